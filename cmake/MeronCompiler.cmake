@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+# What every translation unit is compiled and linked with.
+
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_C_STANDARD 11)
+foreach(language C CXX)
+  set(CMAKE_${language}_STANDARD_REQUIRED ON)
+  set(CMAKE_${language}_EXTENSIONS OFF)
+  set(CMAKE_${language}_VISIBILITY_PRESET hidden)
+endforeach()
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(THREADS_PREFER_PTHREAD_FLAG ON)
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "Debug, Release or RelWithDebInfo" FORCE)
+endif()
+
+# A fused multiply-add rounds once where two instructions round twice: which one a compiler picks
+# differs by target. Contraction is off so that results are the same bits on every CPU.
+add_compile_options(-ffp-contract=off -Wall -Wextra -Wpedantic -fstack-protector-strong)
+if(MERON_WERROR)
+  add_compile_options(-Werror)
+endif()
+
+# The standard library checks its own preconditions where speed is not the point.
+add_compile_definitions($<$<CONFIG:Debug>:_GLIBCXX_ASSERTIONS>)
+
+if(MERON_SANITIZE)
+  # -g1 keeps file and line in reports and leaves out what makes these builds slow to link.
+  add_compile_options(-fsanitize=${MERON_SANITIZE} -fno-sanitize-recover=all
+                      -fno-omit-frame-pointer -O1 -g1)
+  # GCC warns of std::optional's unused storage in code that the sanitizers have rewritten.
+  add_compile_options($<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+  add_link_options(-fsanitize=${MERON_SANITIZE})
+else()
+  add_compile_options($<$<CONFIG:Release,RelWithDebInfo,MinSizeRel>:-U_FORTIFY_SOURCE>
+                      $<$<CONFIG:Release,RelWithDebInfo,MinSizeRel>:-D_FORTIFY_SOURCE=2>)
+endif()
+
+add_link_options(LINKER:-z,relro LINKER:-z,now)
+# The shared library exports what its version script lists and nothing that a static library
+# brought along, and an undefined symbol is an error now rather than at load time. (Clang leaves
+# the sanitizer runtime to the executable, so there the check would fail.)
+set(meron_shared "$<STREQUAL:$<TARGET_PROPERTY:TYPE>,SHARED_LIBRARY>")
+add_link_options("$<${meron_shared}:LINKER:--exclude-libs,ALL>")
+if(NOT (MERON_SANITIZE AND CMAKE_CXX_COMPILER_ID MATCHES "Clang"))
+  add_link_options("$<${meron_shared}:LINKER:-z,defs>")
+endif()
+
+find_program(MERON_CCACHE ccache)
+if(MERON_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER ${MERON_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${MERON_CCACHE})
+endif()

@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+# Libraries of others. libmeron.so must need only the C and C++ runtimes, so everything it uses is
+# header-only or linked statically:
+#   fmt::fmt-header-only, nlohmann_json::nlohmann_json   for the engine (and Highway: kernels/highway)
+#   CLI11::CLI11                                         for the command
+#   GTest::gtest, GTest::gmock                           for the tests
+
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+if(MERON_BUILD_TOOLS OR MERON_BUILD_BENCH)
+  find_package(CLI11 REQUIRED)
+endif()
+if(MERON_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+endif()
+
+# The Python that tests and generators run in: the project's own environment when tools/setup has
+# made it, else the system's.
+find_program(MERON_PYTHON NAMES python3 HINTS "${PROJECT_SOURCE_DIR}/.venv/bin"
+             NO_CMAKE_SYSTEM_PATH NO_SYSTEM_ENVIRONMENT_PATH)
+if(NOT MERON_PYTHON)
+  find_program(MERON_PYTHON NAMES python3)
+endif()
+

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: Apache-2.0
+# install(): the headers, the library, the command, and what pkg-config and find_package(Meron) read.
+
+include(CMakePackageConfigHelpers)
+
+install(DIRECTORY include/meron DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+
+if(TARGET meron)
+  install(TARGETS meron EXPORT MeronTargets
+          LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
+          INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+
+  set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Meron)
+  install(EXPORT MeronTargets NAMESPACE Meron:: DESTINATION ${package_dir})
+  configure_package_config_file(cmake/MeronConfig.cmake.in MeronConfig.cmake
+                                INSTALL_DESTINATION ${package_dir})
+  # Before 1.0 a minor version may change the ABI.
+  write_basic_package_version_file(MeronConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+  install(FILES ${PROJECT_BINARY_DIR}/MeronConfig.cmake
+                ${PROJECT_BINARY_DIR}/MeronConfigVersion.cmake DESTINATION ${package_dir})
+
+  # pkg-config wants paths relative to its own file, so that an installed tree can be moved.
+  file(RELATIVE_PATH meron_pc_to_prefix "/${CMAKE_INSTALL_LIBDIR}/pkgconfig" "/")
+  string(REGEX REPLACE "/$" "" meron_pc_to_prefix "${meron_pc_to_prefix}")
+  configure_file(cmake/meron.pc.in meron.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/meron.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+endif()
+
+if(TARGET meron_cli)
+  install(TARGETS meron_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()

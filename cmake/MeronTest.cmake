@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+# How tests are declared. CTest runs them; tools/test counts them.
+#
+# Labels decide where a test runs: `unit`, `capi` and `distributed` under every preset, all others
+# under release only, and `release` keeps a test out of the sanitizer presets whatever else it is
+# labelled. A test that cannot run here exits with 77 and counts as skipped.
+#
+# Each test may leave a JUnit file at ${CMAKE_BINARY_DIR}/test-results/<name>.xml; tools/test then
+# counts its cases instead of counting the test as one.
+
+include_guard(GLOBAL)
+
+set(MERON_TEST_RESULTS "${CMAKE_BINARY_DIR}/test-results")
+file(MAKE_DIRECTORY "${MERON_TEST_RESULTS}")
+
+# meron_add_unit_test(<name> SOURCES <file>... [LIBS <target>...] [LABELS <label>...]
+#                     [TIMEOUT <seconds>] [SERIAL])
+# Makes the GoogleTest executable test_<name> (its main is GoogleTest's unless a source has one)
+# and registers it as the test <name>. LABELS defaults to unit, TIMEOUT to 120. SERIAL: runs alone,
+# for tests that measure time.
+function(meron_add_unit_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "SOURCES;LIBS;LABELS")
+  if(arg_UNPARSED_ARGUMENTS OR NOT DEFINED arg_SOURCES)
+    message(FATAL_ERROR "meron_add_unit_test(${name}): SOURCES missing, or unknown arguments: "
+                        "${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  add_executable(test_${name} ${arg_SOURCES})
+  target_link_libraries(test_${name} PRIVATE ${arg_LIBS} GTest::gmock GTest::gtest_main)
+  add_test(NAME ${name} COMMAND test_${name} --gtest_brief=1
+                                "--gtest_output=xml:${MERON_TEST_RESULTS}/${name}.xml")
+  meron_set_test_properties_(${name} "${arg_LABELS}" unit "${arg_TIMEOUT}" 120 ${arg_SERIAL})
+endfunction()
+
+# meron_add_script_test(<name> COMMAND <program> <argument>... [LABELS <label>...]
+#                       [TIMEOUT <seconds>] [ENVIRONMENT <NAME=value>...] [SERIAL])
+# Registers a command, which may use generator expressions such as $<TARGET_FILE:meron>, as the
+# test <name>. It runs in the build directory's tests/ folder with MERON_TEST_XML set to where it
+# may write a JUnit file. LABELS defaults to script, TIMEOUT to 120.
+function(meron_add_script_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "COMMAND;LABELS;ENVIRONMENT")
+  if(arg_UNPARSED_ARGUMENTS OR NOT DEFINED arg_COMMAND)
+    message(FATAL_ERROR "meron_add_script_test(${name}): COMMAND missing, or unknown arguments: "
+                        "${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  add_test(NAME ${name} COMMAND ${arg_COMMAND} WORKING_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}")
+  set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ${arg_ENVIRONMENT}
+                                            "MERON_TEST_XML=${MERON_TEST_RESULTS}/${name}.xml")
+  meron_set_test_properties_(${name} "${arg_LABELS}" script "${arg_TIMEOUT}" 120 ${arg_SERIAL})
+endfunction()
+
+# meron_add_python_test(<name> SOURCES <test_*.py>... [LABELS <label>...] [TIMEOUT <seconds>]
+#                       [ENVIRONMENT <NAME=value>...] [SERIAL])
+# Registers a pytest run of the files, counted case by case. LABELS defaults to python.
+function(meron_add_python_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "SOURCES;LABELS;ENVIRONMENT")
+  if(arg_UNPARSED_ARGUMENTS OR NOT DEFINED arg_SOURCES)
+    message(FATAL_ERROR "meron_add_python_test(${name}): SOURCES missing, or unknown arguments: "
+                        "${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  list(TRANSFORM arg_SOURCES PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
+  add_test(NAME ${name} COMMAND ${MERON_PYTHON} -m pytest -q -p no:cacheprovider
+                                "--junitxml=${MERON_TEST_RESULTS}/${name}.xml" ${arg_SOURCES}
+           WORKING_DIRECTORY "${CMAKE_CURRENT_BINARY_DIR}")
+  set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ${arg_ENVIRONMENT}
+                                            PYTHONDONTWRITEBYTECODE=1)
+  meron_set_test_properties_(${name} "${arg_LABELS}" python "${arg_TIMEOUT}" 300 ${arg_SERIAL})
+endfunction()
+
+function(meron_set_test_properties_ name labels default_labels timeout default_timeout serial)
+  if(NOT labels)
+    set(labels ${default_labels})
+  endif()
+  if(NOT timeout)
+    set(timeout ${default_timeout})
+  endif()
+  set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout}
+                                          RUN_SERIAL ${serial} SKIP_RETURN_CODE 77)
+  # Ranks of a distributed test run at the same time: leave them two cores rather than one.
+  if("distributed" IN_LIST labels)
+    set_tests_properties(${name} PROPERTIES PROCESSORS 2)
+  endif()
+endfunction()
