@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// What this rank has moved. Written under the context's lock or by its own operations only, read
+// from any thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace meron {
+
+struct Counters {
+  std::atomic<uint64_t> gather_mapped{0};  // bytes of peers made visible in place
+  std::atomic<uint64_t> gather_copied{0};  // bytes of peers copied
+  std::atomic<uint64_t> reduced{0};        // bytes of gradients read from peers
+  std::atomic<uint64_t> collective{0};     // bytes read from peers by broadcast and all-reduce
+  std::atomic<uint64_t> operations{0};
+  std::atomic<uint64_t> wait_ns{0};
+};
+
+inline void add(std::atomic<uint64_t>& counter, uint64_t value) {
+  counter.fetch_add(value, std::memory_order_relaxed);
+}
+
+}  // namespace meron

@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening, closing and waiting. The operations themselves are begun in operations.cpp.
+#include "engine/context.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/hash.h"
+#include "engine/handles.h"
+#include "os/file.h"
+#include "os/process.h"
+#include "plan/plan_json.h"
+#include "topology/identity.h"
+#include "transport/flight_record.h"
+#include "transport/join.h"
+#include "transport/token.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace meron {
+namespace {
+
+constexpr int64_t kDefaultTimeoutNs = 600 * kNanosPerSecond;
+// Longer than the usual hand-over between ranks that run, shorter than a scheduler's patience.
+constexpr int64_t kSpinNs = 50'000;
+constexpr int kPausesPerLook = 16;
+// How long a sleeping rank goes without a look at its peers' processes, and at should_stop.
+constexpr int64_t kSleepNs = 20 * kNanosPerMilli;
+// The same for one that is a whole ring ahead, which holds the lock meanwhile.
+constexpr int64_t kRoomSleepNs = 5 * kNanosPerMilli;
+constexpr int64_t kStopCheckNs = 100 * kNanosPerMilli;
+constexpr int64_t kWarnAfterNs = 5 * kNanosPerSecond;
+
+Error closed_error() {
+  return Error(MERON_E_CLOSED, "the context was closed", "open another one");
+}
+
+void relax() {
+  for (int i = 0; i < kPausesPerLook; ++i) {
+#if defined(__x86_64__)
+    _mm_pause();
+#elif defined(__aarch64__)
+    asm volatile("yield");
+#endif
+  }
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Context>> Context::open(OpenOptions options) {
+  std::shared_ptr<Context> context(new Context(std::move(options)));
+  MERON_TRY(context->start());
+  return context;
+}
+
+Status Context::start() {
+  MERON_ASSIGN(const Identity identity, find_identity(options_.rank, options_.world_size));
+  std::string name = options_.transport;
+  if (name == "auto") name = identity.world_size == 1 ? "self" : "shm";
+
+  MeetingOptions meeting;
+  meeting.rank = identity.rank;
+  meeting.world_size = identity.world_size;
+  meeting.window_reserve = options_.arena_reserve;
+  meeting.arena.reserve = options_.arena_reserve;
+  meeting.arena.limit = options_.host_memory_limit;
+  const int64_t timeout = options_.timeout_ns > 0 ? options_.timeout_ns : kDefaultTimeoutNs;
+  meeting.deadline = Deadline::after(timeout);
+  meeting.should_stop = options_.should_stop;
+
+  const auto joined = [&]() -> Result<Joined> {
+    if (name == "self") {
+      if (identity.world_size != 1) {
+        return Error(
+            MERON_E_ARGUMENT,
+            fmt::format("transport 'self' is for one rank, the world has {}", identity.world_size),
+            "use 'shm' for processes or 'local' for threads");
+      }
+      return join_self(meeting);
+    }
+    if (name == "local") {
+      return join_local(meeting, options_.job.empty() ? "default" : options_.job);
+    }
+    if (name == "shm") {
+      MERON_ASSIGN(const Token token, find_token(options_.token));
+      return join_shm(meeting, options_.job, token);
+    }
+    return Error(MERON_E_ARGUMENT, fmt::format("there is no transport '{}'", name),
+                 "use 'auto', 'self', 'local' or 'shm'");
+  };
+  auto met = joined();
+  if (!met.ok()) return std::move(met).error().at(identity.rank);
+
+  transport_ = std::make_unique<Transport>(std::move(*met));
+  const int threads =
+      options_.threads > 0 ? options_.threads : std::max(1, cpu_count() / identity.local_size);
+  rank_ = std::make_unique<Rank>(*transport_, options_.plan, threads, timeout);
+  control_bytes_ += header_bytes(static_cast<uint64_t>(identity.world_size));
+  MERON_ASSIGN(const uint64_t control, reserve_group(identity.world_size));
+  channels_.push_back(std::make_unique<Channel>(
+      *transport_, rank_->counters, Members::world(identity.world_size, identity.rank), control));
+  // The first call of every world: plans that differ are found before anything depends on them.
+  const Call call{CallKind::open, options_.plan.name, 0, hash_text(to_json(options_.plan, -1))};
+  auto posted = post(world(), call);
+  if (!posted.ok()) {
+    transport_->leave();
+    return std::move(posted).error();
+  }
+  return Ok{};
+}
+
+Result<uint64_t> Context::post(Channel& channel, const Call& call) {
+  if (!channel.has_room()) MERON_TRY(await_room_locked(channel));
+  auto posted = channel.post(call);
+  if (!posted.ok()) record_failure_locked(posted.error());
+  return posted;
+}
+
+// The peers that are behind may be waiting for operations of this rank, so these go on meanwhile.
+Status Context::await_room_locked(Channel& channel) {
+  const Deadline deadline = rank_->deadline();
+  while (!channel.has_room()) {
+    MERON_TRY(channel.status());
+    if (closing_.load()) return closed_error();
+    progress_locked();
+    if (const Status status = channel.check_stragglers(deadline); !status.ok()) {
+      record_failure_locked(status.error());
+      return status;
+    }
+    Transport::Sleeper sleeper(*transport_);
+    sleeper.sleep(std::min(deadline.remaining(), kRoomSleepNs));
+  }
+  return Ok{};
+}
+
+void Context::record_failure_locked(const Error& error) {
+  const bool broken = error.code() <= MERON_E_TIMEOUT && error.code() > MERON_E_FORKED;
+  const char* folder = std::getenv("MERON_FLIGHT_RECORD");
+  if (!broken || folder == nullptr || failure_recorded_) return;
+  failure_recorded_ = true;
+  const std::string path = fmt::format("{}/meron-flight-rank{}.json", folder, transport_->rank());
+  const Status written = write_file(path, flight_record_json(world()));
+  if (!written.ok()) {
+    // The failure itself is what the caller must hear of; this is only why its record is missing.
+    std::fprintf(stderr, "meron: no flight record: %s\n", written.error().info().what.c_str());
+  }
+}
+
+Result<uint64_t> Context::reserve_group(int members) {
+  const uint64_t bytes = group_bytes(static_cast<uint64_t>(members));
+  MERON_ASSIGN(const uint64_t offset, transport_->window_allocate(bytes, "the group's control"));
+  MERON_TRY(transport_->window().reserve(offset, bytes));
+  control_bytes_ += bytes;
+  return offset;
+}
+
+Context::~Context() {
+  if (transport_ && !closed()) transport_->leave();
+}
+
+void Context::close() {
+  closing_.store(true);
+  {
+    const auto guard = lock();
+    if (closed()) return;
+    closed_.store(true, std::memory_order_release);
+    for (const auto& operation : pending_) {
+      operation->finish(Error(MERON_E_CLOSED, "the context was closed",
+                              "wait for operations before the context is closed"));
+    }
+    pending_.clear();
+  }
+  // Wakes threads of this rank that wait, too.
+  transport_->leave();
+  HandleTable::instance().erase_all(this);
+}
+
+Status Context::check_open() const {
+  if (!closed()) return Ok{};
+  return closed_error();
+}
+
+void Context::advance_locked(Operation& operation) {
+  if (operation.ended()) return;
+  auto ended = operation.advance();
+  if (!ended.ok()) {
+    operation.finish(std::move(ended).error());
+  } else if (*ended) {
+    operation.finish();
+  }
+}
+
+void Context::submit_locked(const std::shared_ptr<Operation>& operation) {
+  // A staged operation must not overtake one that waits.
+  const bool queue =
+      operation->staged() && std::any_of(pending_.begin(), pending_.end(), [&](const auto& other) {
+        return other->staged() && &other->channel() == &operation->channel();
+      });
+  if (!queue) advance_locked(*operation);
+  if (!operation->ended()) pending_.push_back(operation);
+}
+
+void Context::progress_locked() {
+  if (pending_.empty()) return;
+  std::vector<const Channel*> staged_heads;
+  size_t kept = 0;
+  for (size_t i = 0; i < pending_.size(); ++i) {
+    Operation& operation = *pending_[i];
+    const Channel* channel = &operation.channel();
+    const bool blocked = operation.staged() && std::find(staged_heads.begin(), staged_heads.end(),
+                                                         channel) != staged_heads.end();
+    if (!blocked) advance_locked(operation);
+    if (!operation.ended()) {
+      if (const Status status = channel->status(); !status.ok()) operation.finish(status.error());
+    }
+    if (operation.ended()) continue;
+    if (operation.staged() && !blocked) staged_heads.push_back(channel);
+    if (kept != i) pending_[kept] = std::move(pending_[i]);
+    ++kept;
+  }
+  const bool some_ended = kept < pending_.size();
+  pending_.resize(kept);
+  // Another thread of this rank may sleep for what has ended here.
+  if (some_ended) transport_->ring();
+}
+
+Status Context::progress() {
+  const auto guard = lock();
+  MERON_TRY(check_open());
+  progress_locked();
+  return Ok{};
+}
+
+Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t timeout_ns) {
+  Operation& target = *operation;
+  const auto look = [&](bool inspect) -> Result<bool> {
+    const auto guard = lock();
+    if (!target.ended()) progress_locked();
+    if (!target.ended() && inspect) inspect_locked(target);
+    if (!target.ended()) {
+      MERON_TRY(check_open());
+      return false;
+    }
+    if (target.error()) {
+      record_failure_locked(*target.error());
+      return *target.error();
+    }
+    return true;
+  };
+
+  MERON_ASSIGN(bool ended, look(false));
+  if (ended || timeout_ns == 0) return ended;
+
+  const int64_t begun = now_ns();
+  const Deadline user = timeout_ns < 0 ? Deadline::never() : Deadline::after(timeout_ns);
+  const Deadline deadline = target.deadline();
+  int64_t next_stop_check = begun + kStopCheckNs;
+  // By the clock, not by sleeps: bells that ring for other operations must not put it off.
+  int64_t next_inspection = begun + kSleepNs;
+  bool warned = false;
+  while (true) {
+    const int64_t now = now_ns();
+    if (now - begun < kSpinNs && transport_->may_spin()) {
+      relax();
+      MERON_ASSIGN(ended, look(false));
+      if (ended) break;
+      continue;
+    }
+    {
+      Transport::Sleeper sleeper(*transport_);
+      const bool inspect = now >= next_inspection || deadline.passed();
+      if (inspect) next_inspection = now + kSleepNs;
+      MERON_ASSIGN(ended, look(inspect));
+      if (ended) break;
+      sleeper.sleep(std::min({kSleepNs, user.remaining(), deadline.remaining()}));
+    }
+    if (user.passed()) {
+      MERON_ASSIGN(ended, look(deadline.passed()));
+      break;
+    }
+    if (options_.should_stop && now >= next_stop_check) {
+      next_stop_check = now + kStopCheckNs;
+      if (options_.should_stop()) {
+        return Error(MERON_E_CANCELLED, "should_stop asked the wait to end",
+                     "the operation goes on: wait again, or abort the group")
+            .during(target.describe());
+      }
+    }
+    if (!warned && now - begun >= kWarnAfterNs) {
+      warned = true;
+      std::string text;
+      {
+        const auto guard = lock();
+        text = waiting_text_locked(target);
+      }
+      options_.log(LogLevel::warning, text);
+    }
+  }
+  add(rank_->counters.wait_ns, static_cast<uint64_t>(now_ns() - begun));
+  return ended;
+}
+
+std::string Context::waiting_text_locked(const Operation& operation) const {
+  const Channel& channel = operation.channel();
+  const std::vector<int> missing = operation.missing();
+  std::string text =
+      fmt::format("rank {} waits in the {}", transport_->rank(), operation.describe());
+  if (missing.empty()) {
+    return text + (operation.staged() ? " behind operations that were begun before"
+                                      : "; all ranks have arrived");
+  }
+  std::vector<int> arrived;
+  for (int m = 0; m < channel.size(); ++m) {
+    if (std::find(missing.begin(), missing.end(), m) == missing.end()) arrived.push_back(m);
+  }
+  if (!arrived.empty()) text += fmt::format("; {} arrived", channel.ranks_text(arrived));
+  text += fmt::format("; missing: {}", channel.ranks_text(missing));
+  for (const int m : missing) {
+    text += fmt::format("; rank {} {}", channel.members().world_rank(m), channel.last_call_text(m));
+  }
+  return text;
+}
+
+void Context::inspect_locked(Operation& target) {
+  // A staged operation waits for those before it in its channel: the first of them is looked at.
+  Operation* head = &target;
+  if (target.staged()) {
+    const auto first = std::find_if(pending_.begin(), pending_.end(), [&](const auto& other) {
+      return other->staged() && &other->channel() == &target.channel();
+    });
+    if (first != pending_.end()) head = first->get();
+  }
+  Operation& operation = *head;
+  Channel& channel = operation.channel();
+  // A rank that closed has done all it will do. Its words are read after this, so that what it did
+  // last counts.
+  std::vector<bool> left;
+  int dead = -1;
+  for (int m = 0; m < channel.size(); ++m) {
+    const int rank = channel.members().world_rank(m);
+    left.push_back(transport_->left(rank));
+    if (dead < 0 && !left.back() && !transport_->alive(rank) && !transport_->left(rank)) dead = m;
+  }
+  advance_locked(operation);
+  if (operation.ended()) return;
+
+  const auto break_group = [&](Error error) {
+    operation.finish(channel.fail(std::move(error).during(operation.describe())));
+  };
+  if (dead >= 0) {
+    const int rank = channel.members().world_rank(dead);
+    return break_group(Error(MERON_E_PEER_DEAD,
+                             fmt::format("rank {} (pid {}) has died; it {}", rank,
+                                         transport_->pid(rank), channel.last_call_text(dead)),
+                             "see its output; `meron run` tells how it ended. Restart the job")
+                           .blaming(rank));
+  }
+  const std::vector<int> missing = operation.missing();
+  for (const int m : missing) {
+    if (!left[static_cast<size_t>(m)]) continue;
+    const int rank = channel.members().world_rank(m);
+    return break_group(
+        Error(MERON_E_PEER_CLOSED,
+              fmt::format("rank {} closed its context while it was still needed; it {}", rank,
+                          channel.last_call_text(m)),
+              "let all ranks make the same calls before they close")
+            .blaming(rank));
+  }
+  if (operation.deadline().passed()) {
+    return break_group(Error(MERON_E_TIMEOUT,
+                             fmt::format("the deadline of {} s passed: {}",
+                                         static_cast<double>(rank_->timeout_ns) / kNanosPerSecond,
+                                         waiting_text_locked(operation)),
+                             "look what the missing ranks do, or raise timeout_ns")
+                           .blaming(missing.empty()
+                                        ? MERON_RANK_NONE
+                                        : channel.members().world_rank(missing.front())));
+  }
+}
+
+Status Context::group_status(Channel& channel) {
+  const auto guard = lock();
+  MERON_TRY(check_open());
+  MERON_TRY(channel.status());
+  for (int m = 0; m < channel.size(); ++m) {
+    const int rank = channel.members().world_rank(m);
+    if (transport_->left(rank) || transport_->alive(rank) || transport_->left(rank)) continue;
+    return channel.fail(Error(MERON_E_PEER_DEAD,
+                              fmt::format("rank {} (pid {}) has died; it {}", rank,
+                                          transport_->pid(rank), channel.last_call_text(m)),
+                              "see its output; `meron run` tells how it ended. Restart the job")
+                            .blaming(rank));
+  }
+  return Ok{};
+}
+
+}  // namespace meron

@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+// The context: one rank's engine. It owns transport, memory, units and the operations under way,
+// and drives these from whoever waits.
+//
+// Threads: one lock, lock(), guards everything but the counters. Functions named *_locked and all
+// that act on units, gathers, buckets and optimizers need it held; wait() and poll() take it
+// themselves and never sleep or call the user while they hold it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "base/log.h"
+#include "base/result.h"
+#include "optim/optimizer.h"
+#include "param/gather.h"
+#include "param/reduce.h"
+#include "param/unit.h"
+#include "param/update.h"
+#include "plan/predict.h"
+#include "transport/channel.h"
+#include "transport/transport.h"
+
+namespace meron {
+
+struct OpenOptions {
+  int rank = -1;
+  int world_size = -1;
+  std::string transport = "auto";
+  std::string job;
+  const char* token = nullptr;
+  int64_t timeout_ns = 0;
+  uint64_t host_memory_limit = 0;
+  uint64_t arena_reserve = 0;
+  int threads = 0;
+  Plan plan;
+  LogSink log;
+  std::function<bool()> should_stop;
+};
+
+class Context : public std::enable_shared_from_this<Context> {
+ public:
+  static Result<std::shared_ptr<Context>> open(OpenOptions options);
+  ~Context();
+  Context(const Context&) = delete;
+  Context& operator=(const Context&) = delete;
+
+  void close();
+  bool closed() const { return closed_.load(std::memory_order_acquire); }
+
+  std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
+  Transport& transport() { return *transport_; }
+  Rank& rank() { return *rank_; }
+  Channel& world() { return *channels_.front(); }
+
+  // Groups. A null channel: this rank is not a member.
+  Result<Channel*> create_group_locked(std::span<const int> ranks);
+
+  // Params and units.
+  Result<std::shared_ptr<Param>> register_param_locked(TensorDesc desc, Channel& channel);
+  Result<std::shared_ptr<Unit>> create_unit_locked(std::string name,
+                                                   std::vector<std::shared_ptr<Param>> params);
+
+  // Operations: each checks what concerns several units, posts the call, and submits.
+  Result<std::shared_ptr<GatherOperation>> gather_locked(std::vector<std::shared_ptr<Unit>> units,
+                                                         GatherMode mode,
+                                                         std::vector<GatherTarget> targets);
+  Result<std::shared_ptr<UpdateOperation>> update_locked(std::vector<std::shared_ptr<Unit>> units);
+  // Null: the micro-batch stayed on this rank and is done.
+  Result<std::shared_ptr<ReduceOperation>> reduce_locked(const std::shared_ptr<Unit>& unit,
+                                                         const ReduceOptions& options);
+  Result<std::shared_ptr<Optimizer>> create_optimizer_locked(
+      std::vector<std::shared_ptr<Unit>> units, const AdamWOptions& options);
+  Result<std::shared_ptr<StepOperation>> step_locked(const std::shared_ptr<Optimizer>& optimizer);
+  Result<std::shared_ptr<Operation>> barrier_locked(Channel& channel);
+  Result<std::shared_ptr<Operation>> broadcast_locked(Channel& channel, std::byte* data,
+                                                      uint64_t bytes, int root);
+  Result<std::shared_ptr<Operation>> all_reduce_locked(Channel& channel, std::byte* data,
+                                                       uint64_t count, DType dtype, bool mean);
+
+  // Makes the unit's bucket writable, waiting for peers that still read it.
+  Status open_bucket(const std::shared_ptr<Unit>& unit);
+
+  // True: ended well. False: not yet. `timeout_ns` < 0: until the operation's own deadline.
+  Result<bool> wait(const std::shared_ptr<Operation>& operation, int64_t timeout_ns);
+  Result<bool> poll(const std::shared_ptr<Operation>& operation) { return wait(operation, 0); }
+  Status progress();
+  // The group's sticky error, after a look whether its members are alive.
+  Status group_status(Channel& channel);
+
+  // Of this rank, for the units made so far, over all groups.
+  Result<RankPrediction> predict_locked(Workload workload);
+  uint64_t control_bytes() const { return control_bytes_.load(std::memory_order_relaxed); }
+  Status check_open() const;
+
+ private:
+  explicit Context(OpenOptions options) : options_(std::move(options)) {}
+  Status start();
+  // Channel::post, with the flight record of a failure.
+  Result<uint64_t> post(Channel& channel, const Call& call);
+  Status await_room_locked(Channel& channel);
+  // Where MERON_FLIGHT_RECORD names a folder: writes this rank's record there, once, when its group
+  // breaks.
+  void record_failure_locked(const Error& error);
+  Result<uint64_t> reserve_group(int members);
+  Status check_units(std::span<const std::shared_ptr<Unit>> units) const;
+  Result<uint64_t> post_call(CallKind kind, std::span<const std::shared_ptr<Unit>> units,
+                             uint64_t detail);
+  // Advances it once; keeps it if it has not ended.
+  void submit_locked(const std::shared_ptr<Operation>& operation);
+  void advance_locked(Operation& operation);
+  void progress_locked();
+  // Looks for dead, departed and late members; breaks the group where one is found.
+  void inspect_locked(Operation& target);
+  std::string waiting_text_locked(const Operation& operation) const;
+
+  OpenOptions options_;
+  std::mutex mutex_;
+  std::atomic<bool> closing_{false};  // ends a wait under the lock, for which close() would wait
+  std::atomic<bool> closed_{false};
+  std::atomic<uint64_t> control_bytes_{0};
+  bool failure_recorded_ = false;
+
+  // Destroyed from the last to the first: units need the arena, operations need units.
+  std::unique_ptr<Transport> transport_;
+  std::unique_ptr<Rank> rank_;
+  std::vector<std::unique_ptr<Channel>> channels_;
+  std::unordered_set<std::string> param_names_;
+  std::unordered_set<std::string> unit_names_;
+  std::vector<std::shared_ptr<Unit>> units_;
+  std::vector<std::shared_ptr<Operation>> pending_;
+};
+
+}  // namespace meron

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine as the C ABI sees it. capi/ includes this folder only: what it needs of the layers
+// below is listed here, and nothing else of them is its business.
+#pragma once
+
+#include "base/dtype.h"               // IWYU pragma: export
+#include "base/result.h"              // IWYU pragma: export
+#include "engine/context.h"           // IWYU pragma: export
+#include "engine/handles.h"           // IWYU pragma: export
+#include "engine/system_info.h"       // IWYU pragma: export
+#include "os/fork_guard.h"            // IWYU pragma: export
+#include "param/gradient.h"           // IWYU pragma: export
+#include "plan/model_desc.h"          // IWYU pragma: export
+#include "plan/plan_json.h"           // IWYU pragma: export
+#include "plan/predict.h"             // IWYU pragma: export
+#include "plan/table.h"               // IWYU pragma: export
+#include "transport/flight_record.h"  // IWYU pragma: export

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/handles.h"
+
+#include <fmt/format.h>
+
+#include <vector>
+
+namespace meron {
+namespace {
+
+constexpr uint64_t make_id(Kind kind, uint32_t generation, uint32_t slot) {
+  return static_cast<uint64_t>(kind) << 56 | static_cast<uint64_t>(generation) << 24 | slot;
+}
+constexpr uint32_t slot_of(uint64_t id) {
+  return static_cast<uint32_t>(id & 0xffffff);
+}
+constexpr Kind kind_of(uint64_t id) {
+  return static_cast<Kind>(id >> 56);
+}
+
+}  // namespace
+
+std::string_view name_of(Kind kind) {
+  switch (kind) {
+    case Kind::context:
+      return "context";
+    case Kind::group:
+      return "group";
+    case Kind::plan:
+      return "plan";
+    case Kind::param:
+      return "param";
+    case Kind::unit:
+      return "unit";
+    case Kind::gather:
+      return "gather";
+    case Kind::future:
+      return "future";
+    case Kind::update:
+      return "update";
+    case Kind::optimizer:
+      return "optimizer";
+  }
+  return "";
+}
+
+HandleTable& HandleTable::instance() {
+  static HandleTable* table = new HandleTable;
+  return *table;
+}
+
+Error HandleTable::gone(Kind kind) {
+  return Error(MERON_E_STALE,
+               fmt::format("the {} was released, or its context was closed", name_of(kind)),
+               "do not use a handle after its release");
+}
+
+Result<uint64_t> HandleTable::insert(std::shared_ptr<Object> object) {
+  uint32_t index = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    // Some free slots rest before they are used again, which makes generations last.
+    if (free_.size() > kChunk / 2) {
+      index = free_.front();
+      free_.pop_front();
+    } else {
+      index = used_.load(std::memory_order_relaxed);
+      if (index >= kChunk * kChunks) {
+        return Error(MERON_E_NO_MEMORY, "16,777,216 handles are in use",
+                     "release handles that are not needed");
+      }
+      if (index % kChunk == 0) chunks_[index / kChunk].store(new Slot[kChunk]);
+      used_.store(index + 1, std::memory_order_release);
+    }
+  }
+  Slot& slot = chunks_[index / kChunk].load(std::memory_order_acquire)[index % kChunk];
+  const Guard guard(slot);
+  ++slot.generation;
+  slot.id = make_id(object->kind, slot.generation, index);
+  slot.object = std::move(object);
+  return slot.id;
+}
+
+Result<HandleTable::Slot*> HandleTable::locate(uint64_t id, Kind kind) {
+  if (id == 0) {
+    return Error(MERON_E_HANDLE, fmt::format("the {} is null", name_of(kind)),
+                 fmt::format("pass the {} that its create function handed out", name_of(kind)));
+  }
+  const std::string_view given = name_of(kind_of(id));
+  if (given.empty() || slot_of(id) >= used_.load(std::memory_order_acquire)) {
+    return Error(MERON_E_HANDLE,
+                 fmt::format("{:#018x} is no handle that this process handed out", id),
+                 fmt::format("pass the {} that its create function handed out", name_of(kind)));
+  }
+  if (kind_of(id) != kind) {
+    return Error(MERON_E_HANDLE,
+                 fmt::format("the handle is a {} where a {} is needed", given, name_of(kind)),
+                 "look at the order of the arguments");
+  }
+  const uint32_t index = slot_of(id);
+  return &chunks_[index / kChunk].load(std::memory_order_acquire)[index % kChunk];
+}
+
+Result<std::shared_ptr<Object>> HandleTable::find(uint64_t id, Kind kind) {
+  MERON_ASSIGN(Slot* const slot, locate(id, kind));
+  {
+    const Guard guard(*slot);
+    if (slot->id == id) return slot->object;
+  }
+  return gone(kind);
+}
+
+Result<std::shared_ptr<Object>> HandleTable::erase(uint64_t id, Kind kind) {
+  MERON_ASSIGN(Slot* const slot, locate(id, kind));
+  std::shared_ptr<Object> object;
+  {
+    const Guard guard(*slot);
+    if (slot->id == id) {
+      slot->id = 0;
+      object = std::move(slot->object);
+    }
+  }
+  if (!object) return gone(kind);
+  const std::lock_guard lock(mutex_);
+  free_.push_back(slot_of(id));
+  return object;
+}
+
+void HandleTable::erase_all(const Context* context) {
+  std::vector<std::shared_ptr<Object>> objects;  // destroyed last, without locks
+  const uint32_t used = used_.load(std::memory_order_acquire);
+  for (uint32_t index = 0; index < used; ++index) {
+    Slot& slot = chunks_[index / kChunk].load(std::memory_order_acquire)[index % kChunk];
+    {
+      const Guard guard(slot);
+      if (!slot.object || slot.object->context.get() != context) continue;
+      slot.id = 0;
+      objects.push_back(std::move(slot.object));
+      slot.object = nullptr;
+    }
+    const std::lock_guard lock(mutex_);
+    free_.push_back(index);
+  }
+}
+
+}  // namespace meron

@@ -1,0 +1,359 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the context begins each collective: check what can be checked on this rank, post the call,
+// submit. A call that fails its checks is not posted, so that the ranks stay in step.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+
+#include "base/hash.h"
+#include "engine/context.h"
+#include "param/gradient.h"
+#include "transport/collective.h"
+
+namespace meron {
+namespace {
+
+constexpr size_t kMaxGroups = 64;
+
+uint64_t hash_of(double value) {
+  return mix(std::bit_cast<uint64_t>(value));
+}
+
+std::string describe(const TensorDesc& desc) {
+  std::string text = fmt::format("{} {}[", desc.name, name_of(desc.dtype));
+  for (size_t i = 0; i < desc.shape.size(); ++i) {
+    text += fmt::format("{}{}", i == 0 ? "" : ",", desc.shape[i]);
+  }
+  return text + (desc.trainable ? "]" : "] frozen");
+}
+
+}  // namespace
+
+Result<Channel*> Context::create_group_locked(std::span<const int> ranks) {
+  MERON_TRY(check_open());
+  MERON_ASSIGN(Members members, Members::of(ranks, transport_->world_size(), transport_->rank()));
+  if (channels_.size() >= kMaxGroups) {
+    return Error(MERON_E_UNSUPPORTED, fmt::format("there are {} groups already", kMaxGroups),
+                 "make groups once and keep them");
+  }
+  uint64_t detail = 0;
+  std::string subject;
+  for (const int rank : ranks) {
+    detail = hash_combine(detail, static_cast<uint64_t>(rank));
+    subject += fmt::format("{}{}", subject.empty() ? "" : ",", rank);
+  }
+  MERON_TRY(post(world(), {CallKind::create_group, subject, 0, detail}));
+  // Ranks outside reserve too: the window's offsets must be the same everywhere.
+  MERON_ASSIGN(const uint64_t control, reserve_group(members.size()));
+  const bool member = members.index() != MERON_RANK_NONE;
+  channels_.push_back(
+      member ? std::make_unique<Channel>(*transport_, rank_->counters, std::move(members), control)
+             : nullptr);
+  return channels_.back().get();
+}
+
+Result<std::shared_ptr<Param>> Context::register_param_locked(TensorDesc desc, Channel& channel) {
+  MERON_TRY(check_open());
+  MERON_TRY(check_name(desc.name));
+  const auto elements = element_count(desc.shape);
+  if (!elements.ok()) return Error(elements.error()).on(desc.name);
+  const uint64_t count = *elements;
+  if (param_names_.count(desc.name) != 0) {
+    return Error(MERON_E_DUPLICATE, fmt::format("there is a param '{}' already", desc.name),
+                 "give each param a name of its own")
+        .on(desc.name);
+  }
+  const std::string subject = describe(desc);
+  MERON_TRY(post(channel, {CallKind::register_param, subject, count * size_of(desc.dtype),
+                           hash_text(subject)}));
+  param_names_.insert(desc.name);
+  auto param = std::make_shared<Param>();
+  param->desc = std::move(desc);
+  param->count = count;
+  param->channel = &channel;
+  return param;
+}
+
+Result<std::shared_ptr<Unit>> Context::create_unit_locked(
+    std::string name, std::vector<std::shared_ptr<Param>> params) {
+  MERON_TRY(check_open());
+  MERON_TRY(check_name(name));
+  if (params.empty()) {
+    return Error(MERON_E_ARGUMENT, "a unit needs at least one param", "pass one or more").on(name);
+  }
+  if (unit_names_.count(name) != 0) {
+    return Error(MERON_E_DUPLICATE, fmt::format("there is a unit '{}' already", name),
+                 "give each unit a name of its own")
+        .on(name);
+  }
+  uint64_t detail = 0;
+  uint64_t bytes = 0;
+  for (size_t i = 0; i < params.size(); ++i) {
+    const Param& param = *params[i];
+    if (param.unit != nullptr) {
+      return Error(MERON_E_DUPLICATE,
+                   fmt::format("param '{}' is in unit '{}' already", param.desc.name,
+                               param.unit->name()),
+                   "put each param into one unit")
+          .on(param.desc.name);
+    }
+    if (std::find(params.begin(), params.begin() + static_cast<ptrdiff_t>(i), params[i]) !=
+        params.begin() + static_cast<ptrdiff_t>(i)) {
+      return Error(MERON_E_DUPLICATE, fmt::format("param '{}' is given twice", param.desc.name),
+                   "put each param into one unit, once")
+          .on(param.desc.name);
+    }
+    if (param.channel != params.front()->channel) {
+      return Error(MERON_E_ARGUMENT,
+                   fmt::format("params '{}' and '{}' belong to different groups",
+                               params.front()->desc.name, param.desc.name),
+                   "make a unit of params of one group")
+          .on(param.desc.name);
+    }
+    detail = hash_combine(detail, hash_text(describe(param.desc)));
+    bytes += param.count * size_of(param.desc.dtype);
+  }
+  Channel& channel = *params.front()->channel;
+  MERON_TRY(post(channel, {CallKind::create_unit, name, bytes, detail}));
+  unit_names_.insert(name);
+  auto created = Unit::create(*rank_, channel, name, std::move(params));
+  if (!created.ok()) {
+    // The peers have gone on with a unit that this rank cannot hold: say so before they wait for
+    // it.
+    if (channel.size() > 1) return channel.fail(std::move(created).error().on(name));
+    unit_names_.erase(name);
+    return std::move(created).error().on(name);
+  }
+  control_bytes_ += sizeof(UnitSlot) * static_cast<uint64_t>(channel.size());
+  units_.push_back(*created);
+  return *created;
+}
+
+Status Context::check_units(std::span<const std::shared_ptr<Unit>> units) const {
+  MERON_TRY(check_open());
+  if (units.empty()) {
+    return Error(MERON_E_ARGUMENT, "no unit was given", "pass one or more");
+  }
+  for (size_t i = 0; i < units.size(); ++i) {
+    if (&units[i]->channel() != &units.front()->channel()) {
+      return Error(MERON_E_ARGUMENT,
+                   fmt::format("units '{}' and '{}' belong to different groups",
+                               units.front()->name(), units[i]->name()),
+                   "make one call per group");
+    }
+    for (size_t j = 0; j < i; ++j) {
+      if (units[i] != units[j]) continue;
+      return Error(MERON_E_DUPLICATE, fmt::format("unit '{}' is given twice", units[i]->name()),
+                   "give each unit once")
+          .on(units[i]->name());
+    }
+  }
+  // Before any look at states: a broken group answers alike on every rank.
+  return units.front()->channel().status();
+}
+
+Result<uint64_t> Context::post_call(CallKind kind, std::span<const std::shared_ptr<Unit>> units,
+                                    uint64_t detail) {
+  uint64_t bytes = 0;
+  for (const auto& unit : units) {
+    bytes += unit->bytes();
+    detail = hash_combine(detail, unit->name_hash());
+    detail = hash_combine(detail, unit->version());
+  }
+  const Call call{kind, units.front()->name(), bytes, detail};
+  return post(units.front()->channel(), call);
+}
+
+Result<std::shared_ptr<GatherOperation>> Context::gather_locked(
+    std::vector<std::shared_ptr<Unit>> units, GatherMode mode, std::vector<GatherTarget> targets) {
+  MERON_TRY(check_units(units));
+  for (const auto& unit : units) {
+    if (unit->state() == ValueState::updating || unit->stepping) {
+      return Error(MERON_E_STATE, fmt::format("unit '{}' is being updated", unit->name()),
+                   "publish the update, or wait for the step, before it is gathered")
+          .on(unit->name());
+    }
+  }
+  MERON_ASSIGN(const uint64_t sequence, post_call(CallKind::gather, units, 0));
+  MERON_ASSIGN(auto gather, GatherOperation::begin(std::move(units), mode, std::move(targets),
+                                                   rank_->deadline()));
+  gather->set_sequence(sequence);
+  submit_locked(gather);
+  return gather;
+}
+
+Result<std::shared_ptr<UpdateOperation>> Context::update_locked(
+    std::vector<std::shared_ptr<Unit>> units) {
+  MERON_TRY(check_units(units));
+  for (const auto& unit : units) MERON_TRY(unit->check_updatable());
+  MERON_ASSIGN(const uint64_t sequence, post_call(CallKind::update, units, 0));
+  MERON_ASSIGN(auto update, UpdateOperation::begin(std::move(units), rank_->deadline()));
+  update->set_sequence(sequence);
+  submit_locked(update);
+  return update;
+}
+
+Status Context::open_bucket(const std::shared_ptr<Unit>& unit) {
+  std::shared_ptr<Operation> opening;
+  {
+    const auto guard = lock();
+    MERON_TRY(check_open());
+    if (!unit->trainable()) {
+      return Error(MERON_E_STATE, fmt::format("all params of unit '{}' are frozen", unit->name()),
+                   "register params without `frozen` to train them")
+          .on(unit->name());
+    }
+    if (unit->gradient_state() == GradientState::filling) return Ok{};
+    MERON_TRY(unit->channel().status());
+    opening = std::make_shared<OpenBucketOperation>(unit, rank_->deadline());
+    submit_locked(opening);
+  }
+  MERON_TRY(wait(opening, -1));
+  return Ok{};
+}
+
+Result<std::shared_ptr<ReduceOperation>> Context::reduce_locked(const std::shared_ptr<Unit>& unit,
+                                                                const ReduceOptions& options) {
+  MERON_TRY(check_open());
+  complete_bucket(*unit);
+  if (stays_local(*unit, options)) {
+    MERON_TRY(unit->channel().status());
+    MERON_TRY(unit->enter(GradientState::partial));
+    return std::shared_ptr<ReduceOperation>();
+  }
+  const uint64_t detail = hash_combine((options.mean ? 2u : 0u) + (options.boundary ? 1u : 0u),
+                                       hash_of(options.divisor));
+  MERON_ASSIGN(const uint64_t sequence, post_call(CallKind::reduce, std::span(&unit, 1), detail));
+  MERON_ASSIGN(auto reduce, ReduceOperation::begin(unit, options, rank_->deadline()));
+  reduce->set_sequence(sequence);
+  submit_locked(reduce);
+  return reduce;
+}
+
+Result<std::shared_ptr<Optimizer>> Context::create_optimizer_locked(
+    std::vector<std::shared_ptr<Unit>> units, const AdamWOptions& options) {
+  MERON_TRY(check_units(units));
+  MERON_TRY(validate(options));
+  for (const auto& unit : units) {
+    if (unit->has_optimizer) {
+      return Error(MERON_E_DUPLICATE,
+                   fmt::format("unit '{}' has an optimizer already", unit->name()),
+                   "give each unit to one optimizer")
+          .on(unit->name());
+    }
+    if (unit->state() == ValueState::updating) {
+      return Error(MERON_E_STATE, fmt::format("unit '{}' is being updated", unit->name()),
+                   "publish the update first")
+          .on(unit->name());
+    }
+  }
+  if (std::none_of(units.begin(), units.end(),
+                   [](const auto& unit) { return unit->trainable(); })) {
+    return Error(MERON_E_ARGUMENT, "none of the units has a trainable param",
+                 "register params without `frozen` to train them");
+  }
+  std::erase_if(units, [](const auto& unit) { return !unit->trainable(); });
+  uint64_t detail = 0;
+  for (const double value : {options.learning_rate, options.beta1, options.beta2, options.epsilon,
+                             options.weight_decay, options.max_norm}) {
+    detail = hash_combine(detail, hash_of(value));
+  }
+  Channel& channel = units.front()->channel();
+  MERON_TRY(post_call(CallKind::create_optimizer, units, detail));
+  auto optimizer = Optimizer::create(std::move(units), options);
+  if (!optimizer.ok() && channel.size() > 1) return channel.fail(std::move(optimizer).error());
+  return optimizer;
+}
+
+Result<std::shared_ptr<StepOperation>> Context::step_locked(
+    const std::shared_ptr<Optimizer>& optimizer) {
+  MERON_TRY(check_open());
+  MERON_TRY(optimizer->units().front()->channel().status());
+  MERON_TRY(StepOperation::check(*optimizer));
+  MERON_ASSIGN(
+      const uint64_t sequence,
+      post_call(CallKind::step, optimizer->units(),
+                hash_combine(optimizer->steps(), hash_of(optimizer->options().learning_rate))));
+  auto step = StepOperation::begin(optimizer, rank_->deadline());
+  step->set_sequence(sequence);
+  submit_locked(step);
+  return step;
+}
+
+Result<std::shared_ptr<Operation>> Context::barrier_locked(Channel& channel) {
+  MERON_TRY(check_open());
+  MERON_ASSIGN(const uint64_t sequence, post(channel, {CallKind::barrier, "", 0, 0}));
+  std::shared_ptr<Operation> barrier =
+      std::make_shared<BarrierOperation>(channel, rank_->deadline());
+  barrier->set_sequence(sequence);
+  submit_locked(barrier);
+  return barrier;
+}
+
+Result<std::shared_ptr<Operation>> Context::broadcast_locked(Channel& channel, std::byte* data,
+                                                             uint64_t bytes, int root) {
+  MERON_TRY(check_open());
+  if (root < 0 || root >= channel.size()) {
+    return Error(MERON_E_ARGUMENT,
+                 fmt::format("root {} is not a rank of a group of {}", root, channel.size()),
+                 fmt::format("give a root from 0 to {}", channel.size() - 1));
+  }
+  MERON_ASSIGN(const uint64_t sequence,
+               post(channel, {CallKind::broadcast, fmt::format("from rank {}", root), bytes,
+                              static_cast<uint64_t>(root)}));
+  std::shared_ptr<Operation> broadcast =
+      std::make_shared<BroadcastOperation>(channel, rank_->deadline(), data, bytes, root);
+  broadcast->set_sequence(sequence);
+  submit_locked(broadcast);
+  return broadcast;
+}
+
+Result<std::shared_ptr<Operation>> Context::all_reduce_locked(Channel& channel, std::byte* data,
+                                                              uint64_t count, DType dtype,
+                                                              bool mean) {
+  MERON_TRY(check_open());
+  MERON_ASSIGN(const uint64_t sequence,
+               post(channel, {CallKind::all_reduce,
+                              fmt::format("{} {}", name_of(dtype), mean ? "mean" : "sum"),
+                              count * size_of(dtype), mean ? 1u : 0u}));
+  std::shared_ptr<Operation> all_reduce =
+      std::make_shared<AllReduceOperation>(channel, rank_->deadline(), data, count, dtype, mean);
+  all_reduce->set_sequence(sequence);
+  submit_locked(all_reduce);
+  return all_reduce;
+}
+
+Result<RankPrediction> Context::predict_locked(Workload workload) {
+  RankPrediction total;
+  for (const auto& channel : channels_) {
+    if (!channel) continue;
+    ModelDesc model;
+    for (const auto& unit : units_) {
+      if (&unit->channel() != channel.get()) continue;
+      UnitDesc desc;
+      desc.name = unit->name();
+      for (const Flat& flat : unit->flats()) desc.flats.push_back(flat.desc);
+      model.units.push_back(std::move(desc));
+    }
+    if (model.units.empty()) continue;
+    workload.ranks = static_cast<uint32_t>(channel->size());
+    MERON_ASSIGN(const Prediction prediction, meron::predict(rank_->plan, model, workload));
+    const RankPrediction& own = prediction.ranks[static_cast<size_t>(channel->index())];
+    // One ring of buckets serves all groups; whole gradients have a bucket per unit.
+    const uint64_t buckets = own.memory.gradient_buckets;
+    total.memory.gradient_buckets = is_sharded(rank_->plan.gradient)
+                                        ? std::max(total.memory.gradient_buckets, buckets)
+                                        : total.memory.gradient_buckets + buckets;
+    total.memory.param += own.memory.param;
+    total.memory.reduced_gradient += own.memory.reduced_gradient;
+    total.memory.moments += own.memory.moments;
+    total.memory.master += own.memory.master;
+    total.links.gather_mapped += own.links.gather_mapped;
+    total.links.gather_copied += own.links.gather_copied;
+    total.links.reduce += own.links.reduce;
+  }
+  return total;
+}
+
+}  // namespace meron

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory/arena.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/layout.h"
+#include "memory/reserve.h"
+#include "memory/sanitizer.h"
+#include "os/host.h"
+#include "os/process.h"
+
+namespace meron {
+
+std::string_view name_of(MemoryKind kind) {
+  switch (kind) {
+    case MemoryKind::param:
+      return "param";
+    case MemoryKind::gradient:
+      return "gradient";
+    case MemoryKind::optimizer:
+      return "optimizer";
+    case MemoryKind::staging:
+      return "staging";
+    case MemoryKind::control:
+      return "control";
+  }
+  return "?";
+}
+
+Result<std::shared_ptr<Arena>> Arena::create(const ArenaOptions& options) {
+  using Made = Result<std::shared_ptr<Arena>>;
+  return with_reserve(options.reserve, [&](uint64_t bytes) -> Made {
+    MERON_ASSIGN(MemoryFile file, MemoryFile::create(options.name, bytes));
+    MERON_ASSIGN(Mapping mapping, Mapping::map_file(file.fd(), file.size(), Access::read_write));
+    return std::shared_ptr<Arena>(new Arena(std::move(file), std::move(mapping), options.limit));
+  });
+}
+
+Arena::Arena(MemoryFile file, Mapping mapping, uint64_t limit)
+    : owner_pid_(process_id()),
+      limit_(limit),
+      file_(std::move(file)),
+      mapping_(std::move(mapping)),
+      offsets_(mapping_.size()) {
+  // The first page is nobody's and never real: empty buffers point into it.
+  offsets_.allocate(std::max(kPage, page_size()));
+}
+
+Arena::~Arena() {
+  allow_access(mapping_.data(), high_end_);
+}
+
+bool Arena::forked() const {
+  return process_id() != owner_pid_;
+}
+
+Result<Buffer> Arena::allocate(uint64_t bytes, MemoryKind kind, std::string_view name) {
+  if (forked()) {
+    return Error(MERON_E_FORKED, "this process is a fork of the one that owns the memory",
+                 "open a context of its own in the child, or start it with exec")
+        .on(std::string(name));
+  }
+  std::unique_lock lock(mutex_);
+  if (bytes == 0) {
+    const uint64_t id = next_id_++;
+    live_.emplace(id, Live{.kind = kind});
+    const uint64_t offset = id * 64 % kPage;
+    return Buffer{.offset = offset, .data = mapping_.data() + offset, .bytes = 0, .id = id};
+  }
+  // footprint() of a size beyond the mapping could wrap around.
+  const bool fits = bytes <= mapping_.size();
+  const uint64_t charge = fits ? footprint(bytes) : bytes;
+  const uint64_t taken = total_.usage + pending_;
+  if (limit_ != 0 && (taken > limit_ || charge > limit_ - taken)) {
+    return no_room(bytes, kind, name,
+                   fmt::format("the memory budget of {} has {} left", readable_bytes(limit_),
+                               readable_bytes(limit_ - std::min(limit_, taken))),
+                   "raise the memory budget of the context, or shard more of the state");
+  }
+  const auto block = fits ? offsets_.allocate(charge, kPage) : std::nullopt;
+  if (!block) {
+    return no_room(
+        bytes, kind, name,
+        fmt::format("of the address space of {} the largest free range has {}",
+                    readable_bytes(mapping_.size()), readable_bytes(offsets_.largest_free())),
+        "open the context with a larger reserve, or shard more of the state");
+  }
+  uint64_t start = *block;
+  if (bytes >= kColorThreshold) start += next_color_++ % kColors * kColorStep;
+  const uint64_t id = next_id_++;
+  high_end_ = std::max(high_end_, *block + charge);
+  pending_ += charge;
+  lock.unlock();
+
+  auto populated = mapping_.populate(*block, charge);
+  // What was made before the refusal is still zero.
+  if (!populated.ok()) static_cast<void>(mapping_.discard(*block, charge));
+
+  lock.lock();
+  pending_ -= charge;
+  if (!populated.ok()) {
+    offsets_.free(*block);
+    const ErrorInfo& info = populated.error().info();
+    return no_room(bytes, kind, name, info.what, info.advice);
+  }
+  live_.emplace(id, Live{.block = *block, .charge = charge, .kind = kind});
+  counts_[static_cast<size_t>(kind)].add(charge);
+  total_.add(charge);
+  forbid_access(mapping_.data() + *block, charge);
+  allow_access(mapping_.data() + start, bytes);
+  return Buffer{.offset = start, .data = mapping_.data() + start, .bytes = bytes, .id = id};
+}
+
+void Arena::release(const Buffer& buffer) {
+  if (!buffer || forked()) return;
+  std::unique_lock lock(mutex_);
+  const auto it = live_.find(buffer.id);
+  if (it == live_.end()) return;
+  const Live live = it->second;
+  live_.erase(it);
+  if (live.charge == 0) return;
+  counts_[static_cast<size_t>(live.kind)].usage -= live.charge;
+  total_.usage -= live.charge;
+  // Nobody else gets the range before its pages are gone.
+  lock.unlock();
+  clear(live.block, live.charge);
+  forbid_access(mapping_.data() + live.block, live.charge);
+  lock.lock();
+  offsets_.free(live.block);
+}
+
+void Arena::clear(uint64_t begin, uint64_t bytes) {
+  // What is handed out next must read as zero. Blocks end on kPage; where pages are larger, the
+  // ends share theirs with neighbours and are cleared by hand, as is all when no page goes.
+  const uint64_t end = begin + bytes;
+  uint64_t hole_begin = std::min(end, round_up(begin, page_size()));
+  uint64_t hole_end = std::max(hole_begin, end / page_size() * page_size());
+  allow_access(mapping_.data() + begin, bytes);
+  if (!mapping_.discard(begin, bytes).ok()) hole_begin = hole_end = end;
+  std::memset(mapping_.data() + begin, 0, hole_begin - begin);
+  std::memset(mapping_.data() + hole_end, 0, end - hole_end);
+}
+
+Error Arena::no_room(uint64_t bytes, MemoryKind kind, std::string_view name, std::string_view why,
+                     std::string_view advice) {
+  return Error(MERON_E_NO_MEMORY,
+               fmt::format("cannot allocate {} of {} memory: {}", readable_bytes(bytes),
+                           name_of(kind), why),
+               std::string(advice))
+      .on(std::string(name));
+}
+
+uint64_t Arena::usage(MemoryKind kind) const {
+  const std::lock_guard lock(mutex_);
+  return counts_[static_cast<size_t>(kind)].usage;
+}
+
+uint64_t Arena::peak(MemoryKind kind) const {
+  const std::lock_guard lock(mutex_);
+  return counts_[static_cast<size_t>(kind)].peak;
+}
+
+uint64_t Arena::total_usage() const {
+  const std::lock_guard lock(mutex_);
+  return total_.usage;
+}
+
+uint64_t Arena::total_peak() const {
+  const std::lock_guard lock(mutex_);
+  return total_.peak;
+}
+
+}  // namespace meron

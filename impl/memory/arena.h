@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// All memory of one rank: one memory file, mapped once, that peers on the host map read-only.
+//
+// Memory is real before it is handed out (see os/mapping.h), zeroed, and charged exactly as
+// footprint() of base/layout.h predicts. Large buffers are staggered, see kColorThreshold there.
+// After fork() the child's arena refuses: allocate() fails and release() does nothing, so that a
+// child that runs finalizers cannot destroy its parent's data.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "memory/offset_allocator.h"
+#include "os/mapping.h"
+#include "os/memory_file.h"
+
+namespace meron {
+
+enum class MemoryKind { param, gradient, optimizer, staging, control };
+inline constexpr size_t kMemoryKinds = 5;
+std::string_view name_of(MemoryKind kind);
+
+// A piece of an arena, valid until released or until the arena goes. A plain value: owns nothing.
+struct Buffer {
+  uint64_t offset = 0;        // of `data` within the arena: what a peer needs to find it
+  std::byte* data = nullptr;  // not null for any allocated buffer, also an empty one
+  uint64_t bytes = 0;
+  uint64_t id = 0;  // never used twice, so that a second release is harmless
+
+  explicit operator bool() const { return data != nullptr; }
+};
+
+struct ArenaOptions {
+  uint64_t reserve = 0;  // address space in bytes; 0: the host's RAM. Less is taken where refused.
+  uint64_t limit = 0;    // budget in charged bytes; 0: none
+  std::string name = "meron-arena";
+};
+
+// Thread-safe; shared by the ranks of a process through std::shared_ptr.
+class Arena {
+ public:
+  static Result<std::shared_ptr<Arena>> create(const ArenaOptions& options = {});
+  ~Arena();
+  Arena(const Arena&) = delete;
+  Arena& operator=(const Arena&) = delete;
+
+  // Zeroed memory of `bytes`, page aligned; from kColorThreshold on 64-byte aligned. `name` says
+  // in errors what the memory is for. Zero bytes succeed and cost nothing.
+  Result<Buffer> allocate(uint64_t bytes, MemoryKind kind, std::string_view name);
+
+  // Returns the memory to the host. Does nothing for a buffer that is not live.
+  void release(const Buffer& buffer);
+
+  // Charged bytes now, and the most that they ever were. Peaks never fall.
+  uint64_t usage(MemoryKind kind) const;
+  uint64_t peak(MemoryKind kind) const;
+  uint64_t total_usage() const;
+  uint64_t total_peak() const;
+
+  uint64_t limit() const { return limit_; }
+  std::byte* data() { return mapping_.data(); }
+  uint64_t size() const { return mapping_.size(); }
+  const MemoryFile& file() const { return file_; }
+  int fd() const { return file_.fd(); }  // for peers: see PeerArena
+
+ private:
+  struct Live {
+    uint64_t block = 0;   // where the allocator's range begins
+    uint64_t charge = 0;  // its length: footprint(bytes)
+    MemoryKind kind = MemoryKind::control;
+  };
+  struct Count {
+    uint64_t usage = 0;
+    uint64_t peak = 0;
+    void add(uint64_t bytes) {
+      usage += bytes;
+      if (usage > peak) peak = usage;
+    }
+  };
+
+  Arena(MemoryFile file, Mapping mapping, uint64_t limit);
+  bool forked() const;
+  // Gives the block's memory back; it reads as zero from now on.
+  void clear(uint64_t begin, uint64_t bytes);
+  static Error no_room(uint64_t bytes, MemoryKind kind, std::string_view name, std::string_view why,
+                       std::string_view advice);
+
+  const int32_t owner_pid_;
+  const uint64_t limit_;
+  MemoryFile file_;
+  Mapping mapping_;
+
+  mutable std::mutex mutex_;  // guards all below; not held while pages are made or given back
+  OffsetAllocator offsets_;
+  std::map<uint64_t, Live> live_;  // by Buffer::id
+  uint64_t next_id_ = 1;
+  uint64_t next_color_ = 0;
+  uint64_t high_end_ = 0;  // where the highest block that ever was ends
+  uint64_t pending_ = 0;   // charges of allocations under way: they count against the limit only
+  std::array<Count, kMemoryKinds> counts_{};
+  Count total_;
+};
+
+}  // namespace meron

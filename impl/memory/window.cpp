@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "memory/window.h"
+
+#include <fmt/format.h>
+
+#include "memory/reserve.h"
+#include "memory/sanitizer.h"
+#include "os/process.h"
+
+namespace meron {
+
+Result<std::shared_ptr<Window>> Window::create(uint64_t reserve) {
+  using Made = Result<std::shared_ptr<Window>>;
+  return with_reserve(reserve, [](uint64_t bytes) -> Made {
+    MERON_ASSIGN(MemoryFile file, MemoryFile::create("meron-window", bytes));
+    return map(std::move(file));
+  });
+}
+
+Result<std::shared_ptr<Window>> Window::attach(UniqueFd fd) {
+  MERON_ASSIGN(MemoryFile file, MemoryFile::adopt(std::move(fd)));
+  return map(std::move(file));
+}
+
+Result<std::shared_ptr<Window>> Window::map(MemoryFile file) {
+  MERON_ASSIGN(Mapping writable, Mapping::map_file(file.fd(), file.size(), Access::read_write));
+  Mapping readable;
+  if (!kThreadSanitizer) {
+    MERON_ASSIGN(readable, Mapping::map_file(file.fd(), file.size(), Access::read));
+  }
+  return std::shared_ptr<Window>(
+      new Window(std::move(file), std::move(writable), std::move(readable)));
+}
+
+Window::Window(MemoryFile file, Mapping writable, Mapping readable)
+    : owner_pid_(process_id()),
+      file_(std::move(file)),
+      writable_(std::move(writable)),
+      readable_(std::move(readable)) {}
+
+Status Window::check_owner(const char* verb) const {
+  if (process_id() == owner_pid_) return Ok{};
+  return Error(MERON_E_FORKED,
+               fmt::format("cannot {} memory of the window: this process is a fork of the one that "
+                           "opened it",
+                           verb),
+               "open a context of its own in the child, or start it with exec");
+}
+
+Status Window::reserve(uint64_t offset, uint64_t bytes) {
+  MERON_TRY(check_owner("reserve"));
+  return writable_.populate(offset, bytes);
+}
+
+void Window::prefault(uint64_t offset, uint64_t bytes) const {
+  (readable_.valid() ? readable_ : writable_).prefault(offset, bytes);
+}
+
+Status Window::discard(uint64_t offset, uint64_t bytes) {
+  MERON_TRY(check_owner("discard"));
+  return writable_.discard(offset, bytes);
+}
+
+Result<std::shared_ptr<PeerArena>> PeerArena::attach(UniqueFd fd) {
+  MERON_ASSIGN(const MemoryFile file, MemoryFile::adopt(std::move(fd)));
+  MERON_ASSIGN(Mapping mapping, Mapping::map_file(file.fd(), file.size(), Access::read));
+  return std::shared_ptr<PeerArena>(new PeerArena(std::move(mapping)));
+}
+
+}  // namespace meron

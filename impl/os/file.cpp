@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "os/file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "os/fd.h"
+#include "os/poll.h"
+#include "os/system_error.h"
+
+namespace meron {
+namespace {
+
+constexpr size_t kReadStep = 16 << 10;
+
+// Appends what one read gives: at most one byte past `max_bytes`, which is how too long a content
+// is noticed. Returns false at the end.
+Result<bool> read_some(int fd, size_t max_bytes, std::string& content) {
+  const size_t before = content.size();
+  content.resize(before + std::min(kReadStep, max_bytes + 1 - before));
+  ssize_t count;
+  do {
+    count = ::read(fd, content.data() + before, content.size() - before);
+  } while (count < 0 && errno == EINTR);
+  const int error = errno;
+  content.resize(before + (count > 0 ? static_cast<size_t>(count) : 0));
+  if (count < 0 && error != EAGAIN) return system_error("cannot read", error);
+  if (content.size() > max_bytes) {
+    return Error(MERON_E_IO, fmt::format("more than {} bytes to read", max_bytes));
+  }
+  return count != 0;
+}
+
+}  // namespace
+
+Result<std::string> read_file(const std::string& path, size_t max_bytes) {
+  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
+  if (!fd.valid()) return system_error("cannot open the file", errno).on(path);
+  std::string content;
+  for (;;) {
+    auto more = read_some(fd.get(), max_bytes, content);
+    if (!more.ok()) return std::move(more).error().on(path);
+    if (!*more) return content;
+  }
+}
+
+Status write_file(const std::string& path, std::string_view content) {
+  const UniqueFd fd(
+      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!fd.valid()) return system_error("cannot open the file", errno).on(path);
+  while (!content.empty()) {
+    const ssize_t count = ::write(fd.get(), content.data(), content.size());
+    if (count < 0 && errno != EINTR) return system_error("cannot write", errno).on(path);
+    if (count > 0) content.remove_prefix(static_cast<size_t>(count));
+  }
+  return Ok{};
+}
+
+Result<std::string> read_stream(int fd, size_t max_bytes, Deadline deadline) {
+  std::string content;
+  for (;;) {
+    MERON_TRY(wait_ready(fd, POLLIN, deadline));
+    MERON_ASSIGN(const bool more, read_some(fd, max_bytes, content));
+    if (!more) return content;
+  }
+}
+
+}  // namespace meron

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whole small files and streams, bounded.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/result.h"
+
+namespace meron {
+
+// The content of a file of at most `max_bytes` (an error when it is longer). Works for /proc and
+// /sys, whose files have no size. A path that is not there is MERON_E_NOT_FOUND.
+Result<std::string> read_file(const std::string& path, size_t max_bytes);
+
+// Writes a new or replaced file, readable by its owner alone.
+Status write_file(const std::string& path, std::string_view content);
+
+// What can be read from `fd` until its end, at most `max_bytes` (an error when there is more),
+// before `deadline`. Does not close `fd`.
+Result<std::string> read_stream(int fd, size_t max_bytes, Deadline deadline);
+
+}  // namespace meron

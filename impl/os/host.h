@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+// What this host offers to this process. Nothing here fails: what cannot be found out reads as
+// "unknown", 0, or no limit.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace meron {
+
+inline constexpr uint64_t kNoLimit = std::numeric_limits<uint64_t>::max();
+
+struct HostMemory {
+  uint64_t total = 0;      // of the host
+  uint64_t available = 0;  // what the host can give without swapping
+  // The tightest memory cgroup (v1 or v2) among this process' own and its ancestors. Page cache,
+  // which the kernel takes back when needed, does not count as used.
+  uint64_t cgroup_limit = kNoLimit;
+  uint64_t cgroup_used = 0;
+  std::string cgroup;  // its directory; empty when none limits
+
+  uint64_t cgroup_available() const {
+    if (cgroup_limit == kNoLimit) return kNoLimit;
+    return cgroup_limit > cgroup_used ? cgroup_limit - cgroup_used : 0;
+  }
+};
+HostMemory host_memory();
+
+// The least of the host's RAM and the cgroup limit: what all ranks here can have together.
+uint64_t usable_memory_total();
+
+struct ShmSpace {
+  uint64_t total = 0;
+  uint64_t available = 0;
+};
+ShmSpace shm_space();  // of /dev/shm, for information: Meron does not use it
+
+struct IoUringSupport {
+  bool available = false;
+  std::string reason;  // why not
+};
+IoUringSupport io_uring_available();
+
+struct CpuInfo {
+  std::string brand;
+  std::vector<std::string> features;  // the vector extensions among the CPU's flags
+
+  std::string text() const;  // "brand: avx2 fma ..."
+};
+CpuInfo cpu_info();
+
+uint64_t memlock_limit();      // bytes; kNoLimit when unlimited
+std::string thp_shmem_mode();  // "never", "advise", "within_size", "always", ... or "unknown"
+uint64_t page_size();
+inline constexpr uint64_t kHugePage = 2ull << 20;
+
+// "512 B", "3.5 MiB", "24.0 GiB".
+std::string readable_bytes(uint64_t bytes);
+
+}  // namespace meron

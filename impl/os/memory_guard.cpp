@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "os/memory_guard.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+
+#include "os/host.h"
+
+namespace meron {
+namespace {
+
+// Left to everybody else: heap, stacks, page tables, other processes' growth.
+constexpr uint64_t kHeadroom = 16ull << 20;
+// One look at the host covers small requests up to this sum, which the headroom can bear.
+constexpr uint64_t kCredit = 8ull << 20;
+constexpr uint64_t kSmall = 1ull << 20;
+
+std::atomic<uint64_t> credit{0};
+
+bool take_credit(uint64_t bytes) {
+  uint64_t have = credit.load(std::memory_order_relaxed);
+  while (have >= bytes) {
+    if (credit.compare_exchange_weak(have, have - bytes, std::memory_order_relaxed)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+Status require_memory(uint64_t bytes) {
+  if (bytes <= kSmall && take_credit(bytes)) return Ok{};
+  const HostMemory memory = host_memory();
+  const uint64_t in_cgroup = memory.cgroup_available();
+  // Without /proc/meminfo the host's figure is unknown, which is no reason to refuse.
+  const uint64_t on_host = memory.total == 0 ? kNoLimit : memory.available;
+  const uint64_t free = std::min(in_cgroup, on_host);
+  const uint64_t margin = kHeadroom + bytes / 512;  // a page takes eight bytes of page table
+  if (free >= margin && free - margin >= bytes) {
+    if (bytes <= kSmall) credit.store(kCredit, std::memory_order_relaxed);
+    return Ok{};
+  }
+  if (in_cgroup < on_host) {
+    return Error(MERON_E_NO_MEMORY,
+                 fmt::format("{} of memory are needed, but the memory cgroup {} has {} left of its "
+                             "limit of {}",
+                             readable_bytes(bytes), memory.cgroup, readable_bytes(in_cgroup),
+                             readable_bytes(memory.cgroup_limit)),
+                 "raise the memory limit of the container or service, or shard more of the state");
+  }
+  return Error(
+      MERON_E_NO_MEMORY,
+      fmt::format("{} of memory are needed, but the host has {} available of {}",
+                  readable_bytes(bytes), readable_bytes(on_host), readable_bytes(memory.total)),
+      "end other programs, run on a larger host, or shard more of the state");
+}
+
+}  // namespace meron

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+
+#include "base/result.h"
+
+namespace meron {
+
+// Whether the host and the memory cgroups of this process can give `bytes` more. The kernel does
+// not refuse memory, it kills for it; this refuses first, with MERON_E_NO_MEMORY and an error that
+// says how much is needed, how much is free, and under which limit. Cheap for small amounts.
+//
+// It is a look, not a reservation: processes that look at the same time can both be told yes. Who
+// takes much memory looks again after every piece.
+Status require_memory(uint64_t bytes);
+
+}  // namespace meron

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "os/thread_pool.h"
+
+#include <algorithm>
+#include <limits>
+
+#include "os/futex.h"
+#include "os/threads.h"
+
+namespace meron {
+namespace {
+
+constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
+
+}  // namespace
+
+ThreadPool::ThreadPool(int threads) : threads_(std::max(threads, 1)) {}
+
+ThreadPool::~ThreadPool() {
+  if (workers_.empty()) return;
+  stop_.store(true);
+  round_.fetch_add(1);
+  futex_wake(&round_, kWakeAll);
+  for (std::thread& worker : workers_) worker.join();
+}
+
+void ThreadPool::start() {
+  const MaskSignalsScope masked;
+  for (int part = 1; part < threads_; ++part) {
+    workers_.emplace_back([this, part] {
+      set_thread_name("meron-compute");
+      work(part);
+    });
+  }
+}
+
+void ThreadPool::work(int part) {
+  uint32_t seen = 0;
+  while (true) {
+    uint32_t round = round_.load();
+    while (round == seen) {
+      futex_wait(&round_, seen, kForever);
+      round = round_.load();
+    }
+    seen = round;
+    if (stop_.load()) return;
+    if (part < parts_) (*body_)(part);
+    if (pending_.fetch_sub(1) == 1) futex_wake(&pending_, 1);
+  }
+}
+
+void ThreadPool::run(int parts, const std::function<void(int)>& body) {
+  if (parts > 1) {
+    if (workers_.empty()) start();
+    body_ = &body;
+    parts_ = parts;
+    pending_.store(static_cast<uint32_t>(workers_.size()));
+    round_.fetch_add(1);
+    futex_wake(&round_, kWakeAll);
+  }
+  if (parts > 0) body(0);
+  if (parts > 1) {
+    for (uint32_t left = pending_.load(); left != 0; left = pending_.load()) {
+      futex_wait(&pending_, left, kForever);
+    }
+  }
+}
+
+int ThreadPool::for_range(uint64_t begin, uint64_t end, uint64_t grain, uint64_t inline_below,
+                          const std::function<void(int, uint64_t, uint64_t)>& body) {
+  const uint64_t size = end - begin;
+  if (size == 0) return 0;
+  const uint64_t grains = (size + grain - 1) / grain;
+  const int parts =
+      size < inline_below
+          ? 1
+          : static_cast<int>(std::min<uint64_t>(grains, static_cast<uint64_t>(threads_)));
+  const auto cut = [&](int part) {
+    const uint64_t index = grains * static_cast<uint64_t>(part) / static_cast<uint64_t>(parts);
+    return std::min(end, begin + index * grain);
+  };
+  run(parts, [&](int part) { body(part, cut(part), cut(part + 1)); });
+  return parts;
+}
+
+}  // namespace meron

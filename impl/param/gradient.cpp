@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "param/gradient.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/accumulate.h"
+
+namespace meron {
+namespace {
+
+// A bucket of the ring served another unit before: what lies between the tensors is not zero.
+void zero_padding(Unit& unit) {
+  for (const auto& param : unit.params()) {
+    const Flat& flat = unit.flat_of(*param);
+    if (!flat.desc.trainable) continue;
+    const uint64_t size = size_of(unit.gradient_type(flat));
+    const uint64_t end = param->place.offset + param->count;
+    std::memset(flat.bucket + end * size, 0, (round_up(end, kTensorAlign) - end) * size);
+  }
+}
+
+}  // namespace
+
+OpenBucketOperation::OpenBucketOperation(std::shared_ptr<Unit> unit, Deadline deadline)
+    : Operation(unit->channel(), deadline), unit_(std::move(unit)) {}
+
+Result<bool> OpenBucketOperation::advance() {
+  Unit& unit = *unit_;
+  switch (unit.gradient_state()) {
+    case GradientState::filling:
+      return true;
+    case GradientState::reducing:
+      return false;  // this rank's own reduction must end first
+    case GradientState::ready:
+      return Error(MERON_E_STATE,
+                   fmt::format("the reduced gradient of unit '{}' was not used", unit.name()),
+                   "step the optimizer, or call meron_reduce_discard, before the next gradient")
+          .on(unit.name());
+    case GradientState::empty:
+    case GradientState::partial:
+      break;
+  }
+  const bool whole = !is_sharded(unit.rank().plan.gradient);
+  if (whole) {
+    if (!unit.all_reached(unit.reductions, &UnitSlot::consumed)) {
+      waiting_for_ = &unit;
+      waiting_reduction_ = unit.reductions;
+      return false;
+    }
+  } else {
+    MERON_ASSIGN(const bool taken, take_from_ring());
+    if (!taken) return false;
+  }
+  // A whole bucket keeps what earlier micro-batches left; a fresh one holds nothing yet.
+  if (!whole || unit.gradient_state() == GradientState::empty) {
+    std::fill(unit.fresh.begin(), unit.fresh.end(), true);
+  }
+  MERON_TRY(unit.enter(GradientState::filling));
+  if (!whole) zero_padding(unit);
+  return true;
+}
+
+Result<bool> OpenBucketOperation::take_from_ring() {
+  Unit& unit = *unit_;
+  Rank& rank = unit.rank();
+  GradientRing& ring = rank.ring;
+  auto& buckets = ring.buckets();
+  while (buckets.size() < rank.plan.gradient_buckets) {
+    MERON_ASSIGN(const Buffer buffer, rank.arena().allocate(ring.bytes(), MemoryKind::gradient,
+                                                            "a gradient bucket of the ring"));
+    buckets.push_back({buffer});
+  }
+  const auto free = [](const GradientRing::Bucket& bucket) {
+    return bucket.last_user == nullptr ||
+           bucket.last_user->all_reached(bucket.last_reduction, &UnitSlot::consumed);
+  };
+  GradientRing::Bucket* chosen = nullptr;
+  waiting_for_ = nullptr;
+  for (size_t i = 0; i < buckets.size() && chosen == nullptr; ++i) {
+    GradientRing::Bucket& bucket = buckets[(ring.next + i) % buckets.size()];
+    if (bucket.held) continue;
+    if (free(bucket)) {
+      chosen = &bucket;
+      ring.next = (ring.next + i + 1) % buckets.size();
+    } else if (waiting_for_ == nullptr) {
+      waiting_for_ = bucket.last_user;
+      waiting_reduction_ = bucket.last_reduction;
+    }
+  }
+  if (chosen == nullptr) {
+    const bool hopeless = std::all_of(buckets.begin(), buckets.end(), [](const auto& bucket) {
+      return bucket.held && bucket.last_user->gradient_state() == GradientState::filling;
+    });
+    if (hopeless) {
+      return Error(MERON_E_STATE,
+                   fmt::format("all {} gradient buckets are being filled (one by unit '{}')",
+                               buckets.size(), buckets.front().last_user->name()),
+                   "begin the reduction of a unit before the gradient of the next, or raise the "
+                   "plan's gradient_buckets")
+          .on(unit.name());
+    }
+    return false;
+  }
+  if (chosen->buffer.bytes < ring.bytes()) {  // a larger unit was made since
+    MERON_ASSIGN(const Buffer larger, rank.arena().allocate(ring.bytes(), MemoryKind::gradient,
+                                                            "a gradient bucket of the ring"));
+    rank.arena().release(chosen->buffer);
+    chosen->buffer = larger;
+  }
+  chosen->held = true;
+  chosen->last_user = &unit;
+  unit.bucket = chosen;
+  auto& offsets = unit.own_slot().bucket_offset[(unit.reductions + 1) % 2];
+  uint64_t displacement = 0;
+  for (size_t f = 0; f < unit.flats().size(); ++f) {
+    Flat& flat = unit.flats()[f];
+    if (!flat.desc.trainable) continue;
+    flat.bucket = chosen->buffer.data + displacement;
+    offsets[f].store(chosen->buffer.offset + displacement, std::memory_order_relaxed);
+    displacement += round_up(flat.desc.elements * size_of(unit.gradient_type(flat)), kPage);
+  }
+  return true;
+}
+
+std::vector<int> OpenBucketOperation::missing() const {
+  if (waiting_for_ == nullptr) return {};
+  return waiting_for_->behind(waiting_reduction_, &UnitSlot::consumed);
+}
+
+std::string OpenBucketOperation::describe() const {
+  return fmt::format("wait for the gradient bucket of unit '{}'", unit_->name());
+}
+
+std::byte* gradient_place(Unit& unit, size_t param, bool overwrite) {
+  const Param& target = *unit.params()[param];
+  const Flat& flat = unit.flat_of(target);
+  const uint64_t size = size_of(unit.gradient_type(flat));
+  std::byte* place = flat.bucket + target.place.offset * size;
+  if (unit.fresh[param] && !overwrite) std::memset(place, 0, target.count * size);
+  unit.fresh[param] = false;
+  return place;
+}
+
+void add_gradient(Unit& unit, size_t param, const std::byte* data, DType dtype) {
+  const Param& target = *unit.params()[param];
+  const Flat& flat = unit.flat_of(target);
+  const DType type = unit.gradient_type(flat);
+  const bool first = unit.fresh[param];
+  std::byte* place = gradient_place(unit, param, true);
+  unit.rank().threads.for_range(
+      0, target.count, kBlock, kInlineElements, [&](int, uint64_t begin, uint64_t end) {
+        std::byte* to = place + begin * size_of(type);
+        const std::byte* from = data + begin * size_of(dtype);
+        if (first) {
+          kernels::convert(to, kernel_type(type), from, kernel_type(dtype), end - begin);
+        } else {
+          kernels::accumulate(to, kernel_type(type), from, kernel_type(dtype), end - begin);
+        }
+      });
+}
+
+void complete_bucket(Unit& unit) {
+  for (size_t i = 0; i < unit.params().size(); ++i) {
+    if (unit.fresh[i] && unit.params()[i]->desc.trainable) (void)gradient_place(unit, i, false);
+  }
+}
+
+size_t index_in_unit(const Unit& unit, const Param& param) {
+  const auto& params = unit.params();
+  const auto found = std::find_if(params.begin(), params.end(),
+                                  [&](const auto& each) { return each.get() == &param; });
+  return static_cast<size_t>(found - params.begin());
+}
+
+}  // namespace meron

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// The bucket: where a rank's gradient of a unit is written before peers read it in place.
+//
+// Where gradients are whole, each unit has a bucket of its own that also accumulates. Where they
+// are sharded, units take buckets from the rank's ring in turn. Either way a bucket may be written
+// again only when every peer has consumed the reduction that it was last read for.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "param/unit.h"
+#include "transport/operation.h"
+
+namespace meron {
+
+// Waits, on this rank alone, until the unit's bucket may be written, and then opens it. Not a
+// collective: it is not posted.
+class OpenBucketOperation final : public Operation {
+ public:
+  OpenBucketOperation(std::shared_ptr<Unit> unit, Deadline deadline);
+  Result<bool> advance() override;
+  std::vector<int> missing() const override;
+  std::string describe() const override;
+
+ private:
+  Result<bool> take_from_ring();
+
+  std::shared_ptr<Unit> unit_;
+  const Unit* waiting_for_ = nullptr;
+  uint64_t waiting_reduction_ = 0;
+};
+
+// The rest is for units whose state is `filling`.
+
+// Where the gradient of a param goes, in the gradient dtype. What the micro-batch has not written
+// yet is zeroed first unless `overwrite`.
+std::byte* gradient_place(Unit& unit, size_t param, bool overwrite);
+
+// Adds (or, first in an accumulation, copies) a gradient.
+void add_gradient(Unit& unit, size_t param, const std::byte* data, DType dtype);
+
+// Zeroes what nobody wrote in this accumulation.
+void complete_bucket(Unit& unit);
+
+// The index of a param in its unit.
+size_t index_in_unit(const Unit& unit, const Param& param);
+
+}  // namespace meron

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the objects of one rank share: its plan, its memory and threads, its counters.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/counters.h"
+#include "memory/arena.h"
+#include "os/thread_pool.h"
+#include "plan/plan.h"
+#include "transport/operation.h"
+#include "transport/transport.h"
+
+namespace meron {
+
+class Unit;
+
+// Loops shorter than this many elements are not worth waking a thread for.
+inline constexpr uint64_t kInlineElements = 64 << 10;
+
+// Under a plan that shards gradients, whole gradients exist only from a unit's backward to its
+// reduction: in buckets that units use in turn.
+class GradientRing {
+ public:
+  struct Bucket {
+    Buffer buffer;
+    Unit* last_user = nullptr;    // whose gradient was here, and
+    uint64_t last_reduction = 0;  // in which of its reductions
+    bool held = false;            // being filled, or being reduced by this rank
+  };
+
+  // Every bucket holds the largest unit. Called when a unit is made.
+  void require(uint64_t bytes) {
+    if (bytes > bytes_) bytes_ = bytes;
+  }
+  uint64_t bytes() const { return bytes_; }
+  std::vector<Bucket>& buckets() { return buckets_; }
+  size_t next = 0;
+
+ private:
+  uint64_t bytes_ = 0;
+  std::vector<Bucket> buckets_;
+};
+
+struct Rank {
+  Transport& transport;
+  Plan plan;
+  ThreadPool threads;
+  Counters counters;
+  int64_t timeout_ns = 0;
+  GradientRing ring;
+  // Of the shared window, what this rank's parts take. The arena counts everything else.
+  std::atomic<uint64_t> window_param_bytes{0};
+
+  Rank(Transport& transport_in, Plan plan_in, int threads_in, int64_t timeout_in)
+      : transport(transport_in),
+        plan(std::move(plan_in)),
+        threads(threads_in),
+        timeout_ns(timeout_in) {}
+
+  Arena& arena() { return transport.arena(); }
+  Deadline deadline() const { return Deadline::after(timeout_ns); }
+};
+
+}  // namespace meron

@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "param/reduce.h"
+
+#include <fmt/format.h>
+
+#include "kernels/cpu/copy.h"
+#include "kernels/cpu/reduce.h"
+
+namespace meron {
+
+ReduceOperation::ReduceOperation(std::shared_ptr<Unit> unit, const ReduceOptions& options,
+                                 Deadline deadline)
+    : Operation(unit->channel(), deadline), unit_(std::move(unit)), options_(options) {}
+
+Result<std::shared_ptr<ReduceOperation>> ReduceOperation::begin(std::shared_ptr<Unit> unit,
+                                                                const ReduceOptions& options,
+                                                                Deadline deadline) {
+  std::shared_ptr<ReduceOperation> reduce(new ReduceOperation(std::move(unit), options, deadline));
+  Unit& target = *reduce->unit_;
+  MERON_TRY(target.enter(GradientState::reducing));
+  reduce->reduction_ = ++target.reductions;
+  reduce->accumulate_ = target.sum_started;
+  if (target.bucket != nullptr) target.bucket->last_reduction = reduce->reduction_;
+  target.own_slot().contributed.store(reduce->reduction_, std::memory_order_seq_cst);
+  reduce->channel_.transport().ring();
+  return reduce;
+}
+
+Result<bool> ReduceOperation::advance() {
+  Unit& unit = *unit_;
+  const bool shared = !is_sharded(unit.rank().plan.optimizer) && channel_.size() > 1;
+  if (stage_ == Stage::contributing) {
+    if (!unit.all_reached(reduction_, &UnitSlot::contributed)) return false;
+    sum();
+    if (!shared) {
+      consume();
+      MERON_TRY(end());
+      return true;
+    }
+    unit.own_slot().summed.store(reduction_, std::memory_order_seq_cst);
+    channel_.transport().ring();
+    stage_ = Stage::sharing;
+  }
+  if (stage_ == Stage::sharing) {
+    if (!unit.all_reached(reduction_, &UnitSlot::summed)) return false;
+    fetch_sums();
+    consume();
+    stage_ = Stage::parting;
+  }
+  // The trainer may change the sum once this has ended: no peer may still be fetching it.
+  if (!unit.all_reached(reduction_, &UnitSlot::consumed)) return false;
+  MERON_TRY(end());
+  return true;
+}
+
+void ReduceOperation::sum() {
+  Unit& unit = *unit_;
+  Rank& rank = unit.rank();
+  const size_t members = static_cast<size_t>(channel_.size());
+  const double divide =
+      options_.divisor * (options_.mean ? static_cast<double>(channel_.size()) : 1.0);
+  const float scale = options_.boundary ? static_cast<float>(1.0 / divide) : 1.0f;
+  const bool squares_wanted = options_.boundary && unit.has_optimizer;
+  unit.squares = {};
+  unit.squares_known = squares_wanted;
+
+  for (size_t f = 0; f < unit.flats().size(); ++f) {
+    Flat& flat = unit.flats()[f];
+    if (!flat.desc.trainable || flat.part.size() == 0) continue;
+    const DType type = unit.gradient_type(flat);
+    const uint64_t size = size_of(type);
+    std::vector<const std::byte*> buckets(members);
+    for (size_t m = 0; m < members; ++m) {
+      const int member = static_cast<int>(m);
+      const uint64_t offset =
+          unit.slot(member).bucket_offset[reduction_ % 2][f].load(std::memory_order_relaxed);
+      buckets[m] = channel_.memory(member, offset);
+    }
+    // An f32 bucket that is also the sum must be named by one address for the kernel.
+    buckets[static_cast<size_t>(channel_.index())] = flat.bucket;
+    std::vector<kernels::ExactSum> squares(static_cast<size_t>(rank.threads.threads()));
+    rank.threads.for_range(flat.part.begin, flat.part.end, kBlock, kInlineElements,
+                           [&](int thread, uint64_t begin, uint64_t end) {
+                             std::vector<const void*> inputs(members);
+                             for (size_t m = 0; m < members; ++m)
+                               inputs[m] = buckets[m] + begin * size;
+                             kernels::reduce(
+                                 flat.sum + (begin - flat.owned.begin), accumulate_, inputs.data(),
+                                 members, kernel_type(type), scale, end - begin,
+                                 squares_wanted ? &squares[static_cast<size_t>(thread)] : nullptr);
+                           });
+    if (squares_wanted) {
+      for (const auto& each : squares) unit.squares.merge(each);
+    }
+    add(rank.counters.reduced, (members - 1) * flat.part.size() * size);
+  }
+}
+
+void ReduceOperation::fetch_sums() {
+  Unit& unit = *unit_;
+  Rank& rank = unit.rank();
+  const uint64_t members = static_cast<uint64_t>(channel_.size());
+  for (size_t f = 0; f < unit.flats().size(); ++f) {
+    Flat& flat = unit.flats()[f];
+    if (!flat.desc.trainable) continue;
+    for (int m = 0; m < channel_.size(); ++m) {
+      if (m == channel_.index()) continue;
+      const Range part = shard_range(flat.desc.elements, static_cast<uint64_t>(m), members);
+      const uint64_t offset = unit.slot(m).sum_offset[f].load(std::memory_order_relaxed);
+      const std::byte* from = channel_.memory(m, offset + part.begin * sizeof(float));
+      rank.threads.for_range(
+          part.begin, part.end, kBlock, kInlineElements, [&](int, uint64_t begin, uint64_t end) {
+            kernels::copy(flat.sum + begin, from + (begin - part.begin) * sizeof(float),
+                          (end - begin) * sizeof(float));
+          });
+      add(rank.counters.reduced, part.size() * sizeof(float));
+    }
+  }
+}
+
+void ReduceOperation::consume() {
+  unit_->own_slot().consumed.store(reduction_, std::memory_order_seq_cst);
+  channel_.transport().ring();
+}
+
+Status ReduceOperation::end() {
+  Unit& unit = *unit_;
+  if (unit.bucket != nullptr) {
+    unit.bucket->held = false;
+    unit.bucket = nullptr;
+  }
+  unit.sum_started = !options_.boundary;
+  return unit.enter(options_.boundary ? GradientState::ready : GradientState::partial);
+}
+
+std::vector<int> ReduceOperation::missing() const {
+  switch (stage_) {
+    case Stage::contributing:
+      return unit_->behind(reduction_, &UnitSlot::contributed);
+    case Stage::sharing:
+      return unit_->behind(reduction_, &UnitSlot::summed);
+    case Stage::parting:
+      return unit_->behind(reduction_, &UnitSlot::consumed);
+  }
+  return {};
+}
+
+std::string ReduceOperation::describe() const {
+  return fmt::format("reduce of unit '{}'", unit_->name());
+}
+
+}  // namespace meron

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "param/update.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/cpu/accumulate.h"
+
+namespace meron {
+
+UpdateOperation::UpdateOperation(std::vector<std::shared_ptr<Unit>> units, Deadline deadline)
+    : Operation(units.front()->channel(), deadline), units_(std::move(units)) {}
+
+Result<std::shared_ptr<UpdateOperation>> UpdateOperation::begin(
+    std::vector<std::shared_ptr<Unit>> units, Deadline deadline) {
+  std::shared_ptr<UpdateOperation> update(new UpdateOperation(std::move(units), deadline));
+  for (const auto& unit : update->units_) MERON_TRY(unit->release_version());
+  update->channel_.transport().ring();
+  return update;
+}
+
+Result<bool> UpdateOperation::advance() {
+  return std::all_of(units_.begin(), units_.end(),
+                     [](const auto& unit) { return unit->all_released(); });
+}
+
+std::vector<int> UpdateOperation::missing() const {
+  for (const auto& unit : units_) {
+    auto late = unit->behind(unit->version() + 1, &UnitSlot::released);
+    if (!late.empty()) return late;
+  }
+  return {};
+}
+
+std::string UpdateOperation::describe() const {
+  if (units_.size() == 1) return fmt::format("update of unit '{}'", units_.front()->name());
+  return fmt::format("update of {} units from '{}' on", units_.size(), units_.front()->name());
+}
+
+bool UpdateOperation::contains(const Param& param) const {
+  return std::any_of(units_.begin(), units_.end(),
+                     [&](const auto& unit) { return param.unit == unit.get(); });
+}
+
+Range UpdateOperation::view(const Param& param, std::byte** data) {
+  const Flat& flat = param.unit->flat_of(param);
+  const Range part = part_of(param, flat.owned);
+  *data = flat.writable + (param.place.offset + part.begin) * size_of(flat.desc.dtype);
+  if (std::find(viewed_.begin(), viewed_.end(), &param) == viewed_.end()) {
+    viewed_.push_back(&param);
+  }
+  return part;
+}
+
+void UpdateOperation::write(const Param& param, const std::byte* data, DType dtype) {
+  const Flat& flat = param.unit->flat_of(param);
+  const Range part = part_of(param, flat.owned);
+  if (part.size() == 0) return;
+  const std::byte* source = data + part.begin * size_of(dtype);
+  const uint64_t first = param.place.offset + part.begin;  // in the flat
+  kernels::convert(flat.writable + first * size_of(flat.desc.dtype), kernel_type(flat.desc.dtype),
+                   source, kernel_type(dtype), part.size());
+  if (flat.master != nullptr) {
+    kernels::convert(flat.master + (first - flat.owned.begin), kernels::Type::f32, source,
+                     kernel_type(dtype), part.size());
+  }
+  std::erase(viewed_, &param);
+}
+
+Status UpdateOperation::publish() {
+  if (published_) {
+    return Error(MERON_E_STALE, "the update was published already", "begin another update");
+  }
+  published_ = true;
+  for (const Param* param : viewed_) {
+    const Flat& flat = param->unit->flat_of(*param);
+    const Range part = part_of(*param, flat.owned);
+    if (flat.master == nullptr || part.size() == 0) continue;
+    const uint64_t first = param->place.offset + part.begin;
+    kernels::convert(flat.master + (first - flat.owned.begin), kernels::Type::f32,
+                     flat.writable + first * size_of(flat.desc.dtype), kernel_type(flat.desc.dtype),
+                     part.size());
+  }
+  for (const auto& unit : units_) MERON_TRY(unit->publish(true));
+  channel_.transport().ring();
+  return Ok{};
+}
+
+}  // namespace meron

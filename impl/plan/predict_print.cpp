@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+// A prediction as JSON and as tables.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "plan/columns.h"
+#include "plan/plan_json.h"
+#include "plan/predict.h"
+#include "plan/text.h"
+
+namespace meron {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json bytes(uint64_t value) {
+  return {{"bytes", value}, {"human", human_bytes(value)}};
+}
+
+Json memory_json(const MemoryPrediction& memory) {
+  return {{"param", bytes(memory.param)},
+          {"gradient", bytes(memory.gradient())},
+          {"gradient_buckets", bytes(memory.gradient_buckets)},
+          {"reduced_gradient", bytes(memory.reduced_gradient)},
+          {"optimizer", bytes(memory.optimizer())},
+          {"moments", bytes(memory.moments)},
+          {"master", bytes(memory.master)},
+          {"total", bytes(memory.total())}};
+}
+
+Json rank_json(const RankPrediction& rank) {
+  return {{"memory", {{"host", memory_json(rank.memory)}}},
+          {"links",
+           {{"shm",
+             {{"gather_mapped", bytes(rank.links.gather_mapped)},
+              {"gather_copied", bytes(rank.links.gather_copied)},
+              {"reduce", bytes(rank.links.reduce)}}}}}};
+}
+
+using Cells = std::vector<std::string>;
+
+Cells memory_cells(const RankPrediction& rank) {
+  return {human_bytes(rank.memory.param), human_bytes(rank.memory.gradient()),
+          human_bytes(rank.memory.optimizer()), human_bytes(rank.memory.total())};
+}
+
+Cells link_cells(const RankPrediction& rank) {
+  return {human_bytes(rank.links.gather_mapped), human_bytes(rank.links.gather_copied),
+          human_bytes(rank.links.reduce)};
+}
+
+// A row per run of ranks whose cells read the same, and one for all ranks together.
+std::string per_rank(const Prediction& prediction, Cells head,
+                     Cells (*cells_of)(const RankPrediction&)) {
+  std::vector<Cells> rows = {std::move(head)};
+  const auto add = [&](std::string who, Cells cells) {
+    cells.insert(cells.begin(), std::move(who));
+    rows.push_back(std::move(cells));
+  };
+  const auto& ranks = prediction.ranks;
+  for (size_t first = 0; first < ranks.size();) {
+    const Cells cells = cells_of(ranks[first]);
+    size_t end = first + 1;
+    while (end < ranks.size() && cells_of(ranks[end]) == cells) ++end;
+    add(end == first + 1 ? fmt::format("{}", first) : fmt::format("{}-{}", first, end - 1), cells);
+    first = end;
+  }
+  if (ranks.size() > 1) add("all", cells_of(prediction.total));
+  return in_columns(rows, 1);
+}
+
+std::string plural(uint64_t count, std::string_view noun, std::string_view ending = "s") {
+  return fmt::format("{} {}{}", count, noun, count == 1 ? "" : ending);
+}
+
+}  // namespace
+
+std::string to_json(const Prediction& prediction, int indent) {
+  Json ranks = Json::array();
+  for (size_t r = 0; r < prediction.ranks.size(); ++r) {
+    Json rank = {{"rank", r}};
+    rank.update(rank_json(prediction.ranks[r]));
+    ranks.push_back(std::move(rank));
+  }
+  const Workload& load = prediction.workload;
+  const Json out = {{"plan", Json::parse(to_json(prediction.plan, -1))},
+                    {"workload",
+                     {{"ranks", load.ranks},
+                      {"micro_batches", load.micro_batches},
+                      {"gathers_per_micro_batch", load.gathers_per_micro_batch}}},
+                    {"model",
+                     {{"units", prediction.units},
+                      {"elements", prediction.elements},
+                      {"trainable_elements", prediction.trainable_elements}}},
+                    {"peak", {{"host", bytes(prediction.peak_host)}}},
+                    {"total", rank_json(prediction.total)},
+                    {"ranks", std::move(ranks)}};
+  return out.dump(indent);
+}
+
+std::string to_table(const Prediction& prediction) {
+  const Workload& load = prediction.workload;
+  return fmt::format(
+      "plan {}: {}, {}, {} of {} trainable\n\n"
+      "memory per rank, tier host\n{}\n"
+      "bytes from peers per rank and optimizer step ({}, {} each), link shm\n{}",
+      prediction.plan.name, plural(load.ranks, "rank"), plural(prediction.units, "unit"),
+      prediction.trainable_elements, plural(prediction.elements, "element"),
+      per_rank(prediction, {"rank", "param", "gradient", "optimizer", "total"}, memory_cells),
+      plural(load.micro_batches, "micro-batch", "es"),
+      plural(load.gathers_per_micro_batch, "gather"),
+      per_rank(prediction, {"rank", "gather in place", "gather by copy", "reduce"}, link_cells));
+}
+
+}  // namespace meron

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <string>
+
+#include "plan/plan.h"
+
+namespace meron {
+
+// The plan for people: a row per kind; columns: sharded over, tier, dtype, wire codec. Several
+// lines, each ended by '\n'.
+std::string to_table(const Plan& plan);
+
+}  // namespace meron

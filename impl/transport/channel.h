@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+// A group's control: the order of its calls, checked by fingerprints; its sticky error; the words
+// through which members see each other's progress.
+//
+// Checking costs no wait. A member that begins call s stores its record, then `posted` = s, and
+// then compares with every member that has posted s already. Of two members at least one sees the
+// other (both accesses are seq_cst), so every pair is compared, by the later one at the latest.
+// Whoever finds a difference writes what both called into its FailureRecord and breaks the group.
+//
+// Threads: post and fail are called under the context's lock; the rest from anywhere.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/counters.h"
+#include "base/result.h"
+#include "topology/members.h"
+#include "transport/control.h"
+#include "transport/transport.h"
+
+namespace meron {
+
+enum class CallKind : uint32_t {
+  open = 1,
+  register_param,
+  create_unit,
+  create_group,
+  create_optimizer,
+  gather,
+  reduce,
+  update,
+  step,
+  barrier,
+  broadcast,
+  all_reduce,
+};
+std::string_view name_of(CallKind kind);
+
+// What must be equal on all ranks, and what the flight recorder keeps.
+struct Call {
+  CallKind kind;
+  std::string_view subject;  // tensor, unit; cut to 87 bytes in messages
+  uint64_t bytes = 0;
+  uint64_t detail = 0;  // a hash of everything else that must be equal
+};
+
+class Channel {
+ public:
+  // `control_offset`: of group_bytes(members.size()) in the window, reserved, zero.
+  Channel(Transport& transport, Counters& counters, Members members, uint64_t control_offset);
+
+  const Members& members() const { return members_; }
+  int index() const { return members_.index(); }
+  int size() const { return members_.size(); }
+  Transport& transport() const { return transport_; }
+  Counters& counters() const { return counters_; }
+
+  // Whether the next call may be posted: no member is a whole ring behind.
+  bool has_room();
+  // Why there will be no room: a member that is a ring behind has gone, or `deadline` has passed.
+  Status check_stragglers(Deadline deadline);
+  // Begins a call: gives it the next sequence number, publishes it, checks it. There must be room.
+  Result<uint64_t> post(const Call& call);
+
+  // Whether all members that have begun call `sequence` began the same. For operations that end
+  // because peers have begun them: the later one's own comparison may still be under way.
+  Status verify(uint64_t sequence);
+
+  // The sticky error, or Ok.
+  Status status() const {
+    if (header_->failed.load(std::memory_order_seq_cst) == 0) return Ok{};
+    return failure();
+  }
+  bool failed() const { return header_->failed.load(std::memory_order_relaxed) != 0; }
+  // Breaks the group with `error`, unless it is broken already. Returns the error that holds.
+  Error fail(const Error& error);
+
+  MemberBlock& own() { return blocks_[index()]; }
+  const MemberBlock& member(int index) const { return blocks_[index]; }
+  uint64_t posted() const { return next_ - 1; }
+
+  // Bytes of a member's arena, in place.
+  const std::byte* memory(int member, uint64_t offset) const {
+    return transport_.peer(members_.world_rank(member), offset);
+  }
+  // Members (by index) whose word is below `value`.
+  template <class Word>
+  std::vector<int> below(uint64_t value, Word word) const {
+    std::vector<int> late;
+    for (int m = 0; m < size(); ++m) {
+      if (word(m) < value) late.push_back(m);
+    }
+    return late;
+  }
+  // "rank 2" or "ranks 2, 3": world ranks of members.
+  std::string ranks_text(const std::vector<int>& members) const;
+  // What a member called last, for messages.
+  std::string last_call_text(int member) const;
+
+ private:
+  Error failure() const;
+  Status compare(uint64_t sequence, uint64_t fingerprint, const CallRecord& own);
+  static std::string call_text(const CallRecord& record);
+
+  Transport& transport_;
+  Counters& counters_;
+  Members members_;
+  GroupHeader* header_;
+  MemberBlock* blocks_;
+  uint64_t next_ = 1;
+  uint64_t slowest_ = 0;  // a lower bound of the peers' posted
+  bool failure_written_ = false;
+};
+
+}  // namespace meron

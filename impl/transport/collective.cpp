@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "transport/collective.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "kernels/cpu/accumulate.h"
+#include "kernels/cpu/reduce.h"
+
+namespace meron {
+namespace {
+
+constexpr uint64_t chunks_of(uint64_t bytes) {
+  return (bytes + kStagingChunk - 1) / kStagingChunk;
+}
+
+kernels::Type kernel_type(DType dtype) {
+  return static_cast<kernels::Type>(static_cast<int32_t>(dtype));
+}
+
+}  // namespace
+
+Result<bool> BarrierOperation::advance() {
+  for (int m = 0; m < channel_.size(); ++m) {
+    if (channel_.member(m).posted.load(std::memory_order_seq_cst) < sequence()) return false;
+  }
+  MERON_TRY(channel_.verify(sequence()));
+  return true;
+}
+
+std::vector<int> BarrierOperation::missing() const {
+  return channel_.below(
+      sequence(), [&](int m) { return channel_.member(m).posted.load(std::memory_order_seq_cst); });
+}
+
+StagedOperation::StagedOperation(Channel& channel, Deadline deadline, uint64_t chunks)
+    : Operation(channel, deadline), chunks_(chunks) {}
+
+const std::byte* StagedOperation::half(int member, uint64_t chunk) const {
+  return channel_.member(member).staging[(first_ + chunk) % 2].data();
+}
+
+Result<bool> StagedOperation::advance() {
+  MemberBlock& own = channel_.own();
+  if (!started_) {
+    started_ = true;
+    first_ = own.staged.load(std::memory_order_relaxed);
+  }
+  bool moved = false;
+  while (combined_ < chunks_) {
+    bool step = false;
+    if (filled_ < chunks_ && filled_ < combined_ + 2) {
+      const uint64_t number = first_ + filled_;  // counted from 0
+      bool free = true;
+      for (int m = 0; m < channel_.size() && free; ++m) {
+        free = channel_.member(m).drained.load(std::memory_order_seq_cst) + 2 > number;
+      }
+      if (free) {
+        fill(filled_, own.staging[number % 2].data());
+        own.staged.store(number + 1, std::memory_order_seq_cst);
+        ++filled_;
+        step = true;
+      }
+    }
+    if (combined_ < filled_) {
+      const uint64_t number = first_ + combined_;
+      bool there = true;
+      for (int m = 0; m < channel_.size() && there; ++m) {
+        there = channel_.member(m).staged.load(std::memory_order_seq_cst) > number;
+      }
+      if (there) {
+        combine(combined_);
+        own.drained.store(number + 1, std::memory_order_seq_cst);
+        ++combined_;
+        step = true;
+      }
+    }
+    if (!step) break;
+    moved = true;
+  }
+  if (moved) channel_.transport().ring();
+  return combined_ == chunks_;
+}
+
+std::vector<int> StagedOperation::missing() const {
+  return channel_.below(first_ + combined_ + 1, [&](int m) {
+    return channel_.member(m).staged.load(std::memory_order_seq_cst);
+  });
+}
+
+BroadcastOperation::BroadcastOperation(Channel& channel, Deadline deadline, std::byte* data,
+                                       uint64_t bytes, int root)
+    : StagedOperation(channel, deadline, chunks_of(bytes)),
+      data_(data),
+      bytes_(bytes),
+      root_(root) {}
+
+std::string BroadcastOperation::describe() const {
+  return fmt::format("broadcast of {} bytes from rank {}", bytes_,
+                     channel_.members().world_rank(root_));
+}
+
+uint64_t BroadcastOperation::chunk_bytes(uint64_t chunk) const {
+  return std::min(kStagingChunk, bytes_ - chunk * kStagingChunk);
+}
+
+void BroadcastOperation::fill(uint64_t chunk, std::byte* half) {
+  if (channel_.index() != root_) return;
+  std::memcpy(half, data_ + chunk * kStagingChunk, chunk_bytes(chunk));
+}
+
+void BroadcastOperation::combine(uint64_t chunk) {
+  if (channel_.index() == root_) return;
+  std::memcpy(data_ + chunk * kStagingChunk, half(root_, chunk), chunk_bytes(chunk));
+  add(channel_.counters().collective, chunk_bytes(chunk));
+}
+
+AllReduceOperation::AllReduceOperation(Channel& channel, Deadline deadline, std::byte* data,
+                                       uint64_t count, DType dtype, bool mean)
+    : StagedOperation(channel, deadline, chunks_of(count * size_of(dtype))),
+      data_(data),
+      count_(count),
+      dtype_(dtype),
+      mean_(mean) {}
+
+uint64_t AllReduceOperation::chunk_elements(uint64_t chunk) const {
+  const uint64_t per_chunk = kStagingChunk / size_of(dtype_);
+  return std::min(per_chunk, count_ - chunk * per_chunk);
+}
+
+void AllReduceOperation::fill(uint64_t chunk, std::byte* half) {
+  std::memcpy(half, data_ + chunk * kStagingChunk, chunk_elements(chunk) * size_of(dtype_));
+}
+
+void AllReduceOperation::combine(uint64_t chunk) {
+  const uint64_t elements = chunk_elements(chunk);
+  std::vector<const void*> inputs;
+  for (int m = 0; m < channel_.size(); ++m) inputs.push_back(half(m, chunk));
+  sums_.resize(elements);
+  const float scale = mean_ ? static_cast<float>(1.0 / channel_.size()) : 1.0f;
+  kernels::reduce(sums_.data(), false, inputs.data(), inputs.size(), kernel_type(dtype_), scale,
+                  elements, nullptr);
+  kernels::convert(data_ + chunk * kStagingChunk, kernel_type(dtype_), sums_.data(),
+                   kernels::Type::f32, elements);
+  add(channel_.counters().collective,
+      elements * size_of(dtype_) * static_cast<uint64_t>(channel_.size() - 1));
+}
+
+}  // namespace meron

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// How ranks meet. Each function ends with the same thing, a Joined, or says who is missing.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "memory/arena.h"
+#include "transport/token.h"
+#include "transport/transport.h"
+
+namespace meron {
+
+struct MeetingOptions {
+  int rank = 0;
+  int world_size = 1;
+  uint64_t window_reserve = 0;  // see Window::create
+  ArenaOptions arena;
+  Deadline deadline;
+  std::function<bool()> should_stop;  // may be empty; asked without locks held
+};
+
+// How often a rank that waits for others asks should_stop.
+inline constexpr int64_t kMeetingSliceNs = 100 * kNanosPerMilli;
+
+inline bool asked_to_stop(const MeetingOptions& options) {
+  return options.should_stop && options.should_stop();
+}
+inline Error meeting_stopped() {
+  return Error(MERON_E_CANCELLED, "should_stop asked the rank to stop waiting for the others",
+               "open again when the ranks are to meet");
+}
+
+// One rank: nobody to meet.
+Result<Joined> join_self(const MeetingOptions& options);
+
+// Ranks that are threads of this process and give the same `job`.
+Result<Joined> join_local(const MeetingOptions& options, const std::string& job);
+
+// Ranks that are processes of this host and of one user. Rank 0 listens on a socket in the abstract
+// namespace, named after the job: nothing of it is left in a file system. Each side checks the
+// other's user by the kernel's credentials; rank 0 also checks the token. Window and arenas are
+// passed as descriptors; the sockets are closed when all have met.
+Result<Joined> join_shm(const MeetingOptions& options, const std::string& job, const Token& token);
+
+}  // namespace meron

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// A collective operation that was begun and is driven by whoever waits.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+
+namespace meron {
+
+class Channel;
+
+class Operation {
+ public:
+  Operation(Channel& channel, Deadline deadline) : channel_(channel), deadline_(deadline) {}
+  virtual ~Operation() = default;
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
+  // Does what can be done without waiting. True when the operation has ended. Called under the
+  // context's lock, not after the end, not after an error.
+  virtual Result<bool> advance() = 0;
+  // Members of the channel (by index) that have not arrived, for messages; empty when unknown.
+  virtual std::vector<int> missing() const = 0;
+  // "gather of unit 'layer.3'", for messages.
+  virtual std::string describe() const = 0;
+  // Staged operations of one channel share its staging and therefore advance in order.
+  virtual bool staged() const { return false; }
+
+  Channel& channel() const { return channel_; }
+  Deadline deadline() const { return deadline_; }
+  uint64_t sequence() const { return sequence_; }
+  void set_sequence(uint64_t sequence) { sequence_ = sequence; }
+
+  bool ended() const { return ended_; }
+  const std::optional<Error>& error() const { return error_; }
+  void finish() { ended_ = true; }
+  void finish(Error error) {
+    ended_ = true;
+    error_ = std::move(error);
+  }
+
+ protected:
+  Channel& channel_;
+
+ private:
+  Deadline deadline_;
+  uint64_t sequence_ = 0;
+  bool ended_ = false;
+  std::optional<Error> error_;
+};
+
+}  // namespace meron

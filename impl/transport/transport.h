@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// The joined world of one host: the window, every rank's arena in place, the bells, and who is
+// still there. The transports self, local (threads) and shm (processes) differ in how the ranks
+// meet (join.h), not in how they work afterwards.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "memory/arena.h"
+#include "memory/window.h"
+#include "os/process.h"
+#include "transport/control.h"
+
+namespace meron {
+
+// A rank's arena as this rank sees it.
+struct PeerMemory {
+  const std::byte* base = nullptr;
+  std::shared_ptr<const void> keep;  // the mapping
+  std::shared_ptr<PeerArena> arena;  // null where the peer's mapping itself is shared (threads)
+};
+
+// What a meeting ends with.
+struct Joined {
+  std::string_view transport;
+  int rank = 0;
+  int world_size = 1;
+  std::shared_ptr<Window> window;
+  std::shared_ptr<Arena> arena;
+  std::vector<PeerMemory> peers;      // by rank, this one included
+  std::vector<ProcessWatch> watches;  // by rank; empty where ranks share a process
+  std::vector<int32_t> pids;          // by rank
+};
+
+class Transport {
+ public:
+  explicit Transport(Joined joined);
+
+  std::string_view name() const { return joined_.transport; }
+  int rank() const { return joined_.rank; }
+  int world_size() const { return joined_.world_size; }
+  Arena& arena() { return *joined_.arena; }
+  const Arena& arena() const { return *joined_.arena; }
+  Window& window() { return *joined_.window; }
+  // Memory of a rank's arena, in place; valid until the transport goes, also after the rank died.
+  const std::byte* peer(int rank, uint64_t offset) const {
+    return joined_.peers[static_cast<size_t>(rank)].base + offset;
+  }
+  void prefault_peer(int rank, uint64_t offset, uint64_t bytes) const;
+  int32_t pid(int rank) const { return joined_.pids[static_cast<size_t>(rank)]; }
+
+  // Whether the rank's process is still there. Only the owner of the context's lock may ask.
+  bool alive(int rank);
+  bool left(int rank) const { return ranks_[rank].left.load(std::memory_order_seq_cst) != 0; }
+
+  // Reserves `bytes` of the window at the same offset on every rank: all ranks call it in the same
+  // order with the same sizes. The pages become real by Window::reserve. Ranges are not given back:
+  // a peer may read them as long as the world lives.
+  Result<uint64_t> window_allocate(uint64_t bytes, std::string_view what);
+
+  // Wakes the threads of other ranks (and of this one) that sleep. Call after a seq_cst store of
+  // what they wait for.
+  void ring();
+
+  // Sleeping: take a ticket, look once more whether there is something to do, then sleep. A ring
+  // after the ticket was taken ends the sleep.
+  class Sleeper {
+   public:
+    explicit Sleeper(Transport& transport);
+    ~Sleeper();
+    Sleeper(const Sleeper&) = delete;
+    Sleeper& operator=(const Sleeper&) = delete;
+    void sleep(int64_t timeout_ns);
+
+   private:
+    Transport& transport_;
+    uint32_t ticket_;
+  };
+
+  // Whether spinning is sensible: no more ranks than cores.
+  bool may_spin() const { return may_spin_; }
+
+  // Tells peers that this rank is gone for good. Idempotent.
+  void leave();
+
+ private:
+  Joined joined_;
+  WindowHeader* header_;
+  RankBlock* ranks_;
+  uint64_t window_end_ = 0;
+  bool may_spin_ = true;
+};
+
+}  // namespace meron

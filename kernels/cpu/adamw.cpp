@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/adamw.h"
+
+#include "kernels/cpu/adamw_element.h"
+#include "kernels/cpu/copy.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/adamw.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace meron::kernels::HWY_NAMESPACE {
+
+// Out, for none.
+struct None {
+  using Lane = float;
+};
+
+// Copy of p to `out` past the caches when kStream: then `out` is aligned to kLine.
+//
+// The hardware prefetchers follow all the streams and the arithmetic hides behind memory: neither
+// software prefetch, nor unrolling, nor streaming stores to arrays that were just read made it
+// faster. A vector's loads all precede its stores, so that `out` may be `g`.
+template <class Grad, class Out, bool kStream>
+HWY_NOINLINE void update(const AdamWConstants& c, float* p, const typename Grad::Lane* g, float* m,
+                         float* v, typename Out::Lane* out, size_t n) {
+  const F32Tag d;
+  const size_t lanes = hn::Lanes(d);
+  const F32Vec grad_scale = hn::Set(d, c.grad_scale);
+  const F32Vec beta1 = hn::Set(d, c.beta1);
+  const F32Vec one_minus_beta1 = hn::Set(d, c.one_minus_beta1);
+  const F32Vec beta2 = hn::Set(d, c.beta2);
+  const F32Vec one_minus_beta2 = hn::Set(d, c.one_minus_beta2);
+  const F32Vec inverse_bias2 = hn::Set(d, c.inverse_bias2);
+  const F32Vec eps = hn::Set(d, c.eps);
+  const F32Vec decay = hn::Set(d, c.decay);
+  const F32Vec step_size = hn::Set(d, c.step_size);
+
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) {
+    const F32Vec gradient = hn::Mul(Grad::load(g + i), grad_scale);
+    const F32Vec first =
+        hn::Add(hn::Mul(hn::LoadU(d, m + i), beta1), hn::Mul(gradient, one_minus_beta1));
+    const F32Vec second = hn::Add(hn::Mul(hn::LoadU(d, v + i), beta2),
+                                  hn::Mul(hn::Mul(gradient, gradient), one_minus_beta2));
+    const F32Vec denominator = hn::Add(hn::Sqrt(hn::Mul(second, inverse_bias2)), eps);
+    const F32Vec param = hn::Sub(hn::Mul(hn::LoadU(d, p + i), decay),
+                                 hn::Div(hn::Mul(first, step_size), denominator));
+    hn::StoreU(first, d, m + i);
+    hn::StoreU(second, d, v + i);
+    hn::StoreU(param, d, p + i);
+    if constexpr (!hwy::IsSame<Out, None>()) put<Out, kStream>(param, out + i);
+  }
+  for (; i < n; ++i) {
+    adamw_element(c, p[i], Grad::get(g[i]), m[i], v[i]);
+    if constexpr (!hwy::IsSame<Out, None>()) out[i] = Out::put(p[i]);
+  }
+  if constexpr (kStream) hwy::FlushStream();
+}
+
+template <class Grad, class Out>
+void update_to(const AdamWConstants& c, float* p, const typename Grad::Lane* g, float* m, float* v,
+               void* output, size_t n) {
+  auto* out = static_cast<typename Out::Lane*>(output);
+  if (output != g && worth_streaming(output, n * sizeof(*out))) {
+    return update<Grad, Out, true>(c, p, g, m, v, out, n);
+  }
+  return update<Grad, Out, false>(c, p, g, m, v, out, n);
+}
+
+template <class Grad>
+void update_out(const AdamWConstants& c, float* p, const void* gradients, float* m, float* v,
+                void* out, Type out_type, size_t n) {
+  const auto* g = static_cast<const typename Grad::Lane*>(gradients);
+  if (out == nullptr) return update<Grad, None, false>(c, p, g, m, v, nullptr, n);
+  switch (out_type) {
+    case Type::f32:
+      return update_to<Grad, F32>(c, p, g, m, v, out, n);
+    case Type::bf16:
+      return update_to<Grad, Bf16>(c, p, g, m, v, out, n);
+    case Type::f16:
+      return update_to<Grad, F16>(c, p, g, m, v, out, n);
+  }
+}
+
+void adamw_target(const AdamWConstants& c, float* p, const void* g, Type g_type, float* m, float* v,
+                  void* out, Type out_type, size_t n) {
+  switch (g_type) {
+    case Type::f32:
+      return update_out<F32>(c, p, g, m, v, out, out_type, n);
+    case Type::bf16:
+      return update_out<Bf16>(c, p, g, m, v, out, out_type, n);
+    case Type::f16:
+      return update_out<F16>(c, p, g, m, v, out, out_type, n);
+  }
+}
+
+}  // namespace meron::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace meron::kernels {
+
+HWY_EXPORT(adamw_target);
+
+void adamw(const AdamW& step, float* p, const void* g, Type g_type, float* m, float* v, void* out,
+           Type out_type, size_t n) {
+  HWY_DYNAMIC_DISPATCH(adamw_target)
+  (AdamWConstants(step), p, g, g_type, m, v, out, out_type, n);
+}
+
+}  // namespace meron::kernels
+#endif

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "kernels/cpu/reduce.h"
+
+#include "kernels/cpu/copy.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/reduce.cpp"
+#include "hwy/cache_control.h"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/simd-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace meron::kernels::HWY_NAMESPACE {
+
+// The terms of a sum, at the first element of a range.
+template <class In>
+struct Terms {
+  const float* start;  // null: the sum starts with in[0]
+  const void* const* in;
+  size_t count;
+  float scale;
+
+  const typename In::Lane* input(size_t k) const {
+    return static_cast<const typename In::Lane*>(in[k]);
+  }
+
+  HWY_INLINE float element(size_t i) const {
+    size_t k = 0;
+    float sum = start != nullptr ? start[i] : count != 0 ? In::get(input(k++)[i]) : 0.0f;
+    for (; k < count; ++k) sum += In::get(input(k)[i]);
+    return sum * scale;
+  }
+};
+
+// Puts the results of four vectors from element i on into a0 to a3: four, so that the loop over the
+// inputs has work for several loads.
+template <class In>
+HWY_INLINE void sum_four(const Terms<In>& t, size_t i, F32Vec& a0, F32Vec& a1, F32Vec& a2,
+                         F32Vec& a3) {
+  const F32Tag d;
+  const size_t lanes = hn::Lanes(d);
+  size_t k = 0;
+  if (t.start != nullptr) {
+    a0 = hn::LoadU(d, t.start + i);
+    a1 = hn::LoadU(d, t.start + i + lanes);
+    a2 = hn::LoadU(d, t.start + i + 2 * lanes);
+    a3 = hn::LoadU(d, t.start + i + 3 * lanes);
+  } else if (t.count != 0) {
+    const auto* from = t.input(k++) + i;
+    a0 = In::load(from);
+    a1 = In::load(from + lanes);
+    a2 = In::load(from + 2 * lanes);
+    a3 = In::load(from + 3 * lanes);
+  } else {
+    a0 = a1 = a2 = a3 = hn::Zero(d);
+  }
+  for (; k < t.count; ++k) {
+    const auto* from = t.input(k) + i;
+    a0 = hn::Add(a0, In::load(from));
+    a1 = hn::Add(a1, In::load(from + lanes));
+    a2 = hn::Add(a2, In::load(from + 2 * lanes));
+    a3 = hn::Add(a3, In::load(from + 3 * lanes));
+  }
+  const F32Vec scale = hn::Set(d, t.scale);
+  a0 = hn::Mul(a0, scale);
+  a1 = hn::Mul(a1, scale);
+  a2 = hn::Mul(a2, scale);
+  a3 = hn::Mul(a3, scale);
+}
+
+// Sums the squares of kBlock values as reduce.h says. Four sums at a time hide the latency of an
+// addition.
+HWY_INLINE double sum_of_squares(const float* values) {
+  constexpr size_t kSums = 32;
+  const hn::CappedTag<double, 8> d;
+  const hn::Rebind<float, hn::CappedTag<double, 8>> df;
+  const size_t lanes = hn::Lanes(d);
+  HWY_ALIGN double sums[kSums];
+  for (size_t j = 0; j < kSums; j += 4 * lanes) {
+    auto sum0 = hn::Zero(d), sum1 = hn::Zero(d), sum2 = hn::Zero(d), sum3 = hn::Zero(d);
+    for (size_t i = j; i < kBlock; i += kSums) {
+      const auto value0 = hn::PromoteTo(d, hn::LoadU(df, values + i));
+      const auto value1 = hn::PromoteTo(d, hn::LoadU(df, values + i + lanes));
+      const auto value2 = hn::PromoteTo(d, hn::LoadU(df, values + i + 2 * lanes));
+      const auto value3 = hn::PromoteTo(d, hn::LoadU(df, values + i + 3 * lanes));
+      sum0 = hn::Add(sum0, hn::Mul(value0, value0));
+      sum1 = hn::Add(sum1, hn::Mul(value1, value1));
+      sum2 = hn::Add(sum2, hn::Mul(value2, value2));
+      sum3 = hn::Add(sum3, hn::Mul(value3, value3));
+    }
+    hn::StoreU(sum0, d, sums + j);
+    hn::StoreU(sum1, d, sums + j + lanes);
+    hn::StoreU(sum2, d, sums + j + 2 * lanes);
+    hn::StoreU(sum3, d, sums + j + 3 * lanes);
+  }
+  size_t half = kSums / 2;
+  for (; half >= lanes; half /= 2) {
+    for (size_t j = 0; j < half; j += lanes) {
+      hn::StoreU(hn::Add(hn::LoadU(d, sums + j), hn::LoadU(d, sums + j + half)), d, sums + j);
+    }
+  }
+  for (; half != 0; half /= 2) {
+    for (size_t j = 0; j < half; ++j) sums[j] += sums[j + half];
+  }
+  return sums[0];
+}
+
+// kStream: past the caches; `out` is then aligned to 64 bytes.
+// kSquares: each block's results are also kept in `block` until their squares are summed, because
+// `out` should not be read back.
+template <class In, bool kStream, bool kSquares>
+HWY_NOINLINE void sum_range(float* out, const Terms<In>& t, size_t n, ExactSum* squares) {
+  const F32Tag d;
+  const size_t lanes = hn::Lanes(d);
+  HWY_ALIGN float block[kBlock];
+  size_t i = 0;
+  while (i + kBlock <= n) {
+    for (size_t j = 0; j < kBlock; j += 4 * lanes, i += 4 * lanes) {
+      F32Vec a0, a1, a2, a3;
+      sum_four(t, i, a0, a1, a2, a3);
+      put<F32, kStream>(a0, out + i);
+      put<F32, kStream>(a1, out + i + lanes);
+      put<F32, kStream>(a2, out + i + 2 * lanes);
+      put<F32, kStream>(a3, out + i + 3 * lanes);
+      if constexpr (kSquares) {
+        hn::StoreU(a0, d, block + j);
+        hn::StoreU(a1, d, block + j + lanes);
+        hn::StoreU(a2, d, block + j + 2 * lanes);
+        hn::StoreU(a3, d, block + j + 3 * lanes);
+      }
+    }
+    if constexpr (kSquares) squares->add(sum_of_squares(block));
+  }
+  if (i < n) {
+    size_t j = 0;
+    for (; i < n; ++i, ++j) out[i] = block[j] = t.element(i);
+    if constexpr (kSquares) {
+      for (; j < kBlock; ++j) block[j] = 0.0f;
+      squares->add(sum_of_squares(block));
+    }
+  }
+  if constexpr (kStream) hwy::FlushStream();
+}
+
+template <class In>
+void sum_as(float* out, bool accumulate, const void* const* in, size_t count, float scale, size_t n,
+            ExactSum* squares) {
+  bool stream = !accumulate && worth_streaming(out, n * sizeof(float));
+  for (size_t k = 0; k < count; ++k) stream = stream && in[k] != out;
+  const Terms<In> terms{accumulate ? out : nullptr, in, count, scale};
+  if (stream) {
+    if (squares != nullptr) return sum_range<In, true, true>(out, terms, n, squares);
+    return sum_range<In, true, false>(out, terms, n, nullptr);
+  }
+  if (squares != nullptr) return sum_range<In, false, true>(out, terms, n, squares);
+  return sum_range<In, false, false>(out, terms, n, nullptr);
+}
+
+void reduce_target(float* out, bool accumulate, const void* const* in, size_t count, Type type,
+                   float scale, size_t n, ExactSum* squares) {
+  switch (type) {
+    case Type::f32:
+      return sum_as<F32>(out, accumulate, in, count, scale, n, squares);
+    case Type::bf16:
+      return sum_as<Bf16>(out, accumulate, in, count, scale, n, squares);
+    case Type::f16:
+      return sum_as<F16>(out, accumulate, in, count, scale, n, squares);
+  }
+}
+
+}  // namespace meron::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace meron::kernels {
+
+HWY_EXPORT(reduce_target);
+
+void reduce(float* out, bool accumulate, const void* const* in, size_t count, Type type,
+            float scale, size_t n, ExactSum* squares) {
+  HWY_DYNAMIC_DISPATCH(reduce_target)(out, accumulate, in, count, type, scale, n, squares);
+}
+
+}  // namespace meron::kernels
+#endif

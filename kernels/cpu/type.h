@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the kernels call an element: its storage type, and the block in which sums are taken.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+namespace meron::kernels {
+
+// How an element is stored. Arithmetic is always done in f32.
+enum class Type : int32_t { f32 = 0, bf16 = 1, f16 = 2 };
+
+constexpr size_t size_of(Type type) {
+  return type == Type::f32 ? 4 : 2;
+}
+
+// Elements per partial sum of squares (see reduce.h). Callers that split a range over threads or
+// ranks cut it at multiples of kBlock; every sum then has the same parts wherever the cuts are.
+inline constexpr size_t kBlock = 256;
+
+}  // namespace meron::kernels
