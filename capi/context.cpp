@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "meron/context.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <optional>
+
+#include "capi/guard.h"
+
+using namespace meron;        // NOLINT: this file is the C side of that namespace
+using namespace meron::capi;  // NOLINT
+
+namespace {
+
+LogSink make_log(const meron_context_options& options) {
+  if (options.log != nullptr) {
+    return [log = options.log, user = options.log_user](LogLevel level, const std::string& text) {
+      log(user, static_cast<meron_log_level>(level), text.c_str(), text.size());
+    };
+  }
+  return [](LogLevel level, const std::string& text) {
+    if (level != LogLevel::info) std::fprintf(stderr, "meron: %s\n", text.c_str());
+  };
+}
+
+Result<OpenOptions> translate(const meron_context_options& given) {
+  // Before 1.0 a minor version may change the ABI; patch versions do not.
+  if (given.header_version >> 8 != MERON_VERSION >> 8) {
+    return Error(MERON_E_VERSION,
+                 fmt::format("the caller was compiled for Meron {}.{}, the library is {}.{}",
+                             given.header_version >> 16, given.header_version >> 8 & 0xff,
+                             MERON_VERSION_MAJOR, MERON_VERSION_MINOR),
+                 "compile against the headers of the library that is loaded");
+  }
+  if (given.reserved_0 != 0) return unknown_enum("reserved_0", given.reserved_0);
+  if (given.rank < -1) return unknown_enum("rank", given.rank);
+  if (given.world_size < -1) return unknown_enum("world_size", given.world_size);
+  if (given.timeout_ns < 0) return unknown_enum("timeout_ns", given.timeout_ns);
+  if (given.threads > 1024) return unknown_enum("threads", given.threads);
+  OpenOptions options;
+  options.rank = given.rank;
+  options.world_size = given.world_size;
+  if (given.transport != nullptr) options.transport = given.transport;
+  if (given.job != nullptr) options.job = given.job;
+  options.token = given.token;
+  options.timeout_ns = given.timeout_ns;
+  options.host_memory_limit = given.host_memory_limit;
+  options.arena_reserve = given.arena_reserve;
+  options.threads = static_cast<int>(given.threads);
+  if (given.plan.id != 0) {
+    MERON_ASSIGN(const auto plan, get<PlanHolder>(given.plan));
+    options.plan = plan->value;
+  } else {
+    MERON_ASSIGN(options.plan, preset("zero3"));
+  }
+  options.log = make_log(given);
+  if (given.should_stop != nullptr) {
+    options.should_stop = [stop = given.should_stop, user = given.should_stop_user] {
+      return stop(user) != 0;
+    };
+  }
+  return options;
+}
+
+constexpr meron_context_options kDefaults = MERON_CONTEXT_OPTIONS_INIT;
+
+}  // namespace
+
+extern "C" {
+
+meron_status meron_context_options_init(meron_context_options* options, size_t struct_size,
+                                        meron_error** err) {
+  return guard("context_options_init", err,
+               [&]() -> Status { return init_options(options, struct_size, kDefaults); });
+}
+
+meron_status meron_context_open(meron_context* out, const meron_context_options* options,
+                                meron_error** err) {
+  return guard("context_open", err, [&]() -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_TRY(check_fork());
+    MERON_ASSIGN(const meron_context_options given, read_options(options, kDefaults, "options"));
+    MERON_ASSIGN(OpenOptions open, translate(given));
+    MERON_ASSIGN(auto context, Context::open(std::move(open)));
+    return put<ContextHolder>(out, std::move(context));
+  });
+}
+
+meron_status meron_context_close(meron_context context, meron_error** err) {
+  return guard("context_close", err, [&]() -> Status {
+    MERON_ASSIGN(const auto holder, take<ContextHolder>(context));
+    holder->context->close();
+    return Ok{};
+  });
+}
+
+meron_status meron_context_rank(int32_t* out, meron_context context, meron_error** err) {
+  return guard("context_rank", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
+    *out = holder->context->transport().rank();
+    return Ok{};
+  });
+}
+
+meron_status meron_context_world_size(int32_t* out, meron_context context, meron_error** err) {
+  return guard("context_world_size", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
+    *out = holder->context->transport().world_size();
+    return Ok{};
+  });
+}
+
+meron_status meron_context_transport(const char** out, meron_context context, meron_error** err) {
+  return guard("context_transport", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
+    *out = holder->context->transport().name().data();  // a literal, NUL-terminated
+    return Ok{};
+  });
+}
+
+meron_status meron_context_progress(meron_context context, meron_error** err) {
+  return guard("context_progress", err, [&](int& rank) -> Status {
+    MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
+    return holder->context->progress();
+  });
+}
+
+meron_status meron_context_stats(meron_stats* out, meron_context context, meron_error** err) {
+  return guard("context_stats", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
+    Rank& own = holder->context->rank();
+    const Arena& arena = own.arena();
+    const uint64_t window = own.window_param_bytes.load();
+    meron_stats stats{};
+    stats.gather_mapped_bytes = own.counters.gather_mapped.load();
+    stats.gather_copied_bytes = own.counters.gather_copied.load();
+    stats.reduce_bytes = own.counters.reduced.load();
+    stats.collective_bytes = own.counters.collective.load();
+    stats.operations = own.counters.operations.load();
+    stats.wait_ns = own.counters.wait_ns.load();
+    stats.param_bytes = arena.usage(MemoryKind::param) + window;
+    stats.gradient_bytes = arena.usage(MemoryKind::gradient);
+    stats.optimizer_bytes = arena.usage(MemoryKind::optimizer);
+    stats.staging_bytes = arena.usage(MemoryKind::staging);
+    stats.control_bytes = holder->context->control_bytes();
+    stats.peak_bytes = arena.total_peak() + window;
+    stats.arena_pages_bytes = arena.file().allocated_bytes();
+    return write_info(out, stats, "out");
+  });
+}
+
+meron_status meron_context_predict(meron_prediction* out, meron_context context,
+                                   const meron_workload* workload, meron_error** err) {
+  return guard("context_predict", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
+    const meron_workload defaults = MERON_WORKLOAD_INIT;
+    MERON_ASSIGN(const meron_workload given, read_options(workload, defaults, "workload"));
+    const auto lock = holder->context->lock();
+    MERON_ASSIGN(
+        const RankPrediction own,
+        holder->context->predict_locked({1, given.micro_batches, given.gathers_per_micro_batch}));
+
+    meron_prediction result{};
+    result.param_bytes = own.memory.param;
+    result.gradient_bytes = own.memory.gradient();
+    result.optimizer_bytes = own.memory.optimizer();
+    result.peak_bytes = own.memory.total();
+    result.gather_mapped_bytes = own.links.gather_mapped;
+    result.gather_copied_bytes = own.links.gather_copied;
+    result.reduce_bytes = own.links.reduce;
+    return write_info(out, result, "out");
+  });
+}
+
+meron_status meron_context_flight_record(char** out, meron_context context, meron_error** err) {
+  return guard("context_flight_record", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
+    return hand_out(out, flight_record_json(holder->context->world()));
+  });
+}
+
+meron_status meron_future_wait(meron_future future, int64_t timeout_ns, meron_error** err) {
+  return guard("future_wait", err, [&](int& rank) -> Result<meron_status> {
+    MERON_ASSIGN(const auto holder, get<FutureHolder>(future, rank));
+    if (!holder->value) return MERON_OK;
+    return progress_status(holder->context->wait(holder->value, timeout_ns));
+  });
+}
+
+meron_status meron_future_poll(meron_future future, meron_error** err) {
+  return guard("future_poll", err, [&](int& rank) -> Result<meron_status> {
+    MERON_ASSIGN(const auto holder, get<FutureHolder>(future, rank));
+    if (!holder->value) return MERON_OK;
+    return progress_status(holder->context->poll(holder->value));
+  });
+}
+
+meron_status meron_future_release(meron_future future, meron_error** err) {
+  return guard("future_release", err, [&]() -> Status {
+    MERON_ASSIGN(auto holder, take<FutureHolder>(future));
+    // The last reference to a step's optimizer may go here; units are told under the lock.
+    const auto context = holder->context;
+    const auto lock = context->lock();
+    holder.reset();
+    return Ok{};
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "capi/dlpack.h"
+
+#include <fmt/format.h>
+
+#include <array>
+
+// The structures of DLPack 1.0, whose layout is an ABI of its own. Declared here because
+// distributions ship headers from before version 1.
+extern "C" {
+
+struct DLPackVersion {
+  uint32_t major;
+  uint32_t minor;
+};
+struct DLDevice {
+  int32_t device_type;  // 1: CPU
+  int32_t device_id;
+};
+struct DLDataType {
+  uint8_t code;  // 2: float, 4: bfloat
+  uint8_t bits;
+  uint16_t lanes;
+};
+struct DLTensor {
+  void* data;
+  DLDevice device;
+  int32_t ndim;
+  DLDataType dtype;
+  int64_t* shape;
+  int64_t* strides;
+  uint64_t byte_offset;
+};
+struct DLManagedTensorVersioned {
+  DLPackVersion version;
+  void* manager_ctx;
+  void (*deleter)(DLManagedTensorVersioned* self);
+  uint64_t flags;  // bit 0: read-only
+  DLTensor dl_tensor;
+};
+
+}  // extern "C"
+
+namespace meron::capi {
+namespace {
+
+struct Export {
+  DLManagedTensorVersioned tensor{};
+  std::array<int64_t, kMaxDims> shape{};
+  std::array<int64_t, kMaxDims> strides{};
+  // Keeps the mapping, and what it needs: the unit's lease, or the gather's private copy.
+  std::shared_ptr<Context> context;
+  std::shared_ptr<GatherOperation> gather;
+  std::shared_ptr<Param> param;
+  Unit* leased = nullptr;
+};
+
+void delete_export(DLManagedTensorVersioned* self) {
+  if (self == nullptr) return;
+  auto* owner = static_cast<Export*>(self->manager_ctx);
+  // In a forked child the lock may be held by a thread that does not exist there; leases are the
+  // parent's.
+  if (is_forked_child()) return;
+  if (owner->leased != nullptr) {
+    const auto lock = owner->context->lock();
+    (void)owner->leased->unlease().ok();
+  }
+  delete owner;
+}
+
+DLDataType to_dlpack(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return {2, 32, 1};
+    case DType::bf16:
+      return {4, 16, 1};
+    case DType::f16:
+      return {2, 16, 1};
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<DLManagedTensorVersioned*> export_dlpack(const std::shared_ptr<Context>& context,
+                                                const std::shared_ptr<GatherOperation>& gather,
+                                                const std::shared_ptr<Param>& param) {
+  if (gather->mode() == GatherMode::into) {
+    return Error(MERON_E_UNSUPPORTED, "the tensors lie in memory of the caller",
+                 "export that memory itself, or gather a view or a copy");
+  }
+  const std::byte* data = gather->data(*param);
+  if (data == nullptr) {
+    return Error(MERON_E_ARGUMENT,
+                 fmt::format("param '{}' is not part of this gather", param->desc.name),
+                 "gather the unit that has the param")
+        .on(param->desc.name);
+  }
+  auto owner = std::make_unique<Export>();
+  owner->context = context;
+  owner->gather = gather;
+  owner->param = param;
+  const size_t dims = param->desc.shape.size();
+  int64_t stride = 1;
+  for (size_t i = dims; i-- > 0;) {
+    owner->shape[i] = static_cast<int64_t>(param->desc.shape[i]);
+    owner->strides[i] = stride;
+    stride *= owner->shape[i];
+  }
+  DLManagedTensorVersioned& tensor = owner->tensor;
+  tensor.version = {1, 0};
+  tensor.manager_ctx = owner.get();
+  tensor.deleter = delete_export;
+  tensor.flags = gather->mode() == GatherMode::view ? 1 : 0;
+  tensor.dl_tensor.data = const_cast<std::byte*>(data);
+  tensor.dl_tensor.device = {1, 0};
+  tensor.dl_tensor.ndim = static_cast<int32_t>(dims);
+  tensor.dl_tensor.dtype = to_dlpack(param->desc.dtype);
+  tensor.dl_tensor.shape = owner->shape.data();
+  tensor.dl_tensor.strides = owner->strides.data();
+  if (gather->mode() == GatherMode::view) {
+    owner->leased = param->unit;
+    owner->leased->lease();
+  }
+  return &owner.release()->tensor;
+}
+
+}  // namespace meron::capi

@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "meron/gather.h"
+
+#include <fmt/format.h>
+
+#include "capi/dlpack.h"
+#include "capi/guard.h"
+
+using namespace meron;        // NOLINT: this file is the C side of that namespace
+using namespace meron::capi;  // NOLINT
+
+namespace {
+
+Status check_in(const Units& units, const Param& param) {
+  for (const auto& unit : units.units) {
+    if (param.unit == unit.get()) return Ok{};
+  }
+  return Error(MERON_E_ARGUMENT,
+               fmt::format("param '{}' is in none of the gathered units", param.desc.name),
+               "gather the unit that has the param")
+      .on(param.desc.name);
+}
+
+Result<std::vector<GatherTarget>> caller_targets(const Units& units,
+                                                 const meron_gather_options& options) {
+  if (options.destination_count > 0) MERON_TRY(need(options.destinations, "destinations"));
+  std::vector<GatherTarget> targets;
+  for (uint64_t i = 0; i < options.destination_count; ++i) {
+    const meron_destination& destination = options.destinations[i];
+    MERON_ASSIGN(const auto holder, get<ParamHolder>(destination.param));
+    const Param& param = *holder->value;
+    MERON_TRY(check_in(units, param));
+    const uint64_t bytes = param.count * size_of(param.desc.dtype);
+    if (destination.bytes != bytes) {
+      return Error(MERON_E_ARGUMENT,
+                   fmt::format("param '{}' takes {} bytes, its destination has {}", param.desc.name,
+                               bytes, destination.bytes),
+                   "pass memory for the whole tensor in the param's dtype")
+          .on(param.desc.name);
+    }
+    if (bytes > 0) MERON_TRY(need(destination.data, "destination.data"));
+    targets.push_back({&param, static_cast<std::byte*>(destination.data), {}});
+  }
+  return targets;
+}
+
+Result<std::vector<GatherTarget>> private_targets(const Units& units) {
+  std::vector<GatherTarget> targets;
+  Arena& arena = units.context->rank().arena();
+  for (const auto& unit : units.units) {
+    for (const auto& param : unit->params()) {
+      auto buffer = arena.allocate(param->count * size_of(param->desc.dtype), MemoryKind::staging,
+                                   fmt::format("a copy of '{}'", param->desc.name));
+      if (!buffer.ok()) {
+        for (const GatherTarget& target : targets) arena.release(target.buffer);
+        return std::move(buffer).error();
+      }
+      targets.push_back({param.get(), buffer->data, *buffer});
+    }
+  }
+  return targets;
+}
+
+Status check_full(const GatherOperation& gather) {
+  if (gather.error()) return *gather.error();
+  if (gather.ended()) return Ok{};
+  return Error(MERON_E_STATE, "the tensors are not full yet", "wait for the gather first");
+}
+
+}  // namespace
+
+extern "C" {
+
+meron_status meron_gather_options_init(meron_gather_options* options, size_t struct_size,
+                                       meron_error** err) {
+  return guard("gather_options_init", err, [&]() -> Status {
+    const meron_gather_options initial = MERON_GATHER_OPTIONS_INIT;
+    return init_options(options, struct_size, initial);
+  });
+}
+
+meron_status meron_gather_begin(meron_gather* out, const meron_unit* units, size_t count,
+                                const meron_gather_options* options, meron_error** err) {
+  return guard("gather_begin", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    const meron_gather_options defaults = MERON_GATHER_OPTIONS_INIT;
+    MERON_ASSIGN(const meron_gather_options given, read_options(options, defaults, "options"));
+    if (given.mode < MERON_GATHER_VIEW || given.mode > MERON_GATHER_INTO) {
+      return unknown_enum("options.mode", given.mode);
+    }
+    MERON_ASSIGN(Units found, get_units(units, count));
+    rank = found.context->transport().rank();
+    const GatherMode mode = static_cast<GatherMode>(given.mode);
+    const auto lock = found.context->lock();
+    std::vector<GatherTarget> targets;
+    if (mode == GatherMode::into) {
+      MERON_ASSIGN(targets, caller_targets(found, given));
+    } else if (mode == GatherMode::copy) {
+      MERON_ASSIGN(targets, private_targets(found));
+    }
+    MERON_ASSIGN(auto gather,
+                 found.context->gather_locked(std::move(found.units), mode, std::move(targets)));
+    return put<GatherHolder>(out, found.context, std::move(gather));
+  });
+}
+
+meron_status meron_gather_wait(meron_gather gather, int64_t timeout_ns, meron_error** err) {
+  return guard("gather_wait", err, [&](int& rank) -> Result<meron_status> {
+    MERON_ASSIGN(const auto holder, get<GatherHolder>(gather, rank));
+    return progress_status(holder->context->wait(holder->value, timeout_ns));
+  });
+}
+
+meron_status meron_gather_poll(meron_gather gather, meron_error** err) {
+  return guard("gather_poll", err, [&](int& rank) -> Result<meron_status> {
+    MERON_ASSIGN(const auto holder, get<GatherHolder>(gather, rank));
+    return progress_status(holder->context->poll(holder->value));
+  });
+}
+
+meron_status meron_gather_view(meron_view* out, meron_gather gather, meron_param param,
+                               meron_error** err) {
+  return guard("gather_view", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<GatherHolder>(gather, rank));
+    MERON_ASSIGN(const auto target, get<ParamHolder>(param));
+    const Param& value = *target->value;
+    const auto lock = holder->context->lock();
+    MERON_TRY(check_full(*holder->value));
+    const std::byte* data = holder->value->data(value);
+    if (data == nullptr) {
+      return Error(MERON_E_ARGUMENT,
+                   fmt::format("param '{}' is not part of this gather", value.desc.name),
+                   "gather the unit that has the param, and name it as a destination where those "
+                   "are given")
+          .on(value.desc.name);
+    }
+    out->data = const_cast<std::byte*>(data);
+    out->count = value.count;
+    out->offset = 0;
+    out->dtype = static_cast<meron_dtype>(value.desc.dtype);
+    out->writable = holder->value->mode() == GatherMode::view ? 0 : 1;
+    return Ok{};
+  });
+}
+
+meron_status meron_gather_dlpack(struct DLManagedTensorVersioned** out, meron_gather gather,
+                                 meron_param param, meron_error** err) {
+  return guard("gather_dlpack", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<GatherHolder>(gather, rank));
+    MERON_ASSIGN(const auto target, get<ParamHolder>(param));
+    const auto lock = holder->context->lock();
+    MERON_TRY(check_full(*holder->value));
+    MERON_ASSIGN(*out, export_dlpack(holder->context, holder->value, target->value));
+    return Ok{};
+  });
+}
+
+meron_status meron_gather_release(meron_gather gather, meron_error** err) {
+  return guard("gather_release", err, [&]() -> Status {
+    MERON_ASSIGN(const auto holder, take<GatherHolder>(gather));
+    const auto lock = holder->context->lock();
+    return holder->value->release();
+  });
+}
+
+}  // extern "C"

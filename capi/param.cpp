@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "meron/param.h"
+
+#include <fmt/format.h>
+
+#include "capi/guard.h"
+
+using namespace meron;        // NOLINT: this file is the C side of that namespace
+using namespace meron::capi;  // NOLINT
+
+namespace {
+
+static_assert(MERON_MAX_DIMS == kMaxDims);
+
+Result<TensorDesc> to_tensor(const meron_param_desc& given) {
+  MERON_TRY(need(given.name, "desc.name"));
+  TensorDesc desc;
+  desc.name = given.name;
+  MERON_ASSIGN(desc.dtype, to_dtype(given.dtype));
+  if (given.dims > MERON_MAX_DIMS) {
+    return Error(MERON_E_ARGUMENT, fmt::format("{} dimensions were given", given.dims),
+                 fmt::format("give at most {}", MERON_MAX_DIMS))
+        .on(desc.name);
+  }
+  if (given.dims > 0) MERON_TRY(need(given.shape, "desc.shape"));
+  for (uint32_t i = 0; i < given.dims; ++i) {
+    if (given.shape[i] < 0) {
+      return Error(MERON_E_ARGUMENT,
+                   fmt::format("dimension {} of '{}' is {}", i, desc.name, given.shape[i]),
+                   "give sizes of at least 0")
+          .on(desc.name);
+    }
+    desc.shape.push_back(static_cast<uint64_t>(given.shape[i]));
+  }
+  if (given.frozen > 1) return unknown_enum("desc.frozen", given.frozen);
+  desc.trainable = given.frozen == 0;
+  return desc;
+}
+
+meron_view make_view(std::byte* data, const Range& part, DType dtype, bool writable) {
+  meron_view view{};
+  view.data = data;
+  view.count = part.size();
+  view.offset = part.begin;
+  view.dtype = static_cast<meron_dtype>(dtype);
+  view.writable = writable ? 1 : 0;
+  return view;
+}
+
+// What update_view, update_write and update_publish need.
+Status check_writable(const UpdateOperation& update) {
+  if (update.error()) return *update.error();
+  if (update.ended()) return Ok{};
+  return Error(MERON_E_STATE, "other ranks may still read what the update is to write",
+               "wait for the update first");
+}
+
+Status check_member(const UpdateOperation& update, const Param& param) {
+  if (update.contains(param)) return Ok{};
+  return Error(MERON_E_ARGUMENT,
+               fmt::format("param '{}' is in none of the update's units", param.desc.name),
+               "begin the update with the unit that has the param")
+      .on(param.desc.name);
+}
+
+}  // namespace
+
+extern "C" {
+
+meron_status meron_param_desc_init(meron_param_desc* desc, size_t struct_size, meron_error** err) {
+  return guard("param_desc_init", err, [&]() -> Status {
+    const meron_param_desc initial = MERON_PARAM_DESC_INIT;
+    return init_options(desc, struct_size, initial);
+  });
+}
+
+meron_status meron_param_register(meron_param* out, meron_context context,
+                                  const meron_param_desc* desc, meron_error** err) {
+  return guard("param_register", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_TRY(need(desc, "desc"));
+    MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
+    const meron_param_desc defaults = MERON_PARAM_DESC_INIT;
+    MERON_ASSIGN(const meron_param_desc given, read_options(desc, defaults, "desc"));
+    MERON_ASSIGN(TensorDesc tensor, to_tensor(given));
+    Channel* channel = &holder->context->world();
+    if (given.group.id != 0) {
+      MERON_ASSIGN(const auto group, get<GroupHolder>(given.group));
+      if (group->context != holder->context) {
+        return Error(MERON_E_HANDLE, "the group belongs to another context",
+                     "pass a group of this context");
+      }
+      channel = group->value;
+    }
+    const auto lock = holder->context->lock();
+    MERON_ASSIGN(auto param, holder->context->register_param_locked(std::move(tensor), *channel));
+    return put<ParamHolder>(out, holder->context, std::move(param));
+  });
+}
+
+meron_status meron_param_get_info(meron_param_info* out, meron_param param, meron_error** err) {
+  return guard("param_get_info", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<ParamHolder>(param, rank));
+    const Param& value = *holder->value;
+    meron_param_info info{};
+    info.dtype = static_cast<meron_dtype>(value.desc.dtype);
+    info.dims = static_cast<uint32_t>(value.desc.shape.size());
+    info.frozen = value.desc.trainable ? 0 : 1;
+    for (size_t i = 0; i < value.desc.shape.size(); ++i) {
+      info.shape[i] = static_cast<int64_t>(value.desc.shape[i]);
+    }
+    info.count = value.count;
+    const auto lock = holder->context->lock();
+    if (value.unit != nullptr) {
+      const Range part = part_of(value, value.unit->flat_of(value).owned);
+      info.owned_offset = part.begin;
+      info.owned_count = part.size();
+    }
+    return write_info(out, info, "out");
+  });
+}
+
+meron_status meron_param_name(const char** out, meron_param param, meron_error** err) {
+  return guard("param_name", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<ParamHolder>(param, rank));
+    *out = holder->value->desc.name.c_str();
+    return Ok{};
+  });
+}
+
+meron_status meron_param_release(meron_param param, meron_error** err) {
+  return guard("param_release", err, [&]() -> Status {
+    MERON_TRY(take<ParamHolder>(param));
+    return Ok{};
+  });
+}
+
+meron_status meron_unit_create(meron_unit* out, meron_context context, const char* name,
+                               const meron_param* params, size_t count, meron_error** err) {
+  return guard("unit_create", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_TRY(need(name, "name"));
+    if (count > 0) MERON_TRY(need(params, "params"));
+    MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
+    std::vector<std::shared_ptr<Param>> members;
+    for (size_t i = 0; i < count; ++i) {
+      MERON_ASSIGN(const auto param, get<ParamHolder>(params[i]));
+      if (param->context != holder->context) {
+        return Error(MERON_E_HANDLE,
+                     fmt::format("param '{}' belongs to another context", param->value->desc.name),
+                     "pass params of this context");
+      }
+      members.push_back(param->value);
+    }
+    const auto lock = holder->context->lock();
+    MERON_ASSIGN(auto unit, holder->context->create_unit_locked(name, std::move(members)));
+    return put<UnitHolder>(out, holder->context, std::move(unit));
+  });
+}
+
+meron_status meron_unit_get_info(meron_unit_info* out, meron_unit unit, meron_error** err) {
+  return guard("unit_get_info", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<UnitHolder>(unit, rank));
+    const auto lock = holder->context->lock();
+    const Unit& value = *holder->value;
+    meron_unit_info info{};
+    info.state = static_cast<meron_unit_state>(value.state());
+    info.version = value.version();
+    info.leases = value.leases();
+    info.reduced = value.gradient_state() == GradientState::ready ? 1 : 0;
+    return write_info(out, info, "out");
+  });
+}
+
+meron_status meron_unit_release(meron_unit unit, meron_error** err) {
+  return guard("unit_release", err, [&]() -> Status {
+    MERON_TRY(take<UnitHolder>(unit));
+    return Ok{};
+  });
+}
+
+meron_status meron_update_begin(meron_update* out, const meron_unit* units, size_t count,
+                                meron_error** err) {
+  return guard("update_begin", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(Units found, get_units(units, count));
+    rank = found.context->transport().rank();
+    const auto lock = found.context->lock();
+    MERON_ASSIGN(auto update, found.context->update_locked(std::move(found.units)));
+    return put<UpdateHolder>(out, found.context, std::move(update));
+  });
+}
+
+meron_status meron_update_wait(meron_update update, int64_t timeout_ns, meron_error** err) {
+  return guard("update_wait", err, [&](int& rank) -> Result<meron_status> {
+    MERON_ASSIGN(const auto holder, get<UpdateHolder>(update, rank));
+    return progress_status(holder->context->wait(holder->value, timeout_ns));
+  });
+}
+
+meron_status meron_update_view(meron_view* out, meron_update update, meron_param param,
+                               meron_error** err) {
+  return guard("update_view", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<UpdateHolder>(update, rank));
+    MERON_ASSIGN(const auto target, get<ParamHolder>(param));
+    const auto lock = holder->context->lock();
+    MERON_TRY(check_writable(*holder->value));
+    MERON_TRY(check_member(*holder->value, *target->value));
+    std::byte* data = nullptr;
+    const Range part = holder->value->view(*target->value, &data);
+    *out = make_view(data, part, target->value->desc.dtype, true);
+    return Ok{};
+  });
+}
+
+meron_status meron_update_write(meron_update update, meron_param param, const void* data,
+                                uint64_t count, meron_dtype dtype, meron_error** err) {
+  return guard("update_write", err, [&](int& rank) -> Status {
+    MERON_ASSIGN(const auto holder, get<UpdateHolder>(update, rank));
+    MERON_ASSIGN(const auto target, get<ParamHolder>(param));
+    MERON_ASSIGN(const DType type, to_dtype(dtype));
+    const Param& value = *target->value;
+    if (count != value.count) {
+      return Error(MERON_E_ARGUMENT,
+                   fmt::format("param '{}' has {} elements, {} were given", value.desc.name,
+                               value.count, count),
+                   "pass the whole tensor, also where this rank keeps a part of it only")
+          .on(value.desc.name);
+    }
+    if (count > 0) MERON_TRY(need(data, "data"));
+    const auto lock = holder->context->lock();
+    MERON_TRY(check_writable(*holder->value));
+    MERON_TRY(check_member(*holder->value, value));
+    holder->value->write(value, static_cast<const std::byte*>(data), type);
+    return Ok{};
+  });
+}
+
+meron_status meron_update_publish(meron_update update, meron_error** err) {
+  return guard("update_publish", err, [&](int& rank) -> Status {
+    MERON_ASSIGN(const auto holder, get<UpdateHolder>(update, rank));
+    {
+      const auto lock = holder->context->lock();
+      MERON_TRY(check_writable(*holder->value));
+      MERON_TRY(holder->value->publish());
+    }
+    MERON_TRY(take<UpdateHolder>(update));
+    return Ok{};
+  });
+}
+
+meron_status meron_update_release(meron_update update, meron_error** err) {
+  return guard("update_release", err, [&](int& rank) -> Status {
+    MERON_ASSIGN(const auto holder, take<UpdateHolder>(update));
+    rank = holder->context->transport().rank();
+    const auto lock = holder->context->lock();
+    UpdateOperation& given_up = *holder->value;
+    if (given_up.error()) return Ok{};
+    if (given_up.ended()) return given_up.publish();
+    (void)given_up.channel().fail(
+        Error(
+            MERON_E_ABORTED,
+            fmt::format("rank {} gave up the {} before it could write", rank, given_up.describe()),
+            "wait for an update, also when the call is interrupted, and publish it")
+            .during("update")
+            .blaming(rank));
+    return Ok{};
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "meron/reduce.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "capi/guard.h"
+
+using namespace meron;        // NOLINT: this file is the C side of that namespace
+using namespace meron::capi;  // NOLINT
+
+namespace {
+
+Status check_trainable(const Param& param) {
+  if (param.unit == nullptr) {
+    return Error(MERON_E_STATE, fmt::format("param '{}' is in no unit", param.desc.name),
+                 "make a unit of it first")
+        .on(param.desc.name);
+  }
+  if (!param.desc.trainable) {
+    return Error(MERON_E_STATE, fmt::format("param '{}' is frozen", param.desc.name),
+                 "register it without `frozen` to train it")
+        .on(param.desc.name);
+  }
+  return Ok{};
+}
+
+// The context keeps its units; this makes one of them a shared_ptr again.
+std::shared_ptr<Unit> shared_unit(const std::shared_ptr<Context>& context, const Param& param) {
+  return {context, param.unit};
+}
+
+// A source, checked before anything is written.
+struct Source {
+  size_t index;
+  const meron_source* given;
+};
+
+Result<std::vector<Source>> check_sources(const Unit& unit, const meron_source* sources,
+                                          size_t count) {
+  std::vector<Source> checked;
+  std::vector<bool> seen(unit.params().size(), false);
+  for (size_t i = 0; i < count; ++i) {
+    const meron_source& source = sources[i];
+    MERON_ASSIGN(const auto holder, get<ParamHolder>(source.param));
+    const Param& param = *holder->value;
+    if (param.unit != &unit) {
+      return Error(MERON_E_ARGUMENT,
+                   fmt::format("param '{}' is not in unit '{}'", param.desc.name, unit.name()),
+                   "pass gradients of one unit per call")
+          .on(param.desc.name);
+    }
+    MERON_TRY(check_trainable(param));
+    const size_t index = index_in_unit(unit, param);
+    if (seen[index]) {
+      return Error(MERON_E_DUPLICATE, fmt::format("param '{}' has two gradients", param.desc.name),
+                   "add them up first")
+          .on(param.desc.name);
+    }
+    seen[index] = true;
+    MERON_TRY(to_dtype(source.dtype));
+    if (source.reserved_0 != 0) return unknown_enum("source.reserved_0", source.reserved_0);
+    if (source.count != param.count) {
+      return Error(MERON_E_ARGUMENT,
+                   fmt::format("param '{}' has {} elements, its gradient has {}", param.desc.name,
+                               param.count, source.count),
+                   "pass the whole gradient")
+          .on(param.desc.name);
+    }
+    if (source.count > 0) MERON_TRY(need(source.data, "source.data"));
+    checked.push_back({index, &source});
+  }
+  return checked;
+}
+
+}  // namespace
+
+extern "C" {
+
+meron_status meron_gradient_view(meron_view* out, meron_param param, uint64_t flags,
+                                 meron_error** err) {
+  return guard("gradient_view", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<ParamHolder>(param, rank));
+    if ((flags & ~uint64_t{MERON_GRADIENT_OVERWRITE}) != 0) {
+      return unknown_enum("flags", static_cast<int64_t>(flags));
+    }
+    const Param& value = *holder->value;
+    MERON_TRY(check_trainable(value));
+    const auto unit = shared_unit(holder->context, value);
+    MERON_TRY(holder->context->open_bucket(unit));
+    const auto lock = holder->context->lock();
+    if (unit->gradient_state() != GradientState::filling) {
+      return Error(MERON_E_STATE,
+                   fmt::format("the reduction of unit '{}' has begun meanwhile", unit->name()),
+                   "let one thread work on a unit's gradient")
+          .on(unit->name());
+    }
+    out->data =
+        gradient_place(*unit, index_in_unit(*unit, value), (flags & MERON_GRADIENT_OVERWRITE) != 0);
+    out->count = value.count;
+    out->offset = 0;
+    out->dtype = static_cast<meron_dtype>(unit->gradient_type(unit->flat_of(value)));
+    out->writable = 1;
+    return Ok{};
+  });
+}
+
+meron_status meron_reduce_options_init(meron_reduce_options* options, size_t struct_size,
+                                       meron_error** err) {
+  return guard("reduce_options_init", err, [&]() -> Status {
+    const meron_reduce_options initial = MERON_REDUCE_OPTIONS_INIT;
+    return init_options(options, struct_size, initial);
+  });
+}
+
+meron_status meron_reduce_begin(meron_future* out, meron_unit unit, const meron_source* sources,
+                                size_t count, const meron_reduce_options* options,
+                                meron_error** err) {
+  return guard("reduce_begin", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<UnitHolder>(unit, rank));
+    const meron_reduce_options defaults = MERON_REDUCE_OPTIONS_INIT;
+    MERON_ASSIGN(const meron_reduce_options given, read_options(options, defaults, "options"));
+    if (given.op != MERON_SUM && given.op != MERON_MEAN) {
+      return unknown_enum("options.op", given.op);
+    }
+    if (given.boundary > 1) return unknown_enum("options.boundary", given.boundary);
+    if (given.reserved_0 != 0) return unknown_enum("options.reserved_0", given.reserved_0);
+    if (!(given.divisor > 0.0) || !std::isfinite(given.divisor)) {
+      return Error(MERON_E_ARGUMENT, fmt::format("options.divisor is {}", given.divisor),
+                   "give a finite number above 0");
+    }
+    if (sources == nullptr && count > 0) MERON_TRY(need(sources, "sources"));
+    const std::shared_ptr<Unit>& target = holder->value;
+    MERON_ASSIGN(const std::vector<Source> checked, check_sources(*target, sources, count));
+    MERON_TRY(holder->context->open_bucket(target));
+
+    const auto lock = holder->context->lock();
+    if (target->gradient_state() != GradientState::filling) {
+      return Error(MERON_E_STATE,
+                   fmt::format("the reduction of unit '{}' has begun meanwhile", target->name()),
+                   "let one thread work on a unit's gradient")
+          .on(target->name());
+    }
+    for (const Source& source : checked) {
+      add_gradient(*target, source.index, static_cast<const std::byte*>(source.given->data),
+                   static_cast<DType>(source.given->dtype));
+    }
+    MERON_ASSIGN(auto reduce,
+                 holder->context->reduce_locked(
+                     target, {given.op == MERON_MEAN, given.boundary == 1, given.divisor}));
+    return put<FutureHolder>(out, holder->context, std::move(reduce));
+  });
+}
+
+meron_status meron_reduced_view(meron_view* out, meron_param param, meron_error** err) {
+  return guard("reduced_view", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<ParamHolder>(param, rank));
+    const Param& value = *holder->value;
+    MERON_TRY(check_trainable(value));
+    const auto lock = holder->context->lock();
+    Unit& unit = *value.unit;
+    if (unit.gradient_state() != GradientState::ready) {
+      return Error(MERON_E_STATE,
+                   fmt::format("the gradient of unit '{}' is {}, not reduced", unit.name(),
+                               kGradientStateNames[static_cast<size_t>(unit.gradient_state())]),
+                   "reduce the unit with boundary 1, and wait for it, first")
+          .on(unit.name());
+    }
+    const Flat& flat = unit.flat_of(value);
+    const Range part = part_of(value, flat.owned);
+    out->data = part.size() == 0 ? flat.sum
+                                 : flat.sum + (value.place.offset + part.begin - flat.owned.begin);
+    out->count = part.size();
+    out->offset = part.begin;
+    out->dtype = MERON_F32;
+    out->writable = 1;
+    return Ok{};
+  });
+}
+
+meron_status meron_reduce_discard(meron_unit unit, meron_error** err) {
+  return guard("reduce_discard", err, [&](int& rank) -> Status {
+    MERON_ASSIGN(const auto holder, get<UnitHolder>(unit, rank));
+    const auto lock = holder->context->lock();
+    Unit& target = *holder->value;
+    if (target.gradient_state() != GradientState::ready) {
+      return Error(MERON_E_STATE, fmt::format("unit '{}' has no reduced gradient", target.name()),
+                   "reduce the unit with boundary 1, and wait for it, first")
+          .on(target.name());
+    }
+    if (target.stepping) {
+      return Error(MERON_E_STATE,
+                   fmt::format("the gradient of unit '{}' is in use by a step", target.name()),
+                   "wait for the step")
+          .on(target.name());
+    }
+    return target.enter(GradientState::empty);
+  });
+}
+
+}  // extern "C"
