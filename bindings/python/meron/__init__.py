@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Meron: parameters, gradients and optimizer states partitioned over ranks, whole on demand.
+
+    import meron, numpy as np
+
+    with meron.open() as ctx:                       # `meron run -n 2 python this.py` has two ranks
+        weight = ctx.param("weight", (1024, 1024))
+        unit = ctx.unit("layer", [weight])
+        with ctx.update([unit]) as update:          # every rank writes its part
+            update.write(weight, np.ones(weight.shape))
+        with unit.gather() as full:                 # the whole tensor, without a copy
+            print(full[weight].sum())
+
+Calls that can wait give the GIL up and end on Ctrl-C. Objects may be used from any thread. Errors
+are subclasses of `meron.Error`.
+"""
+
+from __future__ import annotations
+
+from meron._library import LoadError
+from meron._native import library_path, status_name
+from meron.context import Context, Prediction, Stats, open
+from meron.dlpack import DLPackTensor
+from meron.dtypes import from_float32, to_float32
+from meron.errors import (
+    AbortedError,
+    ArgumentError,
+    AuthError,
+    CallError,
+    CancelledError,
+    ClosedError,
+    ContextError,
+    DeadlineError,
+    DuplicateError,
+    Error,
+    ForkedError,
+    GroupError,
+    HandleError,
+    InputOutputError,
+    InternalError,
+    MismatchError,
+    NonFiniteError,
+    NotFoundError,
+    OutOfMemoryError,
+    ParseError,
+    PeerClosedError,
+    PeerDeadError,
+    ResourceError,
+    StaleError,
+    StateError,
+    UnsupportedError,
+    VersionError,
+)
+from meron.future import Future
+from meron.gather import Gather
+from meron.group import Group
+from meron.optimizer import Optimizer
+from meron.param import Param, Unit, UnitInfo
+from meron.plan import Plan, safetensors_model
+from meron.system import system_info, version
+from meron.update import Update
+
+__version__ = version
+
+
+__all__ = [
+    "AbortedError",
+    "ArgumentError",
+    "AuthError",
+    "CallError",
+    "CancelledError",
+    "ClosedError",
+    "Context",
+    "ContextError",
+    "DLPackTensor",
+    "DeadlineError",
+    "DuplicateError",
+    "Error",
+    "ForkedError",
+    "Future",
+    "Gather",
+    "Group",
+    "GroupError",
+    "HandleError",
+    "InputOutputError",
+    "InternalError",
+    "LoadError",
+    "MismatchError",
+    "NonFiniteError",
+    "NotFoundError",
+    "Optimizer",
+    "OutOfMemoryError",
+    "Param",
+    "ParseError",
+    "PeerClosedError",
+    "PeerDeadError",
+    "Plan",
+    "Prediction",
+    "ResourceError",
+    "StaleError",
+    "StateError",
+    "Stats",
+    "Unit",
+    "UnitInfo",
+    "UnsupportedError",
+    "Update",
+    "VersionError",
+    "from_float32",
+    "library_path",
+    "open",
+    "safetensors_model",
+    "status_name",
+    "system_info",
+    "to_float32",
+    "version",
+]

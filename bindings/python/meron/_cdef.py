@@ -1,0 +1,331 @@
+# SPDX-License-Identifier: Apache-2.0
+# Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
+"""The C interface as cffi reads it."""
+
+from __future__ import annotations
+
+# The version of the headers that the declarations were made from.
+VERSION = "0.1.0"
+
+CDEF = """
+#define MERON_VERSION_MAJOR 0
+#define MERON_VERSION_MINOR 1
+#define MERON_VERSION_PATCH 0
+#define MERON_VERSION 256
+#define MERON_RANK_NONE -1
+#define MERON_TIMEOUT_DEFAULT -1
+typedef int32_t meron_status;
+enum {
+  MERON_OK = 0,
+  MERON_IN_PROGRESS = 1,
+  MERON_E_ARGUMENT = -100,
+  MERON_E_HANDLE = -101,
+  MERON_E_STALE = -102,
+  MERON_E_STATE = -103,
+  MERON_E_DUPLICATE = -104,
+  MERON_E_UNSUPPORTED = -105,
+  MERON_E_PARSE = -106,
+  MERON_E_NONFINITE = -107,
+  MERON_E_CANCELLED = -108,
+  MERON_E_NO_MEMORY = -200,
+  MERON_E_IO = -201,
+  MERON_E_NOT_FOUND = -202,
+  MERON_E_TIMEOUT = -300,
+  MERON_E_PEER_DEAD = -301,
+  MERON_E_PEER_CLOSED = -302,
+  MERON_E_MISMATCH = -303,
+  MERON_E_ABORTED = -304,
+  MERON_E_AUTH = -305,
+  MERON_E_VERSION = -306,
+  MERON_E_FORKED = -400,
+  MERON_E_CLOSED = -401,
+  MERON_E_INTERNAL = -402,
+};
+typedef int32_t meron_dtype;
+enum {
+  MERON_F32 = 0,
+  MERON_BF16 = 1,
+  MERON_F16 = 2,
+};
+typedef struct meron_error meron_error;
+meron_status meron_error_code(const meron_error *error);
+const char *meron_error_message(const meron_error *error);
+const char *meron_error_operation(const meron_error *error);
+const char *meron_error_subject(const meron_error *error);
+const char *meron_error_advice(const meron_error *error);
+int32_t meron_error_rank(const meron_error *error);
+int32_t meron_error_peer(const meron_error *error);
+void meron_error_free(meron_error *error);
+const char *meron_status_name(meron_status status);
+uint32_t meron_version(void);
+const char *meron_version_string(void);
+meron_status meron_system_info(char **out, meron_error **err);
+void meron_string_free(char *string);
+size_t meron_dtype_size(meron_dtype dtype);
+typedef struct { uint64_t id; } meron_plan;
+meron_status meron_plan_preset(meron_plan *out, const char *name, meron_error **err);
+meron_status meron_plan_parse(meron_plan *out, const char *json, size_t bytes, meron_error **err);
+meron_status meron_plan_json(char **out, meron_plan plan, meron_error **err);
+meron_status meron_plan_table(char **out, meron_plan plan, meron_error **err);
+typedef struct {
+  uint32_t struct_size;
+  uint32_t ranks;
+  uint32_t micro_batches;
+  uint32_t gathers_per_micro_batch;
+} meron_workload;
+meron_status meron_workload_init(meron_workload *workload, size_t struct_size, meron_error **err);
+meron_status meron_plan_predict(char **out, meron_plan plan, const char *model, size_t bytes, const
+    meron_workload *workload, uint32_t table, meron_error **err);
+meron_status meron_plan_model_from_safetensors(char **out, const void *header, size_t bytes,
+    uint64_t file_bytes, meron_error **err);
+meron_status meron_plan_release(meron_plan plan, meron_error **err);
+typedef struct { uint64_t id; } meron_context;
+typedef struct { uint64_t id; } meron_future;
+typedef int32_t meron_log_level;
+enum {
+  MERON_LOG_ERROR = 0,
+  MERON_LOG_WARNING = 1,
+  MERON_LOG_INFO = 2,
+};
+typedef void (*meron_log_fn)(void *user, meron_log_level level, const char *message, size_t length);
+typedef int32_t (*meron_should_stop_fn)(void *user);
+typedef struct {
+  uint32_t struct_size;
+  uint32_t header_version;
+  int32_t rank;
+  int32_t world_size;
+  const char *transport;
+  const char *job;
+  const char *token;
+  int64_t timeout_ns;
+  uint64_t host_memory_limit;
+  uint64_t arena_reserve;
+  uint32_t threads;
+  uint32_t reserved_0;
+  meron_plan plan;
+  meron_log_fn log;
+  void *log_user;
+  meron_should_stop_fn should_stop;
+  void *should_stop_user;
+} meron_context_options;
+meron_status meron_context_options_init(meron_context_options *options, size_t struct_size,
+    meron_error **err);
+meron_status meron_context_open(meron_context *out, const meron_context_options *options,
+    meron_error **err);
+meron_status meron_context_close(meron_context context, meron_error **err);
+meron_status meron_context_rank(int32_t *out, meron_context context, meron_error **err);
+meron_status meron_context_world_size(int32_t *out, meron_context context, meron_error **err);
+meron_status meron_context_transport(const char **out, meron_context context, meron_error **err);
+meron_status meron_context_progress(meron_context context, meron_error **err);
+typedef struct {
+  uint32_t struct_size;
+  uint32_t reserved_0;
+  uint64_t gather_mapped_bytes;
+  uint64_t gather_copied_bytes;
+  uint64_t reduce_bytes;
+  uint64_t collective_bytes;
+  uint64_t operations;
+  uint64_t wait_ns;
+  uint64_t param_bytes;
+  uint64_t gradient_bytes;
+  uint64_t optimizer_bytes;
+  uint64_t staging_bytes;
+  uint64_t control_bytes;
+  uint64_t peak_bytes;
+  uint64_t arena_pages_bytes;
+} meron_stats;
+meron_status meron_context_stats(meron_stats *out, meron_context context, meron_error **err);
+typedef struct {
+  uint32_t struct_size;
+  uint32_t reserved_0;
+  uint64_t param_bytes;
+  uint64_t gradient_bytes;
+  uint64_t optimizer_bytes;
+  uint64_t peak_bytes;
+  uint64_t gather_mapped_bytes;
+  uint64_t gather_copied_bytes;
+  uint64_t reduce_bytes;
+} meron_prediction;
+meron_status meron_context_predict(meron_prediction *out, meron_context context, const
+    meron_workload *workload, meron_error **err);
+meron_status meron_context_flight_record(char **out, meron_context context, meron_error **err);
+meron_status meron_future_wait(meron_future future, int64_t timeout_ns, meron_error **err);
+meron_status meron_future_poll(meron_future future, meron_error **err);
+meron_status meron_future_release(meron_future future, meron_error **err);
+typedef struct { uint64_t id; } meron_group;
+typedef int32_t meron_reduce_op;
+enum {
+  MERON_SUM = 0,
+  MERON_MEAN = 1,
+};
+meron_status meron_context_world(meron_group *out, meron_context context, meron_error **err);
+meron_status meron_group_create(meron_group *out, meron_context context, const int32_t *ranks,
+    size_t count, meron_error **err);
+meron_status meron_group_rank(int32_t *out, meron_group group, meron_error **err);
+meron_status meron_group_size(int32_t *out, meron_group group, meron_error **err);
+meron_status meron_group_status(meron_group group, meron_error **err);
+meron_status meron_group_abort(meron_group group, const char *reason, meron_error **err);
+meron_status meron_barrier_begin(meron_future *out, meron_group group, meron_error **err);
+meron_status meron_broadcast_begin(meron_future *out, meron_group group, void *data, size_t bytes,
+    int32_t root, meron_error **err);
+meron_status meron_all_reduce_begin(meron_future *out, meron_group group, void *data, size_t count,
+    meron_dtype dtype, meron_reduce_op op, meron_error **err);
+meron_status meron_group_release(meron_group group, meron_error **err);
+typedef struct { uint64_t id; } meron_param;
+typedef struct { uint64_t id; } meron_unit;
+typedef struct { uint64_t id; } meron_update;
+#define MERON_MAX_DIMS 16
+typedef struct {
+  uint32_t struct_size;
+  meron_dtype dtype;
+  const char *name;
+  const int64_t *shape;
+  uint32_t dims;
+  uint32_t frozen;
+  meron_group group;
+} meron_param_desc;
+meron_status meron_param_desc_init(meron_param_desc *desc, size_t struct_size, meron_error **err);
+typedef struct {
+  void *data;
+  uint64_t count;
+  uint64_t offset;
+  meron_dtype dtype;
+  uint32_t writable;
+} meron_view;
+meron_status meron_param_register(meron_param *out, meron_context context, const meron_param_desc
+    *desc, meron_error **err);
+typedef struct {
+  uint32_t struct_size;
+  meron_dtype dtype;
+  uint32_t dims;
+  uint32_t frozen;
+  int64_t shape[16];
+  uint64_t count;
+  uint64_t owned_offset;
+  uint64_t owned_count;
+} meron_param_info;
+meron_status meron_param_get_info(meron_param_info *out, meron_param param, meron_error **err);
+meron_status meron_param_name(const char **out, meron_param param, meron_error **err);
+meron_status meron_param_release(meron_param param, meron_error **err);
+meron_status meron_unit_create(meron_unit *out, meron_context context, const char *name, const
+    meron_param *params, size_t count, meron_error **err);
+typedef int32_t meron_unit_state;
+enum {
+  MERON_UNIT_PARTITIONED = 0,
+  MERON_UNIT_GATHERING = 1,
+  MERON_UNIT_AVAILABLE = 2,
+  MERON_UNIT_UPDATING = 3,
+};
+typedef struct {
+  uint32_t struct_size;
+  meron_unit_state state;
+  uint64_t version;
+  uint32_t leases;
+  uint32_t reduced;
+} meron_unit_info;
+meron_status meron_unit_get_info(meron_unit_info *out, meron_unit unit, meron_error **err);
+meron_status meron_unit_release(meron_unit unit, meron_error **err);
+meron_status meron_update_begin(meron_update *out, const meron_unit *units, size_t count,
+    meron_error **err);
+meron_status meron_update_wait(meron_update update, int64_t timeout_ns, meron_error **err);
+meron_status meron_update_view(meron_view *out, meron_update update, meron_param param, meron_error
+    **err);
+meron_status meron_update_write(meron_update update, meron_param param, const void *data, uint64_t
+    count, meron_dtype dtype, meron_error **err);
+meron_status meron_update_publish(meron_update update, meron_error **err);
+meron_status meron_update_release(meron_update update, meron_error **err);
+typedef struct { uint64_t id; } meron_gather;
+typedef int32_t meron_gather_mode;
+enum {
+  MERON_GATHER_VIEW = 0,
+  MERON_GATHER_COPY = 1,
+  MERON_GATHER_INTO = 2,
+};
+typedef struct {
+  meron_param param;
+  void *data;
+  uint64_t bytes;
+} meron_destination;
+typedef struct {
+  uint32_t struct_size;
+  meron_gather_mode mode;
+  const meron_destination *destinations;
+  uint64_t destination_count;
+} meron_gather_options;
+meron_status meron_gather_options_init(meron_gather_options *options, size_t struct_size,
+    meron_error **err);
+meron_status meron_gather_begin(meron_gather *out, const meron_unit *units, size_t count, const
+    meron_gather_options *options, meron_error **err);
+meron_status meron_gather_wait(meron_gather gather, int64_t timeout_ns, meron_error **err);
+meron_status meron_gather_poll(meron_gather gather, meron_error **err);
+meron_status meron_gather_view(meron_view *out, meron_gather gather, meron_param param, meron_error
+    **err);
+struct DLManagedTensorVersioned;
+meron_status meron_gather_dlpack(struct DLManagedTensorVersioned **out, meron_gather gather,
+    meron_param param, meron_error **err);
+meron_status meron_gather_release(meron_gather gather, meron_error **err);
+typedef struct { uint64_t id; } meron_optimizer;
+typedef int32_t meron_optimizer_kind;
+enum {
+  MERON_ADAMW = 0,
+};
+typedef struct {
+  uint32_t struct_size;
+  meron_optimizer_kind kind;
+  double learning_rate;
+  double beta1;
+  double beta2;
+  double epsilon;
+  double weight_decay;
+  double max_norm;
+} meron_optimizer_options;
+meron_status meron_optimizer_options_init(meron_optimizer_options *options, size_t struct_size,
+    meron_error **err);
+meron_status meron_optimizer_create(meron_optimizer *out, const meron_unit *units, size_t count,
+    const meron_optimizer_options *options, meron_error **err);
+meron_status meron_optimizer_set_learning_rate(meron_optimizer optimizer, double learning_rate,
+    meron_error **err);
+meron_status meron_optimizer_step_begin(meron_future *out, meron_optimizer optimizer, meron_error
+    **err);
+typedef struct {
+  uint32_t struct_size;
+  uint32_t reserved_0;
+  uint64_t steps;
+  double norm;
+  double learning_rate;
+} meron_optimizer_info;
+meron_status meron_optimizer_get_info(meron_optimizer_info *out, meron_optimizer optimizer,
+    meron_error **err);
+typedef int32_t meron_optimizer_state;
+enum {
+  MERON_STATE_MASTER = 0,
+  MERON_STATE_EXP_AVG = 1,
+  MERON_STATE_EXP_AVG_SQ = 2,
+};
+meron_status meron_optimizer_state_view(meron_view *out, meron_optimizer optimizer, meron_param
+    param, meron_optimizer_state state, meron_error **err);
+meron_status meron_optimizer_release(meron_optimizer optimizer, meron_error **err);
+typedef struct {
+  meron_param param;
+  const void *data;
+  uint64_t count;
+  meron_dtype dtype;
+  uint32_t reserved_0;
+} meron_source;
+#define MERON_GRADIENT_OVERWRITE 1
+meron_status meron_gradient_view(meron_view *out, meron_param param, uint64_t flags, meron_error
+    **err);
+typedef struct {
+  uint32_t struct_size;
+  meron_reduce_op op;
+  uint32_t boundary;
+  uint32_t reserved_0;
+  double divisor;
+} meron_reduce_options;
+meron_status meron_reduce_options_init(meron_reduce_options *options, size_t struct_size,
+    meron_error **err);
+meron_status meron_reduce_begin(meron_future *out, meron_unit unit, const meron_source *sources,
+    size_t count, const meron_reduce_options *options, meron_error **err);
+meron_status meron_reduced_view(meron_view *out, meron_param param, meron_error **err);
+meron_status meron_reduce_discard(meron_unit unit, meron_error **err);
+"""

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory of the library as NumPy arrays, without copies."""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any
+
+import numpy as np
+
+from meron._native import ffi
+from meron.dtypes import NAMES, NUMPY, SIZES, Array
+
+
+class Memory:
+    """What NumPy keeps as the base of an array: where the memory is, and what keeps it there."""
+
+    __slots__ = ("__array_interface__", "keep")
+
+    def __init__(self, address: int, shape: tuple[int, ...], kind: str, writable: bool, keep: Any):
+        self.__array_interface__ = {
+            "version": 3,
+            "data": (address, not writable),
+            "shape": shape,
+            "typestr": kind,
+        }
+        self.keep = keep
+
+
+# An array is made as one of plain NumPy types first: the interface cannot name bfloat16.
+TYPESTR = {"f32": "<f4", "bf16": "<u2", "f16": "<f2"}
+
+
+def as_array(view: Any, shape: tuple[int, ...], keep: Any) -> Array:
+    """The memory of a `meron_view` as an array of `shape`; the array keeps `keep` alive."""
+    name = NAMES[view.dtype]
+    address = int(ffi.cast("uintptr_t", view.data))
+    array: Array = np.asarray(Memory(address, shape, TYPESTR[name], bool(view.writable), keep))
+    return array if array.dtype == NUMPY[name] else array.view(NUMPY[name])
+
+
+def as_part(view: Any, keep: Any) -> Array:
+    """The same as a flat array of the view's elements."""
+    return as_array(view, (view.count,), keep)
+
+
+def byte_count(dtype: str, count: int) -> int:
+    return int(SIZES[dtype]) * count
+
+
+class Loans:
+    """Writable arrays that were handed out for a time; `end` makes them read-only.
+
+    That turns most writes that come too late into a ValueError. It cannot reach arrays that were
+    derived from them (slices, reshapes): those have flags of their own.
+    """
+
+    __slots__ = ("_arrays",)
+
+    def __init__(self) -> None:
+        self._arrays: list[weakref.ref[Array]] = []
+
+    def add(self, array: Array) -> Array:
+        self._arrays.append(weakref.ref(array))
+        return array
+
+    def end(self) -> None:
+        arrays, self._arrays = self._arrays, []
+        for reference in arrays:
+            array = reference()
+            if array is not None:
+                array.flags.writeable = False

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The loaded library, and how its functions are called from Python.
+
+cffi gives the GIL up during every call, so other Python threads run while one waits for peers.
+
+Ctrl-C: a context is opened with a `should_stop` hook (_callbacks.py) that the library asks ten
+times a second while it waits. Entering the hook lets Python run its signal handlers; what they
+raise is put into `interrupts`, the wait ends with MERON_E_CANCELLED, and `settle` raises it in the
+thread that waited.
+"""
+
+from __future__ import annotations
+
+import json
+from threading import get_ident
+from typing import Any, ClassVar, Final, NoReturn
+
+from meron import errors
+from meron._library import load
+
+loaded = load()
+ffi: Final[Any] = loaded[0]
+lib: Final[Any] = loaded[1]
+library_path: Final[str] = loaded[2]
+
+NULL: Final[Any] = ffi.NULL
+DEFAULT_TIMEOUT: Final[int] = lib.MERON_TIMEOUT_DEFAULT
+IN_PROGRESS: Final[int] = lib.MERON_IN_PROGRESS
+
+new = ffi.new
+ERROR_OUT: Final[Any] = ffi.typeof("meron_error **")
+
+# What was raised inside should_stop hooks and is still to be raised, by the thread's ident.
+interrupts: dict[int, BaseException] = {}
+
+
+def call(function: Any, *arguments: Any) -> int:
+    """Calls a function of the library with an error slot behind the arguments.
+
+    Returns its status (0, or IN_PROGRESS where the function has that); raises its error.
+    """
+    error = new(ERROR_OUT)
+    status: int = function(*arguments, error)
+    if status < 0 or interrupts:
+        settle(status, error)
+    return status
+
+
+def receive(out_type: Any, function: Any, *arguments: Any) -> Any:
+    """`call` for functions whose first parameter receives a value; returns that value."""
+    out = new(out_type)
+    call(function, out, *arguments)
+    return out[0]
+
+
+def settle(status: int, error: Any) -> None:
+    """Raises what a call left behind: an interrupt of this thread, else the call's error."""
+    interrupt = interrupts.pop(get_ident(), None)
+    if interrupt is not None:
+        if error[0]:
+            lib.meron_error_free(error[0])
+            error[0] = NULL
+        raise interrupt
+    if status < 0:
+        raise_error(status, error)
+
+
+def raise_error(status: int, error: Any) -> NoReturn:
+    """Raises the exception for `status` with the details of `error[0]`, which it frees."""
+    detail, error[0] = error[0], NULL
+    if not detail:  # the library found no memory for an error object
+        raise errors.make(status, string(lib.meron_status_name(status)))
+    try:
+        made = errors.make(
+            lib.meron_error_code(detail),
+            string(lib.meron_error_message(detail)),
+            operation=string(lib.meron_error_operation(detail)),
+            subject=string(lib.meron_error_subject(detail)),
+            advice=string(lib.meron_error_advice(detail)),
+            rank=rank_or_none(lib.meron_error_rank(detail)),
+            peer=rank_or_none(lib.meron_error_peer(detail)),
+        )
+    finally:
+        lib.meron_error_free(detail)
+    raise made
+
+
+def rank_or_none(rank: int) -> int | None:
+    return None if rank == lib.MERON_RANK_NONE else rank
+
+
+def status_name(status: int) -> str:
+    """The constant's name of a status, such as "MERON_E_TIMEOUT"."""
+    return string(lib.meron_status_name(status))
+
+
+def string(pointer: Any) -> str:
+    """A NUL-terminated string that stays the library's."""
+    text: bytes = ffi.string(pointer)
+    return text.decode("utf-8", "replace")
+
+
+def take_string(function: Any, *arguments: Any) -> str:
+    """The text that a function hands out through `char **out`; frees the library's copy."""
+    pointer = receive("char **", function, *arguments)
+    try:
+        return string(pointer)
+    finally:
+        lib.meron_string_free(pointer)
+
+
+def take_json(function: Any, *arguments: Any) -> Any:
+    return json.loads(take_string(function, *arguments))
+
+
+def text(value: str, what: str) -> bytes:
+    """A str as the library takes it; ArgumentError for what C's strings cannot hold."""
+    if not isinstance(value, str):
+        raise TypeError(f"{what} must be a str, not {type(value).__name__}")
+    if "\0" in value:
+        raise errors.argument(f"{what} holds a NUL character: {value!r}")
+    try:
+        return value.encode()
+    except UnicodeEncodeError as error:
+        raise errors.argument(f"{what} is no valid Unicode text: {error}") from None
+
+
+def initial(struct: str) -> Any:
+    """A new options struct with the library's initial values."""
+    options = new(f"{struct} *")
+    call(getattr(lib, f"{struct}_init"), options, ffi.sizeof(struct))
+    return options
+
+
+def sized(struct: str) -> Any:
+    """A new struct for the library to fill, with its struct_size set."""
+    return new(f"{struct} *", {"struct_size": ffi.sizeof(struct)})
+
+
+def nanoseconds(seconds: float | None) -> int:
+    """A timeout for the library: None leaves the bound to the context's deadline."""
+    if seconds is None:
+        return DEFAULT_TIMEOUT
+    if not 0 <= seconds < 9e9:
+        raise errors.argument(f"a timeout is a number of seconds, 0 or more, not {seconds}")
+    return int(seconds * 1e9)
+
+
+class Owner:
+    """A handle of the library that is released when the object dies.
+
+    `_handle` is None when there is nothing to release. Handles are values that the library checks
+    (a stale one is an error, never a crash), so objects may die in any order, on any thread, also
+    while the interpreter ends: what a finalizer needs then is kept on the class.
+    """
+
+    _handle: Any = None
+    _release_function: ClassVar[Any] = None
+    _null: ClassVar[Any] = NULL
+
+    def __del__(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            self._release_function(handle, self._null)

@@ -1,0 +1,385 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The context: this rank's engine."""
+
+from __future__ import annotations
+
+import atexit
+import dataclasses
+import logging
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any
+
+from meron import errors
+from meron._callbacks import LogFunction, StopFunction, log_callback, stop_callback
+from meron._native import (
+    NULL,
+    Owner,
+    call,
+    initial,
+    lib,
+    nanoseconds,
+    new,
+    receive,
+    sized,
+    string,
+    take_json,
+    text,
+)
+from meron.dtypes import Array
+from meron.future import sweep
+from meron.gather import Gather, chosen_destinations
+from meron.group import Group
+from meron.optimizer import Optimizer
+from meron.param import Param, Unit, register, unit_table
+from meron.plan import Json, Plan, as_plan, workload_of
+from meron.update import Update
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What was counted since the context was opened, and the memory of this moment. Bytes."""
+
+    gather_mapped_bytes: int  # parts of peers made visible in place
+    gather_copied_bytes: int  # parts of peers copied
+    reduce_bytes: int  # gradients read from peers
+    collective_bytes: int  # read from peers by broadcast and all-reduce
+    operations: int  # collectives begun
+    wait_ns: int  # nanoseconds spent waiting for peers
+    param_bytes: int  # held now, by kind: this and the four below
+    gradient_bytes: int
+    optimizer_bytes: int
+    staging_bytes: int
+    control_bytes: int
+    peak_bytes: int  # most ever held of param + gradient + optimizer + staging
+    arena_pages_bytes: int  # pages that the kernel has given to this rank's arena
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the plan predicts for this rank and the units made so far. Bytes."""
+
+    param_bytes: int
+    gradient_bytes: int
+    optimizer_bytes: int
+    peak_bytes: int
+    gather_mapped_bytes: int  # per optimizer step, as are the two below
+    gather_copied_bytes: int
+    reduce_bytes: int
+
+
+class Lifetime(Owner):
+    """Closes the library's context when it dies.
+
+    A Context holds one, and so does every array that shows the context's memory: closing unmaps
+    that memory, so it waits until nobody can read it any more.
+    """
+
+    _release_function = lib.meron_context_close
+
+    def __init__(self, handle: Any, callbacks: tuple[Any, ...], abandoned: list[Any]) -> None:
+        self._handle = handle
+        self.callbacks = callbacks  # called as long as the context is open
+        self.abandoned = abandoned  # memory that operations use as long as it is open
+        opened.add(self)
+
+
+class Context:
+    """This rank's engine. Made by `meron.open`; a context manager that closes itself.
+
+    Attributes:
+        rank:       this rank, 0 to world_size - 1.
+        world_size: the number of ranks.
+        transport:  "self", "local" or "shm".
+        world:      the group of all ranks.
+    """
+
+    def __init__(self, handle: Any, callbacks: tuple[Any, ...]) -> None:
+        self._abandoned: list[tuple[Any, Any]] = []
+        self._lifetime: Lifetime | None = Lifetime(handle, callbacks, self._abandoned)
+        self.rank: int = receive("int32_t *", lib.meron_context_rank, handle)
+        self.world_size: int = receive("int32_t *", lib.meron_context_world_size, handle)
+        self.transport: str = string(receive("const char **", lib.meron_context_transport, handle))
+        self.world = Group(self, receive("meron_group *", lib.meron_context_world, handle))
+
+    def __repr__(self) -> str:
+        state = "closed" if self.closed else self.transport
+        return f"<meron.Context: rank {self.rank} of {self.world_size}, {state}>"
+
+    # ---- Life ----------------------------------------------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        return self._lifetime is None
+
+    def close(self) -> None:
+        """Closes the context; doing so twice is fine.
+
+        Operations under way are cancelled, and everything made from the context raises errors from
+        now on. Does not wait for peers; those that still need this rank get a PeerClosedError.
+
+        NumPy arrays that still show the context's memory keep the library's side open until the
+        last of them dies, so reading them never crashes. Tensors imported by DLPack cannot be
+        tracked: do not read them any more.
+        """
+        self._lifetime = None
+
+    def __enter__(self) -> Context:
+        self._require_open()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Closes the context.
+
+        After an exception the arrays in its traceback may keep the library's side open for long:
+        then the world is aborted, so that peers learn at once that this rank will not come.
+        """
+        lifetime = None if self._lifetime is None else weakref.ref(self._lifetime)
+        self.close()
+        if value is not None and lifetime is not None and lifetime() is not None:
+            reason = f"rank {self.rank} left its context by {type(value).__name__}: {value}"
+            lib.meron_group_abort(self.world._handle, reason.encode("utf-8", "replace"), NULL)
+
+    @property
+    def _handle(self) -> Any:
+        return self._require_open()._handle
+
+    def _require_open(self) -> Lifetime:
+        lifetime = self._lifetime
+        if lifetime is None:
+            raise errors.ClosedError(
+                "the context was closed", advice="Open another one with meron.open."
+            )
+        return lifetime
+
+    # ---- Making things -------------------------------------------------------------------------
+
+    def group(self, ranks: Iterable[int]) -> Group | None:
+        """A group of some ranks; None on ranks outside of the list.
+
+        Collective over the world: every rank calls it with the same list.
+
+        Args:
+            ranks: world ranks, each once, in the group's order.
+
+        Raises ArgumentError for a rank beyond the world or twice. Never blocks.
+        """
+        table = new("int32_t[]", list(ranks))
+        handle = receive("meron_group *", lib.meron_group_create, self._handle, table, len(table))
+        return Group(self, handle) if handle.id else None
+
+    def param(
+        self,
+        name: str,
+        shape: int | Sequence[int],
+        dtype: Any = "f32",
+        frozen: bool = False,
+        group: Group | None = None,
+    ) -> Param:
+        """Registers a param.
+
+        Collective over its group: all ranks register the same params in the same order.
+
+        Args:
+            name: unique in the context, 1 to 512 bytes of UTF-8.
+            shape: sizes, row-major, each 0 or more; () is a scalar.
+            dtype: "f32", "bf16" or "f16", or NumPy's type for it.
+            frozen: it gets no gradient and no optimizer state.
+            group: the ranks that share it; None is the world.
+
+        Raises ArgumentError, DuplicateError, MismatchError. Never blocks.
+        """
+        return register(self, name, shape, dtype, frozen, group)
+
+    def unit(self, name: str, params: Iterable[Param]) -> Unit:
+        """Puts params together into a unit, and reserves the memory that the plan gives it here.
+
+        The values are zero at first; `update` writes them. Collective over the params' group.
+
+        Args:
+            name: unique in the context, 1 to 512 bytes of UTF-8.
+            params: of one group, none of them in a unit.
+
+        Raises DuplicateError, OutOfMemoryError (with figures), ArgumentError, GroupError. Never
+        blocks on peers.
+        """
+        return Unit(self, name, params)
+
+    def gather(
+        self,
+        units: Iterable[Unit],
+        mode: str = "view",
+        into: Mapping[Param, Array] | None = None,
+    ) -> Gather:
+        """Gathers several units as one operation; else as Unit.gather."""
+        units = tuple(units)
+        table, count = unit_table(units)
+        return Gather(self, table, count, chosen_destinations(units, mode, into))._full()
+
+    def update(self, units: Iterable[Unit]) -> Update:
+        """Opens units for writing: `with ctx.update([unit]) as update: ...`. See Update."""
+        self._require_open()
+        return Update(self, units)
+
+    def adamw(
+        self,
+        units: Iterable[Unit],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        max_norm: float = 0.0,
+    ) -> Optimizer:
+        """An AdamW optimizer (arXiv 1711.05101) for the trainable params of some units.
+
+        Its states are f32, and zero at first. Collective over the units' group.
+
+        Args:
+            lr: the learning rate.
+            betas: the decay rates of the two moments, each 0 or more and below 1.
+            eps: above 0.
+            weight_decay: 0 or more.
+            max_norm: gradients are scaled to at most this global 2-norm; 0 does not clip.
+
+        Raises ArgumentError, DuplicateError (a unit has an optimizer already), OutOfMemoryError.
+        Never blocks.
+        """
+        self._require_open()
+        return Optimizer(
+            self,
+            units,
+            kind=lib.MERON_ADAMW,
+            learning_rate=lr,
+            beta1=betas[0],
+            beta2=betas[1],
+            epsilon=eps,
+            weight_decay=weight_decay,
+            max_norm=max_norm,
+        )
+
+    # ---- Looking at it -------------------------------------------------------------------------
+
+    def progress(self) -> None:
+        """Advances every operation that can advance, without waiting.
+
+        Waits do the same; a trainer that computes for long between begin and wait may call it in
+        between. Computes, but never blocks on peers. Errors as Future.wait.
+        """
+        call(lib.meron_context_progress, self._handle)
+        if self._abandoned:
+            sweep(self._abandoned)
+
+    def stats(self) -> Stats:
+        """The counters. Never blocks."""
+        out = sized("meron_stats")
+        call(lib.meron_context_stats, out, self._handle)
+        return Stats(*(getattr(out, field.name) for field in dataclasses.fields(Stats)))
+
+    def predict(self, micro_batches: int = 1, gathers_per_micro_batch: int = 2) -> Prediction:
+        """What the plan predicts for this rank and the units made so far.
+
+        The counters of `stats` grow by exactly these bytes per step of that workload.
+        """
+        out = sized("meron_prediction")
+        workload = workload_of(micro_batches, gathers_per_micro_batch)
+        call(lib.meron_context_predict, out, self._handle, workload)
+        return Prediction(*(getattr(out, field.name) for field in dataclasses.fields(Prediction)))
+
+    def flight_record(self) -> Any:
+        """The last operations of every rank, from the library's JSON. Works when broken, too."""
+        return take_json(lib.meron_context_flight_record, self._handle)
+
+
+def open(
+    rank: int | None = None,
+    world_size: int | None = None,
+    transport: str | None = None,
+    plan: Plan | Json = "zero3",
+    *,
+    job: str | None = None,
+    token: str | None = None,
+    timeout: float | None = None,
+    host_memory_limit: int | None = None,
+    arena_reserve: int | None = None,
+    threads: int | None = None,
+    log: LogFunction | logging.Logger | None = None,
+    should_stop: StopFunction | None = None,
+) -> Context:
+    """Opens this rank's context and meets the other ranks.
+
+    Args:
+        rank, world_size: None takes them from the environment (meron run, torchrun, Slurm, Open
+            MPI); without one the world has one rank.
+        transport: "self", "local" (ranks are threads of this process), "shm" (processes of this
+            host); None is self for one rank, else shm.
+        plan: a Plan, a preset's name, JSON text, or such a dict.
+        job: local: ranks of one process with an equal job meet.
+        token: shm: 64 hexadecimal digits, the same on all ranks; None takes it from the
+            environment.
+        timeout: deadline of every operation in seconds; None is 600.
+        host_memory_limit: bytes that this rank may take; None has no limit but the host's.
+        arena_reserve: bytes of address space per window; None is the host's memory.
+        threads: for compute on this rank; None is cores / ranks of this host.
+        log: function of (level, message), levels as in `logging`, or a logging.Logger; None writes
+            warnings and errors to stderr. It may be called on any thread that is inside a call,
+            and must not call Meron. What it raises goes to sys.unraisablehook.
+        should_stop: asked about ten times a second while a call waits; True ends the wait with a
+            CancelledError, an exception of its own is raised by the call that waits. It must not
+            call Meron. Signals (Ctrl-C) are looked at in any case.
+
+    Blocks until all ranks have come, at most until the deadline, with the GIL given up.
+
+    Raises:
+        ArgumentError: a rank beyond the world, an unknown transport.
+        AuthError: the token is missing or wrong. DeadlineError: who is missing.
+        VersionError, OutOfMemoryError, InputOutputError, DuplicateError (a rank came twice).
+    """
+    options = initial("meron_context_options")
+    strings = {
+        name: new("char[]", text(value, name))
+        for name, value in (("transport", transport), ("job", job), ("token", token))
+        if value is not None
+    }
+    numbers = {
+        "rank": rank,
+        "world_size": world_size,
+        "host_memory_limit": host_memory_limit,
+        "arena_reserve": arena_reserve,
+        "threads": threads,
+    }
+    for name, value in strings.items():
+        setattr(options, name, value)
+    for name, number in numbers.items():
+        if number is not None:
+            try:
+                setattr(options, name, number)
+            except OverflowError:
+                raise errors.argument(f"{name} is out of range: {number}", name) from None
+    if timeout is not None:
+        options.timeout_ns = max(nanoseconds(timeout), 1)  # 0 would mean the default
+
+    chosen = as_plan(plan)
+    options.plan = chosen._handle
+    callbacks = (log_callback(log), stop_callback(should_stop))
+    if callbacks[0] is not None:
+        options.log = callbacks[0]
+    options.should_stop = callbacks[1]
+    return Context(receive("meron_context *", lib.meron_context_open, options), callbacks)
+
+
+# At the interpreter's end contexts are closed while callbacks can still run, and without regard to
+# arrays: nobody will read those.
+opened: weakref.WeakSet[Lifetime] = weakref.WeakSet()
+
+
+@atexit.register
+def close_all() -> None:
+    for lifetime in list(opened):
+        lifetime.__del__()

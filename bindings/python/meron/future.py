@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operations under way."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from meron import errors
+from meron._native import (
+    ERROR_OUT,
+    IN_PROGRESS,
+    Owner,
+    interrupts,
+    lib,
+    nanoseconds,
+    new,
+    settle,
+)
+
+if TYPE_CHECKING:
+    from meron.context import Context
+
+CANCELLED = lib.MERON_E_CANCELLED
+
+
+class Future(Owner):
+    """An operation that was begun and yields nothing but its end.
+
+    Waiting for it advances every operation of the context. Letting go of it does not stop the
+    operation, because the ranks must stay in step; an array that the operation still uses is kept
+    alive until it has ended.
+    """
+
+    _release_function = lib.meron_future_release
+
+    def __init__(self, context: Context, handle: Any, keep: Any = None) -> None:
+        self._context = context
+        self._handle = handle
+        self._keep = keep  # memory that the operation reads or writes
+        self._ended = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until the operation has ended.
+
+        Args:
+            timeout: seconds; None waits until the operation's own deadline.
+
+        Returns:
+            True when it has ended well, False when `timeout` passed first and it goes on.
+
+        Blocks on peers, with the GIL given up; Ctrl-C ends the wait, not the operation.
+
+        Raises:
+            GroupError: a rank is dead, late, closed or made another call.
+            NonFiniteError: of an optimizer's step.
+            CancelledError: should_stop asked the wait to end.
+        """
+        if self._ended:
+            return True
+        return self._look(lib.meron_future_wait, nanoseconds(timeout))
+
+    def done(self) -> bool:
+        """Whether the operation has ended well; never blocks. Raises the error if it failed."""
+        return self._ended or self._look(lib.meron_future_poll)
+
+    def release(self) -> None:
+        """Lets go of the future; doing so twice is fine."""
+        self.__del__()
+
+    def _look(self, function: Any, *arguments: Any) -> bool:
+        if self._handle is None:
+            raise errors.StaleError("this future was released")
+        error = new(ERROR_OUT)
+        status = function(self._handle, *arguments, error)
+        if status < 0 and status != CANCELLED:
+            self._keep = None  # it has ended: the library uses the memory no more
+        if status < 0 or interrupts:
+            settle(status, error)
+        if status == IN_PROGRESS:
+            return False
+        self._ended = True
+        self._keep = None
+        return True
+
+    def __del__(self) -> None:
+        keep, self._keep = self._keep, None
+        if keep is not None and self._handle is not None:
+            handle, self._handle = self._handle, None
+            self._context._abandoned.append((handle, keep))
+            return
+        super().__del__()
+
+
+def sweep(abandoned: list[tuple[Any, Any]]) -> None:
+    """Releases those futures nobody holds any more whose operations have ended."""
+    for _ in range(len(abandoned)):
+        try:
+            handle, keep = abandoned.pop(0)
+        except IndexError:  # another thread sweeps too
+            return
+        if lib.meron_future_poll(handle, Owner._null) == IN_PROGRESS:
+            abandoned.append((handle, keep))
+        else:
+            lib.meron_future_release(handle, Owner._null)

@@ -1,0 +1,259 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Full tensors on demand.
+
+`with unit.gather() as full:` is begin, wait and release, and takes about three microseconds when
+the unit is at hand, which is why this module counts its allocations: one for the handle, one for
+the object, none for errors (slots for them are reused).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from meron import errors
+from meron._memory import as_array, byte_count
+from meron._native import (
+    DEFAULT_TIMEOUT,
+    ERROR_OUT,
+    NULL,
+    call,
+    ffi,
+    initial,
+    interrupts,
+    lib,
+    nanoseconds,
+    new,
+    receive,
+    settle,
+)
+from meron.dlpack import DLPackTensor
+from meron.dtypes import NUMPY, Array, require_writable
+
+if TYPE_CHECKING:
+    from meron.context import Context
+    from meron.param import Param, Unit
+
+GATHER_OUT = ffi.typeof("meron_gather *")
+gather_begin = lib.meron_gather_begin
+gather_wait = lib.meron_gather_wait
+gather_poll = lib.meron_gather_poll
+gather_release = lib.meron_gather_release
+
+# Empty error slots, free for any thread to take (a list's pop and append are atomic).
+spare_slots: list[Any] = []
+
+
+def take_slot() -> Any:
+    try:
+        return spare_slots.pop()
+    except IndexError:
+        return new(ERROR_OUT)
+
+
+class Gather:
+    """Units on their way to full, then leased. Made by `Unit.gather` and `Context.gather`.
+
+    A context manager: entering waits until the tensors are full, leaving releases them.
+    `gather[param]` is the whole tensor.
+
+    An array keeps the gather, and with it the lease, alive: without an explicit release the memory
+    stays valid for as long as any array of it lives. After `release` (or the end of the `with`)
+    `gather[param]` raises a StaleError; arrays taken before stay readable until the context is
+    closed, but show whatever the memory holds by then: NumPy has no way to take an array back.
+    """
+
+    __slots__ = ("__weakref__", "_context", "_handle", "_into", "_ready")
+
+    # For finalizers that run when this module is gone already.
+    _release_function = gather_release
+    _null = NULL
+
+    def __init__(
+        self, context: Context, units: Any, count: int, into: Mapping[Param, Array] | None
+    ) -> None:
+        self._handle: Any = None
+        self._context = context
+        self._into = into
+        self._ready = False
+        if context._lifetime is None:
+            raise errors.ClosedError("the context was closed")
+        options, _table = (NULL, None) if into is None else destinations(into)
+        out = new(GATHER_OUT)
+        slot = take_slot()
+        status = gather_begin(out, units, count, options, slot)
+        if status < 0 or interrupts:
+            settle(status, slot)
+        spare_slots.append(slot)
+        self._handle = out[0]
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until the tensors are full.
+
+        Args:
+            timeout: seconds; None waits until the operation's deadline.
+
+        Returns:
+            True when they are full, False when `timeout` passed first.
+
+        Blocks on peers, with the GIL given up. Errors as Future.wait, and StaleError.
+        """
+        if self._ready:
+            return True
+        handle = self._handle
+        if handle is None:
+            raise released()
+        slot = take_slot()
+        status = gather_wait(
+            handle, DEFAULT_TIMEOUT if timeout is None else nanoseconds(timeout), slot
+        )
+        if status or interrupts:
+            settle(status, slot)
+        spare_slots.append(slot)
+        self._ready = not status
+        return self._ready
+
+    def ready(self) -> bool:
+        """Whether the tensors are full; never blocks on peers. Raises the gather's error."""
+        if not self._ready:
+            if self._handle is None:
+                raise released()
+            self._ready = call(gather_poll, self._handle) == 0
+        return self._ready
+
+    def __getitem__(self, param: Param) -> Array:
+        """The whole tensor of `param`, with the param's shape and dtype.
+
+        A read-only view of memory that the ranks share, without a copy; with mode "copy" or `into`
+        the array that the values were gathered into.
+
+        Raises:
+            StateError: it is not full yet. StaleError: it was released. ArgumentError: the param
+            is not in this gather.
+        """
+        if self._into is not None and self._ready:
+            if param not in self._into:
+                raise errors.argument(f"{param.name} is not in this gather", subject=param.name)
+            return self._into[param]
+        if self._handle is None:
+            raise released()
+        view = new("meron_view *")
+        call(lib.meron_gather_view, view, self._handle, param._handle)
+        return as_array(view, param.shape, (self, self._context._require_open()))
+
+    def dlpack(self, param: Param) -> DLPackTensor:
+        """The whole tensor of `param` for `torch.from_dlpack`, `numpy.from_dlpack` and their kin.
+
+        No copy is made. A tensor that is made from it has a lease of its own, which ends when the
+        tensor dies: until then the unit cannot be updated on this rank. It must not be read after
+        the context was closed. Errors as gather[param]; UnsupportedError for mode "copy" and
+        `into` (those arrays are NumPy's own: hand them over by their own `__dlpack__`).
+        """
+        if self._handle is None:
+            raise released()
+        return DLPackTensor(self, param)
+
+    def release(self) -> None:
+        """Gives the leases back; doing so twice is fine. Never blocks."""
+        handle = self._handle
+        if handle is not None:
+            self._handle = None
+            gather_release(handle, NULL)
+
+    def __enter__(self) -> Gather:
+        if not self._ready:
+            self.wait()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        handle = self._handle
+        if handle is not None:
+            self._handle = None
+            gather_release(handle, NULL)
+
+    def __del__(self) -> None:
+        handle = self._handle
+        if handle is not None:
+            self._handle = None
+            self._release_function(handle, self._null)
+
+    def _full(self) -> Gather:
+        """Waits; gives the leases back if that fails, for nobody else has this gather yet."""
+        try:
+            self.wait()
+        except BaseException:
+            self.release()
+            raise
+        return self
+
+    def _managed_tensor(self, param: Param) -> Any:
+        if self._handle is None:
+            raise released()
+        return receive(
+            "struct DLManagedTensorVersioned **",
+            lib.meron_gather_dlpack,
+            self._handle,
+            param._handle,
+        )
+
+
+def released() -> errors.StaleError:
+    return errors.StaleError(
+        "this gather was released",
+        advice="Read its tensors before the end of the with block, or gather again.",
+    )
+
+
+def destinations(into: Mapping[Param, Array]) -> tuple[Any, Any]:
+    """Options for a gather into the caller's arrays, and the table that they point to."""
+    items = []
+    for param, array in into.items():
+        require_writable(array, f"the destination of {param.name}")
+        if array.shape != param.shape or array.dtype != NUMPY[param.dtype]:
+            raise errors.argument(
+                f"{param.name} is {NUMPY[param.dtype]} of shape {param.shape}, "
+                f"its destination {array.dtype} of shape {array.shape}",
+                subject=param.name,
+            )
+        items.append(
+            {
+                "param": param._handle,
+                "data": ffi.cast("void *", array.ctypes.data),
+                "bytes": byte_count(param.dtype, param.size),
+            }
+        )
+    table = new("meron_destination[]", items)
+    options = initial("meron_gather_options")
+    options.mode = lib.MERON_GATHER_INTO
+    options.destinations = table
+    options.destination_count = len(items)
+    return options, table
+
+
+def chosen_destinations(
+    units: Iterable[Unit], mode: str, into: Mapping[Param, Array] | None
+) -> Mapping[Param, Array] | None:
+    """What a gather of `mode` writes into: None for a view, fresh arrays for a copy."""
+    if into is not None:
+        if mode not in ("view", "into"):
+            raise errors.argument(f"mode {mode!r} does not go with `into`")
+        return dict(into)
+    if mode == "copy":
+        return {
+            param: np.empty(param.shape, NUMPY[param.dtype])
+            for unit in units
+            for param in unit.params
+        }
+    if mode != "view":
+        raise errors.argument(
+            f"unknown gather mode {mode!r}: view and copy are known, and `into` takes arrays"
+        )
+    return None

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Groups of ranks, and collectives on NumPy arrays.
+
+The ranks of a group begin their collectives on it in the same order; the library checks this on
+every call, and ranks that diverge get a MismatchError that names both calls.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from meron import errors
+from meron._native import NULL, Owner, call, ffi, lib, receive, text
+from meron.dtypes import Array, code_of_array, require_writable
+from meron.future import Future, sweep
+
+if TYPE_CHECKING:
+    from meron.context import Context
+
+OPERATIONS = {"sum": lib.MERON_SUM, "mean": lib.MERON_MEAN}
+
+
+def operation_code(op: str) -> int:
+    if op not in OPERATIONS:
+        raise errors.argument(f"unknown reduction {op!r}: sum and mean are known")
+    return int(OPERATIONS[op])
+
+
+class Group(Owner):
+    """Ranks that share something, in an order. Made by `Context.group`, or `Context.world`.
+
+    Attributes:
+        rank: this rank's place in the group.
+        size: the number of ranks in it.
+    """
+
+    _release_function = lib.meron_group_release
+
+    def __init__(self, context: Context, handle: Any) -> None:
+        self._context = context
+        self._handle = handle
+        self.rank: int = receive("int32_t *", lib.meron_group_rank, handle)
+        self.size: int = receive("int32_t *", lib.meron_group_size, handle)
+
+    def __repr__(self) -> str:
+        return f"<meron.Group: rank {self.rank} of {self.size}>"
+
+    def status(self) -> errors.Error | None:
+        """None while the group is whole, else the error that broke it. Never blocks."""
+        self._context._require_open()
+        try:
+            call(lib.meron_group_status, self._handle)
+        except errors.GroupError as error:
+            return error
+        return None
+
+    def abort(self, reason: str = "") -> None:
+        """Breaks the group on every rank: what waits there gets an AbortedError with `reason`.
+
+        At most 200 bytes of the reason are kept. Never blocks.
+        """
+        self._context._require_open()
+        call(lib.meron_group_abort, self._handle, text(reason, "reason") if reason else NULL)
+
+    def barrier(self) -> None:
+        """Waits until every rank of the group has come here. Errors as Future.wait."""
+        self.barrier_begin().wait()
+
+    def barrier_begin(self) -> Future:
+        """Begins a barrier; its future ends when every rank has begun it."""
+        return self._begin(None, lib.meron_barrier_begin, self._handle)
+
+    def broadcast(self, array: Array, root: int = 0) -> Array:
+        """Copies the root's array into those of the other ranks, in place; waits for it.
+
+        Args:
+            array: contiguous and writable, of any dtype, with equal bytes on all ranks.
+            root: the group's rank whose values count.
+
+        Returns:
+            The same array. Errors as Future.wait, and ArgumentError.
+        """
+        self.broadcast_begin(array, root).wait()
+        return array
+
+    def broadcast_begin(self, array: Array, root: int = 0) -> Future:
+        """Begins a broadcast; `array` is kept alive, and not to be touched, until it has ended."""
+        require_writable(array, "array")
+        data = ffi.cast("void *", array.ctypes.data)
+        return self._begin(array, lib.meron_broadcast_begin, self._handle, data, array.nbytes, root)
+
+    def all_reduce(self, array: Array, op: str = "sum") -> Array:
+        """Combines the arrays of all ranks element by element, in place; waits for it.
+
+        Sums are in f32 in the order of the ranks: every rank gets the same bits in every run. Made
+        for small arrays such as losses and metrics; gradients go by `Unit.reduce`.
+
+        Args:
+            array: contiguous and writable, of f32, bf16 or f16, of equal size on all ranks.
+            op: "sum" or "mean".
+
+        Returns:
+            The same array. Errors as Future.wait, and ArgumentError.
+        """
+        self.all_reduce_begin(array, op).wait()
+        return array
+
+    def all_reduce_begin(self, array: Array, op: str = "sum") -> Future:
+        """Begins an all-reduce; `array` is kept alive, and not to be touched, until its end."""
+        require_writable(array, "array")
+        code = code_of_array(array)
+        if code is None:
+            raise errors.argument(
+                f"all_reduce takes f32, bf16 and f16, not {array.dtype}",
+                advice="Convert it, for example with array.astype(numpy.float32).",
+            )
+        data = ffi.cast("void *", array.ctypes.data)
+        return self._begin(
+            array,
+            lib.meron_all_reduce_begin,
+            self._handle,
+            data,
+            array.size,
+            code,
+            operation_code(op),
+        )
+
+    def _begin(self, keep: Any, function: Any, *arguments: Any) -> Future:
+        context = self._context
+        context._require_open()
+        if context._abandoned:
+            sweep(context._abandoned)
+        return Future(context, receive("meron_future *", function, *arguments), keep)

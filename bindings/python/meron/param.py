@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Params (named tensors) and units (params that are gathered and reduced together)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy.typing as npt
+
+from meron import errors
+from meron._memory import Loans, as_array, as_part
+from meron._native import NULL, Owner, call, ffi, initial, lib, new, receive, sized, string, text
+from meron.dtypes import CODES, NAMES, Array, as_source, dtype_name
+from meron.future import Future
+from meron.gather import Gather, chosen_destinations
+from meron.group import Group, operation_code
+
+if TYPE_CHECKING:
+    from meron.context import Context
+
+STATES = {
+    lib.MERON_UNIT_PARTITIONED: "partitioned",
+    lib.MERON_UNIT_GATHERING: "gathering",
+    lib.MERON_UNIT_AVAILABLE: "available",
+    lib.MERON_UNIT_UPDATING: "updating",
+}
+
+
+class Param(Owner):
+    """A named tensor that the ranks of a group share. Made by `Context.param`.
+
+    Attributes:
+        name:   unique in the context.
+        shape:  of the whole tensor; () is a scalar.
+        dtype:  "f32", "bf16" or "f16".
+        size:   elements of the whole tensor.
+        frozen: whether it has no gradient and no optimizer state.
+    """
+
+    _release_function = lib.meron_param_release
+
+    def __init__(self, context: Context, handle: Any) -> None:
+        self._context = context
+        self._handle = handle
+        info = self._info()
+        self.name: str = string(receive("const char **", lib.meron_param_name, handle))
+        self.shape: tuple[int, ...] = tuple(info.shape[0 : info.dims])
+        self.dtype: str = NAMES[info.dtype]
+        self.size: int = info.count
+        self.frozen: bool = bool(info.frozen)
+
+    def __repr__(self) -> str:
+        return f"<meron.Param {self.name!r}: {self.dtype} {self.shape}>"
+
+    @property
+    def owned(self) -> range:
+        """The elements, row-major, that this rank updates; empty before it is in a unit."""
+        info = self._info()
+        return range(info.owned_offset, info.owned_offset + info.owned_count)
+
+    def _info(self) -> Any:
+        self._context._require_open()
+        info = sized("meron_param_info")
+        call(lib.meron_param_get_info, info, self._handle)
+        return info
+
+
+def register(
+    context: Context,
+    name: str,
+    shape: int | Sequence[int],
+    dtype: Any,
+    frozen: bool,
+    group: Group | None,
+) -> Param:
+    """Context.param."""
+    sizes = (shape,) if isinstance(shape, int) else tuple(shape)
+    try:
+        c_shape = new("int64_t[]", sizes) if sizes else NULL
+    except OverflowError:
+        raise errors.argument(f"{name}: the shape {sizes} does not fit 64 bits", name) from None
+    c_name = new("char[]", text(name, "the name of a param"))
+    desc = initial("meron_param_desc")
+    desc.dtype = CODES[dtype_name(dtype)]
+    desc.name = c_name
+    desc.shape = c_shape
+    desc.dims = len(sizes)
+    desc.frozen = bool(frozen)
+    if group is not None:
+        desc.group = group._handle
+    return Param(context, receive("meron_param *", lib.meron_param_register, context._handle, desc))
+
+
+class UnitInfo(NamedTuple):
+    """What is known about a unit on this rank."""
+
+    state: str  # "partitioned", "gathering", "available" or "updating"
+    version: int  # of the values; 0 until the first update
+    leases: int  # gathers and DLPack tensors that hold it
+    reduced: bool  # whether a reduced gradient waits for an optimizer's step
+
+
+class Unit(Owner):
+    """Params that are gathered and reduced together, such as a layer's. Made by `Context.unit`.
+
+    Attributes:
+        name:   unique in the context.
+        params: its params, in the order in which they were given.
+    """
+
+    _release_function = lib.meron_unit_release
+
+    def __init__(self, context: Context, name: str, params: Iterable[Param]) -> None:
+        self._context = context
+        self.name = name
+        self.params: tuple[Param, ...] = tuple(params)
+        handles = new("meron_param[]", handles_of(self.params, Param))
+        out = new("meron_unit[1]")
+        c_name = text(name, "the name of a unit")
+        call(lib.meron_unit_create, out, context._handle, c_name, handles, len(self.params))
+        self._array = out  # what a gather of this unit alone takes
+        self._handle = out[0]
+        self._loans = Loans()  # places for gradients, until they are reduced
+        self._reduced = Loans()
+
+    def __repr__(self) -> str:
+        return f"<meron.Unit {self.name!r}: {len(self.params)} params>"
+
+    def info(self) -> UnitInfo:
+        """What is known about the unit on this rank. Never blocks."""
+        self._context._require_open()
+        info = sized("meron_unit_info")
+        call(lib.meron_unit_get_info, info, self._handle)
+        return UnitInfo(STATES[info.state], info.version, info.leases, bool(info.reduced))
+
+    # ---- Whole tensors -------------------------------------------------------------------------
+
+    def gather(self, mode: str = "view", into: Mapping[Param, Array] | None = None) -> Gather:
+        """The unit's whole tensors: `with unit.gather() as full: full[param]`.
+
+        Collective over the unit's group; the mode may differ between ranks.
+
+        Args:
+            mode: "view" for read-only arrays of the memory that the ranks share, without a copy;
+                "copy" for writable arrays of this rank's own, which outlive the gather.
+            into: for each param that is wanted the array to gather it into: contiguous, writable,
+                of the param's shape and dtype.
+
+        Blocks on peers until every owner has published, with the GIL given up.
+
+        Raises:
+            StateError: the unit is being updated on this rank.
+            OutOfMemoryError, ArgumentError, GroupError.
+        """
+        return self.gather_begin(mode, into)._full()
+
+    def gather_begin(self, mode: str = "view", into: Mapping[Param, Array] | None = None) -> Gather:
+        """Begins a gather and returns at once; `Gather.wait`, or entering it, waits."""
+        if into is not None or mode != "view":
+            into = chosen_destinations((self,), mode, into)
+        return Gather(self._context, self._array, 1, into)
+
+    # ---- Gradients -----------------------------------------------------------------------------
+
+    def gradient(self, param: Param, overwrite: bool = False) -> Array:
+        """The place for the gradient of `param`: a writable array of its shape, to be added to.
+
+        It is zero when an accumulation starts; under a plan that keeps whole gradients it holds
+        the sum of the micro-batches so far. The dtype is the plan's gradient dtype. Peers read it
+        in place, so nothing is copied. After `reduce` it is read-only.
+
+        Args:
+            overwrite: every element will be written, so skip the zeroing. The first call for the
+                unit in a micro-batch counts.
+
+        Blocks on peers that still read the last contents, at most until the deadline.
+
+        Raises:
+            StateError: the param is frozen or in no unit, or its gradient is reduced and not used.
+            ArgumentError, GroupError.
+        """
+        lifetime = self._context._require_open()
+        flags = lib.MERON_GRADIENT_OVERWRITE if overwrite else 0
+        view = new("meron_view *")
+        call(lib.meron_gradient_view, view, param._handle, flags)
+        return self._loans.add(as_array(view, param.shape, lifetime))
+
+    def reduce(
+        self,
+        grads: Mapping[Param, npt.ArrayLike] | None = None,
+        op: str = "mean",
+        boundary: bool = True,
+        divisor: float = 1.0,
+    ) -> Future:
+        """Begins the reduction of the gradients of one micro-batch. Collective.
+
+        Args:
+            grads: None when they were written to `gradient(param)`; else an array per param, of its
+                shape. Params without one count as zero. They are read during the call.
+            op: "mean" over the ranks of the group, or "sum".
+            boundary: False when more micro-batches follow before the optimizer's step. Under a plan
+                that keeps whole gradients such a call only adds up: no communication.
+            divisor: the sum is divided by this too, e.g. by the number of micro-batches.
+
+        Returns:
+            A future, which must have ended before the result is used.
+
+        Blocks on peers, with `grads`, as `gradient` does.
+
+        Raises:
+            StateError: reduced already and not used, or all params are frozen.
+            ArgumentError, DuplicateError, GroupError.
+        """
+        self._context._require_open()
+        options = initial("meron_reduce_options")
+        options.op = operation_code(op)
+        options.boundary = bool(boundary)
+        options.divisor = divisor
+        sources, count, _arrays = NULL, 0, None
+        if grads is not None:
+            sources, count, _arrays = source_table(grads)
+        future = receive(
+            "meron_future *", lib.meron_reduce_begin, self._handle, sources, count, options
+        )
+        self._loans.end()
+        self._reduced.end()
+        return Future(self._context, future)
+
+    def reduced(self, param: Param) -> npt.NDArray[Any]:
+        """The reduced gradient of `param.owned`, for an optimizer of your own.
+
+        A flat, writable float32 array, valid until the unit's next gradient or `discard`.
+
+        Raises StateError when no reduction at a boundary has ended. Never blocks.
+        """
+        lifetime = self._context._require_open()
+        view = new("meron_view *")
+        call(lib.meron_reduced_view, view, param._handle)
+        return self._reduced.add(as_part(view, lifetime))
+
+    def discard(self) -> None:
+        """Declares the reduced gradient as used, without a step of Meron's optimizer."""
+        self._context._require_open()
+        call(lib.meron_reduce_discard, self._handle)
+        self._reduced.end()
+
+
+def handles_of(objects: Iterable[Any], kind: type[Owner]) -> list[Any]:
+    """The handles of some objects; TypeError for one of another kind."""
+    handles = []
+    for item in objects:
+        if not isinstance(item, kind):
+            raise TypeError(f"expected a meron.{kind.__name__}, not {item!r}")
+        handles.append(item._handle)
+    return handles
+
+
+def unit_table(units: Iterable[Unit]) -> tuple[Any, int]:
+    """Units as the library takes them: an array of handles, and their number."""
+    handles = handles_of(units, Unit)
+    return new("meron_unit[]", handles) if handles else NULL, len(handles)
+
+
+def source_table(grads: Mapping[Param, npt.ArrayLike]) -> tuple[Any, int, list[Array]]:
+    """Gradients as the library takes them, their number, and the arrays that they point to."""
+    table = new("meron_source[]", max(len(grads), 1))
+    arrays = []
+    for source, (param, value) in zip(table, grads.items()):
+        array, code = as_source(value, param.shape, param.name)
+        arrays.append(array)
+        source.param = param._handle
+        source.data = ffi.cast("void *", array.ctypes.data)
+        source.count = array.size
+        source.dtype = code
+    return table, len(arrays), arrays

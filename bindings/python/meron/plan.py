@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans: which state is sharded, over which ranks, in which dtype. Pure data."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any, Union
+
+from meron import errors
+from meron._native import Owner, ffi, initial, lib, receive, take_json, take_string, text
+
+Json = Union[str, bytes, "dict[str, Any]"]
+
+
+class Plan(Owner):
+    """A strategy as a table. Made by `Plan.preset` or `Plan.parse`; equal plans compare equal."""
+
+    _release_function = lib.meron_plan_release
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+
+    @classmethod
+    def preset(cls, name: str) -> Plan:
+        """ "zero0" (everything replicated), "zero1" (optimizer states sharded), "zero2" (gradients
+        too) or "zero3" (parameters too). ArgumentError for another name, with the known ones."""
+        return cls(receive("meron_plan *", lib.meron_plan_preset, text(name, "a plan's name")))
+
+    @classmethod
+    def parse(cls, source: Json) -> Plan:
+        """A plan from JSON text, or from such a dict: `{"preset": "zero2", ...}`.
+
+        Raises ParseError with line and key, ArgumentError, or UnsupportedError.
+        """
+        data = json_bytes(source)
+        return cls(receive("meron_plan *", lib.meron_plan_parse, data, len(data)))
+
+    def json(self) -> str:
+        """The plan as JSON, which `parse` reads back to an equal plan."""
+        return take_string(lib.meron_plan_json, self._handle)
+
+    def table(self) -> str:
+        """The plan as a table for people."""
+        return take_string(lib.meron_plan_table, self._handle)
+
+    def predict(
+        self,
+        model: Json,
+        ranks: int,
+        micro_batches: int = 1,
+        gathers_per_micro_batch: int = 2,
+    ) -> Any:
+        """Predicts bytes per link and step, and peak bytes per tier, per rank.
+
+        Args:
+            model: `{"parameters": N, "layers": L, "dtype": "bf16"}`, or
+                `{"units": [{"name": ..., "tensors": [{"name", "shape", "dtype"}]}]}`, as a dict or
+                as JSON text; `safetensors_model` reads one from a file.
+            ranks: the number of ranks, at least 1.
+            micro_batches: per optimizer step.
+            gathers_per_micro_batch: of every unit; 2 are forward and backward.
+
+        Returns:
+            The library's JSON as dicts and lists. Raises ParseError or ArgumentError.
+        """
+        return json.loads(self._predict(model, ranks, micro_batches, gathers_per_micro_batch, 0))
+
+    def predict_table(
+        self,
+        model: Json,
+        ranks: int,
+        micro_batches: int = 1,
+        gathers_per_micro_batch: int = 2,
+    ) -> str:
+        """The same as a table for people."""
+        return self._predict(model, ranks, micro_batches, gathers_per_micro_batch, 1)
+
+    def _predict(self, model: Json, ranks: int, batches: int, gathers: int, table: int) -> str:
+        workload = workload_of(batches, gathers, ranks)
+        data = json_bytes(model)
+        return take_string(lib.meron_plan_predict, self._handle, data, len(data), workload, table)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Plan) and self.json() == other.json()
+
+    def __hash__(self) -> int:
+        return hash(self.json())
+
+    def __repr__(self) -> str:
+        return f"meron.Plan.parse({self.json()!r})"
+
+
+def as_plan(plan: Plan | Json) -> Plan:
+    """A plan from what `meron.open` takes: a Plan, a preset's name, JSON text or a dict."""
+    if isinstance(plan, Plan):
+        return plan
+    if isinstance(plan, str) and not plan.lstrip().startswith("{"):
+        return Plan.preset(plan)
+    return Plan.parse(plan)
+
+
+def workload_of(micro_batches: int, gathers: int, ranks: int = 1) -> Any:
+    workload = initial("meron_workload")
+    try:
+        workload.ranks = ranks
+        workload.micro_batches = micro_batches
+        workload.gathers_per_micro_batch = gathers
+    except OverflowError:
+        raise errors.argument(
+            f"a workload has numbers from 0 to 4294967295, not {ranks}, {micro_batches}, {gathers}"
+        ) from None
+    return workload
+
+
+def json_bytes(source: Json) -> bytes:
+    if isinstance(source, bytes):
+        return source
+    return (source if isinstance(source, str) else json.dumps(source)).encode("utf-8", "replace")
+
+
+def safetensors_model(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """The model that a safetensors file holds, for `Plan.predict`; tensors are grouped by layer.
+
+    Reads the file's header only. Raises OSError, ParseError, or UnsupportedError for a dtype that
+    Meron does not have.
+    """
+    size = Path(path).stat().st_size
+    with open(path, "rb") as file:
+        head = file.read(8)
+        length = int.from_bytes(head, "little") if len(head) == 8 else 0
+        head += file.read(min(length, size))
+    model: dict[str, Any] = take_json(
+        lib.meron_plan_model_from_safetensors, ffi.from_buffer(head), len(head), size
+    )
+    return model

@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is there: the library's version, and what this host offers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meron._native import lib, string, take_json
+
+# The library's version, for example "0.1.0".
+version: str = string(lib.meron_version_string())
+
+
+def system_info() -> dict[str, Any]:
+    """What this host and this build offer, from the library's JSON.
+
+    Version, compiler, CPU features and kernels in use, transports with the reason where one is
+    unavailable, memory, huge pages, /dev/shm, memlock limit, io_uring.
+    """
+    info: dict[str, Any] = take_json(lib.meron_system_info)
+    return info

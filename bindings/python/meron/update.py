@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Writing the values of params."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+import numpy.typing as npt
+
+from meron import errors
+from meron._memory import Loans, as_part
+from meron._native import DEFAULT_TIMEOUT, Owner, call, ffi, lib, new, receive
+from meron.dtypes import Array, as_source
+from meron.param import Param, Unit, unit_table
+
+if TYPE_CHECKING:
+    from meron.context import Context
+
+
+class Update(Owner):
+    """Units opened for writing: `with ctx.update([unit]) as update: update.write(param, array)`.
+
+    Collective over the units' group: every rank of it enters and leaves. Entering waits until all
+    ranks have let go of the present version; leaving publishes what this rank has written as the
+    next one. What was not written keeps its value. That is so too when the block ends by an
+    exception: the other ranks wait for this rank's part, and an error in one call, such as a wrong
+    shape, is no reason to break the group. (To have them stop, call `group.abort`.)
+
+    Ctrl-C while entering gives the update up, which breaks the group: its peers go on with it.
+    """
+
+    _release_function = lib.meron_update_release
+
+    def __init__(self, context: Context, units: Iterable[Unit]) -> None:
+        self._context = context
+        self._units = tuple(units)
+        self._loans = Loans()
+
+    def __enter__(self) -> Update:
+        """Begins the update and waits.
+
+        Blocks on peers until all have let go, with the GIL given up.
+
+        Raises:
+            StateError: a unit is gathered on this rank, or being updated.
+            DuplicateError, ArgumentError, GroupError.
+        """
+        if self._handle is not None:
+            raise errors.StateError("this update is open already")
+        self._context._require_open()
+        table, count = unit_table(self._units)
+        self._handle = receive("meron_update *", lib.meron_update_begin, table, count)
+        try:
+            call(lib.meron_update_wait, self._handle, DEFAULT_TIMEOUT)
+        except BaseException:
+            self.__del__()
+            raise
+        return self
+
+    def write(self, param: Param, value: npt.ArrayLike) -> None:
+        """Writes this rank's part of `param` from the whole tensor; every rank passes equal values.
+
+        Args:
+            value: of the param's shape; converted to its dtype, and kept as f32 too where there is
+                an f32 master copy. Other numbers than f32, bf16 and f16 go by way of f32.
+
+        Raises ArgumentError for another shape or a param of no unit of the update. Never blocks.
+        """
+        handle = self._open_handle()
+        array, code = as_source(value, param.shape, param.name)
+        data = ffi.cast("void *", array.ctypes.data)
+        call(lib.meron_update_write, handle, param._handle, data, array.size, code)
+
+    def view(self, param: Param) -> Array:
+        """The elements `param.owned` as a flat, writable array of the param's dtype, in place.
+
+        Read-only once the update is published. Errors as write.
+        """
+        view = new("meron_view *")
+        call(lib.meron_update_view, view, self._open_handle(), param._handle)
+        return self._loans.add(as_part(view, self._context._require_open()))
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        handle = self._open_handle()
+        self._handle = None
+        self._loans.end()
+        call(lib.meron_update_publish, handle)
+
+    def _open_handle(self) -> Any:
+        if self._handle is None:
+            raise errors.StaleError("this update is not open: use it inside its with block")
+        self._context._require_open()
+        return self._handle
