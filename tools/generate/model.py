@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the public headers declare, as data: the content of capi/api.json.
+
+Types are C spellings in one canonical form ("const meron_unit *", "int64_t[16]"); `CType` takes
+them apart for emitters of other languages.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+Value = int | float | str | None
+
+
+@dataclass(frozen=True)
+class CType:
+    """A type in parts: `const char **` is name "char", const, two pointers deep."""
+
+    name: str
+    const: bool
+    pointers: int
+    array: int | None
+
+    SPELLING = re.compile(r"(const )?((?:struct )?\w+)(?: (\*+))?(?:\[(\d+)\])?")
+
+    @staticmethod
+    def parse(spelling: str) -> CType:
+        match = CType.SPELLING.fullmatch(spelling)
+        if not match:
+            raise ValueError(f"not a type in the form that api.json uses: {spelling!r}")
+        const, name, stars, array = match.groups()
+        return CType(name, bool(const), len(stars or ""), int(array) if array else None)
+
+    def declare(self, name: str) -> str:
+        """The C declaration of a variable of this type."""
+        text = f"{'const ' if self.const else ''}{self.name} {'*' * self.pointers}{name}"
+        return text if self.array is None else f"{text}[{self.array}]"
+
+
+@dataclass
+class Header:
+    name: str
+    summary: str
+    text: str
+
+
+@dataclass
+class Constant:
+    name: str
+    header: str
+    doc: str
+    expression: str
+    value: int
+
+
+@dataclass
+class Handle:
+    """A value type `struct { uint64_t id; }`."""
+
+    name: str
+    header: str
+    doc: str
+
+
+@dataclass
+class Opaque:
+    """A type that is only ever seen through a pointer."""
+
+    name: str
+    header: str
+    doc: str
+
+
+@dataclass
+class Enumerator:
+    name: str
+    value: int
+    doc: str
+
+
+@dataclass
+class Enum:
+    name: str
+    header: str
+    doc: str
+    underlying: str
+    values: list[Enumerator]
+
+
+@dataclass
+class Field:
+    name: str
+    type: str
+    doc: str
+
+
+@dataclass
+class Initializer:
+    """What an INIT macro says: per field its value; "sizeof" stands for the struct's size, a name
+    for an enumerator or a constant, null for a null pointer or a null handle."""
+
+    macro: str
+    values: dict[str, Value]
+
+
+@dataclass
+class Struct:
+    name: str
+    header: str
+    doc: str
+    fields: list[Field]
+    init: Initializer | None = None
+
+    @property
+    def sized(self) -> bool:
+        """Whether it may grow: its first field is its own size, set by the caller."""
+        return self.fields[0].name == "struct_size"
+
+
+@dataclass
+class Param:
+    name: str
+    type: str
+    role: str  # "in", "out" (written by the call), "error" (the optional meron_error **)
+    doc: str = ""
+
+
+@dataclass
+class Callback:
+    name: str
+    header: str
+    doc: str
+    returns: str
+    params: list[Param]
+
+
+@dataclass
+class Function:
+    name: str
+    header: str
+    returns: str
+    nodiscard: bool
+    params: list[Param]
+    brief: str
+    doc: str  # what follows the brief sentence
+    ownership: str
+    blocks: str
+    may_block: bool  # whether the call can wait: for peers, or for other threads
+    threads: str
+    errors: str
+    error_codes: list[str]  # of `errors`, with "as meron_..." and "-3xx" resolved
+
+
+@dataclass
+class Api:
+    version: str
+    headers: list[Header] = field(default_factory=list)
+    constants: list[Constant] = field(default_factory=list)
+    handles: list[Handle] = field(default_factory=list)
+    opaques: list[Opaque] = field(default_factory=list)
+    enums: list[Enum] = field(default_factory=list)
+    structs: list[Struct] = field(default_factory=list)
+    callbacks: list[Callback] = field(default_factory=list)
+    functions: list[Function] = field(default_factory=list)
+    # Names of everything above (and of no header) in the order of declaration: a type stands
+    # before its first use.
+    order: list[str] = field(default_factory=list)
+
+    def named(self) -> dict[str, Constant | Handle | Opaque | Enum | Struct | Callback | Function]:
+        """Every declared thing by its name."""
+        return {
+            item.name: item
+            for items in (
+                self.constants,
+                self.handles,
+                self.opaques,
+                self.enums,
+                self.structs,
+                self.callbacks,
+                self.functions,
+            )
+            for item in items
+        }
+
+    def to_json(self) -> str:
+        return json.dumps(dataclasses.asdict(self), indent=1, ensure_ascii=False) + "\n"
+
+    @staticmethod
+    def from_json(text: str) -> Api:
+        return Api(**{key: build(key, value) for key, value in json.loads(text).items()})
+
+
+ELEMENT_TYPES: dict[str, Any] = {
+    "headers": Header,
+    "constants": Constant,
+    "handles": Handle,
+    "opaques": Opaque,
+    "enums": lambda **data: Enum(
+        **data | {"values": [Enumerator(**value) for value in data["values"]]}
+    ),
+    "structs": lambda **data: Struct(
+        **data
+        | {
+            "fields": [Field(**item) for item in data["fields"]],
+            "init": Initializer(**data["init"]) if data["init"] else None,
+        }
+    ),
+    "callbacks": lambda **data: Callback(
+        **data | {"params": [Param(**param) for param in data["params"]]}
+    ),
+    "functions": lambda **data: Function(
+        **data | {"params": [Param(**param) for param in data["params"]]}
+    ),
+}
+
+
+def build(key: str, value: Any) -> Any:
+    if key not in ELEMENT_TYPES:
+        return value
+    return [ELEMENT_TYPES[key](**element) for element in value]

@@ -1,0 +1,374 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/meron/job.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <functional>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "tools/meron/failure.h"
+#include "tools/meron/merged_output.h"
+#include "tools/meron/rank_process.h"
+#include "tools/meron/text.h"
+#include "tools/meron/unique_fd.h"
+
+namespace meron::tools {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+using std::chrono::seconds;
+
+constexpr std::array kForwardedSignals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+constexpr seconds kFromTermToKill{5};
+
+std::string signal_name(int signal) {
+  const char* name = sigabbrev_np(signal);
+  return name != nullptr ? fmt::format("SIG{}", name) : fmt::format("signal {}", signal);
+}
+
+int exit_code_of(int wait_status) {
+  return WIFSIGNALED(wait_status) ? kKilledBySignal + WTERMSIG(wait_status)
+                                  : WEXITSTATUS(wait_status);
+}
+
+std::string outcome_of(int wait_status, bool several = false) {
+  if (!WIFSIGNALED(wait_status))
+    return fmt::format("exited with code {}", WEXITSTATUS(wait_status));
+  return fmt::format("{} killed by {}{}", several ? "were" : "was",
+                     signal_name(WTERMSIG(wait_status)),
+                     WCOREDUMP(wait_status) ? " (core dumped)" : "");
+}
+
+// Children that no rank of the job waits for any more: their parents ended, and this process, their
+// subreaper, has inherited them.
+std::vector<pid_t> inherited_children() {
+  std::vector<pid_t> children;
+  const std::string path = fmt::format("/proc/self/task/{}/children", getpid());
+  if (FILE* file = fopen(path.c_str(), "re")) {
+    for (int pid; fscanf(file, "%d", &pid) == 1;) children.push_back(pid);
+    fclose(file);
+  }
+  return children;
+}
+
+void end_inherited_children() {
+  const auto begin = Clock::now();
+  std::set<pid_t> asked;
+  for (;;) {
+    while (waitpid(-1, nullptr, WNOHANG) > 0) continue;
+    const auto children = inherited_children();
+    const auto waited = Clock::now() - begin;
+    if (children.empty() || waited > seconds(2)) return;
+    for (const pid_t child : children) {
+      if (waited > seconds(1)) {
+        kill(child, SIGKILL);
+      } else if (asked.insert(child).second) {
+        kill(child, SIGTERM);
+        kill(child, SIGCONT);
+      }
+    }
+    usleep(5'000);
+  }
+}
+
+class Job {
+ public:
+  explicit Job(const JobOptions& options) : options_(options) {}
+
+  int run();
+
+ private:
+  // What happens when a rank fails, and until when before the next row:
+  enum class Phase {
+    kRunning,      // all is well; until the job's timeout, if it has one
+    kGrace,        // the others may end by themselves; options_.grace
+    kTerminating,  // they have got SIGTERM; kFromTermToKill
+    kKilling,      // they have got SIGKILL
+  };
+
+  void take_signals();
+  void start();
+  void wait_for_event();
+  void on_signals();
+  void forward(const signalfd_siginfo& signal);
+  void reap();
+  void on_rank_end(RankProcess& rank, int wait_status);
+  void on_deadline();
+  void terminate();
+  void kill_rest();
+  void send_to_running(int signal);
+  void pass_output(RankProcess& rank, UniqueFd& from, MergedOutput& to);
+  void report_others();
+  void say(const std::string& message);
+
+  bool has_work() const;
+  size_t running() const;
+  std::string running_names() const;
+
+  const JobOptions& options_;
+  std::vector<RankProcess> ranks_;
+  UniqueFd signals_;
+  sigset_t outer_mask_;
+  // Terminal signals that arrive before every rank exists may have missed some of them.
+  bool starting_ = true;
+  Phase phase_ = Phase::kRunning;
+  Clock::time_point deadline_ = Clock::time_point::max();
+  const RankProcess* first_failed_ = nullptr;
+  bool timed_out_ = false;
+  bool interrupted_after_end_ = false;
+  MergedOutput output_{STDOUT_FILENO};
+  MergedOutput errors_{STDERR_FILENO};
+};
+
+int Job::run() {
+  take_signals();
+  start();
+  on_signals();  // what arrived while ranks were started: a rank may have ended already
+  reap();
+  while (has_work()) {
+    wait_for_event();
+    on_signals();
+    reap();
+    if (Clock::now() >= deadline_) on_deadline();
+  }
+  if (timed_out_) return kTimedOut;
+  return first_failed_ == nullptr ? kSuccess : exit_code_of(first_failed_->wait_status);
+}
+
+// Signals are read from a descriptor in the loop below; nothing runs in a handler.
+void Job::take_signals() {
+  // Whoever ignores SIGCHLD hands that down, and would hide how the ranks end.
+  struct sigaction standard {};
+  standard.sa_handler = SIG_DFL;
+  sigaction(SIGCHLD, &standard, nullptr);
+
+  sigset_t taken;
+  sigemptyset(&taken);
+  sigaddset(&taken, SIGCHLD);
+  for (const int signal : kForwardedSignals) sigaddset(&taken, signal);
+  sigset_t blocked = taken;
+  sigaddset(&blocked, SIGPIPE);  // write() reports a reader that is gone
+  sigprocmask(SIG_BLOCK, &blocked, &outer_mask_);
+  signals_ = UniqueFd(signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!signals_) throw system_failure("cannot watch signals", errno);
+}
+
+// The ranks stay in the launcher's process group, so that a terminal treats the job as one: it may
+// read, Ctrl-C and Ctrl-Z reach all of it.
+void Job::start() {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);  // children of ranks come to us when their parents end
+  RankCommand command;
+  command.words = options_.command;
+  command.world_size = options_.ranks;
+  command.token = make_token();
+  command.capture_output = options_.tag;
+  command.signal_mask = outer_mask_;
+  try {
+    ranks_.reserve(static_cast<size_t>(options_.ranks));
+    for (int rank = 0; rank < options_.ranks; ++rank) ranks_.push_back(start_rank(command, rank));
+  } catch (...) {
+    send_to_running(SIGKILL);
+    for (const RankProcess& rank : ranks_) waitpid(rank.pid, nullptr, 0);
+    end_inherited_children();
+    throw;
+  }
+  if (options_.timeout) deadline_ = Clock::now() + *options_.timeout;
+}
+
+bool Job::has_work() const {
+  if (running() > 0) return true;
+  if (interrupted_after_end_) return false;
+  const auto open = [](const RankProcess& rank) { return rank.output || rank.errors; };
+  return output_.has_pending() || errors_.has_pending() ||
+         std::any_of(ranks_.begin(), ranks_.end(), open);
+}
+
+void Job::wait_for_event() {
+  std::vector<pollfd> events = {{signals_.get(), POLLIN, 0}};
+  std::vector<std::function<void()>> actions = {[] {}};
+  for (MergedOutput* to : {&output_, &errors_}) {
+    if (!to->has_pending()) continue;
+    events.push_back({to->fd(), POLLOUT, 0});
+    actions.push_back([to] { to->write_some(); });
+  }
+  for (RankProcess& rank : ranks_) {
+    for (auto [from, to] : {std::pair{&rank.output, &output_}, {&rank.errors, &errors_}}) {
+      if (to->reader_is_gone()) from->reset();  // the rank notices when it prints again
+      if (!*from || to->is_full()) continue;
+      events.push_back({from->get(), POLLIN, 0});
+      actions.push_back([this, &rank, from = from, to = to] { pass_output(rank, *from, *to); });
+    }
+  }
+  int timeout_ms = -1;
+  if (deadline_ != Clock::time_point::max()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
+    timeout_ms = static_cast<int>(std::clamp<int64_t>(left.count(), 0, 3'600'000));
+  }
+  if (poll(events.data(), events.size(), timeout_ms) <= 0) return;
+  for (size_t i = 0; i < events.size(); ++i) {
+    if (events[i].revents != 0) actions[i]();
+  }
+}
+
+void Job::pass_output(RankProcess& rank, UniqueFd& from, MergedOutput& to) {
+  std::array<char, 65'536> buffer;
+  const ssize_t size = read(from.get(), buffer.data(), buffer.size());
+  if (size > 0) {
+    to.receive(rank.rank, {buffer.data(), static_cast<size_t>(size)});
+  } else if (size == 0 || errno != EINTR) {
+    to.end(rank.rank);
+    from.reset();
+  }
+}
+
+void Job::on_signals() {
+  signalfd_siginfo signal;
+  while (read(signals_.get(), &signal, sizeof signal) == static_cast<ssize_t>(sizeof signal)) {
+    if (signal.ssi_signo == SIGCHLD) continue;
+    if (running() == 0) {
+      interrupted_after_end_ = true;  // only a reader that does not read keeps us here
+    } else {
+      forward(signal);
+    }
+  }
+  starting_ = false;
+}
+
+void Job::forward(const signalfd_siginfo& signal) {
+  // The terminal's signals go to its whole foreground group, so the ranks have them already, but
+  // for those that moved to a group of their own.
+  const bool from_terminal = signal.ssi_code == SI_KERNEL && !starting_;
+  for (const RankProcess& rank : ranks_) {
+    if (!rank.running || (from_terminal && getpgid(rank.pid) == getpgrp())) continue;
+    kill(rank.pid, static_cast<int>(signal.ssi_signo));
+  }
+}
+
+void Job::reap() {
+  const bool were_running = running() > 0;
+  int wait_status;
+  for (pid_t pid; (pid = waitpid(-1, &wait_status, WNOHANG)) > 0;) {
+    const auto rank = std::find_if(ranks_.begin(), ranks_.end(), [&](const RankProcess& candidate) {
+      return candidate.running && candidate.pid == pid;
+    });
+    if (rank != ranks_.end()) on_rank_end(*rank, wait_status);
+  }
+  if (were_running && running() == 0) {
+    deadline_ = Clock::time_point::max();
+    report_others();
+    end_inherited_children();
+  }
+}
+
+void Job::on_rank_end(RankProcess& rank, int wait_status) {
+  rank.running = false;
+  rank.wait_status = wait_status;
+  if (wait_status == 0 || first_failed_ != nullptr || phase_ != Phase::kRunning) return;
+
+  first_failed_ = &rank;
+  const bool perhaps_memory = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
+  say(fmt::format("rank {} (pid {}) {}{}", rank.rank, rank.pid, outcome_of(wait_status),
+                  perhaps_memory ? " (if you did not, perhaps the kernel did for want of memory: "
+                                   "see dmesg)"
+                                 : ""));
+  phase_ = Phase::kGrace;
+  deadline_ = Clock::now() + options_.grace;
+}
+
+void Job::on_deadline() {
+  switch (phase_) {
+    case Phase::kRunning:
+      timed_out_ = true;
+      say(fmt::format("the job did not end within {}: sending SIGTERM to {}",
+                      readable_seconds(*options_.timeout), running_names()));
+      return terminate();
+    case Phase::kGrace:
+      say(fmt::format("{} did not end within {}: sending SIGTERM", running_names(),
+                      readable_seconds(options_.grace)));
+      return terminate();
+    case Phase::kTerminating:
+      say(fmt::format("{} did not end within {} of SIGTERM: sending SIGKILL", running_names(),
+                      readable_seconds(kFromTermToKill)));
+      return kill_rest();
+    case Phase::kKilling:
+      return;
+  }
+}
+
+void Job::terminate() {
+  phase_ = Phase::kTerminating;
+  deadline_ = Clock::now() + kFromTermToKill;
+  send_to_running(SIGTERM);
+  send_to_running(SIGCONT);  // one that is stopped would not see the other
+}
+
+void Job::kill_rest() {
+  phase_ = Phase::kKilling;
+  deadline_ = Clock::time_point::max();
+  send_to_running(SIGKILL);
+}
+
+// A rank that has ended but was not reaped keeps its pid, so a signal never goes to a stranger.
+void Job::send_to_running(int signal) {
+  for (const RankProcess& rank : ranks_) {
+    if (rank.running) kill(rank.pid, signal);
+  }
+}
+
+// After the first failure the others are told of in one line, however many they are.
+void Job::report_others() {
+  if (first_failed_ == nullptr || ranks_.size() == 1) return;
+  std::map<int, std::vector<int>> by_outcome;
+  for (const RankProcess& rank : ranks_) {
+    if (&rank != first_failed_) by_outcome[rank.wait_status].push_back(rank.rank);
+  }
+  std::string text;
+  for (const auto& [wait_status, ranks] : by_outcome) {
+    text += fmt::format("{}{} {}", text.empty() ? "" : "; ", rank_names(ranks),
+                        outcome_of(wait_status, ranks.size() > 1));
+  }
+  say("of the others, " + text);
+}
+
+void Job::say(const std::string& message) {
+  const std::string line = "meron run: " + message;
+  if (options_.tag) {
+    errors_.add_line(line);  // in order with, and not inside of, the lines of the ranks
+  } else {
+    fmt::print(stderr, "{}\n", line);
+  }
+}
+
+size_t Job::running() const {
+  return static_cast<size_t>(std::count_if(ranks_.begin(), ranks_.end(),
+                                           [](const RankProcess& rank) { return rank.running; }));
+}
+
+std::string Job::running_names() const {
+  std::vector<int> names;
+  for (const RankProcess& rank : ranks_) {
+    if (rank.running) names.push_back(rank.rank);
+  }
+  return rank_names(names);
+}
+
+}  // namespace
+
+int run_job(const JobOptions& options) {
+  return Job(options).run();
+}
+
+}  // namespace meron::tools

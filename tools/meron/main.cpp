@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// The command `meron`.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <span>
+#include <string_view>
+
+#include "meron/base.h"
+#include "tools/meron/commands.h"
+#include "tools/meron/failure.h"
+
+namespace meron::tools {
+namespace {
+
+constexpr const char* kFooter = R"(Examples:
+  meron run -n 2 -- python3 train.py     start two ranks of a program on this host
+  meron info                             what this host and this build offer
+  meron plan --parameters 7B --layers 32 --dtype bf16 -n 8 --compare
+                                         what each plan would cost, before anything runs
+
+`meron SUBCOMMAND --help` explains each. Exit codes: 0 success, 1 error, 2 wrong usage; `meron run`
+exits with the code of the first rank that failed.)";
+
+int main_with_exceptions(int argc, char** argv) {
+  CLI::App app{
+      "Meron partitions the parameters, gradients and optimizer states of a model over "
+      "ranks of one host."};
+  app.name("meron");
+  app.footer(kFooter);
+  app.set_version_flag("--version", fmt::format("meron {}", meron_version_string()));
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(30);
+
+  std::span<char*> words(argv, static_cast<size_t>(argc));
+  std::span<char*> after_dashes;
+  if (argc > 1 && words[1] == std::string_view("run")) {
+    const auto dashes = std::find(words.begin(), words.end(), std::string_view("--"));
+    after_dashes = {dashes, words.end()};
+    words = {words.begin(), dashes};
+  }
+  const Subcommand subcommands[] = {add_run(app, after_dashes), add_info(app), add_plan(app)};
+  try {
+    app.parse(static_cast<int>(words.size()), words.data());
+  } catch (const CLI::ParseError& error) {
+    // --help and --version arrive as "errors" too; what they print goes to stdout.
+    if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);
+    const auto chosen = app.get_subcommands();
+    if (chosen.empty() && words.size() > 1 && words[1][0] != '-') {
+      fmt::print(stderr, "meron: there is no subcommand '{}': there are run, info and plan\n",
+                 words[1]);
+      return kUsageError;
+    }
+    fmt::print(stderr, "meron: {}\nmeron {}--help explains the options.\n", error.what(),
+               chosen.empty() ? "" : chosen.front()->get_name() + " ");
+    return kUsageError;
+  }
+  for (const Subcommand& subcommand : subcommands) {
+    if (subcommand.app->parsed()) return subcommand.run();
+  }
+  return kUsageError;
+}
+
+}  // namespace
+}  // namespace meron::tools
+
+int main(int argc, char** argv) {
+  using namespace meron::tools;
+  try {
+    const int code = main_with_exceptions(argc, argv);
+    // A full disk or a reader that went away must not look like success.
+    if (std::fflush(stdout) != 0) throw Failure("cannot write to standard output");
+    return code;
+  } catch (const Failure& failure) {
+    fmt::print(stderr, "meron: {}\n", failure.what());
+    return failure.exit_code();
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "meron: {}\n", error.what());
+    return kRuntimeError;
+  }
+}

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/meron/model_source.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+
+#include <cctype>
+#include <cerrno>
+#include <charconv>
+#include <cmath>
+#include <memory>
+#include <nlohmann/json.hpp>
+
+#include "meron/plan.h"
+#include "tools/meron/failure.h"
+#include "tools/meron/unique_fd.h"
+
+namespace meron::tools {
+namespace {
+
+constexpr uint64_t kLargestText = 16u << 20;
+constexpr uint64_t kLargestHeader = 100'000'000;  // as the safetensors format has it
+constexpr uint64_t kLengthField = 8;
+constexpr double kLargestCount = 1e18;
+
+struct InputFile {
+  UniqueFd fd;
+  uint64_t size = 0;
+};
+
+InputFile open_file(const std::string& path) {
+  InputFile file;
+  file.fd = UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  if (!file.fd) throw system_failure("cannot open " + path, errno);
+  struct stat status {};
+  if (fstat(file.fd.get(), &status) != 0) throw system_failure("cannot read " + path, errno);
+  if (!S_ISREG(status.st_mode)) throw Failure(path + " is not a file");
+  file.size = static_cast<uint64_t>(status.st_size);
+  return file;
+}
+
+// `size` bytes from the file's begin; fewer only if the file has shrunk meanwhile, which is an
+// error.
+std::string read_head(const InputFile& file, const std::string& path, uint64_t size) {
+  std::string bytes(size, '\0');
+  uint64_t done = 0;
+  while (done < size) {
+    const ssize_t got =
+        pread(file.fd.get(), bytes.data() + done, size - done, static_cast<off_t>(done));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw system_failure("cannot read " + path, errno);
+    if (got == 0) throw Failure(fmt::format("{} became shorter while it was read", path));
+    done += static_cast<uint64_t>(got);
+  }
+  return bytes;
+}
+
+}  // namespace
+
+uint64_t parse_count(const std::string& text) {
+  const Failure wrong(
+      fmt::format("'{}' is no count: write it as 350M, 7B, 1.5e9 or 124000000 (K, M, B and T are "
+                  "powers of 1,000)",
+                  text),
+      kUsageError);
+  const char* const end = text.data() + text.size();
+  uint64_t whole = 0;
+  if (const auto [stop, code] = std::from_chars(text.data(), end, whole);
+      code == std::errc() && stop == end) {
+    return whole;
+  }
+  double value = 0;
+  const auto [stop, code] = std::from_chars(text.data(), end, value);
+  if (code != std::errc() || end - stop > 1) throw wrong;
+  if (stop != end) {
+    switch (std::toupper(static_cast<unsigned char>(*stop))) {
+      case 'K':
+        value *= 1e3;
+        break;
+      case 'M':
+        value *= 1e6;
+        break;
+      case 'B':
+      case 'G':
+        value *= 1e9;
+        break;
+      case 'T':
+        value *= 1e12;
+        break;
+      default:
+        throw wrong;
+    }
+  }
+  if (!(value >= 0 && value <= kLargestCount)) throw wrong;
+  return static_cast<uint64_t>(std::llround(value));
+}
+
+std::string model_of_size(uint64_t parameters, int64_t layers, const std::string& dtype) {
+  const nlohmann::ordered_json model = {
+      {"parameters", parameters}, {"layers", layers}, {"dtype", dtype}};
+  return model.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+}
+
+std::string model_of_safetensors(const std::string& path) {
+  const InputFile file = open_file(path);
+  if (file.size < kLengthField) {
+    throw Failure(
+        fmt::format("{} has {} bytes: too short for a safetensors file", path, file.size));
+  }
+  const std::string length_field = read_head(file, path, kLengthField);
+  uint64_t length = 0;  // little-endian
+  for (size_t i = kLengthField; i-- > 0;) {
+    length = length << 8 | static_cast<unsigned char>(length_field[i]);
+  }
+  if (length > kLargestHeader) {
+    throw Failure(
+        fmt::format("{} is no safetensors file: its header would have {} bytes, and the "
+                    "format allows {}",
+                    path, length, kLargestHeader));
+  }
+  if (length > file.size - kLengthField) {
+    throw Failure(fmt::format("{} is cut off: its header has {} bytes, the whole file {}", path,
+                              length, file.size));
+  }
+  const std::string head = read_head(file, path, kLengthField + length);
+  char* model = nullptr;
+  LibraryError error;
+  error.check(
+      meron_plan_model_from_safetensors(&model, head.data(), head.size(), file.size, error.out()),
+      path);
+  const std::unique_ptr<char, void (*)(char*)> owner(model, meron_string_free);
+  return model;
+}
+
+std::string read_text(const std::string& path, const char* what) {
+  const InputFile file = open_file(path);
+  if (file.size == 0) throw Failure(fmt::format("{} is empty: it should hold {}", path, what));
+  if (file.size > kLargestText) {
+    throw Failure(fmt::format("{} has {} bytes, {} at most {}: is it the right file?", path,
+                              file.size, what, kLargestText));
+  }
+  return read_head(file, path, file.size);
+}
+
+}  // namespace meron::tools

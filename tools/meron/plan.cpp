@@ -1,0 +1,206 @@
+// SPDX-License-Identifier: Apache-2.0
+// `meron plan`: what a plan costs in memory and traffic, before anything runs.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <limits>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "meron/plan.h"
+#include "tools/meron/commands.h"
+#include "tools/meron/failure.h"
+#include "tools/meron/model_source.h"
+#include "tools/meron/text.h"
+
+namespace meron::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr std::array kPresets = {"zero0", "zero1", "zero2", "zero3"};
+
+constexpr const char* kFooter =
+    R"(The model is given by its size, by a safetensors file (of which only the header is read),
+or by a JSON file: {"parameters": N, "layers": L, "dtype": "bf16"} or
+{"units": [{"name": "layer.0", "tensors": [{"name": "layer.0.w", "shape": [64, 64], "dtype": "f32"}]}]}.
+
+Plans: zero0 replicates everything, zero1 shards the optimizer states over the ranks, zero2 the
+gradients too, zero3 the parameters too.
+
+Examples:
+  meron plan --parameters 7B --layers 32 -n 8
+  meron plan --parameters 350M --layers 24 --dtype f32 -n 4 --compare
+  meron plan --safetensors model.safetensors --plan zero2 -n 2 --micro-batches 4
+  meron plan --model model.json --plan plan.json -n 2 --json)";
+
+struct PlanOptions {
+  std::string parameters;
+  int64_t layers = 0;
+  std::string dtype = "bf16";
+  std::string safetensors;
+  std::string model;
+  std::string plan = "zero3";
+  int64_t ranks = 2;
+  int64_t micro_batches = 1;
+  int64_t gathers = 2;
+  bool compare = false;
+  bool json = false;
+};
+
+class Plan {
+ public:
+  // `given`: the name of a preset, or a file.
+  explicit Plan(const std::string& given) {
+    const bool is_file = given.find('/') != std::string::npos || given.ends_with(".json") ||
+                         access(given.c_str(), F_OK) == 0;
+    LibraryError error;
+    if (is_file) {
+      const std::string text = read_text(given, "a plan in JSON");
+      error.check(meron_plan_parse(&plan_, text.data(), text.size(), error.out()), given);
+    } else {
+      error.check(meron_plan_preset(&plan_, given.c_str(), error.out()));
+    }
+  }
+  Plan(const Plan&) = delete;
+  Plan& operator=(const Plan&) = delete;
+  ~Plan() { meron_plan_release(plan_, nullptr); }
+
+  std::string predict(const std::string& model, const meron_workload& workload,
+                      bool as_table) const {
+    char* text = nullptr;
+    LibraryError error;
+    error.check(meron_plan_predict(&text, plan_, model.data(), model.size(), &workload,
+                                   as_table ? 1 : 0, error.out()));
+    const std::unique_ptr<char, void (*)(char*)> owner(text, meron_string_free);
+    return text;
+  }
+
+ private:
+  meron_plan plan_ = {0};
+};
+
+std::string read_model(const PlanOptions& options) {
+  const int sources = (options.parameters.empty() ? 0 : 1) + (options.safetensors.empty() ? 0 : 1) +
+                      (options.model.empty() ? 0 : 1);
+  if (sources != 1) {
+    throw Failure(sources == 0
+                      ? "which model? Give --parameters and --layers, --safetensors or --model"
+                      : "give one of --parameters, --safetensors and --model, not several",
+                  kUsageError);
+  }
+  if (!options.safetensors.empty()) return model_of_safetensors(options.safetensors);
+  if (!options.model.empty()) return read_text(options.model, "a model in JSON");
+  if (options.layers == 0) throw Failure("--parameters needs --layers too", kUsageError);
+  return model_of_size(parse_count(options.parameters), options.layers, options.dtype);
+}
+
+uint32_t at_least_one(const char* option, int64_t value) {
+  constexpr int64_t kMost = std::numeric_limits<uint32_t>::max();
+  if (value < 1 || value > kMost) {
+    throw Failure(fmt::format("{} {} is not possible: give a whole number from 1", option, value),
+                  kUsageError);
+  }
+  return static_cast<uint32_t>(value);
+}
+
+meron_workload read_workload(const PlanOptions& options) {
+  meron_workload workload = MERON_WORKLOAD_INIT;
+  workload.ranks = at_least_one("-n", options.ranks);
+  workload.micro_batches = at_least_one("--micro-batches", options.micro_batches);
+  workload.gathers_per_micro_batch = at_least_one("--gathers", options.gathers);
+  return workload;
+}
+
+// The rank that needs the most memory, and the one to which the most is moved, stand for all.
+std::string largest(const Json& prediction, const Json::json_pointer& quantity) {
+  uint64_t most = 0;
+  for (const Json& rank : prediction["ranks"]) {
+    most = std::max(most, rank.at(quantity).get<uint64_t>());
+  }
+  return readable_bytes(most);
+}
+
+std::string comparison(const std::vector<Json>& predictions) {
+  struct Column {
+    const char* head;
+    const char* quantity;
+  };
+  constexpr std::array kColumns = {
+      Column{"param", "/memory/host/param/bytes"},
+      Column{"gradient", "/memory/host/gradient/bytes"},
+      Column{"optimizer", "/memory/host/optimizer/bytes"},
+      Column{"total", "/memory/host/total/bytes"},
+      Column{"gather in place", "/links/shm/gather_mapped/bytes"},
+      Column{"gather by copy", "/links/shm/gather_copied/bytes"},
+      Column{"reduce", "/links/shm/reduce/bytes"},
+  };
+  std::vector<std::vector<std::string>> rows = {{"plan"}};
+  for (const Column& column : kColumns) rows[0].push_back(column.head);
+  for (size_t i = 0; i < predictions.size(); ++i) {
+    rows.push_back({kPresets[i]});
+    for (const Column& column : kColumns) {
+      rows.back().push_back(largest(predictions[i], Json::json_pointer(column.quantity)));
+    }
+  }
+  const Json& model = predictions[0]["model"];
+  const Json& workload = predictions[0]["workload"];
+  return fmt::format(
+      "ranks {}, units {}, elements {}, micro-batches per step {}, gathers per micro-batch {}\n\n"
+      "memory on the fullest rank; bytes that the busiest rank takes from its peers per step\n{}",
+      workload["ranks"].dump(), model["units"].dump(), model["elements"].dump(),
+      workload["micro_batches"].dump(), workload["gathers_per_micro_batch"].dump(),
+      in_columns(rows, 1));
+}
+
+int plan(const PlanOptions& options, const CLI::App& app) {
+  const meron_workload workload = read_workload(options);
+  if (options.compare && app.count("--plan") > 0) {
+    throw Failure("--compare shows all the named plans: leave --plan out", kUsageError);
+  }
+  const std::string model = read_model(options);
+  if (!options.compare) {
+    const std::string text = Plan(options.plan).predict(model, workload, !options.json);
+    fmt::print("{}{}", text, text.ends_with('\n') ? "" : "\n");
+    return kSuccess;
+  }
+  std::vector<Json> predictions;
+  for (const char* name : kPresets) {
+    predictions.push_back(Json::parse(Plan(name).predict(model, workload, false)));
+  }
+  fmt::print("{}", options.json ? Json(predictions).dump(2) + "\n" : comparison(predictions));
+  return kSuccess;
+}
+
+}  // namespace
+
+Subcommand add_plan(CLI::App& parent) {
+  CLI::App* app =
+      parent.add_subcommand("plan", "Predict memory and traffic of a model under a plan");
+  app->footer(kFooter);
+  auto options = std::make_shared<PlanOptions>();
+  app->add_option("--parameters", options->parameters, "size of the model, e.g. 7B or 350M")
+      ->type_name("COUNT");
+  app->add_option("--layers", options->layers, "with --parameters: layers, which become units")
+      ->type_name("L");
+  app->add_option("--dtype", options->dtype, "with --parameters: f32, bf16 (default) or f16")
+      ->type_name("DTYPE");
+  app->add_option("--safetensors", options->safetensors, "a model's file")->type_name("FILE");
+  app->add_option("--model", options->model, "a model described in JSON")->type_name("FILE");
+  app->add_option("--plan", options->plan, "zero0, zero1, zero2, zero3 (default) or a JSON file")
+      ->type_name("PLAN");
+  app->add_option("-n,--ranks", options->ranks, "how many ranks (2)")->type_name("N");
+  app->add_option("--micro-batches", options->micro_batches, "per optimizer step (1)")
+      ->type_name("N");
+  app->add_option("--gathers", options->gathers,
+                  "of each unit per micro-batch (2: forward and backward)")
+      ->type_name("N");
+  app->add_flag("--compare", options->compare, "show zero0 to zero3 side by side");
+  app->add_flag("--json", options->json, "print JSON");
+  return {app, [options, app] { return plan(*options, *app); }};
+}
+
+}  // namespace meron::tools

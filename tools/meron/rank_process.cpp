@@ -1,0 +1,157 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tools/meron/rank_process.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "tools/meron/failure.h"
+
+namespace meron::tools {
+namespace {
+
+struct Pipe {
+  UniqueFd read;
+  UniqueFd write;
+};
+
+Pipe make_pipe(int rank) {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) {
+    throw system_failure(fmt::format("cannot make a pipe for rank {} (see `ulimit -n`)", rank),
+                         errno);
+  }
+  return {UniqueFd(ends[0]), UniqueFd(ends[1])};
+}
+
+// A descriptor of its own per rank, so that one rank's reading does not move another's position.
+// The contents are sealed: a rank cannot change them.
+UniqueFd make_token_file(const std::string& token, int rank) {
+  UniqueFd file(memfd_create("meron-token", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  const auto size = static_cast<ssize_t>(token.size());
+  if (!file || write(file.get(), token.data(), token.size()) != size ||
+      lseek(file.get(), 0, SEEK_SET) != 0 ||
+      fcntl(file.get(), F_ADD_SEALS, F_SEAL_WRITE | F_SEAL_GROW | F_SEAL_SHRINK | F_SEAL_SEAL)) {
+    throw system_failure(fmt::format("cannot pass the job's token to rank {}", rank), errno);
+  }
+  return file;
+}
+
+void set_environment(const RankCommand& command, int rank, int token_fd) {
+  const auto set = [](const char* name, int value) {
+    setenv(name, std::to_string(value).c_str(), 1);
+  };
+  set("MERON_RANK", rank);
+  set("MERON_WORLD_SIZE", command.world_size);
+  set("MERON_LOCAL_RANK", rank);
+  set("MERON_LOCAL_WORLD_SIZE", command.world_size);
+  set("MERON_TOKEN_FD", token_fd);
+  unsetenv("MERON_TOKEN");  // another job's
+}
+
+// In the child, up to exec. Returns only if something fails, with errno set.
+void become_rank(const RankCommand& command, int rank, pid_t launcher, int token_fd, int output,
+                 int errors) {
+  // The second line closes the gap in which the launcher could have died before the first.
+  if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return;
+  if (getppid() != launcher) _exit(kRuntimeError);
+
+  if (rank != 0) {  // standard input has one reader
+    const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+    if (nothing < 0 || dup2(nothing, STDIN_FILENO) < 0) return;
+  }
+  if (output >= 0 && dup2(output, STDOUT_FILENO) < 0) return;
+  if (errors >= 0 && dup2(errors, STDERR_FILENO) < 0) return;
+  if (fcntl(token_fd, F_SETFD, 0) != 0) return;  // the one descriptor that survives exec
+  set_environment(command, rank, token_fd);
+  if (sigprocmask(SIG_SETMASK, &command.signal_mask, nullptr) != 0) return;
+
+  std::vector<char*> words;
+  words.reserve(command.words.size() + 1);
+  for (const std::string& word : command.words) words.push_back(const_cast<char*>(word.c_str()));
+  words.push_back(nullptr);
+  execvp(words[0], words.data());
+}
+
+Failure exec_failure(const std::string& program, int error) {
+  if (error == ENOENT && program.find('/') == std::string::npos) {
+    const bool here = access(("./" + program).c_str(), X_OK) == 0;
+    return Failure(
+        fmt::format(
+            "the program '{}' was not found in PATH{}", program,
+            here ? fmt::format("; ./{} would run the one in this folder", program) : std::string()),
+        kNotFound);
+  }
+  if (error == ENOENT) {
+    const bool exists = access(program.c_str(), F_OK) == 0;
+    return Failure(exists ? fmt::format("'{}' names an interpreter in its first line that does not "
+                                        "exist",
+                                        program)
+                          : fmt::format("the program '{}' does not exist", program),
+                   kNotFound);
+  }
+  return Failure(fmt::format("the program '{}' cannot be run: {}", program, std::strerror(error)),
+                 kNotExecutable);
+}
+
+}  // namespace
+
+std::string make_token() {
+  std::array<unsigned char, 32> secret;
+  if (getrandom(secret.data(), secret.size(), 0) != static_cast<ssize_t>(secret.size())) {
+    throw system_failure("cannot draw random bytes for the job's token", errno);
+  }
+  std::string digits;
+  for (const unsigned char byte : secret) digits += fmt::format("{:02x}", byte);
+  return digits;
+}
+
+RankProcess start_rank(const RankCommand& command, int rank) {
+  RankProcess process;
+  process.rank = rank;
+  const UniqueFd token = make_token_file(command.token, rank);
+  Pipe output, errors;
+  if (command.capture_output) {
+    output = make_pipe(rank);
+    errors = make_pipe(rank);
+  }
+  // Closed by a successful exec; otherwise it brings the reason.
+  Pipe report = make_pipe(rank);
+
+  const pid_t launcher = getpid();
+  process.pid = fork();
+  if (process.pid < 0) {
+    throw system_failure(fmt::format("cannot start rank {} of {}", rank, command.world_size),
+                         errno);
+  }
+  if (process.pid == 0) {
+    become_rank(command, rank, launcher, token.get(), output.write.get(), errors.write.get());
+    const int reason = errno;
+    [[maybe_unused]] const ssize_t written = write(report.write.get(), &reason, sizeof reason);
+    _exit(kNotFound);
+  }
+  report.write.reset();
+  int reason = 0;
+  ssize_t received;
+  do {
+    received = read(report.read.get(), &reason, sizeof reason);
+  } while (received < 0 && errno == EINTR);
+  if (received == static_cast<ssize_t>(sizeof reason)) {
+    waitpid(process.pid, nullptr, 0);
+    throw exec_failure(command.words[0], reason);
+  }
+  process.output = std::move(output.read);
+  process.errors = std::move(errors.read);
+  return process;
+}
+
+}  // namespace meron::tools

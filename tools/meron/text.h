@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: Apache-2.0
+// Small things for people to read.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace meron::tools {
+
+// "rank 3", "ranks 0-2 and 5". `ranks` ascend.
+std::string rank_names(const std::vector<int>& ranks);
+
+std::string readable_seconds(std::chrono::nanoseconds duration);  // "2.5 s"
+std::string readable_bytes(uint64_t bytes);                       // "512 B", "3.5 MiB"
+
+// Rows as columns that are as wide as their widest cell: the first `left` columns flush left, the
+// others flush right.
+std::string in_columns(const std::vector<std::vector<std::string>>& rows, size_t left);
+
+}  // namespace meron::tools

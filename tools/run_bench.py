@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds and runs one benchmark. tools/bench starts this after tools/setup."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build" / "release"
+
+BENCHES = {
+    "collectives": "all-gather and reduce-scatter against Open MPI's best algorithm and memcpy",
+    "adamw": "the optimizer step against what memory allows, wherever its buffers lie",
+    "overhead": "begin + wait + release of a unit that is at hand, in C and in Python",
+}
+TARGETS = {
+    "collectives": ("meron_cli", "bench_collectives"),
+    "adamw": ("bench_adamw",),
+    "overhead": ("meron_cli", "bench_overhead"),
+}
+
+HELP = """\
+usage: tools/bench NAME [--json FILE] [--quick] [options of the benchmark]
+
+Builds what is needed (build/release), runs a benchmark, and prints a table. Names:
+
+{names}
+
+  --json FILE   write every number to FILE
+  --quick       a short run that only shows that everything works
+  --help        after a name: the other options of that benchmark
+
+bench/README.md says how to read the figures.
+"""
+
+
+def build(targets: tuple[str, ...]) -> bool:
+    """Quiet unless it takes long or fails."""
+    begin = ["cmake", "--preset", "release", f"-DMERON_PYTHON={sys.executable}"]
+    make = ["cmake", "--build", "--preset", "release", "--target", *targets]
+    for command in (begin, make):
+        if command is make and sys.stdout.isatty():
+            print("Building ...", end="\r", flush=True)
+        done = subprocess.run(
+            command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        if done.returncode != 0:
+            print(done.stdout, file=sys.stderr)
+            print(f"tools/bench: {' '.join(command)} failed", file=sys.stderr)
+            return False
+    return True
+
+
+def main() -> int:
+    words = sys.argv[1:]
+    names = "\n".join(f"  {name:<13} {what}" for name, what in BENCHES.items())
+    if not words or words[0] in ("--help", "-h"):
+        print(HELP.format(names=names), end="")
+        return 0
+    name, *options = words
+    if name not in BENCHES:
+        print(f"tools/bench: there is no benchmark {name!r}. There are:\n{names}", file=sys.stderr)
+        return 2
+    if not build(TARGETS[name]):
+        return 1
+    script = ROOT / "bench" / name / "run.py"
+    if script.exists():
+        command = [sys.executable, "-B", str(script), "--build", str(BUILD), *options]
+    else:
+        command = [str(BUILD / "bench" / name / f"bench_{name}"), *options]
+    folders = [ROOT / "bench", ROOT / "bindings" / "python"]
+    path = os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
+    environment = {
+        **os.environ,
+        "PYTHONPATH": path,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "MERON_LIBRARY": str(BUILD / "capi"),
+    }
+    sys.stdout.flush()
+    os.execvpe(command[0], command, environment)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

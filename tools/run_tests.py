@@ -1,0 +1,355 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds and tests everything, and counts. tools/test starts this after tools/setup."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PRESETS = ("release", "asan", "tsan")
+# Folders whose Python is type-checked strictly. (Examples and tests are linted only.)
+TYPED = ("tools/*.py", "tests/layering/*.py", "bindings/python/*.py")
+
+HELP = """\
+Builds Meron and runs its tests, with progress, and ends with one line:
+
+    N passed, N failed, N skipped
+
+Every GoogleTest and pytest case counts as one; any other test program or check counts as one. A
+build that fails counts as one failure. Exits with 0 only if nothing failed.
+
+What runs:
+  checks    ruff, mypy and clang-format over the sources (each only where it is installed)
+  release   every test
+  asan      AddressSanitizer + UndefinedBehaviorSanitizer: labels unit, capi and distributed
+  tsan      ThreadSanitizer: the same
+"""
+
+EXAMPLES = """\
+examples:
+  tools/test                      everything; on two cores plan for a quarter of an hour
+  tools/test --quick              checks and release, without the tests labelled slow
+  tools/test --preset asan        one preset (may be given more than once)
+  tools/test -R arena             tests whose name matches, under every preset
+Builds are kept in build/<preset>, so that a second run compiles only what changed. There,
+`ctest --preset release -R NAME --verbose` shows one test's whole output.
+"""
+
+
+@dataclass
+class Tally:
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        return Tally(
+            self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped
+        )
+
+    def __str__(self) -> str:
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+
+
+ONE_PASSED, ONE_FAILED, ONE_SKIPPED = Tally(passed=1), Tally(failed=1), Tally(skipped=1)
+
+# What failed, to be named again at the end, where it is seen.
+failures: list[str] = []
+
+
+def say(text: str = "") -> None:
+    print(text, flush=True)
+
+
+def fail(name: str) -> Tally:
+    failures.append(name)
+    return ONE_FAILED
+
+
+# ---- Checks: each is one test -------------------------------------------------------------------
+
+
+def sources(*patterns: str) -> list[str]:
+    """Files under version control, and new ones that git does not ignore."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *patterns]
+    listing = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    if listing.returncode == 0:
+        found = [name for name in listing.stdout.split("\0") if name and (ROOT / name).is_file()]
+        return sorted(set(found))
+    paths = {path.relative_to(ROOT) for pattern in patterns for path in ROOT.rglob(pattern)}
+    return sorted(str(path) for path in paths if path.parts[0] not in ("build", ".venv"))
+
+
+def run_check(name: str, command: list[str] | None, missing: str) -> Tally:
+    if command is None:
+        say(f"  {name}: skipped, {missing}")
+        return ONE_SKIPPED
+    begin = time.monotonic()
+    done = subprocess.run(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    seconds = time.monotonic() - begin
+    if done.returncode == 0:
+        say(f"  {name}: passed ({seconds:.1f} s)")
+        return ONE_PASSED
+    say(f"  {name}: FAILED\n{done.stdout}")
+    return fail(name)
+
+
+def check_layout(files: list[str]) -> Tally:
+    formatter = shutil.which("clang-format-14")  # each version lays out a little differently
+    if not formatter:
+        return run_check("clang-format", None, "tools/setup --dev installs clang-format-14")
+    done = subprocess.run(
+        [formatter, "--dry-run", "-Werror", "--ferror-limit=1", *files],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    if done.returncode == 0:
+        say("  clang-format: passed")
+        return ONE_PASSED
+    wrong = sorted(set(re.findall(r"^([^:\n]+):\d+:\d+: error", done.stderr, re.MULTILINE)))
+    say(f"  clang-format: FAILED; clang-format-14 -i {' '.join(wrong)}")
+    return fail("clang-format")
+
+
+def run_checks() -> Tally:
+    say("== checks")
+    python_files = sources("*.py")
+    cxx_files = sources("*.h", "*.c", "*.cpp")
+
+    def python_tool(module: str, *arguments: str) -> list[str] | None:
+        probe = [sys.executable, "-c", f"import {module}"]
+        if subprocess.run(probe, capture_output=True).returncode != 0:
+            return None
+        return [sys.executable, "-m", module, *arguments]
+
+    tally = Tally()
+    if python_files:
+        lint = python_tool("ruff", "check", "--no-cache", "--quiet", *python_files)
+        layout = python_tool("ruff", "format", "--no-cache", "--check", "--quiet", *python_files)
+        types = python_tool("mypy", "--no-error-summary", *sources(*TYPED))
+        tally += run_check("ruff check", lint, "ruff is not installed")
+        tally += run_check("ruff format", layout, "ruff is not installed")
+        tally += run_check("mypy", types, "mypy is not installed")
+    if cxx_files:
+        tally += check_layout(cxx_files)
+    return tally
+
+
+# ---- Building -----------------------------------------------------------------------------------
+
+
+def build(preset: str, jobs: int) -> bool:
+    """Configures and builds; says what is wrong if it cannot."""
+    say(f"== {preset}: building")
+    begin = time.monotonic()
+    configured = subprocess.run(
+        ["cmake", "--preset", preset, f"-DMERON_PYTHON={sys.executable}"],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    if configured.returncode != 0:
+        say(configured.stdout)
+        say(f"{preset}: configuring FAILED")
+        return False
+    command = ["cmake", "--build", "--preset", preset, "--parallel", str(jobs)]
+    if not watch_build(command):
+        say(f"{preset}: the build FAILED")
+        return False
+    say(f"  built in {time.monotonic() - begin:.0f} s")
+    return True
+
+
+def watch_build(command: list[str]) -> bool:
+    """Shows ninja's count as it goes; of the rest, only what is not a count."""
+    environment = {**os.environ, "NINJA_STATUS": "[%f/%t] "}
+    process = subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    )
+    assert process.stdout is not None
+    terminal = sys.stdout.isatty()
+    shown = time.monotonic()
+    for line in process.stdout:
+        count = re.match(r"\[(\d+)/(\d+)\] ", line)
+        if not count:
+            print(line, end="", flush=True)
+        elif terminal:
+            print(f"\r  {count[1]} of {count[2]} ", end="", flush=True)
+        elif time.monotonic() - shown >= 20:
+            shown = time.monotonic()
+            say(f"  {count[1]} of {count[2]}")
+    if terminal:
+        print("\r", end="")
+    return process.wait() == 0
+
+
+# ---- Testing ------------------------------------------------------------------------------------
+
+
+def needs_fixed_addresses(preset: str) -> bool:
+    """ThreadSanitizer of these compilers cannot map its shadow where the kernel randomizes
+    addresses by more than 28 bits."""
+    try:
+        bits = int(Path("/proc/sys/vm/mmap_rnd_bits").read_text())
+    except (OSError, ValueError):
+        return False
+    if preset != "tsan" or bits <= 28:
+        return False
+    return subprocess.run(["setarch", "-R", "true"], capture_output=True).returncode == 0
+
+
+def test(preset: str, arguments: argparse.Namespace) -> Tally:
+    say(f"== {preset}: testing")
+    binary_dir = ROOT / "build" / preset
+    results = binary_dir / "test-results"
+    shutil.rmtree(results, ignore_errors=True)
+    results.mkdir(parents=True)
+    handle, name = tempfile.mkstemp(prefix="ctest-", suffix=".xml", dir=binary_dir)
+    os.close(handle)
+    report = Path(name)
+
+    command = ["ctest", "--preset", preset, "--parallel", str(arguments.jobs)]
+    command += ["--output-junit", str(report)]
+    if arguments.regex:
+        command += ["-R", arguments.regex, "--no-tests=ignore"]
+    if arguments.quick and preset == "release":
+        command += ["-LE", "^slow$"]
+    if needs_fixed_addresses(preset):
+        command = ["setarch", "-R", *command]
+    try:
+        status = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL).returncode
+        tally = count_ctest(preset, report, results)
+    finally:
+        report.unlink()
+    if status != 0 and tally.failed == 0:
+        tally += fail(f"{preset}: ctest itself, with exit status {status}")
+    say(f"  {preset}: {tally}")
+    return tally
+
+
+def count_ctest(preset: str, report: Path, results: Path) -> Tally:
+    """Counts each test of a ctest report: by its cases where it left a file, else as one."""
+    try:
+        suite = ElementTree.parse(report).getroot()
+    except (OSError, ElementTree.ParseError):
+        return Tally()
+    tally = Tally()
+    for test_case in suite.iter("testcase"):
+        name = test_case.get("name", "")
+        outcome = outcome_of_ctest(test_case)
+        cases = count_cases(results / f"{name}.xml")
+        if outcome.failed:
+            failures.append(f"{preset}: {name}")
+        if cases is None or outcome.skipped:
+            tally += outcome
+        elif outcome.failed and not cases.failed:
+            tally += cases + ONE_FAILED  # it failed outside its cases: a leak, say, or at exit
+        else:
+            tally += cases
+    return tally
+
+
+def outcome_of_ctest(test_case: ElementTree.Element) -> Tally:
+    if test_case.get("status") == "run":
+        return ONE_PASSED
+    skipped = test_case.find("skipped")
+    reason = skipped.get("message", "") if skipped is not None else ""
+    if test_case.get("status") == "disabled" or reason.startswith("SKIP_"):
+        return ONE_SKIPPED
+    return ONE_FAILED  # also a program that is not there: ctest says "notrun"
+
+
+def count_cases(path: Path) -> Tally | None:
+    """Counts the cases in a JUnit file of GoogleTest or pytest; None where there is none."""
+    try:
+        root = ElementTree.parse(path).getroot()
+    except (OSError, ElementTree.ParseError):
+        return None
+    tally = Tally()
+    for case in root.iter("testcase"):
+        if case.find("failure") is not None or case.find("error") is not None:
+            tally += ONE_FAILED
+        elif case.find("skipped") is not None or case.get("status") == "notrun":
+            tally += ONE_SKIPPED
+        else:
+            tally += ONE_PASSED
+    return tally
+
+
+# ---- Main ---------------------------------------------------------------------------------------
+
+
+def parse_arguments() -> argparse.Namespace:
+    known = json.loads((ROOT / "CMakePresets.json").read_text())["configurePresets"]
+    names = [preset["name"] for preset in known if not preset.get("hidden")]
+    parser = argparse.ArgumentParser(
+        prog="tools/test",
+        description=HELP,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--quick", action="store_true", help="the shortest useful run")
+    parser.add_argument(
+        "--preset", action="append", choices=names, metavar="P", help=f"one of {', '.join(names)}"
+    )
+    parser.add_argument("-R", dest="regex", metavar="REGEX", help="only tests whose name matches")
+    parser.add_argument(
+        "-j",
+        dest="jobs",
+        type=int,
+        metavar="N",
+        default=len(os.sched_getaffinity(0)),
+        help="parallel jobs (default: one per core, %(default)s here)",
+    )
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments = parse_arguments()
+    begin = time.monotonic()
+    presets = arguments.preset or (["release"] if arguments.quick else list(PRESETS))
+    tally = Tally()
+    if not arguments.regex and not arguments.preset:
+        tally += run_checks()
+    for preset in presets:
+        if build(preset, arguments.jobs):
+            tally += test(preset, arguments)
+        else:
+            tally += fail(f"{preset}: the build")
+    say(f"\n{', '.join(presets)} in {time.monotonic() - begin:.0f} s")
+    for failure in failures:
+        say(f"failed: {failure}")
+    if tally == Tally():
+        say("no test was found to run")
+    say(str(tally))
+    return 0 if tally.failed == 0 and tally != Tally() else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        say("\ninterrupted")
+        sys.exit(130)
