@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The matrix product that the model is made of: plain C, blocked for cache and registers. Every sum
+ * is taken in the order of its index, whatever the vector width of the CPU: equal bits everywhere.
+ */
+#ifndef LANGUAGE_MODEL_MATRIX_H
+#define LANGUAGE_MODEL_MATRIX_H
+
+#include <stdint.h>
+
+/* A matrix where it lies: steps in elements from one row, and from one column, to the next. */
+struct matrix {
+  const float* data;
+  int64_t row, column;
+};
+
+/* A row-major matrix of `width` columns, and its transpose. */
+struct matrix rows_of(const float* data, int64_t width);
+struct matrix transpose_of(const float* data, int64_t width);
+
+/* The unit of work, and the columns of the scratch `panel` below. */
+enum { kTileRows = 4, kTileColumns = 16 };
+
+/* c[m][n] += a (m x k) times b (k x n); each sum is completed before it is added. `panel` is
+ * scratch of k * kTileColumns floats. */
+void add_product(float* restrict c, struct matrix a, struct matrix b, int64_t m, int64_t n,
+                 int64_t k, float* restrict panel);
+
+/* sums[n] += the sum of the rows of the row-major b[k][n]. */
+void add_row_sums(float* sums, const float* b, int64_t n, int64_t k, float* panel);
+
+#endif
