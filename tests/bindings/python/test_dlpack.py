@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import ctypes
+import gc
+
+import numpy as np
+import pytest
+
+import meron
+
+capsule_is_valid = ctypes.pythonapi.PyCapsule_IsValid
+capsule_is_valid.argtypes = [ctypes.py_object, ctypes.c_char_p]
+
+
+def make(ctx: meron.Context, shape: tuple[int, ...], dtype: str = "f32") -> meron.Unit:
+    param = ctx.param("w", shape, dtype)
+    unit = ctx.unit("u", [param])
+    with ctx.update([unit]) as update:
+        update.write(param, np.arange(param.size).reshape(shape))
+    return unit
+
+
+@pytest.mark.parametrize("shape", [(), (5,), (3, 4, 2), (0, 3)])
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_numpy_takes_it_without_a_copy(
+    alone: meron.Context, shape: tuple[int, ...], dtype: str
+) -> None:
+    unit = make(alone, shape, dtype)
+    (param,) = unit.params
+    with unit.gather() as full:
+        array = np.from_dlpack(full.dlpack(param))
+        np.testing.assert_array_equal(array, full[param])
+        assert array.dtype == full[param].dtype
+        assert array.shape == shape
+        assert not array.flags.writeable
+        if param.size:
+            assert array.ctypes.data == full[param].ctypes.data
+
+
+def test_a_tensor_has_a_lease_of_its_own(alone: meron.Context) -> None:
+    unit = make(alone, (4,))
+    (param,) = unit.params
+    with unit.gather() as full:
+        array = np.from_dlpack(full.dlpack(param))
+        assert unit.info().leases == 2
+    assert unit.info().leases == 1
+    assert array.tolist() == [0, 1, 2, 3]
+    with pytest.raises(meron.StateError, match="u"), alone.update([unit]):
+        pass
+    del array
+    gc.collect()
+    assert unit.info().leases == 0
+
+
+def test_a_capsule_that_nobody_takes_gives_its_lease_back(alone: meron.Context) -> None:
+    unit = make(alone, (4,))
+    with unit.gather() as full:
+        for _ in range(1000):
+            capsule = full.dlpack(unit.params[0]).__dlpack__(max_version=(1, 0))
+        assert capsule_is_valid(capsule, b"dltensor_versioned")
+        assert unit.info().leases == 2
+        del capsule
+        assert unit.info().leases == 1
+
+
+def test_the_device_is_the_cpu(alone: meron.Context) -> None:
+    unit = make(alone, (4,))
+    with unit.gather() as full:
+        tensor = full.dlpack(unit.params[0])
+        assert tensor.__dlpack_device__() == (1, 0)
+        assert tensor.__dlpack__(max_version=(1, 3), dl_device=(1, 0)) is not None
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        {},
+        {"max_version": (0, 8)},
+        {"max_version": (1, 0), "stream": 1},
+        {"max_version": (1, 0), "copy": True},
+        {"max_version": (1, 0), "dl_device": (2, 0)},
+    ],
+)
+def test_what_it_cannot_give_is_a_buffer_error(
+    alone: meron.Context, request_: dict[str, object]
+) -> None:
+    unit = make(alone, (4,))
+    with unit.gather() as full, pytest.raises(BufferError):
+        full.dlpack(unit.params[0]).__dlpack__(**request_)  # type: ignore[arg-type]
+    assert unit.info().leases == 0
+
+
+def test_own_arrays_go_by_their_own_protocol(alone: meron.Context) -> None:
+    unit = make(alone, (4,))
+    with unit.gather("copy") as full:
+        with pytest.raises(meron.UnsupportedError):
+            np.from_dlpack(full.dlpack(unit.params[0]))
+        assert np.from_dlpack(full[unit.params[0]]).tolist() == [0, 1, 2, 3]
+
+
+def test_tensors_may_die_after_the_context() -> None:
+    for order in range(2):
+        ctx = meron.open(0, 1, "self")
+        unit = make(ctx, (4,))
+        gather = unit.gather()
+        array = np.from_dlpack(gather.dlpack(unit.params[0]))
+        capsule = gather.dlpack(unit.params[0]).__dlpack__(max_version=(1, 0))
+        if order:
+            gather.release()
+        ctx.close()
+        del ctx, unit, gather
+        gc.collect()
+        del array, capsule
+        gc.collect()

@@ -1,0 +1,210 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import gc
+import time
+import weakref
+
+import numpy as np
+import pytest
+from conftest import run_ranks
+
+import meron
+
+
+def test_broadcast_copies_the_root() -> None:
+    def body(ctx: meron.Context) -> None:
+        for root in range(3):
+            array = np.full((4, 5), ctx.rank, np.int64)
+            assert ctx.world.broadcast(array, root) is array
+            assert (array == root).all()
+
+    run_ranks(3, body)
+
+
+def test_broadcast_of_nothing_and_of_a_scalar() -> None:
+    def body(ctx: meron.Context) -> None:
+        ctx.world.broadcast(np.empty(0, np.float32))
+        scalar = np.array(float(ctx.rank))
+        ctx.world.broadcast(scalar, 1)
+        assert scalar == 1
+
+    run_ranks(2, body)
+
+
+def test_all_reduce() -> None:
+    values = np.arange(30, dtype=np.float32).reshape(3, 10) / 7
+    total = (values[0] + values[1]) + values[2]  # in the order of the ranks, as is promised
+
+    def body(ctx: meron.Context) -> bytes:
+        array = values[ctx.rank].copy()
+        assert ctx.world.all_reduce(array) is array
+        np.testing.assert_array_equal(array, total)
+        mean = ctx.world.all_reduce(values[ctx.rank].copy(), "mean")
+        np.testing.assert_allclose(mean, total / 3, rtol=1e-6)
+        return mean.tobytes()
+
+    assert len(set(run_ranks(3, body))) == 1
+
+
+def test_all_reduce_of_half_precision() -> None:
+    def body(ctx: meron.Context) -> None:
+        array = np.full(8, 1.5 + ctx.rank, np.float16)
+        assert (ctx.world.all_reduce(array) == np.float16(4.0)).all()
+
+    run_ranks(2, body)
+
+
+def test_groups() -> None:
+    def body(ctx: meron.Context) -> None:
+        group = ctx.group([2, 0])
+        if ctx.rank == 1:
+            assert group is None
+            return
+        assert group is not None
+        assert (group.rank, group.size) == ({2: 0, 0: 1}[ctx.rank], 2)
+        assert repr(group) == f"<meron.Group: rank {group.rank} of 2>"
+        array = np.array([ctx.rank], np.float32)
+        group.broadcast(array, 0)  # the group's rank 0 is the world's rank 2
+        assert array[0] == 2
+        group.barrier()
+        assert group.status() is None
+
+    run_ranks(3, body)
+
+
+@pytest.mark.parametrize("ranks", [[0, 0], [0, 7], [-1]])
+def test_bad_groups(ranks: list[int]) -> None:
+    def body(ctx: meron.Context) -> None:
+        with pytest.raises(meron.ArgumentError):
+            ctx.group(ranks)
+        ctx.world.barrier()  # the world is whole
+
+    run_ranks(2, body)
+
+
+def test_abort_reaches_every_rank_and_stays() -> None:
+    def body(ctx: meron.Context) -> None:
+        ctx.world.barrier()  # or a rank that is still opening its context hears of it there
+        if ctx.rank == 0:
+            ctx.world.abort("the data ran out")
+        with pytest.raises(meron.AbortedError, match="the data ran out"):
+            ctx.world.barrier()
+        with pytest.raises(meron.GroupError):
+            ctx.world.barrier()
+        status = ctx.world.status()
+        assert isinstance(status, meron.AbortedError)
+        assert "the data ran out" in status.message
+
+    run_ranks(3, body)
+
+
+def test_ranks_that_diverge_are_told_both_calls() -> None:
+    def body(ctx: meron.Context) -> None:
+        with pytest.raises(meron.MismatchError) as caught:
+            if ctx.rank == 0:
+                ctx.world.barrier()
+            else:
+                ctx.world.broadcast(np.zeros(4), 0)
+        assert "called barrier" in caught.value.message
+        assert "called broadcast" in caught.value.message
+
+    run_ranks(2, body)
+
+
+def test_a_closed_peer_is_named() -> None:
+    def body(ctx: meron.Context) -> None:
+        if ctx.rank == 1:
+            return
+        with pytest.raises(meron.PeerClosedError) as caught:
+            ctx.world.barrier()
+        assert caught.value.peer == 1
+
+    run_ranks(2, body)
+
+
+def test_a_late_peer_is_named() -> None:
+    def body(ctx: meron.Context) -> None:
+        if ctx.rank == 1:
+            time.sleep(0.6)
+            return
+        with pytest.raises(meron.DeadlineError) as caught:
+            ctx.world.barrier()
+        assert caught.value.peer == 1
+
+    run_ranks(2, body, timeout=0.3)
+
+
+def test_a_wait_can_be_short() -> None:
+    def body(ctx: meron.Context) -> None:
+        if ctx.rank == 0:
+            future = ctx.world.barrier_begin()
+            assert not future.wait(timeout=0.01)
+            assert not future.done()
+            ctx.world.broadcast(np.zeros(1), 0)
+            assert future.wait()
+            assert future.wait()
+            assert future.done()
+        else:
+            time.sleep(0.1)
+            ctx.world.barrier()
+            ctx.world.broadcast(np.zeros(1), 0)
+
+    run_ranks(2, body)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros((4, 4), np.float32).T[1:],
+        np.zeros(8, np.float32)[::2],
+        np.zeros(4, ">f4"),
+        np.broadcast_to(np.float32(0), (4,)),
+    ],
+)
+def test_arrays_that_cannot_be_written_in_order(alone: meron.Context, array: np.ndarray) -> None:
+    for use in (alone.world.broadcast, alone.world.all_reduce):
+        with pytest.raises(meron.ArgumentError):
+            use(array)
+    alone.world.barrier()
+
+
+def test_wrong_arguments(alone: meron.Context) -> None:
+    with pytest.raises(meron.ArgumentError, match="float64"):
+        alone.world.all_reduce(np.zeros(4))
+    with pytest.raises(meron.ArgumentError, match="median"):
+        alone.world.all_reduce(np.zeros(4, np.float32), "median")
+    with pytest.raises(meron.ArgumentError):
+        alone.world.broadcast(np.zeros(4), 1)
+    with pytest.raises(TypeError):
+        alone.world.broadcast([1.0])  # type: ignore[arg-type]
+
+
+def test_a_dropped_future_keeps_its_array_until_the_end() -> None:
+    def body(ctx: meron.Context) -> None:
+        array = np.full(1000, ctx.rank, np.float32)
+        alive = weakref.ref(array)
+        if ctx.rank == 0:
+            ctx.world.all_reduce_begin(array)
+            del array
+            gc.collect()
+            assert alive() is not None
+        else:
+            time.sleep(0.1)
+            ctx.world.all_reduce(array)
+            assert (array == 1).all()
+            del array
+        ctx.world.barrier()
+        ctx.progress()
+        gc.collect()
+        assert alive() is None
+
+    run_ranks(2, body)
+
+
+def test_a_released_future(alone: meron.Context) -> None:
+    future = alone.world.barrier_begin()
+    future.release()
+    future.release()
+    with pytest.raises(meron.StaleError):
+        future.wait()

@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+
+import meron
+
+MODEL = {
+    "units": [
+        {"name": "a", "tensors": [{"name": "w", "shape": [100, 10], "dtype": "bf16"}]},
+        {"name": "b", "tensors": [{"name": "v", "shape": [7], "dtype": "bf16"}]},
+    ]
+}
+
+
+@pytest.mark.parametrize("name", ["zero0", "zero1", "zero2", "zero3"])
+def test_presets_round_trip(name: str) -> None:
+    plan = meron.Plan.preset(name)
+    again = meron.Plan.parse(plan.json())
+    assert again == plan
+    assert again == meron.Plan.parse(json.loads(plan.json()))
+    assert again == meron.Plan.parse(plan.json().encode())
+    assert hash(again) == hash(plan)
+    assert eval(repr(plan), {"meron": meron}) == plan
+    assert "param" in plan.table()
+
+
+def test_presets_differ() -> None:
+    plans = {meron.Plan.preset(f"zero{stage}") for stage in range(4)}
+    assert len(plans) == 4
+    assert meron.Plan.preset("zero1") != "zero1"
+
+
+def test_a_plan_with_a_change() -> None:
+    plan = meron.Plan.parse({"preset": "zero2", "gradient": {"dtype": "f32"}})
+    assert json.loads(plan.json())["gradient"]["dtype"] == "f32"
+    with meron.open(0, 1, "self", plan) as ctx:
+        param = ctx.param("w", (4,), "bf16")
+        assert ctx.unit("u", [param]).gradient(param).dtype == "float32"
+
+
+@pytest.mark.parametrize(
+    ("source", "kind", "words"),
+    [
+        ('{"preset": "zero2",\n "gradient": ]', meron.ParseError, "line 2"),
+        ("", meron.ParseError, None),
+        (b"\xff\xfe", meron.ParseError, None),
+        ('{"preset": "zero7"}', (meron.ArgumentError, meron.ParseError), "zero7"),
+        ('{"colour": 1}', (meron.ArgumentError, meron.ParseError), "colour"),
+        ("[]", (meron.ArgumentError, meron.ParseError), None),
+    ],
+)
+def test_bad_plans(source: str, kind: type[Exception], words: str | None) -> None:
+    with pytest.raises(kind, match=words):
+        meron.Plan.parse(source)
+
+
+def test_an_unknown_preset_lists_the_known() -> None:
+    with pytest.raises(meron.ArgumentError, match="zero9") as caught:
+        meron.Plan.preset("zero9")
+    assert "zero3" in str(caught.value)
+
+
+def test_predictions() -> None:
+    plan = meron.Plan.preset("zero3")
+    prediction = plan.predict(MODEL, ranks=2, micro_batches=4)
+    assert isinstance(prediction, dict)
+    assert prediction == plan.predict(json.dumps(MODEL), ranks=2, micro_batches=4)
+    assert prediction != plan.predict(MODEL, ranks=4, micro_batches=4)
+    assert "rank" in plan.predict_table(MODEL, ranks=2)
+    total = plan.predict({"parameters": 10**9, "layers": 10, "dtype": "bf16"}, ranks=8)
+    assert total
+
+
+def test_bad_predictions() -> None:
+    plan = meron.Plan.preset("zero3")
+    for model, ranks in ((MODEL, 0), (MODEL, -1), (MODEL, 2**40), ({"parameters": -3}, 2)):
+        with pytest.raises((meron.ArgumentError, meron.ParseError)):
+            plan.predict(model, ranks)
+    with pytest.raises(meron.ParseError):
+        plan.predict("{", 2)
+
+
+def safetensors(path: Path, header: object, body: int) -> Path:
+    text = json.dumps(header).encode()
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(body))
+    return path
+
+
+def test_a_model_from_safetensors(tmp_path: Path) -> None:
+    header = {
+        "layers.0.w": {"dtype": "BF16", "shape": [4, 2], "data_offsets": [0, 16]},
+        "layers.1.w": {"dtype": "BF16", "shape": [4, 2], "data_offsets": [16, 32]},
+    }
+    model = meron.safetensors_model(safetensors(tmp_path / "a.safetensors", header, 32))
+    assert [unit["name"] for unit in model["units"]] == ["layers.0", "layers.1"]
+    assert meron.Plan.preset("zero3").predict(model, 2)
+
+
+def test_bad_safetensors(tmp_path: Path) -> None:
+    entry = {"dtype": "F64", "shape": [2], "data_offsets": [0, 16]}
+    with pytest.raises(meron.UnsupportedError, match="F64"):
+        meron.safetensors_model(safetensors(tmp_path / "f64", {"w": entry}, 16))
+    short = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
+    with pytest.raises((meron.ParseError, meron.ArgumentError)):
+        meron.safetensors_model(safetensors(tmp_path / "short", {"w": short}, 8))
+    for content in (b"", b"abc", bytes(8), b"\xff" * 8, b"\xff" * 100):
+        (tmp_path / "bad").write_bytes(content)
+        with pytest.raises((meron.ParseError, meron.ArgumentError)):
+            meron.safetensors_model(tmp_path / "bad")
+    with pytest.raises(FileNotFoundError):
+        meron.safetensors_model(tmp_path / "none")

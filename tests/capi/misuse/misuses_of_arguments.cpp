@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values that mean nothing, alone or in a struct.
+#include <limits>
+
+#include "tests/capi/misuse/objects.h"
+
+namespace meron::test {
+namespace {
+
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+struct Outs {
+  meron_context context{};
+  meron_group group{};
+  meron_plan plan{};
+  meron_param param{};
+  meron_unit unit{};
+  meron_gather gather{};
+  meron_future future{};
+  meron_update update{};
+  meron_optimizer optimizer{};
+  meron_view view{};
+  char* text = nullptr;
+};
+Outs out;
+float memory[1024];
+const char kModel[] = R"({"parameters": 100, "layers": 2, "dtype": "f32"})";
+const int32_t kSameRank[] = {0, 0};
+
+// A misuse whose arguments are always the same.
+#define ALWAYS(what, expected_status, function, ...)                                     \
+  Misuse {                                                                               \
+    std::string(#function) + ": " + (what), {expected_status}, [](Objects& o, Random&) { \
+      (void)o;                                                                           \
+      return FAILURE_OF(function, __VA_ARGS__);                                          \
+    }                                                                                    \
+  }
+
+// A misuse by a struct that `spoil` made wrong.
+Misuse bad_desc(const char* what, meron_status expected,
+                std::function<void(meron_param_desc&, Random&)> spoil) {
+  return {std::string("meron_param_register: ") + what,
+          {expected},
+          [spoil = std::move(spoil)](Objects& o, Random& random) {
+            meron_param_desc desc = good_desc();
+            spoil(desc, random);
+            return FAILURE_OF(meron_param_register, &out.param, o.a->context, &desc);
+          }};
+}
+Misuse bad_open(const char* what, meron_status expected,
+                std::function<void(meron_context_options&, Random&)> spoil) {
+  return {std::string("meron_context_open: ") + what,
+          {expected},
+          [spoil = std::move(spoil)](Objects&, Random& random) {
+            meron_context_options options = good_options();
+            spoil(options, random);
+            return FAILURE_OF(meron_context_open, &out.context, &options);
+          }};
+}
+Misuse bad_reduce(const char* what, std::function<void(meron_reduce_options&, Random&)> spoil) {
+  return {std::string("meron_reduce_begin: ") + what,
+          {MERON_E_ARGUMENT},
+          [spoil = std::move(spoil)](Objects& o, Random& random) {
+            meron_reduce_options options = MERON_REDUCE_OPTIONS_INIT;
+            spoil(options, random);
+            return FAILURE_OF(meron_reduce_begin, &out.future, o.a->units[0], nullptr, 0, &options);
+          }};
+}
+Misuse bad_source(const char* what, meron_status expected,
+                  std::function<void(Objects&, meron_source (&)[2], size_t&)> spoil) {
+  return {std::string("meron_reduce_begin: ") + what,
+          {expected},
+          [spoil = std::move(spoil)](Objects& o, Random&) {
+            meron_source sources[2] = {{o.a->params[1], memory, 5, MERON_F32, 0},
+                                       {o.a->params[0], memory, 37 * 13, MERON_F32, 0}};
+            size_t count = 2;
+            spoil(o, sources, count);
+            return FAILURE_OF(meron_reduce_begin, &out.future, o.a->units[0], sources, count,
+                              nullptr);
+          }};
+}
+Misuse bad_optimizer(const char* what, std::function<void(meron_optimizer_options&)> spoil) {
+  return {std::string("meron_optimizer_create: ") + what,
+          {MERON_E_ARGUMENT},
+          [spoil = std::move(spoil)](Objects& o, Random&) {
+            meron_optimizer_options options = MERON_OPTIMIZER_OPTIONS_INIT;
+            spoil(options);
+            // The unit is in an optimizer already; what its options say is looked at first.
+            return FAILURE_OF(meron_optimizer_create, &out.optimizer, &o.half_unit, 1, &options);
+          }};
+}
+Misuse bad_destination(
+    const char* what, meron_status expected,
+    std::function<void(Objects&, meron_gather_options&, meron_destination&)> spoil) {
+  return {std::string("meron_gather_begin: ") + what,
+          {expected},
+          [spoil = std::move(spoil)](Objects& o, Random&) {
+            meron_destination to = {o.a->params[1], memory, 20};
+            meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
+            options.mode = MERON_GATHER_INTO;
+            options.destinations = &to;
+            options.destination_count = 1;
+            spoil(o, options, to);
+            return FAILURE_OF(meron_gather_begin, &out.gather, &o.a->units[0], 1, &options);
+          }};
+}
+
+int32_t bad_enum(Random& random) {
+  const std::vector<int32_t> values = {-1, 3, 4, 255, 1 << 20, INT32_MIN, INT32_MAX};
+  return random.pick(values);
+}
+
+const std::vector<std::string>& bad_names() {
+  static const std::vector<std::string> names = {
+      "",
+      std::string(513, 'x'),
+      "\xff",
+      "a\x80",
+      "\xc0\xaf",                          // overlong
+      "\xed\xa0\x80",                      // a surrogate
+      "\xf4\x90\x80\x80",                  // beyond U+10FFFF
+      "\xe2\x82",                          // cut
+      std::string(511, 'x') + "\xc3\xa9",  // 513 bytes
+  };
+  return names;
+}
+
+const std::vector<std::string>& bad_plans() {
+  static const std::vector<std::string> texts = {
+      "",
+      "{",
+      "[]",
+      "null",
+      "{\"preset\": \"zero9\"}",
+      "{\"preset\": 3}",
+      "{\"presets\": \"zero1\"}",
+      "{\"preset\": \"zero1\", \"preset\": \"zero2\"}",
+      "{\"preset\": \"zero2\", \"gradient\": {\"dtype\": \"f64\"}}",
+      "{\"preset\": \"zero2\", \"gradient_buckets\": 0}",
+      "{\"preset\": \"zero2\", \"gradient_buckets\": 1e9}",
+      "{\"preset\": \"zero2\"} x",
+      std::string("{\"preset\": \"zero2\"\0}", 19),
+      "{\"preset\": \"zero\xff\"}",
+      std::string(3000, '['),
+  };
+  return texts;
+}
+
+}  // namespace
+
+std::vector<Misuse> misuses_of_values() {
+  std::vector<Misuse> all = {
+      bad_source("null data", MERON_E_ARGUMENT,
+                 [](Objects&, meron_source(&sources)[2], size_t&) { sources[1].data = nullptr; }),
+      bad_destination(
+          "null destination", MERON_E_ARGUMENT,
+          [](Objects&, meron_gather_options&, meron_destination& to) { to.data = nullptr; }),
+      bad_destination("null destinations", MERON_E_ARGUMENT,
+                      [](Objects&, meron_gather_options& options, meron_destination&) {
+                        options.destinations = nullptr;
+                      }),
+      bad_desc("null name", MERON_E_ARGUMENT,
+               [](meron_param_desc& desc, Random&) { desc.name = nullptr; }),
+      bad_desc("null shape", MERON_E_ARGUMENT,
+               [](meron_param_desc& desc, Random&) { desc.shape = nullptr; }),
+      {"meron_plan_preset: unknown name",
+       {MERON_E_ARGUMENT},
+       [](Objects&, Random& random) {
+         const std::vector<const char*> names = {"", "zero4", "ZERO1", "zero1 ", "\xff\xff"};
+         return FAILURE_OF(meron_plan_preset, &out.plan, random.pick(names));
+       }},
+      {"meron_plan_parse: malformed",
+       {MERON_E_PARSE, MERON_E_ARGUMENT, MERON_E_UNSUPPORTED},
+       [](Objects&, Random& random) {
+         const std::string& text = random.pick(bad_plans());
+         // A copy of the exact size, so that a read past it is seen.
+         const std::vector<char> exact(text.begin(), text.end());
+         return FAILURE_OF(meron_plan_parse, &out.plan, exact.empty() ? "" : exact.data(),
+                           exact.size());
+       }},
+      {"meron_plan_predict: malformed model",
+       {MERON_E_PARSE, MERON_E_ARGUMENT, MERON_E_UNSUPPORTED},
+       [](Objects& o, Random& random) {
+         const std::vector<std::string> models = {
+             "",
+             "{}",
+             "[1]",
+             R"({"parameters": -1, "layers": 2, "dtype": "f32"})",
+             R"({"parameters": 10, "layers": -1, "dtype": "f32"})",
+             R"({"parameters": 1e30, "layers": 1, "dtype": "f32"})",
+             R"({"parameters": 10, "layers": 1, "dtype": "i8"})",
+             R"({"units": [{"name": "a"}]})"};
+         const std::string& text = random.pick(models);
+         return FAILURE_OF(meron_plan_predict, &out.text, o.plan, text.data(), text.size(), nullptr,
+                           0);
+       }},
+      {"meron_plan_predict: impossible workload",
+       {MERON_E_ARGUMENT},
+       [](Objects& o, Random& random) {
+         meron_workload workload = MERON_WORKLOAD_INIT;
+         (random.below(2) == 0 ? workload.ranks : workload.micro_batches) = 0;
+         return FAILURE_OF(meron_plan_predict, &out.text, o.plan, kModel, sizeof(kModel) - 1,
+                           &workload, 0);
+       }},
+      {"meron_plan_model_from_safetensors: garbage",
+       {MERON_E_PARSE, MERON_E_ARGUMENT, MERON_E_UNSUPPORTED},
+       [](Objects&, Random& random) {
+         std::vector<unsigned char> bytes(random.below(40));
+         for (unsigned char& byte : bytes) byte = static_cast<unsigned char>(random.below(256));
+         return FAILURE_OF(meron_plan_model_from_safetensors, &out.text,
+                           bytes.empty() ? reinterpret_cast<unsigned char*>(memory) : bytes.data(),
+                           bytes.size(), random.engine());
+       }},
+      {"meron_group_create: impossible ranks",
+       {MERON_E_ARGUMENT},
+       [](Objects& o, Random& random) {
+         const std::vector<std::vector<int32_t>> lists = {{1}, {-1}, {0, 0}, {0, 1}, {INT32_MIN}};
+         const std::vector<int32_t>& ranks = random.pick(lists);
+         return FAILURE_OF(meron_group_create, &out.group, o.a->context, ranks.data(),
+                           ranks.size());
+       }},
+      ALWAYS("no ranks", MERON_E_ARGUMENT, meron_group_create, &out.group, o.a->context, &o.a->rank,
+             0),
+      {"meron_broadcast_begin: no such root",
+       {MERON_E_ARGUMENT},
+       [](Objects& o, Random& random) {
+         const std::vector<int32_t> roots = {-1, 1, 64, INT32_MIN, INT32_MAX};
+         return FAILURE_OF(meron_broadcast_begin, &out.future, o.a->world, memory, 4,
+                           random.pick(roots));
+       }},
+      {"meron_all_reduce_begin: unknown dtype",
+       {MERON_E_ARGUMENT},
+       [](Objects& o, Random& random) {
+         return FAILURE_OF(meron_all_reduce_begin, &out.future, o.a->world, memory, 4,
+                           bad_enum(random), MERON_SUM);
+       }},
+      {"meron_all_reduce_begin: unknown operation",
+       {MERON_E_ARGUMENT},
+       [](Objects& o, Random& random) {
+         return FAILURE_OF(meron_all_reduce_begin, &out.future, o.a->world, memory, 4, MERON_F32,
+                           bad_enum(random));
+       }},
+      ALWAYS("more elements than memory", MERON_E_ARGUMENT, meron_all_reduce_begin, &out.future,
+             o.a->world, memory, SIZE_MAX, MERON_F32, MERON_SUM),
+      ALWAYS("no units", MERON_E_ARGUMENT, meron_gather_begin, &out.gather, &o.a->units[0], 0,
+             nullptr),
+      ALWAYS("no units", MERON_E_ARGUMENT, meron_update_begin, &out.update, &o.a->units[0], 0),
+      ALWAYS("no units", MERON_E_ARGUMENT, meron_optimizer_create, &out.optimizer, &o.half_unit, 0,
+             nullptr),
+      // The first handle that is none ends the walk; a count is no reason to take memory.
+      ALWAYS("absurd count", MERON_E_HANDLE, meron_gather_begin, &out.gather, &out.unit, SIZE_MAX,
+             nullptr),
+      ALWAYS("absurd count", MERON_E_HANDLE, meron_update_begin, &out.update, &out.unit,
+             SIZE_MAX / 16),
+      ALWAYS("absurd count", MERON_E_HANDLE, meron_optimizer_create, &out.optimizer, &out.unit,
+             SIZE_MAX / 64, nullptr),
+      ALWAYS("absurd count", MERON_E_HANDLE, meron_unit_create, &out.unit, o.a->context, "never",
+             &out.param, SIZE_MAX / 16),
+      ALWAYS("absurd count", MERON_E_ARGUMENT, meron_group_create, &out.group, o.a->context,
+             kSameRank, SIZE_MAX / 4),
+      ALWAYS("no params", MERON_E_ARGUMENT, meron_unit_create, &out.unit, o.a->context, "never",
+             &o.loose, 0),
+      ALWAYS("taken name", MERON_E_DUPLICATE, meron_unit_create, &out.unit, o.a->context, "u0",
+             &o.loose, 1),
+      ALWAYS("param in a unit", MERON_E_DUPLICATE, meron_unit_create, &out.unit, o.a->context,
+             "never", &o.a->params[0], 1),
+      {"meron_unit_create: param twice",
+       {MERON_E_DUPLICATE},
+       [](Objects& o, Random&) {
+         const meron_param twice[] = {o.loose, o.loose};
+         return FAILURE_OF(meron_unit_create, &out.unit, o.a->context, "never", twice, 2);
+       }},
+      {"meron_unit_create: bad name",
+       {MERON_E_ARGUMENT},
+       [](Objects& o, Random& random) {
+         const std::string& name = random.pick(bad_names());
+         return FAILURE_OF(meron_unit_create, &out.unit, o.a->context, name.c_str(), &o.loose, 1);
+       }},
+      {"meron_gather_begin: unit twice",
+       {MERON_E_DUPLICATE},
+       [](Objects& o, Random&) {
+         const meron_unit twice[] = {o.a->units[0], o.a->units[1], o.a->units[0]};
+         return FAILURE_OF(meron_gather_begin, &out.gather, twice, 3, nullptr);
+       }},
+      {"meron_update_begin: unit twice",
+       {MERON_E_DUPLICATE},
+       [](Objects& o, Random&) {
+         const meron_unit twice[] = {o.a->units[1], o.a->units[1]};
+         return FAILURE_OF(meron_update_begin, &out.update, twice, 2);
+       }},
+      {"meron_optimizer_create: unit twice",
+       {MERON_E_DUPLICATE},
+       [](Objects& o, Random&) {
+         const meron_unit twice[] = {o.half_unit, o.half_unit};
+         return FAILURE_OF(meron_optimizer_create, &out.optimizer, twice, 2, nullptr);
+       }},
+      ALWAYS("unit of an optimizer", MERON_E_DUPLICATE, meron_optimizer_create, &out.optimizer,
+             &o.a->units[0], 1, nullptr),
+      ALWAYS("nothing to train", MERON_E_ARGUMENT, meron_optimizer_create, &out.optimizer,
+             &o.frozen_unit, 1, nullptr),
+      {"meron_gather_begin: unknown mode",
+       {MERON_E_ARGUMENT},
+       [](Objects& o, Random& random) {
+         meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
+         options.mode = bad_enum(random);
+         return FAILURE_OF(meron_gather_begin, &out.gather, &o.a->units[0], 1, &options);
+       }},
+      bad_destination(
+          "too small", MERON_E_ARGUMENT,
+          [](Objects&, meron_gather_options&, meron_destination& to) { to.bytes = 19; }),
+      bad_destination(
+          "too large", MERON_E_ARGUMENT,
+          [](Objects&, meron_gather_options&, meron_destination& to) { to.bytes = UINT64_MAX; }),
+      bad_destination("param of another unit", MERON_E_ARGUMENT,
+                      [](Objects& o, meron_gather_options&, meron_destination& to) {
+                        to.param = o.a->params[3];
+                      }),
+      bad_destination(
+          "param of no unit", MERON_E_ARGUMENT,
+          [](Objects& o, meron_gather_options&, meron_destination& to) { to.param = o.loose; }),
+      ALWAYS("param of another unit", MERON_E_ARGUMENT, meron_gather_view, &out.view, o.gather,
+             o.a->params[0]),
+      ALWAYS("param of another unit", MERON_E_ARGUMENT, meron_gather_dlpack,
+             reinterpret_cast<DLManagedTensorVersioned**>(&out.text), o.gather, o.loose),
+      ALWAYS("param of another unit", MERON_E_ARGUMENT, meron_update_view, &out.view, o.update,
+             o.a->params[0]),
+      ALWAYS("param of no unit", MERON_E_ARGUMENT, meron_update_write, o.update, o.loose, memory, 3,
+             MERON_F32),
+      {"meron_update_write: wrong count",
+       {MERON_E_ARGUMENT},
+       [](Objects& o, Random& random) {
+         const std::vector<uint64_t> counts = {0, 5, 7, UINT64_MAX, uint64_t{1} << 62};
+         return FAILURE_OF(meron_update_write, o.update, o.half, memory, random.pick(counts),
+                           MERON_F32);
+       }},
+      {"meron_update_write: unknown dtype",
+       {MERON_E_ARGUMENT},
+       [](Objects& o, Random& random) {
+         return FAILURE_OF(meron_update_write, o.update, o.half, memory, 6, bad_enum(random));
+       }},
+      {"meron_gradient_view: unknown flags",
+       {MERON_E_ARGUMENT},
+       [](Objects& o, Random& random) {
+         return FAILURE_OF(meron_gradient_view, &out.view, o.a->params[0],
+                           random.engine() | uint64_t{2});
+       }},
+      bad_reduce("unknown operation",
+                 [](meron_reduce_options& options, Random& r) { options.op = bad_enum(r); }),
+      bad_reduce("unknown boundary",
+                 [](meron_reduce_options& options, Random&) { options.boundary = 2; }),
+      bad_reduce("reserved field",
+                 [](meron_reduce_options& options, Random&) { options.reserved_0 = 1; }),
+      bad_reduce("impossible divisor",
+                 [](meron_reduce_options& options, Random& random) {
+                   const std::vector<double> values = {0.0, -1.0, kNan, kInfinity, -kInfinity};
+                   options.divisor = random.pick(values);
+                 }),
+      bad_source("unknown dtype", MERON_E_ARGUMENT,
+                 [](Objects&, meron_source(&sources)[2], size_t&) { sources[1].dtype = 9; }),
+      bad_source("reserved field", MERON_E_ARGUMENT,
+                 [](Objects&, meron_source(&sources)[2], size_t&) { sources[1].reserved_0 = 1; }),
+      bad_source("wrong count", MERON_E_ARGUMENT,
+                 [](Objects&, meron_source(&sources)[2], size_t&) { sources[0].count = 6; }),
+      bad_source("param twice", MERON_E_DUPLICATE,
+                 [](Objects&, meron_source(&sources)[2], size_t&) { sources[1] = sources[0]; }),
+      bad_source("param of another unit", MERON_E_ARGUMENT,
+                 [](Objects& o, meron_source(&sources)[2], size_t&) {
+                   sources[1].param = o.a->params[2];
+                 }),
+      bad_source(
+          "param of no unit", MERON_E_ARGUMENT,
+          [](Objects& o, meron_source(&sources)[2], size_t&) { sources[1].param = o.loose; }),
+      {"meron_optimizer_set_learning_rate: impossible",
+       {MERON_E_ARGUMENT},
+       [](Objects& o, Random& random) {
+         const std::vector<double> values = {-1e-9, kNan, kInfinity, -kInfinity};
+         return FAILURE_OF(meron_optimizer_set_learning_rate, o.a->optimizer, random.pick(values));
+       }},
+      {"meron_optimizer_state_view: unknown state",
+       {MERON_E_ARGUMENT},
+       [](Objects& o, Random& random) {
+         return FAILURE_OF(meron_optimizer_state_view, &out.view, o.a->optimizer, o.a->params[0],
+                           bad_enum(random));
+       }},
+      ALWAYS("param of no optimizer", MERON_E_ARGUMENT, meron_optimizer_state_view, &out.view,
+             o.a->optimizer, o.half, MERON_STATE_MASTER),
+      bad_optimizer("unknown kind", [](meron_optimizer_options& o) { o.kind = 1; }),
+      bad_optimizer("learning rate", [](meron_optimizer_options& o) { o.learning_rate = -1; }),
+      bad_optimizer("beta1", [](meron_optimizer_options& o) { o.beta1 = 1.0; }),
+      bad_optimizer("beta2", [](meron_optimizer_options& o) { o.beta2 = -0.1; }),
+      bad_optimizer("epsilon", [](meron_optimizer_options& o) { o.epsilon = 0.0; }),
+      bad_optimizer("weight decay", [](meron_optimizer_options& o) { o.weight_decay = kNan; }),
+      bad_optimizer("max norm", [](meron_optimizer_options& o) { o.max_norm = kInfinity; }),
+      bad_desc("taken name", MERON_E_DUPLICATE,
+               [](meron_param_desc& desc, Random&) { desc.name = "u0.bias"; }),
+      bad_desc("bad name", MERON_E_ARGUMENT,
+               [](meron_param_desc& desc, Random& random) {
+                 desc.name = random.pick(bad_names()).c_str();
+               }),
+      bad_desc("unknown dtype", MERON_E_ARGUMENT,
+               [](meron_param_desc& desc, Random& random) { desc.dtype = bad_enum(random); }),
+      bad_desc("negative shape", MERON_E_ARGUMENT,
+               [](meron_param_desc& desc, Random& random) {
+                 static const int64_t shapes[][2] = {{-1, 4}, {4, INT64_MIN}, {0, -1}};
+                 desc.shape = shapes[random.below(3)];
+               }),
+      bad_desc("overflowing shape", MERON_E_ARGUMENT,
+               [](meron_param_desc& desc, Random& random) {
+                 static const int64_t shapes[][2] = {
+                     {INT64_MAX, 2}, {int64_t{1} << 32, int64_t{1} << 32}, {INT64_MAX, INT64_MAX}};
+                 desc.shape = shapes[random.below(3)];
+               }),
+      bad_desc("too many dimensions", MERON_E_ARGUMENT,
+               [](meron_param_desc& desc, Random&) {
+                 static const int64_t shape[17] = {};
+                 desc.shape = shape;
+                 desc.dims = 17;
+               }),
+      bad_desc("absurd dimensions", MERON_E_ARGUMENT,
+               [](meron_param_desc& desc, Random&) { desc.dims = UINT32_MAX; }),
+      bad_desc("unknown frozen", MERON_E_ARGUMENT,
+               [](meron_param_desc& desc, Random&) { desc.frozen = 2; }),
+      bad_open("another version of the headers", MERON_E_VERSION,
+               [](meron_context_options& options, Random& random) {
+                 options.header_version = random.below(2) == 0 ? 0 : MERON_VERSION + (1 << 8);
+               }),
+      bad_open("rank beyond the world", MERON_E_ARGUMENT,
+               [](meron_context_options& options, Random&) { options.rank = 1; }),
+      bad_open("negative rank", MERON_E_ARGUMENT,
+               [](meron_context_options& options, Random&) { options.rank = -2; }),
+      bad_open("empty world", MERON_E_ARGUMENT,
+               [](meron_context_options& options, Random&) { options.world_size = 0; }),
+      bad_open("rank without a world", MERON_E_ARGUMENT,
+               [](meron_context_options& options, Random&) { options.world_size = -1; }),
+      bad_open(
+          "unknown transport", MERON_E_ARGUMENT,
+          [](meron_context_options& options, Random&) { options.transport = "carrier pigeon"; }),
+      bad_open("a world of several alone", MERON_E_ARGUMENT,
+               [](meron_context_options& options, Random&) { options.world_size = 2; }),
+      bad_open("negative timeout", MERON_E_ARGUMENT,
+               [](meron_context_options& options, Random&) { options.timeout_ns = -5; }),
+      bad_open("absurd threads", MERON_E_ARGUMENT,
+               [](meron_context_options& options, Random&) { options.threads = UINT32_MAX; }),
+      bad_open("reserved field", MERON_E_ARGUMENT,
+               [](meron_context_options& options, Random&) { options.reserved_0 = 7; }),
+      bad_open("malformed token", MERON_E_AUTH,
+               [](meron_context_options& options, Random& random) {
+                 const std::vector<const char*> tokens = {"", "abc", "0123456789abcdef"};
+                 options.transport = "shm";
+                 options.token = random.pick(tokens);
+               }),
+  };
+  all.push_back({"meron_context_open: bad plan",
+                 {MERON_E_HANDLE, MERON_E_STALE},
+                 [](Objects& o, Random& random) {
+                   meron_context_options options = good_options();
+                   do {
+                     options.plan.id = o.bad_handle(Kind::plan, random);
+                   } while (options.plan.id == 0);  // which stands for the default
+                   return FAILURE_OF(meron_context_open, &out.context, &options);
+                 }});
+  return all;
+}
+
+}  // namespace meron::test

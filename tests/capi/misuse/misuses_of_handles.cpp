@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+// Handles that are null, stale, of another kind, of another context, or were never handed out, in
+// every place where a function takes one.
+#include "tests/capi/misuse/objects.h"
+
+namespace meron::test {
+namespace {
+
+struct Place {
+  const char* name;
+  Kind kind;
+  std::function<CallFailed(Objects&, uint64_t)> call;
+};
+
+// A place of a function that takes one handle and what is given here.
+#define PLACE(kind_name, function, ...)                                      \
+  Place {                                                                    \
+#function, Kind::kind_name, [](Objects& o, uint64_t bad) -> CallFailed {   \
+      (void)o;                                                                 \
+      const auto it = handle<meron_##kind_name>(bad);                          \
+      return FAILURE_OF(function, __VA_ARGS__);                                \
+    } \
+  }
+
+struct Outs {
+  meron_context context{};
+  meron_group group{};
+  meron_param param{};
+  meron_unit unit{};
+  meron_gather gather{};
+  meron_future future{};
+  meron_update update{};
+  meron_optimizer optimizer{};
+  meron_view view{};
+  char* text = nullptr;
+  const char* name = nullptr;
+  int32_t number = 0;
+  DLManagedTensorVersioned* dlpack = nullptr;
+  meron_stats stats = sized<meron_stats>();
+  meron_prediction prediction = sized<meron_prediction>();
+  meron_unit_info unit_info = sized<meron_unit_info>();
+  meron_param_info param_info = sized<meron_param_info>();
+  meron_optimizer_info optimizer_info = sized<meron_optimizer_info>();
+};
+Outs out;
+float memory[1024];
+
+std::vector<Place> context_places() {
+  return {
+      PLACE(context, meron_context_close, it),
+      PLACE(context, meron_context_rank, &out.number, it),
+      PLACE(context, meron_context_world_size, &out.number, it),
+      PLACE(context, meron_context_transport, &out.name, it),
+      PLACE(context, meron_context_progress, it),
+      PLACE(context, meron_context_stats, &out.stats, it),
+      PLACE(context, meron_context_predict, &out.prediction, it, nullptr),
+      PLACE(context, meron_context_flight_record, &out.text, it),
+      PLACE(context, meron_context_world, &out.group, it),
+      {"meron_group_create", Kind::context,
+       [](Objects&, uint64_t bad) {
+         const int32_t rank = 0;
+         return FAILURE_OF(meron_group_create, &out.group, handle<meron_context>(bad), &rank, 1);
+       }},
+      {"meron_param_register", Kind::context,
+       [](Objects&, uint64_t bad) {
+         meron_param_desc desc = MERON_PARAM_DESC_INIT;
+         desc.name = "never";
+         return FAILURE_OF(meron_param_register, &out.param, handle<meron_context>(bad), &desc);
+       }},
+      PLACE(context, meron_unit_create, &out.unit, it, "never", &o.loose, 1),
+  };
+}
+
+std::vector<Place> group_places() {
+  return {
+      PLACE(group, meron_group_rank, &out.number, it),
+      PLACE(group, meron_group_size, &out.number, it),
+      PLACE(group, meron_group_status, it),
+      PLACE(group, meron_group_abort, it, "never"),
+      PLACE(group, meron_barrier_begin, &out.future, it),
+      PLACE(group, meron_broadcast_begin, &out.future, it, memory, 16, 0),
+      PLACE(group, meron_all_reduce_begin, &out.future, it, memory, 4, MERON_F32, MERON_SUM),
+      PLACE(group, meron_group_release, it),
+  };
+}
+
+std::vector<Place> plan_places() {
+  static const char model[] = R"({"parameters": 100, "layers": 2, "dtype": "f32"})";
+  return {
+      PLACE(plan, meron_plan_json, &out.text, it),
+      PLACE(plan, meron_plan_table, &out.text, it),
+      PLACE(plan, meron_plan_predict, &out.text, it, model, sizeof(model) - 1, nullptr, 0),
+      PLACE(plan, meron_plan_release, it),
+  };
+}
+
+std::vector<Place> param_places() {
+  return {
+      PLACE(param, meron_param_get_info, &out.param_info, it),
+      PLACE(param, meron_param_name, &out.name, it),
+      PLACE(param, meron_param_release, it),
+      PLACE(param, meron_unit_create, &out.unit, o.a->context, "never", &it, 1),
+      PLACE(param, meron_gather_view, &out.view, o.gather, it),
+      PLACE(param, meron_gather_dlpack, &out.dlpack, o.gather, it),
+      PLACE(param, meron_update_view, &out.view, o.update, it),
+      PLACE(param, meron_update_write, o.update, it, memory, 6, MERON_F32),
+      PLACE(param, meron_gradient_view, &out.view, it, 0),
+      PLACE(param, meron_reduced_view, &out.view, it),
+      PLACE(param, meron_optimizer_state_view, &out.view, o.a->optimizer, it, MERON_STATE_EXP_AVG),
+      {"meron_reduce_begin (source)", Kind::param,
+       [](Objects& o, uint64_t bad) {
+         const meron_source source = {handle<meron_param>(bad), memory, 5, MERON_F32, 0};
+         return FAILURE_OF(meron_reduce_begin, &out.future, o.a->units[0], &source, 1, nullptr);
+       }},
+      {"meron_gather_begin (destination)", Kind::param,
+       [](Objects& o, uint64_t bad) {
+         const meron_destination to = {handle<meron_param>(bad), memory, 20};
+         meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
+         options.mode = MERON_GATHER_INTO;
+         options.destinations = &to;
+         options.destination_count = 1;
+         return FAILURE_OF(meron_gather_begin, &out.gather, &o.a->units[0], 1, &options);
+       }},
+  };
+}
+
+std::vector<Place> unit_places() {
+  return {
+      PLACE(unit, meron_unit_get_info, &out.unit_info, it),
+      PLACE(unit, meron_unit_release, it),
+      PLACE(unit, meron_update_begin, &out.update, &it, 1),
+      PLACE(unit, meron_gather_begin, &out.gather, &it, 1, nullptr),
+      {"meron_gather_begin (second)", Kind::unit,
+       [](Objects& o, uint64_t bad) {
+         const meron_unit both[] = {o.a->units[0], handle<meron_unit>(bad)};
+         return FAILURE_OF(meron_gather_begin, &out.gather, both, 2, nullptr);
+       }},
+      PLACE(unit, meron_reduce_begin, &out.future, it, nullptr, 0, nullptr),
+      PLACE(unit, meron_reduce_discard, it),
+      PLACE(unit, meron_optimizer_create, &out.optimizer, &it, 1, nullptr),
+  };
+}
+
+std::vector<Place> operation_places() {
+  return {
+      PLACE(gather, meron_gather_wait, it, 0),
+      PLACE(gather, meron_gather_poll, it),
+      PLACE(gather, meron_gather_view, &out.view, it, o.frozen),
+      PLACE(gather, meron_gather_dlpack, &out.dlpack, it, o.frozen),
+      PLACE(gather, meron_gather_release, it),
+      PLACE(future, meron_future_wait, it, 0),
+      PLACE(future, meron_future_poll, it),
+      PLACE(future, meron_future_release, it),
+      PLACE(update, meron_update_wait, it, 0),
+      PLACE(update, meron_update_view, &out.view, it, o.half),
+      PLACE(update, meron_update_write, it, o.half, memory, 6, MERON_F32),
+      PLACE(update, meron_update_publish, it),
+      PLACE(update, meron_update_release, it),
+      PLACE(optimizer, meron_optimizer_set_learning_rate, it, 0.1),
+      PLACE(optimizer, meron_optimizer_step_begin, &out.future, it),
+      PLACE(optimizer, meron_optimizer_get_info, &out.optimizer_info, it),
+      PLACE(optimizer, meron_optimizer_state_view, &out.view, it, o.a->params[0],
+            MERON_STATE_EXP_AVG),
+      PLACE(optimizer, meron_optimizer_release, it),
+  };
+}
+
+Misuse foreign(const char* name, std::vector<meron_status> expected,
+               std::function<CallFailed(Objects&)> call) {
+  return {std::string(name) + ": of another context", std::move(expected),
+          [call = std::move(call)](Objects& o, Random&) { return call(o); }};
+}
+
+}  // namespace
+
+std::vector<Misuse> misuses_of_handles() {
+  std::vector<Misuse> all;
+  for (const auto& places : {context_places(), group_places(), plan_places(), param_places(),
+                             unit_places(), operation_places()}) {
+    for (const Place& place : places) {
+      all.push_back({std::string(place.name) + ": bad handle",
+                     {MERON_E_HANDLE, MERON_E_STALE},
+                     [place](Objects& o, Random& random) {
+                       return place.call(o, o.bad_handle(place.kind, random));
+                     }});
+    }
+  }
+  const std::vector<meron_status> refused = {MERON_E_HANDLE, MERON_E_ARGUMENT};
+  all.push_back(foreign("meron_param_register", refused, [](Objects& o) {
+    meron_param_desc desc = MERON_PARAM_DESC_INIT;
+    desc.name = "never";
+    desc.group = o.b->world;
+    return FAILURE_OF(meron_param_register, &out.param, o.a->context, &desc);
+  }));
+  all.push_back(foreign("meron_unit_create", refused, [](Objects& o) {
+    return FAILURE_OF(meron_unit_create, &out.unit, o.b->context, "never", &o.loose, 1);
+  }));
+  all.push_back(foreign("meron_gather_begin", refused, [](Objects& o) {
+    const meron_unit both[] = {o.a->units[0], o.b->units[0]};
+    return FAILURE_OF(meron_gather_begin, &out.gather, both, 2, nullptr);
+  }));
+  all.push_back(foreign("meron_update_begin", refused, [](Objects& o) {
+    const meron_unit both[] = {o.a->units[0], o.b->units[0]};
+    return FAILURE_OF(meron_update_begin, &out.update, both, 2);
+  }));
+  all.push_back(foreign("meron_optimizer_create", refused, [](Objects& o) {
+    const meron_unit both[] = {o.half_unit, o.b->units[0]};
+    return FAILURE_OF(meron_optimizer_create, &out.optimizer, both, 2, nullptr);
+  }));
+  all.push_back(foreign("meron_gather_view", refused, [](Objects& o) {
+    return FAILURE_OF(meron_gather_view, &out.view, o.gather, o.b->params[0]);
+  }));
+  all.push_back(foreign("meron_gather_dlpack", refused, [](Objects& o) {
+    return FAILURE_OF(meron_gather_dlpack, &out.dlpack, o.gather, o.b->params[0]);
+  }));
+  all.push_back(foreign("meron_update_view", refused, [](Objects& o) {
+    return FAILURE_OF(meron_update_view, &out.view, o.update, o.b->params[0]);
+  }));
+  all.push_back(foreign("meron_update_write", refused, [](Objects& o) {
+    return FAILURE_OF(meron_update_write, o.update, o.b->params[1], memory, 5, MERON_F32);
+  }));
+  all.push_back(foreign("meron_optimizer_state_view", refused, [](Objects& o) {
+    return FAILURE_OF(meron_optimizer_state_view, &out.view, o.a->optimizer, o.b->params[0],
+                      MERON_STATE_EXP_AVG);
+  }));
+  all.push_back(foreign("meron_reduce_begin", refused, [](Objects& o) {
+    const meron_source source = {o.b->params[1], memory, 5, MERON_F32, 0};
+    return FAILURE_OF(meron_reduce_begin, &out.future, o.a->units[0], &source, 1, nullptr);
+  }));
+  all.push_back(foreign("meron_gather_begin (destination)", refused, [](Objects& o) {
+    const meron_destination to = {o.b->params[1], memory, 20};
+    meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
+    options.mode = MERON_GATHER_INTO;
+    options.destinations = &to;
+    options.destination_count = 1;
+    return FAILURE_OF(meron_gather_begin, &out.gather, &o.a->units[0], 1, &options);
+  }));
+  return all;
+}
+
+}  // namespace meron::test

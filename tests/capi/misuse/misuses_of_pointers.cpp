@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// Null where a pointer is needed.
+#include "tests/capi/misuse/objects.h"
+
+namespace meron::test {
+namespace {
+
+struct Outs {
+  meron_context context{};
+  meron_group group{};
+  meron_plan plan{};
+  meron_param param{};
+  meron_unit unit{};
+  meron_gather gather{};
+  meron_future future{};
+  meron_update update{};
+  meron_optimizer optimizer{};
+  meron_view view{};
+  char* text = nullptr;
+};
+Outs out;
+float memory[16];
+const char kModel[] = R"({"parameters": 100, "layers": 2, "dtype": "f32"})";
+
+#define NULL_POINTER(function, ...)                                                          \
+  Misuse {                                                                                   \
+    std::string(#function) + ": null pointer", {MERON_E_ARGUMENT}, [](Objects& o, Random&) { \
+      (void)o;                                                                               \
+      return FAILURE_OF(function, __VA_ARGS__);                                              \
+    }                                                                                        \
+  }
+
+}  // namespace
+
+std::vector<Misuse> misuses_of_pointers() {
+  return {
+      NULL_POINTER(meron_system_info, nullptr),
+      NULL_POINTER(meron_plan_preset, nullptr, "zero1"),
+      NULL_POINTER(meron_plan_preset, &out.plan, nullptr),
+      NULL_POINTER(meron_plan_parse, nullptr, "{}", 2),
+      NULL_POINTER(meron_plan_parse, &out.plan, nullptr, 2),
+      NULL_POINTER(meron_plan_json, nullptr, o.plan),
+      NULL_POINTER(meron_plan_table, nullptr, o.plan),
+      NULL_POINTER(meron_plan_predict, nullptr, o.plan, kModel, sizeof(kModel) - 1, nullptr, 0),
+      NULL_POINTER(meron_plan_predict, &out.text, o.plan, nullptr, 3, nullptr, 0),
+      NULL_POINTER(meron_plan_model_from_safetensors, nullptr, memory, 16, 16),
+      NULL_POINTER(meron_plan_model_from_safetensors, &out.text, nullptr, 16, 16),
+      NULL_POINTER(meron_workload_init, nullptr, sizeof(meron_workload)),
+      NULL_POINTER(meron_context_options_init, nullptr, sizeof(meron_context_options)),
+      NULL_POINTER(meron_param_desc_init, nullptr, sizeof(meron_param_desc)),
+      NULL_POINTER(meron_gather_options_init, nullptr, sizeof(meron_gather_options)),
+      NULL_POINTER(meron_reduce_options_init, nullptr, sizeof(meron_reduce_options)),
+      NULL_POINTER(meron_optimizer_options_init, nullptr, sizeof(meron_optimizer_options)),
+      NULL_POINTER(meron_context_open, nullptr, nullptr),
+      NULL_POINTER(meron_context_rank, nullptr, o.a->context),
+      NULL_POINTER(meron_context_world_size, nullptr, o.a->context),
+      NULL_POINTER(meron_context_transport, nullptr, o.a->context),
+      NULL_POINTER(meron_context_stats, nullptr, o.a->context),
+      NULL_POINTER(meron_context_predict, nullptr, o.a->context, nullptr),
+      NULL_POINTER(meron_context_flight_record, nullptr, o.a->context),
+      NULL_POINTER(meron_context_world, nullptr, o.a->context),
+      NULL_POINTER(meron_group_create, nullptr, o.a->context, &o.a->rank, 1),
+      NULL_POINTER(meron_group_create, &out.group, o.a->context, nullptr, 1),
+      NULL_POINTER(meron_group_rank, nullptr, o.a->world),
+      NULL_POINTER(meron_group_size, nullptr, o.a->world),
+      NULL_POINTER(meron_barrier_begin, nullptr, o.a->world),
+      NULL_POINTER(meron_broadcast_begin, nullptr, o.a->world, memory, 4, 0),
+      NULL_POINTER(meron_broadcast_begin, &out.future, o.a->world, nullptr, 4, 0),
+      NULL_POINTER(meron_all_reduce_begin, nullptr, o.a->world, memory, 4, MERON_F32, MERON_SUM),
+      NULL_POINTER(meron_all_reduce_begin, &out.future, o.a->world, nullptr, 4, MERON_F32,
+                   MERON_SUM),
+      NULL_POINTER(meron_param_register, nullptr, o.a->context, nullptr),
+      NULL_POINTER(meron_param_register, &out.param, o.a->context, nullptr),
+      NULL_POINTER(meron_param_get_info, nullptr, o.loose),
+      NULL_POINTER(meron_param_name, nullptr, o.loose),
+      NULL_POINTER(meron_unit_create, nullptr, o.a->context, "never", &o.loose, 1),
+      NULL_POINTER(meron_unit_create, &out.unit, o.a->context, nullptr, &o.loose, 1),
+      NULL_POINTER(meron_unit_create, &out.unit, o.a->context, "never", nullptr, 1),
+      NULL_POINTER(meron_unit_get_info, nullptr, o.a->units[0]),
+      NULL_POINTER(meron_update_begin, nullptr, &o.a->units[0], 1),
+      NULL_POINTER(meron_update_begin, &out.update, nullptr, 1),
+      NULL_POINTER(meron_update_view, nullptr, o.update, o.half),
+      NULL_POINTER(meron_update_write, o.update, o.half, nullptr, 6, MERON_F32),
+      NULL_POINTER(meron_gather_begin, nullptr, &o.a->units[0], 1, nullptr),
+      NULL_POINTER(meron_gather_begin, &out.gather, nullptr, 1, nullptr),
+      NULL_POINTER(meron_gather_view, nullptr, o.gather, o.frozen),
+      NULL_POINTER(meron_gather_dlpack, nullptr, o.gather, o.frozen),
+      NULL_POINTER(meron_gradient_view, nullptr, o.a->params[0], 0),
+      NULL_POINTER(meron_reduce_begin, nullptr, o.a->units[0], nullptr, 0, nullptr),
+      NULL_POINTER(meron_reduce_begin, &out.future, o.a->units[0], nullptr, 2, nullptr),
+      NULL_POINTER(meron_reduced_view, nullptr, o.a->params[0]),
+      NULL_POINTER(meron_optimizer_create, nullptr, &o.half_unit, 1, nullptr),
+      NULL_POINTER(meron_optimizer_create, &out.optimizer, nullptr, 1, nullptr),
+      NULL_POINTER(meron_optimizer_step_begin, nullptr, o.a->optimizer),
+      NULL_POINTER(meron_optimizer_get_info, nullptr, o.a->optimizer),
+      NULL_POINTER(meron_optimizer_state_view, nullptr, o.a->optimizer, o.a->params[0],
+                   MERON_STATE_EXP_AVG),
+  };
+}
+
+}  // namespace meron::test

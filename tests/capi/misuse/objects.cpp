@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "tests/capi/misuse/objects.h"
+
+#include <stdexcept>
+
+namespace meron::test {
+namespace {
+
+Open open_alone() {
+  Open open;
+  open.transport = "self";
+  open.ranks = 1;
+  return open;
+}
+
+}  // namespace
+
+meron_param_desc good_desc() {
+  static const int64_t shape[] = {4, 4};
+  meron_param_desc desc = MERON_PARAM_DESC_INIT;
+  desc.name = "never";
+  desc.shape = shape;
+  desc.dims = 2;
+  return desc;
+}
+
+meron_context_options good_options() {
+  meron_context_options options = MERON_CONTEXT_OPTIONS_INIT;
+  options.transport = "self";
+  options.rank = 0;
+  options.world_size = 1;
+  return options;
+}
+
+Objects::Objects() {
+  MUST(meron_plan_preset, &plan, "zero2");
+  a = std::make_unique<Session>(open_alone(), 0);
+  b = std::make_unique<Session>(open_alone(), 0);
+  a->build();
+  b->build();
+  loose = a->register_param("loose", {3});
+  meron_param_desc desc = MERON_PARAM_DESC_INIT;
+  const int64_t shape[] = {2, 3};
+  desc.name = "frozen.weight";
+  desc.shape = shape;
+  desc.dims = 2;
+  desc.frozen = 1;
+  MUST(meron_param_register, &frozen, a->context, &desc);
+  MUST(meron_unit_create, &frozen_unit, a->context, "frozen", &frozen, 1);
+  half = a->register_param("half.weight", {6}, MERON_BF16);
+  MUST(meron_unit_create, &half_unit, a->context, "half", &half, 1);
+  MUST(meron_gather_begin, &gather, &frozen_unit, 1, nullptr);
+  MUST(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+  MUST(meron_barrier_begin, &future, a->world);
+  MUST(meron_future_wait, future, MERON_TIMEOUT_DEFAULT);
+  MUST(meron_update_begin, &update, &half_unit, 1);
+  MUST(meron_update_wait, update, MERON_TIMEOUT_DEFAULT);
+
+  live_ = {a->context.id, a->world.id, plan.id,   a->params[0].id, a->units[0].id,
+           gather.id,     future.id,   update.id, a->optimizer.id};
+  all_.insert(live_.begin(), live_.end());
+  for (const Session* each : {a.get(), b.get()}) {
+    for (const meron_param param : each->params) all_.insert(param.id);
+    for (const meron_unit unit : each->units) all_.insert(unit.id);
+    all_.insert({each->context.id, each->world.id, each->optimizer.id});
+  }
+  all_.insert({loose.id, frozen.id, half.id, frozen_unit.id, half_unit.id});
+
+  // One of each kind that has gone, in the order of Kind.
+  Session gone(open_alone(), 0);
+  gone.build(1);
+  const meron_unit* const unit = gone.units.data();
+  meron_plan old_plan{};
+  meron_gather old_gather{};
+  meron_future old_future{};
+  meron_update old_update{};
+  MUST(meron_plan_preset, &old_plan, "zero1");
+  MUST(meron_gather_begin, &old_gather, unit, 1, nullptr);
+  MUST(meron_gather_release, old_gather);
+  MUST(meron_barrier_begin, &old_future, gone.world);
+  MUST(meron_future_release, old_future);
+  MUST(meron_update_begin, &old_update, unit, 1);
+  stale_ = {gone.context.id, gone.world.id, old_plan.id,   gone.params[0].id, unit->id,
+            old_gather.id,   old_future.id, old_update.id, gone.optimizer.id};
+  MUST(meron_plan_release, old_plan);
+  MUST(meron_unit_release, *unit);  // by release; what is left, by close
+  gone.close();
+}
+
+Objects::~Objects() {
+  (void)meron_context_close(a->context, nullptr);
+  (void)meron_context_close(b->context, nullptr);
+  (void)meron_plan_release(plan, nullptr);
+}
+
+uint64_t Objects::bad_handle(Kind kind, Random& random) const {
+  while (true) {
+    uint64_t id = 0;
+    switch (random.below(5)) {
+      case 0:
+        break;
+      case 1:
+        id = stale_[static_cast<size_t>(kind)];
+        break;
+      case 2: {
+        const size_t other = random.below(kKinds);
+        if (other == static_cast<size_t>(kind)) continue;
+        return live_[other];
+      }
+      case 3:
+        id = random.engine();
+        break;
+      default:  // almost right
+        id = live(kind) ^ uint64_t { 1 } << random.below(64);
+        if (random.below(2) == 0) id ^= uint64_t{1} << random.below(64);
+    }
+    if (all_.count(id) == 0) return id;
+  }
+}
+
+void Objects::check_that_all_works() {
+  // Exact in f32, different in each round.
+  const float value = static_cast<float>(++round_ % 1000) * 0.25f;
+  a->update(0, value);
+  const double sum = a->gather(0);
+  if (sum != static_cast<double>(value) * 37 * 13) {
+    throw std::runtime_error("a gather returns " + std::to_string(sum));
+  }
+  a->reduce(0, 1.0f);
+  a->reduce(1, 1.0f);
+  a->step();
+  a->barrier();
+  if (a->all_reduce(10) != 1.0f) throw std::runtime_error("an all-reduce returns a wrong sum");
+  meron_view view{};
+  MUST(meron_gather_view, &view, gather, frozen);
+  MUST(meron_update_view, &view, update, half);
+  MUST(meron_future_poll, future);
+  b->gather(1);
+}
+
+}  // namespace meron::test

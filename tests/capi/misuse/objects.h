@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+// What misuses are made with: two contexts of one rank with objects of every kind, and handles that
+// are null, stale, of another kind, or were never handed out.
+#pragma once
+
+#include <cmath>
+#include <memory>
+#include <random>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "tests/fault/rank.h"
+
+namespace meron::test {
+
+struct Random {
+  explicit Random(uint64_t seed) : engine(seed) {}
+  size_t below(size_t bound) { return static_cast<size_t>(engine() % bound); }
+  template <class T>
+  const T& pick(const std::vector<T>& from) {
+    return from[below(from.size())];
+  }
+  std::mt19937_64 engine;
+};
+
+enum class Kind { context, group, plan, param, unit, gather, future, update, optimizer };
+inline constexpr size_t kKinds = 9;
+
+template <class Handle>
+Handle handle(uint64_t id) {
+  Handle made{};
+  made.id = id;
+  return made;
+}
+
+// A struct that is to be filled.
+template <class Info>
+Info sized() {
+  Info info{};
+  info.struct_size = sizeof(Info);
+  return info;
+}
+
+// Right but for what a misuse spoils.
+meron_param_desc good_desc();
+meron_context_options good_options();
+
+class Objects {
+ public:
+  Objects();
+  ~Objects();
+
+  // A handle that no function may take for one of `kind`.
+  uint64_t bad_handle(Kind kind, Random& random) const;
+  // A live handle of the first context.
+  uint64_t live(Kind kind) const { return live_[static_cast<size_t>(kind)]; }
+  // Gathers, updates and steps; throws CallFailed, or std::runtime_error for wrong values.
+  void check_that_all_works();
+
+  // `a` has the units u0 and u1 with an optimizer, and these:
+  std::unique_ptr<Session> a, b;
+  meron_plan plan{};
+  meron_param loose{};   // in no unit
+  meron_param frozen{};  // in the unit "frozen"
+  meron_param half{};    // bf16, in the unit "half", which has no optimizer
+  meron_unit frozen_unit{}, half_unit{};
+  meron_gather gather{};  // of `frozen`, full, held
+  meron_future future{};  // of a barrier, ended
+  meron_update update{};  // of `half`, waited for
+
+ private:
+  std::vector<uint64_t> live_;
+  std::vector<uint64_t> stale_;
+  std::set<uint64_t> all_;  // every handle that is live, of both contexts
+  uint32_t round_ = 0;
+};
+
+// One way to call a function wrongly.
+struct Misuse {
+  std::string name;
+  std::vector<meron_status> expected;
+  std::function<CallFailed(Objects&, Random&)> make;
+};
+
+std::vector<Misuse> misuses_of_handles();
+std::vector<Misuse> misuses_of_pointers();
+std::vector<Misuse> misuses_of_values();
+std::vector<Misuse> misuses_of_structs();
+std::vector<Misuse> misuses_of_order();
+
+// DLPack 1.x's exchange struct up to what the tests need.
+struct DlpackTensor {
+  uint32_t major, minor;
+  void* manager;
+  void (*deleter)(DlpackTensor*);
+  uint64_t flags;
+  void* data;
+};
+
+}  // namespace meron::test

@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a function as the ranks of a world, and gets their results back. The test's own process
+// never calls Meron: ranks are forked from it, so that each starts as a fresh process.
+#pragma once
+
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "meron/meron.h"
+
+namespace meron::test {
+
+// Memory that forked ranks write and the test reads.
+template <class T>
+class Shared {
+ public:
+  explicit Shared(size_t count) : count_(count) {
+    void* memory = mmap(nullptr, count * sizeof(T) + 1, PROT_READ | PROT_WRITE,
+                        MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) std::abort();
+    data_ = static_cast<T*>(memory);
+  }
+  ~Shared() { munmap(data_, count_ * sizeof(T) + 1); }
+  Shared(const Shared&) = delete;
+  Shared& operator=(const Shared&) = delete;
+  T& operator[](size_t i) { return data_[i]; }
+  T* data() { return data_; }
+  size_t size() const { return count_; }
+
+ private:
+  size_t count_;
+  T* data_;
+};
+
+// One failed call ends the rank; the test sees its exit code and its message.
+inline void check(meron_status status, meron_error* err, const char* call) {
+  if (status >= 0) return;
+  std::fprintf(stderr, "%s: %s: %s\n", call, meron_status_name(status), meron_error_message(err));
+  std::fflush(stderr);
+  _exit(3);
+}
+#define CALL(function, ...)                                              \
+  do {                                                                   \
+    meron_error* call_error = nullptr;                                   \
+    const meron_status call_status = function(__VA_ARGS__, &call_error); \
+    ::meron::test::check(call_status, call_error, #function);            \
+  } while (0)
+
+inline void finish(meron_future future) {
+  CALL(meron_future_wait, future, MERON_TIMEOUT_DEFAULT);
+  CALL(meron_future_release, future);
+}
+
+struct World {
+  const char* transport = "shm";
+  int ranks = 2;
+  std::string plan = "zero3";
+  int64_t timeout_ns = 30'000'000'000;
+};
+
+// A token and a job name that no other test run shares.
+inline std::string fresh_token() {
+  static int counter = 0;
+  char text[65];
+  std::snprintf(text, sizeof text, "%016x%016x%016x%016x", static_cast<unsigned>(getpid()),
+                static_cast<unsigned>(++counter), 0xa5a5u, 0x5a5au);
+  return text;
+}
+
+inline meron_context open_context(const World& world, int rank, const std::string& token) {
+  meron_context_options options = MERON_CONTEXT_OPTIONS_INIT;
+  options.rank = rank;
+  options.world_size = world.ranks;
+  options.transport = world.transport;
+  options.token = token.c_str();
+  options.job = token.c_str();
+  options.timeout_ns = world.timeout_ns;
+  options.arena_reserve = 256ull << 20;
+  meron_plan plan{};
+  if (!world.plan.empty() && world.plan.front() == '{') {
+    CALL(meron_plan_parse, &plan, world.plan.data(), world.plan.size());
+  } else {
+    CALL(meron_plan_preset, &plan, world.plan.c_str());
+  }
+  options.plan = plan;
+  meron_context context{};
+  CALL(meron_context_open, &context, &options);
+  CALL(meron_plan_release, plan);
+  return context;
+}
+
+using RankMain = std::function<void(int rank, meron_context context)>;
+
+// Runs `body` on every rank: as processes (self, shm) or as threads of one process (local). True
+// when all ranks ended well.
+inline bool run_world(const World& world, const RankMain& body) {
+  const std::string token = fresh_token();
+  const auto rank_main = [&](int rank) {
+    const meron_context context = open_context(world, rank, token);
+    body(rank, context);
+    CALL(meron_context_close, context);
+  };
+  const bool threads = std::strcmp(world.transport, "local") == 0;
+  std::fflush(nullptr);
+  std::vector<pid_t> children;
+  for (int process = 0; process < (threads ? 1 : world.ranks); ++process) {
+    const pid_t child = fork();
+    if (child == 0) {
+      if (threads) {
+        std::vector<std::thread> ranks;
+        for (int rank = 0; rank < world.ranks; ++rank) ranks.emplace_back(rank_main, rank);
+        for (std::thread& rank : ranks) rank.join();
+      } else {
+        rank_main(process);
+      }
+      std::fflush(nullptr);
+      _exit(0);
+    }
+    children.push_back(child);
+  }
+  bool well = true;
+  for (const pid_t child : children) {
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (!WIFEXITED(status) || WEXITSTATUS(status) != 0) {
+      std::fprintf(stderr, "a rank ended with status %#x\n", static_cast<unsigned>(status));
+      well = false;
+    }
+  }
+  return well;
+}
+
+}  // namespace meron::test

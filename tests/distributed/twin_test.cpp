@@ -1,0 +1,369 @@
+// SPDX-License-Identifier: Apache-2.0
+// The twin test: N ranks against one process that does the same micro-batches in rank order. Losses
+// and weights must be equal to the last bit, for every plan, number of ranks, accumulation and
+// transport. The same runs hold the plan test: counted bytes equal predicted bytes.
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <tuple>
+
+#include "ranks.h"
+#include "tiny_model.h"
+
+namespace meron::test {
+namespace {
+
+constexpr int kSteps = 50;
+constexpr size_t kParams = 7;
+
+size_t weight_count() {
+  size_t count = 0;
+  for (const TinyUnit& unit : tiny_units()) {
+    for (const TinyParam& param : unit.params) count += param.count();
+  }
+  return count;
+}
+
+struct Config {
+  const char* transport;
+  std::string plan;
+  int ranks;
+  int accumulate;
+  meron_dtype dtype = MERON_F32;
+  bool staged = false;
+  bool late_optimizer = false;  // made when the first gradient is reduced already
+};
+
+// Whole gradients accumulate on their rank first; sharded ones are summed over the ranks in every
+// micro-batch. A sum of floats has an order, so the twin follows the plan's.
+bool whole_gradients(const std::string& plan) {
+  return plan == "zero0" || plan == "zero1" ||
+         plan.find("\"gradient\": {\"sharding\": \"none\"") != std::string::npos;
+}
+
+struct Trainer {
+  meron_context context;
+  std::vector<meron_param> params;
+  std::vector<meron_unit> units;
+  std::vector<TinyParam> descs;
+  std::vector<size_t> unit_of;
+  meron_optimizer optimizer{};
+
+  Trainer(meron_context context_in, meron_dtype dtype, bool late_optimizer = false)
+      : context(context_in) {
+    for (const TinyUnit& unit : tiny_units()) {
+      std::vector<meron_param> members;
+      for (const TinyParam& desc : unit.params) {
+        meron_param_desc given = MERON_PARAM_DESC_INIT;
+        given.name = desc.name.c_str();
+        given.shape = desc.shape.data();
+        given.dims = static_cast<uint32_t>(desc.shape.size());
+        given.dtype = dtype;
+        meron_param param{};
+        CALL(meron_param_register, &param, context, &given);
+        members.push_back(param);
+        params.push_back(param);
+        descs.push_back(desc);
+        unit_of.push_back(units.size());
+      }
+      meron_unit made{};
+      CALL(meron_unit_create, &made, context, unit.name.c_str(), members.data(), members.size());
+      units.push_back(made);
+    }
+    meron_update update{};
+    CALL(meron_update_begin, &update, units.data(), units.size());
+    CALL(meron_update_wait, update, MERON_TIMEOUT_DEFAULT);
+    for (size_t i = 0; i < params.size(); ++i) {
+      const std::vector<float> values = initial_values(descs[i]);
+      CALL(meron_update_write, update, params[i], values.data(), values.size(), MERON_F32);
+    }
+    CALL(meron_update_publish, update);
+    if (!late_optimizer) make_optimizer();
+  }
+
+  void make_optimizer() {
+    meron_optimizer_options options = MERON_OPTIMIZER_OPTIONS_INIT;
+    options.learning_rate = 0.01;
+    options.max_norm = 0.25;
+    CALL(meron_optimizer_create, &optimizer, units.data(), units.size(), &options);
+  }
+
+  // Loss of one micro-batch at the present weights; gradients are added to `sums`.
+  float micro_batch(uint64_t index, std::vector<std::vector<float>>& sums) {
+    // Twice, as a forward and a backward would.
+    float loss = 0.0f;
+    for (int pass = 0; pass < 2; ++pass) {
+      std::vector<meron_gather> gathers;
+      for (const meron_unit unit : units) {
+        meron_gather gather{};
+        CALL(meron_gather_begin, &gather, &unit, 1, nullptr);
+        CALL(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+        gathers.push_back(gather);
+      }
+      if (pass == 1) {
+        std::array<const float*, kParams> values{};
+        std::array<float*, kParams> gradients{};
+        std::vector<std::vector<float>> converted(kParams);
+        for (size_t i = 0; i < kParams; ++i) {
+          meron_view view{};
+          CALL(meron_gather_view, &view, gathers[unit_of[i]], params[i]);
+          converted[i] = to_f32(view);
+          values[i] = converted[i].data();
+          gradients[i] = sums[i].data();
+        }
+        loss = tiny_step(index, values, gradients);
+      }
+      for (const meron_gather gather : gathers) CALL(meron_gather_release, gather);
+    }
+    return loss;
+  }
+
+  static std::vector<float> to_f32(const meron_view& view) {
+    std::vector<float> values(view.count + 1);  // never empty: data() is not null
+    if (view.dtype == MERON_F32) {
+      std::memcpy(values.data(), view.data, view.count * sizeof(float));
+      return values;
+    }
+    const auto* bits = static_cast<const uint16_t*>(view.data);
+    for (size_t i = 0; i < view.count; ++i) {
+      const uint32_t wide = static_cast<uint32_t>(bits[i]) << 16;
+      std::memcpy(&values[i], &wide, sizeof(float));
+    }
+    return values;
+  }
+
+  std::vector<std::vector<float>> zeros() const {
+    std::vector<std::vector<float>> all;
+    for (const TinyParam& desc : descs) all.emplace_back(desc.count() + 1, 0.0f);
+    return all;
+  }
+
+  void reduce(const std::vector<std::vector<float>>& gradients, const meron_reduce_options& options,
+              bool staged) {
+    std::vector<meron_future> futures;
+    for (size_t u = units.size(); u-- > 0;) {
+      std::vector<meron_source> sources;
+      for (size_t i = 0; i < params.size(); ++i) {
+        if (unit_of[i] != u) continue;
+        if (staged) {
+          sources.push_back({params[i], gradients[i].data(), descs[i].count(), MERON_F32, 0});
+          continue;
+        }
+        meron_view view{};
+        CALL(meron_gradient_view, &view, params[i], 0);
+        auto* to = static_cast<float*>(view.data);
+        for (size_t k = 0; k < view.count; ++k) to[k] += gradients[i][k];
+      }
+      meron_future future{};
+      CALL(meron_reduce_begin, &future, units[u], staged ? sources.data() : nullptr, sources.size(),
+           &options);
+      futures.push_back(future);
+    }
+    for (const meron_future future : futures) finish(future);
+  }
+
+  void step() {
+    if (optimizer.id == 0) make_optimizer();
+    meron_future future{};
+    CALL(meron_optimizer_step_begin, &future, optimizer);
+    finish(future);
+  }
+
+  void weights(float* out) {
+    for (size_t i = 0; i < params.size(); ++i) {
+      meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
+      options.mode = MERON_GATHER_COPY;
+      meron_gather gather{};
+      CALL(meron_gather_begin, &gather, &units[unit_of[i]], 1, &options);
+      CALL(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+      meron_view view{};
+      CALL(meron_gather_view, &view, gather, params[i]);
+      const std::vector<float> values = to_f32(view);
+      std::memcpy(out, values.data(), view.count * sizeof(float));
+      out += view.count;
+      CALL(meron_gather_release, gather);
+    }
+  }
+};
+
+meron_stats stats_of(meron_context context) {
+  meron_stats stats{};
+  stats.struct_size = sizeof(stats);
+  CALL(meron_context_stats, &stats, context);
+  return stats;
+}
+
+// Losses of micro-batch (step, k, rank) at [(step * accumulate + k) * ranks + rank].
+size_t loss_count(const Config& config) {
+  return static_cast<size_t>(kSteps * config.accumulate * config.ranks);
+}
+
+bool run_ranks(const Config& config, Shared<float>& losses, Shared<float>& weights,
+               Shared<int>& counted) {
+  const World world{config.transport, config.ranks, config.plan};
+  return run_world(world, [&](int rank, meron_context context) {
+    Trainer trainer(context, config.dtype, config.late_optimizer);
+    const meron_stats before = stats_of(context);
+    for (int step = 0; step < kSteps; ++step) {
+      for (int k = 0; k < config.accumulate; ++k) {
+        const size_t index =
+            static_cast<size_t>((step * config.accumulate + k) * config.ranks + rank);
+        auto gradients = trainer.zeros();
+        losses[index] = trainer.micro_batch(index, gradients);
+        meron_reduce_options options = MERON_REDUCE_OPTIONS_INIT;
+        options.boundary = k + 1 == config.accumulate ? 1 : 0;
+        options.divisor = config.accumulate;
+        trainer.reduce(gradients, options, config.staged);
+      }
+      trainer.step();
+    }
+    const meron_stats after = stats_of(context);
+    meron_prediction plan{};
+    plan.struct_size = sizeof(plan);
+    meron_workload workload = MERON_WORKLOAD_INIT;
+    workload.micro_batches = static_cast<uint32_t>(config.accumulate);
+    CALL(meron_context_predict, &plan, context, &workload);
+    const bool equal =
+        after.gather_mapped_bytes - before.gather_mapped_bytes ==
+            kSteps * plan.gather_mapped_bytes &&
+        after.gather_copied_bytes - before.gather_copied_bytes ==
+            kSteps * plan.gather_copied_bytes &&
+        after.reduce_bytes - before.reduce_bytes == kSteps * plan.reduce_bytes &&
+        after.param_bytes == plan.param_bytes && after.gradient_bytes == plan.gradient_bytes &&
+        after.optimizer_bytes == plan.optimizer_bytes && after.peak_bytes == plan.peak_bytes;
+    counted[static_cast<size_t>(rank)] = equal ? 1 : 0;
+    if (!equal) {
+      std::fprintf(
+          stderr,
+          "rank %d: mapped %llu/%llu copied %llu/%llu reduced %llu/%llu param %llu/%llu "
+          "gradient %llu/%llu optimizer %llu/%llu peak %llu/%llu\n",
+          rank,
+          (unsigned long long)((after.gather_mapped_bytes - before.gather_mapped_bytes) / kSteps),
+          (unsigned long long)plan.gather_mapped_bytes,
+          (unsigned long long)((after.gather_copied_bytes - before.gather_copied_bytes) / kSteps),
+          (unsigned long long)plan.gather_copied_bytes,
+          (unsigned long long)((after.reduce_bytes - before.reduce_bytes) / kSteps),
+          (unsigned long long)plan.reduce_bytes, (unsigned long long)after.param_bytes,
+          (unsigned long long)plan.param_bytes, (unsigned long long)after.gradient_bytes,
+          (unsigned long long)plan.gradient_bytes, (unsigned long long)after.optimizer_bytes,
+          (unsigned long long)plan.optimizer_bytes, (unsigned long long)after.peak_bytes,
+          (unsigned long long)plan.peak_bytes);
+    }
+    trainer.weights(weights.data() + static_cast<size_t>(rank) * weight_count());
+  });
+}
+
+// One process does what the ranks do, in rank order.
+bool run_twin(const Config& config, Shared<float>& losses, Shared<float>& weights) {
+  const std::string dtype_plan =
+      config.plan.front() == '{' ? config.plan : std::string(config.plan);
+  const World world{"self", 1, dtype_plan};
+  return run_world(world, [&](int, meron_context context) {
+    Trainer trainer(context, config.dtype);
+    const int micro_batches = config.accumulate * config.ranks;
+    for (int step = 0; step < kSteps; ++step) {
+      const auto contribute = [&](const std::vector<std::vector<float>>& gradients, bool last) {
+        meron_reduce_options options = MERON_REDUCE_OPTIONS_INIT;
+        options.boundary = last ? 1 : 0;
+        options.divisor = micro_batches;
+        trainer.reduce(gradients, options, true);
+      };
+      const auto index = [&](int k, int rank) {
+        return static_cast<size_t>((step * config.accumulate + k) * config.ranks + rank);
+      };
+      if (whole_gradients(config.plan)) {
+        for (int rank = 0; rank < config.ranks; ++rank) {
+          auto sums = trainer.zeros();
+          for (int k = 0; k < config.accumulate; ++k) {
+            auto gradients = trainer.zeros();
+            losses[index(k, rank)] = trainer.micro_batch(index(k, rank), gradients);
+            for (size_t i = 0; i < kParams; ++i) {
+              for (size_t e = 0; e < gradients[i].size(); ++e) {
+                sums[i][e] = k == 0 ? gradients[i][e] : sums[i][e] + gradients[i][e];
+              }
+            }
+          }
+          contribute(sums, rank + 1 == config.ranks);
+        }
+      } else {
+        for (int k = 0; k < config.accumulate; ++k) {
+          for (int rank = 0; rank < config.ranks; ++rank) {
+            auto gradients = trainer.zeros();
+            losses[index(k, rank)] = trainer.micro_batch(index(k, rank), gradients);
+            contribute(gradients, k + 1 == config.accumulate && rank + 1 == config.ranks);
+          }
+        }
+      }
+      trainer.step();
+    }
+    trainer.weights(weights.data());
+  });
+}
+
+void expect_twins(const Config& config) {
+  const size_t weights = weight_count();
+  Shared<float> losses(loss_count(config)), twin_losses(loss_count(config));
+  Shared<float> all(weights * static_cast<size_t>(config.ranks)), twin(weights);
+  Shared<int> counted(static_cast<size_t>(config.ranks));
+  ASSERT_TRUE(run_ranks(config, losses, all, counted));
+  ASSERT_TRUE(run_twin(config, twin_losses, twin));
+  EXPECT_EQ(0, std::memcmp(losses.data(), twin_losses.data(), losses.size() * sizeof(float)))
+      << "losses differ";
+  for (int rank = 0; rank < config.ranks; ++rank) {
+    EXPECT_EQ(0, std::memcmp(all.data() + static_cast<size_t>(rank) * weights, twin.data(),
+                             weights * sizeof(float)))
+        << "weights of rank " << rank << " differ";
+    EXPECT_EQ(1, counted[static_cast<size_t>(rank)])
+        << "rank " << rank << ": counted bytes are not the plan's";
+  }
+  // The run did learn: a twin of nothing would prove nothing.
+  const size_t last = losses.size() - 1;
+  EXPECT_LT(losses[last], 0.8f * losses[0]);
+}
+
+class Twin : public testing::TestWithParam<std::tuple<const char*, const char*, int, int>> {};
+
+TEST_P(Twin, EqualsOneProcess) {
+  const auto [transport, plan, ranks, accumulate] = GetParam();
+  // Both ways in: through the bucket in place, and from the trainer's own arrays.
+  expect_twins({transport, plan, ranks, accumulate, MERON_F32, (ranks + accumulate) % 2 == 0});
+}
+
+INSTANTIATE_TEST_SUITE_P(Plans, Twin,
+                         testing::Combine(testing::Values("local", "shm"),
+                                          testing::Values("zero0", "zero1", "zero2", "zero3"),
+                                          testing::Values(1, 2, 3, 4), testing::Values(1, 3)),
+                         [](const auto& info) {
+                           return std::string(std::get<0>(info.param)) + "_" +
+                                  std::get<1>(info.param) + "_n" +
+                                  std::to_string(std::get<2>(info.param)) + "_a" +
+                                  std::to_string(std::get<3>(info.param));
+                         });
+
+// What no preset says: sharded params with whole gradients that accumulate without communication.
+TEST(TwinOfTables, ShardedParamsWithWholeGradients) {
+  expect_twins({"shm", R"({"preset": "zero3", "gradient": {"sharding": "none"}})", 3, 3});
+}
+
+// The norm of the first step is then taken from the sums, not during the reduction.
+TEST(TwinOfTables, OptimizerMadeAfterTheFirstReduction) {
+  for (const char* plan : {"zero0", "zero1", "zero3"}) {
+    SCOPED_TRACE(plan);
+    expect_twins({"shm", plan, 3, 1, MERON_F32, false, true});
+  }
+}
+
+// 16-bit params with f32 gradients and an f32 master.
+TEST(TwinOfTables, SixteenBitParams) {
+  for (const char* preset : {"zero0", "zero1", "zero3"}) {
+    SCOPED_TRACE(preset);
+    const bool whole = whole_gradients(preset);
+    expect_twins({"shm",
+                  std::string(R"({"preset": ")") + preset + R"(", "gradient": {"sharding": ")" +
+                      (whole ? "none" : "shard") + R"(", "dtype": "f32"}})",
+                  2, 1, MERON_BF16});
+  }
+}
+
+}  // namespace
+}  // namespace meron::test

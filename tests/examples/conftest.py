@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the examples are started: by `meron run`, in each language."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+LANGUAGES = ("c", "python")
+
+
+def program(example: str, language: str) -> list[str]:
+    """The command line of example "gather" or "language_model"."""
+    if language == "c":
+        return [os.environ[f"MERON_EXAMPLE_{example.upper()}"]]
+    script = {
+        "gather": "examples/01_gather/python/gather.py",
+        "language_model": "examples/02_language_model/python/main.py",
+    }[example]
+    return [sys.executable, "-B", str(ROOT / script)]
+
+
+def start(
+    example: str, language: str, *arguments: object, ranks: int = 2
+) -> subprocess.CompletedProcess[str]:
+    command = [os.environ["MERON_COMMAND"], "run", "-n", str(ranks), "--timeout", "300", "--"]
+    command += program(example, language)
+    command += [str(argument) for argument in arguments]
+    return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+
+
+@pytest.fixture(params=LANGUAGES)
+def language(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name

@@ -1,0 +1,188 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Example 02: it learns, its counters keep the plan's word, and bad input gets one clear answer."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import LANGUAGES, start
+
+# A fraction of a second of arithmetic.
+SMALL = ("--width", 128, "--layers", 2, "--batch", 32, "--lr", 0.005)
+
+
+def train(
+    folder: Path, language: str, *arguments: object, ranks: int = 2, steps: int = 60
+) -> dict[str, Any]:
+    """What --json wrote."""
+    file = folder / f"{language}-{ranks}.json"
+    options = (*SMALL, "--steps", steps, "--quiet", "--json", file, *arguments)
+    done = start("language_model", language, *options, ranks=ranks)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    run: dict[str, Any] = json.loads(file.read_text())
+    return run
+
+
+def check(run: dict[str, Any], ranks: int, drop: float = 0.65) -> None:
+    assert run["ranks"] == ranks
+    assert len(run["losses"]) == run["steps"]
+    assert run["loss_first"] == pytest.approx(5.545, abs=0.1)  # ln 256: it knows nothing
+    assert run["loss_last"] < drop * run["loss_first"]
+    assert run["bytes_equal"] is True
+    assert [row["rank"] for row in run["per_rank"]] == list(range(ranks))
+    for row in run["per_rank"]:
+        for kind in ("gather_mapped_bytes", "gather_copied_bytes", "reduce_bytes"):
+            assert row[kind]["counted"] == run["steps"] * row[kind]["plan_per_step"], kind
+        assert row["peak_bytes"]["counted"] == pytest.approx(row["peak_bytes"]["plan"], rel=0.05)
+        assert row["arena_pages_bytes"] > 0
+
+
+# ranks, plan, accumulate
+WORKLOADS = (
+    (1, "zero3", 1),
+    (1, "zero0", 2),
+    (2, "zero0", 1),
+    (2, "zero1", 1),
+    (2, "zero2", 1),
+    (2, "zero3", 1),
+    (2, "zero0", 3),
+    (2, "zero3", 3),
+    (3, "zero2", 1),
+    (3, "zero1", 2),
+    (4, "zero1", 1),
+    (4, "zero3", 2),
+)
+
+
+@pytest.mark.parametrize(("ranks", "plan", "accumulate"), WORKLOADS)
+def test_in_c(tmp_path: Path, ranks: int, plan: str, accumulate: int) -> None:
+    arguments = ("--plan", plan, "--accumulate", accumulate)
+    run = train(tmp_path, "c", *arguments, ranks=ranks)
+    assert run["plan"]["name"] == plan
+    check(run, ranks)
+
+
+@pytest.mark.parametrize(("ranks", "plan", "accumulate"), (WORKLOADS[0], *WORKLOADS[5::3]))
+def test_in_python(tmp_path: Path, ranks: int, plan: str, accumulate: int) -> None:
+    arguments = ("--plan", plan, "--accumulate", accumulate)
+    run = train(tmp_path, "python", *arguments, ranks=ranks)
+    assert run["plan"]["name"] == plan
+    check(run, ranks)
+
+
+def test_the_default_size_learns(tmp_path: Path) -> None:
+    file = tmp_path / "run.json"
+    done = start("language_model", "c", "--steps", 80, "--json", file)
+    assert done.returncode == 0, done.stderr
+    run = json.loads(file.read_text())
+    assert run["parameters"] == 2240768
+    check(run, 2, drop=0.6)
+
+
+def test_what_a_person_sees(language: str) -> None:
+    done = start("language_model", language, *SMALL, "--steps", 60)
+    assert done.returncode == 0, done.stderr
+    assert "101,120 parameters (f32) in 4 units over 2 ranks" in done.stdout
+    assert re.search(
+        r"loss +5\.\d+ at first, [23]\.\d+ at last: \d+\.\d % of its start", done.stdout
+    )
+    assert done.stdout.count("equal") == 6  # three counters on each of two ranks
+    assert "DIFFERS" not in done.stdout
+    lines = done.stderr.splitlines()  # no terminal: a line for every tenth of the way
+    assert len(lines) == 10
+    assert lines[-1].startswith("100 %  step 60/60  loss ")
+
+
+def test_languages_agree(tmp_path: Path) -> None:
+    in_c, in_python = (train(tmp_path, language) for language in LANGUAGES)
+    same = ("plan", "parameters", "units", "text_bytes", "per_rank", "seed", "learning_rate")
+    for key in in_c.keys() | in_python.keys():
+        if key == "per_rank":  # the arena's pages are the kernel's business
+            for row in in_c[key] + in_python[key]:
+                del row["arena_pages_bytes"]
+        if key in same:
+            assert in_c[key] == in_python[key], key
+    assert in_c.keys() == in_python.keys()
+    assert in_python["losses"][:10] == pytest.approx(in_c["losses"][:10], rel=1e-4)
+    assert in_python["loss_last"] == pytest.approx(in_c["loss_last"], rel=0.02)
+
+
+@pytest.mark.parametrize("plan", ("zero0", "zero1", "zero2", "zero3"))
+@pytest.mark.parametrize("ranks", (2, 3))
+def test_one_process_learns_the_same_to_the_last_bit(tmp_path: Path, plan: str, ranks: int) -> None:
+    alone = train(tmp_path, "c", "--accumulate", ranks, ranks=1, steps=30)
+    together = train(tmp_path, "c", "--plan", plan, ranks=ranks, steps=30)
+    assert together["losses"] == alone["losses"]
+
+
+@pytest.mark.parametrize("dtype", ("bf16", "f16"))
+def test_sixteen_bits(tmp_path: Path, language: str, dtype: str) -> None:
+    check(train(tmp_path, language, "--dtype", dtype), 2, drop=0.7)
+
+
+def test_a_plan_from_a_file(tmp_path: Path, language: str) -> None:
+    plan = tmp_path / "plan.json"
+    plan.write_text('{"preset": "zero2", "gradient": {"dtype": "f32"}}')
+    run = train(tmp_path, language, "--plan", plan, "--dtype", "bf16")
+    assert run["plan"]["gradient"]["dtype"] == "f32"
+    assert run["plan"]["param"]["sharding"] == "none"
+    check(run, 2, drop=0.7)
+
+
+def test_data_of_ones_own(tmp_path: Path, language: str) -> None:
+    files = [tmp_path / name for name in ("a", "b", "c")]
+    for file in files:
+        file.write_bytes(b"abc" * 1000)
+    run = train(tmp_path, language, "--data", *files)
+    assert run["text_bytes"] == 9000
+    assert run["loss_last"] < 0.1  # nothing is easier to predict
+
+
+BAD = {
+    "a missing data file": (("--data", "{folder}/none"), "cannot read {folder}/none", "--data"),
+    "an empty data file": (("--data", "{folder}/empty"), "{folder}/empty is empty", "--data"),
+    "a data file that is a folder": (("--data", "{folder}"), "cannot read {folder}", "--data"),
+    "one missing among several": (("--data", "{folder}/tiny", "{folder}/none"), "none", "--data"),
+    "too little text": (("--data", "{folder}/tiny"), "5 bytes", "--context"),
+    "an unknown plan": (("--plan", "zero9"), "zero9", "zero3"),
+    "a missing plan file": (("--plan", "{folder}/none.json"), "none.json", "zero3"),
+    "a plan that is no JSON": (("--plan", "{folder}/broken.json"), "line 2", "broken.json"),
+    "an unknown key in a plan": (("--plan", "{folder}/key.json"), "line 2", "shardin"),
+    "an unknown option": (("--stepps", "3"), "--stepps", "--help"),
+    "an option without value": (("--steps",), "--steps", ""),
+    "no steps": (("--steps", "0"), "--steps", "from 1 to"),
+    "no number": (("--batch", "many"), "--batch", "from 1 to"),
+    "a negative rate": (("--lr", "-1"), "--lr", "above 0"),
+    "an unknown dtype": (("--dtype", "f64"), "--dtype", "f32, bf16 or f16"),
+    "a context that does not divide": (("--width", "100"), "--width 100", "112"),
+    "a place that cannot be written": (("--json", "{folder}/none/x"), "cannot write", "--json"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+def test_bad_input(tmp_path: Path, language: str, case: str) -> None:
+    (tmp_path / "empty").touch()
+    (tmp_path / "tiny").write_text("hello")
+    (tmp_path / "broken.json").write_text('{"preset": "zero2",\n "param": }')
+    (tmp_path / "key.json").write_text('{\n  "param": {"shardin": "none"}\n}')
+    arguments, *expected = BAD[case]
+    filled = [argument.format(folder=tmp_path) for argument in arguments]
+    done = start("language_model", language, *filled, ranks=3)
+
+    assert done.returncode == 2
+    assert done.stdout == ""
+    said = [line for line in done.stderr.splitlines() if not line.startswith("meron run: ")]
+    assert len(said) == 1, done.stderr  # one rank speaks, and says all in one line
+    for text in expected:
+        assert text.format(folder=tmp_path) in said[0]
+
+
+def test_help(language: str) -> None:
+    done = start("language_model", language, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.count("--accumulate N") >= 1
+    assert len(re.findall(r"^ +--help", done.stdout, re.MULTILINE)) == 1

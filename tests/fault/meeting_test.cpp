@@ -1,0 +1,466 @@
+// SPDX-License-Identifier: Apache-2.0
+// How ranks meet, and who is turned away: tokens, ranks, sizes, variables of launchers, strangers
+// on the socket, ranks that give up.
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#include "tests/fault/job.h"
+
+namespace meron::test {
+namespace {
+
+const char* const kGoodToken = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+const char* const kOtherToken = "ffeeddccbbaa99887766554433221100ffeeddccbbaa99887766554433221100";
+
+Open open_of(int ranks, int64_t timeout_ns = 10 * kSecond) {
+  Open open;
+  open.ranks = ranks;
+  open.token = fresh_token();
+  open.timeout_ns = timeout_ns;
+  return open;
+}
+
+void meet(const Open& open, int rank) {
+  Session session(open, rank);
+  session.barrier();
+  session.close();
+}
+
+void expect_met(Job& job) {
+  ASSERT_TRUE(job.wait(20 * kSecond)) << "a rank hangs";
+  for (int rank = 0; rank < job.ranks(); ++rank) {
+    EXPECT_EQ(MERON_OK, job[rank].status) << "rank " << rank << ": " << job[rank].message;
+  }
+}
+
+void expect_failed(const Report& report, meron_status status,
+                   const std::vector<std::string>& texts) {
+  SCOPED_TRACE(report.message);
+  EXPECT_EQ(status, report.status) << meron_status_name(report.status);
+  for (const std::string& text : texts) {
+    EXPECT_NE(nullptr, std::strstr(report.message, text.c_str())) << "lacks: " << text;
+  }
+}
+
+TEST(Tokens, MissingOrMalformedAreRefused) {
+  struct {
+    const char* token;
+    const char* says;
+  } const cases[] = {
+      {nullptr, "meron run"},
+      {"", "0 characters instead of 64"},
+      {"1234", "4 characters instead of 64"},
+      {"zz112233445566778899aabbccddeeff00112233445566778899aabbccddeeff", "hexadecimal"},
+      {"00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff00", "66 characters"},
+  };
+  for (const auto& each : cases) {
+    Open open = open_of(2, kSecond);
+    open.adjust = [&](int, meron_context_options& options) { options.token = each.token; };
+    Job job(1, [&](int rank, Report&) {
+      unsetenv("MERON_TOKEN");
+      unsetenv("MERON_TOKEN_FD");
+      meet(open, rank);
+    });
+    ASSERT_TRUE(job.wait(5 * kSecond));
+    expect_failed(job[0], MERON_E_AUTH, {each.says});
+    EXPECT_EQ(nullptr, std::strstr(job[0].message, "00112233")) << "shows the secret";
+  }
+}
+
+TEST(Tokens, FromTheEnvironmentAndFromADescriptor) {
+  for (const bool by_descriptor : {false, true}) {
+    Open open = open_of(2);
+    open.adjust = [](int, meron_context_options& options) { options.token = nullptr; };
+    const std::string token = open.token;
+    Job job(2, [&](int rank, Report&) {
+      if (by_descriptor) {
+        int ends[2];
+        if (pipe(ends) != 0) std::abort();
+        (void)!write(ends[1], (token + "\n").data(), 65);
+        close(ends[1]);
+        setenv("MERON_TOKEN_FD", std::to_string(ends[0]).c_str(), 1);
+        setenv("MERON_TOKEN", "not this one", 1);
+      } else {
+        setenv("MERON_TOKEN", token.c_str(), 1);
+      }
+      meet(open, rank);
+    });
+    expect_met(job);
+  }
+}
+
+TEST(Tokens, ADescriptorThatIsNoneIsRefused) {
+  for (const char* text : {"", "x", "-1", "7x", "999", "99999999999"}) {
+    Open open = open_of(2, kSecond);
+    open.adjust = [](int, meron_context_options& options) { options.token = nullptr; };
+    Job job(1, [&](int rank, Report&) {
+      setenv("MERON_TOKEN_FD", text, 1);
+      meet(open, rank);
+    });
+    ASSERT_TRUE(job.wait(5 * kSecond));
+    expect_failed(job[0], MERON_E_AUTH, {"MERON_TOKEN_FD"});
+  }
+}
+
+// The same job, another token: the stranger is told, the job waits for the rank that is right.
+TEST(Tokens, WrongOnesAreTurnedAway) {
+  Open open = open_of(2);
+  open.token = kGoodToken;
+  const std::string job_name = fresh_token();
+  open.adjust = [&](int, meron_context_options& options) { options.job = job_name.c_str(); };
+  Open wrong = open;
+  wrong.token = kOtherToken;
+  Shared<std::atomic<int>> refused(1);
+  Job job(3, [&](int process, Report&) {
+    if (process == 2) {
+      try {
+        meet(wrong, 1);
+      } catch (const CallFailed&) {
+        refused[0] = 1;
+        throw;
+      }
+      return;
+    }
+    while (process == 1 && refused[0].load() == 0) sleep_ns(kMilli);
+    meet(open, process);
+  });
+  ASSERT_TRUE(job.wait(20 * kSecond));
+  EXPECT_EQ(MERON_OK, job[0].status) << job[0].message;
+  EXPECT_EQ(MERON_OK, job[1].status) << job[1].message;
+  expect_failed(job[2], MERON_E_AUTH, {"token"});
+  EXPECT_EQ(0, job[2].peer);
+}
+
+TEST(Tokens, OfRefusedRanksAreCountedForWhoWaits) {
+  Open open = open_of(2, kSecond);
+  open.token = kGoodToken;
+  const std::string job_name = fresh_token();
+  open.adjust = [&](int, meron_context_options& options) { options.job = job_name.c_str(); };
+  Open wrong = open;
+  wrong.token = kOtherToken;
+  Job job(2, [&](int rank, Report&) { meet(rank == 0 ? open : wrong, rank); });
+  ASSERT_TRUE(job.wait(10 * kSecond));
+  expect_failed(job[0], MERON_E_TIMEOUT, {"missing: rank 1", "1 with a wrong token"});
+  expect_failed(job[1], MERON_E_AUTH, {"token"});
+}
+
+TEST(Ranks, ThatComeTwiceAreTurnedAway) {
+  for (const int twice : {0, 1}) {
+    const Open open = open_of(3);
+    Shared<std::atomic<int>> refused(1);
+    Job job(4, [&](int process, Report&) {
+      if (process == 3) {
+        sleep_ns(50 * kMilli);
+        try {
+          meet(open, twice);
+        } catch (const CallFailed&) {
+          refused[0] = 1;
+          throw;
+        }
+        return;
+      }
+      while (process == 2 && refused[0].load() == 0) sleep_ns(kMilli);
+      meet(open, process);
+    });
+    ASSERT_TRUE(job.wait(20 * kSecond));
+    for (int rank = 0; rank < 3; ++rank) {
+      EXPECT_EQ(MERON_OK, job[rank].status) << job[rank].message;
+    }
+    expect_failed(job[3], MERON_E_DUPLICATE, {twice == 0 ? "rank 0" : "rank 1"});
+  }
+}
+
+TEST(Ranks, ThatComeTwiceAsThreads) {
+  Open open = open_of(2, kSecond);
+  open.transport = "local";
+  Job job(
+      2, [&](int, Report&) { Session session(open, 0); }, true);
+  ASSERT_TRUE(job.wait(10 * kSecond));
+  const int first = job[0].status == MERON_E_DUPLICATE ? 1 : 0;
+  expect_failed(job[first], MERON_E_TIMEOUT, {"rank 1 is missing"});
+  expect_failed(job[1 - first], MERON_E_DUPLICATE, {"rank 0"});
+}
+
+TEST(Ranks, OfDifferentWorldsAreAllTold) {
+  for (const char* transport : {"shm", "local"}) {
+    Open open = open_of(3);
+    open.transport = transport;
+    Job job(
+        2,
+        [&](int rank, Report&) {
+          Open own = open;
+          if (rank == 1) own.ranks = 2;
+          meet(own, rank);
+        },
+        std::strcmp(transport, "local") == 0);
+    ASSERT_TRUE(job.wait(20 * kSecond));
+    for (int rank = 0; rank < 2; ++rank) {
+      expect_failed(job[rank], MERON_E_MISMATCH, {"3", "2", "ranks"});
+    }
+  }
+}
+
+// The launchers' variables, in the order in which they count.
+TEST(Environment, OfLaunchersIsRead) {
+  const std::vector<std::vector<std::string>> launchers = {
+      {"MERON_RANK", "MERON_WORLD_SIZE"},
+      {"RANK", "WORLD_SIZE"},
+      {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
+      {"SLURM_PROCID", "SLURM_NTASKS"},
+      {"PMI_RANK", "PMI_SIZE"},
+  };
+  for (size_t first = 0; first < launchers.size(); ++first) {
+    const Open open = open_of(2);
+    SCOPED_TRACE(launchers[first][0]);
+    Job job(2, [&](int rank, Report& report) {
+      Open own = open;
+      own.adjust = [](int, meron_context_options& options) {
+        options.rank = -1;
+        options.world_size = -1;
+      };
+      for (const auto& names : launchers) unsetenv(names[0].c_str());
+      for (const auto& names : launchers) unsetenv(names[1].c_str());
+      // What counts less says something else.
+      for (size_t later = first + 1; later < launchers.size(); ++later) {
+        setenv(launchers[later][0].c_str(), "5", 1);
+        setenv(launchers[later][1].c_str(), "6", 1);
+      }
+      setenv(launchers[first][0].c_str(), std::to_string(rank).c_str(), 1);
+      setenv(launchers[first][1].c_str(), "2", 1);
+      Session session(own, rank);
+      MUST(meron_context_rank, &report.numbers[0], session.context);
+      MUST(meron_context_world_size, &report.numbers[1], session.context);
+      session.barrier();
+      session.close();
+    });
+    expect_met(job);
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(rank, job[rank].numbers[0]);
+      EXPECT_EQ(2, job[rank].numbers[1]);
+    }
+  }
+}
+
+TEST(Environment, ThatMakesNoSenseIsRefused) {
+  struct {
+    const char* rank;  // null: unset
+    const char* size;
+    std::vector<std::string> says;
+  } const cases[] = {
+      {"0", nullptr, {"MERON_RANK is set, but MERON_WORLD_SIZE is not"}},
+      {nullptr, "2", {"MERON_WORLD_SIZE is set, but MERON_RANK is not"}},
+      {"zero", "2", {"MERON_RANK='zero'", "whole number"}},
+      {"0", "", {"MERON_WORLD_SIZE=''"}},
+      {"0", "2.5", {"MERON_WORLD_SIZE='2.5'"}},
+      {"0", "99999999999", {"MERON_WORLD_SIZE='99999999999'"}},
+      {"2", "2", {"rank 2 is beyond a world of 2", "meron run"}},
+      {"-1", "2", {"rank -1"}},
+      {"0", "0", {"a world of 0 ranks"}},
+      {"0", "-3", {"a world of -3 ranks"}},
+      {"0", "100000000", {"a world of 100000000 ranks"}},
+  };
+  for (const auto& each : cases) {
+    Job job(1, [&](int rank, Report&) {
+      Open open = open_of(1, kSecond);
+      open.adjust = [](int, meron_context_options& options) {
+        options.rank = -1;
+        options.world_size = -1;
+      };
+      each.rank != nullptr ? setenv("MERON_RANK", each.rank, 1) : unsetenv("MERON_RANK");
+      each.size != nullptr ? setenv("MERON_WORLD_SIZE", each.size, 1)
+                           : unsetenv("MERON_WORLD_SIZE");
+      meet(open, rank);
+    });
+    ASSERT_TRUE(job.wait(5 * kSecond));
+    expect_failed(job[0], MERON_E_ARGUMENT, each.says);
+  }
+}
+
+// The names of sockets that begin as Meron's do, from the kernel's list.
+std::vector<std::string> meeting_sockets() {
+  std::vector<std::string> names;
+  std::FILE* const file = std::fopen("/proc/net/unix", "r");
+  char line[512];
+  while (file != nullptr && std::fgets(line, sizeof line, file) != nullptr) {
+    if (const char* at = std::strstr(line, "@meron-")) {
+      std::string name = at + 1;
+      while (!name.empty() && (name.back() == '\n' || name.back() == ' ')) name.pop_back();
+      names.push_back(name);
+    }
+  }
+  if (file != nullptr) std::fclose(file);
+  return names;
+}
+
+int connect_to(const std::string& name) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::memcpy(address.sun_path + 1, name.data(),
+              std::min(name.size(), sizeof(address.sun_path) - 1));
+  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  const socklen_t bytes = static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+  if (connect(fd, reinterpret_cast<const sockaddr*>(&address), bytes) == 0) return fd;
+  close(fd);
+  return -1;
+}
+
+// A stranger who talks nonsense, much of it, or nothing at all, for as long as ranks meet.
+TEST(Strangers, OnTheSocketChangeNothing) {
+  Random random(test_seed());
+  Times met;
+  for (int trial = 0; trial < 20; ++trial) {
+    const Open open = open_of(3, 8 * kSecond);
+    Shared<std::atomic<int>> control(2);
+    const uint64_t seed = random.engine();
+    Job stranger(1, [&](int, Report& report) {
+      Random own(seed);
+      std::vector<int> silent;
+      while (control[0].load() == 0) {
+        for (const std::string& name : meeting_sockets()) {
+          if (name.find(open.token) == std::string::npos) continue;  // another job's
+          const int fd = connect_to(name);
+          if (fd < 0) continue;
+          control[1] = 1;
+          ++report.numbers[0];
+          std::vector<char> noise(static_cast<size_t>(own.below(2000)));
+          for (char& byte : noise) byte = static_cast<char>(own.below(256));
+          switch (own.below(4)) {
+            case 0:
+              silent.push_back(fd);  // connected, and says nothing
+              break;
+            case 1:
+              (void)!send(fd, noise.data(), noise.size(), MSG_NOSIGNAL);
+              silent.push_back(fd);
+              break;
+            case 2:
+              for (int i = 0; i < 20; ++i) (void)!send(fd, noise.data(), 56, MSG_NOSIGNAL);
+              close(fd);
+              break;
+            default:
+              close(fd);
+          }
+          if (silent.size() > 200) {
+            for (const int each : silent) close(each);
+            silent.clear();
+          }
+        }
+        sleep_ns(kMilli / 4);
+      }
+    });
+    Job job(3, [&](int rank, Report& report) {
+      // Long enough for the stranger to come first.
+      while (rank > 0 && control[1].load() == 0) sleep_ns(kMilli);
+      if (rank > 0) sleep_ns((5 + 5 * rank) * kMilli);
+      report.times[0] = now_ns();
+      meet(open, rank);
+      report.times[0] = now_ns() - report.times[0];
+    });
+    expect_met(job);
+    control[0] = 1;
+    ASSERT_TRUE(stranger.wait(10 * kSecond));
+    EXPECT_GT(stranger[0].numbers[0], 0) << "the stranger never got through";
+    met.add(job[2].times[0]);
+    ASSERT_FALSE(HasFailure());
+  }
+  EXPECT_LT(met.quantile(1.0), 3 * kSecond);
+  met.print("the last rank met its peers after");
+}
+
+// Someone else may hold the job's name without being rank 0: ranks wait until their deadline.
+TEST(Strangers, ThatListenUnderTheNameAreNotBelieved) {
+  const Open open = open_of(2, 500 * kMilli);
+  Shared<std::atomic<int>> listening(1);
+  Job job(2, [&](int process, Report& report) {
+    if (process == 0) {
+      const std::string name = "meron-" + std::to_string(geteuid()) + "-" + open.token;
+      sockaddr_un address{};
+      address.sun_family = AF_UNIX;
+      std::memcpy(address.sun_path + 1, name.data(), name.size());
+      const int fd = socket(AF_UNIX, SOCK_SEQPACKET, 0);
+      const socklen_t bytes =
+          static_cast<socklen_t>(offsetof(sockaddr_un, sun_path) + 1 + name.size());
+      if (bind(fd, reinterpret_cast<const sockaddr*>(&address), bytes) != 0) std::abort();
+      listen(fd, 4);
+      listening[0] = 1;
+      const int peer = accept(fd, nullptr, nullptr);
+      char garbage[600];
+      std::memset(garbage, 0x5a, sizeof garbage);
+      (void)!send(peer, garbage, sizeof garbage, MSG_NOSIGNAL);
+      sleep_ns(kSecond);
+      return;
+    }
+    while (listening[0].load() == 0) sleep_ns(kMilli);
+    report.times[0] = now_ns();
+    meet(open, 1);
+  });
+  ASSERT_TRUE(job.wait(10 * kSecond));
+  EXPECT_LT(job[1].status, 0);
+  EXPECT_LT(job[1].failed_ns - job[1].times[0], 2 * kSecond);
+}
+
+// A rank that gives up waiting may come again, as rank 0 and as another.
+TEST(GivingUp, AndComingAgain) {
+  for (const char* transport : {"shm", "local"}) {
+    const bool threads = std::strcmp(transport, "local") == 0;
+    for (const int impatient : {0, 1}) {
+      if (threads && impatient == 0) continue;  // threads have no host
+      Open open = open_of(3);
+      open.transport = transport;
+      SCOPED_TRACE(std::string(transport) + ", rank " + std::to_string(impatient));
+      Shared<std::atomic<int>> gave_up(1);
+      Job job(
+          3,
+          [&](int rank, Report& report) {
+            Open own = open;
+            if (rank == impatient) {
+              own.adjust = [](int, meron_context_options& options) {
+                options.should_stop = [](void*) -> int32_t { return 1; };
+              };
+              try {
+                meet(own, rank);
+              } catch (const CallFailed& failed) {
+                report.numbers[0] = failed.status;
+              }
+              gave_up[0] = 1;
+              own.adjust = nullptr;
+            }
+            while (rank == 2 && gave_up[0].load() == 0) sleep_ns(kMilli);
+            // Rank 0 gives its guests up, too: they come again as its user would let them.
+            for (int attempt = 0;; ++attempt) {
+              try {
+                return meet(own, rank);
+              } catch (const CallFailed& failed) {
+                if (failed.status != MERON_E_PEER_CLOSED || attempt == 3) throw;
+              }
+            }
+          },
+          threads);
+      expect_met(job);
+      EXPECT_EQ(MERON_E_CANCELLED, job[impatient].numbers[0]);
+    }
+  }
+}
+
+// A rank that dies between its greeting and the meeting's end: all are told, none waits.
+TEST(GivingUp, ByDyingIsNoticedAtOnce) {
+  const Open open = open_of(3, 20 * kSecond);
+  Job job(3, [&](int rank, Report&) {
+    if (rank == 2) {
+      while (true) pause();
+    }
+    meet(open, rank);
+  });
+  sleep_ns(60 * kMilli);  // rank 1 is a guest of rank 0 by now
+  const int64_t killed = now_ns();
+  job.signal(1, SIGKILL);
+  while (__atomic_load_n(&job[0].ended, __ATOMIC_ACQUIRE) == 0 && now_ns() < killed + 5 * kSecond) {
+    sleep_ns(kMilli);
+  }
+  EXPECT_EQ(MERON_E_PEER_DEAD, job[0].status) << job[0].message;
+  EXPECT_EQ(1, job[0].peer);
+  EXPECT_LT(job[0].failed_ns - killed, 2 * kSecond);
+  (void)job.wait(0);
+}
+
+}  // namespace
+}  // namespace meron::test

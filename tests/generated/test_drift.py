@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is committed is what the generator makes of the headers."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+GENERATE = ROOT / "tools" / "generate" / "generate.py"
+
+
+def generate(*arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-B", str(GENERATE), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+@pytest.fixture(scope="module")
+def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the headers and everything generated from them."""
+    folder = tmp_path_factory.mktemp("fresh")
+    shutil.copytree(ROOT / "include", folder / "include")
+    done = generate("--root", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+def generated(folder: Path) -> list[Path]:
+    files = (path for path in folder.rglob("*") if path.is_file())
+    return sorted(path.relative_to(folder) for path in files if "include" not in path.parts)
+
+
+def test_committed_files_are_the_generated_ones(fresh: Path) -> None:
+    assert len(generated(fresh)) > 8
+    for path in generated(fresh):
+        committed = (ROOT / path).read_text() if (ROOT / path).exists() else "nothing"
+        assert committed == (fresh / path).read_text(), f"{path}: run {GENERATE.relative_to(ROOT)}"
+
+
+def test_the_reference_has_no_other_pages(fresh: Path) -> None:
+    pages = {path.name for path in (ROOT / "docs" / "reference").iterdir()}
+    assert pages == {path.name for path in (fresh / "docs" / "reference").iterdir()}
+
+
+def test_check_agrees_and_writes_nothing(fresh: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(fresh, copy)
+    before = {path: (copy / path).stat().st_mtime_ns for path in generated(copy)}
+    assert generate("--root", copy, "--check").returncode == 0
+
+    header = copy / "include" / "meron" / "base.h"
+    header.write_text(header.read_text().replace("MERON_BF16 = 1", "MERON_BF16 = 9"))
+    (copy / "docs" / "reference" / "old.md").write_text("of a header that is gone")
+    done = generate("--root", copy, "--check")
+    assert done.returncode == 1
+    assert "MERON_BF16 = 9" in done.stdout
+    assert "old.md" in done.stdout
+    (copy / "docs" / "reference" / "old.md").unlink()
+    assert {path: (copy / path).stat().st_mtime_ns for path in generated(copy)} == before
+
+
+def test_links_of_the_reference_lead_somewhere(fresh: Path) -> None:
+    import re
+
+    pages = {path.name: path.read_text() for path in (fresh / "docs" / "reference").iterdir()}
+    anchors = {
+        name: {
+            heading.lower().replace(" ", "-").replace("/", "").replace(".", "")
+            for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE)
+        }
+        for name, text in pages.items()
+    }
+    for name, text in pages.items():
+        for target, anchor in re.findall(r"\]\(([\w.]*)#?([\w-]*)\)", text):
+            page = target or name
+            assert page in pages, f"{name}: {target}"
+            assert not anchor or anchor in anchors[page], f"{name}: {target}#{anchor}"

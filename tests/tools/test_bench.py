@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmarks run to their end, check their values, and leave JSON. What they measure is not
+tested: that takes a quiet machine."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = Path(os.environ["MERON_BUILD"])
+PATIENCE = 150
+
+ENVIRONMENT = {
+    **os.environ,
+    "PYTHONPATH": os.pathsep.join([str(ROOT / "bench"), str(ROOT / "bindings" / "python")]),
+    "MERON_LIBRARY": str(BUILD / "capi"),
+}
+
+
+def bench(name: str, json_file: Path, **changes: str) -> tuple[str, dict]:
+    script = ROOT / "bench" / name / "run.py"
+    command = [sys.executable, str(script), "--build", str(BUILD), "--quick", "--json", json_file]
+    if not script.exists():
+        command = [BUILD / "bench" / name / f"bench_{name}", "--quick", "--json", json_file]
+    done = subprocess.run(
+        list(map(str, command)),
+        env=ENVIRONMENT | changes,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, json.loads(json_file.read_text())
+
+
+def test_every_bench_leaves_the_same_kind_of_report(tmp_path):
+    for name in ("collectives", "adamw", "overhead"):
+        if not (BUILD / "bench" / name / f"bench_{name}").exists():
+            pytest.skip("the benchmarks were not built")
+        text, report = bench(name, tmp_path / f"{name}.json")
+        assert report["bench"] == name
+        assert report["quick"] is True
+        assert report["passed"] == all(goal["passed"] for goal in report["goals"])
+        assert "goal" in text or not report["goals"]
+
+
+def test_collectives_without_open_mpi(tmp_path):
+    if not (BUILD / "bench" / "collectives" / "bench_collectives").exists():
+        pytest.skip("the benchmarks were not built")
+    text, report = bench("collectives", tmp_path / "report.json", PATH="/nowhere")
+    assert "Without Open MPI" in text
+    assert report["mpi"] == []
+    assert report["goals"] == []
+    measured = {(row["arm"], row["bytes"]) for row in report["rows"] if row["us"] > 0}
+    assert ("gather mapped", 1 << 20) in measured
+    assert ("reduce staged", 1 << 16) in measured
+
+
+def test_collectives_with_open_mpi(tmp_path):
+    if not (BUILD / "bench" / "collectives" / "bench_collectives_mpi").exists():
+        pytest.skip("the program for Open MPI was not built")
+    if shutil.which("mpirun") is None:
+        pytest.skip("there is no mpirun")
+    _, report = bench("collectives", tmp_path / "report.json")
+    for row in report["rows"]:
+        assert row["arm"] == "memcpy" or row["times"] > 0
+
+
+def run_front_end(*words: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, str(ROOT / "tools" / "run_bench.py"), *words]
+    return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
+
+
+def test_the_front_end_lists_the_names():
+    done = run_front_end()
+    assert done.returncode == 0
+    for name in ("collectives", "adamw", "overhead"):
+        assert f"\n  {name} " in done.stdout
+        assert (ROOT / "bench" / name / "README.md").exists()
+
+
+def test_the_front_end_refuses_other_names():
+    done = run_front_end("speed")
+    assert done.returncode == 2
+    assert "'speed'" in done.stderr
+    assert "collectives" in done.stderr

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`meron plan`: where a model comes from, what is shown, and what is wrong with bad input."""
+
+from __future__ import annotations
+
+import json
+import struct
+from pathlib import Path
+
+import pytest
+from command import meron
+
+SIZE = ("--parameters", "7B", "--layers", "32")
+
+
+def predict(*words: str) -> dict | list:
+    done = meron("plan", *words, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def write_safetensors(path: Path, tensors: dict[str, list[int]], dtype: str = "BF16") -> Path:
+    header, offset = {}, 0
+    for name, shape in tensors.items():
+        size = 2
+        for dimension in shape:
+            size *= dimension
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [offset, offset + size]}
+        offset += size
+    text = json.dumps(header).encode()
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text)
+        file.truncate(
+            8 + len(text) + offset
+        )  # the weights themselves are a hole: nobody reads them
+    return path
+
+
+TENSORS = {
+    "embed.weight": [1000, 64],
+    "layers.0.w": [64, 64],
+    "layers.0.b": [64],
+    "layers.1.w": [64, 64],
+    "layers.1.b": [64],
+}
+
+# ---- Sources of a model -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("7B", 7_000_000_000),
+        ("7b", 7_000_000_000),
+        ("1.5G", 1_500_000_000),
+        ("350M", 350_000_000),
+        ("10k", 10_000),
+        ("1T", 1_000_000_000_000),
+        ("1.3e9", 1_300_000_000),
+        ("123456789", 123_456_789),
+    ],
+)
+def test_counts_as_people_write_them(text, count):
+    prediction = predict("--parameters", text, "--layers", "9", "-n", "1")
+    assert prediction["model"]["units"] == 10  # the layers, and one for embedding and head
+    elements = prediction["model"]["elements"]
+    assert count <= elements <= count * 1.001 + 10_000  # a little padding
+
+
+@pytest.mark.parametrize("text", ["B", "7X", "7BB", "-7B", "nan", "inf", "1e30", "7 B", "0x10"])
+def test_counts_that_are_none(text):
+    done = meron("plan", f"--parameters={text}", "--layers", "2")
+    assert done.returncode == 2
+    assert "350M" in done.stderr or "--parameters" in done.stderr
+
+
+def test_a_safetensors_file_is_a_model(tmp_path):
+    path = write_safetensors(tmp_path / "model.safetensors", TENSORS)
+    prediction = predict("--safetensors", str(path), "-n", "2")
+    assert prediction["model"]["units"] == 3
+    assert prediction["model"]["elements"] >= 1000 * 64 + 2 * (64 * 64 + 64)
+
+
+def test_of_a_safetensors_file_only_the_header_is_read(tmp_path):
+    path = write_safetensors(tmp_path / "large.safetensors", {"w": [1 << 20, 1 << 19]})  # 1 TiB
+    prediction = predict("--safetensors", str(path), "-n", "2")
+    assert prediction["model"]["elements"] >= 1 << 39
+
+
+def test_a_model_in_json_is_the_same_as_its_safetensors_file(tmp_path):
+    units = {}
+    for name, shape in TENSORS.items():
+        tensor = {"name": name, "shape": shape, "dtype": "bf16"}
+        units.setdefault(name.rpartition(".")[0], []).append(tensor)
+    model = {"units": [{"name": name, "tensors": tensors} for name, tensors in units.items()]}
+    path = tmp_path / "model.json"
+    path.write_text(json.dumps(model))
+    safetensors = write_safetensors(tmp_path / "model.safetensors", TENSORS)
+    for ranks in ("1", "2", "3"):
+        from_json = predict("--model", str(path), "-n", ranks)
+        assert from_json == predict("--safetensors", str(safetensors), "-n", ranks)
+
+
+# ---- What is shown ------------------------------------------------------------------------------
+
+
+def test_zero3_divides_by_the_ranks():
+    one = predict(*SIZE, "-n", "1")["ranks"][0]["memory"]["host"]["param"]["bytes"]
+    four = predict(*SIZE, "-n", "4")
+    for rank in four["ranks"]:
+        assert rank["memory"]["host"]["param"]["bytes"] == pytest.approx(one / 4, rel=0.01)
+    assert len(four["ranks"]) == 4
+
+
+def test_micro_batches_and_gathers_count():
+    def moved(*words: str) -> tuple[int, int]:
+        link = predict(*SIZE, "-n", "2", *words)["ranks"][0]["links"]["shm"]
+        return link["gather_mapped"]["bytes"], link["reduce"]["bytes"]
+
+    gathered, reduced = moved()
+    assert moved("--micro-batches", "3") == (3 * gathered, 3 * reduced)
+    assert moved("--gathers", "1") == (gathered // 2, reduced)
+
+
+def test_the_table_has_every_rank_and_the_link():
+    text = meron("plan", *SIZE, "-n", "2").stdout
+    assert "zero3" in text
+    assert "shm" in text
+    assert "0-1" in text or ("\n0 " in text and "\n1 " in text)
+    for column in ("param", "gradient", "optimizer", "total"):
+        assert column in text
+
+
+def test_compare_shows_the_plans_side_by_side():
+    text = meron("plan", *SIZE, "-n", "4", "--compare").stdout
+    rows = [line.split()[0] for line in text.splitlines() if line.startswith("zero")]
+    assert rows == ["zero0", "zero1", "zero2", "zero3"]
+    totals = [
+        max(rank["memory"]["host"]["total"]["bytes"] for rank in prediction["ranks"])
+        for prediction in predict(*SIZE, "-n", "4", "--compare")
+    ]
+    assert totals == sorted(totals, reverse=True)
+    assert totals[0] > 2 * totals[3]
+
+
+def test_a_plan_may_be_a_file(tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_text('{"preset": "zero2", "gradient": {"dtype": "f32"}}')
+    prediction = predict(*SIZE, "--plan", str(path), "-n", "2")
+    assert prediction["plan"] != predict(*SIZE, "--plan", "zero2", "-n", "2")["plan"]
+
+
+# ---- Bad input ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "message"),
+    [
+        ([], 2, "which model"),
+        (["--parameters", "7B"], 2, "--layers"),
+        ([*SIZE, "--model", "m.json"], 2, "not several"),
+        ([*SIZE, "--compare", "--plan", "zero1"], 2, "--compare"),
+        ([*SIZE, "-n", "0"], 2, "-n 0"),
+        ([*SIZE, "-n", "-3"], 2, "-n -3"),
+        ([*SIZE, "--micro-batches", "0"], 2, "--micro-batches"),
+        ([*SIZE, "--gathers", "99999999999"], 2, "--gathers"),
+        ([*SIZE, "-n", "1000000"], 1, "ranks"),
+        ([*SIZE, "--plan", "zero9"], 1, "zero3"),
+        ([*SIZE, "--dtype", "f8"], 1, "dtype"),
+        (["--parameters", "7B", "--layers", "-2"], 1, "layers"),
+        ([*SIZE, "--plan", "nowhere.json"], 1, "nowhere.json"),
+        (["--model", "nowhere.json"], 1, "nowhere.json"),
+        (["--model", "/"], 1, "not a file"),
+        (["--safetensors", "nowhere"], 1, "nowhere"),
+        ([*SIZE, "surprise"], 2, "surprise"),
+    ],
+)
+def test_errors_say_what_is_wrong(words, code, message):
+    done = meron("plan", *words)
+    assert done.returncode == code
+    assert message in done.stderr
+    assert done.stdout == ""
+
+
+@pytest.mark.parametrize(
+    ("contents", "message"),
+    [
+        (b"", "0 bytes"),
+        (b"1234567", "7 bytes"),
+        (struct.pack("<Q", 1 << 63), "format allows"),
+        (struct.pack("<Q", 100_000_001), "format allows"),
+        (struct.pack("<Q", 100) + b"{}", "cut off"),
+        (struct.pack("<Q", 2) + b"[]", "broken"),
+        (struct.pack("<Q", 2) + b"{{", "broken"),
+        (b"PK\x03\x04 is a zip file", "format allows"),
+    ],
+)
+def test_files_that_are_no_safetensors_files(tmp_path, contents, message):
+    path = tmp_path / "broken"
+    path.write_bytes(contents)
+    done = meron("plan", "--safetensors", str(path))
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert "broken" in done.stderr  # the file's name
+    assert done.stdout == ""
+
+
+def test_a_safetensors_file_without_its_end(tmp_path):
+    path = write_safetensors(tmp_path / "model.safetensors", TENSORS)
+    with open(path, "r+b") as file:
+        file.truncate(path.stat().st_size - 1)
+    done = meron("plan", "--safetensors", str(path))
+    assert done.returncode == 1
+    assert "model.safetensors" in done.stderr
+
+
+def test_json_errors_have_line_and_file(tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_text('{\n  "preset": "zero2",\n  "gradiemt": {}\n}\n')
+    done = meron("plan", *SIZE, "--plan", str(path))
+    assert done.returncode == 1
+    assert "plan.json" in done.stderr
+    assert "line 3" in done.stderr
+    assert "gradiemt" in done.stderr

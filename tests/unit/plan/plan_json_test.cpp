@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/plan_json.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "expect_error.h"
+
+namespace meron {
+namespace {
+
+Plan random_plan(std::mt19937& random) {
+  const auto pick = [&](int count) {
+    return static_cast<int>(random() % static_cast<unsigned>(count));
+  };
+  Plan plan;
+  const bool sharded = pick(2) == 1;
+  if (sharded) {
+    plan.optimizer.sharding = Sharding::shard;
+    plan.gradient.sharding = pick(2) ? Sharding::shard : Sharding::none;
+    plan.param.sharding = pick(2) ? Sharding::shard : Sharding::none;
+  }
+  if (const int dtype = pick(4); dtype < 3) plan.gradient.dtype = static_cast<DType>(dtype);
+  plan.gradient_buckets = 1 + random() % kMaxGradientBuckets;
+  constexpr std::string_view kNames[] = {"zero2", "custom",       "a \"quoted\" \\ name",
+                                         "µ/形",  "with.dots[3]", "\xF0\x9F\x90\x99"};
+  plan.name = kNames[pick(6)];
+  return plan;
+}
+
+TEST(PlanJson, RoundTrip) {
+  std::mt19937 random(1);
+  for (int i = 0; i < 2000; ++i) {
+    const Plan plan = random_plan(random);
+    ASSERT_TRUE(validate(plan).ok());
+    for (const int indent : {-1, 0, 2, 7}) {
+      const std::string text = to_json(plan, indent);
+      const Result<Plan> read = parse_plan(text);
+      ASSERT_TRUE(read.ok()) << read.error().info().what << '\n' << text;
+      ASSERT_EQ(*read, plan) << text;
+      ASSERT_EQ(to_json(*read, indent), text);
+    }
+  }
+}
+
+TEST(PlanJson, TextOfAPreset) {
+  EXPECT_EQ(to_json(*preset("zero2"), -1),
+            R"({"name":"zero2",)"
+            R"("param":{"sharding":"none","tier":"host","dtype":"registered","codec":"none"},)"
+            R"("gradient":{"sharding":"shard","tier":"host","dtype":"param","codec":"none"},)"
+            R"("optimizer":{"sharding":"shard","tier":"host","dtype":"f32"},)"
+            R"("gradient_buckets":2})");
+}
+
+TEST(PlanJson, StartsFromAPresetWhereverItIsWritten) {
+  for (const char* text : {R"({"preset": "zero2", "gradient": {"dtype": "f32"}})",
+                           R"({"gradient": {"dtype": "f32"}, "preset": "zero2"})"}) {
+    const Result<Plan> plan = parse_plan(text);
+    ASSERT_TRUE(plan.ok()) << plan.error().info().what;
+    Plan expected = *preset("zero2");
+    expected.name = "custom";
+    expected.gradient.dtype = DType::f32;
+    EXPECT_EQ(*plan, expected);
+  }
+}
+
+TEST(PlanJson, NamedAfterThePresetThatItEquals) {
+  const auto name = [](std::string_view text) { return parse_plan(text)->name; };
+  EXPECT_EQ(name("{}"), "zero0");
+  EXPECT_EQ(name(R"({"preset": "zero3"})"), "zero3");
+  EXPECT_EQ(name(R"({"preset": "zero3", "param": {"sharding": "none"}})"), "zero2");
+  EXPECT_EQ(name(R"({"preset": "zero3", "gradient_buckets": 3})"), "custom");
+  EXPECT_EQ(name(R"({"preset": "zero3", "name": "mine"})"), "mine");
+  EXPECT_EQ(name("{\"optimizer\": {\"sharding\": \"shard\"}}"), "zero1");
+}
+
+TEST(PlanJson, ParametersMayBeShardedWithWholeGradients) {
+  const Result<Plan> plan = parse_plan(R"({"preset": "zero1", "param": {"sharding": "shard"}})");
+  ASSERT_TRUE(plan.ok());
+  EXPECT_FALSE(is_sharded(plan->gradient));
+}
+
+struct BadPlan {
+  const char* text;
+  meron_status code;
+  const char* what;
+  const char* advice;
+};
+
+TEST(PlanJson, ErrorsNameLineAndKey) {
+  const BadPlan cases[] = {
+      // Not JSON at all.
+      {"", MERON_E_PARSE, "line 1, column 1: malformed JSON: unexpected end of input", ""},
+      {"{\n  \"name\": \"x\"", MERON_E_PARSE, "line 2, column 14: malformed JSON: unexpected end",
+       ""},
+      {"{\"name\": \"x\",\n}", MERON_E_PARSE, "line 2, column 1: malformed JSON: unexpected '}'",
+       ""},
+      {"{\"name\"\n  \"x\"}", MERON_E_PARSE, "line 2, column 3: malformed JSON: unexpected string",
+       ""},
+      {"{\"name\" 123}", MERON_E_PARSE, "line 1, column 9: malformed JSON: unexpected number", ""},
+      {"{\"name\": nul}", MERON_E_PARSE, "line 1, column 13: malformed JSON: invalid literal", ""},
+      {"{\"µ\": x}", MERON_E_PARSE, "line 1, column 7: malformed JSON: invalid literal", ""},
+      {"{} {}", MERON_E_PARSE, "line 1, column 4: malformed JSON: unexpected '{'", ""},
+      {"{\"name\": \"a\nb\"}", MERON_E_PARSE, "line 1, column 12: malformed JSON: invalid string",
+       ""},
+      {"{\"name\": \"\xff\"}", MERON_E_PARSE, "line 1, column 11: malformed JSON: invalid string",
+       ""},
+      {"{\"name\": 1e999}", MERON_E_PARSE, "line 1, column 10: malformed JSON: number overflow",
+       ""},
+      {"/* */ {}", MERON_E_PARSE, "line 1, column 1: malformed JSON", ""},
+      // Keys.
+      {"{\n\"optimiser\":\n{}}", MERON_E_PARSE, "line 2, key \"optimiser\": unknown key",
+       "did you mean \"optimizer\"? Known keys: \"preset\""},
+      {"{\"param\": {\n\"dtpye\": \"f32\"}}", MERON_E_PARSE,
+       "line 2, key \"param.dtpye\": unknown key", "did you mean \"dtype\"?"},
+      {"{\"wholly_other\": 1}", MERON_E_PARSE, "line 1, key \"wholly_other\"", "known keys"},
+      {"{\"optimizer\": {\"codec\": \"none\"}}", MERON_E_PARSE,
+       "key \"optimizer.codec\": unknown key", ""},
+      {"{\"name\": \"a\",\n\"param\": {},\n\n\"name\":\n\"b\"}", MERON_E_PARSE,
+       "line 4, key \"name\": this key was already given in line 1", "leave one"},
+      {"{\"param\": {\"tier\": \"host\",\n\"tier\": \"host\"}}", MERON_E_PARSE,
+       "line 2, key \"param.tier\": this key was already given in line 1", ""},
+      {"{\"n\\u0061me\": \"a\", \"name\": \"b\"}", MERON_E_PARSE,
+       "key \"name\": this key was already", ""},
+      // Types.
+      {"[]", MERON_E_PARSE, "line 1: must be an object, not an array", ""},
+      {"\n\n3\n", MERON_E_PARSE, "line 3: must be an object, not a number", ""},
+      {"{\"param\":\nnull}", MERON_E_PARSE, "line 2, key \"param\": must be an object, not null",
+       ""},
+      {"{\"param\": {\"sharding\": 3\n}}", MERON_E_PARSE,
+       "line 1, key \"param.sharding\": must be a string, not a number", ""},
+      {"{\"gradient\": {\"dtype\": true}}", MERON_E_PARSE, "must be a string, not true or false",
+       ""},
+      {"{\"gradient_buckets\": \"2\"}", MERON_E_PARSE, "must be a whole number, not a string", ""},
+      {"{\"gradient_buckets\": 0}", MERON_E_PARSE, "must be a whole number from 1 to 64, not 0",
+       ""},
+      {"{\"gradient_buckets\":\n65}", MERON_E_PARSE, "line 2, key \"gradient_buckets\": must be",
+       ""},
+      {"{\"gradient_buckets\": -1}", MERON_E_PARSE, "from 1 to 64, not -1", ""},
+      {"{\"gradient_buckets\": 2.5}", MERON_E_PARSE, "from 1 to 64, not 2.5", ""},
+      {"{\"gradient_buckets\": 18446744073709551616}", MERON_E_PARSE, "from 1 to 64, not 1.8", ""},
+      {"{\"name\": \"\"}", MERON_E_PARSE, "line 1, key \"name\": the name is empty", ""},
+      {"{\"name\": \"a\\u0000\"}", MERON_E_PARSE, "the name has a control character", ""},
+      // Words.
+      {"{\"preset\":\n\"zero4\"}", MERON_E_PARSE,
+       "line 2, key \"preset\": \"zero4\" is not the name", "did you mean \"zero3\"?"},
+      {"{\"gradient\": {\n\n\"dtype\": \"bf17\"}}", MERON_E_PARSE,
+       "line 3, key \"gradient.dtype\": \"bf17\" is not a dtype",
+       "did you mean \"bf16\"? Known values: \"param\", \"f32\", \"bf16\", \"f16\""},
+      {"{\"param\": {\"sharding\": \"shards\"}}", MERON_E_PARSE, "\"shards\" is not a sharding",
+       "did you mean \"shard\"?"},
+      // Sound, but not offered.
+      {"{\"param\": {\"tier\": \"nvme\"}}", MERON_E_UNSUPPORTED,
+       "line 1, key \"param.tier\": tier \"nvme\" is not offered by this version", "\"host\""},
+      {"{\"optimizer\": {\"tier\": \"device\"}}", MERON_E_UNSUPPORTED,
+       "tier \"device\" is not offered", ""},
+      {"{\"gradient\": {\"codec\": \"int4\"}}", MERON_E_UNSUPPORTED, "wire codec \"int4\" is not",
+       "\"none\""},
+      {"{\"param\": {\"sharding\": \"replica x shard\"}}", MERON_E_UNSUPPORTED,
+       "sharding \"replica x", ""},
+      {"{\"param\": {\"dtype\": \"bf16\"}}", MERON_E_UNSUPPORTED, "dtype \"bf16\" is not",
+       "\"registered\""},
+      {"{\"optimizer\": {\"dtype\": \"bf16\"}}", MERON_E_UNSUPPORTED, "dtype \"bf16\" is not",
+       "\"f32\""},
+      {"{\"gradient\": {\"dtype\": \"int8\"}}", MERON_E_UNSUPPORTED, "dtype \"int8\" is not", ""},
+      // Contradictions between rows.
+      {"{\"preset\": \"zero2\",\n\"optimizer\": {\"sharding\": \"none\"}}", MERON_E_PARSE,
+       "line 2, key \"optimizer.sharding\": gradients are sharded but the optimizer is not",
+       "shard the optimizer too"},
+      {"{\"param\":\n {\"sharding\":\n \"shard\"}}", MERON_E_PARSE,
+       "line 3, key \"param.sharding\": parameters are sharded but the optimizer is not", ""},
+  };
+  for (const BadPlan& bad : cases) {
+    SCOPED_TRACE(bad.text);
+    const Result<Plan> plan = parse_plan(bad.text);
+    expect_error(plan, bad.code, bad.what, bad.advice);
+    if (!plan) {
+      EXPECT_EQ(plan.error().info().subject, "plan");
+    }
+  }
+}
+
+TEST(PlanJson, LineIsThatOfTheValueHoweverTheTextIsBroken) {
+  for (const char* newline : {"\n", "\r\n", " \n\t"}) {
+    for (int lines = 0; lines < 40; ++lines) {
+      std::string gap;
+      for (int i = 0; i < lines; ++i) gap += newline;
+      // A number ends only where the next character is seen: before, behind and at a line break.
+      for (const char* behind : {"}", " }", "\n}", ",\n\"name\": \"x\"}"}) {
+        const std::string text = "{" + gap + "\"gradient_buckets\": 99" + behind;
+        expect_error(parse_plan(text), MERON_E_PARSE,
+                     fmt::format("line {}, key \"gradient_buckets\": must be", lines + 1));
+      }
+    }
+  }
+}
+
+TEST(PlanJson, SizeAndDepthAreBounded) {
+  std::string text = "{}";
+  text.resize(kMaxPlanText, ' ');
+  EXPECT_TRUE(parse_plan(text).ok());
+  text += ' ';
+  expect_error(parse_plan(text), MERON_E_PARSE, "more than the limit of 1048576");
+
+  const auto nested = [](int depth) {
+    return "{\"name\": " + std::string(static_cast<size_t>(depth - 1), '[') +
+           std::string(static_cast<size_t>(depth - 1), ']') + "}";
+  };
+  expect_error(parse_plan(nested(8)), MERON_E_PARSE, "key \"name\": must be a string");
+  expect_error(parse_plan(nested(9)), MERON_E_PARSE, "nested more than 8 deep");
+  expect_error(parse_plan(nested(500'000)), MERON_E_PARSE, "nested more than 8 deep");
+}
+
+TEST(PlanJson, MessagesStayShortAndValid) {
+  const std::string bytes(100'000, 'k');
+  const Result<Plan> long_key = parse_plan("{\"" + bytes + "\": 1}");
+  ASSERT_FALSE(long_key.ok());
+  EXPECT_LT(long_key.error().info().what.size(), 200u);
+  const Result<Plan> long_word = parse_plan("{\"preset\": \"" + bytes + "\"}");
+  ASSERT_FALSE(long_word.ok());
+  EXPECT_LT(long_word.error().info().what.size(), 300u);
+  const Result<Plan> long_literal = parse_plan("{\"preset\": \"" + bytes);
+  ASSERT_FALSE(long_literal.ok());
+  EXPECT_LT(long_literal.error().info().what.size(), 300u);
+}
+
+TEST(PlanJson, ManyKeysAreReadInReasonableTime) {
+  std::string text = "{";
+  for (int i = 0; i < 60'000; ++i) text += fmt::format("\"k{}\":1,", i);
+  text += "\"k7\":1}";
+  expect_error(parse_plan(text), MERON_E_PARSE, "key \"k7\": this key was already given in line 1");
+}
+
+}  // namespace
+}  // namespace meron

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/plan.h"
+
+#include <gtest/gtest.h>
+
+#include "expect_error.h"
+#include "plan/table.h"
+
+namespace meron {
+namespace {
+
+TEST(Preset, EachCutsOneMoreKind) {
+  for (size_t stage = 0; stage < kPresetNames.size(); ++stage) {
+    const Result<Plan> plan = preset(kPresetNames[stage]);
+    ASSERT_TRUE(plan.ok());
+    EXPECT_EQ(plan->name, kPresetNames[stage]);
+    EXPECT_EQ(is_sharded(plan->optimizer), stage >= 1);
+    EXPECT_EQ(is_sharded(plan->gradient), stage >= 2);
+    EXPECT_EQ(is_sharded(plan->param), stage >= 3);
+    EXPECT_EQ(plan->gradient_buckets, 2u);
+    EXPECT_TRUE(validate(*plan).ok());
+  }
+}
+
+TEST(Preset, DefaultPlanIsZero0) {
+  EXPECT_EQ(Plan{}, *preset("zero0"));
+}
+
+TEST(Preset, UnknownNameListsAndSuggests) {
+  expect_error(preset("zero4"), MERON_E_ARGUMENT, "\"zero4\" is not the name of a preset",
+               "did you mean \"zero3\"? Known presets: \"zero0\", \"zero1\", \"zero2\", \"zero3\"");
+  expect_error(preset("ZeRO-2"), MERON_E_ARGUMENT, "ZeRO-2", "did you mean \"zero2\"?");
+  expect_error(preset("stage2"), MERON_E_ARGUMENT, "stage2", "known presets: \"zero0\"");
+  expect_error(preset(""), MERON_E_ARGUMENT, "\"\" is not", "known presets");
+  expect_error(preset("a\n\xff"), MERON_E_ARGUMENT, "\"a\\x0a\\xff\" is not");
+}
+
+TEST(GradientDType, FollowsTheParameterUnlessSet) {
+  Plan plan;
+  EXPECT_EQ(gradient_dtype(plan, DType::bf16), DType::bf16);
+  EXPECT_EQ(gradient_dtype(plan, DType::f32), DType::f32);
+  plan.gradient.dtype = DType::f32;
+  EXPECT_EQ(gradient_dtype(plan, DType::bf16), DType::f32);
+}
+
+TEST(Validate, WholeOptimizerNeedsWholeGradientsAndParameters) {
+  for (int bits = 0; bits < 8; ++bits) {
+    Plan plan;
+    if (bits & 1) plan.param.sharding = Sharding::shard;
+    if (bits & 2) plan.gradient.sharding = Sharding::shard;
+    if (bits & 4) plan.optimizer.sharding = Sharding::shard;
+    const Status valid = validate(plan);
+    EXPECT_EQ(valid.ok(), bits == 0 || (bits & 4) != 0) << bits;
+    if (valid.ok()) continue;
+    expect_error(valid, MERON_E_ARGUMENT,
+                 bits & 2 ? "so need the whole gradient" : "so need the whole parameters",
+                 "shard the optimizer too");
+  }
+}
+
+TEST(Validate, RefusesWhatIsNotOffered) {
+  Plan plan;
+  plan.param.dtype = DType::bf16;
+  expect_error(validate(plan), MERON_E_UNSUPPORTED, "dtype for parameters", "register");
+  plan = {};
+  plan.optimizer.dtype = DType::bf16;
+  expect_error(validate(plan), MERON_E_UNSUPPORTED, "optimizer states are f32");
+  plan.optimizer.dtype = std::nullopt;
+  expect_error(validate(plan), MERON_E_UNSUPPORTED, "optimizer states are f32");
+}
+
+TEST(Validate, BucketsAndNameHaveLimits) {
+  for (const uint32_t buckets : {0u, kMaxGradientBuckets + 1, UINT32_MAX}) {
+    Plan plan;
+    plan.gradient_buckets = buckets;
+    expect_error(validate(plan), MERON_E_ARGUMENT, "outside 1 to 64");
+  }
+  for (const uint32_t buckets : {1u, kMaxGradientBuckets}) {
+    Plan plan;
+    plan.gradient_buckets = buckets;
+    EXPECT_TRUE(validate(plan).ok());
+  }
+  Plan plan;
+  plan.name = "";
+  expect_error(validate(plan), MERON_E_ARGUMENT, "the name is empty");
+  plan.name = std::string(kMaxPlanName, 'x');
+  EXPECT_TRUE(validate(plan).ok());
+  plan.name += 'x';
+  expect_error(validate(plan), MERON_E_ARGUMENT, "65 bytes, more than the limit of 64");
+  plan.name = "two\nlines";
+  expect_error(validate(plan), MERON_E_ARGUMENT, "control character");
+  plan.name = "\xc3";
+  expect_error(validate(plan), MERON_E_ARGUMENT, "not valid UTF-8");
+}
+
+TEST(Table, HasARowPerKind) {
+  EXPECT_EQ(to_table(*preset("zero1")),
+            "plan zero1\n"
+            "kind       sharded over  tier  dtype          wire codec\n"
+            "param      none          host  as registered  none\n"
+            "gradient   none          host  as param       none\n"
+            "optimizer  shard         host  f32            -\n");
+  Plan plan = *preset("zero3");
+  plan.name = "mine";
+  plan.gradient.dtype = DType::f16;
+  plan.gradient_buckets = 3;
+  EXPECT_EQ(to_table(plan),
+            "plan mine\n"
+            "kind       sharded over  tier  dtype          wire codec\n"
+            "param      shard         host  as registered  none\n"
+            "gradient   shard         host  f16            none\n"
+            "optimizer  shard         host  f32            -\n"
+            "gradient buckets in the ring: 3\n");
+}
+
+}  // namespace
+}  // namespace meron

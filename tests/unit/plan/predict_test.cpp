@@ -1,0 +1,431 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "plan/predict.h"
+
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+#include <random>
+
+#include "expect_error.h"
+#include "plan/plan_json.h"
+
+namespace meron {
+namespace {
+
+ModelDesc one_flat(uint64_t elements, DType dtype = DType::f32, bool trainable = true) {
+  return {{{"unit", {{dtype, elements, trainable}}}}};
+}
+
+std::vector<RankPrediction> ranks_of(std::string_view plan, const ModelDesc& model, Workload load) {
+  const Result<Prediction> prediction = predict(*preset(plan), model, load);
+  EXPECT_TRUE(prediction.ok());
+  return prediction ? prediction->ranks : std::vector<RankPrediction>{};
+}
+
+RankPrediction expected(MemoryPrediction memory, LinkPrediction links) {
+  return {memory, links};
+}
+
+// Written down by hand. 1000 elements over 3 ranks: a shard is 334 rounded up to 512, so the ranks
+// own 512, 488 and 0. A page is 4096 bytes; 4000 bytes take one, 2048 and 1952 too.
+TEST(PredictByHand, F32OverThreeRanksZero0) {
+  EXPECT_EQ(ranks_of("zero0", one_flat(1000), {.ranks = 3, .micro_batches = 4}),
+            (std::vector<RankPrediction>{
+                // The sum is formed in place in the bucket; moments are 2 pages of 4000 bytes.
+                // Reduce: 2 peers * 512 * 4 read, then 488 sums of the others.
+                expected({4096, 4096, 0, 8192, 0}, {0, 0, 2 * 512 * 4 + 488 * 4}),
+                expected({4096, 4096, 0, 8192, 0}, {0, 0, 2 * 488 * 4 + 512 * 4}),
+                expected({4096, 4096, 0, 8192, 0}, {0, 0, 1000 * 4}),
+            }));
+}
+
+TEST(PredictByHand, F32OverThreeRanksZero1) {
+  EXPECT_EQ(ranks_of("zero1", one_flat(1000), {.ranks = 3, .micro_batches = 4}),
+            (std::vector<RankPrediction>{
+                expected({4096, 4096, 0, 8192, 0}, {0, 488 * 4, 2 * 512 * 4}),
+                expected({4096, 4096, 0, 8192, 0}, {0, 512 * 4, 2 * 488 * 4}),
+                expected({4096, 4096, 0, 0, 0}, {0, 1000 * 4, 0}),
+            }));
+}
+
+TEST(PredictByHand, F32OverThreeRanksZero2) {
+  EXPECT_EQ(ranks_of("zero2", one_flat(1000), {.ranks = 3, .micro_batches = 4}),
+            (std::vector<RankPrediction>{
+                expected({4096, 8192, 4096, 8192, 0}, {0, 488 * 4, 4 * 2 * 512 * 4}),
+                expected({4096, 8192, 4096, 8192, 0}, {0, 512 * 4, 4 * 2 * 488 * 4}),
+                expected({4096, 8192, 0, 0, 0}, {0, 1000 * 4, 0}),
+            }));
+}
+
+TEST(PredictByHand, F32OverThreeRanksZero3) {
+  EXPECT_EQ(ranks_of("zero3", one_flat(1000), {.ranks = 3, .micro_batches = 4}),
+            (std::vector<RankPrediction>{
+                expected({2048, 8192, 4096, 8192, 0}, {2 * 4 * 488 * 4, 0, 4 * 2 * 512 * 4}),
+                expected({1952, 8192, 4096, 8192, 0}, {2 * 4 * 512 * 4, 0, 4 * 2 * 488 * 4}),
+                expected({0, 8192, 0, 0, 0}, {2 * 4 * 1000 * 4, 0, 0}),
+            }));
+}
+
+// 2400 bf16 over 2 ranks: 1200 rounded up to 1280, then 1120. In bf16 the whole has 4800 bytes (two
+// pages), the shards' f32 states 5120 and 4480 (two pages each).
+TEST(PredictByHand, Bf16OverTwoRanks) {
+  EXPECT_EQ(ranks_of("zero1", one_flat(2400, DType::bf16), {.ranks = 2}),
+            (std::vector<RankPrediction>{
+                expected({8192, 8192, 8192, 16384, 8192}, {0, 1120 * 2, 1280 * 2}),
+                expected({8192, 8192, 8192, 16384, 8192}, {0, 1280 * 2, 1120 * 2}),
+            }));
+  // zero0 sums and updates all 2400: 9600 bytes of f32, three pages.
+  EXPECT_EQ(ranks_of("zero0", one_flat(2400, DType::bf16), {.ranks = 2})[0],
+            expected({8192, 8192, 12288, 24576, 12288}, {0, 0, 1280 * 2 + 1120 * 4}));
+  // f32 gradients of bf16 parameters: three pages of bucket, reduced in place.
+  Plan plan = *preset("zero1");
+  plan.gradient.dtype = DType::f32;
+  EXPECT_EQ(predict(plan, one_flat(2400, DType::bf16), {.ranks = 2})->ranks[1],
+            expected({8192, 12288, 0, 16384, 8192}, {0, 1280 * 2, 1120 * 4}));
+}
+
+TEST(PredictByHand, SmallerThanTheWorld) {
+  for (const uint32_t ranks : {2u, 3u, 4u, 5u}) {
+    const auto got = ranks_of("zero3", one_flat(32), {.ranks = ranks});
+    EXPECT_EQ(got[0], expected({128, 8192, 4096, 8192, 0}, {0, 0, (ranks - 1) * 128}));
+    for (uint32_t r = 1; r < ranks; ++r) {
+      EXPECT_EQ(got[r], expected({0, 8192, 0, 0, 0}, {2 * 128, 0, 0}));
+    }
+  }
+}
+
+TEST(PredictByHand, ShardsThatDivideExactly) {
+  const auto got = ranks_of("zero3", one_flat(1024), {.ranks = 4, .gathers_per_micro_batch = 1});
+  for (const RankPrediction& rank : got) {
+    EXPECT_EQ(rank, expected({1024, 8192, 4096, 8192, 0}, {768 * 4, 0, 3 * 256 * 4}));
+  }
+}
+
+TEST(PredictByHand, FiveRanksWithARest) {
+  // 1100 over 5: 220 rounded up to 256, so 256 * 4 and 76.
+  const auto got = ranks_of("zero3", one_flat(1100), {.ranks = 5});
+  ASSERT_EQ(got.size(), 5u);
+  for (int r = 0; r < 4; ++r) EXPECT_EQ(got[static_cast<size_t>(r)].memory.param, 1024u);
+  EXPECT_EQ(got[4].memory.param, 304u);
+  EXPECT_EQ(got[4].links.gather_mapped, 2u * 1024 * 4);
+  EXPECT_EQ(got[4].links.reduce, 4u * 76 * 4);
+}
+
+TEST(PredictByHand, OneRankMovesNothing) {
+  for (const std::string_view name : kPresetNames) {
+    const auto got = ranks_of(name, one_flat(1000, DType::f16), {.ranks = 1, .micro_batches = 3});
+    ASSERT_EQ(got.size(), 1u);
+    EXPECT_EQ(got[0].links, LinkPrediction{}) << name;
+  }
+  EXPECT_EQ(ranks_of("zero3", one_flat(1000), {.ranks = 1})[0].memory,
+            (MemoryPrediction{4000, 8192, 4096, 8192, 0}));
+}
+
+TEST(PredictByHand, NothingCostsNothing) {
+  for (const std::string_view name : kPresetNames) {
+    for (const ModelDesc& model :
+         {ModelDesc{}, ModelDesc{{{"empty", {}}}}, one_flat(0), one_flat(0, DType::bf16)}) {
+      const Result<Prediction> prediction = predict(*preset(name), model, {.ranks = 3});
+      ASSERT_TRUE(prediction.ok());
+      for (const RankPrediction& rank : prediction->ranks) EXPECT_EQ(rank, RankPrediction{});
+      EXPECT_EQ(prediction->peak_host, 0u);
+    }
+  }
+}
+
+TEST(PredictByHand, FrozenFlatsAreOnlyGathered) {
+  EXPECT_EQ(ranks_of("zero3", one_flat(1000, DType::bf16, false), {.ranks = 2})[0],
+            expected({1024, 0, 0, 0, 0}, {2 * 488 * 2, 0, 0}));
+  EXPECT_EQ(ranks_of("zero1", one_flat(1000, DType::bf16, false), {.ranks = 2})[0],
+            expected({4096, 0, 0, 0, 0}, {0, 0, 0}));
+}
+
+TEST(PredictByHand, RingHoldsTheLargestUnit) {
+  const ModelDesc model = {
+      {{"a", {{DType::f32, 1056, true}, {DType::bf16, 32, true}}},       // 8192+4096
+       {"b", {{DType::f32, 2048, true}}},                                // 8192
+       {"c", {{DType::f32, 1 << 20, false}, {DType::f16, 32, true}}}}};  // 4096
+  Plan plan = *preset("zero2");
+  plan.gradient_buckets = 3;
+  const Result<Prediction> prediction = predict(plan, model, {.ranks = 2});
+  ASSERT_TRUE(prediction.ok());
+  EXPECT_EQ(prediction->ranks[0].memory.gradient_buckets, 3u * 12288);
+  EXPECT_EQ(prediction->ranks[1].memory.gradient_buckets, 3u * 12288);
+}
+
+TEST(PredictByHand, LargeBuffersAreChargedTheirStagger) {
+  const uint64_t n = kColorThreshold / 4;
+  const auto got = ranks_of("zero0", one_flat(n), {.ranks = 2});
+  EXPECT_EQ(got[0].memory.param, kColorThreshold + kColorReserve);
+  EXPECT_EQ(got[0].memory.moments, 2 * (kColorThreshold + kColorReserve));
+  // In the node's window shards lie side by side, to the byte.
+  EXPECT_EQ(ranks_of("zero3", one_flat(n), {.ranks = 1})[0].memory.param, kColorThreshold);
+}
+
+// The same definitions once more, rank by rank and flat by flat, without the shortcuts of
+// predict().
+RankPrediction naive(const Plan& plan, const ModelDesc& model, const Workload& load,
+                     uint32_t rank) {
+  RankPrediction out;
+  uint64_t largest = 0;
+  for (const UnitDesc& unit : model.units) {
+    uint64_t bucket = 0;
+    for (const FlatDesc& flat : unit.flats) {
+      const uint64_t n = flat.elements, size = size_of(flat.dtype);
+      const uint64_t own = shard_range(n, rank, load.ranks).size();
+      const uint64_t gsize = size_of(plan.gradient.dtype.value_or(flat.dtype));
+      const uint64_t owned = is_sharded(plan.optimizer) ? own : n;
+      if (is_sharded(plan.param)) {
+        out.memory.param += own * size;
+        for (uint32_t i = 0; i < load.micro_batches * load.gathers_per_micro_batch; ++i) {
+          out.links.gather_mapped += (n - own) * size;
+        }
+      } else {
+        out.memory.param += footprint(n * size);
+        if (is_sharded(plan.optimizer) && flat.trainable)
+          out.links.gather_copied += (n - own) * size;
+      }
+      if (!flat.trainable) continue;
+      if (is_sharded(plan.gradient)) {
+        bucket += round_up(n * gsize, 4096);
+        for (uint32_t i = 0; i < load.micro_batches; ++i) {
+          out.links.reduce += (load.ranks - 1) * own * gsize;
+        }
+        out.memory.reduced_gradient += footprint(4 * owned);
+      } else {
+        out.memory.gradient_buckets += footprint(n * gsize);
+        out.links.reduce += (load.ranks - 1) * own * gsize;
+        if (gsize == 2) out.memory.reduced_gradient += footprint(4 * owned);
+      }
+      if (!is_sharded(plan.optimizer)) out.links.reduce += (n - own) * 4;
+      out.memory.moments += 2 * footprint(4 * owned);
+      if (size == 2) out.memory.master += footprint(4 * owned);
+    }
+    largest = std::max(largest, bucket);
+  }
+  if (is_sharded(plan.gradient)) {
+    out.memory.gradient_buckets = plan.gradient_buckets * footprint(largest);
+  }
+  return out;
+}
+
+class RandomModels : public testing::Test {
+ protected:
+  uint64_t pick(uint64_t below) { return random_() % below; }
+
+  ModelDesc model() {
+    ModelDesc out;
+    for (uint64_t units = pick(6); units > 0; --units) {
+      UnitDesc unit{"u", {}};
+      for (uint64_t flats = pick(4); flats > 0; --flats) {
+        const uint64_t bits = pick(24);
+        unit.flats.push_back(
+            {static_cast<DType>(pick(3)), pick(uint64_t{2} << bits), pick(4) != 0});
+      }
+      out.units.push_back(std::move(unit));
+    }
+    return out;
+  }
+
+  Plan plan() {
+    Plan out = *preset(kPresetNames[pick(4)]);
+    if (is_sharded(out.optimizer) && pick(3) == 0) out.param.sharding = Sharding::shard;
+    if (pick(2) == 0) out.gradient.dtype = static_cast<DType>(pick(3));
+    out.gradient_buckets = static_cast<uint32_t>(1 + pick(4));
+    return out;
+  }
+
+  std::mt19937_64 random_{3};
+};
+
+TEST_F(RandomModels, EqualTheDefinitionsRankByRank) {
+  for (int round = 0; round < 3000; ++round) {
+    const ModelDesc model = this->model();
+    const Plan plan = this->plan();
+    const Workload load{static_cast<uint32_t>(1 + pick(9)), static_cast<uint32_t>(1 + pick(4)),
+                        static_cast<uint32_t>(1 + pick(3))};
+    const Result<Prediction> got = predict(plan, model, load);
+    ASSERT_TRUE(got.ok());
+    ASSERT_EQ(got->ranks.size(), load.ranks);
+    uint64_t peak = 0, total = 0, reduce = 0, mapped = 0;
+    for (uint32_t r = 0; r < load.ranks; ++r) {
+      ASSERT_EQ(got->ranks[r], naive(plan, model, load, r)) << to_json(*got);
+      peak = std::max(peak, got->ranks[r].memory.total());
+      total += got->ranks[r].memory.total();
+      reduce += got->ranks[r].links.reduce;
+      mapped += got->ranks[r].links.gather_mapped;
+    }
+    EXPECT_EQ(got->peak_host, peak);
+    EXPECT_EQ(got->total.memory.total(), total);
+    EXPECT_EQ(got->total.links.reduce, reduce);
+    EXPECT_EQ(got->total.links.gather_mapped, mapped);
+  }
+}
+
+TEST_F(RandomModels, RanksOwnTheWholeTogether) {
+  for (int round = 0; round < 2000; ++round) {
+    const ModelDesc model = this->model();
+    const auto ranks = static_cast<uint32_t>(1 + pick(70));
+    uint64_t bytes = 0;
+    for (const UnitDesc& unit : model.units) {
+      for (const FlatDesc& flat : unit.flats) {
+        bytes += flat.elements * size_of(flat.dtype);
+        uint64_t own = 0;
+        for (uint32_t r = 0; r < ranks; ++r) {
+          const Range range = shard_range(flat.elements, r, ranks);
+          EXPECT_EQ(range.begin, own);
+          own += range.size();
+        }
+        EXPECT_EQ(own, flat.elements);
+      }
+    }
+    const Result<Prediction> zero3 = predict(*preset("zero3"), model, {.ranks = ranks});
+    ASSERT_TRUE(zero3.ok());
+    EXPECT_EQ(zero3->total.memory.param, bytes);
+    // Together the ranks miss the whole ranks - 1 times.
+    EXPECT_EQ(zero3->total.links.gather_mapped, 2 * (ranks - 1) * bytes);
+  }
+}
+
+TEST_F(RandomModels, MoreRanksNeverNeedMoreAndMoreElementsNeverLess) {
+  for (int round = 0; round < 300; ++round) {
+    const Plan plan = this->plan();
+    ModelDesc model = this->model();
+    uint64_t before = UINT64_MAX;
+    for (uint32_t ranks = 1; ranks <= 12; ++ranks) {
+      const Result<Prediction> got = predict(plan, model, {.ranks = ranks});
+      ASSERT_TRUE(got.ok());
+      // The first rank owns the most.
+      EXPECT_EQ(got->peak_host, got->ranks[0].memory.total());
+      EXPECT_LE(got->peak_host, before);
+      before = got->peak_host;
+    }
+    const auto ranks = static_cast<uint32_t>(1 + pick(6));
+    const uint64_t small = predict(plan, model, {.ranks = ranks})->peak_host;
+    for (UnitDesc& unit : model.units) {
+      for (FlatDesc& flat : unit.flats) flat.elements += pick(5000);
+    }
+    EXPECT_GE(predict(plan, model, {.ranks = ranks})->peak_host, small);
+  }
+}
+
+TEST_F(RandomModels, CuttingAKindNeverMakesItLarger) {
+  for (int round = 0; round < 300; ++round) {
+    const ModelDesc model = this->model();
+    const Workload load{static_cast<uint32_t>(1 + pick(6))};
+    const auto zero0 = ranks_of("zero0", model, load), zero1 = ranks_of("zero1", model, load),
+               zero2 = ranks_of("zero2", model, load), zero3 = ranks_of("zero3", model, load);
+    for (uint32_t r = 0; r < load.ranks; ++r) {
+      EXPECT_LE(zero1[r].memory.optimizer(), zero0[r].memory.optimizer());
+      EXPECT_EQ(zero2[r].memory.optimizer(), zero1[r].memory.optimizer());
+      EXPECT_LE(zero3[r].memory.param, zero2[r].memory.param);
+      EXPECT_LE(zero1[r].links.reduce, zero0[r].links.reduce);
+      EXPECT_EQ(zero2[r].links.gather_copied, zero1[r].links.gather_copied);
+    }
+  }
+}
+
+TEST(PredictWorkload, MicroBatchesCostOnlyWhereTheyCommunicate) {
+  const ModelDesc model = one_flat(100'000, DType::bf16);
+  const auto step = [&](std::string_view plan, uint32_t micro_batches) {
+    return ranks_of(plan, model, {.ranks = 4, .micro_batches = micro_batches})[1].links;
+  };
+  EXPECT_EQ(step("zero0", 3), step("zero0", 1));
+  EXPECT_EQ(step("zero1", 3), step("zero1", 1));
+  EXPECT_EQ(step("zero2", 3).reduce, 3 * step("zero2", 1).reduce);
+  EXPECT_EQ(step("zero2", 3).gather_copied, step("zero2", 1).gather_copied);
+  EXPECT_EQ(step("zero3", 3).gather_mapped, 3 * step("zero3", 1).gather_mapped);
+}
+
+TEST(PredictErrors, WorkloadAndPlan) {
+  const ModelDesc model = one_flat(32);
+  const Plan plan = *preset("zero1");
+  expect_error(predict(plan, model, {.ranks = 0}), MERON_E_ARGUMENT,
+               "ranks is 0, outside 1 to 65536");
+  expect_error(predict(plan, model, {.ranks = kMaxPlanRanks + 1}), MERON_E_ARGUMENT,
+               "ranks is 65537");
+  expect_error(predict(plan, model, {.micro_batches = 0}), MERON_E_ARGUMENT, "micro_batches is 0");
+  expect_error(predict(plan, model, {.micro_batches = UINT32_MAX}), MERON_E_ARGUMENT,
+               "micro_batches");
+  expect_error(predict(plan, model, {.gathers_per_micro_batch = 0}), MERON_E_ARGUMENT,
+               "gathers_per");
+  Plan invalid = plan;
+  invalid.gradient_buckets = 0;
+  expect_error(predict(invalid, model, {}), MERON_E_ARGUMENT, "gradient_buckets is 0");
+}
+
+TEST(PredictErrors, AbsurdSizes) {
+  const Plan plan = *preset("zero0");
+  expect_error(predict(plan, one_flat(kMaxElements + 1), {}), MERON_E_ARGUMENT,
+               "more than the limit");
+  expect_error(predict(plan, one_flat(UINT64_MAX), {}), MERON_E_ARGUMENT, "more than the limit");
+  EXPECT_TRUE(predict(plan, one_flat(kMaxElements), {.ranks = 2}).ok());
+  // Sums that pass 64 bits: over the flats, over the ranks, over the gathers.
+  ModelDesc many;
+  for (int i = 0; i < 1 << 14; ++i) many.units.push_back({"u", {{DType::f32, kMaxElements, true}}});
+  expect_error(predict(plan, many, {}), MERON_E_ARGUMENT, "more bytes than 64 bits");
+  expect_error(predict(plan, one_flat(kMaxElements), {.ranks = kMaxPlanRanks}), MERON_E_ARGUMENT,
+               "more bytes than 64 bits");
+  expect_error(predict(*preset("zero3"), one_flat(kMaxElements),
+                       {.ranks = 2, .micro_batches = 1 << 20, .gathers_per_micro_batch = 1 << 10}),
+               MERON_E_ARGUMENT, "more bytes than 64 bits");
+  many.units.resize(1);
+  for (int i = 0; i < 1 << 14; ++i) many.units[0].flats.push_back({DType::f32, kMaxElements, true});
+  expect_error(predict(*preset("zero2"), many, {}), MERON_E_ARGUMENT, "more bytes than 64 bits");
+}
+
+TEST(PredictPrint, JsonHasExactBytesAndHumanSizes) {
+  const Result<Prediction> got =
+      predict(*preset("zero3"), one_flat(1000), {.ranks = 3, .micro_batches = 4});
+  ASSERT_TRUE(got.ok());
+  const auto json = nlohmann::json::parse(to_json(*got));
+  EXPECT_EQ(*parse_plan(json["plan"].dump()), *preset("zero3"));
+  EXPECT_EQ(json["workload"]["ranks"], 3);
+  EXPECT_EQ(json["workload"]["micro_batches"], 4);
+  EXPECT_EQ(json["workload"]["gathers_per_micro_batch"], 2);
+  EXPECT_EQ(json["model"]["elements"], 1000);
+  ASSERT_EQ(json["ranks"].size(), 3u);
+  for (size_t r = 0; r < 3; ++r) {
+    const auto& memory = json["ranks"][r]["memory"]["host"];
+    const auto& links = json["ranks"][r]["links"]["shm"];
+    const RankPrediction& rank = got->ranks[r];
+    EXPECT_EQ(json["ranks"][r]["rank"], r);
+    EXPECT_EQ(memory["param"]["bytes"], rank.memory.param);
+    EXPECT_EQ(memory["gradient"]["bytes"], rank.memory.gradient());
+    EXPECT_EQ(memory["gradient_buckets"]["bytes"], rank.memory.gradient_buckets);
+    EXPECT_EQ(memory["reduced_gradient"]["bytes"], rank.memory.reduced_gradient);
+    EXPECT_EQ(memory["optimizer"]["bytes"], rank.memory.optimizer());
+    EXPECT_EQ(memory["moments"]["bytes"], rank.memory.moments);
+    EXPECT_EQ(memory["master"]["bytes"], rank.memory.master);
+    EXPECT_EQ(memory["total"]["bytes"], rank.memory.total());
+    EXPECT_EQ(links["gather_mapped"]["bytes"], rank.links.gather_mapped);
+    EXPECT_EQ(links["gather_copied"]["bytes"], rank.links.gather_copied);
+    EXPECT_EQ(links["reduce"]["bytes"], rank.links.reduce);
+  }
+  EXPECT_EQ(json["ranks"][0]["memory"]["host"]["param"]["human"], "2.0 KiB");
+  EXPECT_EQ(json["peak"]["host"]["bytes"], got->peak_host);
+  EXPECT_EQ(json["total"]["memory"]["host"]["total"]["bytes"], got->total.memory.total());
+}
+
+TEST(PredictPrint, TableSharesRowsOfEqualRanks) {
+  const Result<Prediction> got = predict(*preset("zero3"), one_flat(1100), {.ranks = 5});
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(
+      to_table(*got),
+      "plan zero3: 5 ranks, 1 unit, 1100 of 1100 elements trainable\n"
+      "\n"
+      "memory per rank, tier host\n"
+      "rank    param   gradient  optimizer      total\n"
+      "0-3   1.0 KiB   20.0 KiB    8.0 KiB   29.0 KiB\n"
+      "4       304 B   20.0 KiB    8.0 KiB   28.3 KiB\n"
+      "all   4.3 KiB  100.0 KiB   40.0 KiB  144.3 KiB\n"
+      "\n"
+      "bytes from peers per rank and optimizer step (1 micro-batch, 2 gathers each), link shm\n"
+      "rank  gather in place  gather by copy    reduce\n"
+      "0-3           6.6 KiB             0 B   4.0 KiB\n"
+      "4             8.0 KiB             0 B   1.2 KiB\n"
+      "all          34.4 KiB             0 B  17.2 KiB\n");
+}
+
+}  // namespace
+}  // namespace meron
