@@ -135,7 +135,6 @@ meron_status meron_context_stats(meron_stats* out, meron_context context, meron_
     MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
     Rank& own = holder->context->rank();
     const Arena& arena = own.arena();
-    const uint64_t window = own.window_param_bytes.load();
     meron_stats stats{};
     stats.gather_mapped_bytes = own.counters.gather_mapped.load();
     stats.gather_copied_bytes = own.counters.gather_copied.load();
@@ -143,12 +142,12 @@ meron_status meron_context_stats(meron_stats* out, meron_context context, meron_
     stats.collective_bytes = own.counters.collective.load();
     stats.operations = own.counters.operations.load();
     stats.wait_ns = own.counters.wait_ns.load();
-    stats.param_bytes = arena.usage(MemoryKind::param) + window;
+    stats.param_bytes = arena.usage(MemoryKind::param);
     stats.gradient_bytes = arena.usage(MemoryKind::gradient);
     stats.optimizer_bytes = arena.usage(MemoryKind::optimizer);
     stats.staging_bytes = arena.usage(MemoryKind::staging);
     stats.control_bytes = holder->context->control_bytes();
-    stats.peak_bytes = arena.total_peak() + window;
+    stats.peak_bytes = arena.total_peak();
     stats.arena_pages_bytes = arena.file().allocated_bytes();
     return write_info(out, stats, "out");
   });

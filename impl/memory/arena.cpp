@@ -74,20 +74,14 @@ Result<Buffer> Arena::allocate(uint64_t bytes, MemoryKind kind, std::string_view
   // footprint() of a size beyond the mapping could wrap around.
   const bool fits = bytes <= mapping_.size();
   const uint64_t charge = fits ? footprint(bytes) : bytes;
-  const uint64_t taken = total_.usage + pending_;
-  if (limit_ != 0 && (taken > limit_ || charge > limit_ - taken)) {
-    return no_room(bytes, kind, name,
-                   fmt::format("the memory budget of {} has {} left", readable_bytes(limit_),
-                               readable_bytes(limit_ - std::min(limit_, taken))),
-                   "raise the memory budget of the context, or shard more of the state");
-  }
+  MERON_TRY(check_limit(charge, bytes, kind, name));
   const auto block = fits ? offsets_.allocate(charge, kPage) : std::nullopt;
   if (!block) {
     return no_room(
         bytes, kind, name,
         fmt::format("of the address space of {} the largest free range has {}",
                     readable_bytes(mapping_.size()), readable_bytes(offsets_.largest_free())),
-        "open the context with a larger reserve, or shard more of the state");
+        "open the context with a larger arena_reserve, or shard more of the state");
   }
   uint64_t start = *block;
   if (bytes >= kColorThreshold) start += next_color_++ % kColors * kColorStep;
@@ -133,6 +127,20 @@ void Arena::release(const Buffer& buffer) {
   offsets_.free(live.block);
 }
 
+Status Arena::charge(uint64_t bytes, MemoryKind kind, std::string_view name) {
+  const std::lock_guard lock(mutex_);
+  MERON_TRY(check_limit(bytes, bytes, kind, name));
+  counts_[static_cast<size_t>(kind)].add(bytes);
+  total_.add(bytes);
+  return Ok{};
+}
+
+void Arena::discharge(uint64_t bytes, MemoryKind kind) {
+  const std::lock_guard lock(mutex_);
+  counts_[static_cast<size_t>(kind)].usage -= bytes;
+  total_.usage -= bytes;
+}
+
 void Arena::clear(uint64_t begin, uint64_t bytes) {
   // What is handed out next must read as zero. Blocks end on kPage; where pages are larger, the
   // ends share theirs with neighbours and are cleared by hand, as is all when no page goes.
@@ -143,6 +151,16 @@ void Arena::clear(uint64_t begin, uint64_t bytes) {
   if (!mapping_.discard(begin, bytes).ok()) hole_begin = hole_end = end;
   std::memset(mapping_.data() + begin, 0, hole_begin - begin);
   std::memset(mapping_.data() + hole_end, 0, end - hole_end);
+}
+
+Status Arena::check_limit(uint64_t charge, uint64_t bytes, MemoryKind kind,
+                          std::string_view name) const {
+  const uint64_t taken = total_.usage + pending_;
+  if (limit_ == 0 || (taken <= limit_ && charge <= limit_ - taken)) return Ok{};
+  return no_room(bytes, kind, name,
+                 fmt::format("the memory budget of {} has {} left", readable_bytes(limit_),
+                             readable_bytes(limit_ - std::min(limit_, taken))),
+                 "raise the context's host_memory_limit, or shard more of the state");
 }
 
 Error Arena::no_room(uint64_t bytes, MemoryKind kind, std::string_view name, std::string_view why,

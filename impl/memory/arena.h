@@ -58,6 +58,11 @@ class Arena {
   // Returns the memory to the host. Does nothing for a buffer that is not live.
   void release(const Buffer& buffer);
 
+  // Counts bytes that the rank takes elsewhere, its parts of the host's window, as if they were
+  // here: against the limit and in the counts below. What was charged must be discharged.
+  Status charge(uint64_t bytes, MemoryKind kind, std::string_view name);
+  void discharge(uint64_t bytes, MemoryKind kind);
+
   // Charged bytes now, and the most that they ever were. Peaks never fall.
   uint64_t usage(MemoryKind kind) const;
   uint64_t peak(MemoryKind kind) const;
@@ -89,6 +94,8 @@ class Arena {
   bool forked() const;
   // Gives the block's memory back; it reads as zero from now on.
   void clear(uint64_t begin, uint64_t bytes);
+  // What is wrong with taking `charge` bytes more for a buffer of `bytes`; mutex_ is held.
+  Status check_limit(uint64_t charge, uint64_t bytes, MemoryKind kind, std::string_view name) const;
   static Error no_room(uint64_t bytes, MemoryKind kind, std::string_view name, std::string_view why,
                        std::string_view advice);
 

@@ -26,6 +26,11 @@
 
 namespace meron {
 
+#ifdef MERON_ASAN
+inline constexpr bool kAddressSanitizer = true;
+#else
+inline constexpr bool kAddressSanitizer = false;
+#endif
 #ifdef MERON_TSAN
 inline constexpr bool kThreadSanitizer = true;
 #else

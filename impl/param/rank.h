@@ -2,7 +2,6 @@
 // What the objects of one rank share: its plan, its memory and threads, its counters.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <vector>
 
@@ -52,8 +51,6 @@ struct Rank {
   Counters counters;
   int64_t timeout_ns = 0;
   GradientRing ring;
-  // Of the shared window, what this rank's parts take. The arena counts everything else.
-  std::atomic<uint64_t> window_param_bytes{0};
 
   Rank(Transport& transport_in, Plan plan_in, int threads_in, int64_t timeout_in)
       : transport(transport_in),

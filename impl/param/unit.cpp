@@ -82,7 +82,7 @@ void Unit::undo() {
   buffers_.clear();
   for (const auto& [offset, bytes] : window_parts_) {
     (void)rank_.transport.window().discard(offset, bytes).ok();
-    rank_.window_param_bytes -= bytes;
+    rank_.arena().discharge(bytes, MemoryKind::param);
   }
   window_parts_.clear();
 }
@@ -113,9 +113,10 @@ Status Unit::reserve_values() {
     const uint64_t size = size_of(flat.desc.dtype);
     const uint64_t part_bytes = flat.part.size() * size;
     // A group of several ranks shares the flat: each makes its own pages real.
-    MERON_TRY(window.reserve(offset + flat.part.begin * size, part_bytes));
-    rank_.window_param_bytes += part_bytes;
+    MERON_TRY(rank_.arena().charge(part_bytes, MemoryKind::param,
+                                   fmt::format("the values of unit '{}'", name_)));
     window_parts_.push_back({offset + flat.part.begin * size, part_bytes});
+    MERON_TRY(window.reserve(offset + flat.part.begin * size, part_bytes));
     flat.values = window.readable(offset);
     flat.writable = window.writable(offset);
   }

@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+// A rank that has too little memory: it is told what lacks it, its context stays usable, and its
+// peers hear of it when it gives up. Never a SIGBUS, never a wait without an end.
+#include "tests/fault/job.h"
+
+namespace meron::test {
+namespace {
+
+constexpr uint64_t kMiB = 1 << 20;
+
+Open open_of(const char* plan, std::function<void(int, meron_context_options&)> adjust) {
+  Open open;
+  open.plan = plan;
+  open.token = fresh_token();
+  open.timeout_ns = 10 * kSecond;
+  open.adjust = std::move(adjust);
+  return open;
+}
+
+// A unit of 8 MiB of f32 weights, so 4 MiB on each of two ranks.
+meron_unit build_large(Session& session) {
+  const meron_param weight = session.register_param("large.weight", {2048, 1023});
+  const meron_param bias = session.register_param("large.bias", {2048});
+  return session.make_unit("large", {weight, bias});
+}
+
+void expect_no_memory(const Report& report, int rank, const char* subject) {
+  SCOPED_TRACE(std::string(report.function) + ": " + report.message);
+  EXPECT_EQ(MERON_E_NO_MEMORY, report.status) << meron_status_name(report.status);
+  EXPECT_EQ(rank, report.rank);
+  EXPECT_NE(nullptr, std::strstr(report.message, subject)) << "does not say for what";
+  EXPECT_NE(nullptr, std::strstr(report.advice, "host_memory_limit")) << report.advice;
+}
+
+// Each part of the state counts against the limit: weights, gradients, optimizer states.
+TEST(MemoryLimit, IsToldWithWhatItLacks) {
+  const struct {
+    uint64_t limit;
+    const char* subject;
+  } cases[] = {{3 * kMiB, "values of unit 'large'"},
+               {6 * kMiB, "unit 'large'"},
+               {22 * kMiB, "unit 'large'"}};
+  for (const auto& each : cases) {
+    SCOPED_TRACE(each.limit / kMiB);
+    const Open open = open_of("zero3", [&](int rank, meron_context_options& options) {
+      if (rank == 1) options.host_memory_limit = each.limit;
+    });
+    Job job(2, [&](int rank, Report& report) {
+      Session session(open, rank);
+      try {
+        build_large(session);
+        session.make_optimizer();
+        session.reduce(0, 1.0f);
+      } catch (const CallFailed& failed) {
+        report.numbers[0] = meron_group_status(session.world, nullptr);
+        MUST(meron_context_close, session.context);
+        throw;
+      }
+      session.close();
+    });
+    ASSERT_TRUE(job.wait(20 * kSecond)) << "a rank hangs";
+    expect_no_memory(job[1], 1, each.subject);
+    EXPECT_EQ(MERON_OK, job[1].numbers[0]) << "one rank's lack of memory broke the group";
+    // The rank that had enough waits for one that gave up, and is told so at once.
+    EXPECT_EQ(MERON_E_PEER_CLOSED, job[0].status) << job[0].message;
+    EXPECT_EQ(1, job[0].peer);
+  }
+}
+
+// After a refusal the same context does what it has memory for, and what was refused is given back.
+TEST(MemoryLimit, LeavesTheContextUsable) {
+  const Open open = open_of("zero3", [](int, meron_context_options& options) {
+    options.host_memory_limit = 3 * kMiB;
+  });
+  Job job(2, [&](int rank, Report& report) {
+    Session session(open, rank);
+    const meron_param weight = session.register_param("large.weight", {2048, 1023});
+    meron_unit unit{};
+    const CallFailed failed =
+        FAILURE_OF(meron_unit_create, &unit, session.context, "large", &weight, 1);
+    session.build();
+    session.update(0, 2.0f);
+    session.gather(0);
+    session.reduce(0, 1.0f);
+    session.reduce(1, 1.0f);
+    session.step();
+    meron_stats stats{};
+    stats.struct_size = sizeof stats;
+    MUST(meron_context_stats, &stats, session.context);
+    report.numbers[0] = stats.peak_bytes < kMiB ? 1 : 0;
+    session.close();
+    record(report, failed);
+  });
+  ASSERT_TRUE(job.wait(20 * kSecond));
+  for (int rank = 0; rank < 2; ++rank) {
+    expect_no_memory(job[rank], rank, "values of unit 'large'");
+    EXPECT_EQ(1, job[rank].numbers[0]) << "the refused unit is still counted";
+  }
+}
+
+TEST(ArenaReserve, ThatIsTooSmallIsTold) {
+  for (const char* plan : {"zero0", "zero3"}) {
+    SCOPED_TRACE(plan);
+    const Open open = open_of(plan, [](int, meron_context_options& options) {
+      options.arena_reserve = 2 * kMiB;
+    });
+    Job job(2, [&](int rank, Report&) {
+      Session session(open, rank);
+      try {
+        build_large(session);
+      } catch (const CallFailed&) {
+        session.barrier();
+        session.close();
+        throw;
+      }
+    });
+    ASSERT_TRUE(job.wait(20 * kSecond));
+    for (int rank = 0; rank < 2; ++rank) {
+      SCOPED_TRACE(job[rank].message);
+      EXPECT_EQ(MERON_E_NO_MEMORY, job[rank].status);
+      EXPECT_EQ(rank, job[rank].rank);
+      EXPECT_NE(nullptr, std::strstr(job[rank].message, "unit 'large'"));
+      EXPECT_NE(nullptr, std::strstr(job[rank].advice, "arena_reserve")) << job[rank].advice;
+    }
+  }
+}
+
+// Containers give 64 MiB of /dev/shm. Meron's memory does not come from there.
+TEST(DevShm, ThatIsSmallDoesNotMatterAndNothingIsLeft) {
+  const Jail jail("size=64k");
+  if (!jail.is_private()) GTEST_SKIP() << "needs the right to mount a /dev/shm of its own";
+  const Open open = open_of("zero3", nullptr);
+  Job job(
+      3,
+      [&](int rank, Report&) {
+        Open own = open;
+        own.ranks = 3;
+        Session session(own, rank);
+        build_large(session);
+        session.make_optimizer();
+        for (int step = 0; step < 3; ++step) {
+          session.gather(0);
+          session.reduce(0, 1.0f);
+          session.step();
+        }
+        session.close();
+      },
+      false, &jail);
+  ASSERT_TRUE(job.wait(30 * kSecond));
+  for (int rank = 0; rank < 3; ++rank) {
+    EXPECT_EQ(MERON_OK, job[rank].status) << job[rank].message;
+    EXPECT_TRUE(exited_well(job.status(rank))) << "status " << job.status(rank);
+  }
+  EXPECT_TRUE(jail.leftovers().empty());
+}
+
+}  // namespace
+}  // namespace meron::test
