@@ -68,9 +68,12 @@ Result<bool> OpenBucketOperation::take_from_ring() {
   Rank& rank = unit.rank();
   GradientRing& ring = rank.ring;
   auto& buckets = ring.buckets();
+  const auto allocate = [&] {
+    return rank.arena().allocate(ring.bytes(), MemoryKind::gradient,
+                                 fmt::format("a gradient bucket for unit '{}'", unit.name()));
+  };
   while (buckets.size() < rank.plan.gradient_buckets) {
-    MERON_ASSIGN(const Buffer buffer, rank.arena().allocate(ring.bytes(), MemoryKind::gradient,
-                                                            "a gradient bucket of the ring"));
+    MERON_ASSIGN(const Buffer buffer, allocate());
     buckets.push_back({buffer});
   }
   const auto free = [](const GradientRing::Bucket& bucket) {
@@ -105,8 +108,7 @@ Result<bool> OpenBucketOperation::take_from_ring() {
     return false;
   }
   if (chosen->buffer.bytes < ring.bytes()) {  // a larger unit was made since
-    MERON_ASSIGN(const Buffer larger, rank.arena().allocate(ring.bytes(), MemoryKind::gradient,
-                                                            "a gradient bucket of the ring"));
+    MERON_ASSIGN(const Buffer larger, allocate());
     rank.arena().release(chosen->buffer);
     chosen->buffer = larger;
   }

@@ -125,7 +125,8 @@ MERON_API meron_status meron_param_release(meron_param param, meron_error **err)
  * @param params  `count` params of one group, none of them in a unit.
  * Ownership: the caller releases *out; the memory stays until the context is closed, because peers
  * may read it. Blocks: never on peers. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a
- * param twice, or in a unit already, or the name), MERON_E_NO_MEMORY (figures), -3xx.
+ * param twice, or in a unit already, or the name), MERON_E_NO_MEMORY (figures), -3xx. In a group
+ * of several ranks, a lack of memory on one of them breaks the group: all are told which rank.
  */
 MERON_API MERON_NODISCARD meron_status meron_unit_create(meron_unit *out, meron_context context,
                                                          const char *name,
