@@ -79,6 +79,31 @@ meron_status meron_plan_predict(char **out, meron_plan plan, const char *model, 
 meron_status meron_plan_model_from_safetensors(char **out, const void *header, size_t bytes,
     uint64_t file_bytes, meron_error **err);
 meron_status meron_plan_release(meron_plan plan, meron_error **err);
+typedef meron_status (*meron_send_fn)(void *user, uint64_t *request, int32_t peer, uint64_t tag,
+    const void *data, uint64_t bytes);
+typedef meron_status (*meron_receive_fn)(void *user, uint64_t *request, int32_t peer, uint64_t tag,
+    void *data, uint64_t bytes);
+typedef meron_status (*meron_test_fn)(void *user, uint64_t request, uint64_t *bytes);
+typedef void (*meron_cancel_fn)(void *user, uint64_t request);
+typedef void (*meron_idle_fn)(void *user, int64_t timeout_ns);
+typedef int32_t (*meron_alive_fn)(void *user, int32_t peer);
+typedef void (*meron_closed_fn)(void *user);
+typedef struct {
+  uint32_t struct_size;
+  uint32_t reserved_0;
+  const char *name;
+  void *user;
+  uint64_t max_message;
+  meron_send_fn send;
+  meron_receive_fn receive;
+  meron_test_fn test;
+  meron_cancel_fn cancel;
+  meron_idle_fn idle;
+  meron_alive_fn alive;
+  meron_closed_fn closed;
+} meron_transport;
+meron_status meron_transport_init(meron_transport *transport, size_t struct_size, meron_error
+    **err);
 typedef struct { uint64_t id; } meron_context;
 typedef struct { uint64_t id; } meron_future;
 typedef int32_t meron_log_level;
@@ -107,6 +132,7 @@ typedef struct {
   void *log_user;
   meron_should_stop_fn should_stop;
   void *should_stop_user;
+  const meron_transport *custom;
 } meron_context_options;
 meron_status meron_context_options_init(meron_context_options *options, size_t struct_size,
     meron_error **err);
