@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * meron/base.h: what every other header needs: export marks, status codes, dtypes, the error
+ * object, version. C99 and C++; includes nothing but the C standard headers.
+ */
+#ifndef MERON_BASE_H
+#define MERON_BASE_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#if defined(__GNUC__)
+#define MERON_API __attribute__((visibility("default")))
+#define MERON_NODISCARD __attribute__((warn_unused_result))
+#else
+#define MERON_API
+#define MERON_NODISCARD
+#endif
+
+#ifdef __cplusplus
+#define MERON_BEGIN_DECLS extern "C" {
+#define MERON_END_DECLS }
+#else
+#define MERON_BEGIN_DECLS
+#define MERON_END_DECLS
+#endif
+
+#define MERON_VERSION_MAJOR 0
+#define MERON_VERSION_MINOR 1
+#define MERON_VERSION_PATCH 0
+/* The version of these headers as one number, comparable: (major << 16) | (minor << 8) | patch. */
+#define MERON_VERSION \
+  ((MERON_VERSION_MAJOR << 16) | (MERON_VERSION_MINOR << 8) | MERON_VERSION_PATCH)
+
+/* No rank, no peer: the value of a rank field that names nobody. */
+#define MERON_RANK_NONE (-1)
+/* A timeout that leaves the bound to the context's deadline (see meron_context_options). */
+#define MERON_TIMEOUT_DEFAULT (-1)
+
+MERON_BEGIN_DECLS
+
+/*
+ * What a call returns. 0 is success. A positive value is not an error ("not yet"). Negative values
+ * are errors, grouped by how much they damage:
+ *   -1xx the call alone: the context and its groups are untouched and usable;
+ *   -2xx a resource of this process or host was missing: nothing was changed;
+ *   -3xx the group is broken: every further call on it gives the same error on every rank;
+ *   -4xx the whole context is unusable.
+ */
+typedef int32_t meron_status;
+enum {
+  MERON_OK = 0,
+  MERON_IN_PROGRESS = 1,
+
+  MERON_E_ARGUMENT = -100,    /* a null pointer, a wrong size, an unknown enum value */
+  MERON_E_HANDLE = -101,      /* a null handle, of another kind, or of another context */
+  MERON_E_STALE = -102,       /* a handle whose object was released or closed */
+  MERON_E_STATE = -103,       /* the call is valid, but not in the object's present state */
+  MERON_E_DUPLICATE = -104,   /* a name or an object given twice */
+  MERON_E_UNSUPPORTED = -105, /* valid, but this build or this plan does not offer it */
+  MERON_E_PARSE = -106,       /* text that does not parse; the message has line and key */
+  MERON_E_NONFINITE = -107,   /* a gradient holds NaN or infinity; the step changed nothing */
+  MERON_E_CANCELLED = -108,   /* should_stop asked a wait to end, or the object was released */
+
+  MERON_E_NO_MEMORY = -200,
+  MERON_E_IO = -201,
+  MERON_E_NOT_FOUND = -202,
+
+  MERON_E_TIMEOUT = -300,     /* a deadline passed: the message says who has not arrived */
+  MERON_E_PEER_DEAD = -301,   /* a rank's process is gone */
+  MERON_E_PEER_CLOSED = -302, /* a rank closed its context while others still need it */
+  MERON_E_MISMATCH = -303,    /* ranks made different calls: the message has both */
+  MERON_E_ABORTED = -304,     /* a rank called meron_group_abort */
+  MERON_E_AUTH = -305,        /* the token is missing or wrong, or the peer is another user */
+  MERON_E_VERSION = -306,     /* a rank, or the caller's headers, are of another version */
+
+  MERON_E_FORKED = -400,   /* this process is a fork of the one that opened the context */
+  MERON_E_CLOSED = -401,   /* the context was closed */
+  MERON_E_INTERNAL = -402, /* a defect of Meron: please report it */
+  MERON_STATUS_FORCE_32_BITS = 0x7FFFFFFF
+};
+
+/* Element types. Sizes in bytes: 4, 2, 2. */
+typedef int32_t meron_dtype;
+enum {
+  MERON_F32 = 0,
+  MERON_BF16 = 1,
+  MERON_F16 = 2,
+  MERON_DTYPE_FORCE_32_BITS = 0x7FFFFFFF
+};
+
+/*
+ * The error object: owned by the caller who received it, freed by meron_error_free. Every function
+ * that can fail takes an optional `meron_error **` last; pass NULL to ignore the detail. When a
+ * call fails, *err is set to a new object (or to NULL if no memory was left for it); when it
+ * succeeds, *err is left as it was.
+ */
+typedef struct meron_error meron_error;
+
+/**
+ * The error's status code; MERON_OK for NULL.
+ * Blocks: never. Threads: any, one at a time per error. Errors: none.
+ */
+MERON_API meron_status meron_error_code(const meron_error *error);
+
+/**
+ * The whole message for people: what failed, on which rank, in which operation, on which tensor or
+ * file, and what to do. UTF-8, one paragraph.
+ * Ownership: borrowed from the error. Blocks: never. Threads: any. Errors: none ("" for NULL).
+ */
+MERON_API const char *meron_error_message(const meron_error *error);
+
+/**
+ * The operation that failed, for example "gather" or "context_open"; "" where none applies.
+ * Ownership: borrowed from the error. Blocks: never. Threads: any. Errors: none.
+ */
+MERON_API const char *meron_error_operation(const meron_error *error);
+
+/**
+ * The tensor, unit, file or key concerned; "" where none applies.
+ * Ownership: borrowed from the error. Blocks: never. Threads: any. Errors: none.
+ */
+MERON_API const char *meron_error_subject(const meron_error *error);
+
+/**
+ * What to do next, as one sentence; "" where nothing is known.
+ * Ownership: borrowed from the error. Blocks: never. Threads: any. Errors: none.
+ */
+MERON_API const char *meron_error_advice(const meron_error *error);
+
+/**
+ * The rank that reports the error, or MERON_RANK_NONE.
+ * Blocks: never. Threads: any. Errors: none.
+ */
+MERON_API int32_t meron_error_rank(const meron_error *error);
+
+/**
+ * The rank that caused the error when it is another one (dead, late, diverging), or
+ * MERON_RANK_NONE.
+ * Blocks: never. Threads: any. Errors: none.
+ */
+MERON_API int32_t meron_error_peer(const meron_error *error);
+
+/**
+ * Frees an error. NULL is allowed.
+ * Ownership: takes the error. Blocks: never. Threads: any, also a finalizer's. Errors: none.
+ */
+MERON_API void meron_error_free(meron_error *error);
+
+/**
+ * The constant's name, for example "MERON_E_TIMEOUT"; "MERON_E_UNKNOWN" for a code that this
+ * version does not know.
+ * Ownership: static. Blocks: never. Threads: any. Errors: none.
+ */
+MERON_API const char *meron_status_name(meron_status status);
+
+/**
+ * The library's version in the form of MERON_VERSION. Compatible with a caller's headers when the
+ * major numbers are equal (and, before 1.0, the minor numbers) and it is not older than they are.
+ * Blocks: never. Threads: any. Errors: none.
+ */
+MERON_API uint32_t meron_version(void);
+
+/**
+ * The library's version as text, for example "0.1.0".
+ * Ownership: static. Blocks: never. Threads: any. Errors: none.
+ */
+MERON_API const char *meron_version_string(void);
+
+/**
+ * What this host and this build offer, as JSON: version, compiler, CPU features and the kernel
+ * target in use, transports with the reason where one is unavailable, memory, huge pages,
+ * /dev/shm, memlock limit, io_uring.
+ * @param out  receives the text.
+ * Ownership: the caller frees *out with meron_string_free. Blocks: never (reads /proc).
+ * Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_NO_MEMORY.
+ */
+MERON_API MERON_NODISCARD meron_status meron_system_info(char **out, meron_error **err);
+
+/**
+ * Frees a string that a function of this library handed out. NULL is allowed.
+ * Blocks: never. Threads: any, also a finalizer's. Errors: none.
+ */
+MERON_API void meron_string_free(char *string);
+
+/**
+ * Bytes per element of a dtype; 0 for an unknown one.
+ * Blocks: never. Threads: any. Errors: none.
+ */
+MERON_API size_t meron_dtype_size(meron_dtype dtype);
+
+MERON_END_DECLS
+
+#endif /* MERON_BASE_H */

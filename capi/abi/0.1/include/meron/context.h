@@ -1,0 +1,226 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * meron/context.h: the context: this rank's engine. It owns the arena, the transport and every
+ * object made from it.
+ */
+#ifndef MERON_CONTEXT_H
+#define MERON_CONTEXT_H
+
+#include "meron/base.h"
+#include "meron/plan.h"
+
+MERON_BEGIN_DECLS
+
+/* A context. A value; 0 is null. */
+typedef struct {
+  uint64_t id;
+} meron_context;
+
+/* An operation under way that yields nothing but its end. A value; 0 is null. */
+typedef struct {
+  uint64_t id;
+} meron_future;
+
+/* Levels of a log message. */
+typedef int32_t meron_log_level;
+enum {
+  MERON_LOG_ERROR = 0,
+  MERON_LOG_WARNING = 1,
+  MERON_LOG_INFO = 2,
+  MERON_LOG_LEVEL_FORCE_32_BITS = 0x7FFFFFFF
+};
+
+/*
+ * Receives log messages: formatted, `length` bytes, NUL-terminated, valid until the callback
+ * returns. May be called from any thread that is inside a call of this library, never while a lock
+ * of the library is held; it must not call the library.
+ */
+typedef void (*meron_log_fn)(void *user, meron_log_level level, const char *message, size_t length);
+
+/*
+ * Asked about ten times a second while a call waits; a non-zero answer ends the wait with
+ * MERON_E_CANCELLED and leaves the operation under way. It must not call the library.
+ */
+typedef int32_t (*meron_should_stop_fn)(void *user);
+
+/* How a context is opened. Fill by meron_context_options_init or MERON_CONTEXT_OPTIONS_INIT. */
+typedef struct {
+  uint32_t struct_size;    /* sizeof(meron_context_options) */
+  uint32_t header_version; /* MERON_VERSION of the caller's headers */
+  int32_t rank;            /* -1: from the environment (meron run, torchrun, Slurm, Open MPI) */
+  int32_t world_size;      /* -1: from the environment; without one: 1 */
+  const char *transport;   /* "self", "local", "shm"; NULL or "auto": self for one rank, else shm */
+  const char *job;         /* local: ranks of one process with an equal job meet; NULL: "default" */
+  const char *token;       /* shm: 64 hexadecimal digits, the same on all ranks; NULL: from the
+                              descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN */
+  int64_t timeout_ns;      /* deadline of every operation; 0: 600 s */
+  uint64_t host_memory_limit; /* bytes that this rank may take; 0: no limit but the host's */
+  uint64_t arena_reserve;     /* bytes of address space per window; 0: the host's memory */
+  uint32_t threads;           /* for compute on this rank; 0: cores / ranks on this host */
+  uint32_t reserved_0;        /* must be 0 */
+  meron_plan plan;            /* null: "zero3" */
+  meron_log_fn log;           /* NULL: warnings and errors go to stderr */
+  void *log_user;
+  meron_should_stop_fn should_stop; /* NULL: waits end by completion or deadline only */
+  void *should_stop_user;
+} meron_context_options;
+
+/* Initial value of a meron_context_options. */
+#define MERON_CONTEXT_OPTIONS_INIT                                                                \
+  {                                                                                               \
+    (uint32_t)sizeof(meron_context_options), MERON_VERSION, -1, -1, NULL, NULL, NULL, 0, 0, 0, 0, \
+        0, {0}, NULL, NULL, NULL, NULL                                                            \
+  }
+
+/**
+ * Fills the first `struct_size` bytes of *options with defaults (for languages without macros).
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
+MERON_API MERON_NODISCARD meron_status meron_context_options_init(meron_context_options *options,
+                                                                  size_t struct_size,
+                                                                  meron_error **err);
+
+/**
+ * Opens this rank's context and meets the other ranks.
+ * @param out      receives the context.
+ * @param options  NULL for the defaults.
+ * Ownership: the caller closes *out. Blocks: until all ranks have come, at most the deadline.
+ * Threads: any. Errors: MERON_E_ARGUMENT (rank beyond the world, unknown transport), MERON_E_AUTH
+ * (token missing or wrong), MERON_E_TIMEOUT (who is missing), MERON_E_VERSION, MERON_E_NO_MEMORY,
+ * MERON_E_IO, MERON_E_DUPLICATE (a rank came twice).
+ */
+MERON_API MERON_NODISCARD meron_status meron_context_open(meron_context *out,
+                                                          const meron_context_options *options,
+                                                          meron_error **err);
+
+/**
+ * Closes the context: operations under way are cancelled, all handles made from it become stale,
+ * views become invalid, and memory that the caller passed to operations is not touched any more
+ * once it returns. DLPack tensors stay readable. Local: it does not wait for peers. Peers that
+ * still need this rank get MERON_E_PEER_CLOSED. Blocks: never on peers; at most until calls of
+ * other threads on this context have noticed (5 s). Threads: any. Errors: MERON_E_HANDLE,
+ * MERON_E_STALE (closed already).
+ */
+MERON_API meron_status meron_context_close(meron_context context, meron_error **err);
+
+/**
+ * This rank, 0 to world size - 1.
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE,
+ * MERON_E_FORKED.
+ */
+MERON_API MERON_NODISCARD meron_status meron_context_rank(int32_t *out, meron_context context,
+                                                          meron_error **err);
+
+/**
+ * The number of ranks.
+ * Blocks: never. Threads: any. Errors: as meron_context_rank.
+ */
+MERON_API MERON_NODISCARD meron_status meron_context_world_size(int32_t *out, meron_context context,
+                                                                meron_error **err);
+
+/**
+ * The name of the transport in use: "self", "local" or "shm".
+ * Ownership: static. Blocks: never. Threads: any. Errors: as meron_context_rank.
+ */
+MERON_API MERON_NODISCARD meron_status meron_context_transport(const char **out,
+                                                               meron_context context,
+                                                               meron_error **err);
+
+/**
+ * Advances every operation of this context that can advance, without waiting. Waits do the same;
+ * a trainer that computes for long between begin and wait may call it in between.
+ * Blocks: never on peers; computes. Threads: any. Errors: as meron_future_wait.
+ */
+MERON_API MERON_NODISCARD meron_status meron_context_progress(meron_context context,
+                                                              meron_error **err);
+
+/* What was counted since the context was opened, and memory now. Bytes. */
+typedef struct {
+  uint32_t struct_size;         /* sizeof(meron_stats), set by the caller */
+  uint32_t reserved_0;          /* 0 */
+  uint64_t gather_mapped_bytes; /* parts of peers made visible in place */
+  uint64_t gather_copied_bytes; /* parts of peers copied */
+  uint64_t reduce_bytes;        /* gradients read from peers */
+  uint64_t collective_bytes;    /* read from peers by broadcast and all-reduce */
+  uint64_t operations;          /* collectives begun */
+  uint64_t wait_ns;             /* time spent waiting for peers */
+  uint64_t param_bytes;         /* held now, by kind */
+  uint64_t gradient_bytes;
+  uint64_t optimizer_bytes;
+  uint64_t staging_bytes;
+  uint64_t control_bytes;
+  uint64_t peak_bytes;        /* most ever held of param + gradient + optimizer + staging */
+  uint64_t arena_pages_bytes; /* bytes of pages that the kernel has given to this rank's arena */
+} meron_stats;
+
+/**
+ * Reads the counters.
+ * @param out  struct_size set by the caller; fields beyond the library's own are set to 0.
+ * Blocks: never. Threads: any. Errors: as meron_context_rank.
+ */
+MERON_API MERON_NODISCARD meron_status meron_context_stats(meron_stats *out, meron_context context,
+                                                           meron_error **err);
+
+/* What the plan predicts for this rank and the units made so far. Bytes. */
+typedef struct {
+  uint32_t struct_size; /* sizeof(meron_prediction), set by the caller */
+  uint32_t reserved_0;  /* 0 */
+  uint64_t param_bytes;
+  uint64_t gradient_bytes;
+  uint64_t optimizer_bytes;
+  uint64_t peak_bytes;
+  uint64_t gather_mapped_bytes; /* per optimizer step, as are the two below */
+  uint64_t gather_copied_bytes;
+  uint64_t reduce_bytes;
+} meron_prediction;
+
+/**
+ * Predicts memory and traffic of this rank from the plan and the units made so far. The counters of
+ * meron_stats grow by exactly these bytes per step of that workload.
+ * @param workload  its `ranks` is ignored: the world's size counts.
+ * Blocks: never. Threads: any. Errors: as meron_context_rank, MERON_E_ARGUMENT.
+ */
+MERON_API MERON_NODISCARD meron_status meron_context_predict(meron_prediction *out,
+                                                             meron_context context,
+                                                             const meron_workload *workload,
+                                                             meron_error **err);
+
+/**
+ * The flight recorder: the last operations (up to 1,024) of every rank of the world, as JSON. Works
+ * on a broken group too.
+ * Ownership: the caller frees *out with meron_string_free. Blocks: never. Threads: any.
+ * Errors: as meron_context_rank.
+ */
+MERON_API MERON_NODISCARD meron_status meron_context_flight_record(char **out,
+                                                                   meron_context context,
+                                                                   meron_error **err);
+
+/**
+ * Waits for a future.
+ * @param timeout_ns  nanoseconds; MERON_TIMEOUT_DEFAULT: until the operation's own deadline; 0: as
+ *                    meron_future_poll.
+ * Returns MERON_IN_PROGRESS when timeout_ns passed first; the operation goes on.
+ * Blocks: on peers, at most the deadline; advances other operations of the context meanwhile.
+ * Threads: any; several may wait for one future. Errors: those of the operation, MERON_E_TIMEOUT,
+ * MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED, MERON_E_MISMATCH, MERON_E_ABORTED, MERON_E_CANCELLED,
+ * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ */
+MERON_API MERON_NODISCARD meron_status meron_future_wait(meron_future future, int64_t timeout_ns,
+                                                         meron_error **err);
+
+/**
+ * MERON_OK when the operation has ended well, MERON_IN_PROGRESS when it has not ended, else its
+ * error.
+ * Blocks: never on peers; may compute. Threads: any. Errors: as meron_future_wait.
+ */
+MERON_API MERON_NODISCARD meron_status meron_future_poll(meron_future future, meron_error **err);
+
+/**
+ * Releases a future. An operation under way goes on, so that the ranks stay in step.
+ * Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ */
+MERON_API meron_status meron_future_release(meron_future future, meron_error **err);
+
+MERON_END_DECLS
+
+#endif /* MERON_CONTEXT_H */

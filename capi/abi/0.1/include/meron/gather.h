@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * meron/gather.h: full tensors on demand.
+ *
+ * Where the shards of a unit lie side by side in memory that the ranks share, a gather copies
+ * nothing: it waits until every owner has published the version, and hands out a read-only view.
+ */
+#ifndef MERON_GATHER_H
+#define MERON_GATHER_H
+
+#include "meron/base.h"
+#include "meron/context.h"
+#include "meron/param.h"
+
+MERON_BEGIN_DECLS
+
+/*
+ * A unit or list of units on its way to full, then leased. A value; 0 is null. A view holds its
+ * leases until it is released; a copy gives them back as soon as it is made.
+ */
+typedef struct {
+  uint64_t id;
+} meron_gather;
+
+/* Where the full tensors are to be. */
+typedef int32_t meron_gather_mode;
+enum {
+  MERON_GATHER_VIEW = 0, /* read-only, in place where the plan allows it */
+  MERON_GATHER_COPY = 1, /* a private, writable copy that belongs to the gather */
+  MERON_GATHER_INTO = 2, /* into the caller's memory */
+  MERON_GATHER_MODE_FORCE_32_BITS = 0x7FFFFFFF
+};
+
+/* A destination for MERON_GATHER_INTO. */
+typedef struct {
+  meron_param param;
+  void *data;     /* for the whole tensor, row-major, in the param's dtype */
+  uint64_t bytes; /* exactly its size */
+} meron_destination;
+
+/* How a gather is done. */
+typedef struct {
+  uint32_t struct_size; /* sizeof(meron_gather_options) */
+  meron_gather_mode mode;
+  const meron_destination *destinations; /* MERON_GATHER_INTO: one per param that is wanted */
+  uint64_t destination_count;
+} meron_gather_options;
+
+/* Initial value of a meron_gather_options. */
+#define MERON_GATHER_OPTIONS_INIT \
+  { (uint32_t)sizeof(meron_gather_options), MERON_GATHER_VIEW, NULL, 0 }
+
+/**
+ * Fills the first `struct_size` bytes of *options with the initial value (for languages without
+ * macros).
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
+MERON_API MERON_NODISCARD meron_status meron_gather_options_init(meron_gather_options *options,
+                                                                 size_t struct_size,
+                                                                 meron_error **err);
+
+/**
+ * Begins a gather. Collective over the units' group; the mode may differ between ranks.
+ * @param out      receives the gather, which holds a lease on every unit.
+ * @param units    `count` units of one group.
+ * @param options  NULL for a view.
+ * Ownership: the caller releases *out; destinations must stay valid until it is ready. Blocks:
+ * never, unless this rank is 1,024 operations ahead of a peer. Threads: any.
+ * Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a unit twice), MERON_E_STATE (a unit is being
+ * updated here), MERON_E_NO_MEMORY (a copy), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
+ */
+MERON_API MERON_NODISCARD meron_status meron_gather_begin(meron_gather *out,
+                                                          const meron_unit *units, size_t count,
+                                                          const meron_gather_options *options,
+                                                          meron_error **err);
+
+/**
+ * Waits until the tensors are full.
+ * @param timeout_ns  as meron_future_wait.
+ * Blocks: on peers, at most the deadline; copies where a copy was asked for. Threads: any.
+ * Errors: as meron_future_wait.
+ */
+MERON_API MERON_NODISCARD meron_status meron_gather_wait(meron_gather gather, int64_t timeout_ns,
+                                                         meron_error **err);
+
+/**
+ * MERON_OK when the tensors are full, MERON_IN_PROGRESS when not yet, else the gather's error.
+ * Blocks: never on peers; may copy. Threads: any. Errors: as meron_future_wait.
+ */
+MERON_API MERON_NODISCARD meron_status meron_gather_poll(meron_gather gather, meron_error **err);
+
+/**
+ * The whole tensor of a param of a full gather.
+ * Ownership: borrowed until meron_gather_release. Read-only for MERON_GATHER_VIEW: other ranks read
+ * the same memory. Blocks: never. Threads: any.
+ * Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet), MERON_E_HANDLE,
+ * MERON_E_STALE.
+ */
+MERON_API MERON_NODISCARD meron_status meron_gather_view(meron_view *out, meron_gather gather,
+                                                         meron_param param, meron_error **err);
+
+/* DLPack 1.x's exchange struct (https://dmlc.github.io/dlpack); its header is the caller's to
+ * include. */
+struct DLManagedTensorVersioned;
+
+/**
+ * The same as a DLPack tensor (version 1.x, CPU device), with a lease of its own that its deleter
+ * gives back. MERON_GATHER_INTO is refused: that memory is the caller's.
+ * Ownership: the caller calls (*out)->deleter(*out) once; after the context is closed the deleter
+ * may still be called, the data no longer read. Blocks: never. Threads: any.
+ * Errors: as meron_gather_view, MERON_E_UNSUPPORTED.
+ */
+MERON_API MERON_NODISCARD meron_status meron_gather_dlpack(struct DLManagedTensorVersioned **out,
+                                                           meron_gather gather, meron_param param,
+                                                           meron_error **err);
+
+/**
+ * Gives the leases back; views of the gather become invalid. A gather that is not full yet is given
+ * up.
+ * Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ */
+MERON_API meron_status meron_gather_release(meron_gather gather, meron_error **err);
+
+MERON_END_DECLS
+
+#endif /* MERON_GATHER_H */

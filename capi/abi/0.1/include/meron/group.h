@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * meron/group.h: groups of ranks, and the collectives on plain memory.
+ *
+ * Order rule: the ranks of a group begin their collectives on it in the same order. The library
+ * checks this on every call by a fingerprint (operation, tensor, bytes, dtype, sequence number):
+ * ranks that diverge get MERON_E_MISMATCH naming both calls. An error of class -3xx is sticky: it
+ * breaks the group on every rank.
+ */
+#ifndef MERON_GROUP_H
+#define MERON_GROUP_H
+
+#include "meron/base.h"
+#include "meron/context.h"
+
+MERON_BEGIN_DECLS
+
+/* A group. A value; 0 is null, and stands for the world where a group is optional. */
+typedef struct {
+  uint64_t id;
+} meron_group;
+
+/* How values are combined. */
+typedef int32_t meron_reduce_op;
+enum {
+  MERON_SUM = 0,
+  MERON_MEAN = 1,
+  MERON_REDUCE_OP_FORCE_32_BITS = 0x7FFFFFFF
+};
+
+/**
+ * The group of all ranks.
+ * Ownership: the caller releases *out; the group itself lives as long as the context.
+ * Blocks: never. Threads: any. Errors: as meron_context_rank.
+ */
+MERON_API MERON_NODISCARD meron_status meron_context_world(meron_group *out, meron_context context,
+                                                           meron_error **err);
+
+/**
+ * Makes a group of some ranks. Collective over the world: every rank calls it with the same list;
+ * ranks outside of the list get a null group.
+ * @param ranks  `count` world ranks, each once, in the group's order.
+ * Ownership: the caller releases *out. Blocks: never. Threads: any.
+ * Errors: MERON_E_ARGUMENT (a rank beyond the world or twice), MERON_E_UNSUPPORTED (more than 64
+ * groups), -3xx.
+ */
+MERON_API MERON_NODISCARD meron_status meron_group_create(meron_group *out, meron_context context,
+                                                          const int32_t *ranks, size_t count,
+                                                          meron_error **err);
+
+/**
+ * This rank's place in the group.
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE,
+ * MERON_E_FORKED.
+ */
+MERON_API MERON_NODISCARD meron_status meron_group_rank(int32_t *out, meron_group group,
+                                                        meron_error **err);
+
+/**
+ * The number of ranks in the group.
+ * Blocks: never. Threads: any. Errors: as meron_group_rank.
+ */
+MERON_API MERON_NODISCARD meron_status meron_group_size(int32_t *out, meron_group group,
+                                                        meron_error **err);
+
+/**
+ * MERON_OK while the group is whole, else the sticky error that broke it.
+ * Blocks: never; looks whether peers are alive. Threads: any. Errors: -3xx, as meron_group_rank.
+ */
+MERON_API MERON_NODISCARD meron_status meron_group_status(meron_group group, meron_error **err);
+
+/**
+ * Breaks the group on every rank: waits under way end with MERON_E_ABORTED, which carries `reason`.
+ * @param reason  NULL or text for people, at most 200 bytes are kept.
+ * Blocks: never. Threads: any. Errors: as meron_group_rank.
+ */
+MERON_API MERON_NODISCARD meron_status meron_group_abort(meron_group group, const char *reason,
+                                                         meron_error **err);
+
+/**
+ * Begins a barrier: the future ends when every rank of the group has begun it.
+ * @param out  receives the future.
+ * Ownership: the caller releases *out. Blocks: never. Threads: any.
+ * Errors: as meron_group_rank, -3xx.
+ */
+MERON_API MERON_NODISCARD meron_status meron_barrier_begin(meron_future *out, meron_group group,
+                                                           meron_error **err);
+
+/**
+ * Begins a broadcast of `bytes` bytes from rank `root` of the group.
+ * @param data  read on the root, written elsewhere.
+ * Ownership: `data` must stay valid until the future has ended. Blocks: never. Threads: any.
+ * Errors: MERON_E_ARGUMENT, as meron_group_rank, -3xx.
+ */
+MERON_API MERON_NODISCARD meron_status meron_broadcast_begin(meron_future *out, meron_group group,
+                                                             void *data, size_t bytes, int32_t root,
+                                                             meron_error **err);
+
+/**
+ * Begins an all-reduce of `count` elements in place. Sums are in f32, in rank order, so that every
+ * rank gets the same bits in every run. Made for small arrays (losses, metrics): every rank reads
+ * all peers' values; gradients go by meron_reduce_begin.
+ * Ownership: `data` must stay valid until the future has ended. Blocks: never. Threads: any.
+ * Errors: MERON_E_ARGUMENT, as meron_group_rank, -3xx.
+ */
+MERON_API MERON_NODISCARD meron_status meron_all_reduce_begin(meron_future *out, meron_group group,
+                                                              void *data, size_t count,
+                                                              meron_dtype dtype, meron_reduce_op op,
+                                                              meron_error **err);
+
+/**
+ * Releases a group. Params and operations keep it while they need it.
+ * Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ */
+MERON_API meron_status meron_group_release(meron_group group, meron_error **err);
+
+MERON_END_DECLS
+
+#endif /* MERON_GROUP_H */

@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * meron/param.h: params (named tensors), units (params that are gathered together), and updates
+ * (how a rank writes its part).
+ *
+ * Life of a unit's values: version v is readable by everybody who gathered it. An update (or an
+ * optimizer step) waits until every rank has let go of v, writes each rank's part in place, and
+ * publishes v + 1.
+ */
+#ifndef MERON_PARAM_H
+#define MERON_PARAM_H
+
+#include "meron/base.h"
+#include "meron/context.h"
+#include "meron/group.h"
+
+MERON_BEGIN_DECLS
+
+/* A named tensor. A value; 0 is null. */
+typedef struct {
+  uint64_t id;
+} meron_param;
+
+/* Params that are gathered and reduced together. A value; 0 is null. */
+typedef struct {
+  uint64_t id;
+} meron_unit;
+
+/* A unit opened for writing. A value; 0 is null. */
+typedef struct {
+  uint64_t id;
+} meron_update;
+
+/* The most dimensions of a param. */
+#define MERON_MAX_DIMS 16
+
+/* What a param is. */
+typedef struct {
+  uint32_t struct_size; /* sizeof(meron_param_desc) */
+  meron_dtype dtype;    /* of the values that are gathered */
+  const char *name;     /* unique in the context, 1 to 512 bytes of UTF-8 */
+  const int64_t *shape; /* `dims` sizes, each >= 0, row-major */
+  uint32_t dims;        /* 0: a scalar; at most MERON_MAX_DIMS */
+  uint32_t frozen;      /* 1: has no gradient and no optimizer state */
+  meron_group group;    /* the ranks that share it; null: the world */
+} meron_param_desc;
+
+/* Initial value of a meron_param_desc. */
+#define MERON_PARAM_DESC_INIT                                          \
+  {                                                                    \
+    (uint32_t)sizeof(meron_param_desc), MERON_F32, NULL, NULL, 0, 0, { \
+      0                                                                \
+    }                                                                  \
+  }
+
+/**
+ * Fills the first `struct_size` bytes of *desc with the initial value (for languages without
+ * macros).
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
+MERON_API MERON_NODISCARD meron_status meron_param_desc_init(meron_param_desc *desc,
+                                                             size_t struct_size, meron_error **err);
+
+/* Part of a tensor in memory. */
+typedef struct {
+  void *data;        /* first element; never NULL, also when count is 0 */
+  uint64_t count;    /* elements, contiguous */
+  uint64_t offset;   /* index of the first element in the whole tensor, row-major */
+  meron_dtype dtype; /* of the elements */
+  uint32_t writable; /* 1: may be written; 0: writing faults or is undefined */
+} meron_view;
+
+/**
+ * Registers a param. Collective over its group: all ranks register the same params in the same
+ * order; a difference is reported with both descriptions.
+ * @param out   receives the param.
+ * @param desc  copied.
+ * Ownership: the caller releases *out. Blocks: never. Threads: any.
+ * Errors: MERON_E_ARGUMENT (negative or overflowing shape, unknown dtype), MERON_E_DUPLICATE
+ * (name), MERON_E_HANDLE, MERON_E_STALE, MERON_E_MISMATCH, -3xx.
+ */
+MERON_API MERON_NODISCARD meron_status meron_param_register(meron_param *out, meron_context context,
+                                                            const meron_param_desc *desc,
+                                                            meron_error **err);
+
+/* What is known about a param. */
+typedef struct {
+  uint32_t struct_size; /* sizeof(meron_param_info), set by the caller */
+  meron_dtype dtype;
+  uint32_t dims;
+  uint32_t frozen;
+  int64_t shape[MERON_MAX_DIMS]; /* the first `dims` count */
+  uint64_t count;                /* elements of the whole tensor */
+  uint64_t owned_offset;         /* first element that this rank updates */
+  uint64_t owned_count;          /* how many; 0 before the param is in a unit */
+} meron_param_info;
+
+/**
+ * Reads what is known about a param.
+ * @param out  struct_size set by the caller.
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE,
+ * MERON_E_FORKED.
+ */
+MERON_API MERON_NODISCARD meron_status meron_param_get_info(meron_param_info *out,
+                                                            meron_param param, meron_error **err);
+
+/**
+ * The param's name.
+ * Ownership: borrowed from the param. Blocks: never. Threads: any. Errors: as
+ * meron_param_get_info.
+ */
+MERON_API MERON_NODISCARD meron_status meron_param_name(const char **out, meron_param param,
+                                                        meron_error **err);
+
+/**
+ * Releases the handle. A param that is in a unit lives as long as the unit.
+ * Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ */
+MERON_API meron_status meron_param_release(meron_param param, meron_error **err);
+
+/**
+ * Makes a unit and reserves the memory that the plan gives it on this rank; values are zero at
+ * version 0. Collective over the params' group.
+ * @param name    unique in the context, 1 to 512 bytes of UTF-8.
+ * @param params  `count` params of one group, none of them in a unit.
+ * Ownership: the caller releases *out; the memory stays until the context is closed, because peers
+ * may read it. Blocks: never on peers. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a
+ * param twice, or in a unit already, or the name), MERON_E_NO_MEMORY (figures), -3xx. In a group
+ * of several ranks, a lack of memory on one of them breaks the group: all are told which rank.
+ */
+MERON_API MERON_NODISCARD meron_status meron_unit_create(meron_unit *out, meron_context context,
+                                                         const char *name,
+                                                         const meron_param *params, size_t count,
+                                                         meron_error **err);
+
+/* State of a unit on this rank. */
+typedef int32_t meron_unit_state;
+enum {
+  MERON_UNIT_PARTITIONED = 0, /* only this rank's part is at hand */
+  MERON_UNIT_GATHERING = 1,   /* a gather is under way */
+  MERON_UNIT_AVAILABLE = 2,   /* leased at least once */
+  MERON_UNIT_UPDATING = 3,    /* being written */
+  MERON_UNIT_STATE_FORCE_32_BITS = 0x7FFFFFFF
+};
+
+/* What is known about a unit. */
+typedef struct {
+  uint32_t struct_size; /* sizeof(meron_unit_info), set by the caller */
+  meron_unit_state state;
+  uint64_t version; /* of the values; 0 until the first update */
+  uint32_t leases;
+  uint32_t reduced; /* 1: a reduced gradient waits for an optimizer step */
+} meron_unit_info;
+
+/**
+ * Reads what is known about a unit.
+ * @param out  struct_size set by the caller.
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE,
+ * MERON_E_FORKED.
+ */
+MERON_API MERON_NODISCARD meron_status meron_unit_get_info(meron_unit_info *out, meron_unit unit,
+                                                           meron_error **err);
+
+/**
+ * Releases the handle.
+ * Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ */
+MERON_API meron_status meron_unit_release(meron_unit unit, meron_error **err);
+
+/**
+ * Begins an update of some units: asks every rank to let go of the present version. Collective over
+ * the units' group.
+ * @param out    receives the update.
+ * @param units  `count` units of one group, none leased on this rank.
+ * Ownership: the caller ends *out by meron_update_publish. Blocks: never. Threads: any.
+ * Errors: MERON_E_ARGUMENT, MERON_E_STATE (a unit is leased here or being updated),
+ * MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ */
+MERON_API MERON_NODISCARD meron_status meron_update_begin(meron_update *out,
+                                                          const meron_unit *units, size_t count,
+                                                          meron_error **err);
+
+/**
+ * Waits until every rank has let go, after which this rank's parts may be written.
+ * @param timeout_ns  as meron_future_wait.
+ * Blocks: on peers, at most the deadline. Threads: any. Errors: as meron_future_wait.
+ */
+MERON_API MERON_NODISCARD meron_status meron_update_wait(meron_update update, int64_t timeout_ns,
+                                                         meron_error **err);
+
+/**
+ * The part of `param` that this rank updates (all of it when the plan replicates the optimizer
+ * states), in the param's dtype, writable.
+ * Ownership: borrowed until meron_update_publish. Blocks: never. Threads: any.
+ * Errors: MERON_E_ARGUMENT (the param is in none of the units), MERON_E_STATE (the update has not
+ * been waited for), MERON_E_HANDLE, MERON_E_STALE.
+ */
+MERON_API MERON_NODISCARD meron_status meron_update_view(meron_view *out, meron_update update,
+                                                         meron_param param, meron_error **err);
+
+/**
+ * Writes this rank's part of `param` from the whole tensor, of which every rank passes equal
+ * values; converts between dtypes, and keeps f32 values in the master copy where there is one.
+ * @param data   `count` elements, row-major.
+ * @param count  the param's whole element count.
+ * Ownership: `data` is only read, during the call. Blocks: never. Threads: any.
+ * Errors: as meron_update_view.
+ */
+MERON_API MERON_NODISCARD meron_status meron_update_write(meron_update update, meron_param param,
+                                                          const void *data, uint64_t count,
+                                                          meron_dtype dtype, meron_error **err);
+
+/**
+ * Publishes the written parts as the next version and ends the update; the handle becomes stale.
+ * What was not written keeps its value.
+ * Blocks: never. Threads: any. Errors: MERON_E_STATE (not waited for), MERON_E_HANDLE,
+ * MERON_E_STALE, -3xx.
+ */
+MERON_API MERON_NODISCARD meron_status meron_update_publish(meron_update update, meron_error **err);
+
+/**
+ * Gives an update up. One that was waited for is published as it is. One that was not cannot be
+ * undone, because peers go on with it: the group breaks with MERON_E_ABORTED on every rank.
+ * Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE (also
+ * after meron_update_publish).
+ */
+MERON_API meron_status meron_update_release(meron_update update, meron_error **err);
+
+MERON_END_DECLS
+
+#endif /* MERON_PARAM_H */

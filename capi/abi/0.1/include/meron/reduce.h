@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * meron/reduce.h: gradients on their way to their owners.
+ *
+ * A unit has a gradient bucket in this rank's arena that peers read in place. Either the trainer
+ * writes there (meron_gradient_view: registered, no copy), or passes its own arrays to
+ * meron_reduce_begin (staged). Sums are in f32, in rank order: equal bits in every run.
+ */
+#ifndef MERON_REDUCE_H
+#define MERON_REDUCE_H
+
+#include "meron/base.h"
+#include "meron/context.h"
+#include "meron/group.h"
+#include "meron/param.h"
+
+MERON_BEGIN_DECLS
+
+/* A gradient in the caller's memory. */
+typedef struct {
+  meron_param param;
+  const void *data;    /* the whole tensor, row-major */
+  uint64_t count;      /* its elements */
+  meron_dtype dtype;   /* of the data; converted to the plan's gradient dtype */
+  uint32_t reserved_0; /* must be 0 */
+} meron_source;
+
+/* Flags of meron_gradient_view. */
+#define MERON_GRADIENT_OVERWRITE 1u /* the caller writes every element: skip the zeroing */
+
+/**
+ * The place in this rank's bucket for the gradient of `param`, writable: the trainer adds to it.
+ * When an accumulation starts it is zero (unless MERON_GRADIENT_OVERWRITE is given); under a plan
+ * that keeps whole gradients it holds the sum of the micro-batches so far.
+ * @param flags  0 or MERON_GRADIENT_OVERWRITE; the first call for the unit in a micro-batch counts.
+ * Ownership: borrowed until meron_reduce_begin of the unit. Blocks: on peers that still read the
+ * bucket's last contents, at most the deadline. Threads: any.
+ * Errors: MERON_E_ARGUMENT, MERON_E_STATE (frozen, not in a unit, or the gradient is reduced and
+ * not used), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ */
+MERON_API MERON_NODISCARD meron_status meron_gradient_view(meron_view *out, meron_param param,
+                                                           uint64_t flags, meron_error **err);
+
+/* How gradients are reduced. */
+typedef struct {
+  uint32_t struct_size; /* sizeof(meron_reduce_options) */
+  meron_reduce_op op;   /* MERON_MEAN divides by the group's size */
+  uint32_t boundary;    /* 1: last micro-batch before the step; 0: more follow */
+  uint32_t reserved_0;  /* must be 0 */
+  double divisor;       /* the sum is divided by this too, e.g. the number of micro-batches */
+} meron_reduce_options;
+
+/* Initial value of a meron_reduce_options. */
+#define MERON_REDUCE_OPTIONS_INIT \
+  { (uint32_t)sizeof(meron_reduce_options), MERON_MEAN, 1, 0, 1.0 }
+
+/**
+ * Fills the first `struct_size` bytes of *options with the initial value (for languages without
+ * macros).
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
+MERON_API MERON_NODISCARD meron_status meron_reduce_options_init(meron_reduce_options *options,
+                                                                 size_t struct_size,
+                                                                 meron_error **err);
+
+/**
+ * Begins the reduction of a unit's gradients of one micro-batch. Collective over the unit's group.
+ * Under a plan that keeps whole gradients, a call with boundary 0 only accumulates: no
+ * communication.
+ * @param out      receives the future.
+ * @param sources  NULL: the bucket was filled through meron_gradient_view. Else `count` gradients;
+ *                 params without one count as zero.
+ * @param options  NULL for a mean at the boundary.
+ * Ownership: the caller releases *out; sources are read during the call. Blocks: as
+ * meron_gradient_view when sources are given. Threads: any.
+ * Errors: MERON_E_ARGUMENT (a wrong count, a param of another unit), MERON_E_DUPLICATE,
+ * MERON_E_STATE (reduced already and not used, or all params frozen), MERON_E_HANDLE,
+ * MERON_E_STALE, -3xx.
+ */
+MERON_API MERON_NODISCARD meron_status meron_reduce_begin(meron_future *out, meron_unit unit,
+                                                          const meron_source *sources, size_t count,
+                                                          const meron_reduce_options *options,
+                                                          meron_error **err);
+
+/**
+ * The reduced gradient of the part of `param` that this rank updates, f32, writable; for trainers
+ * with an optimizer of their own.
+ * Ownership: borrowed until the next gradient of the unit is begun, a step, or
+ * meron_reduce_discard. Blocks: never. Threads: any.
+ * Errors: MERON_E_STATE (no boundary reduction has ended), MERON_E_ARGUMENT, MERON_E_HANDLE,
+ * MERON_E_STALE.
+ */
+MERON_API MERON_NODISCARD meron_status meron_reduced_view(meron_view *out, meron_param param,
+                                                          meron_error **err);
+
+/**
+ * Declares the reduced gradient of a unit as used, without a step of Meron's optimizer.
+ * Blocks: never. Threads: any. Errors: MERON_E_STATE, MERON_E_HANDLE, MERON_E_STALE.
+ */
+MERON_API MERON_NODISCARD meron_status meron_reduce_discard(meron_unit unit, meron_error **err);
+
+MERON_END_DECLS
+
+#endif /* MERON_REDUCE_H */

@@ -1,0 +1,264 @@
+// SPDX-License-Identifier: Apache-2.0
+// Structs of callers that are older or newer than the library: every struct with a struct_size is
+// passed with fewer bytes than the library's and with more.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "meron/meron.h"
+
+namespace {
+
+constexpr size_t kFuture = 64;  // bytes of fields that this library does not know
+constexpr unsigned char kUntouched = 0xa5;
+
+// Bytes that hold a struct at their beginning, with nothing after it that may be touched: under
+// AddressSanitizer the bytes end where the caller's struct does.
+class Bytes {
+ public:
+  template <class Struct>
+  Bytes(const Struct& value, size_t size) : bytes_(size) {
+    std::memcpy(bytes_.data(), &value, size < sizeof(value) ? size : sizeof(value));
+    const auto told = static_cast<uint32_t>(size);
+    std::memcpy(bytes_.data(), &told, sizeof(told));
+  }
+  template <class Struct>
+  Struct* as() {
+    return reinterpret_cast<Struct*>(bytes_.data());
+  }
+  unsigned char& operator[](size_t i) { return bytes_[i]; }
+
+ private:
+  std::vector<unsigned char> bytes_;
+};
+
+class OfSize : public testing::Test {
+ protected:
+  void SetUp() override {
+    meron_context_options options = MERON_CONTEXT_OPTIONS_INIT;
+    options.rank = 0;
+    options.world_size = 1;
+    options.transport = "self";
+    ok(meron_context_open(&context_, &options, &error_));
+    param_ = register_param("weight");
+    ok(meron_unit_create(&unit_, context_, "unit", &param_, 1, &error_));
+    ok(meron_optimizer_create(&optimizer_, &unit_, 1, nullptr, &error_));
+  }
+  void TearDown() override { ok(meron_context_close(context_, &error_)); }
+
+  void ok(meron_status status) {
+    const std::string message = meron_error_message(error_);
+    meron_error_free(std::exchange(error_, nullptr));
+    ASSERT_EQ(MERON_OK, status) << message;
+  }
+
+  meron_param_desc desc(const std::string& name) const {
+    static constexpr int64_t kShape[] = {7};
+    meron_param_desc made = MERON_PARAM_DESC_INIT;
+    made.name = name.c_str();
+    made.shape = kShape;
+    made.dims = 1;
+    return made;
+  }
+
+  meron_param register_param(const std::string& name) {
+    meron_param made{};
+    const meron_param_desc what = desc(name);
+    ok(meron_param_register(&made, context_, &what, &error_));
+    return made;
+  }
+
+  // Options that are `good` are accepted when cut at each of `sizes` and when they are longer with
+  // zeros, and refused when they set a field that the library does not know.
+  template <class Options>
+  void accepts(const Options& good, const std::vector<size_t>& sizes,
+               const std::function<meron_status(const Options*)>& call) {
+    for (const size_t size : sizes) {
+      Bytes older(good, size);
+      EXPECT_EQ(MERON_OK, call(older.as<Options>())) << size << " bytes: " << said();
+    }
+    Bytes newer(good, sizeof(Options) + kFuture);
+    EXPECT_EQ(MERON_OK, call(newer.as<Options>())) << said();
+    newer[sizeof(Options) + kFuture - 1] = 1;
+    EXPECT_EQ(MERON_E_UNSUPPORTED, call(newer.as<Options>()));
+    EXPECT_NE(std::string::npos, said().find("does not know"));
+    for (const size_t size : {size_t{0}, size_t{3}, size_t{1} << 20}) {
+      Bytes wrong(good, sizeof(Options));
+      wrong.as<Options>()->struct_size = static_cast<uint32_t>(size);
+      EXPECT_EQ(MERON_E_ARGUMENT, call(wrong.as<Options>())) << size;
+      said();
+    }
+  }
+
+  // A struct to be filled is filled as far as it reaches, and what is beyond the library's own
+  // fields becomes 0.
+  template <class Info>
+  void fills(const std::function<meron_status(Info*)>& call) {
+    Info whole{};
+    whole.struct_size = sizeof(Info);
+    ASSERT_EQ(MERON_OK, call(&whole)) << said();
+    for (size_t size = sizeof(uint32_t); size <= sizeof(Info); size += sizeof(uint32_t)) {
+      Bytes older(Info{}, size);
+      ASSERT_EQ(MERON_OK, call(older.as<Info>())) << size << " bytes: " << said();
+      uint32_t told = 0;
+      std::memcpy(&told, &older[0], sizeof(told));
+      EXPECT_EQ(size, told);
+      EXPECT_EQ(0, std::memcmp(&older[0] + sizeof(told),
+                               reinterpret_cast<const unsigned char*>(&whole) + sizeof(told),
+                               size - sizeof(told)));
+    }
+    Bytes newer(Info{}, sizeof(Info) + kFuture);
+    for (size_t i = sizeof(Info); i < sizeof(Info) + kFuture; ++i) newer[i] = kUntouched;
+    ASSERT_EQ(MERON_OK, call(newer.as<Info>())) << said();
+    for (size_t i = sizeof(Info); i < sizeof(Info) + kFuture; ++i) EXPECT_EQ(0, newer[i]) << i;
+  }
+
+  // An init function fills the first bytes and no more, and refuses a struct that is newer than the
+  // library: it cannot know the initial value of its fields.
+  template <class Options>
+  void initializes(const Options& initial,
+                   meron_status (*init)(Options*, size_t, meron_error** err)) {
+    for (size_t size = sizeof(uint32_t); size <= sizeof(Options); size += sizeof(uint32_t)) {
+      Bytes older(Options{}, size);
+      ASSERT_EQ(MERON_OK, init(older.as<Options>(), size, &error_)) << size << said();
+      Options expected = initial;
+      expected.struct_size = static_cast<uint32_t>(size);
+      EXPECT_EQ(0, std::memcmp(&older[0], &expected, size)) << size;
+    }
+    Bytes newer(Options{}, sizeof(Options) + kFuture);
+    EXPECT_EQ(MERON_E_ARGUMENT, init(newer.as<Options>(), sizeof(Options) + kFuture, &error_));
+    EXPECT_NE(std::string::npos, said().find("this library knows"));
+  }
+
+  // The last error's message, which it frees.
+  std::string said() {
+    std::string message = meron_error_message(error_);
+    meron_error_free(std::exchange(error_, nullptr));
+    return message;
+  }
+
+  meron_context context_{};
+  meron_param param_{};
+  meron_unit unit_{};
+  meron_optimizer optimizer_{};
+  meron_error* error_ = nullptr;
+};
+
+TEST_F(OfSize, ContextOptions) {
+  meron_context_options good = MERON_CONTEXT_OPTIONS_INIT;
+  good.rank = 0;
+  good.world_size = 1;
+  good.transport = "self";
+  const std::vector<size_t> sizes = {
+      offsetof(meron_context_options, job), offsetof(meron_context_options, plan),
+      offsetof(meron_context_options, should_stop_user), sizeof(meron_context_options)};
+  accepts<meron_context_options>(good, sizes, [this](const meron_context_options* options) {
+    meron_context context{};
+    const meron_status status = meron_context_open(&context, options, &error_);
+    if (status == MERON_OK) ok(meron_context_close(context, nullptr));
+    return status;
+  });
+}
+
+TEST_F(OfSize, ParamDesc) {
+  // Each name serves once, so each call registers another one.
+  int count = 0;
+  accepts<meron_param_desc>(desc("unused"),
+                            {offsetof(meron_param_desc, group), sizeof(meron_param_desc)},
+                            [&](const meron_param_desc* given) {
+                              const std::string name = "param" + std::to_string(count++);
+                              auto* changed = const_cast<meron_param_desc*>(given);
+                              changed->name = name.c_str();
+                              meron_param made{};
+                              return meron_param_register(&made, context_, given, &error_);
+                            });
+}
+
+TEST_F(OfSize, Workload) {
+  accepts<meron_workload>(MERON_WORKLOAD_INIT,
+                          {offsetof(meron_workload, ranks), offsetof(meron_workload, micro_batches),
+                           sizeof(meron_workload)},
+                          [this](const meron_workload* workload) {
+                            meron_prediction prediction{};
+                            prediction.struct_size = sizeof(prediction);
+                            return meron_context_predict(&prediction, context_, workload, &error_);
+                          });
+}
+
+TEST_F(OfSize, GatherOptions) {
+  accepts<meron_gather_options>(
+      MERON_GATHER_OPTIONS_INIT,
+      {offsetof(meron_gather_options, mode), offsetof(meron_gather_options, destinations),
+       sizeof(meron_gather_options)},
+      [this](const meron_gather_options* options) {
+        meron_gather gather{};
+        const meron_status status = meron_gather_begin(&gather, &unit_, 1, options, &error_);
+        if (status == MERON_OK) ok(meron_gather_release(gather, nullptr));
+        return status;
+      });
+}
+
+TEST_F(OfSize, ReduceOptions) {
+  accepts<meron_reduce_options>(
+      MERON_REDUCE_OPTIONS_INIT,
+      {offsetof(meron_reduce_options, op), offsetof(meron_reduce_options, divisor),
+       sizeof(meron_reduce_options)},
+      [this](const meron_reduce_options* options) {
+        meron_future future{};
+        meron_view view{};
+        EXPECT_EQ(MERON_OK, meron_gradient_view(&view, param_, 0, nullptr));
+        const meron_status status =
+            meron_reduce_begin(&future, unit_, nullptr, 0, options, &error_);
+        if (status != MERON_OK) return status;
+        EXPECT_EQ(MERON_OK, meron_future_wait(future, MERON_TIMEOUT_DEFAULT, nullptr));
+        EXPECT_EQ(MERON_OK, meron_future_release(future, nullptr));
+        EXPECT_EQ(MERON_OK, meron_reduce_discard(unit_, nullptr));
+        return status;
+      });
+}
+
+TEST_F(OfSize, OptimizerOptions) {
+  int count = 0;
+  accepts<meron_optimizer_options>(
+      MERON_OPTIMIZER_OPTIONS_INIT,
+      {offsetof(meron_optimizer_options, kind), offsetof(meron_optimizer_options, max_norm),
+       sizeof(meron_optimizer_options)},
+      [&](const meron_optimizer_options* options) {
+        const std::string name = "optimized" + std::to_string(count++);
+        const meron_param param = register_param(name);
+        meron_unit unit{};
+        ok(meron_unit_create(&unit, context_, name.c_str(), &param, 1, &error_));
+        meron_optimizer optimizer{};
+        return meron_optimizer_create(&optimizer, &unit, 1, options, &error_);
+      });
+}
+
+TEST_F(OfSize, InfosAreFilledAsFarAsTheyReach) {
+  fills<meron_param_info>(
+      [this](meron_param_info* out) { return meron_param_get_info(out, param_, &error_); });
+  fills<meron_unit_info>(
+      [this](meron_unit_info* out) { return meron_unit_get_info(out, unit_, &error_); });
+  fills<meron_optimizer_info>([this](meron_optimizer_info* out) {
+    return meron_optimizer_get_info(out, optimizer_, &error_);
+  });
+  fills<meron_prediction>([this](meron_prediction* out) {
+    return meron_context_predict(out, context_, nullptr, &error_);
+  });
+  fills<meron_stats>(
+      [this](meron_stats* out) { return meron_context_stats(out, context_, &error_); });
+}
+
+TEST_F(OfSize, InitFunctionsFillAsFarAsTheStructReaches) {
+  initializes<meron_context_options>(MERON_CONTEXT_OPTIONS_INIT, meron_context_options_init);
+  initializes<meron_param_desc>(MERON_PARAM_DESC_INIT, meron_param_desc_init);
+  initializes<meron_workload>(MERON_WORKLOAD_INIT, meron_workload_init);
+  initializes<meron_gather_options>(MERON_GATHER_OPTIONS_INIT, meron_gather_options_init);
+  initializes<meron_reduce_options>(MERON_REDUCE_OPTIONS_INIT, meron_reduce_options_init);
+  initializes<meron_optimizer_options>(MERON_OPTIMIZER_OPTIONS_INIT, meron_optimizer_options_init);
+}
+
+}  // namespace
