@@ -35,7 +35,33 @@ HAS_TYPE(((meron_workload *)0)->micro_batches, uint32_t, "meron_workload.micro_b
 IS(offsetof(meron_workload, gathers_per_micro_batch) == 12, "meron_workload.gathers_per_micro_batch was at offset 12");
 HAS_TYPE(((meron_workload *)0)->gathers_per_micro_batch, uint32_t, "meron_workload.gathers_per_micro_batch was a uint32_t");
 
-IS(sizeof(meron_context_options) >= 112, "sizeof(meron_context_options) was 112 and may only grow");
+IS(sizeof(meron_transport) >= 88, "sizeof(meron_transport) was 88 and may only grow");
+IS(offsetof(meron_transport, struct_size) == 0, "meron_transport.struct_size was at offset 0");
+HAS_TYPE(((meron_transport *)0)->struct_size, uint32_t, "meron_transport.struct_size was a uint32_t");
+IS(offsetof(meron_transport, reserved_0) == 4, "meron_transport.reserved_0 was at offset 4");
+HAS_TYPE(((meron_transport *)0)->reserved_0, uint32_t, "meron_transport.reserved_0 was a uint32_t");
+IS(offsetof(meron_transport, name) == 8, "meron_transport.name was at offset 8");
+HAS_TYPE(((meron_transport *)0)->name, const char *, "meron_transport.name was a const char *");
+IS(offsetof(meron_transport, user) == 16, "meron_transport.user was at offset 16");
+HAS_TYPE(((meron_transport *)0)->user, void *, "meron_transport.user was a void *");
+IS(offsetof(meron_transport, max_message) == 24, "meron_transport.max_message was at offset 24");
+HAS_TYPE(((meron_transport *)0)->max_message, uint64_t, "meron_transport.max_message was a uint64_t");
+IS(offsetof(meron_transport, send) == 32, "meron_transport.send was at offset 32");
+HAS_TYPE(((meron_transport *)0)->send, meron_send_fn, "meron_transport.send was a meron_send_fn");
+IS(offsetof(meron_transport, receive) == 40, "meron_transport.receive was at offset 40");
+HAS_TYPE(((meron_transport *)0)->receive, meron_receive_fn, "meron_transport.receive was a meron_receive_fn");
+IS(offsetof(meron_transport, test) == 48, "meron_transport.test was at offset 48");
+HAS_TYPE(((meron_transport *)0)->test, meron_test_fn, "meron_transport.test was a meron_test_fn");
+IS(offsetof(meron_transport, cancel) == 56, "meron_transport.cancel was at offset 56");
+HAS_TYPE(((meron_transport *)0)->cancel, meron_cancel_fn, "meron_transport.cancel was a meron_cancel_fn");
+IS(offsetof(meron_transport, idle) == 64, "meron_transport.idle was at offset 64");
+HAS_TYPE(((meron_transport *)0)->idle, meron_idle_fn, "meron_transport.idle was a meron_idle_fn");
+IS(offsetof(meron_transport, alive) == 72, "meron_transport.alive was at offset 72");
+HAS_TYPE(((meron_transport *)0)->alive, meron_alive_fn, "meron_transport.alive was a meron_alive_fn");
+IS(offsetof(meron_transport, closed) == 80, "meron_transport.closed was at offset 80");
+HAS_TYPE(((meron_transport *)0)->closed, meron_closed_fn, "meron_transport.closed was a meron_closed_fn");
+
+IS(sizeof(meron_context_options) >= 120, "sizeof(meron_context_options) was 120 and may only grow");
 IS(offsetof(meron_context_options, struct_size) == 0, "meron_context_options.struct_size was at offset 0");
 HAS_TYPE(((meron_context_options *)0)->struct_size, uint32_t, "meron_context_options.struct_size was a uint32_t");
 IS(offsetof(meron_context_options, header_version) == 4, "meron_context_options.header_version was at offset 4");
@@ -70,6 +96,8 @@ IS(offsetof(meron_context_options, should_stop) == 96, "meron_context_options.sh
 HAS_TYPE(((meron_context_options *)0)->should_stop, meron_should_stop_fn, "meron_context_options.should_stop was a meron_should_stop_fn");
 IS(offsetof(meron_context_options, should_stop_user) == 104, "meron_context_options.should_stop_user was at offset 104");
 HAS_TYPE(((meron_context_options *)0)->should_stop_user, void *, "meron_context_options.should_stop_user was a void *");
+IS(offsetof(meron_context_options, custom) == 112, "meron_context_options.custom was at offset 112");
+HAS_TYPE(((meron_context_options *)0)->custom, const meron_transport *, "meron_context_options.custom was a const meron_transport *");
 
 IS(sizeof(meron_stats) >= 112, "sizeof(meron_stats) was 112 and may only grow");
 IS(offsetof(meron_stats, struct_size) == 0, "meron_stats.struct_size was at offset 0");
@@ -253,6 +281,20 @@ HAS_TYPE(((meron_reduce_options *)0)->reserved_0, uint32_t, "meron_reduce_option
 IS(offsetof(meron_reduce_options, divisor) == 16, "meron_reduce_options.divisor was at offset 16");
 HAS_TYPE(((meron_reduce_options *)0)->divisor, double, "meron_reduce_options.divisor was a double");
 
+HAS_TYPE((meron_send_fn)0, meron_status (*)(void *, uint64_t *, int32_t, uint64_t, const void *, uint64_t), "meron_send_fn was meron_status (*)(void *, uint64_t *, int32_t, uint64_t, const void *, uint64_t)");
+
+HAS_TYPE((meron_receive_fn)0, meron_status (*)(void *, uint64_t *, int32_t, uint64_t, void *, uint64_t), "meron_receive_fn was meron_status (*)(void *, uint64_t *, int32_t, uint64_t, void *, uint64_t)");
+
+HAS_TYPE((meron_test_fn)0, meron_status (*)(void *, uint64_t, uint64_t *), "meron_test_fn was meron_status (*)(void *, uint64_t, uint64_t *)");
+
+HAS_TYPE((meron_cancel_fn)0, void (*)(void *, uint64_t), "meron_cancel_fn was void (*)(void *, uint64_t)");
+
+HAS_TYPE((meron_idle_fn)0, void (*)(void *, int64_t), "meron_idle_fn was void (*)(void *, int64_t)");
+
+HAS_TYPE((meron_alive_fn)0, int32_t (*)(void *, int32_t), "meron_alive_fn was int32_t (*)(void *, int32_t)");
+
+HAS_TYPE((meron_closed_fn)0, void (*)(void *), "meron_closed_fn was void (*)(void *)");
+
 HAS_TYPE((meron_log_fn)0, void (*)(void *, meron_log_level, const char *, size_t), "meron_log_fn was void (*)(void *, meron_log_level, const char *, size_t)");
 
 HAS_TYPE((meron_should_stop_fn)0, int32_t (*)(void *), "meron_should_stop_fn was int32_t (*)(void *)");
@@ -343,6 +385,7 @@ HAS_TYPE(&meron_workload_init, meron_status (*)(meron_workload *, size_t, meron_
 HAS_TYPE(&meron_plan_predict, meron_status (*)(char **, meron_plan, const char *, size_t, const meron_workload *, uint32_t, meron_error **), "meron_plan_predict was meron_status (*)(char **, meron_plan, const char *, size_t, const meron_workload *, uint32_t, meron_error **)");
 HAS_TYPE(&meron_plan_model_from_safetensors, meron_status (*)(char **, const void *, size_t, uint64_t, meron_error **), "meron_plan_model_from_safetensors was meron_status (*)(char **, const void *, size_t, uint64_t, meron_error **)");
 HAS_TYPE(&meron_plan_release, meron_status (*)(meron_plan, meron_error **), "meron_plan_release was meron_status (*)(meron_plan, meron_error **)");
+HAS_TYPE(&meron_transport_init, meron_status (*)(meron_transport *, size_t, meron_error **), "meron_transport_init was meron_status (*)(meron_transport *, size_t, meron_error **)");
 HAS_TYPE(&meron_context_options_init, meron_status (*)(meron_context_options *, size_t, meron_error **), "meron_context_options_init was meron_status (*)(meron_context_options *, size_t, meron_error **)");
 HAS_TYPE(&meron_context_open, meron_status (*)(meron_context *, const meron_context_options *, meron_error **), "meron_context_open was meron_status (*)(meron_context *, const meron_context_options *, meron_error **)");
 HAS_TYPE(&meron_context_close, meron_status (*)(meron_context, meron_error **), "meron_context_close was meron_status (*)(meron_context, meron_error **)");

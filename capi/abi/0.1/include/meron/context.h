@@ -8,6 +8,7 @@
 
 #include "meron/base.h"
 #include "meron/plan.h"
+#include "meron/transport.h"
 
 MERON_BEGIN_DECLS
 
@@ -49,7 +50,8 @@ typedef struct {
   uint32_t header_version; /* MERON_VERSION of the caller's headers */
   int32_t rank;            /* -1: from the environment (meron run, torchrun, Slurm, Open MPI) */
   int32_t world_size;      /* -1: from the environment; without one: 1 */
-  const char *transport;   /* "self", "local", "shm"; NULL or "auto": self for one rank, else shm */
+  const char *transport;   /* "self", "local", "shm", "custom"; NULL or "auto": custom where that is
+                              given, self for one rank, else shm */
   const char *job;         /* local: ranks of one process with an equal job meet; NULL: "default" */
   const char *token;       /* shm: 64 hexadecimal digits, the same on all ranks; NULL: from the
                               descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN */
@@ -63,13 +65,14 @@ typedef struct {
   void *log_user;
   meron_should_stop_fn should_stop; /* NULL: waits end by completion or deadline only */
   void *should_stop_user;
+  const meron_transport *custom; /* transport "custom"; read while the context opens; else NULL */
 } meron_context_options;
 
 /* Initial value of a meron_context_options. */
 #define MERON_CONTEXT_OPTIONS_INIT                                                                \
   {                                                                                               \
     (uint32_t)sizeof(meron_context_options), MERON_VERSION, -1, -1, NULL, NULL, NULL, 0, 0, 0, 0, \
-        0, {0}, NULL, NULL, NULL, NULL                                                            \
+        0, {0}, NULL, NULL, NULL, NULL, NULL                                                      \
   }
 
 /**
@@ -119,8 +122,9 @@ MERON_API MERON_NODISCARD meron_status meron_context_world_size(int32_t *out, me
                                                                 meron_error **err);
 
 /**
- * The name of the transport in use: "self", "local" or "shm".
- * Ownership: static. Blocks: never. Threads: any. Errors: as meron_context_rank.
+ * The name of the transport in use: "self", "local", "shm", or that of a custom one.
+ * Ownership: the context, until it is closed. Blocks: never. Threads: any. Errors: as
+ * meron_context_rank.
  */
 MERON_API MERON_NODISCARD meron_status meron_context_transport(const char **out,
                                                                meron_context context,

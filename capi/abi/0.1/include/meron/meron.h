@@ -31,5 +31,6 @@
 #include "meron/param.h"
 #include "meron/plan.h"
 #include "meron/reduce.h"
+#include "meron/transport.h"
 
 #endif /* MERON_MERON_H */
