@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+package org.meron;
+
+import org.meron.abi.Abi;
+
+/**
+ * This rank's engine; everything is made from it. Opened by {@link #open()} or {@link #options()}.
+ *
+ * <p>All methods may be called from any thread. A call that waits for peers ends at the context's
+ * deadline, or with CANCELLED when its thread is interrupted (the thread's interrupt flag stays set)
+ * or should_stop says so; the operation goes on.
+ */
+public final class Context extends Handle {
+    private final Lifetime lifetime;
+    private final int rank;
+    private final int worldSize;
+    private final String transport;
+    private final Group world;
+
+    Context(Lifetime lifetime) {
+        super(lifetime);
+        this.lifetime = lifetime;
+        final long handle = lifetime.get();
+        rank = Abi.meron_context_rank(handle);
+        worldSize = Abi.meron_context_world_size(handle);
+        transport = Abi.meron_context_transport(handle);
+        world = new Group(this, Abi.meron_context_world(handle));
+    }
+
+    /** Opens a context with all defaults: rank and world size come from the environment. */
+    public static Context open() {
+        return options().open();
+    }
+
+    /** How a context is opened: set what is not to be the default, then call open. */
+    public static ContextOptions options() {
+        return new ContextOptions();
+    }
+
+    /**
+     * Closes the context: operations under way are cancelled, and everything made from it throws.
+     * Does not wait for peers; those that still need this rank get PEER_CLOSED. Buffers of views
+     * must not be touched any more.
+     */
+    @Override
+    public void close() {
+        super.close();
+    }
+
+    /** This rank, 0 to worldSize() - 1. */
+    public int rank() {
+        return rank;
+    }
+
+    /** The number of ranks. */
+    public int worldSize() {
+        return worldSize;
+    }
+
+    /** "self", "local" or "shm". */
+    public String transport() {
+        return transport;
+    }
+
+    /** The group of all ranks. */
+    public Group world() {
+        return world;
+    }
+
+    /**
+     * A group of some ranks, null on ranks outside of the list. Collective over the world: every rank
+     * calls it with the same list. Throws ARGUMENT for a rank beyond the world or twice.
+     */
+    public Group group(int... ranks) {
+        final long made = call(handle -> Abi.meron_group_create(handle, ranks));
+        return made == 0 ? null : new Group(this, made);
+    }
+
+    /** Registers a trainable param of the world. See the other one. */
+    public Param param(String name, Dtype dtype, long... shape) {
+        return param(name, dtype, shape, false, null);
+    }
+
+    /**
+     * Registers a param. Collective over its group: all ranks register the same params in the same
+     * order.
+     *
+     * @param name   unique in the context, 1 to 512 bytes of UTF-8
+     * @param shape  sizes, row-major, each 0 or more; none is a scalar
+     * @param frozen whether it has no gradient and no optimizer state
+     * @param group  the ranks that share it; null is the world
+     */
+    public Param param(String name, Dtype dtype, long[] shape, boolean frozen, Group group) {
+        final long made = call(handle -> Abi.meron_param_register(handle, dtype.code(), name, shape,
+                frozen ? 1 : 0, group == null ? 0 : group.handle()));
+        return new Param(this, made);
+    }
+
+    /**
+     * Puts params together into a unit and reserves the memory that the plan gives it here. Values are
+     * zero at first; an update writes them. Collective over the params' group. Throws DUPLICATE,
+     * NO_MEMORY (with figures), ARGUMENT.
+     */
+    public Unit unit(String name, Param... params) {
+        final long[] table = handles(params);
+        final long made = call(handle -> Abi.meron_unit_create(handle, name, table));
+        return new Unit(this, made, params);
+    }
+
+    /** Gathers several units as one operation and waits; else as Unit.gather. */
+    public Gather gather(Unit... units) {
+        requireOpen();
+        return Gather.begin(this, GatherMode.VIEW, null, units).full();
+    }
+
+    /** Begins an update of several units and waits; else as Unit.update. */
+    public Update update(Unit... units) {
+        requireOpen();
+        return new Update(this, units);
+    }
+
+    /** An AdamW optimizer with the defaults of {@link AdamW}. */
+    public Optimizer adamw(Unit... units) {
+        return adamw(new AdamW(), units);
+    }
+
+    /**
+     * An optimizer for the trainable params of some units, with states of zero. Collective over the
+     * units' group. Throws ARGUMENT (a value out of range), DUPLICATE, NO_MEMORY.
+     */
+    public Optimizer adamw(AdamW options, Unit... units) {
+        requireOpen();
+        return new Optimizer(this, options, units);
+    }
+
+    /** Advances every operation that can advance, without waiting. Errors as Future.await. */
+    public void progress() {
+        call(handle -> Abi.meron_context_progress(handle));
+        lifetime.sweep();
+    }
+
+    /** What was counted since the context was opened, and memory now. */
+    public Stats stats() {
+        return new Stats(call(handle -> Abi.meron_context_stats(handle)));
+    }
+
+    /**
+     * What the plan predicts for this rank and the units made so far: the counters of stats() grow by
+     * exactly these bytes per step of that workload.
+     */
+    public Prediction predict(int microBatches, int gathersPerMicroBatch) {
+        return new Prediction(call(handle -> Abi.meron_context_predict(
+                handle, worldSize, microBatches, gathersPerMicroBatch)));
+    }
+
+    /** The last operations of every rank as JSON. Works on a broken group, too. */
+    public String flightRecord() {
+        return call(handle -> Abi.meron_context_flight_record(handle));
+    }
+
+    @Override
+    public String toString() {
+        return "Context[rank " + rank + " of " + worldSize + ", "
+                + (closed() ? "closed" : transport) + "]";
+    }
+
+    Lifetime lifetime() {
+        return lifetime;
+    }
+
+    void requireOpen() {
+        if (closed()) {
+            throw new MeronException(
+                    Status.CLOSED, "the context was closed: open another one with Context.open");
+        }
+    }
+}

@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: Apache-2.0
+package org.meron;
+
+import java.nio.Buffer;
+import java.util.ArrayDeque;
+import java.util.Iterator;
+import org.meron.abi.Abi;
+
+/** The library's side of a context, and what must live as long as that does. */
+final class Lifetime extends Handle.Release {
+    /** An operation that nobody waits for any more, and the memory that it still uses. */
+    private static final class Abandoned {
+        final long future;
+        final Buffer memory;
+
+        Abandoned(long future, Buffer memory) {
+            this.future = future;
+            this.memory = memory;
+        }
+    }
+
+    private final Hooks hooks;
+    private final ArrayDeque<Abandoned> abandoned = new ArrayDeque<>();
+
+    Lifetime(long context, Hooks hooks) {
+        super(context, Abi::meron_context_close);
+        this.hooks = hooks;
+    }
+
+    @Override
+    void end(long last) {
+        try {
+            super.end(last);
+        } finally {
+            hooks.delete();
+            synchronized (abandoned) {
+                abandoned.clear();
+            }
+        }
+    }
+
+    /** Releases a future; keeps its memory until the operation has ended. */
+    void release(long future, Buffer memory) {
+        synchronized (abandoned) {
+            abandoned.add(new Abandoned(future, memory));
+        }
+        sweep();
+    }
+
+    /** Releases those abandoned futures whose operations have ended. */
+    void sweep() {
+        synchronized (abandoned) {
+            for (Iterator<Abandoned> each = abandoned.iterator(); each.hasNext(); ) {
+                final long future = each.next().future;
+                if (get() != 0 && underWay(future)) continue;
+                each.remove();
+                new Handle.Release(future, Abi::meron_future_release).run();
+            }
+        }
+    }
+
+    private static boolean underWay(long future) {
+        try {
+            return Abi.meron_future_poll(future) == Abi.MERON_IN_PROGRESS;
+        } catch (MeronException ended) {
+            return false; // by its own error, which nobody has asked for
+        }
+    }
+}

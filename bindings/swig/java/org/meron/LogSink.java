@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+package org.meron;
+
+/**
+ * Receives the library's messages. Called on any thread that is inside a call, with no lock held; it
+ * must not call the library. What it throws goes to the thread's UncaughtExceptionHandler.
+ */
+@FunctionalInterface
+public interface LogSink {
+    /** How much a message matters. */
+    enum Level {
+        ERROR, WARNING, INFO;
+
+        static Level of(int code) {
+            return code == 0 ? ERROR : code == 1 ? WARNING : INFO;
+        }
+    }
+
+    /** Receives one message. */
+    void log(Level level, String message);
+}

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: Apache-2.0
+package org.meron;
+
+import org.meron.abi.Abi;
+import org.meron.abi.meron_param_info;
+
+/** A named tensor that the ranks of a group share. Made by Context.param. */
+public final class Param extends Handle {
+    private final Context context;
+    private final String name;
+    private final Dtype dtype;
+    private final long[] shape;
+    private final long count;
+    private final boolean frozen;
+    volatile Unit unit; // that it is in
+
+    Param(Context context, long handle) {
+        super(new Release(handle, Abi::meron_param_release));
+        this.context = context;
+        final meron_param_info info = Abi.meron_param_get_info(handle);
+        name = Abi.meron_param_name(handle);
+        dtype = Dtype.of(info.getDtype());
+        shape = new long[info.getDims()];
+        for (int i = 0; i < shape.length; ++i) shape[i] = info.shape_at(i);
+        count = info.getCount();
+        frozen = info.getFrozen() != 0;
+        info.delete();
+    }
+
+    /** Unique in the context. */
+    public String name() {
+        return name;
+    }
+
+    /** Of the values that are gathered. */
+    public Dtype dtype() {
+        return dtype;
+    }
+
+    /** Sizes, row-major. */
+    public long[] shape() {
+        return shape.clone();
+    }
+
+    /** Elements of the whole tensor. */
+    public long count() {
+        return count;
+    }
+
+    /** Whether it has no gradient and no optimizer state. */
+    public boolean frozen() {
+        return frozen;
+    }
+
+    /** The first element that this rank updates. */
+    public long ownedOffset() {
+        final meron_param_info info = info();
+        final long out = info.getOwned_offset();
+        info.delete();
+        return out;
+    }
+
+    /** How many elements this rank updates; 0 before the param is in a unit. */
+    public long ownedCount() {
+        final meron_param_info info = info();
+        final long out = info.getOwned_count();
+        info.delete();
+        return out;
+    }
+
+    /** The place for this rank's gradient, zero or the sum so far: add to it. See the other one. */
+    public View gradient() {
+        return gradient(false);
+    }
+
+    /**
+     * The place for this rank's gradient, writable, valid until Unit.reduce.
+     *
+     * @param overwrite whether the caller writes every element, so that it need not be zero before
+     *     Blocks on peers that still read what was there last. Throws STATE, -3xx.
+     */
+    public View gradient(boolean overwrite) {
+        context.requireOpen();
+        final int flags = overwrite ? Abi.MERON_GRADIENT_OVERWRITE : 0;
+        return call(handle -> new View(context, this, loan(Unit::gradients),
+                Abi.meron_gradient_view(handle, flags)));
+    }
+
+    /**
+     * The reduced gradient of the part that this rank updates, F32, writable; for an optimizer of the
+     * trainer's own. Valid until the unit's next gradient, a step, or Unit.discard. Throws STATE when
+     * no reduction at a boundary has ended.
+     */
+    public View reduced() {
+        context.requireOpen();
+        return call(handle -> new View(
+                context, this, loan(Unit::reducedOnes), Abi.meron_reduced_view(handle)));
+    }
+
+    @Override
+    public String toString() {
+        return "Param[" + name + ": " + dtype + " " + java.util.Arrays.toString(shape) + "]";
+    }
+
+    private Loan loan(java.util.function.Function<Unit, Loan> which) {
+        final Unit home = unit;
+        return home == null ? new Loan() : which.apply(home);
+    }
+
+    private meron_param_info info() {
+        context.requireOpen();
+        return call(handle -> Abi.meron_param_get_info(handle));
+    }
+}

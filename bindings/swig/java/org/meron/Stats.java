@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+package org.meron;
+
+import org.meron.abi.meron_stats;
+
+/** What was counted since the context was opened, and memory now. Bytes, but for two. */
+public final class Stats {
+    /** Parts of peers made visible in place. */
+    public final long gatherMappedBytes;
+
+    /** Parts of peers copied. */
+    public final long gatherCopiedBytes;
+
+    /** Gradients read from peers. */
+    public final long reduceBytes;
+
+    /** Read from peers by broadcast and all-reduce. */
+    public final long collectiveBytes;
+
+    /** Collectives begun. */
+    public final long operations;
+
+    /** Time spent waiting for peers. */
+    public final long waitNs;
+
+    /** Held now, by kind. */
+    public final long paramBytes;
+
+    /** Of this kind: bytes. */
+    public final long gradientBytes;
+
+    /** Of this kind: bytes. */
+    public final long optimizerBytes;
+
+    /** Of this kind: bytes. */
+    public final long stagingBytes;
+
+    /** Of this kind: bytes. */
+    public final long controlBytes;
+
+    /** Most ever held of param + gradient + optimizer + staging. */
+    public final long peakBytes;
+
+    /** Bytes of pages that the kernel has given to this rank's arena. */
+    public final long arenaPagesBytes;
+
+    Stats(meron_stats from) {
+        gatherMappedBytes = from.getGather_mapped_bytes();
+        gatherCopiedBytes = from.getGather_copied_bytes();
+        reduceBytes = from.getReduce_bytes();
+        collectiveBytes = from.getCollective_bytes();
+        operations = from.getOperations();
+        waitNs = from.getWait_ns();
+        paramBytes = from.getParam_bytes();
+        gradientBytes = from.getGradient_bytes();
+        optimizerBytes = from.getOptimizer_bytes();
+        stagingBytes = from.getStaging_bytes();
+        controlBytes = from.getControl_bytes();
+        peakBytes = from.getPeak_bytes();
+        arenaPagesBytes = from.getArena_pages_bytes();
+        from.delete();
+    }
+}

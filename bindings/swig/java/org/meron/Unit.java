@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: Apache-2.0
+package org.meron;
+
+import java.nio.Buffer;
+import java.nio.FloatBuffer;
+import java.util.Map;
+import org.meron.abi.Abi;
+import org.meron.abi.meron_source_list;
+import org.meron.abi.meron_unit_info;
+
+/** Params that are gathered and reduced together. Made by Context.unit. */
+public final class Unit extends Handle {
+    /** What a unit is doing on this rank. */
+    public enum State {
+        /** Only this rank's part is at hand. */
+        PARTITIONED,
+        /** A gather is under way. */
+        GATHERING,
+        /** Leased at least once. */
+        AVAILABLE,
+        /** Being written. */
+        UPDATING
+    }
+
+    private final Context context;
+    private final Param[] params;
+    private volatile Loan gradients = new Loan();
+    private volatile Loan reduced = new Loan();
+
+    Unit(Context context, long handle, Param[] params) {
+        super(new Release(handle, Abi::meron_unit_release));
+        this.context = context;
+        this.params = params.clone();
+        for (Param param : params) param.unit = this;
+    }
+
+    /** The params that it is made of. */
+    public Param[] params() {
+        return params.clone();
+    }
+
+    /** Begins a gather and waits until the tensors are full: read-only views, not copied. */
+    public Gather gather() {
+        return begin(GatherMode.VIEW).full();
+    }
+
+    /** Gathers a private, writable copy, and waits. */
+    public Gather gatherCopy() {
+        return begin(GatherMode.COPY).full();
+    }
+
+    /** Gathers into direct buffers of exactly the params' sizes, and waits. */
+    public Gather gatherInto(Map<Param, ? extends Buffer> destinations) {
+        context.requireOpen();
+        return Gather.begin(context, GatherMode.INTO, destinations, this).full();
+    }
+
+    /**
+     * Begins a gather without waiting. Collective over the unit's group; the mode may differ between
+     * ranks. Throws STATE when the unit is being updated here, NO_MEMORY (a copy), -3xx.
+     */
+    public Gather begin(GatherMode mode) {
+        context.requireOpen();
+        return Gather.begin(context, mode, null, this);
+    }
+
+    /**
+     * Begins an update and waits until every rank has let go of the present values. Collective; close
+     * (or publish) of every rank's update publishes the next version. Throws STATE when the unit is
+     * gathered here.
+     */
+    public Update update() {
+        context.requireOpen();
+        return new Update(context, this);
+    }
+
+    /** Begins the reduction of what Param.gradient was filled with, as a mean at the boundary. */
+    public Future reduce() {
+        return reduce(new ReduceOptions());
+    }
+
+    /**
+     * Begins the reduction of the gradients of one micro-batch. Collective over the unit's group.
+     * Throws STATE, -3xx.
+     */
+    public Future reduce(ReduceOptions options) {
+        return reduce((meron_source_list) null, options);
+    }
+
+    /**
+     * The same for gradients in the trainer's own memory, which are read during the call; params
+     * without one count as zero. Blocks on peers that still read the last ones.
+     *
+     * @param gradients per param its whole gradient: float[] or a direct FloatBuffer
+     */
+    public Future reduce(Map<Param, ?> gradients, ReduceOptions options) {
+        final meron_source_list sources = new meron_source_list();
+        final Buffer[] kept = new Buffer[gradients.size()];
+        int next = 0;
+        try {
+            for (Map.Entry<Param, ?> entry : gradients.entrySet()) {
+                kept[next] = floats(entry.getKey(), entry.getValue());
+                sources.add(entry.getKey().handle(), kept[next++], Dtype.F32.code());
+            }
+            return reduce(sources, options);
+        } finally {
+            sources.delete();
+            java.lang.ref.Reference.reachabilityFence(kept);
+            java.lang.ref.Reference.reachabilityFence(gradients);
+        }
+    }
+
+    /** Declares the reduced gradient as used, without a step of Meron's optimizer. */
+    public void discard() {
+        context.requireOpen();
+        call(handle -> Abi.meron_reduce_discard(handle));
+        endReduced();
+    }
+
+    /** The version of the values; 0 until the first update. */
+    public long version() {
+        return info(meron_unit_info::getVersion);
+    }
+
+    /** What the unit is doing on this rank. */
+    public State state() {
+        return State.values()[info(meron_unit_info::getState)];
+    }
+
+    /** How many gathers hold it on this rank. */
+    public int leases() {
+        return info(meron_unit_info::getLeases);
+    }
+
+    /** Whether a reduced gradient waits for a step. */
+    public boolean isReduced() {
+        return info(meron_unit_info::getReduced) != 0;
+    }
+
+    Loan gradients() {
+        return gradients;
+    }
+
+    Loan reducedOnes() {
+        return reduced;
+    }
+
+    void endReduced() {
+        final Loan last = reduced;
+        reduced = new Loan();
+        last.end("the reduced gradient was used: this view of it is over");
+    }
+
+    private Future reduce(meron_source_list sources, ReduceOptions options) {
+        context.requireOpen();
+        final long future = call(handle -> Abi.meron_reduce_begin(handle, sources,
+                options.op().code(), options.boundary() ? 1 : 0, options.divisor()));
+        final Loan last = gradients;
+        gradients = new Loan();
+        last.end("the gradient is being reduced: take a new view for the next one");
+        endReduced();
+        return new Future(context, future, null);
+    }
+
+    private <T> T info(java.util.function.Function<meron_unit_info, T> field) {
+        context.requireOpen();
+        final meron_unit_info info = call(handle -> Abi.meron_unit_get_info(handle));
+        try {
+            return field.apply(info);
+        } finally {
+            info.delete();
+        }
+    }
+
+    private static FloatBuffer floats(Param param, Object values) {
+        if (values instanceof float[]) return Group.direct((float[]) values);
+        if (values instanceof FloatBuffer) return (FloatBuffer) values;
+        throw new MeronException(Status.ARGUMENT, "the gradient of " + param.name()
+                + " must be a float[] or a direct FloatBuffer, not "
+                + (values == null ? "null" : values.getClass().getName()));
+    }
+}

@@ -1,0 +1,1191 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generated from capi/api.json by tools/generate/generate.py: do not edit.
+%module(directors="1", threads="1") meron_swig
+
+%{
+#include <meron/meron.h>
+
+// Every function of the library, for the table that runtime.i fills when it loads it.
+#define MERON_SWIG_FUNCTIONS(X) \
+  X(meron_error_code) \
+  X(meron_error_message) \
+  X(meron_error_operation) \
+  X(meron_error_subject) \
+  X(meron_error_advice) \
+  X(meron_error_rank) \
+  X(meron_error_peer) \
+  X(meron_error_free) \
+  X(meron_status_name) \
+  X(meron_version) \
+  X(meron_version_string) \
+  X(meron_system_info) \
+  X(meron_string_free) \
+  X(meron_dtype_size) \
+  X(meron_plan_preset) \
+  X(meron_plan_parse) \
+  X(meron_plan_json) \
+  X(meron_plan_table) \
+  X(meron_workload_init) \
+  X(meron_plan_predict) \
+  X(meron_plan_model_from_safetensors) \
+  X(meron_plan_release) \
+  X(meron_transport_init) \
+  X(meron_context_options_init) \
+  X(meron_context_open) \
+  X(meron_context_close) \
+  X(meron_context_rank) \
+  X(meron_context_world_size) \
+  X(meron_context_transport) \
+  X(meron_context_progress) \
+  X(meron_context_stats) \
+  X(meron_context_predict) \
+  X(meron_context_flight_record) \
+  X(meron_future_wait) \
+  X(meron_future_poll) \
+  X(meron_future_release) \
+  X(meron_context_world) \
+  X(meron_group_create) \
+  X(meron_group_rank) \
+  X(meron_group_size) \
+  X(meron_group_status) \
+  X(meron_group_abort) \
+  X(meron_barrier_begin) \
+  X(meron_broadcast_begin) \
+  X(meron_all_reduce_begin) \
+  X(meron_group_release) \
+  X(meron_param_desc_init) \
+  X(meron_param_register) \
+  X(meron_param_get_info) \
+  X(meron_param_name) \
+  X(meron_param_release) \
+  X(meron_unit_create) \
+  X(meron_unit_get_info) \
+  X(meron_unit_release) \
+  X(meron_update_begin) \
+  X(meron_update_wait) \
+  X(meron_update_view) \
+  X(meron_update_write) \
+  X(meron_update_publish) \
+  X(meron_update_release) \
+  X(meron_gather_options_init) \
+  X(meron_gather_begin) \
+  X(meron_gather_wait) \
+  X(meron_gather_poll) \
+  X(meron_gather_view) \
+  X(meron_gather_dlpack) \
+  X(meron_gather_release) \
+  X(meron_optimizer_options_init) \
+  X(meron_optimizer_create) \
+  X(meron_optimizer_set_learning_rate) \
+  X(meron_optimizer_step_begin) \
+  X(meron_optimizer_get_info) \
+  X(meron_optimizer_state_view) \
+  X(meron_optimizer_release) \
+  X(meron_gradient_view) \
+  X(meron_reduce_options_init) \
+  X(meron_reduce_begin) \
+  X(meron_reduced_view) \
+  X(meron_reduce_discard)
+%}
+
+%include "runtime.i"
+
+typedef int32_t meron_status;
+typedef int32_t meron_dtype;
+typedef int32_t meron_log_level;
+typedef int32_t meron_reduce_op;
+typedef int32_t meron_unit_state;
+typedef int32_t meron_gather_mode;
+typedef int32_t meron_optimizer_kind;
+typedef int32_t meron_optimizer_state;
+
+// Values as a C++ compiler finds them in the headers.
+%constant int32_t MERON_VERSION_MAJOR = MERON_VERSION_MAJOR;
+%constant int32_t MERON_VERSION_MINOR = MERON_VERSION_MINOR;
+%constant int32_t MERON_VERSION_PATCH = MERON_VERSION_PATCH;
+%constant int32_t MERON_VERSION = MERON_VERSION;
+%constant int32_t MERON_RANK_NONE = MERON_RANK_NONE;
+%constant int32_t MERON_TIMEOUT_DEFAULT = MERON_TIMEOUT_DEFAULT;
+%constant int32_t MERON_MAX_DIMS = MERON_MAX_DIMS;
+%constant int32_t MERON_GRADIENT_OVERWRITE = MERON_GRADIENT_OVERWRITE;
+%constant int32_t MERON_OK = MERON_OK;
+%constant int32_t MERON_IN_PROGRESS = MERON_IN_PROGRESS;
+%constant int32_t MERON_E_ARGUMENT = MERON_E_ARGUMENT;
+%constant int32_t MERON_E_HANDLE = MERON_E_HANDLE;
+%constant int32_t MERON_E_STALE = MERON_E_STALE;
+%constant int32_t MERON_E_STATE = MERON_E_STATE;
+%constant int32_t MERON_E_DUPLICATE = MERON_E_DUPLICATE;
+%constant int32_t MERON_E_UNSUPPORTED = MERON_E_UNSUPPORTED;
+%constant int32_t MERON_E_PARSE = MERON_E_PARSE;
+%constant int32_t MERON_E_NONFINITE = MERON_E_NONFINITE;
+%constant int32_t MERON_E_CANCELLED = MERON_E_CANCELLED;
+%constant int32_t MERON_E_NO_MEMORY = MERON_E_NO_MEMORY;
+%constant int32_t MERON_E_IO = MERON_E_IO;
+%constant int32_t MERON_E_NOT_FOUND = MERON_E_NOT_FOUND;
+%constant int32_t MERON_E_TIMEOUT = MERON_E_TIMEOUT;
+%constant int32_t MERON_E_PEER_DEAD = MERON_E_PEER_DEAD;
+%constant int32_t MERON_E_PEER_CLOSED = MERON_E_PEER_CLOSED;
+%constant int32_t MERON_E_MISMATCH = MERON_E_MISMATCH;
+%constant int32_t MERON_E_ABORTED = MERON_E_ABORTED;
+%constant int32_t MERON_E_AUTH = MERON_E_AUTH;
+%constant int32_t MERON_E_VERSION = MERON_E_VERSION;
+%constant int32_t MERON_E_FORKED = MERON_E_FORKED;
+%constant int32_t MERON_E_CLOSED = MERON_E_CLOSED;
+%constant int32_t MERON_E_INTERNAL = MERON_E_INTERNAL;
+%constant int32_t MERON_F32 = MERON_F32;
+%constant int32_t MERON_BF16 = MERON_BF16;
+%constant int32_t MERON_F16 = MERON_F16;
+%constant int32_t MERON_LOG_ERROR = MERON_LOG_ERROR;
+%constant int32_t MERON_LOG_WARNING = MERON_LOG_WARNING;
+%constant int32_t MERON_LOG_INFO = MERON_LOG_INFO;
+%constant int32_t MERON_SUM = MERON_SUM;
+%constant int32_t MERON_MEAN = MERON_MEAN;
+%constant int32_t MERON_UNIT_PARTITIONED = MERON_UNIT_PARTITIONED;
+%constant int32_t MERON_UNIT_GATHERING = MERON_UNIT_GATHERING;
+%constant int32_t MERON_UNIT_AVAILABLE = MERON_UNIT_AVAILABLE;
+%constant int32_t MERON_UNIT_UPDATING = MERON_UNIT_UPDATING;
+%constant int32_t MERON_GATHER_VIEW = MERON_GATHER_VIEW;
+%constant int32_t MERON_GATHER_COPY = MERON_GATHER_COPY;
+%constant int32_t MERON_GATHER_INTO = MERON_GATHER_INTO;
+%constant int32_t MERON_ADAMW = MERON_ADAMW;
+%constant int32_t MERON_STATE_MASTER = MERON_STATE_MASTER;
+%constant int32_t MERON_STATE_EXP_AVG = MERON_STATE_EXP_AVG;
+%constant int32_t MERON_STATE_EXP_AVG_SQ = MERON_STATE_EXP_AVG_SQ;
+%constant int32_t SIZEOF_meron_workload = sizeof(meron_workload);
+%constant int32_t SIZEOF_meron_transport = sizeof(meron_transport);
+%constant int32_t SIZEOF_meron_context_options = sizeof(meron_context_options);
+%constant int32_t SIZEOF_meron_stats = sizeof(meron_stats);
+%constant int32_t SIZEOF_meron_prediction = sizeof(meron_prediction);
+%constant int32_t SIZEOF_meron_param_desc = sizeof(meron_param_desc);
+%constant int32_t SIZEOF_meron_view = sizeof(meron_view);
+%constant int32_t SIZEOF_meron_param_info = sizeof(meron_param_info);
+%constant int32_t SIZEOF_meron_unit_info = sizeof(meron_unit_info);
+%constant int32_t SIZEOF_meron_destination = sizeof(meron_destination);
+%constant int32_t SIZEOF_meron_gather_options = sizeof(meron_gather_options);
+%constant int32_t SIZEOF_meron_optimizer_options = sizeof(meron_optimizer_options);
+%constant int32_t SIZEOF_meron_optimizer_info = sizeof(meron_optimizer_info);
+%constant int32_t SIZEOF_meron_source = sizeof(meron_source);
+%constant int32_t SIZEOF_meron_reduce_options = sizeof(meron_reduce_options);
+
+// ---- Structs, as they are returned; what only C can use is left out ----------------------------
+
+%immutable;
+%nodefaultctor;
+/** What a step does, for a prediction. */
+struct meron_workload {
+  uint32_t struct_size; /**< sizeof(meron_workload) */
+  uint32_t ranks; /**< world size, at least 1 */
+  uint32_t micro_batches; /**< per optimizer step; default 1 */
+  uint32_t gathers_per_micro_batch; /**< of every unit; default 2: forward and backward */
+};
+
+/** A transport of the caller's. Read when the context is opened; `user` must outlive the context. */
+struct meron_transport {
+  uint32_t struct_size; /**< sizeof(meron_transport) */
+  uint32_t reserved_0; /**< must be 0 */
+  const char *name; /**< for messages; NULL: "custom" */
+  uint64_t max_message; /**< bytes that one message may have, at least 4096; 0: no limit */
+};
+
+/** How a context is opened. Fill by meron_context_options_init or MERON_CONTEXT_OPTIONS_INIT. */
+struct meron_context_options {
+  uint32_t struct_size; /**< sizeof(meron_context_options) */
+  uint32_t header_version; /**< MERON_VERSION of the caller's headers */
+  int32_t rank; /**< -1: from the environment (meron run, torchrun, Slurm, Open MPI) */
+  int32_t world_size; /**< -1: from the environment; without one: 1 */
+  const char *transport; /**< "self", "local", "shm", "custom"; NULL or "auto": custom where that is given, self for one rank, else shm */
+  const char *job; /**< local: ranks of one process with an equal job meet; NULL: "default" */
+  const char *token; /**< shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN */
+  int64_t timeout_ns; /**< deadline of every operation; 0: 600 s */
+  uint64_t host_memory_limit; /**< bytes that this rank may take; 0: no limit but the host's */
+  uint64_t arena_reserve; /**< bytes of address space per window; 0: the host's memory */
+  uint32_t threads; /**< for compute on this rank; 0: cores / ranks on this host */
+  uint32_t reserved_0; /**< must be 0 */
+};
+
+/** What was counted since the context was opened, and memory now. Bytes. */
+struct meron_stats {
+  uint32_t struct_size; /**< sizeof(meron_stats), set by the caller */
+  uint32_t reserved_0; /**< 0 */
+  uint64_t gather_mapped_bytes; /**< parts of peers made visible in place */
+  uint64_t gather_copied_bytes; /**< parts of peers copied */
+  uint64_t reduce_bytes; /**< gradients read from peers */
+  uint64_t collective_bytes; /**< read from peers by broadcast and all-reduce */
+  uint64_t operations; /**< collectives begun */
+  uint64_t wait_ns; /**< time spent waiting for peers */
+  uint64_t param_bytes; /**< held now, by kind */
+  uint64_t gradient_bytes;
+  uint64_t optimizer_bytes;
+  uint64_t staging_bytes;
+  uint64_t control_bytes;
+  uint64_t peak_bytes; /**< most ever held of param + gradient + optimizer + staging */
+  uint64_t arena_pages_bytes; /**< bytes of pages that the kernel has given to this rank's arena */
+};
+
+/** What the plan predicts for this rank and the units made so far. Bytes. */
+struct meron_prediction {
+  uint32_t struct_size; /**< sizeof(meron_prediction), set by the caller */
+  uint32_t reserved_0; /**< 0 */
+  uint64_t param_bytes;
+  uint64_t gradient_bytes;
+  uint64_t optimizer_bytes;
+  uint64_t peak_bytes;
+  uint64_t gather_mapped_bytes; /**< per optimizer step, as are the two below */
+  uint64_t gather_copied_bytes;
+  uint64_t reduce_bytes;
+};
+
+/** What a param is. */
+struct meron_param_desc {
+  uint32_t struct_size; /**< sizeof(meron_param_desc) */
+  meron_dtype dtype; /**< of the values that are gathered */
+  const char *name; /**< unique in the context, 1 to 512 bytes of UTF-8 */
+  uint32_t dims; /**< 0: a scalar; at most MERON_MAX_DIMS */
+  uint32_t frozen; /**< 1: has no gradient and no optimizer state */
+};
+
+/** What is known about a param. */
+struct meron_param_info {
+  uint32_t struct_size; /**< sizeof(meron_param_info), set by the caller */
+  meron_dtype dtype;
+  uint32_t dims;
+  uint32_t frozen;
+  uint64_t count; /**< elements of the whole tensor */
+  uint64_t owned_offset; /**< first element that this rank updates */
+  uint64_t owned_count; /**< how many; 0 before the param is in a unit */
+};
+%extend meron_param_info {
+  /** shape[index]; 0 from 16 on. */
+  int64_t shape_at(int32_t index) const {
+    return index >= 0 && index < 16 ? $self->shape[index] : 0;
+  }
+}
+
+/** What is known about a unit. */
+struct meron_unit_info {
+  uint32_t struct_size; /**< sizeof(meron_unit_info), set by the caller */
+  meron_unit_state state;
+  uint64_t version; /**< of the values; 0 until the first update */
+  uint32_t leases;
+  uint32_t reduced; /**< 1: a reduced gradient waits for an optimizer step */
+};
+
+/** Part of a tensor in memory. */
+struct meron_view {
+  uint64_t count; /**< elements, contiguous */
+  uint64_t offset; /**< index of the first element in the whole tensor, row-major */
+  meron_dtype dtype; /**< of the elements */
+  uint32_t writable; /**< 1: may be written; 0: writing faults or is undefined */
+};
+
+/** How a gather is done. */
+struct meron_gather_options {
+  uint32_t struct_size; /**< sizeof(meron_gather_options) */
+  meron_gather_mode mode;
+  uint64_t destination_count;
+};
+
+/** How an optimizer updates. */
+struct meron_optimizer_options {
+  uint32_t struct_size; /**< sizeof(meron_optimizer_options) */
+  meron_optimizer_kind kind;
+  double learning_rate; /**< >= 0; default 1e-3 */
+  double beta1; /**< 0 <= beta1 < 1; default 0.9 */
+  double beta2; /**< 0 <= beta2 < 1; default 0.999 */
+  double epsilon; /**< > 0; default 1e-8 */
+  double weight_decay; /**< >= 0; default 0.01 */
+  double max_norm; /**< gradients are scaled to at most this global 2-norm; 0: no clipping */
+};
+
+/** What is known about an optimizer. */
+struct meron_optimizer_info {
+  uint32_t struct_size; /**< sizeof(meron_optimizer_info), set by the caller */
+  uint32_t reserved_0; /**< 0 */
+  uint64_t steps; /**< taken so far */
+  double norm; /**< global 2-norm of the last step's gradients, before clipping */
+  double learning_rate;
+};
+
+/** How gradients are reduced. */
+struct meron_reduce_options {
+  uint32_t struct_size; /**< sizeof(meron_reduce_options) */
+  meron_reduce_op op; /**< MERON_MEAN divides by the group's size */
+  uint32_t boundary; /**< 1: last micro-batch before the step; 0: more follow */
+  uint32_t reserved_0; /**< must be 0 */
+  double divisor; /**< the sum is divided by this too, e.g. the number of micro-batches */
+};
+
+%clearnodefaultctor;
+%mutable;
+
+// ---- Lists of structs --------------------------------------------------------------------------
+
+%inline %{
+namespace meron_swig {
+/** Values of meron_destination. They point to memory that the caller keeps. */
+class meron_destination_list {
+ public:
+  void add(int64_t param, writable_memory data) {
+    ::meron_destination item = {};
+    item.param = ::meron_param{static_cast<uint64_t>(param)};
+    item.data = data.data;
+    item.bytes = data.bytes;
+    items_.push_back(item);
+  }
+#ifndef SWIG
+  const ::meron_destination *data() const { return items_.data(); }
+  size_t size() const { return items_.size(); }
+#endif
+ private:
+  std::vector< ::meron_destination> items_;
+};
+
+/** Values of meron_source. They point to memory that the caller keeps. */
+class meron_source_list {
+ public:
+  void add(int64_t param, readable_memory data, int32_t dtype) {
+    ::meron_source item = {};
+    item.param = ::meron_param{static_cast<uint64_t>(param)};
+    item.data = data.data;
+    item.count = elements(data.bytes, dtype);
+    item.dtype = static_cast<meron_dtype>(dtype);
+    items_.push_back(item);
+  }
+#ifndef SWIG
+  const ::meron_source *data() const { return items_.data(); }
+  size_t size() const { return items_.size(); }
+#endif
+ private:
+  std::vector< ::meron_source> items_;
+};
+
+}  // namespace meron_swig
+%}
+
+// ---- Functions ---------------------------------------------------------------------------------
+
+%newobject meron_swig::meron_system_info;
+%newobject meron_swig::meron_plan_json;
+%newobject meron_swig::meron_plan_table;
+%newobject meron_swig::meron_plan_predict;
+%newobject meron_swig::meron_plan_model_from_safetensors;
+%feature("nothread", "0") meron_swig::meron_context_open;
+%feature("nothread", "0") meron_swig::meron_context_close;
+%newobject meron_swig::meron_context_flight_record;
+%feature("nothread", "0") meron_swig::meron_future_wait;
+%feature("nothread", "0") meron_swig::meron_update_wait;
+%feature("nothread", "0") meron_swig::meron_gather_begin;
+%feature("nothread", "0") meron_swig::meron_gather_wait;
+%feature("nothread", "0") meron_swig::meron_gradient_view;
+%feature("nothread", "0") meron_swig::meron_reduce_begin;
+%inline %{
+namespace meron_swig {
+/**
+ * The constant's name, for example "MERON_E_TIMEOUT"; "MERON_E_UNKNOWN" for a code that this
+ * version does not know. Ownership: static. Blocks: never. Threads: any. Errors: none.
+ */
+inline const char *meron_status_name(int32_t status) {
+  return api().meron_status_name(static_cast<meron_status>(status));
+}
+
+/**
+ * The library's version in the form of MERON_VERSION. Compatible with a caller's headers when the
+ * major numbers are equal (and, before 1.0, the minor numbers) and it is not older than they are.
+ * Blocks: never. Threads: any. Errors: none.
+ */
+inline int32_t meron_version() {
+  return static_cast<int32_t>(api().meron_version());
+}
+
+/**
+ * The library's version as text, for example "0.1.0". Ownership: static. Blocks: never. Threads:
+ * any. Errors: none.
+ */
+inline const char *meron_version_string() {
+  return api().meron_version_string();
+}
+
+/**
+ * What this host and this build offer, as JSON: version, compiler, CPU features and the kernel
+ * target in use, transports with the reason where one is unavailable, memory, huge pages, /dev/shm,
+ * memlock limit, io_uring. Ownership: the caller frees *out with meron_string_free. Blocks: never
+ * (reads /proc). Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_NO_MEMORY.
+ */
+inline char *meron_system_info() {
+  char *out = nullptr;
+  error_slot error;
+  error.check(api().meron_system_info(&out, error));
+  return out;
+}
+
+/**
+ * Bytes per element of a dtype; 0 for an unknown one. Blocks: never. Threads: any. Errors: none.
+ */
+inline int64_t meron_dtype_size(int32_t dtype) {
+  return static_cast<int64_t>(api().meron_dtype_size(static_cast<meron_dtype>(dtype)));
+}
+
+/**
+ * Makes one of the named plans: "zero0" (everything replicated, as in DDP), "zero1" (optimizer
+ * states sharded), "zero2" (gradients too), "zero3" (parameters too). Follows ZeRO, Rajbhandari et
+ * al., arXiv 1910.02054. Ownership: the caller releases *out with meron_plan_release; a context
+ * keeps its own reference. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT for an unknown
+ * name (the message lists the known ones).
+ */
+inline int64_t meron_plan_preset(const char *name) {
+  ::meron_plan out = {};
+  error_slot error;
+  error.check(api().meron_plan_preset(&out, name, error));
+  return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Reads a plan from JSON. `{"preset": "zero2", "gradient": {"dtype": "f32"}}` starts from a preset;
+ * docs/plan.md has every key. Ownership: as meron_plan_preset. Blocks: never. Threads: any. Errors:
+ * MERON_E_PARSE (line and key), MERON_E_ARGUMENT, MERON_E_UNSUPPORTED.
+ */
+inline int64_t meron_plan_parse(const char *json) {
+  ::meron_plan out = {};
+  error_slot error;
+  error.check(api().meron_plan_parse(&out, json, length_of(json), error));
+  return static_cast<int64_t>(out.id);
+}
+
+/**
+ * The plan as JSON that meron_plan_parse reads back to an equal plan. Ownership: the caller frees
+ * *out with meron_string_free. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
+ * MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline char *meron_plan_json(int64_t plan) {
+  char *out = nullptr;
+  error_slot error;
+  error.check(api().meron_plan_json(&out, ::meron_plan{static_cast<uint64_t>(plan)}, error));
+  return out;
+}
+
+/**
+ * The plan as a table for people, several lines. Ownership: the caller frees *out with
+ * meron_string_free. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE,
+ * MERON_E_STALE.
+ */
+inline char *meron_plan_table(int64_t plan) {
+  char *out = nullptr;
+  error_slot error;
+  error.check(api().meron_plan_table(&out, ::meron_plan{static_cast<uint64_t>(plan)}, error));
+  return out;
+}
+
+/**
+ * Fills the first `struct_size` bytes of *workload with the initial value (for languages without
+ * macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
+inline ::meron_workload meron_workload_init() {
+  return initial(api().meron_workload_init);
+}
+
+/**
+ * Predicts bytes per link and step and peak bytes per tier, per rank, as JSON. Ownership: the
+ * caller frees *out with meron_string_free. Blocks: never. Threads: any. Errors: MERON_E_PARSE,
+ * MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline char *meron_plan_predict(int64_t plan, const char *model, int32_t ranks, int32_t micro_batches, int32_t gathers_per_micro_batch, int32_t table) {
+  ::meron_workload workload = initial(api().meron_workload_init);
+  workload.ranks = static_cast<uint32_t>(ranks);
+  workload.micro_batches = static_cast<uint32_t>(micro_batches);
+  workload.gathers_per_micro_batch = static_cast<uint32_t>(gathers_per_micro_batch);
+  char *out = nullptr;
+  error_slot error;
+  error.check(api().meron_plan_predict(&out, ::meron_plan{static_cast<uint64_t>(plan)}, model, length_of(model), &workload, static_cast<uint32_t>(table), error));
+  return out;
+}
+
+/**
+ * Turns the header of a safetensors file into the model JSON that meron_plan_predict reads; tensors
+ * are grouped into units by layer. Ownership: the caller frees *out with meron_string_free. Blocks:
+ * never. Threads: any. Errors: MERON_E_PARSE, MERON_E_ARGUMENT, MERON_E_UNSUPPORTED (a dtype that
+ * Meron does not have).
+ */
+inline char *meron_plan_model_from_safetensors(readable_memory header, int64_t file_bytes) {
+  char *out = nullptr;
+  error_slot error;
+  error.check(api().meron_plan_model_from_safetensors(&out, header.data, header.bytes, static_cast<uint64_t>(file_bytes), error));
+  return out;
+}
+
+/**
+ * Releases a plan. A context that was opened with it keeps it. Blocks: never. Threads: any, also a
+ * finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_plan_release(int64_t plan) {
+  error_slot error;
+  return error.check(api().meron_plan_release(::meron_plan{static_cast<uint64_t>(plan)}, error));
+}
+
+/**
+ * Fills the first `struct_size` bytes of *transport with zeros and its size (for languages without
+ * macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
+inline ::meron_transport meron_transport_init() {
+  return initial(api().meron_transport_init);
+}
+
+/**
+ * Fills the first `struct_size` bytes of *options with defaults (for languages without macros).
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
+inline ::meron_context_options meron_context_options_init() {
+  return initial(api().meron_context_options_init);
+}
+
+/**
+ * Opens this rank's context and meets the other ranks. Ownership: the caller closes *out. Blocks:
+ * until all ranks have come, at most the deadline. Threads: any. Errors: MERON_E_ARGUMENT (rank
+ * beyond the world, unknown transport), MERON_E_AUTH (token missing or wrong), MERON_E_TIMEOUT (who
+ * is missing), MERON_E_VERSION, MERON_E_NO_MEMORY, MERON_E_IO, MERON_E_DUPLICATE (a rank came
+ * twice).
+ */
+inline int64_t meron_context_open(int32_t rank, int32_t world_size, const char *transport, const char *job, const char *token, int64_t timeout_ns, int64_t host_memory_limit, int64_t arena_reserve, int32_t threads, int64_t plan, callbacks *hooks) {
+  ::meron_context_options options = initial(api().meron_context_options_init);
+  options.rank = static_cast<int32_t>(rank);
+  options.world_size = static_cast<int32_t>(world_size);
+  options.transport = transport;
+  options.job = job;
+  options.token = token;
+  options.timeout_ns = static_cast<int64_t>(timeout_ns);
+  options.host_memory_limit = static_cast<uint64_t>(host_memory_limit);
+  options.arena_reserve = static_cast<uint64_t>(arena_reserve);
+  options.threads = static_cast<uint32_t>(threads);
+  options.plan = ::meron_plan{static_cast<uint64_t>(plan)};
+  if (hooks) hooks->connect(options);
+  ::meron_context out = {};
+  error_slot error;
+  error.check(api().meron_context_open(&out, &options, error));
+  return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Closes the context: operations under way are cancelled, all handles made from it become stale,
+ * views become invalid, and memory that the caller passed to operations is not touched any more
+ * once it returns. DLPack tensors stay readable. Local: it does not wait for peers. Peers that
+ * still need this rank get MERON_E_PEER_CLOSED. Blocks: never on peers; at most until calls of
+ * other threads on this context have noticed (5 s). Threads: any. Errors: MERON_E_HANDLE,
+ * MERON_E_STALE (closed already).
+ */
+inline int32_t meron_context_close(int64_t context) {
+  error_slot error;
+  return error.check(api().meron_context_close(::meron_context{static_cast<uint64_t>(context)}, error));
+}
+
+/**
+ * This rank, 0 to world size - 1. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
+ * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ */
+inline int32_t meron_context_rank(int64_t context) {
+  int32_t out = 0;
+  error_slot error;
+  error.check(api().meron_context_rank(&out, ::meron_context{static_cast<uint64_t>(context)}, error));
+  return static_cast<int32_t>(out);
+}
+
+/**
+ * The number of ranks. Blocks: never. Threads: any. Errors: as meron_context_rank.
+ */
+inline int32_t meron_context_world_size(int64_t context) {
+  int32_t out = 0;
+  error_slot error;
+  error.check(api().meron_context_world_size(&out, ::meron_context{static_cast<uint64_t>(context)}, error));
+  return static_cast<int32_t>(out);
+}
+
+/**
+ * The name of the transport in use: "self", "local", "shm", or that of a custom one. Ownership: the
+ * context, until it is closed. Blocks: never. Threads: any. Errors: as meron_context_rank.
+ */
+inline const char *meron_context_transport(int64_t context) {
+  const char *out = nullptr;
+  error_slot error;
+  error.check(api().meron_context_transport(&out, ::meron_context{static_cast<uint64_t>(context)}, error));
+  return out;
+}
+
+/**
+ * Advances every operation of this context that can advance, without waiting. Waits do the same; a
+ * trainer that computes for long between begin and wait may call it in between. Blocks: never on
+ * peers; computes. Threads: any. Errors: as meron_future_wait.
+ */
+inline int32_t meron_context_progress(int64_t context) {
+  error_slot error;
+  return error.check(api().meron_context_progress(::meron_context{static_cast<uint64_t>(context)}, error));
+}
+
+/**
+ * Reads the counters. Blocks: never. Threads: any. Errors: as meron_context_rank.
+ */
+inline ::meron_stats meron_context_stats(int64_t context) {
+  ::meron_stats out = {}; out.struct_size = sizeof out;
+  error_slot error;
+  error.check(api().meron_context_stats(&out, ::meron_context{static_cast<uint64_t>(context)}, error));
+  return out;
+}
+
+/**
+ * Predicts memory and traffic of this rank from the plan and the units made so far. The counters of
+ * meron_stats grow by exactly these bytes per step of that workload. Blocks: never. Threads: any.
+ * Errors: as meron_context_rank, MERON_E_ARGUMENT.
+ */
+inline ::meron_prediction meron_context_predict(int64_t context, int32_t ranks, int32_t micro_batches, int32_t gathers_per_micro_batch) {
+  ::meron_workload workload = initial(api().meron_workload_init);
+  workload.ranks = static_cast<uint32_t>(ranks);
+  workload.micro_batches = static_cast<uint32_t>(micro_batches);
+  workload.gathers_per_micro_batch = static_cast<uint32_t>(gathers_per_micro_batch);
+  ::meron_prediction out = {}; out.struct_size = sizeof out;
+  error_slot error;
+  error.check(api().meron_context_predict(&out, ::meron_context{static_cast<uint64_t>(context)}, &workload, error));
+  return out;
+}
+
+/**
+ * The flight recorder: the last operations (up to 1,024) of every rank of the world, as JSON. Works
+ * on a broken group too. Ownership: the caller frees *out with meron_string_free. Blocks: never.
+ * Threads: any. Errors: as meron_context_rank.
+ */
+inline char *meron_context_flight_record(int64_t context) {
+  char *out = nullptr;
+  error_slot error;
+  error.check(api().meron_context_flight_record(&out, ::meron_context{static_cast<uint64_t>(context)}, error));
+  return out;
+}
+
+/**
+ * Waits for a future. Returns MERON_IN_PROGRESS when timeout_ns passed first; the operation goes
+ * on. Blocks: on peers, at most the deadline; advances other operations of the context meanwhile.
+ * Threads: any; several may wait for one future. Errors: those of the operation, MERON_E_TIMEOUT,
+ * MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED, MERON_E_MISMATCH, MERON_E_ABORTED, MERON_E_CANCELLED,
+ * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ */
+inline int32_t meron_future_wait(int64_t future, int64_t timeout_ns) {
+  error_slot error;
+  return error.check(api().meron_future_wait(::meron_future{static_cast<uint64_t>(future)}, static_cast<int64_t>(timeout_ns), error));
+}
+
+/**
+ * MERON_OK when the operation has ended well, MERON_IN_PROGRESS when it has not ended, else its
+ * error. Blocks: never on peers; may compute. Threads: any. Errors: as meron_future_wait.
+ */
+inline int32_t meron_future_poll(int64_t future) {
+  error_slot error;
+  return error.check(api().meron_future_poll(::meron_future{static_cast<uint64_t>(future)}, error));
+}
+
+/**
+ * Releases a future. An operation under way goes on, so that the ranks stay in step. Blocks: never.
+ * Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_future_release(int64_t future) {
+  error_slot error;
+  return error.check(api().meron_future_release(::meron_future{static_cast<uint64_t>(future)}, error));
+}
+
+/**
+ * The group of all ranks. Ownership: the caller releases *out; the group itself lives as long as
+ * the context. Blocks: never. Threads: any. Errors: as meron_context_rank.
+ */
+inline int64_t meron_context_world(int64_t context) {
+  ::meron_group out = {};
+  error_slot error;
+  error.check(api().meron_context_world(&out, ::meron_context{static_cast<uint64_t>(context)}, error));
+  return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Makes a group of some ranks. Collective over the world: every rank calls it with the same list;
+ * ranks outside of the list get a null group. Ownership: the caller releases *out. Blocks: never.
+ * Threads: any. Errors: MERON_E_ARGUMENT (a rank beyond the world or twice), MERON_E_UNSUPPORTED
+ * (more than 64 groups), -3xx.
+ */
+inline int64_t meron_group_create(int64_t context, int32_array ranks) {
+  ::meron_group out = {};
+  error_slot error;
+  error.check(api().meron_group_create(&out, ::meron_context{static_cast<uint64_t>(context)}, ranks.items, ranks.count, error));
+  return static_cast<int64_t>(out.id);
+}
+
+/**
+ * This rank's place in the group. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
+ * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ */
+inline int32_t meron_group_rank(int64_t group) {
+  int32_t out = 0;
+  error_slot error;
+  error.check(api().meron_group_rank(&out, ::meron_group{static_cast<uint64_t>(group)}, error));
+  return static_cast<int32_t>(out);
+}
+
+/**
+ * The number of ranks in the group. Blocks: never. Threads: any. Errors: as meron_group_rank.
+ */
+inline int32_t meron_group_size(int64_t group) {
+  int32_t out = 0;
+  error_slot error;
+  error.check(api().meron_group_size(&out, ::meron_group{static_cast<uint64_t>(group)}, error));
+  return static_cast<int32_t>(out);
+}
+
+/**
+ * MERON_OK while the group is whole, else the sticky error that broke it. Blocks: never; looks
+ * whether peers are alive. Threads: any. Errors: -3xx, as meron_group_rank.
+ */
+inline int32_t meron_group_status(int64_t group) {
+  error_slot error;
+  return error.check(api().meron_group_status(::meron_group{static_cast<uint64_t>(group)}, error));
+}
+
+/**
+ * Breaks the group on every rank: waits under way end with MERON_E_ABORTED, which carries `reason`.
+ * Blocks: never. Threads: any. Errors: as meron_group_rank.
+ */
+inline int32_t meron_group_abort(int64_t group, const char *reason) {
+  error_slot error;
+  return error.check(api().meron_group_abort(::meron_group{static_cast<uint64_t>(group)}, reason, error));
+}
+
+/**
+ * Begins a barrier: the future ends when every rank of the group has begun it. Ownership: the
+ * caller releases *out. Blocks: never. Threads: any. Errors: as meron_group_rank, -3xx.
+ */
+inline int64_t meron_barrier_begin(int64_t group) {
+  ::meron_future out = {};
+  error_slot error;
+  error.check(api().meron_barrier_begin(&out, ::meron_group{static_cast<uint64_t>(group)}, error));
+  return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Begins a broadcast of `bytes` bytes from rank `root` of the group. Ownership: `data` must stay
+ * valid until the future has ended. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, as
+ * meron_group_rank, -3xx.
+ */
+inline int64_t meron_broadcast_begin(int64_t group, writable_memory data, int32_t root) {
+  ::meron_future out = {};
+  error_slot error;
+  error.check(api().meron_broadcast_begin(&out, ::meron_group{static_cast<uint64_t>(group)}, data.data, data.bytes, static_cast<int32_t>(root), error));
+  return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Begins an all-reduce of `count` elements in place. Sums are in f32, in rank order, so that every
+ * rank gets the same bits in every run. Made for small arrays (losses, metrics): every rank reads
+ * all peers' values; gradients go by meron_reduce_begin. Ownership: `data` must stay valid until
+ * the future has ended. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, as meron_group_rank,
+ * -3xx.
+ */
+inline int64_t meron_all_reduce_begin(int64_t group, writable_memory data, int32_t dtype, int32_t op) {
+  ::meron_future out = {};
+  error_slot error;
+  error.check(api().meron_all_reduce_begin(&out, ::meron_group{static_cast<uint64_t>(group)}, data.data, elements(data.bytes, dtype), static_cast<meron_dtype>(dtype), static_cast<meron_reduce_op>(op), error));
+  return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Releases a group. Params and operations keep it while they need it. Blocks: never. Threads: any,
+ * also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_group_release(int64_t group) {
+  error_slot error;
+  return error.check(api().meron_group_release(::meron_group{static_cast<uint64_t>(group)}, error));
+}
+
+/**
+ * Fills the first `struct_size` bytes of *desc with the initial value (for languages without
+ * macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
+inline ::meron_param_desc meron_param_desc_init() {
+  return initial(api().meron_param_desc_init);
+}
+
+/**
+ * Registers a param. Collective over its group: all ranks register the same params in the same
+ * order; a difference is reported with both descriptions. Ownership: the caller releases *out.
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (negative or overflowing shape, unknown
+ * dtype), MERON_E_DUPLICATE (name), MERON_E_HANDLE, MERON_E_STALE, MERON_E_MISMATCH, -3xx.
+ */
+inline int64_t meron_param_register(int64_t context, int32_t dtype, const char *name, int64_array shape, int32_t frozen, int64_t group) {
+  ::meron_param_desc desc = initial(api().meron_param_desc_init);
+  desc.dtype = static_cast<meron_dtype>(dtype);
+  desc.name = name;
+  desc.shape = shape.items;
+  desc.dims = shape.count;
+  desc.frozen = static_cast<uint32_t>(frozen);
+  desc.group = ::meron_group{static_cast<uint64_t>(group)};
+  ::meron_param out = {};
+  error_slot error;
+  error.check(api().meron_param_register(&out, ::meron_context{static_cast<uint64_t>(context)}, &desc, error));
+  return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Reads what is known about a param. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
+ * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ */
+inline ::meron_param_info meron_param_get_info(int64_t param) {
+  ::meron_param_info out = {}; out.struct_size = sizeof out;
+  error_slot error;
+  error.check(api().meron_param_get_info(&out, ::meron_param{static_cast<uint64_t>(param)}, error));
+  return out;
+}
+
+/**
+ * The param's name. Ownership: borrowed from the param. Blocks: never. Threads: any. Errors: as
+ * meron_param_get_info.
+ */
+inline const char *meron_param_name(int64_t param) {
+  const char *out = nullptr;
+  error_slot error;
+  error.check(api().meron_param_name(&out, ::meron_param{static_cast<uint64_t>(param)}, error));
+  return out;
+}
+
+/**
+ * Releases the handle. A param that is in a unit lives as long as the unit. Blocks: never. Threads:
+ * any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_param_release(int64_t param) {
+  error_slot error;
+  return error.check(api().meron_param_release(::meron_param{static_cast<uint64_t>(param)}, error));
+}
+
+/**
+ * Makes a unit and reserves the memory that the plan gives it on this rank; values are zero at
+ * version 0. Collective over the params' group. Ownership: the caller releases *out; the memory
+ * stays until the context is closed, because peers may read it. Blocks: never on peers. Threads:
+ * any. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param twice, or in a unit already, or the
+ * name), MERON_E_NO_MEMORY (figures), -3xx. In a group of several ranks, a lack of memory on one of
+ * them breaks the group: all are told which rank.
+ */
+inline int64_t meron_unit_create(int64_t context, const char *name, int64_array params) {
+  ::meron_unit out = {};
+  error_slot error;
+  error.check(api().meron_unit_create(&out, ::meron_context{static_cast<uint64_t>(context)}, name, reinterpret_cast<const ::meron_param *>(params.items), params.count, error));
+  return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Reads what is known about a unit. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
+ * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ */
+inline ::meron_unit_info meron_unit_get_info(int64_t unit) {
+  ::meron_unit_info out = {}; out.struct_size = sizeof out;
+  error_slot error;
+  error.check(api().meron_unit_get_info(&out, ::meron_unit{static_cast<uint64_t>(unit)}, error));
+  return out;
+}
+
+/**
+ * Releases the handle. Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE,
+ * MERON_E_STALE.
+ */
+inline int32_t meron_unit_release(int64_t unit) {
+  error_slot error;
+  return error.check(api().meron_unit_release(::meron_unit{static_cast<uint64_t>(unit)}, error));
+}
+
+/**
+ * Begins an update of some units: asks every rank to let go of the present version. Collective over
+ * the units' group. Ownership: the caller ends *out by meron_update_publish. Blocks: never.
+ * Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a unit is leased here or being updated),
+ * MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ */
+inline int64_t meron_update_begin(int64_array units) {
+  ::meron_update out = {};
+  error_slot error;
+  error.check(api().meron_update_begin(&out, reinterpret_cast<const ::meron_unit *>(units.items), units.count, error));
+  return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Waits until every rank has let go, after which this rank's parts may be written. Blocks: on
+ * peers, at most the deadline. Threads: any. Errors: as meron_future_wait.
+ */
+inline int32_t meron_update_wait(int64_t update, int64_t timeout_ns) {
+  error_slot error;
+  return error.check(api().meron_update_wait(::meron_update{static_cast<uint64_t>(update)}, static_cast<int64_t>(timeout_ns), error));
+}
+
+/**
+ * The part of `param` that this rank updates (all of it when the plan replicates the optimizer
+ * states), in the param's dtype, writable. Ownership: borrowed until meron_update_publish. Blocks:
+ * never. Threads: any. Errors: MERON_E_ARGUMENT (the param is in none of the units), MERON_E_STATE
+ * (the update has not been waited for), MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline ::meron_view meron_update_view(int64_t update, int64_t param) {
+  ::meron_view out = {};
+  error_slot error;
+  error.check(api().meron_update_view(&out, ::meron_update{static_cast<uint64_t>(update)}, ::meron_param{static_cast<uint64_t>(param)}, error));
+  return out;
+}
+
+/**
+ * Writes this rank's part of `param` from the whole tensor, of which every rank passes equal
+ * values; converts between dtypes, and keeps f32 values in the master copy where there is one.
+ * Ownership: `data` is only read, during the call. Blocks: never. Threads: any. Errors: as
+ * meron_update_view.
+ */
+inline int32_t meron_update_write(int64_t update, int64_t param, readable_memory data, int32_t dtype) {
+  error_slot error;
+  return error.check(api().meron_update_write(::meron_update{static_cast<uint64_t>(update)}, ::meron_param{static_cast<uint64_t>(param)}, data.data, elements(data.bytes, dtype), static_cast<meron_dtype>(dtype), error));
+}
+
+/**
+ * Publishes the written parts as the next version and ends the update; the handle becomes stale.
+ * What was not written keeps its value. Blocks: never. Threads: any. Errors: MERON_E_STATE (not
+ * waited for), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ */
+inline int32_t meron_update_publish(int64_t update) {
+  error_slot error;
+  return error.check(api().meron_update_publish(::meron_update{static_cast<uint64_t>(update)}, error));
+}
+
+/**
+ * Gives an update up. One that was waited for is published as it is. One that was not cannot be
+ * undone, because peers go on with it: the group breaks with MERON_E_ABORTED on every rank. Blocks:
+ * never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE (also after
+ * meron_update_publish).
+ */
+inline int32_t meron_update_release(int64_t update) {
+  error_slot error;
+  return error.check(api().meron_update_release(::meron_update{static_cast<uint64_t>(update)}, error));
+}
+
+/**
+ * Fills the first `struct_size` bytes of *options with the initial value (for languages without
+ * macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
+inline ::meron_gather_options meron_gather_options_init() {
+  return initial(api().meron_gather_options_init);
+}
+
+/**
+ * Begins a gather. Collective over the units' group; the mode may differ between ranks. Ownership:
+ * the caller releases *out; destinations must stay valid until it is ready. Blocks: never, unless
+ * this rank is 1,024 operations ahead of a peer. Threads: any. Errors: MERON_E_ARGUMENT,
+ * MERON_E_DUPLICATE (a unit twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY
+ * (a copy), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
+ */
+inline int64_t meron_gather_begin(int64_array units, int32_t mode, const meron_destination_list *destinations) {
+  ::meron_gather_options options = initial(api().meron_gather_options_init);
+  options.mode = static_cast<meron_gather_mode>(mode);
+  options.destinations = destinations ? destinations->data() : nullptr;
+  options.destination_count = destinations ? destinations->size() : 0;
+  ::meron_gather out = {};
+  error_slot error;
+  error.check(api().meron_gather_begin(&out, reinterpret_cast<const ::meron_unit *>(units.items), units.count, &options, error));
+  return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Waits until the tensors are full. Blocks: on peers, at most the deadline; copies where a copy was
+ * asked for. Threads: any. Errors: as meron_future_wait.
+ */
+inline int32_t meron_gather_wait(int64_t gather, int64_t timeout_ns) {
+  error_slot error;
+  return error.check(api().meron_gather_wait(::meron_gather{static_cast<uint64_t>(gather)}, static_cast<int64_t>(timeout_ns), error));
+}
+
+/**
+ * MERON_OK when the tensors are full, MERON_IN_PROGRESS when not yet, else the gather's error.
+ * Blocks: never on peers; may copy. Threads: any. Errors: as meron_future_wait.
+ */
+inline int32_t meron_gather_poll(int64_t gather) {
+  error_slot error;
+  return error.check(api().meron_gather_poll(::meron_gather{static_cast<uint64_t>(gather)}, error));
+}
+
+/**
+ * The whole tensor of a param of a full gather. Ownership: borrowed until meron_gather_release.
+ * Read-only for MERON_GATHER_VIEW: other ranks read the same memory. Blocks: never. Threads: any.
+ * Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet), MERON_E_HANDLE,
+ * MERON_E_STALE.
+ */
+inline ::meron_view meron_gather_view(int64_t gather, int64_t param) {
+  ::meron_view out = {};
+  error_slot error;
+  error.check(api().meron_gather_view(&out, ::meron_gather{static_cast<uint64_t>(gather)}, ::meron_param{static_cast<uint64_t>(param)}, error));
+  return out;
+}
+
+/**
+ * The same as a DLPack tensor (version 1.x, CPU device), with a lease of its own that its deleter
+ * gives back. MERON_GATHER_INTO is refused: that memory is the caller's. Ownership: the caller
+ * calls (*out)->deleter(*out) once; after the context is closed the deleter may still be called,
+ * the data no longer read. Blocks: never. Threads: any. Errors: as meron_gather_view,
+ * MERON_E_UNSUPPORTED.
+ */
+inline int64_t meron_gather_dlpack(int64_t gather, int64_t param) {
+  struct DLManagedTensorVersioned *out = nullptr;
+  error_slot error;
+  error.check(api().meron_gather_dlpack(&out, ::meron_gather{static_cast<uint64_t>(gather)}, ::meron_param{static_cast<uint64_t>(param)}, error));
+  return reinterpret_cast<int64_t>(out);
+}
+
+/**
+ * Gives the leases back; views of the gather become invalid. A gather that is not full yet is given
+ * up. Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_gather_release(int64_t gather) {
+  error_slot error;
+  return error.check(api().meron_gather_release(::meron_gather{static_cast<uint64_t>(gather)}, error));
+}
+
+/**
+ * Fills the first `struct_size` bytes of *options with the initial value (for languages without
+ * macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
+inline ::meron_optimizer_options meron_optimizer_options_init() {
+  return initial(api().meron_optimizer_options_init);
+}
+
+/**
+ * Makes an optimizer and its states (zero) for the trainable params of some units: f32 moments, and
+ * an f32 master copy where the params have 16 bits. Collective over the units' group. Ownership:
+ * the caller releases *out. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (a value out of
+ * range, no trainable param), MERON_E_DUPLICATE (a unit twice, or in an optimizer already),
+ * MERON_E_NO_MEMORY, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ */
+inline int64_t meron_optimizer_create(int64_array units, int32_t kind, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double max_norm) {
+  ::meron_optimizer_options options = initial(api().meron_optimizer_options_init);
+  options.kind = static_cast<meron_optimizer_kind>(kind);
+  options.learning_rate = learning_rate;
+  options.beta1 = beta1;
+  options.beta2 = beta2;
+  options.epsilon = epsilon;
+  options.weight_decay = weight_decay;
+  options.max_norm = max_norm;
+  ::meron_optimizer out = {};
+  error_slot error;
+  error.check(api().meron_optimizer_create(&out, reinterpret_cast<const ::meron_unit *>(units.items), units.count, &options, error));
+  return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Sets the learning rate of the next steps; the same on all ranks (it is part of the step's
+ * fingerprint). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE,
+ * MERON_E_STALE.
+ */
+inline int32_t meron_optimizer_set_learning_rate(int64_t optimizer, double learning_rate) {
+  error_slot error;
+  return error.check(api().meron_optimizer_set_learning_rate(::meron_optimizer{static_cast<uint64_t>(optimizer)}, learning_rate, error));
+}
+
+/**
+ * Begins a step: global gradient norm (exact, so equal for every number of ranks), clipping, update
+ * of this rank's parts, publication of the next version. Needs the reduced gradient of every unit,
+ * and no lease on any of them on this rank. Collective over the units' group. Ownership: the caller
+ * releases *out. Blocks: never. Threads: any. Errors: MERON_E_STATE (names the unit that is leased
+ * or not reduced), MERON_E_HANDLE, MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all
+ * ranks when the norm is not finite: nothing was changed, the gradients are discarded.
+ */
+inline int64_t meron_optimizer_step_begin(int64_t optimizer) {
+  ::meron_future out = {};
+  error_slot error;
+  error.check(api().meron_optimizer_step_begin(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, error));
+  return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Reads what is known about an optimizer. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
+ * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ */
+inline ::meron_optimizer_info meron_optimizer_get_info(int64_t optimizer) {
+  ::meron_optimizer_info out = {}; out.struct_size = sizeof out;
+  error_slot error;
+  error.check(api().meron_optimizer_get_info(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, error));
+  return out;
+}
+
+/**
+ * This rank's part of a state of `param`, f32. Writable, but for a master that is the param itself
+ * (write that through an update). Ownership: borrowed until the next step or
+ * meron_optimizer_release. Blocks: never. Threads: any, not during a step. Errors: MERON_E_ARGUMENT
+ * (not a param of this optimizer, unknown state), MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline ::meron_view meron_optimizer_state_view(int64_t optimizer, int64_t param, int32_t state) {
+  ::meron_view out = {};
+  error_slot error;
+  error.check(api().meron_optimizer_state_view(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, ::meron_param{static_cast<uint64_t>(param)}, static_cast<meron_optimizer_state>(state), error));
+  return out;
+}
+
+/**
+ * Releases the optimizer and its states. A step under way keeps them until it has ended. Blocks:
+ * never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_optimizer_release(int64_t optimizer) {
+  error_slot error;
+  return error.check(api().meron_optimizer_release(::meron_optimizer{static_cast<uint64_t>(optimizer)}, error));
+}
+
+/**
+ * The place in this rank's bucket for the gradient of `param`, writable: the trainer adds to it.
+ * When an accumulation starts it is zero (unless MERON_GRADIENT_OVERWRITE is given); under a plan
+ * that keeps whole gradients it holds the sum of the micro-batches so far. Ownership: borrowed
+ * until meron_reduce_begin of the unit. Blocks: on peers that still read the bucket's last
+ * contents, at most the deadline. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (frozen,
+ * not in a unit, or the gradient is reduced and not used), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ */
+inline ::meron_view meron_gradient_view(int64_t param, int64_t flags) {
+  ::meron_view out = {};
+  error_slot error;
+  error.check(api().meron_gradient_view(&out, ::meron_param{static_cast<uint64_t>(param)}, static_cast<uint64_t>(flags), error));
+  return out;
+}
+
+/**
+ * Fills the first `struct_size` bytes of *options with the initial value (for languages without
+ * macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
+inline ::meron_reduce_options meron_reduce_options_init() {
+  return initial(api().meron_reduce_options_init);
+}
+
+/**
+ * Begins the reduction of a unit's gradients of one micro-batch. Collective over the unit's group.
+ * Under a plan that keeps whole gradients, a call with boundary 0 only accumulates: no
+ * communication. Ownership: the caller releases *out; sources are read during the call. Blocks: as
+ * meron_gradient_view when sources are given. Threads: any. Errors: MERON_E_ARGUMENT (a wrong
+ * count, a param of another unit), MERON_E_DUPLICATE, MERON_E_STATE (reduced already and not used,
+ * or all params frozen), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ */
+inline int64_t meron_reduce_begin(int64_t unit, const meron_source_list *sources, int32_t op, int32_t boundary, double divisor) {
+  ::meron_reduce_options options = initial(api().meron_reduce_options_init);
+  options.op = static_cast<meron_reduce_op>(op);
+  options.boundary = static_cast<uint32_t>(boundary);
+  options.divisor = divisor;
+  ::meron_future out = {};
+  error_slot error;
+  error.check(api().meron_reduce_begin(&out, ::meron_unit{static_cast<uint64_t>(unit)}, sources ? sources->data() : nullptr, sources ? sources->size() : 0, &options, error));
+  return static_cast<int64_t>(out.id);
+}
+
+/**
+ * The reduced gradient of the part of `param` that this rank updates, f32, writable; for trainers
+ * with an optimizer of their own. Ownership: borrowed until the next gradient of the unit is begun,
+ * a step, or meron_reduce_discard. Blocks: never. Threads: any. Errors: MERON_E_STATE (no boundary
+ * reduction has ended), MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline ::meron_view meron_reduced_view(int64_t param) {
+  ::meron_view out = {};
+  error_slot error;
+  error.check(api().meron_reduced_view(&out, ::meron_param{static_cast<uint64_t>(param)}, error));
+  return out;
+}
+
+/**
+ * Declares the reduced gradient of a unit as used, without a step of Meron's optimizer. Blocks:
+ * never. Threads: any. Errors: MERON_E_STATE, MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_reduce_discard(int64_t unit) {
+  error_slot error;
+  return error.check(api().meron_reduce_discard(::meron_unit{static_cast<uint64_t>(unit)}, error));
+}
+}  // namespace meron_swig
+%}
