@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The operations of the table, by name. README.md defines them.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include "session.h"
+
+namespace conformance {
+
+using Operation = void (*)(Session& session, const Statement& statement);
+using Operations = std::map<std::string, Operation>;
+
+Operations library_operations();   // library, plans
+Operations context_operations();   // contexts, counters
+Operations group_operations();     // groups, collectives on arrays
+Operations param_operations();     // params, units, updates
+Operations gather_operations();    // gathers, DLPack
+Operations training_operations();  // gradients, optimizers
+Operations future_operations();    // waiting, letting go
+
+// Executes an operation and holds its failure against what the statement expects.
+void execute(Session& session, const Statement& statement);
+
+}  // namespace conformance

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "dlpack.h"
+#include "operations.h"
+
+namespace conformance {
+namespace {
+
+// A tensor has one owner, who calls its deleter once.
+struct Dlpack : Object {
+  explicit Dlpack(DLManagedTensorVersioned* given) : tensor(given) {}
+  ~Dlpack() override { Dlpack::release(); }
+  void release() override {
+    if (tensor != nullptr) tensor->deleter(tensor);
+    tensor = nullptr;
+  }
+  DLManagedTensorVersioned* tensor;
+};
+
+meron_gather_mode mode_of(const std::string& name) {
+  if (name == "view") return MERON_GATHER_VIEW;
+  if (name == "copy") return MERON_GATHER_COPY;
+  if (name == "into") return MERON_GATHER_INTO;
+  throw Malformed{"unknown mode '" + name + "'"};
+}
+
+meron_param_info info_of(meron_param param) {
+  meron_param_info info{};
+  info.struct_size = sizeof info;
+  call(meron_param_get_info, &info, param);
+  return info;
+}
+
+// A destination per param of the units, each filled with -1.
+std::vector<meron_destination> make_destinations(Session& session, const Statement& statement,
+                                                 Gather& gather) {
+  std::vector<meron_destination> destinations;
+  const Values before = session.values("fill:-1");
+  for (const std::string& unit : statement.list("units")) {
+    for (const meron_param param : session.find<Unit>(unit).params) {
+      const meron_param_info info = info_of(param);
+      std::vector<std::byte>& buffer = gather.buffers[param.id];
+      buffer = stored(before, info.dtype, info.count);
+      buffer.reserve(1);  // a place also where there is nothing to hold
+      destinations.push_back({param, buffer.data(), buffer.size()});
+    }
+  }
+  return destinations;
+}
+
+std::unique_ptr<Gather> begun(Session& session, const Statement& statement) {
+  const std::vector<meron_unit> units = session.units(statement);
+  auto gather = std::make_unique<Gather>();
+  meron_gather_options options{};
+  call(meron_gather_options_init, &options, sizeof options);
+  options.mode = gather->mode = mode_of(statement.get("mode", "view"));
+  std::vector<meron_destination> destinations;
+  if (gather->mode == MERON_GATHER_INTO) {
+    destinations = make_destinations(session, statement, *gather);
+    options.destinations = destinations.data();
+    options.destination_count = destinations.size();
+  }
+  meron_gather handle{};
+  call(meron_gather_begin, &handle, units.data(), units.size(),
+       static_cast<const meron_gather_options*>(&options));
+  gather->owned = std::make_unique<Owned<meron_gather, meron_gather_release>>(handle);
+  return gather;
+}
+
+void gather_begin(Session& session, const Statement& statement) {
+  session.keep(statement.name, begun(session, statement));
+}
+
+void gather(Session& session, const Statement& statement) {
+  std::unique_ptr<Gather> gather = begun(session, statement);
+  call(meron_gather_wait, gather->owned->handle, int64_t{MERON_TIMEOUT_DEFAULT});
+  session.keep(statement.name, std::move(gather));
+}
+
+meron_view view_of(Session& session, const Gather& gather, meron_param param) {
+  meron_view view{};
+  call(meron_gather_view, &view, gather.owned->handle, param);
+  const meron_param_info info = info_of(param);
+  check_equal("the dtype", name_of(view.dtype), name_of(info.dtype));
+  check_equal("the count", static_cast<double>(view.count), static_cast<double>(info.count));
+  check(view.offset == 0 && view.data != nullptr, "the view is not of the whole tensor");
+  check_equal("writable", view.writable, gather.mode == MERON_GATHER_VIEW ? 0 : 1);
+  const auto buffer = gather.buffers.find(param.id);
+  check(buffer == gather.buffers.end() || buffer->second.data() == view.data,
+        "rank " + std::to_string(session.setup.rank) + ": not the caller's memory");
+  return view;
+}
+
+void full(Session& session, const Statement& statement) {
+  const meron_view view = view_of(session, session.find<Gather>(statement.name),
+                                  session.find<Param>(statement.get("param")).handle);
+  session.check_data(statement, view.dtype, view.data, view.count);
+}
+
+void overwrite(Session& session, const Statement& statement) {
+  const Gather& gather = session.find<Gather>(statement.name);
+  if (gather.mode == MERON_GATHER_VIEW) throw Malformed{"a view is not to be written"};
+  const meron_view view =
+      view_of(session, gather, session.find<Param>(statement.get("param")).handle);
+  const Values values = session.values(statement.get("with"));
+  for (uint64_t i = 0; i < view.count; ++i) store(view.dtype, view.data, i, values.at(i));
+}
+
+void dlpack(Session& session, const Statement& statement) {
+  const meron_param param = session.find<Param>(statement.get("param")).handle;
+  DLManagedTensorVersioned* out = nullptr;
+  call(meron_gather_dlpack, &out, session.find<Gather>(statement.get("gather")).owned->handle,
+       param);
+  auto owned = std::make_unique<Dlpack>(out);
+  const meron_param_info info = info_of(param);
+  const DLTensor& tensor = out->dl_tensor;
+  check_equal("the major version", out->version.major, 1);
+  check(tensor.device.device_type == 1, "not on the CPU");
+  check(std::vector<int64_t>(tensor.shape, tensor.shape + tensor.ndim) ==
+            std::vector<int64_t>(info.shape, info.shape + info.dims),
+        "another shape");
+  check_equal("the element's code", tensor.dtype.code, info.dtype == MERON_BF16 ? 4 : 2);
+  check_equal("the element's bits", tensor.dtype.bits,
+              static_cast<double>(8 * meron_dtype_size(info.dtype)));
+  session.check_data(statement, info.dtype, static_cast<char*>(tensor.data) + tensor.byte_offset,
+                     info.count);
+  session.keep(statement.name, std::move(owned));
+}
+
+}  // namespace
+
+Operations gather_operations() {
+  return {{"gather", gather},
+          {"gather_begin", gather_begin},
+          {"full", full},
+          {"overwrite", overwrite},
+          {"dlpack", dlpack}};
+}
+
+}  // namespace conformance
