@@ -18,10 +18,10 @@ from pathlib import Path
 
 import headers
 import lint
-from emitters import cffi, reference, symbols
+from emitters import cffi, julia, reference, rust, swig, symbols
 from model import Api
 
-EMITTERS = (symbols, cffi, reference)
+EMITTERS = (symbols, cffi, reference, rust, julia, swig)
 # Folders in which every file is generated: what is there besides is left over.
 GENERATED_FOLDERS = ("docs/reference",)
 

@@ -1,0 +1,2050 @@
+// SPDX-License-Identifier: Apache-2.0
+// Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
+
+use std::marker::{PhantomData, PhantomPinned};
+use std::mem::size_of;
+use std::os::raw::{c_char, c_void};
+use std::ptr;
+
+/// `0` of the header.
+pub const MERON_VERSION_MAJOR: u32 = 0;
+
+/// `1` of the header.
+pub const MERON_VERSION_MINOR: u32 = 1;
+
+/// `0` of the header.
+pub const MERON_VERSION_PATCH: u32 = 0;
+
+/// The version of these headers as one number, comparable: (major \<\< 16) | (minor \<\< 8) |
+/// patch.
+pub const MERON_VERSION: u32 = 256;
+
+/// No rank, no peer: the value of a rank field that names nobody.
+pub const MERON_RANK_NONE: i32 = -1;
+
+/// A timeout that leaves the bound to the context's deadline (see meron_context_options).
+pub const MERON_TIMEOUT_DEFAULT: i32 = -1;
+
+/// What a call returns. 0 is success. A positive value is not an error ("not yet"). Negative
+/// values are errors, grouped by how much they damage:
+/// \-1xx the call alone: the context and its groups are untouched and usable;
+/// \-2xx a resource of this process or host was missing: nothing was changed;
+/// \-3xx the group is broken: every further call on it gives the same error on every rank;
+/// \-4xx the whole context is unusable.
+pub type meron_status = i32;
+/// A value of meron_status.
+pub const MERON_OK: meron_status = 0;
+/// A value of meron_status.
+pub const MERON_IN_PROGRESS: meron_status = 1;
+/// A null pointer, a wrong size, an unknown enum value
+pub const MERON_E_ARGUMENT: meron_status = -100;
+/// A null handle, of another kind, or of another context
+pub const MERON_E_HANDLE: meron_status = -101;
+/// A handle whose object was released or closed
+pub const MERON_E_STALE: meron_status = -102;
+/// The call is valid, but not in the object's present state
+pub const MERON_E_STATE: meron_status = -103;
+/// A name or an object given twice
+pub const MERON_E_DUPLICATE: meron_status = -104;
+/// Valid, but this build or this plan does not offer it
+pub const MERON_E_UNSUPPORTED: meron_status = -105;
+/// Text that does not parse; the message has line and key
+pub const MERON_E_PARSE: meron_status = -106;
+/// A gradient holds NaN or infinity; the step changed nothing
+pub const MERON_E_NONFINITE: meron_status = -107;
+/// should_stop asked a wait to end, or the object was released
+pub const MERON_E_CANCELLED: meron_status = -108;
+/// A value of meron_status.
+pub const MERON_E_NO_MEMORY: meron_status = -200;
+/// A value of meron_status.
+pub const MERON_E_IO: meron_status = -201;
+/// A value of meron_status.
+pub const MERON_E_NOT_FOUND: meron_status = -202;
+/// A deadline passed: the message says who has not arrived
+pub const MERON_E_TIMEOUT: meron_status = -300;
+/// A rank's process is gone
+pub const MERON_E_PEER_DEAD: meron_status = -301;
+/// A rank closed its context while others still need it
+pub const MERON_E_PEER_CLOSED: meron_status = -302;
+/// Ranks made different calls: the message has both
+pub const MERON_E_MISMATCH: meron_status = -303;
+/// A rank called meron_group_abort
+pub const MERON_E_ABORTED: meron_status = -304;
+/// The token is missing or wrong, or the peer is another user
+pub const MERON_E_AUTH: meron_status = -305;
+/// A rank, or the caller's headers, are of another version
+pub const MERON_E_VERSION: meron_status = -306;
+/// This process is a fork of the one that opened the context
+pub const MERON_E_FORKED: meron_status = -400;
+/// The context was closed
+pub const MERON_E_CLOSED: meron_status = -401;
+/// A defect of Meron: please report it
+pub const MERON_E_INTERNAL: meron_status = -402;
+
+/// Element types. Sizes in bytes: 4, 2, 2.
+pub type meron_dtype = i32;
+/// A value of meron_dtype.
+pub const MERON_F32: meron_dtype = 0;
+/// A value of meron_dtype.
+pub const MERON_BF16: meron_dtype = 1;
+/// A value of meron_dtype.
+pub const MERON_F16: meron_dtype = 2;
+
+/// The error object: owned by the caller who received it, freed by meron_error_free. Every
+/// function that can fail takes an optional `meron_error **` last; pass NULL to ignore the
+/// detail. When a call fails, \*err is set to a new object (or to NULL if no memory was left
+/// for it); when it succeeds, \*err is left as it was.
+#[repr(C)]
+pub struct meron_error {
+    _data: [u8; 0],
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// A plan. A value; 0 is null.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct meron_plan {
+    /// 0 is null.
+    pub id: u64,
+}
+
+/// What a step does, for a prediction.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_workload {
+    /// sizeof(meron_workload)
+    pub struct_size: u32,
+    /// World size, at least 1
+    pub ranks: u32,
+    /// Per optimizer step; default 1
+    pub micro_batches: u32,
+    /// Of every unit; default 2: forward and backward
+    pub gathers_per_micro_batch: u32,
+}
+
+/// Initial value of a [`meron_workload`].
+pub const MERON_WORKLOAD_INIT: meron_workload = meron_workload {
+    struct_size: size_of::<meron_workload>() as u32,
+    ranks: 1,
+    micro_batches: 1,
+    gathers_per_micro_batch: 2,
+};
+
+/// Starts to send `bytes` bytes at `data` to rank `peer`. They stay in place and unchanged
+/// until the request is done or cancelled. Stores a number of the transport's choosing in
+/// \*request, by which the request is meant from then on, and returns MERON_OK; or returns
+/// MERON_IN_PROGRESS when it cannot take the message now: the same will be asked again.
+/// `bytes` may be 0.
+pub type meron_send_fn =
+    Option<unsafe extern "C" fn(user: *mut c_void, request: *mut u64, peer: i32, tag: u64, data: *const c_void, bytes: u64) -> meron_status>;
+
+/// Starts to receive a message of at most `bytes` bytes from rank `peer` into `data`.
+/// Otherwise as meron_send_fn.
+pub type meron_receive_fn =
+    Option<unsafe extern "C" fn(user: *mut c_void, request: *mut u64, peer: i32, tag: u64, data: *mut c_void, bytes: u64) -> meron_status>;
+
+/// Whether a request is done: MERON_OK, with the size of the message in \*bytes, or
+/// MERON_IN_PROGRESS. A request that is done, or failed, is not asked about again. This is
+/// also where the transport may make progress.
+pub type meron_test_fn =
+    Option<unsafe extern "C" fn(user: *mut c_void, request: u64, bytes: *mut u64) -> meron_status>;
+
+/// Gives a request up. Its memory is not touched once this returns.
+pub type meron_cancel_fn =
+    Option<unsafe extern "C" fn(user: *mut c_void, request: u64)>;
+
+/// Returns when something may have happened, or after `timeout_ns` nanoseconds: at most that
+/// long may this function, and only this one, block.
+pub type meron_idle_fn =
+    Option<unsafe extern "C" fn(user: *mut c_void, timeout_ns: i64)>;
+
+/// Whether rank `peer` is still there: 0 only if it is known to be gone.
+pub type meron_alive_fn =
+    Option<unsafe extern "C" fn(user: *mut c_void, peer: i32) -> i32>;
+
+/// No function of the table is called any more. Called once, by the call that closes the
+/// context.
+pub type meron_closed_fn =
+    Option<unsafe extern "C" fn(user: *mut c_void)>;
+
+/// A transport of the caller's. Read when the context is opened; `user` must outlive the
+/// context.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_transport {
+    /// sizeof(meron_transport)
+    pub struct_size: u32,
+    /// Must be 0
+    pub reserved_0: u32,
+    /// For messages; NULL: "custom"
+    pub name: *const c_char,
+    /// Passed to every function
+    pub user: *mut c_void,
+    /// Bytes that one message may have, at least 4096; 0: no limit
+    pub max_message: u64,
+    /// See the struct.
+    pub send: meron_send_fn,
+    /// See the struct.
+    pub receive: meron_receive_fn,
+    /// See the struct.
+    pub test: meron_test_fn,
+    /// See the struct.
+    pub cancel: meron_cancel_fn,
+    /// NULL: Meron sleeps for up to a millisecond between tests
+    pub idle: meron_idle_fn,
+    /// NULL: a peer is gone when send, receive or test says so
+    pub alive: meron_alive_fn,
+    /// NULL: nobody needs to know
+    pub closed: meron_closed_fn,
+}
+
+/// Initial value of a [`meron_transport`].
+pub const MERON_TRANSPORT_INIT: meron_transport = meron_transport {
+    struct_size: size_of::<meron_transport>() as u32,
+    reserved_0: 0,
+    name: ptr::null(),
+    user: ptr::null_mut(),
+    max_message: 0,
+    send: None,
+    receive: None,
+    test: None,
+    cancel: None,
+    idle: None,
+    alive: None,
+    closed: None,
+};
+
+/// A context. A value; 0 is null.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct meron_context {
+    /// 0 is null.
+    pub id: u64,
+}
+
+/// An operation under way that yields nothing but its end. A value; 0 is null.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct meron_future {
+    /// 0 is null.
+    pub id: u64,
+}
+
+/// Levels of a log message.
+pub type meron_log_level = i32;
+/// A value of meron_log_level.
+pub const MERON_LOG_ERROR: meron_log_level = 0;
+/// A value of meron_log_level.
+pub const MERON_LOG_WARNING: meron_log_level = 1;
+/// A value of meron_log_level.
+pub const MERON_LOG_INFO: meron_log_level = 2;
+
+/// Receives log messages: formatted, `length` bytes, NUL-terminated, valid until the callback
+/// returns. May be called from any thread that is inside a call of this library, never while
+/// a lock of the library is held; it must not call the library.
+pub type meron_log_fn =
+    Option<unsafe extern "C" fn(user: *mut c_void, level: meron_log_level, message: *const c_char, length: usize)>;
+
+/// Asked about ten times a second while a call waits; a non-zero answer ends the wait with
+/// MERON_E_CANCELLED and leaves the operation under way. It must not call the library.
+pub type meron_should_stop_fn =
+    Option<unsafe extern "C" fn(user: *mut c_void) -> i32>;
+
+/// How a context is opened. Fill by meron_context_options_init or MERON_CONTEXT_OPTIONS_INIT.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_context_options {
+    /// sizeof(meron_context_options)
+    pub struct_size: u32,
+    /// MERON_VERSION of the caller's headers
+    pub header_version: u32,
+    /// \-1: from the environment (meron run, torchrun, Slurm, Open MPI)
+    pub rank: i32,
+    /// \-1: from the environment; without one: 1
+    pub world_size: i32,
+    /// "self", "local", "shm", "custom"; NULL or "auto": custom where that is given, self for one
+    /// rank, else shm
+    pub transport: *const c_char,
+    /// Local: ranks of one process with an equal job meet; NULL: "default"
+    pub job: *const c_char,
+    /// Shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor
+    /// MERON_TOKEN_FD or from the variable MERON_TOKEN
+    pub token: *const c_char,
+    /// Deadline of every operation; 0: 600 s
+    pub timeout_ns: i64,
+    /// Bytes that this rank may take; 0: no limit but the host's
+    pub host_memory_limit: u64,
+    /// Bytes of address space per window; 0: the host's memory
+    pub arena_reserve: u64,
+    /// For compute on this rank; 0: cores / ranks on this host
+    pub threads: u32,
+    /// Must be 0
+    pub reserved_0: u32,
+    /// Null: "zero3"
+    pub plan: meron_plan,
+    /// NULL: warnings and errors go to stderr
+    pub log: meron_log_fn,
+    /// See the struct.
+    pub log_user: *mut c_void,
+    /// NULL: waits end by completion or deadline only
+    pub should_stop: meron_should_stop_fn,
+    /// See the struct.
+    pub should_stop_user: *mut c_void,
+    /// Transport "custom"; read while the context opens; else NULL
+    pub custom: *const meron_transport,
+}
+
+/// Initial value of a [`meron_context_options`].
+pub const MERON_CONTEXT_OPTIONS_INIT: meron_context_options = meron_context_options {
+    struct_size: size_of::<meron_context_options>() as u32,
+    header_version: 256,
+    rank: -1,
+    world_size: -1,
+    transport: ptr::null(),
+    job: ptr::null(),
+    token: ptr::null(),
+    timeout_ns: 0,
+    host_memory_limit: 0,
+    arena_reserve: 0,
+    threads: 0,
+    reserved_0: 0,
+    plan: meron_plan { id: 0 },
+    log: None,
+    log_user: ptr::null_mut(),
+    should_stop: None,
+    should_stop_user: ptr::null_mut(),
+    custom: ptr::null(),
+};
+
+/// What was counted since the context was opened, and memory now. Bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_stats {
+    /// sizeof(meron_stats), set by the caller
+    pub struct_size: u32,
+    /// 0
+    pub reserved_0: u32,
+    /// Parts of peers made visible in place
+    pub gather_mapped_bytes: u64,
+    /// Parts of peers copied
+    pub gather_copied_bytes: u64,
+    /// Gradients read from peers
+    pub reduce_bytes: u64,
+    /// Read from peers by broadcast and all-reduce
+    pub collective_bytes: u64,
+    /// Collectives begun
+    pub operations: u64,
+    /// Time spent waiting for peers
+    pub wait_ns: u64,
+    /// Held now, by kind
+    pub param_bytes: u64,
+    /// See the struct.
+    pub gradient_bytes: u64,
+    /// See the struct.
+    pub optimizer_bytes: u64,
+    /// See the struct.
+    pub staging_bytes: u64,
+    /// See the struct.
+    pub control_bytes: u64,
+    /// Most ever held of param + gradient + optimizer + staging
+    pub peak_bytes: u64,
+    /// Bytes of pages that the kernel has given to this rank's arena
+    pub arena_pages_bytes: u64,
+}
+
+/// What the plan predicts for this rank and the units made so far. Bytes.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_prediction {
+    /// sizeof(meron_prediction), set by the caller
+    pub struct_size: u32,
+    /// 0
+    pub reserved_0: u32,
+    /// See the struct.
+    pub param_bytes: u64,
+    /// See the struct.
+    pub gradient_bytes: u64,
+    /// See the struct.
+    pub optimizer_bytes: u64,
+    /// See the struct.
+    pub peak_bytes: u64,
+    /// Per optimizer step, as are the two below
+    pub gather_mapped_bytes: u64,
+    /// See the struct.
+    pub gather_copied_bytes: u64,
+    /// See the struct.
+    pub reduce_bytes: u64,
+}
+
+/// A group. A value; 0 is null, and stands for the world where a group is optional.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct meron_group {
+    /// 0 is null.
+    pub id: u64,
+}
+
+/// How values are combined.
+pub type meron_reduce_op = i32;
+/// A value of meron_reduce_op.
+pub const MERON_SUM: meron_reduce_op = 0;
+/// A value of meron_reduce_op.
+pub const MERON_MEAN: meron_reduce_op = 1;
+
+/// A named tensor. A value; 0 is null.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct meron_param {
+    /// 0 is null.
+    pub id: u64,
+}
+
+/// Params that are gathered and reduced together. A value; 0 is null.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct meron_unit {
+    /// 0 is null.
+    pub id: u64,
+}
+
+/// A unit opened for writing. A value; 0 is null.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct meron_update {
+    /// 0 is null.
+    pub id: u64,
+}
+
+/// The most dimensions of a param.
+pub const MERON_MAX_DIMS: u32 = 16;
+
+/// What a param is.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_param_desc {
+    /// sizeof(meron_param_desc)
+    pub struct_size: u32,
+    /// Of the values that are gathered
+    pub dtype: meron_dtype,
+    /// Unique in the context, 1 to 512 bytes of UTF-8
+    pub name: *const c_char,
+    /// `dims` sizes, each \>= 0, row-major
+    pub shape: *const i64,
+    /// 0: a scalar; at most MERON_MAX_DIMS
+    pub dims: u32,
+    /// 1: has no gradient and no optimizer state
+    pub frozen: u32,
+    /// The ranks that share it; null: the world
+    pub group: meron_group,
+}
+
+/// Initial value of a [`meron_param_desc`].
+pub const MERON_PARAM_DESC_INIT: meron_param_desc = meron_param_desc {
+    struct_size: size_of::<meron_param_desc>() as u32,
+    dtype: MERON_F32,
+    name: ptr::null(),
+    shape: ptr::null(),
+    dims: 0,
+    frozen: 0,
+    group: meron_group { id: 0 },
+};
+
+/// Part of a tensor in memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_view {
+    /// First element; never NULL, also when count is 0
+    pub data: *mut c_void,
+    /// Elements, contiguous
+    pub count: u64,
+    /// Index of the first element in the whole tensor, row-major
+    pub offset: u64,
+    /// Of the elements
+    pub dtype: meron_dtype,
+    /// 1: may be written; 0: writing faults or is undefined
+    pub writable: u32,
+}
+
+/// What is known about a param.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_param_info {
+    /// sizeof(meron_param_info), set by the caller
+    pub struct_size: u32,
+    /// See the struct.
+    pub dtype: meron_dtype,
+    /// See the struct.
+    pub dims: u32,
+    /// See the struct.
+    pub frozen: u32,
+    /// The first `dims` count
+    pub shape: [i64; 16],
+    /// Elements of the whole tensor
+    pub count: u64,
+    /// First element that this rank updates
+    pub owned_offset: u64,
+    /// How many; 0 before the param is in a unit
+    pub owned_count: u64,
+}
+
+/// State of a unit on this rank.
+pub type meron_unit_state = i32;
+/// Only this rank's part is at hand
+pub const MERON_UNIT_PARTITIONED: meron_unit_state = 0;
+/// A gather is under way
+pub const MERON_UNIT_GATHERING: meron_unit_state = 1;
+/// Leased at least once
+pub const MERON_UNIT_AVAILABLE: meron_unit_state = 2;
+/// Being written
+pub const MERON_UNIT_UPDATING: meron_unit_state = 3;
+
+/// What is known about a unit.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_unit_info {
+    /// sizeof(meron_unit_info), set by the caller
+    pub struct_size: u32,
+    /// See the struct.
+    pub state: meron_unit_state,
+    /// Of the values; 0 until the first update
+    pub version: u64,
+    /// See the struct.
+    pub leases: u32,
+    /// 1: a reduced gradient waits for an optimizer step
+    pub reduced: u32,
+}
+
+/// A unit or list of units on its way to full, then leased. A value; 0 is null. A view holds
+/// its leases until it is released; a copy gives them back as soon as it is made.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct meron_gather {
+    /// 0 is null.
+    pub id: u64,
+}
+
+/// Where the full tensors are to be.
+pub type meron_gather_mode = i32;
+/// Read-only, in place where the plan allows it
+pub const MERON_GATHER_VIEW: meron_gather_mode = 0;
+/// A private, writable copy that belongs to the gather
+pub const MERON_GATHER_COPY: meron_gather_mode = 1;
+/// Into the caller's memory
+pub const MERON_GATHER_INTO: meron_gather_mode = 2;
+
+/// A destination for MERON_GATHER_INTO.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_destination {
+    /// See the struct.
+    pub param: meron_param,
+    /// For the whole tensor, row-major, in the param's dtype
+    pub data: *mut c_void,
+    /// Exactly its size
+    pub bytes: u64,
+}
+
+/// How a gather is done.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_gather_options {
+    /// sizeof(meron_gather_options)
+    pub struct_size: u32,
+    /// See the struct.
+    pub mode: meron_gather_mode,
+    /// MERON_GATHER_INTO: one per param that is wanted
+    pub destinations: *const meron_destination,
+    /// See the struct.
+    pub destination_count: u64,
+}
+
+/// Initial value of a [`meron_gather_options`].
+pub const MERON_GATHER_OPTIONS_INIT: meron_gather_options = meron_gather_options {
+    struct_size: size_of::<meron_gather_options>() as u32,
+    mode: MERON_GATHER_VIEW,
+    destinations: ptr::null(),
+    destination_count: 0,
+};
+
+/// DLPack 1.x's exchange struct (https://dmlc.github.io/dlpack); its header is the caller's
+/// to include.
+#[repr(C)]
+pub struct DLManagedTensorVersioned {
+    _data: [u8; 0],
+    _marker: PhantomData<(*mut u8, PhantomPinned)>,
+}
+
+/// States and update rule for some units. A value; 0 is null.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct meron_optimizer {
+    /// 0 is null.
+    pub id: u64,
+}
+
+/// The update rule.
+pub type meron_optimizer_kind = i32;
+/// Loshchilov and Hutter, arXiv 1711.05101
+pub const MERON_ADAMW: meron_optimizer_kind = 0;
+
+/// How an optimizer updates.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_optimizer_options {
+    /// sizeof(meron_optimizer_options)
+    pub struct_size: u32,
+    /// See the struct.
+    pub kind: meron_optimizer_kind,
+    /// \>= 0; default 1e-3
+    pub learning_rate: f64,
+    /// 0 \<= beta1 \< 1; default 0.9
+    pub beta1: f64,
+    /// 0 \<= beta2 \< 1; default 0.999
+    pub beta2: f64,
+    /// \> 0; default 1e-8
+    pub epsilon: f64,
+    /// \>= 0; default 0.01
+    pub weight_decay: f64,
+    /// Gradients are scaled to at most this global 2-norm; 0: no clipping
+    pub max_norm: f64,
+}
+
+/// Initial value of a [`meron_optimizer_options`].
+pub const MERON_OPTIMIZER_OPTIONS_INIT: meron_optimizer_options = meron_optimizer_options {
+    struct_size: size_of::<meron_optimizer_options>() as u32,
+    kind: MERON_ADAMW,
+    learning_rate: 0.001,
+    beta1: 0.9,
+    beta2: 0.999,
+    epsilon: 1e-08,
+    weight_decay: 0.01,
+    max_norm: 0.0,
+};
+
+/// What is known about an optimizer.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_optimizer_info {
+    /// sizeof(meron_optimizer_info), set by the caller
+    pub struct_size: u32,
+    /// 0
+    pub reserved_0: u32,
+    /// Taken so far
+    pub steps: u64,
+    /// Global 2-norm of the last step's gradients, before clipping
+    pub norm: f64,
+    /// See the struct.
+    pub learning_rate: f64,
+}
+
+/// Which state of an optimizer.
+pub type meron_optimizer_state = i32;
+/// F32 values; the param itself where that is f32
+pub const MERON_STATE_MASTER: meron_optimizer_state = 0;
+/// First moment
+pub const MERON_STATE_EXP_AVG: meron_optimizer_state = 1;
+/// Second moment
+pub const MERON_STATE_EXP_AVG_SQ: meron_optimizer_state = 2;
+
+/// A gradient in the caller's memory.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_source {
+    /// See the struct.
+    pub param: meron_param,
+    /// The whole tensor, row-major
+    pub data: *const c_void,
+    /// Its elements
+    pub count: u64,
+    /// Of the data; converted to the plan's gradient dtype
+    pub dtype: meron_dtype,
+    /// Must be 0
+    pub reserved_0: u32,
+}
+
+/// Flags of meron_gradient_view. the caller writes every element: skip the zeroing
+pub const MERON_GRADIENT_OVERWRITE: u32 = 1;
+
+/// How gradients are reduced.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_reduce_options {
+    /// sizeof(meron_reduce_options)
+    pub struct_size: u32,
+    /// MERON_MEAN divides by the group's size
+    pub op: meron_reduce_op,
+    /// 1: last micro-batch before the step; 0: more follow
+    pub boundary: u32,
+    /// Must be 0
+    pub reserved_0: u32,
+    /// The sum is divided by this too, e.g. the number of micro-batches
+    pub divisor: f64,
+}
+
+/// Initial value of a [`meron_reduce_options`].
+pub const MERON_REDUCE_OPTIONS_INIT: meron_reduce_options = meron_reduce_options {
+    struct_size: size_of::<meron_reduce_options>() as u32,
+    op: MERON_MEAN,
+    boundary: 1,
+    reserved_0: 0,
+    divisor: 1.0,
+};
+
+extern "C" {
+    /// The error's status code; MERON_OK for NULL.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any, one at a time per error.
+    ///
+    /// **Errors**: none.
+    pub fn meron_error_code(error: *const meron_error) -> meron_status;
+
+    /// The whole message for people: what failed, on which rank, in which operation, on which
+    /// tensor or file, and what to do. UTF-8, one paragraph.
+    ///
+    /// **Ownership**: borrowed from the error.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: none ("" for NULL).
+    pub fn meron_error_message(error: *const meron_error) -> *const c_char;
+
+    /// The operation that failed, for example "gather" or "context_open"; "" where none applies.
+    ///
+    /// **Ownership**: borrowed from the error.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: none.
+    pub fn meron_error_operation(error: *const meron_error) -> *const c_char;
+
+    /// The tensor, unit, file or key concerned; "" where none applies.
+    ///
+    /// **Ownership**: borrowed from the error.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: none.
+    pub fn meron_error_subject(error: *const meron_error) -> *const c_char;
+
+    /// What to do next, as one sentence; "" where nothing is known.
+    ///
+    /// **Ownership**: borrowed from the error.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: none.
+    pub fn meron_error_advice(error: *const meron_error) -> *const c_char;
+
+    /// The rank that reports the error, or MERON_RANK_NONE.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: none.
+    pub fn meron_error_rank(error: *const meron_error) -> i32;
+
+    /// The rank that caused the error when it is another one (dead, late, diverging), or
+    /// MERON_RANK_NONE.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: none.
+    pub fn meron_error_peer(error: *const meron_error) -> i32;
+
+    /// Frees an error. NULL is allowed.
+    ///
+    /// **Ownership**: takes the error.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any, also a finalizer's.
+    ///
+    /// **Errors**: none.
+    pub fn meron_error_free(error: *mut meron_error);
+
+    /// The constant's name, for example "MERON_E_TIMEOUT"; "MERON_E_UNKNOWN" for a code that this
+    /// version does not know.
+    ///
+    /// **Ownership**: static.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: none.
+    pub fn meron_status_name(status: meron_status) -> *const c_char;
+
+    /// The library's version in the form of MERON_VERSION. Compatible with a caller's headers
+    /// when the major numbers are equal (and, before 1.0, the minor numbers) and it is not older
+    /// than they are.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: none.
+    pub fn meron_version() -> u32;
+
+    /// The library's version as text, for example "0.1.0".
+    ///
+    /// **Ownership**: static.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: none.
+    pub fn meron_version_string() -> *const c_char;
+
+    /// What this host and this build offer, as JSON: version, compiler, CPU features and the
+    /// kernel target in use, transports with the reason where one is unavailable, memory, huge
+    /// pages, /dev/shm, memlock limit, io_uring.
+    ///
+    /// - `out`: receives the text.
+    ///
+    /// **Ownership**: the caller frees \*out with meron_string_free.
+    ///
+    /// **Blocks**: never (reads /proc).
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_NO_MEMORY.
+    #[must_use]
+    pub fn meron_system_info(out: *mut *mut c_char, err: *mut *mut meron_error) -> meron_status;
+
+    /// Frees a string that a function of this library handed out. NULL is allowed.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any, also a finalizer's.
+    ///
+    /// **Errors**: none.
+    pub fn meron_string_free(string: *mut c_char);
+
+    /// Bytes per element of a dtype; 0 for an unknown one.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: none.
+    pub fn meron_dtype_size(dtype: meron_dtype) -> usize;
+
+    /// Makes one of the named plans: "zero0" (everything replicated, as in DDP), "zero1"
+    /// (optimizer states sharded), "zero2" (gradients too), "zero3" (parameters too). Follows
+    /// ZeRO, Rajbhandari et al., arXiv 1910.02054.
+    ///
+    /// - `out`: receives the plan.
+    /// - `name`: NUL-terminated.
+    ///
+    /// **Ownership**: the caller releases \*out with meron_plan_release; a context keeps its own
+    /// reference.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT for an unknown name (the message lists the known ones).
+    #[must_use]
+    pub fn meron_plan_preset(
+        out: *mut meron_plan,
+        name: *const c_char,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Reads a plan from JSON. `{"preset": "zero2", "gradient": {"dtype": "f32"}}` starts from a
+    /// preset; docs/plan.md has every key.
+    ///
+    /// - `out`: receives the plan.
+    /// - `json`: text of `bytes` bytes, UTF-8, need not end in NUL.
+    ///
+    /// **Ownership**: as meron_plan_preset.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_PARSE (line and key), MERON_E_ARGUMENT, MERON_E_UNSUPPORTED.
+    #[must_use]
+    pub fn meron_plan_parse(
+        out: *mut meron_plan,
+        json: *const c_char,
+        bytes: usize,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// The plan as JSON that meron_plan_parse reads back to an equal plan.
+    ///
+    /// **Ownership**: the caller frees \*out with meron_string_free.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+    #[must_use]
+    pub fn meron_plan_json(
+        out: *mut *mut c_char,
+        plan: meron_plan,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// The plan as a table for people, several lines.
+    ///
+    /// **Ownership**: the caller frees \*out with meron_string_free.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+    #[must_use]
+    pub fn meron_plan_table(
+        out: *mut *mut c_char,
+        plan: meron_plan,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Fills the first `struct_size` bytes of \*workload with the initial value (for languages
+    /// without macros).
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT.
+    #[must_use]
+    pub fn meron_workload_init(
+        workload: *mut meron_workload,
+        struct_size: usize,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Predicts bytes per link and step and peak bytes per tier, per rank, as JSON.
+    ///
+    /// - `out`: receives the text.
+    /// - `model`: JSON of `bytes` bytes: {"parameters": N, "layers": L, "dtype": "bf16"}, or
+    ///   {"units": \[{"name": ..., "tensors": \[{"name", "shape", "dtype"}\]}\]}.
+    /// - `table`: 0: JSON; 1: a table for people.
+    ///
+    /// **Ownership**: the caller frees \*out with meron_string_free.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_PARSE, MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+    #[must_use]
+    pub fn meron_plan_predict(
+        out: *mut *mut c_char,
+        plan: meron_plan,
+        model: *const c_char,
+        bytes: usize,
+        workload: *const meron_workload,
+        table: u32,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Turns the header of a safetensors file into the model JSON that meron_plan_predict reads;
+    /// tensors are grouped into units by layer.
+    ///
+    /// - `header`: the first `bytes` bytes of the file: 8 bytes of length, then the header.
+    /// - `file_bytes`: the size of the whole file, against which offsets are checked.
+    ///
+    /// **Ownership**: the caller frees \*out with meron_string_free.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_PARSE, MERON_E_ARGUMENT, MERON_E_UNSUPPORTED (a dtype that Meron does not
+    /// have).
+    #[must_use]
+    pub fn meron_plan_model_from_safetensors(
+        out: *mut *mut c_char,
+        header: *const c_void,
+        bytes: usize,
+        file_bytes: u64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Releases a plan. A context that was opened with it keeps it.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any, also a finalizer's.
+    ///
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE.
+    pub fn meron_plan_release(plan: meron_plan, err: *mut *mut meron_error) -> meron_status;
+
+    /// Fills the first `struct_size` bytes of \*transport with zeros and its size (for languages
+    /// without macros).
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT.
+    #[must_use]
+    pub fn meron_transport_init(
+        transport: *mut meron_transport,
+        struct_size: usize,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Fills the first `struct_size` bytes of \*options with defaults (for languages without
+    /// macros).
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT.
+    #[must_use]
+    pub fn meron_context_options_init(
+        options: *mut meron_context_options,
+        struct_size: usize,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Opens this rank's context and meets the other ranks.
+    ///
+    /// - `out`: receives the context.
+    /// - `options`: NULL for the defaults.
+    ///
+    /// **Ownership**: the caller closes \*out.
+    ///
+    /// **Blocks**: until all ranks have come, at most the deadline.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT (rank beyond the world, unknown transport), MERON_E_AUTH (token
+    /// missing or wrong), MERON_E_TIMEOUT (who is missing), MERON_E_VERSION, MERON_E_NO_MEMORY,
+    /// MERON_E_IO, MERON_E_DUPLICATE (a rank came twice).
+    #[must_use]
+    pub fn meron_context_open(
+        out: *mut meron_context,
+        options: *const meron_context_options,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Closes the context: operations under way are cancelled, all handles made from it become
+    /// stale, views become invalid, and memory that the caller passed to operations is not
+    /// touched any more once it returns. DLPack tensors stay readable. Local: it does not wait
+    /// for peers. Peers that still need this rank get MERON_E_PEER_CLOSED.
+    ///
+    /// **Blocks**: never on peers; at most until calls of other threads on this context have noticed
+    /// (5 s).
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE (closed already).
+    pub fn meron_context_close(
+        context: meron_context,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// This rank, 0 to world size - 1.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_context_rank(
+        out: *mut i32,
+        context: meron_context,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// The number of ranks.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_context_rank.
+    #[must_use]
+    pub fn meron_context_world_size(
+        out: *mut i32,
+        context: meron_context,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// The name of the transport in use: "self", "local", "shm", or that of a custom one.
+    ///
+    /// **Ownership**: the context, until it is closed.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_context_rank.
+    #[must_use]
+    pub fn meron_context_transport(
+        out: *mut *const c_char,
+        context: meron_context,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Advances every operation of this context that can advance, without waiting. Waits do the
+    /// same; a trainer that computes for long between begin and wait may call it in between.
+    ///
+    /// **Blocks**: never on peers; computes.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_future_wait.
+    #[must_use]
+    pub fn meron_context_progress(
+        context: meron_context,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Reads the counters.
+    ///
+    /// - `out`: struct_size set by the caller; fields beyond the library's own are set to 0.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_context_rank.
+    #[must_use]
+    pub fn meron_context_stats(
+        out: *mut meron_stats,
+        context: meron_context,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Predicts memory and traffic of this rank from the plan and the units made so far. The
+    /// counters of meron_stats grow by exactly these bytes per step of that workload.
+    ///
+    /// - `workload`: its `ranks` is ignored: the world's size counts.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_context_rank, MERON_E_ARGUMENT.
+    #[must_use]
+    pub fn meron_context_predict(
+        out: *mut meron_prediction,
+        context: meron_context,
+        workload: *const meron_workload,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// The flight recorder: the last operations (up to 1,024) of every rank of the world, as
+    /// JSON. Works on a broken group too.
+    ///
+    /// **Ownership**: the caller frees \*out with meron_string_free.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_context_rank.
+    #[must_use]
+    pub fn meron_context_flight_record(
+        out: *mut *mut c_char,
+        context: meron_context,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Waits for a future. Returns MERON_IN_PROGRESS when timeout_ns passed first; the operation
+    /// goes on.
+    ///
+    /// - `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: until the operation's own deadline; 0: as
+    ///   meron_future_poll.
+    ///
+    /// **Blocks**: on peers, at most the deadline; advances other operations of the context
+    /// meanwhile.
+    ///
+    /// **Threads**: any; several may wait for one future.
+    ///
+    /// **Errors**: those of the operation, MERON_E_TIMEOUT, MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED,
+    /// MERON_E_MISMATCH, MERON_E_ABORTED, MERON_E_CANCELLED, MERON_E_HANDLE, MERON_E_STALE,
+    /// MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_future_wait(
+        future: meron_future,
+        timeout_ns: i64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// MERON_OK when the operation has ended well, MERON_IN_PROGRESS when it has not ended, else
+    /// its error.
+    ///
+    /// **Blocks**: never on peers; may compute.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_future_wait.
+    #[must_use]
+    pub fn meron_future_poll(future: meron_future, err: *mut *mut meron_error) -> meron_status;
+
+    /// Releases a future. An operation under way goes on, so that the ranks stay in step.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any, also a finalizer's.
+    ///
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE.
+    pub fn meron_future_release(future: meron_future, err: *mut *mut meron_error) -> meron_status;
+
+    /// The group of all ranks.
+    ///
+    /// **Ownership**: the caller releases \*out; the group itself lives as long as the context.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_context_rank.
+    #[must_use]
+    pub fn meron_context_world(
+        out: *mut meron_group,
+        context: meron_context,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Makes a group of some ranks. Collective over the world: every rank calls it with the same
+    /// list; ranks outside of the list get a null group.
+    ///
+    /// - `ranks`: `count` world ranks, each once, in the group's order.
+    ///
+    /// **Ownership**: the caller releases \*out.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT (a rank beyond the world or twice), MERON_E_UNSUPPORTED (more
+    /// than 64 groups), -3xx.
+    #[must_use]
+    pub fn meron_group_create(
+        out: *mut meron_group,
+        context: meron_context,
+        ranks: *const i32,
+        count: usize,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// This rank's place in the group.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_group_rank(
+        out: *mut i32,
+        group: meron_group,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// The number of ranks in the group.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_group_rank.
+    #[must_use]
+    pub fn meron_group_size(
+        out: *mut i32,
+        group: meron_group,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// MERON_OK while the group is whole, else the sticky error that broke it.
+    ///
+    /// **Blocks**: never; looks whether peers are alive.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: -3xx, as meron_group_rank.
+    #[must_use]
+    pub fn meron_group_status(group: meron_group, err: *mut *mut meron_error) -> meron_status;
+
+    /// Breaks the group on every rank: waits under way end with MERON_E_ABORTED, which carries
+    /// `reason`.
+    ///
+    /// - `reason`: NULL or text for people, at most 200 bytes are kept.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_group_rank.
+    #[must_use]
+    pub fn meron_group_abort(
+        group: meron_group,
+        reason: *const c_char,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Begins a barrier: the future ends when every rank of the group has begun it.
+    ///
+    /// - `out`: receives the future.
+    ///
+    /// **Ownership**: the caller releases \*out.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_group_rank, -3xx.
+    #[must_use]
+    pub fn meron_barrier_begin(
+        out: *mut meron_future,
+        group: meron_group,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Begins a broadcast of `bytes` bytes from rank `root` of the group.
+    ///
+    /// - `data`: read on the root, written elsewhere.
+    ///
+    /// **Ownership**: `data` must stay valid until the future has ended.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, as meron_group_rank, -3xx.
+    #[must_use]
+    pub fn meron_broadcast_begin(
+        out: *mut meron_future,
+        group: meron_group,
+        data: *mut c_void,
+        bytes: usize,
+        root: i32,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Begins an all-reduce of `count` elements in place. Sums are in f32, in rank order, so that
+    /// every rank gets the same bits in every run. Made for small arrays (losses, metrics): every
+    /// rank reads all peers' values; gradients go by meron_reduce_begin.
+    ///
+    /// **Ownership**: `data` must stay valid until the future has ended.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, as meron_group_rank, -3xx.
+    #[must_use]
+    pub fn meron_all_reduce_begin(
+        out: *mut meron_future,
+        group: meron_group,
+        data: *mut c_void,
+        count: usize,
+        dtype: meron_dtype,
+        op: meron_reduce_op,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Releases a group. Params and operations keep it while they need it.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any, also a finalizer's.
+    ///
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE.
+    pub fn meron_group_release(group: meron_group, err: *mut *mut meron_error) -> meron_status;
+
+    /// Fills the first `struct_size` bytes of \*desc with the initial value (for languages
+    /// without macros).
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT.
+    #[must_use]
+    pub fn meron_param_desc_init(
+        desc: *mut meron_param_desc,
+        struct_size: usize,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Registers a param. Collective over its group: all ranks register the same params in the
+    /// same order; a difference is reported with both descriptions.
+    ///
+    /// - `out`: receives the param.
+    /// - `desc`: copied.
+    ///
+    /// **Ownership**: the caller releases \*out.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT (negative or overflowing shape, unknown dtype), MERON_E_DUPLICATE
+    /// (name), MERON_E_HANDLE, MERON_E_STALE, MERON_E_MISMATCH, -3xx.
+    #[must_use]
+    pub fn meron_param_register(
+        out: *mut meron_param,
+        context: meron_context,
+        desc: *const meron_param_desc,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Reads what is known about a param.
+    ///
+    /// - `out`: struct_size set by the caller.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_param_get_info(
+        out: *mut meron_param_info,
+        param: meron_param,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// The param's name.
+    ///
+    /// **Ownership**: borrowed from the param.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_param_get_info.
+    #[must_use]
+    pub fn meron_param_name(
+        out: *mut *const c_char,
+        param: meron_param,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Releases the handle. A param that is in a unit lives as long as the unit.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any, also a finalizer's.
+    ///
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE.
+    pub fn meron_param_release(param: meron_param, err: *mut *mut meron_error) -> meron_status;
+
+    /// Makes a unit and reserves the memory that the plan gives it on this rank; values are zero
+    /// at version 0. Collective over the params' group.
+    ///
+    /// - `name`: unique in the context, 1 to 512 bytes of UTF-8.
+    /// - `params`: `count` params of one group, none of them in a unit.
+    ///
+    /// **Ownership**: the caller releases \*out; the memory stays until the context is closed,
+    /// because peers may read it.
+    ///
+    /// **Blocks**: never on peers.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param twice, or in a unit already, or the
+    /// name), MERON_E_NO_MEMORY (figures), -3xx. In a group of several ranks, a lack of memory on
+    /// one of them breaks the group: all are told which rank.
+    #[must_use]
+    pub fn meron_unit_create(
+        out: *mut meron_unit,
+        context: meron_context,
+        name: *const c_char,
+        params: *const meron_param,
+        count: usize,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Reads what is known about a unit.
+    ///
+    /// - `out`: struct_size set by the caller.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_unit_get_info(
+        out: *mut meron_unit_info,
+        unit: meron_unit,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Releases the handle.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any, also a finalizer's.
+    ///
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE.
+    pub fn meron_unit_release(unit: meron_unit, err: *mut *mut meron_error) -> meron_status;
+
+    /// Begins an update of some units: asks every rank to let go of the present version.
+    /// Collective over the units' group.
+    ///
+    /// - `out`: receives the update.
+    /// - `units`: `count` units of one group, none leased on this rank.
+    ///
+    /// **Ownership**: the caller ends \*out by meron_update_publish.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (a unit is leased here or being updated),
+    /// MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+    #[must_use]
+    pub fn meron_update_begin(
+        out: *mut meron_update,
+        units: *const meron_unit,
+        count: usize,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Waits until every rank has let go, after which this rank's parts may be written.
+    ///
+    /// - `timeout_ns`: as meron_future_wait.
+    ///
+    /// **Blocks**: on peers, at most the deadline.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_future_wait.
+    #[must_use]
+    pub fn meron_update_wait(
+        update: meron_update,
+        timeout_ns: i64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// The part of `param` that this rank updates (all of it when the plan replicates the
+    /// optimizer states), in the param's dtype, writable.
+    ///
+    /// **Ownership**: borrowed until meron_update_publish.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT (the param is in none of the units), MERON_E_STATE (the update
+    /// has not been waited for), MERON_E_HANDLE, MERON_E_STALE.
+    #[must_use]
+    pub fn meron_update_view(
+        out: *mut meron_view,
+        update: meron_update,
+        param: meron_param,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Writes this rank's part of `param` from the whole tensor, of which every rank passes equal
+    /// values; converts between dtypes, and keeps f32 values in the master copy where there is
+    /// one.
+    ///
+    /// - `data`: `count` elements, row-major.
+    /// - `count`: the param's whole element count.
+    ///
+    /// **Ownership**: `data` is only read, during the call.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_update_view.
+    #[must_use]
+    pub fn meron_update_write(
+        update: meron_update,
+        param: meron_param,
+        data: *const c_void,
+        count: u64,
+        dtype: meron_dtype,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Publishes the written parts as the next version and ends the update; the handle becomes
+    /// stale. What was not written keeps its value.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_STATE (not waited for), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+    #[must_use]
+    pub fn meron_update_publish(update: meron_update, err: *mut *mut meron_error) -> meron_status;
+
+    /// Gives an update up. One that was waited for is published as it is. One that was not cannot
+    /// be undone, because peers go on with it: the group breaks with MERON_E_ABORTED on every
+    /// rank.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any, also a finalizer's.
+    ///
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE (also after meron_update_publish).
+    pub fn meron_update_release(update: meron_update, err: *mut *mut meron_error) -> meron_status;
+
+    /// Fills the first `struct_size` bytes of \*options with the initial value (for languages
+    /// without macros).
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT.
+    #[must_use]
+    pub fn meron_gather_options_init(
+        options: *mut meron_gather_options,
+        struct_size: usize,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Begins a gather. Collective over the units' group; the mode may differ between ranks.
+    ///
+    /// - `out`: receives the gather, which holds a lease on every unit.
+    /// - `units`: `count` units of one group.
+    /// - `options`: NULL for a view.
+    ///
+    /// **Ownership**: the caller releases \*out; destinations must stay valid until it is ready.
+    ///
+    /// **Blocks**: never, unless this rank is 1,024 operations ahead of a peer.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a unit twice), MERON_E_STATE (a unit is being
+    /// updated here), MERON_E_NO_MEMORY (a copy), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED,
+    /// \-3xx.
+    #[must_use]
+    pub fn meron_gather_begin(
+        out: *mut meron_gather,
+        units: *const meron_unit,
+        count: usize,
+        options: *const meron_gather_options,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Waits until the tensors are full.
+    ///
+    /// - `timeout_ns`: as meron_future_wait.
+    ///
+    /// **Blocks**: on peers, at most the deadline; copies where a copy was asked for.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_future_wait.
+    #[must_use]
+    pub fn meron_gather_wait(
+        gather: meron_gather,
+        timeout_ns: i64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// MERON_OK when the tensors are full, MERON_IN_PROGRESS when not yet, else the gather's
+    /// error.
+    ///
+    /// **Blocks**: never on peers; may copy.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_future_wait.
+    #[must_use]
+    pub fn meron_gather_poll(gather: meron_gather, err: *mut *mut meron_error) -> meron_status;
+
+    /// The whole tensor of a param of a full gather.
+    ///
+    /// **Ownership**: borrowed until meron_gather_release. Read-only for MERON_GATHER_VIEW: other
+    /// ranks read the same memory.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet),
+    /// MERON_E_HANDLE, MERON_E_STALE.
+    #[must_use]
+    pub fn meron_gather_view(
+        out: *mut meron_view,
+        gather: meron_gather,
+        param: meron_param,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// The same as a DLPack tensor (version 1.x, CPU device), with a lease of its own that its
+    /// deleter gives back. MERON_GATHER_INTO is refused: that memory is the caller's.
+    ///
+    /// **Ownership**: the caller calls (\*out)-\>deleter(\*out) once; after the context is closed the
+    /// deleter may still be called, the data no longer read.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_gather_view, MERON_E_UNSUPPORTED.
+    #[must_use]
+    pub fn meron_gather_dlpack(
+        out: *mut *mut DLManagedTensorVersioned,
+        gather: meron_gather,
+        param: meron_param,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Gives the leases back; views of the gather become invalid. A gather that is not full yet
+    /// is given up.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any, also a finalizer's.
+    ///
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE.
+    pub fn meron_gather_release(gather: meron_gather, err: *mut *mut meron_error) -> meron_status;
+
+    /// Fills the first `struct_size` bytes of \*options with the initial value (for languages
+    /// without macros).
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT.
+    #[must_use]
+    pub fn meron_optimizer_options_init(
+        options: *mut meron_optimizer_options,
+        struct_size: usize,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Makes an optimizer and its states (zero) for the trainable params of some units: f32
+    /// moments, and an f32 master copy where the params have 16 bits. Collective over the units'
+    /// group.
+    ///
+    /// - `options`: NULL for the defaults.
+    ///
+    /// **Ownership**: the caller releases \*out.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT (a value out of range, no trainable param), MERON_E_DUPLICATE (a
+    /// unit twice, or in an optimizer already), MERON_E_NO_MEMORY, MERON_E_HANDLE, MERON_E_STALE,
+    /// \-3xx.
+    #[must_use]
+    pub fn meron_optimizer_create(
+        out: *mut meron_optimizer,
+        units: *const meron_unit,
+        count: usize,
+        options: *const meron_optimizer_options,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Sets the learning rate of the next steps; the same on all ranks (it is part of the step's
+    /// fingerprint).
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+    #[must_use]
+    pub fn meron_optimizer_set_learning_rate(
+        optimizer: meron_optimizer,
+        learning_rate: f64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Begins a step: global gradient norm (exact, so equal for every number of ranks), clipping,
+    /// update of this rank's parts, publication of the next version. Needs the reduced gradient
+    /// of every unit, and no lease on any of them on this rank. Collective over the units' group.
+    ///
+    /// - `out`: receives the future.
+    ///
+    /// **Ownership**: the caller releases \*out.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_STATE (names the unit that is leased or not reduced), MERON_E_HANDLE,
+    /// MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all ranks when the norm is not
+    /// finite: nothing was changed, the gradients are discarded.
+    #[must_use]
+    pub fn meron_optimizer_step_begin(
+        out: *mut meron_future,
+        optimizer: meron_optimizer,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Reads what is known about an optimizer.
+    ///
+    /// - `out`: struct_size set by the caller.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_optimizer_get_info(
+        out: *mut meron_optimizer_info,
+        optimizer: meron_optimizer,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// This rank's part of a state of `param`, f32. Writable, but for a master that is the param
+    /// itself (write that through an update).
+    ///
+    /// **Ownership**: borrowed until the next step or meron_optimizer_release.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any, not during a step.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT (not a param of this optimizer, unknown state), MERON_E_HANDLE,
+    /// MERON_E_STALE.
+    #[must_use]
+    pub fn meron_optimizer_state_view(
+        out: *mut meron_view,
+        optimizer: meron_optimizer,
+        param: meron_param,
+        state: meron_optimizer_state,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Releases the optimizer and its states. A step under way keeps them until it has ended.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any, also a finalizer's.
+    ///
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE.
+    pub fn meron_optimizer_release(
+        optimizer: meron_optimizer,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// The place in this rank's bucket for the gradient of `param`, writable: the trainer adds to
+    /// it. When an accumulation starts it is zero (unless MERON_GRADIENT_OVERWRITE is given);
+    /// under a plan that keeps whole gradients it holds the sum of the micro-batches so far.
+    ///
+    /// - `flags`: 0 or MERON_GRADIENT_OVERWRITE; the first call for the unit in a micro-batch counts.
+    ///
+    /// **Ownership**: borrowed until meron_reduce_begin of the unit.
+    ///
+    /// **Blocks**: on peers that still read the bucket's last contents, at most the deadline.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (frozen, not in a unit, or the gradient is reduced
+    /// and not used), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+    #[must_use]
+    pub fn meron_gradient_view(
+        out: *mut meron_view,
+        param: meron_param,
+        flags: u64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Fills the first `struct_size` bytes of \*options with the initial value (for languages
+    /// without macros).
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT.
+    #[must_use]
+    pub fn meron_reduce_options_init(
+        options: *mut meron_reduce_options,
+        struct_size: usize,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Begins the reduction of a unit's gradients of one micro-batch. Collective over the unit's
+    /// group. Under a plan that keeps whole gradients, a call with boundary 0 only accumulates:
+    /// no communication.
+    ///
+    /// - `out`: receives the future.
+    /// - `sources`: NULL: the bucket was filled through meron_gradient_view. Else `count` gradients;
+    ///   params without one count as zero.
+    /// - `options`: NULL for a mean at the boundary.
+    ///
+    /// **Ownership**: the caller releases \*out; sources are read during the call.
+    ///
+    /// **Blocks**: as meron_gradient_view when sources are given.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT (a wrong count, a param of another unit), MERON_E_DUPLICATE,
+    /// MERON_E_STATE (reduced already and not used, or all params frozen), MERON_E_HANDLE,
+    /// MERON_E_STALE, -3xx.
+    #[must_use]
+    pub fn meron_reduce_begin(
+        out: *mut meron_future,
+        unit: meron_unit,
+        sources: *const meron_source,
+        count: usize,
+        options: *const meron_reduce_options,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// The reduced gradient of the part of `param` that this rank updates, f32, writable; for
+    /// trainers with an optimizer of their own.
+    ///
+    /// **Ownership**: borrowed until the next gradient of the unit is begun, a step, or
+    /// meron_reduce_discard.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_STATE (no boundary reduction has ended), MERON_E_ARGUMENT, MERON_E_HANDLE,
+    /// MERON_E_STALE.
+    #[must_use]
+    pub fn meron_reduced_view(
+        out: *mut meron_view,
+        param: meron_param,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Declares the reduced gradient of a unit as used, without a step of Meron's optimizer.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_STATE, MERON_E_HANDLE, MERON_E_STALE.
+    #[must_use]
+    pub fn meron_reduce_discard(unit: meron_unit, err: *mut *mut meron_error) -> meron_status;
+}
+
+// Sizes on the data model that the library is built for.
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_plan>() == 8);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_workload>() == 16);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_transport>() == 88);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_context>() == 8);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_future>() == 8);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_context_options>() == 120);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_stats>() == 112);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_prediction>() == 64);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_group>() == 8);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_param>() == 8);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_unit>() == 8);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_update>() == 8);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_param_desc>() == 40);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_view>() == 32);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_param_info>() == 168);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_unit_info>() == 24);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_gather>() == 8);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_destination>() == 24);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_gather_options>() == 24);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_optimizer>() == 8);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_optimizer_options>() == 56);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_optimizer_info>() == 32);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_source>() == 32);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_reduce_options>() == 24);
+
+#[cfg(all(test, target_pointer_width = "64"))]
+mod layout {
+    use super::*;
+    use std::mem::MaybeUninit;
+    use std::ptr::addr_of;
+
+    // Where each field lies, as the compiler sees it.
+    macro_rules! check {
+        ($name:ident, $($field:ident: $offset:expr),*) => {
+            let value = MaybeUninit::<$name>::uninit();
+            let begin = value.as_ptr();
+            $(
+                // SAFETY: only an address is taken; nothing is read.
+                let at = unsafe { addr_of!((*begin).$field) } as usize - begin as usize;
+                assert_eq!(at, $offset, concat!(stringify!($name), ".", stringify!($field)));
+            )*
+        };
+    }
+
+    #[test]
+    fn fields_lie_where_c_puts_them() {
+        check!(meron_plan, id: 0);
+        check!(meron_workload, struct_size: 0, ranks: 4, micro_batches: 8, gathers_per_micro_batch:
+            12);
+        check!(meron_transport, struct_size: 0, reserved_0: 4, name: 8, user: 16, max_message: 24,
+            send: 32, receive: 40, test: 48, cancel: 56, idle: 64, alive: 72, closed: 80);
+        check!(meron_context, id: 0);
+        check!(meron_future, id: 0);
+        check!(meron_context_options, struct_size: 0, header_version: 4, rank: 8, world_size: 12,
+            transport: 16, job: 24, token: 32, timeout_ns: 40, host_memory_limit: 48, arena_reserve:
+            56, threads: 64, reserved_0: 68, plan: 72, log: 80, log_user: 88, should_stop: 96,
+            should_stop_user: 104, custom: 112);
+        check!(meron_stats, struct_size: 0, reserved_0: 4, gather_mapped_bytes: 8,
+            gather_copied_bytes: 16, reduce_bytes: 24, collective_bytes: 32, operations: 40,
+            wait_ns: 48, param_bytes: 56, gradient_bytes: 64, optimizer_bytes: 72, staging_bytes:
+            80, control_bytes: 88, peak_bytes: 96, arena_pages_bytes: 104);
+        check!(meron_prediction, struct_size: 0, reserved_0: 4, param_bytes: 8, gradient_bytes: 16,
+            optimizer_bytes: 24, peak_bytes: 32, gather_mapped_bytes: 40, gather_copied_bytes: 48,
+            reduce_bytes: 56);
+        check!(meron_group, id: 0);
+        check!(meron_param, id: 0);
+        check!(meron_unit, id: 0);
+        check!(meron_update, id: 0);
+        check!(meron_param_desc, struct_size: 0, dtype: 4, name: 8, shape: 16, dims: 24, frozen: 28,
+            group: 32);
+        check!(meron_view, data: 0, count: 8, offset: 16, dtype: 24, writable: 28);
+        check!(meron_param_info, struct_size: 0, dtype: 4, dims: 8, frozen: 12, shape: 16, count:
+            144, owned_offset: 152, owned_count: 160);
+        check!(meron_unit_info, struct_size: 0, state: 4, version: 8, leases: 16, reduced: 20);
+        check!(meron_gather, id: 0);
+        check!(meron_destination, param: 0, data: 8, bytes: 16);
+        check!(meron_gather_options, struct_size: 0, mode: 4, destinations: 8, destination_count:
+            16);
+        check!(meron_optimizer, id: 0);
+        check!(meron_optimizer_options, struct_size: 0, kind: 4, learning_rate: 8, beta1: 16, beta2:
+            24, epsilon: 32, weight_decay: 40, max_norm: 48);
+        check!(meron_optimizer_info, struct_size: 0, reserved_0: 4, steps: 8, norm: 16,
+            learning_rate: 24);
+        check!(meron_source, param: 0, data: 8, count: 16, dtype: 24, reserved_0: 28);
+        check!(meron_reduce_options, struct_size: 0, op: 4, boundary: 8, reserved_0: 12, divisor:
+            16);
+    }
+}

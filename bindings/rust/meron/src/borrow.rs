@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Which memory of a unit is shown to the program as a slice.
+//!
+//! A unit is shared freely between threads and objects, so the compiler cannot see that a gradient is
+//! written through one guard while another asks for it. Each unit counts, as a `RefCell` does; a
+//! conflict is an error of kind `State`.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::error::{Error, Result};
+use crate::operation::Operation;
+
+/// What the objects around a unit know of it together.
+pub(crate) struct UnitState {
+    pub name: String,
+    /// The handles of its params.
+    pub params: Vec<u64>,
+    /// The gradient bucket, or what it was reduced to: one user.
+    gradient: AtomicUsize,
+    /// The values where they lie: updates write, an optimizer's master states of f32 read.
+    values: AtomicUsize,
+    /// The last optimizer step that the unit took part in.
+    step: Mutex<Option<Operation>>,
+}
+
+/// What a guard stands for.
+#[derive(Clone, Copy)]
+pub(crate) enum Use {
+    Gradient,
+    ReadValues,
+    WriteValues,
+}
+
+/// The mark of an exclusive user; smaller numbers count users that share.
+const EXCLUSIVE: usize = usize::MAX;
+
+impl UnitState {
+    pub fn new(name: &str, params: Vec<u64>) -> Arc<UnitState> {
+        Arc::new(UnitState {
+            name: name.to_string(),
+            params,
+            gradient: AtomicUsize::new(0),
+            values: AtomicUsize::new(0),
+            step: Mutex::new(None),
+        })
+    }
+
+    fn counter(&self, to: Use) -> &AtomicUsize {
+        match to {
+            Use::Gradient => &self.gradient,
+            Use::ReadValues | Use::WriteValues => &self.values,
+        }
+    }
+
+    /// An error while an optimizer's step may use the unit's reduced gradient.
+    pub fn require_no_step(&self) -> Result<()> {
+        let step = self.step.lock().unwrap_or_else(PoisonError::into_inner);
+        match &*step {
+            Some(operation) if operation.is_under_way() => Err(Error::state(
+                &self.name,
+                &format!("a step of unit '{}' is under way", self.name),
+                "wait for the step",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes the step that uses the unit from now on.
+    pub fn set_step(&self, operation: &Operation) {
+        *self.step.lock().unwrap_or_else(PoisonError::into_inner) = Some(operation.clone());
+    }
+
+    /// An error unless the param with this handle is in the unit.
+    pub fn require(&self, param: u64, name: &str) -> Result<()> {
+        if self.params.contains(&param) {
+            return Ok(());
+        }
+        Err(Error::argument(
+            name,
+            &format!("param '{name}' is not in unit '{}'", self.name),
+            "ask the unit that has the param",
+        ))
+    }
+}
+
+/// Memory of a unit in use, until it is dropped.
+pub(crate) struct InUse {
+    unit: Arc<UnitState>,
+    to: Use,
+}
+
+impl InUse {
+    /// Registers a use, or says which one is in the way.
+    pub fn begin(unit: &Arc<UnitState>, to: Use) -> Result<InUse> {
+        let counter = unit.counter(to);
+        let begun = match to {
+            Use::ReadValues => counter.fetch_update(Ordering::AcqRel, Ordering::Acquire, |users| {
+                if users >= EXCLUSIVE - 1 {
+                    None
+                } else {
+                    Some(users + 1)
+                }
+            }),
+            Use::Gradient | Use::WriteValues => {
+                counter.compare_exchange(0, EXCLUSIVE, Ordering::AcqRel, Ordering::Acquire)
+            }
+        };
+        if begun.is_ok() {
+            return Ok(InUse { unit: unit.clone(), to });
+        }
+        let (what, advice) = match to {
+            Use::Gradient => (
+                "the gradient of unit '{}' is in use",
+                "drop what Unit::gradients or Unit::reduced gave, and let one thread work on it",
+            ),
+            Use::ReadValues => ("unit '{}' is being updated", "publish the update first"),
+            Use::WriteValues => (
+                "the values of unit '{}' are in use",
+                "drop what Optimizer::states gave, or publish the update",
+            ),
+        };
+        Err(Error::state(&unit.name, &what.replace("{}", &unit.name), advice))
+    }
+
+    /// The same for several units; all or none. (What to say of a unit that is given twice is up to
+    /// the library.)
+    pub fn begin_all(units: &[Arc<UnitState>], to: Use) -> Result<Vec<InUse>> {
+        let mut begun: Vec<InUse> = Vec::with_capacity(units.len());
+        for unit in units {
+            if !begun.iter().any(|other| Arc::ptr_eq(&other.unit, unit)) {
+                begun.push(InUse::begin(unit, to)?);
+            }
+        }
+        Ok(begun)
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        let counter = self.unit.counter(self.to);
+        match self.to {
+            Use::ReadValues => counter.fetch_sub(1, Ordering::Release),
+            Use::Gradient | Use::WriteValues => counter.swap(0, Ordering::Release),
+        };
+    }
+}

@@ -1,0 +1,360 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The context: this rank's engine.
+
+use std::ffi::CStr;
+use std::fmt;
+use std::os::raw::c_char;
+use std::ptr;
+use std::sync::Arc;
+
+use meron_sys as sys;
+
+use crate::call::{check, receive, receive_text, sized};
+use crate::error::Result;
+use crate::gather::PendingGather;
+use crate::group::Group;
+use crate::home::{Open, Shared};
+use crate::optimizer::{AdamW, Optimizer};
+use crate::options::ContextOptions;
+use crate::param::{Param, ParamDesc};
+use crate::plan::Workload;
+use crate::unit::Unit;
+use crate::update::{PendingUpdate, Update};
+
+/// This rank's engine: what all params, units and operations are made from.
+///
+/// Shared between threads as it is: all calls are safe from any of them.
+///
+/// **Closing.** [`close`](Context::close), or dropping the context, ends its use: calls on what was
+/// made from it give errors of kind [`Closed`](crate::ErrorKind::Closed) or
+/// [`Stale`](crate::ErrorKind::Stale), and threads that wait are woken with such an error. Memory that
+/// is being looked at stays: the library's side is closed when the last gather, update, gradient,
+/// state or DLPack tensor is gone. Peers that still need this rank then get
+/// [`PeerClosed`](crate::ErrorKind::PeerClosed).
+///
+/// ```
+/// use meron::Context;
+///
+/// let context = Context::open()?; // rank and world from the environment; alone without one
+/// let table = context.param("table", &[8, 1000])?;
+/// let unit = context.unit("table", &[&table])?;
+///
+/// let mut update = context.update(&[&unit])?;
+/// update.write(&table, &vec![1.0f32; 8000])?;
+/// update.publish()?;
+///
+/// let full = unit.gather()?;
+/// assert_eq!(full.view(&table)?.as_slice::<f32>()?[7999], 1.0);
+/// # Ok::<(), meron::Error>(())
+/// ```
+pub struct Context {
+    open: Arc<Open>,
+    rank: i32,
+    world_size: i32,
+    transport: String,
+}
+
+impl Context {
+    /// Opens a context with the defaults: rank and number of ranks from the environment (`meron run`,
+    /// torchrun, Slurm, Open MPI), plan `"zero3"`. [`options`](Context::options) sets others.
+    ///
+    /// Blocks until all ranks have come. Errors as [`ContextOptions::open`].
+    pub fn open() -> Result<Context> {
+        Context::options().open()
+    }
+
+    /// How to open a context, to be filled in.
+    pub fn options() -> ContextOptions {
+        ContextOptions::default()
+    }
+
+    pub(crate) fn new(open: Arc<Open>) -> Result<Context> {
+        let handle = open.handle();
+        // SAFETY: `out` is valid during the calls; the transport's name is a static string.
+        unsafe {
+            let rank = receive(0, |out, err| sys::meron_context_rank(out, handle, err))?;
+            let world_size =
+                receive(0, |out, err| sys::meron_context_world_size(out, handle, err))?;
+            let transport: *const c_char =
+                receive(ptr::null(), |out, err| sys::meron_context_transport(out, handle, err))?;
+            let transport = CStr::from_ptr(transport).to_string_lossy().into_owned();
+            Ok(Context { open, rank, world_size, transport })
+        }
+    }
+
+    // ---- Looking at it -------------------------------------------------------------------------
+
+    /// This rank, 0 to world size - 1.
+    pub fn rank(&self) -> i32 {
+        self.rank
+    }
+
+    /// The number of ranks.
+    pub fn world_size(&self) -> i32 {
+        self.world_size
+    }
+
+    /// The transport in use: `"self"`, `"local"` or `"shm"`.
+    pub fn transport(&self) -> &str {
+        &self.transport
+    }
+
+    /// Advances every operation that can advance, without waiting. Waits do the same; a trainer that
+    /// computes for long between begin and wait may call it in between. Never blocks on peers.
+    ///
+    /// # Errors
+    ///
+    /// As [`Operation::wait`](crate::Operation::wait).
+    pub fn progress(&self) -> Result<()> {
+        // SAFETY: a call with a handle by value; a wrong one gives an error.
+        check(|err| unsafe { sys::meron_context_progress(self.as_raw(), err) })?;
+        self.shared().sweep();
+        Ok(())
+    }
+
+    /// The counters, and the memory of this moment.
+    pub fn stats(&self) -> Result<Stats> {
+        // SAFETY: `out` says its size, and is valid during the call.
+        let raw = receive(sized!(meron_stats), |out, err| unsafe {
+            sys::meron_context_stats(out, self.as_raw(), err)
+        })?;
+        Ok(Stats {
+            gather_mapped_bytes: raw.gather_mapped_bytes,
+            gather_copied_bytes: raw.gather_copied_bytes,
+            reduce_bytes: raw.reduce_bytes,
+            collective_bytes: raw.collective_bytes,
+            operations: raw.operations,
+            wait_ns: raw.wait_ns,
+            param_bytes: raw.param_bytes,
+            gradient_bytes: raw.gradient_bytes,
+            optimizer_bytes: raw.optimizer_bytes,
+            staging_bytes: raw.staging_bytes,
+            control_bytes: raw.control_bytes,
+            peak_bytes: raw.peak_bytes,
+            arena_pages_bytes: raw.arena_pages_bytes,
+        })
+    }
+
+    /// What the plan predicts for this rank and the units made so far. The counters of
+    /// [`stats`](Context::stats) grow by exactly these bytes per step of that workload.
+    pub fn predict(&self, workload: &Workload) -> Result<Prediction> {
+        let workload = workload.raw();
+        // SAFETY: as in `stats`; `workload` is only read, during the call.
+        let raw = receive(sized!(meron_prediction), |out, err| unsafe {
+            sys::meron_context_predict(out, self.as_raw(), &workload, err)
+        })?;
+        Ok(Prediction {
+            param_bytes: raw.param_bytes,
+            gradient_bytes: raw.gradient_bytes,
+            optimizer_bytes: raw.optimizer_bytes,
+            peak_bytes: raw.peak_bytes,
+            gather_mapped_bytes: raw.gather_mapped_bytes,
+            gather_copied_bytes: raw.gather_copied_bytes,
+            reduce_bytes: raw.reduce_bytes,
+        })
+    }
+
+    /// The flight recorder: the last operations of every rank, as JSON. Works when the group is
+    /// broken, too.
+    pub fn flight_record(&self) -> Result<String> {
+        // SAFETY: the string is freed by receive_text.
+        receive_text(|out, err| unsafe {
+            sys::meron_context_flight_record(out, self.as_raw(), err)
+        })
+    }
+
+    // ---- Making things -------------------------------------------------------------------------
+
+    /// The group of all ranks.
+    pub fn world(&self) -> Result<Group> {
+        // SAFETY: `out` is valid during the call.
+        receive(sys::meron_group::default(), |out, err| unsafe {
+            sys::meron_context_world(out, self.as_raw(), err)
+        })
+        .map(|handle| Group::new(handle, self.shared()))
+    }
+
+    /// A group of some ranks of the world, each once, in the group's order; `None` on the others.
+    /// Collective over the world: every rank calls it with the same list.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) for a rank beyond the world or twice,
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) for more than 64 groups.
+    pub fn group(&self, ranks: &[i32]) -> Result<Option<Group>> {
+        // SAFETY: `ranks` is only read, during the call.
+        let handle = receive(sys::meron_group::default(), |out, err| unsafe {
+            sys::meron_group_create(out, self.as_raw(), ranks.as_ptr(), ranks.len(), err)
+        })?;
+        Ok(if handle.id == 0 { None } else { Some(Group::new(handle, self.shared())) })
+    }
+
+    /// Registers a param of f32 that is trained and that all ranks share. Else as
+    /// [`register`](Context::register).
+    pub fn param(&self, name: &str, shape: &[i64]) -> Result<Param> {
+        self.register(&ParamDesc::new(name, shape))
+    }
+
+    /// Registers a param. Collective over its group: all ranks register the same params in the same
+    /// order. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) (a negative or overflowing shape, a name with NUL),
+    /// [`Duplicate`](crate::ErrorKind::Duplicate), [`Mismatch`](crate::ErrorKind::Mismatch).
+    pub fn register(&self, desc: &ParamDesc<'_>) -> Result<Param> {
+        Param::register(self, desc)
+    }
+
+    /// Puts params of one group together into a unit, and reserves the memory that the plan gives it on
+    /// this rank. Values are zero at version 0. Collective over the params' group; never blocks on peers.
+    ///
+    /// # Errors
+    ///
+    /// [`Duplicate`](crate::ErrorKind::Duplicate) (a param twice, or in a unit already, or the name),
+    /// [`NoMemory`](crate::ErrorKind::NoMemory) with figures, [`Argument`](crate::ErrorKind::Argument).
+    pub fn unit(&self, name: &str, params: &[&Param]) -> Result<Unit> {
+        Unit::create(self, name, params)
+    }
+
+    /// Begins to gather several units as one operation. Else as
+    /// [`Unit::gather_begin`](Unit::gather_begin).
+    pub fn gather_begin(&self, units: &[&Unit]) -> Result<PendingGather> {
+        PendingGather::begin(home_of(units).unwrap_or(self.shared()), &raw_units(units))
+    }
+
+    /// Opens units for writing, and waits until every rank has let go of the present version.
+    /// Collective over the units' group.
+    ///
+    /// Blocks on peers, at most until the deadline. When `should_stop` ends the wait, the update is
+    /// given up, and that breaks the group, because its peers go on with it;
+    /// [`update_begin`](Context::update_begin) can wait in portions instead.
+    ///
+    /// # Errors
+    ///
+    /// [`State`](crate::ErrorKind::State) when a unit is gathered on this rank or being updated,
+    /// [`Duplicate`](crate::ErrorKind::Duplicate); errors of the group.
+    pub fn update(&self, units: &[&Unit]) -> Result<Update> {
+        self.update_begin(units)?.wait()
+    }
+
+    /// Begins an update and returns at once. Else as [`update`](Context::update).
+    pub fn update_begin(&self, units: &[&Unit]) -> Result<PendingUpdate> {
+        PendingUpdate::begin(self.shared(), units)
+    }
+
+    /// Makes an AdamW optimizer and its states (zero) for the trainable params of some units.
+    /// Collective over the units' group; never blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) (a value out of range, no trainable param),
+    /// [`Duplicate`](crate::ErrorKind::Duplicate) (a unit twice, or in an optimizer already),
+    /// [`NoMemory`](crate::ErrorKind::NoMemory).
+    pub fn adamw(&self, units: &[&Unit], options: &AdamW) -> Result<Optimizer> {
+        Optimizer::create(self.shared(), units, options)
+    }
+
+    // ---- Life ----------------------------------------------------------------------------------
+
+    /// Closes the context, as dropping it does, and says how that went. Does not wait for peers. What
+    /// is put off (see above) is reported as success.
+    ///
+    /// # Errors
+    ///
+    /// [`Forked`](crate::ErrorKind::Forked) in a child process.
+    pub fn close(self) -> Result<()> {
+        self.shared().set_closed();
+        let open = self.open.clone();
+        drop(self);
+        match Arc::try_unwrap(open) {
+            Ok(last) => last.close(),
+            Err(_in_use) => Ok(()),
+        }
+    }
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        self.open.shared()
+    }
+
+    /// The handle of the C interface, for calls of `meron-sys`. Closing it makes what this crate shows
+    /// of its memory invalid.
+    pub fn as_raw(&self) -> sys::meron_context {
+        self.open.handle()
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        self.shared().set_closed();
+    }
+}
+
+/// The handles of some units, as the library takes them.
+pub(crate) fn raw_units(units: &[&Unit]) -> Vec<sys::meron_unit> {
+    units.iter().map(|unit| unit.as_raw()).collect()
+}
+
+/// What the context that some units are of shares: its memory is what will be seen. (None without
+/// units, and with units of several contexts any of them, is good enough for the library's error.)
+pub(crate) fn home_of<'u>(units: &[&'u Unit]) -> Option<&'u Arc<Shared>> {
+    units.first().map(|unit| unit.shared())
+}
+
+impl fmt::Debug for Context {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Context(rank {} of {}, {})", self.rank, self.world_size, self.transport)
+    }
+}
+
+/// What was counted since the context was opened, and the memory of this moment. Bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stats {
+    /// Parts of peers made visible in place.
+    pub gather_mapped_bytes: u64,
+    /// Parts of peers copied.
+    pub gather_copied_bytes: u64,
+    /// Gradients read from peers.
+    pub reduce_bytes: u64,
+    /// Read from peers by broadcast and all-reduce.
+    pub collective_bytes: u64,
+    /// Collectives begun.
+    pub operations: u64,
+    /// Nanoseconds spent waiting for peers.
+    pub wait_ns: u64,
+    /// Held now, by kind: this and the four below.
+    pub param_bytes: u64,
+    /// Gradient buckets.
+    pub gradient_bytes: u64,
+    /// Optimizer states.
+    pub optimizer_bytes: u64,
+    /// Copies on their way.
+    pub staging_bytes: u64,
+    /// What the ranks stay in step through.
+    pub control_bytes: u64,
+    /// The most ever held of param + gradient + optimizer + staging.
+    pub peak_bytes: u64,
+    /// Pages that the kernel has given to this rank's arena.
+    pub arena_pages_bytes: u64,
+}
+
+/// What the plan predicts for this rank and the units made so far. Bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Prediction {
+    /// Parameters held.
+    pub param_bytes: u64,
+    /// Gradients held.
+    pub gradient_bytes: u64,
+    /// Optimizer states held.
+    pub optimizer_bytes: u64,
+    /// The most held at once.
+    pub peak_bytes: u64,
+    /// Per optimizer step, as are the two below.
+    pub gather_mapped_bytes: u64,
+    /// Copied by gathers.
+    pub gather_copied_bytes: u64,
+    /// Read from peers by reductions.
+    pub reduce_bytes: u64,
+}

@@ -1,0 +1,261 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Errors: what failed, on which rank, on which tensor or file, and what to do.
+
+use std::ffi::CStr;
+use std::fmt;
+use std::os::raw::c_char;
+
+use meron_sys as sys;
+
+/// What calls of this crate return.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// The kind of an error; the kinds stand in groups by how much they damage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    // The call alone: the context and its groups are untouched and usable.
+    /// A wrong size, a value out of range, a string with NUL, a wrong dtype.
+    Argument,
+    /// A handle of another kind or of another context.
+    Handle,
+    /// The object was released, or its context was closed.
+    Stale,
+    /// Valid, but not in the object's present state.
+    State,
+    /// A name or an object was given twice.
+    Duplicate,
+    /// Valid, but this build or this plan does not offer it.
+    Unsupported,
+    /// Text that does not parse; the message has line and key.
+    Parse,
+    /// A gradient holds NaN or infinity; the step changed nothing.
+    NonFinite,
+    /// `should_stop` asked a wait to end, or the object was released.
+    Cancelled,
+
+    // A resource of this process or host was missing; nothing was changed.
+    /// Memory.
+    NoMemory,
+    /// A file or a system call.
+    Io,
+    /// A file, a key.
+    NotFound,
+
+    // The group is broken: every further call on it gives the same error on every rank.
+    /// A deadline passed: the message says who has not arrived.
+    Timeout,
+    /// A rank's process is gone.
+    PeerDead,
+    /// A rank closed its context while others still need it.
+    PeerClosed,
+    /// Ranks made different calls: the message has both.
+    Mismatch,
+    /// A rank called [`Group::abort`](crate::Group::abort), or gave an update up.
+    Aborted,
+    /// The token is missing or wrong, or the peer is another user.
+    Auth,
+    /// A rank, or the library, is of another version.
+    Version,
+
+    // The whole context is unusable.
+    /// This process is a fork of the one that opened the context.
+    Forked,
+    /// The context was closed.
+    Closed,
+    /// A defect of Meron: please report it.
+    Internal,
+
+    /// A status that this version of the crate does not know.
+    Other(i32),
+}
+
+impl ErrorKind {
+    /// The kind that a status of the C interface stands for.
+    pub(crate) fn of(status: sys::meron_status) -> ErrorKind {
+        match status {
+            sys::MERON_E_ARGUMENT => ErrorKind::Argument,
+            sys::MERON_E_HANDLE => ErrorKind::Handle,
+            sys::MERON_E_STALE => ErrorKind::Stale,
+            sys::MERON_E_STATE => ErrorKind::State,
+            sys::MERON_E_DUPLICATE => ErrorKind::Duplicate,
+            sys::MERON_E_UNSUPPORTED => ErrorKind::Unsupported,
+            sys::MERON_E_PARSE => ErrorKind::Parse,
+            sys::MERON_E_NONFINITE => ErrorKind::NonFinite,
+            sys::MERON_E_CANCELLED => ErrorKind::Cancelled,
+            sys::MERON_E_NO_MEMORY => ErrorKind::NoMemory,
+            sys::MERON_E_IO => ErrorKind::Io,
+            sys::MERON_E_NOT_FOUND => ErrorKind::NotFound,
+            sys::MERON_E_TIMEOUT => ErrorKind::Timeout,
+            sys::MERON_E_PEER_DEAD => ErrorKind::PeerDead,
+            sys::MERON_E_PEER_CLOSED => ErrorKind::PeerClosed,
+            sys::MERON_E_MISMATCH => ErrorKind::Mismatch,
+            sys::MERON_E_ABORTED => ErrorKind::Aborted,
+            sys::MERON_E_AUTH => ErrorKind::Auth,
+            sys::MERON_E_VERSION => ErrorKind::Version,
+            sys::MERON_E_FORKED => ErrorKind::Forked,
+            sys::MERON_E_CLOSED => ErrorKind::Closed,
+            sys::MERON_E_INTERNAL => ErrorKind::Internal,
+            other => ErrorKind::Other(other),
+        }
+    }
+}
+
+/// Why a call failed. Displays as one paragraph for people.
+#[derive(Clone)]
+pub struct Error(Box<Fields>);
+
+#[derive(Clone)]
+struct Fields {
+    code: sys::meron_status,
+    message: String,
+    operation: String,
+    subject: String,
+    advice: String,
+    rank: Option<i32>,
+    peer: Option<i32>,
+}
+
+impl Error {
+    /// The kind, to match on.
+    pub fn kind(&self) -> ErrorKind {
+        ErrorKind::of(self.0.code)
+    }
+
+    /// The status code of the C interface, such as -300 for a passed deadline.
+    pub fn code(&self) -> i32 {
+        self.0.code
+    }
+
+    /// The code's name in the C interface, such as `"MERON_E_TIMEOUT"`.
+    pub fn code_name(&self) -> &'static str {
+        // SAFETY: the library hands out a static string.
+        unsafe { CStr::from_ptr(sys::meron_status_name(self.0.code)) }.to_str().unwrap_or("")
+    }
+
+    /// The whole message: what failed, where, and what to do.
+    pub fn message(&self) -> &str {
+        &self.0.message
+    }
+
+    /// The operation that failed, for example `"gather_begin"`; `""` where none applies.
+    pub fn operation(&self) -> &str {
+        &self.0.operation
+    }
+
+    /// The tensor, unit, file or key concerned; `""` where none applies.
+    pub fn subject(&self) -> &str {
+        &self.0.subject
+    }
+
+    /// What to do next, as one sentence; `""` where nothing is known.
+    pub fn advice(&self) -> &str {
+        &self.0.advice
+    }
+
+    /// The rank that reports the error.
+    pub fn rank(&self) -> Option<i32> {
+        self.0.rank
+    }
+
+    /// The rank that caused the error, when it is another one: dead, late, or diverging.
+    pub fn peer(&self) -> Option<i32> {
+        self.0.peer
+    }
+
+    /// Whether the group is broken: every further call on it gives the same error on every rank.
+    pub fn breaks_group(&self) -> bool {
+        (-399..=-300).contains(&self.0.code)
+    }
+
+    /// An error that this crate finds by itself.
+    pub(crate) fn new(code: sys::meron_status, subject: &str, what: &str, advice: &str) -> Error {
+        let message = match advice {
+            "" => what.to_string(),
+            advice => format!("{what}; {advice}"),
+        };
+        Error(Box::new(Fields {
+            code,
+            message,
+            operation: String::new(),
+            subject: subject.to_string(),
+            advice: advice.to_string(),
+            rank: None,
+            peer: None,
+        }))
+    }
+
+    pub(crate) fn argument(subject: &str, what: &str, advice: &str) -> Error {
+        Error::new(sys::MERON_E_ARGUMENT, subject, what, advice)
+    }
+
+    pub(crate) fn state(subject: &str, what: &str, advice: &str) -> Error {
+        Error::new(sys::MERON_E_STATE, subject, what, advice)
+    }
+
+    pub(crate) fn closed() -> Error {
+        Error::new(sys::MERON_E_CLOSED, "", "the context was closed", "open another one")
+    }
+
+    /// Takes an error object over. `raw` may be null, where no memory was left for the detail.
+    ///
+    /// # Safety
+    ///
+    /// `raw` is null or an error that nobody else frees.
+    pub(crate) unsafe fn take(code: sys::meron_status, raw: *mut sys::meron_error) -> Error {
+        let rank = |rank: i32| if rank == sys::MERON_RANK_NONE { None } else { Some(rank) };
+        let fields = if raw.is_null() {
+            let mut error = Error::new(code, "", "", "");
+            error.0.message = format!("{} (no memory for more)", error.code_name());
+            return error;
+        } else {
+            Fields {
+                code,
+                message: text(sys::meron_error_message(raw)),
+                operation: text(sys::meron_error_operation(raw)),
+                subject: text(sys::meron_error_subject(raw)),
+                advice: text(sys::meron_error_advice(raw)),
+                rank: rank(sys::meron_error_rank(raw)),
+                peer: rank(sys::meron_error_peer(raw)),
+            }
+        };
+        sys::meron_error_free(raw);
+        Error(Box::new(fields))
+    }
+
+    /// Adds what was found out besides, such as why `should_stop` ended a wait.
+    pub(crate) fn amend(&mut self, what: &str) {
+        self.0.message = format!("{what}: {}", self.0.message);
+    }
+}
+
+/// A copy of a string of the library; what is no UTF-8 is replaced.
+///
+/// # Safety
+///
+/// `text` is NUL-terminated.
+pub(crate) unsafe fn text(text: *const c_char) -> String {
+    CStr::from_ptr(text).to_string_lossy().into_owned()
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.0.message)
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("Error")
+            .field("kind", &self.kind())
+            .field("message", &self.0.message)
+            .field("operation", &self.0.operation)
+            .field("subject", &self.0.subject)
+            .field("rank", &self.0.rank)
+            .field("peer", &self.0.peer)
+            .finish()
+    }
+}
+
+impl std::error::Error for Error {}

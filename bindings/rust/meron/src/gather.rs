@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Full tensors on demand.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::ptr;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use meron_sys as sys;
+
+use crate::buffer::Buffer;
+use crate::call::{call, nanoseconds, receive, NO_TIMEOUT};
+use crate::dlpack::DlpackTensor;
+use crate::error::{Error, Result};
+use crate::home::{Open, Owned, Shared};
+use crate::operation::poll_state;
+use crate::param::Param;
+use crate::view::{View, ViewMut};
+
+/// A gather's handle, and what keeps its memory mapped. (The handle is released first: fields are
+/// dropped in their order.)
+struct Lease {
+    handle: Owned<sys::meron_gather>,
+    open: Arc<Open>,
+}
+
+impl Lease {
+    #[inline]
+    fn begin(
+        shared: &Arc<Shared>,
+        units: &[sys::meron_unit],
+        options: *const sys::meron_gather_options,
+    ) -> Result<Lease> {
+        let open = shared.open()?;
+        let (first, count) = (crate::group::table(units), units.len());
+        // SAFETY: units and options are only read, during the call; destinations that the options name
+        // are kept by PendingGatherInto.
+        let handle = receive(sys::meron_gather::default(), |out, err| unsafe {
+            sys::meron_gather_begin(out, first, count, options, err)
+        })?;
+        Ok(Lease { handle: Owned::new(handle), open })
+    }
+
+    #[inline]
+    fn wait(&self, timeout: i64) -> Result<bool> {
+        // SAFETY: a call with a handle by value; the closures that it calls live as long as `open`.
+        call(|err| unsafe { sys::meron_gather_wait(self.handle.raw(), timeout, err) })
+    }
+
+    fn poll(&self) -> Result<bool> {
+        // SAFETY: as in `wait`.
+        call(|err| unsafe { sys::meron_gather_poll(self.handle.raw(), err) })
+    }
+
+    fn view(&self, param: &Param) -> Result<sys::meron_view> {
+        // SAFETY: `out` is valid during the call; zero is a value of a view.
+        unsafe {
+            receive(std::mem::zeroed(), |out, err| {
+                sys::meron_gather_view(out, self.handle.raw(), param.as_raw(), err)
+            })
+        }
+    }
+
+    fn dlpack(&self, param: &Param) -> Result<DlpackTensor> {
+        // SAFETY: `out` is valid during the call, and what it receives is ours.
+        unsafe {
+            let raw = receive(ptr::null_mut(), |out, err| {
+                sys::meron_gather_dlpack(out, self.handle.raw(), param.as_raw(), err)
+            })?;
+            DlpackTensor::of_context(raw, self.open.clone())
+        }
+    }
+}
+
+/// Units on their way to full. It holds leases on them already: none of them can be updated on this rank
+/// until it, or the [`Gather`] that becomes of it, is dropped.
+///
+/// It is also a [`std::future::Future`], which polls as [`Operation`](crate::Operation) does.
+#[must_use = "a gather has to be waited for before its tensors can be viewed"]
+pub struct PendingGather(Option<Lease>);
+
+impl PendingGather {
+    #[inline]
+    pub(crate) fn begin(shared: &Arc<Shared>, units: &[sys::meron_unit]) -> Result<PendingGather> {
+        Lease::begin(shared, units, ptr::null()).map(|lease| PendingGather(Some(lease)))
+    }
+
+    fn lease(&self) -> Result<&Lease> {
+        self.0.as_ref().ok_or_else(|| {
+            Error::state("", "this gather has been awaited already", "use what it gave")
+        })
+    }
+
+    /// Waits until the tensors are full.
+    ///
+    /// Blocks on peers, at most until the deadline. Whatever the error, the leases are given back.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Operation::wait`](crate::Operation::wait).
+    #[inline]
+    pub fn wait(mut self) -> Result<Gather> {
+        self.lease()?.wait(NO_TIMEOUT)?;
+        self.take()
+    }
+
+    /// Waits at most so long. `false` when that has passed first; `true` when the tensors are full, and
+    /// [`wait`](PendingGather::wait) returns at once. The gather goes on after an error of kind
+    /// [`Cancelled`](crate::ErrorKind::Cancelled).
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<bool> {
+        self.lease()?.wait(nanoseconds(timeout))
+    }
+
+    /// Whether the tensors are full; never blocks on peers.
+    pub fn is_done(&self) -> Result<bool> {
+        self.lease()?.poll()
+    }
+
+    #[inline]
+    fn take(&mut self) -> Result<Gather> {
+        match self.0.take() {
+            Some(lease) => Ok(Gather(lease)),
+            None => Err(Error::state("", "this gather has been awaited already", "")),
+        }
+    }
+}
+
+impl Future for PendingGather {
+    type Output = Result<Gather>;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Result<Gather>> {
+        let full = self.is_done().and_then(|done| match done {
+            true => self.take().map(Some),
+            false => Ok(None),
+        });
+        poll_state(full, task)
+    }
+}
+
+/// Whole tensors to read, leased until it is dropped.
+///
+/// Views live no longer than the gather:
+///
+/// ```compile_fail,E0505
+/// # let context = meron::Context::open()?;
+/// # let table = context.param("table", &[8])?;
+/// # let unit = context.unit("table", &[&table])?;
+/// let full = unit.gather()?;
+/// let values = full.view(&table)?.as_slice::<f32>()?;
+/// drop(full); // error: `full` is borrowed by `values`
+/// println!("{}", values[0]);
+/// # Ok::<(), meron::Error>(())
+/// ```
+pub struct Gather(Lease);
+
+impl Gather {
+    /// The whole tensor of a param. Other ranks read the same memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) when the param is not in this gather.
+    pub fn view(&self, param: &Param) -> Result<View<'_>> {
+        // SAFETY: `self` keeps the lease, by which nobody writes the values, and the mapping.
+        unsafe { View::new(self.0.view(param)?) }
+    }
+
+    /// The same for other libraries, with a lease of its own that outlives this gather.
+    pub fn dlpack(&self, param: &Param) -> Result<DlpackTensor> {
+        self.0.dlpack(param)
+    }
+
+    /// Gives the leases back, as dropping it does, and says how that went.
+    #[inline]
+    pub fn release(self) -> Result<()> {
+        let Lease { handle, open: _open } = self.0;
+        handle.release()
+    }
+}
+
+/// A private copy of a unit's whole tensors, to read and write. It holds no lease: the unit may be
+/// updated meanwhile.
+///
+/// ```compile_fail,E0499
+/// # let context = meron::Context::open()?;
+/// # let table = context.param("table", &[8])?;
+/// # let unit = context.unit("table", &[&table])?;
+/// let mut copy = unit.gather_copy()?;
+/// let mut first = copy.view_mut(&table)?;
+/// let mut second = copy.view_mut(&table)?; // error: `copy` is mutably borrowed already
+/// first.as_mut_slice::<f32>()?[0] = second.as_mut_slice::<f32>()?[0];
+/// # Ok::<(), meron::Error>(())
+/// ```
+pub struct GatherCopy(Lease);
+
+impl GatherCopy {
+    pub(crate) fn make(shared: &Arc<Shared>, unit: sys::meron_unit) -> Result<GatherCopy> {
+        let options = sys::meron_gather_options {
+            mode: sys::MERON_GATHER_COPY,
+            ..sys::MERON_GATHER_OPTIONS_INIT
+        };
+        let lease = Lease::begin(shared, &[unit], &options)?;
+        lease.wait(NO_TIMEOUT)?;
+        Ok(GatherCopy(lease))
+    }
+
+    /// A param's whole tensor.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) when the param is not in the unit.
+    pub fn view(&self, param: &Param) -> Result<View<'_>> {
+        // SAFETY: the copy is ours and writing it takes `&mut self`; `self` keeps the mapping.
+        unsafe { View::new(self.0.view(param)?) }
+    }
+
+    /// A param's whole tensor, to write. Errors as [`view`](GatherCopy::view).
+    pub fn view_mut(&mut self, param: &Param) -> Result<ViewMut<'_>> {
+        // SAFETY: as in `view`; the borrow is exclusive.
+        unsafe { ViewMut::new(self.0.view(param)?) }
+    }
+
+    /// Gives a param's tensor to other libraries, which may write it. The copies of the unit's other
+    /// params go.
+    pub fn into_dlpack(self, param: &Param) -> Result<DlpackTensor> {
+        self.0.dlpack(param)
+    }
+}
+
+/// A gather into the program's arrays, which it owns while it is under way.
+#[must_use = "the values are only there when the gather has been waited for"]
+pub struct PendingGatherInto {
+    lease: Lease, // dropped first: then the library writes to the arrays no more
+    arrays: Vec<Buffer>,
+}
+
+impl PendingGatherInto {
+    pub(crate) fn begin(
+        shared: &Arc<Shared>,
+        unit: sys::meron_unit,
+        arrays: Vec<(&Param, Buffer)>,
+    ) -> Result<PendingGatherInto> {
+        let mut destinations = Vec::with_capacity(arrays.len());
+        let mut kept = Vec::with_capacity(arrays.len());
+        for (param, mut array) in arrays {
+            if array.dtype() != param.dtype() {
+                return Err(Error::argument(
+                    param.name(),
+                    &format!(
+                        "param '{}' is {}, its destination {}",
+                        param.name(),
+                        param.dtype(),
+                        array.dtype()
+                    ),
+                    "pass an array of the param's dtype",
+                ));
+            }
+            destinations.push(sys::meron_destination {
+                param: param.as_raw(),
+                data: array.as_mut_ptr(),
+                bytes: (array.len() * array.dtype().size()) as u64,
+            });
+            kept.push(array);
+        }
+        let options = sys::meron_gather_options {
+            mode: sys::MERON_GATHER_INTO,
+            destinations: crate::group::table(&destinations),
+            destination_count: destinations.len() as u64,
+            ..sys::MERON_GATHER_OPTIONS_INIT
+        };
+        let lease = Lease::begin(shared, &[unit], &options)?;
+        Ok(PendingGatherInto { lease, arrays: kept })
+    }
+
+    /// Waits until the tensors are full, and gives the arrays back in the order in which they came.
+    ///
+    /// Blocks as [`Operation::wait`](crate::Operation::wait). When that fails, the gather is given up
+    /// and the arrays go.
+    pub fn wait(self) -> Result<Vec<Buffer>> {
+        self.lease.wait(NO_TIMEOUT)?;
+        let PendingGatherInto { lease, arrays } = self;
+        drop(lease);
+        Ok(arrays)
+    }
+
+    /// Waits at most so long; as [`PendingGather::wait_timeout`].
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<bool> {
+        self.lease.wait(nanoseconds(timeout))
+    }
+
+    /// Whether the tensors are full; never blocks on peers.
+    pub fn is_done(&self) -> Result<bool> {
+        self.lease.poll()
+    }
+}

@@ -1,0 +1,194 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Gradients on their way to their owners.
+
+use std::sync::Arc;
+
+use meron_sys as sys;
+
+use crate::borrow::{InUse, Use};
+use crate::call::receive;
+use crate::error::{Error, Result};
+use crate::group::ReduceOp;
+use crate::home::Open;
+use crate::operation::Operation;
+use crate::param::Param;
+use crate::unit::Unit;
+use crate::view::ViewMut;
+
+/// How gradients are reduced.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ReduceOptions {
+    /// How the ranks' gradients are combined.
+    pub op: ReduceOp,
+    /// Whether this is the last micro-batch before the step. Under a plan that keeps whole gradients,
+    /// earlier ones only add up: no communication.
+    pub boundary: bool,
+    /// The sum is divided by this too, for example by the number of micro-batches.
+    pub divisor: f64,
+}
+
+impl Default for ReduceOptions {
+    /// A mean over the ranks, at the boundary.
+    fn default() -> ReduceOptions {
+        ReduceOptions { op: ReduceOp::Mean, boundary: true, divisor: 1.0 }
+    }
+}
+
+impl ReduceOptions {
+    pub(crate) fn raw(&self) -> sys::meron_reduce_options {
+        sys::meron_reduce_options {
+            op: self.op.code(),
+            boundary: u32::from(self.boundary),
+            divisor: self.divisor,
+            ..sys::MERON_REDUCE_OPTIONS_INIT
+        }
+    }
+}
+
+/// A unit's gradients to add to, where peers read them.
+///
+/// When an accumulation starts they are zero; under a plan that keeps whole gradients they hold the sum of
+/// the micro-batches so far. Dropping it without [`reduce`](Gradients::reduce) keeps what was written.
+///
+/// Views live no longer than the gradients, which reducing consumes:
+///
+/// ```compile_fail,E0505
+/// # let context = meron::Context::open()?;
+/// # let table = context.param("table", &[8])?;
+/// # let unit = context.unit("table", &[&table])?;
+/// let mut gradients = unit.gradients()?;
+/// let mut place = gradients.view(&table)?;
+/// let reduced = gradients.reduce(&Default::default())?; // error: borrowed by `place`
+/// place.as_mut_slice::<f32>()?[0] = 1.0;
+/// # Ok::<(), meron::Error>(())
+/// ```
+pub struct Gradients<'u> {
+    unit: &'u Unit,
+    _in_use: InUse,
+    _open: Arc<Open>,
+}
+
+impl<'u> Gradients<'u> {
+    pub(crate) fn begin(unit: &'u Unit) -> Result<Gradients<'u>> {
+        let open = unit.shared().open()?;
+        Ok(Gradients { unit, _in_use: InUse::begin(unit.state(), Use::Gradient)?, _open: open })
+    }
+
+    /// The place for the whole gradient of a param, in the plan's gradient dtype: to be added to.
+    ///
+    /// Blocks on peers that still read the last contents, at most until the deadline.
+    ///
+    /// # Errors
+    ///
+    /// [`State`](crate::ErrorKind::State) when the param is frozen, or its gradient is reduced and not
+    /// used; [`Argument`](crate::ErrorKind::Argument) when it is not in the unit.
+    pub fn view(&mut self, param: &Param) -> Result<ViewMut<'_>> {
+        self.place(param, 0)
+    }
+
+    /// The same, for a caller that writes every element: the first call for the unit in a micro-batch
+    /// skips the zeroing, and what was there before shows until it is written.
+    pub fn view_to_overwrite(&mut self, param: &Param) -> Result<ViewMut<'_>> {
+        self.place(param, u64::from(sys::MERON_GRADIENT_OVERWRITE))
+    }
+
+    /// The places of several params at once. Errors as [`view`](Gradients::view);
+    /// [`Duplicate`](crate::ErrorKind::Duplicate) for a param that is given twice.
+    pub fn views(&mut self, params: &[&Param]) -> Result<Vec<ViewMut<'_>>> {
+        require_distinct(params)?;
+        params.iter().map(|param| self.place(param, 0)).collect()
+    }
+
+    /// The callers borrow `self` mutably for as long as the view lives, and ask once per param.
+    fn place<'a>(&self, param: &Param, flags: u64) -> Result<ViewMut<'a>> {
+        self.unit.state().require(param.as_raw().id, param.name())?;
+        // SAFETY: `_in_use` keeps others of this process from this unit's bucket, the library keeps peers
+        // from reading it until it is reduced, and `_open` keeps the mapping.
+        unsafe {
+            let raw = receive(std::mem::zeroed(), |out, err| {
+                sys::meron_gradient_view(out, param.as_raw(), flags, err)
+            })?;
+            ViewMut::new(raw)
+        }
+    }
+
+    /// Begins the reduction of the unit's gradients of one micro-batch. Collective over the unit's group.
+    /// The operation must have ended before the result is used. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) for a divisor that is not above 0,
+    /// [`State`](crate::ErrorKind::State) when all params are frozen; errors of the group. What was
+    /// written stays, and [`Unit::gradients`](Unit::gradients) gives it again.
+    pub fn reduce(self, options: &ReduceOptions) -> Result<Operation> {
+        self.unit.begin_reduce(&[], options)
+    }
+}
+
+/// The reduced gradients of the parts that this rank updates, f32, to read and write.
+///
+/// Dropping it keeps them, for [`Optimizer::step`](crate::Optimizer::step) or a later look.
+pub struct Reduced<'u> {
+    unit: &'u Unit,
+    _in_use: InUse,
+    _open: Arc<Open>,
+}
+
+impl<'u> Reduced<'u> {
+    pub(crate) fn begin(unit: &'u Unit) -> Result<Reduced<'u>> {
+        let open = unit.shared().open()?;
+        let in_use = InUse::begin(unit.state(), Use::Gradient)?;
+        unit.state().require_no_step()?;
+        Ok(Reduced { unit, _in_use: in_use, _open: open })
+    }
+
+    /// The part of a param's reduced gradient.
+    ///
+    /// # Errors
+    ///
+    /// [`State`](crate::ErrorKind::State) when no reduction at a boundary has ended;
+    /// [`Argument`](crate::ErrorKind::Argument) when the param is not in the unit.
+    pub fn view(&mut self, param: &Param) -> Result<ViewMut<'_>> {
+        self.part(param)
+    }
+
+    /// The parts of several params at once. Errors as [`view`](Reduced::view);
+    /// [`Duplicate`](crate::ErrorKind::Duplicate) for a param that is given twice.
+    pub fn views(&mut self, params: &[&Param]) -> Result<Vec<ViewMut<'_>>> {
+        require_distinct(params)?;
+        params.iter().map(|param| self.part(param)).collect()
+    }
+
+    /// As Gradients::place.
+    fn part<'a>(&self, param: &Param) -> Result<ViewMut<'a>> {
+        self.unit.state().require(param.as_raw().id, param.name())?;
+        // SAFETY: `_in_use` keeps this process from beginning another gradient, a step or a discard; peers
+        // never touch these sums; `_open` keeps the mapping.
+        unsafe {
+            let raw = receive(std::mem::zeroed(), |out, err| {
+                sys::meron_reduced_view(out, param.as_raw(), err)
+            })?;
+            ViewMut::new(raw)
+        }
+    }
+
+    /// Declares them as used, without a step of Meron's optimizer.
+    pub fn discard(self) -> Result<()> {
+        self.unit.discard()
+    }
+}
+
+fn require_distinct(params: &[&Param]) -> Result<()> {
+    for (i, param) in params.iter().enumerate() {
+        if params[..i].iter().any(|other| other.as_raw() == param.as_raw()) {
+            let what = format!("param '{}' is asked for twice", param.name());
+            return Err(Error::new(
+                sys::MERON_E_DUPLICATE,
+                param.name(),
+                &what,
+                "ask once: two views would be of the same memory",
+            ));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Groups of ranks, and the collectives on plain memory.
+
+use std::fmt;
+use std::mem::size_of;
+use std::os::raw::c_void;
+use std::ptr;
+use std::sync::Arc;
+
+use meron_sys as sys;
+
+use crate::call::{c_string, check, receive};
+use crate::dtype::{Element, Plain};
+use crate::error::Result;
+use crate::home::{Owned, Shared};
+use crate::operation::{Operation, Transfer};
+
+/// How values are combined.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum ReduceOp {
+    /// Their sum.
+    Sum,
+    /// Their sum, divided by the number of ranks.
+    #[default]
+    Mean,
+}
+
+impl ReduceOp {
+    pub(crate) fn code(self) -> sys::meron_reduce_op {
+        match self {
+            ReduceOp::Sum => sys::MERON_SUM,
+            ReduceOp::Mean => sys::MERON_MEAN,
+        }
+    }
+}
+
+/// Some ranks, or all: [`Context::world`](crate::Context::world),
+/// [`Context::group`](crate::Context::group).
+///
+/// The ranks of a group begin their collectives on it in the same order; ranks that diverge get an error
+/// of kind [`Mismatch`](crate::ErrorKind::Mismatch) that names both calls.
+pub struct Group {
+    handle: Owned<sys::meron_group>,
+    shared: Arc<Shared>,
+}
+
+impl Group {
+    pub(crate) fn new(handle: sys::meron_group, shared: &Arc<Shared>) -> Group {
+        Group { handle: Owned::new(handle), shared: shared.clone() }
+    }
+
+    /// This rank's place in the group.
+    pub fn rank(&self) -> Result<i32> {
+        self.shared.require_open()?;
+        // SAFETY: `out` is valid during the call.
+        receive(0, |out, err| unsafe { sys::meron_group_rank(out, self.as_raw(), err) })
+    }
+
+    /// The number of ranks in the group.
+    pub fn size(&self) -> Result<i32> {
+        self.shared.require_open()?;
+        // SAFETY: as in `rank`.
+        receive(0, |out, err| unsafe { sys::meron_group_size(out, self.as_raw(), err) })
+    }
+
+    /// `Ok` while the group is whole, else the error that broke it. Looks whether peers are alive; never
+    /// blocks.
+    pub fn status(&self) -> Result<()> {
+        self.shared.require_open()?;
+        // SAFETY: a call with a handle by value; a wrong one gives an error.
+        check(|err| unsafe { sys::meron_group_status(self.as_raw(), err) })
+    }
+
+    /// Breaks the group on every rank: waits under way end with an error of kind
+    /// [`Aborted`](crate::ErrorKind::Aborted), which carries `reason` (at most 200 bytes of it).
+    pub fn abort(&self, reason: &str) -> Result<()> {
+        self.shared.require_open()?;
+        let reason = c_string(reason, "the reason")?;
+        // SAFETY: the text is only read, during the call.
+        check(|err| unsafe { sys::meron_group_abort(self.as_raw(), reason.as_ptr(), err) })
+    }
+
+    /// Waits until every rank of the group has called it. Blocks as
+    /// [`Operation::wait`](Operation::wait).
+    pub fn barrier(&self) -> Result<()> {
+        self.barrier_begin()?.wait()
+    }
+
+    /// Begins a barrier, and returns at once.
+    pub fn barrier_begin(&self) -> Result<Operation> {
+        self.shared.require_open()?;
+        // SAFETY: `out` is valid during the call.
+        receive(sys::meron_future::default(), |out, err| unsafe {
+            sys::meron_barrier_begin(out, self.as_raw(), err)
+        })
+        .map(|handle| Operation::new(handle, &self.shared))
+    }
+
+    /// Begins to send an array from rank `root` of the group to the others, which pass arrays of the same
+    /// length; all get it back with the root's values.
+    ///
+    /// The operation owns the array: one that was borrowed could go while peers still read it.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) for a root outside of the group; errors of the group.
+    pub fn broadcast_begin<T: Plain>(&self, mut array: Vec<T>, root: i32) -> Result<Transfer<T>> {
+        self.shared.require_open()?;
+        self.shared.sweep();
+        let data = array.as_mut_ptr() as *mut c_void;
+        let bytes = array.len() * size_of::<T>();
+        // SAFETY: the array is kept until the operation has ended (Transfer), and nobody else sees it.
+        let handle = receive(sys::meron_future::default(), |out, err| unsafe {
+            sys::meron_broadcast_begin(out, self.as_raw(), data, bytes, root, err)
+        })?;
+        Ok(Transfer::new(Operation::new(handle, &self.shared), &self.shared, array))
+    }
+
+    /// Sends the root's values to all ranks, by way of a copy. Blocks as
+    /// [`Operation::wait`](Operation::wait); when that fails, the values are as before.
+    pub fn broadcast<T: Plain>(&self, values: &mut [T], root: i32) -> Result<()> {
+        values.copy_from_slice(&self.broadcast_begin(values.to_vec(), root)?.wait()?);
+        Ok(())
+    }
+
+    /// Begins to combine arrays of all ranks, element by element. Sums are in f32 and in rank order, so
+    /// that every rank gets the same bits in every run. Made for small arrays (losses, metrics).
+    ///
+    /// The operation owns the array, as with [`broadcast_begin`](Group::broadcast_begin).
+    pub fn all_reduce_begin<T: Element>(
+        &self,
+        mut array: Vec<T>,
+        op: ReduceOp,
+    ) -> Result<Transfer<T>> {
+        self.shared.require_open()?;
+        self.shared.sweep();
+        let data = array.as_mut_ptr() as *mut c_void;
+        let (count, dtype) = (array.len(), T::DTYPE.code());
+        // SAFETY: as in `broadcast_begin`.
+        let handle = receive(sys::meron_future::default(), |out, err| unsafe {
+            sys::meron_all_reduce_begin(out, self.as_raw(), data, count, dtype, op.code(), err)
+        })?;
+        Ok(Transfer::new(Operation::new(handle, &self.shared), &self.shared, array))
+    }
+
+    /// Combines values of all ranks in place, by way of a copy. Blocks as
+    /// [`Operation::wait`](Operation::wait); when that fails, the values are as before.
+    pub fn all_reduce<T: Element>(&self, values: &mut [T], op: ReduceOp) -> Result<()> {
+        values.copy_from_slice(&self.all_reduce_begin(values.to_vec(), op)?.wait()?);
+        Ok(())
+    }
+
+    /// The handle of the C interface, for calls of `meron-sys`.
+    pub fn as_raw(&self) -> sys::meron_group {
+        self.handle.raw()
+    }
+
+    /// Lets go of the group, as dropping it does. Params and operations keep it while they need it.
+    pub fn release(self) -> Result<()> {
+        self.handle.release()
+    }
+}
+
+impl fmt::Debug for Group {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.rank(), self.size()) {
+            (Ok(rank), Ok(size)) => write!(formatter, "Group(rank {rank} of {size})"),
+            (Err(error), _) | (_, Err(error)) => write!(formatter, "Group({error})"),
+        }
+    }
+}
+
+/// A group where one is optional: null stands for the world.
+pub(crate) fn raw_group(group: Option<&Group>) -> sys::meron_group {
+    group.map_or(sys::meron_group::default(), Group::as_raw)
+}
+
+/// A table as the library takes it: null when it is empty.
+pub(crate) fn table<T>(items: &[T]) -> *const T {
+    if items.is_empty() {
+        ptr::null()
+    } else {
+        items.as_ptr()
+    }
+}

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+//! ZeRO without the monolith: models whose parameters, gradients and optimizer states are partitioned
+//! over ranks.
+//!
+//! A [`Context`] is this rank's engine. A [`Param`] is a named tensor, a [`Unit`] the params that are
+//! gathered together, such as a layer's. A rank holds its parts; [`Unit::gather`] shows the whole.
+//! [`Unit::gradients`] is where gradients go, [`Optimizer::step`] updates. Which state is cut over which
+//! ranks is the [`Plan`]'s business: nothing else changes.
+//!
+//! ```
+//! use meron::{AdamW, Context};
+//!
+//! let context = Context::open()?;
+//! let weight = context.param("weight", &[4, 4])?;
+//! let unit = context.unit("layer", &[&weight])?;
+//! let mut optimizer = context.adamw(&[&unit], &AdamW { learning_rate: 0.1, ..AdamW::default() })?;
+//!
+//! for _step in 0..3 {
+//!     let layer = unit.gather()?; // whole, until it is dropped
+//!     let values = layer.view(&weight)?.as_slice::<f32>()?;
+//!
+//!     let mut gradients = unit.gradients()?; // where peers read them
+//!     let mut place = gradients.view(&weight)?;
+//!     for (gradient, value) in place.as_mut_slice::<f32>()?.iter_mut().zip(values) {
+//!         *gradient += value - 1.0;
+//!     }
+//!     drop(layer);
+//!     gradients.reduce(&Default::default())?.wait()?;
+//!     optimizer.step()?;
+//! }
+//! # Ok::<(), meron::Error>(())
+//! ```
+//!
+//! # What the compiler checks, and what is checked while the program runs
+//!
+//! Slices live no longer than what leases their memory: a [`Gather`], an [`Update`], [`Gradients`],
+//! [`Reduced`] or [`States`]. These keep the context's memory mapped as well, even when it is closed
+//! meanwhile. Arrays that an operation uses belong to it until it has ended ([`Transfer`],
+//! [`PendingGatherInto`]). What the compiler cannot see (a gradient asked for twice at a time, a call on
+//! what a closed context has made) is an [`Error`], as is everything that fails for the library's own
+//! reasons. No safe call is undefined behaviour, in whatever order things are dropped.
+//!
+//! # Threads, waiting and async
+//!
+//! Everything is [`Send`] and [`Sync`]. Nothing is done in the background: calls that wait, poll or
+//! [`progress`](Context::progress) move all operations of the context. [`Operation`], [`Transfer`] and
+//! [`PendingGather`] are standard futures and need no particular executor.
+//!
+//! # Finding the library
+//!
+//! `meron-sys` links `libmeron.so`, found by `MERON_DIR` (an installation's prefix, or a build folder) or
+//! by pkg-config.
+
+#![deny(missing_docs)]
+
+mod borrow;
+mod buffer;
+mod call;
+mod callbacks;
+mod context;
+pub mod dlpack;
+mod dtype;
+mod error;
+mod gather;
+mod gradient;
+mod group;
+mod home;
+mod operation;
+mod optimizer;
+mod options;
+mod param;
+mod plan;
+mod system;
+mod unit;
+mod update;
+mod view;
+
+pub use buffer::Buffer;
+pub use callbacks::LogLevel;
+pub use context::{Context, Prediction, Stats};
+pub use dlpack::DlpackTensor;
+pub use dtype::{Bf16, Dtype, Element, Plain, F16};
+pub use error::{Error, ErrorKind, Result};
+pub use gather::{Gather, GatherCopy, PendingGather, PendingGatherInto};
+pub use gradient::{Gradients, ReduceOptions, Reduced};
+pub use group::{Group, ReduceOp};
+pub use operation::{Operation, Transfer};
+pub use optimizer::{AdamW, Optimizer, OptimizerInfo, State, States};
+pub use options::ContextOptions;
+pub use param::{Param, ParamDesc};
+pub use plan::{model_from_safetensors, Plan, Workload};
+pub use system::{system_info, version};
+pub use unit::{Activity, Source, Unit, UnitInfo};
+pub use update::{PendingUpdate, Update};
+pub use view::{View, ViewMut};
+
+/// The C interface that this crate is made of.
+pub use meron_sys as sys;

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Operations under way.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context as TaskContext, Poll};
+use std::time::Duration;
+
+use meron_sys as sys;
+
+use crate::call::{call, nanoseconds, NO_TIMEOUT};
+use crate::dtype::Plain;
+use crate::error::{ErrorKind, Result};
+use crate::home::{Owned, Shared};
+
+/// An operation that was begun and yields nothing but its end.
+///
+/// Waiting for it advances every operation of the context. Dropping it does not stop the operation,
+/// because the ranks must stay in step.
+///
+/// It is also a [`std::future::Future`]. Polling advances the context's operations and never blocks
+/// on peers; a future that has not ended wakes its task at once, so that the executor polls it again:
+/// other tasks run in between, and the executor's thread does not sleep meanwhile. Where nothing else
+/// is to be done, [`wait`](Operation::wait) sleeps instead.
+#[must_use = "an operation has to be waited for before its result is used"]
+#[derive(Clone)]
+pub struct Operation(Arc<Inner>);
+
+struct Inner {
+    handle: Owned<sys::meron_future>,
+    // Keeps the closures alive that waiting may call.
+    _shared: Arc<Shared>,
+}
+
+impl Operation {
+    pub(crate) fn new(handle: sys::meron_future, shared: &Arc<Shared>) -> Operation {
+        Operation(Arc::new(Inner { handle: Owned::new(handle), _shared: shared.clone() }))
+    }
+
+    /// Waits until the operation has ended.
+    ///
+    /// Blocks on peers, at most until the operation's deadline. Several threads may wait for one
+    /// operation (clone it). When `should_stop` ends the wait
+    /// ([`Cancelled`](ErrorKind::Cancelled)), the operation goes on, and may be waited for again.
+    ///
+    /// # Errors
+    ///
+    /// Those of the operation; [`Timeout`](ErrorKind::Timeout), [`PeerDead`](ErrorKind::PeerDead),
+    /// [`PeerClosed`](ErrorKind::PeerClosed), [`Mismatch`](ErrorKind::Mismatch),
+    /// [`Aborted`](ErrorKind::Aborted), [`Cancelled`](ErrorKind::Cancelled).
+    pub fn wait(&self) -> Result<()> {
+        self.wait_ns(NO_TIMEOUT).map(drop)
+    }
+
+    /// Waits at most so long. `false` when that has passed first; the operation goes on. Errors as
+    /// [`wait`](Operation::wait).
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<bool> {
+        self.wait_ns(nanoseconds(timeout))
+    }
+
+    /// Whether the operation has ended; never blocks on peers. Errors as [`wait`](Operation::wait).
+    pub fn is_done(&self) -> Result<bool> {
+        // SAFETY: a call with a handle by value; a wrong one gives an error.
+        call(|err| unsafe { sys::meron_future_poll(self.0.handle.raw(), err) })
+    }
+
+    fn wait_ns(&self, timeout: i64) -> Result<bool> {
+        // SAFETY: as in `is_done`; the closures that it calls live as long as `self.0`.
+        call(|err| unsafe { sys::meron_future_wait(self.0.handle.raw(), timeout, err) })
+    }
+
+    /// Whether memory that was given to the operation may still be read or written by it. Errors that
+    /// say nothing about the operation itself (a stale handle of a context that another thread is
+    /// closing) leave that open.
+    pub(crate) fn may_use_memory(&self) -> bool {
+        match self.is_done() {
+            Ok(done) => !done,
+            Err(error) => !ends_operation(error.kind()),
+        }
+    }
+
+    /// Whether it is still under way, as far as this can be known.
+    pub(crate) fn is_under_way(&self) -> bool {
+        matches!(self.is_done(), Ok(false))
+    }
+}
+
+/// Whether an error of a wait or a poll means that the operation has ended.
+pub(crate) fn ends_operation(kind: ErrorKind) -> bool {
+    !matches!(
+        kind,
+        ErrorKind::Cancelled
+            | ErrorKind::Handle
+            | ErrorKind::Stale
+            | ErrorKind::Closed
+            | ErrorKind::Forked
+            | ErrorKind::NoMemory
+            | ErrorKind::Internal
+    )
+}
+
+/// What a poll has found, as an executor wants to hear it.
+pub(crate) fn poll_state<T>(done: Result<Option<T>>, task: &TaskContext<'_>) -> Poll<Result<T>> {
+    match done {
+        Ok(Some(value)) => Poll::Ready(Ok(value)),
+        Ok(None) => {
+            task.waker().wake_by_ref();
+            Poll::Pending
+        }
+        Err(error) => Poll::Ready(Err(error)),
+    }
+}
+
+impl Future for Operation {
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Result<()>> {
+        poll_state(self.is_done().map(|done| if done { Some(()) } else { None }), task)
+    }
+}
+
+/// An operation on an array that it owns while it is under way, and gives back at its end.
+///
+/// Dropping it does not stop the operation; the array is kept until it has ended. It is also a
+/// [`std::future::Future`], which polls as [`Operation`] does.
+#[must_use = "the values are only there when the transfer has been waited for"]
+pub struct Transfer<T: Plain> {
+    operation: Operation,
+    shared: Arc<Shared>,
+    array: Option<Vec<T>>,
+}
+
+impl<T: Plain> Transfer<T> {
+    pub(crate) fn new(operation: Operation, shared: &Arc<Shared>, array: Vec<T>) -> Transfer<T> {
+        Transfer { operation, shared: shared.clone(), array: Some(array) }
+    }
+
+    /// Waits until the operation has ended, and gives its array back.
+    ///
+    /// Blocks as [`Operation::wait`]. After an error of kind [`Cancelled`](ErrorKind::Cancelled) it may
+    /// be waited for again.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Operation::wait`]; [`State`](ErrorKind::State) when the array was given back
+    /// already.
+    pub fn wait(&mut self) -> Result<Vec<T>> {
+        self.require_array()?;
+        self.operation.wait()?;
+        Ok(self.array.take().unwrap_or_default())
+    }
+
+    /// Whether the operation has ended; never blocks on peers. Errors as [`wait`](Transfer::wait).
+    pub fn is_done(&self) -> Result<bool> {
+        self.operation.is_done()
+    }
+
+    fn require_array(&self) -> Result<()> {
+        if self.array.is_some() {
+            return Ok(());
+        }
+        Err(crate::Error::state("", "the array was given back already", "wait once"))
+    }
+}
+
+impl<T: Plain> Drop for Transfer<T> {
+    fn drop(&mut self) {
+        if let Some(array) = self.array.take() {
+            if self.operation.may_use_memory() {
+                self.shared.abandon(self.operation.clone(), Box::new(array));
+            }
+        }
+    }
+}
+
+impl<T: Plain> Future for Transfer<T> {
+    type Output = Result<Vec<T>>;
+
+    fn poll(mut self: Pin<&mut Self>, task: &mut TaskContext<'_>) -> Poll<Result<Vec<T>>> {
+        if let Err(error) = self.require_array() {
+            return Poll::Ready(Err(error));
+        }
+        let done = self.operation.is_done();
+        let array = done.map(|done| if done { self.array.take() } else { None });
+        poll_state(array, task)
+    }
+}

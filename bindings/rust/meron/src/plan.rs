@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Plans: which state is cut over which ranks.
+
+use std::fmt;
+use std::os::raw::c_char;
+use std::str::FromStr;
+
+use meron_sys as sys;
+
+use crate::call::{c_string, receive, receive_text};
+use crate::error::{Error, Result};
+use crate::home::Owned;
+use crate::system::require_version;
+
+/// A strategy: per kind of state over which ranks it is cut, and in which dtype.
+///
+/// Pure data: making, printing and predicting touch no file and no peer.
+///
+/// ```
+/// use meron::{Plan, Workload};
+///
+/// let plan = Plan::preset("zero2")?;
+/// let same: Plan = plan.to_json()?.parse()?;
+/// assert_eq!(same.to_json()?, plan.to_json()?);
+///
+/// let model = r#"{"parameters": 7000000000, "layers": 32, "dtype": "bf16"}"#;
+/// println!("{}", plan.predict_table(model, &Workload { ranks: 8, ..Workload::default() })?);
+/// # Ok::<(), meron::Error>(())
+/// ```
+pub struct Plan(Owned<sys::meron_plan>);
+
+/// What a step does, for a prediction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Workload {
+    /// World size; [`Context::predict`](crate::Context::predict) takes the context's instead.
+    pub ranks: u32,
+    /// Per optimizer step.
+    pub micro_batches: u32,
+    /// Of every unit: 2 for forward and backward.
+    pub gathers_per_micro_batch: u32,
+}
+
+impl Default for Workload {
+    fn default() -> Workload {
+        Workload { ranks: 1, micro_batches: 1, gathers_per_micro_batch: 2 }
+    }
+}
+
+impl Workload {
+    pub(crate) fn raw(&self) -> sys::meron_workload {
+        sys::meron_workload {
+            ranks: self.ranks,
+            micro_batches: self.micro_batches,
+            gathers_per_micro_batch: self.gathers_per_micro_batch,
+            ..sys::MERON_WORKLOAD_INIT
+        }
+    }
+}
+
+impl Plan {
+    /// One of the named plans: `"zero0"` (everything replicated), `"zero1"` (optimizer states cut),
+    /// `"zero2"` (gradients too), `"zero3"` (parameters too).
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) for another name; the message lists the known ones.
+    pub fn preset(name: &str) -> Result<Plan> {
+        require_version()?;
+        let name = c_string(name, "the name of a plan")?;
+        // SAFETY: both pointers are valid during the call.
+        receive(sys::meron_plan::default(), |out, err| unsafe {
+            sys::meron_plan_preset(out, name.as_ptr(), err)
+        })
+        .map(|handle| Plan(Owned::new(handle)))
+    }
+
+    /// Reads a plan from JSON, such as `{"preset": "zero2", "gradient": {"dtype": "f32"}}`.
+    ///
+    /// # Errors
+    ///
+    /// [`Parse`](crate::ErrorKind::Parse) with line and key,
+    /// [`Argument`](crate::ErrorKind::Argument), [`Unsupported`](crate::ErrorKind::Unsupported).
+    pub fn parse(json: &str) -> Result<Plan> {
+        require_version()?;
+        // SAFETY: the text is only read, during the call, `json.len()` bytes of it.
+        receive(sys::meron_plan::default(), |out, err| unsafe {
+            sys::meron_plan_parse(out, json.as_ptr() as *const c_char, json.len(), err)
+        })
+        .map(|handle| Plan(Owned::new(handle)))
+    }
+
+    /// The plan as JSON that [`parse`](Plan::parse) reads back to an equal plan.
+    pub fn to_json(&self) -> Result<String> {
+        // SAFETY: the handle is ours; the string is freed by receive_text.
+        receive_text(|out, err| unsafe { sys::meron_plan_json(out, self.0.raw(), err) })
+    }
+
+    /// The plan as a table for people, several lines.
+    pub fn to_table(&self) -> Result<String> {
+        // SAFETY: as in `to_json`.
+        receive_text(|out, err| unsafe { sys::meron_plan_table(out, self.0.raw(), err) })
+    }
+
+    /// Predicts bytes per link and step, and peak bytes, per rank, as JSON.
+    ///
+    /// `model` is JSON: `{"parameters": N, "layers": L, "dtype": "bf16"}`, or
+    /// `{"units": [{"name": ..., "tensors": [{"name", "shape", "dtype"}]}]}`.
+    ///
+    /// # Errors
+    ///
+    /// [`Parse`](crate::ErrorKind::Parse), [`Argument`](crate::ErrorKind::Argument).
+    pub fn predict(&self, model: &str, workload: &Workload) -> Result<String> {
+        self.prediction(model, workload, 0)
+    }
+
+    /// The same as a table for people.
+    pub fn predict_table(&self, model: &str, workload: &Workload) -> Result<String> {
+        self.prediction(model, workload, 1)
+    }
+
+    fn prediction(&self, model: &str, workload: &Workload, table: u32) -> Result<String> {
+        let workload = workload.raw();
+        let text = model.as_ptr() as *const c_char;
+        // SAFETY: `model` and `workload` are only read, during the call.
+        receive_text(|out, err| unsafe {
+            sys::meron_plan_predict(out, self.0.raw(), text, model.len(), &workload, table, err)
+        })
+    }
+
+    /// The handle of the C interface, for calls of `meron-sys`.
+    pub fn as_raw(&self) -> sys::meron_plan {
+        self.0.raw()
+    }
+
+    /// Lets go of the plan, as dropping it does. A context that was opened with it keeps it.
+    pub fn release(self) -> Result<()> {
+        self.0.release()
+    }
+}
+
+/// Turns the head of a safetensors file into the model JSON that [`Plan::predict`] reads.
+///
+/// `header` holds the file's first bytes: 8 bytes of length, then the header; `file_bytes` is the
+/// size of the whole file, against which offsets are checked.
+///
+/// # Errors
+///
+/// [`Parse`](crate::ErrorKind::Parse), [`Unsupported`](crate::ErrorKind::Unsupported) for a dtype that
+/// Meron does not have.
+pub fn model_from_safetensors(header: &[u8], file_bytes: u64) -> Result<String> {
+    require_version()?;
+    // SAFETY: the bytes are only read, during the call.
+    receive_text(|out, err| unsafe {
+        let data = header.as_ptr() as *const std::os::raw::c_void;
+        sys::meron_plan_model_from_safetensors(out, data, header.len(), file_bytes, err)
+    })
+}
+
+impl FromStr for Plan {
+    type Err = Error;
+
+    /// JSON, or a preset's name.
+    fn from_str(text: &str) -> Result<Plan> {
+        if text.trim_start().starts_with('{') {
+            Plan::parse(text)
+        } else {
+            Plan::preset(text)
+        }
+    }
+}
+
+impl fmt::Debug for Plan {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.to_json().unwrap_or_else(|error| error.to_string()))
+    }
+}

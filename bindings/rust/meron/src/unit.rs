@@ -1,0 +1,269 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Units: params that are gathered and reduced together.
+
+use std::fmt;
+use std::os::raw::c_void;
+use std::sync::Arc;
+
+use meron_sys as sys;
+
+use crate::borrow::{InUse, UnitState, Use};
+use crate::buffer::Buffer;
+use crate::call::{c_string, check, receive, sized};
+use crate::context::Context;
+use crate::dtype::Element;
+use crate::error::Result;
+use crate::gather::{Gather, GatherCopy, PendingGather, PendingGatherInto};
+use crate::gradient::{Gradients, ReduceOptions, Reduced};
+use crate::group::table;
+use crate::home::{Owned, Shared};
+use crate::operation::Operation;
+use crate::param::Param;
+
+/// Params that are gathered and reduced together, such as a layer's. Made by
+/// [`Context::unit`](crate::Context::unit).
+///
+/// Dropping it lets go of the handle; the memory stays until the context is closed, because peers may
+/// read it.
+pub struct Unit {
+    handle: Owned<sys::meron_unit>,
+    shared: Arc<Shared>,
+    state: Arc<UnitState>,
+}
+
+/// What is known about a unit on this rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct UnitInfo {
+    /// What is being done with it.
+    pub activity: Activity,
+    /// Of the values; 0 until the first update.
+    pub version: u64,
+    /// Gathers and DLPack tensors that hold it.
+    pub leases: u32,
+    /// Whether a reduced gradient waits for an optimizer's step.
+    pub reduced: bool,
+}
+
+/// What is being done with a unit on this rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Activity {
+    /// Nothing: only this rank's part is at hand.
+    Partitioned,
+    /// A gather is under way.
+    Gathering,
+    /// It is leased at least once.
+    Available,
+    /// It is being written.
+    Updating,
+    /// Something that this version of the crate does not know.
+    Other(i32),
+}
+
+/// A gradient in the program's memory, for [`Unit::reduce_from`].
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    raw: sys::meron_source,
+    lifetime: std::marker::PhantomData<&'a [u8]>,
+}
+
+impl<'a> Source<'a> {
+    /// The whole gradient of a param, row-major; converted to the plan's gradient dtype.
+    pub fn new<T: Element>(param: &Param, values: &'a [T]) -> Source<'a> {
+        let raw = sys::meron_source {
+            param: param.as_raw(),
+            data: values.as_ptr() as *const c_void,
+            count: values.len() as u64,
+            dtype: T::DTYPE.code(),
+            reserved_0: 0,
+        };
+        Source { raw, lifetime: std::marker::PhantomData }
+    }
+}
+
+impl Unit {
+    pub(crate) fn create(context: &Context, name: &str, params: &[&Param]) -> Result<Unit> {
+        let c_name = c_string(name, "the name of a unit")?;
+        let handles: Vec<_> = params.iter().map(|param| param.as_raw()).collect();
+        // SAFETY: name and handles are only read, during the call.
+        let handle = receive(sys::meron_unit::default(), |out, err| unsafe {
+            let (first, count) = (table(&handles), handles.len());
+            sys::meron_unit_create(out, context.as_raw(), c_name.as_ptr(), first, count, err)
+        })?;
+        Ok(Unit {
+            handle: Owned::new(handle),
+            shared: context.shared().clone(),
+            state: UnitState::new(name, handles.iter().map(|handle| handle.id).collect()),
+        })
+    }
+
+    /// The name, unique in the context.
+    pub fn name(&self) -> &str {
+        &self.state.name
+    }
+
+    /// What is known about the unit on this rank. Never blocks.
+    pub fn info(&self) -> Result<UnitInfo> {
+        self.shared.require_open()?;
+        // SAFETY: `out` says its size, and is valid during the call.
+        let raw = receive(sized!(meron_unit_info), |out, err| unsafe {
+            sys::meron_unit_get_info(out, self.as_raw(), err)
+        })?;
+        Ok(UnitInfo {
+            activity: match raw.state {
+                sys::MERON_UNIT_PARTITIONED => Activity::Partitioned,
+                sys::MERON_UNIT_GATHERING => Activity::Gathering,
+                sys::MERON_UNIT_AVAILABLE => Activity::Available,
+                sys::MERON_UNIT_UPDATING => Activity::Updating,
+                other => Activity::Other(other),
+            },
+            version: raw.version,
+            leases: raw.leases,
+            reduced: raw.reduced != 0,
+        })
+    }
+
+    // ---- Whole tensors -------------------------------------------------------------------------
+
+    /// The unit's whole tensors to read, in place where the plan allows it: begins and waits.
+    /// Collective over the unit's group; whether ranks view or copy may differ.
+    ///
+    /// Blocks on peers until every owner has published, at most until the deadline.
+    ///
+    /// # Errors
+    ///
+    /// [`State`](crate::ErrorKind::State) when the unit is being updated on this rank; those of
+    /// [`Operation::wait`].
+    #[inline]
+    pub fn gather(&self) -> Result<Gather> {
+        self.gather_begin()?.wait()
+    }
+
+    /// Begins a gather and returns at once (unless this rank is 1,024 operations ahead of a peer).
+    #[inline]
+    pub fn gather_begin(&self) -> Result<PendingGather> {
+        PendingGather::begin(&self.shared, &[self.as_raw()])
+    }
+
+    /// The unit's whole tensors as a private, writable copy, which belongs to what is returned. Else as
+    /// [`gather`](Unit::gather).
+    ///
+    /// # Errors
+    ///
+    /// [`NoMemory`](crate::ErrorKind::NoMemory) besides.
+    pub fn gather_copy(&self) -> Result<GatherCopy> {
+        GatherCopy::make(&self.shared, self.as_raw())
+    }
+
+    /// Begins to gather whole tensors into the program's arrays: one per param that is wanted, of
+    /// exactly its size and dtype. They come back when it is waited for.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) for another size or dtype.
+    pub fn gather_into_begin(&self, arrays: Vec<(&Param, Buffer)>) -> Result<PendingGatherInto> {
+        PendingGatherInto::begin(&self.shared, self.as_raw(), arrays)
+    }
+
+    // ---- Gradients -----------------------------------------------------------------------------
+
+    /// The unit's gradients to add to, where peers read them: nothing is copied.
+    ///
+    /// # Errors
+    ///
+    /// [`State`](crate::ErrorKind::State) when they are in use already: the guard of an earlier call,
+    /// or of [`reduced`](Unit::reduced), is alive.
+    pub fn gradients(&self) -> Result<Gradients<'_>> {
+        Gradients::begin(self)
+    }
+
+    /// Begins the reduction of gradients that are the program's arrays. They are read during the call;
+    /// params without one count as zero. Collective over the unit's group.
+    ///
+    /// Blocks on peers that still read the bucket's last contents, at most until the deadline.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) (a wrong count, a param of another unit),
+    /// [`Duplicate`](crate::ErrorKind::Duplicate), [`State`](crate::ErrorKind::State) (reduced already
+    /// and not used, in use, or all params frozen).
+    pub fn reduce_from(
+        &self,
+        sources: &[Source<'_>],
+        options: &ReduceOptions,
+    ) -> Result<Operation> {
+        let _use = InUse::begin(&self.state, Use::Gradient)?;
+        let raw: Vec<_> = sources.iter().map(|source| source.raw).collect();
+        self.begin_reduce(&raw, options)
+    }
+
+    pub(crate) fn begin_reduce(
+        &self,
+        sources: &[sys::meron_source],
+        options: &ReduceOptions,
+    ) -> Result<Operation> {
+        self.shared.require_open()?;
+        let options = options.raw();
+        let (first, count) = (table(sources), sources.len());
+        // SAFETY: the arrays behind `sources` live as long as the borrows that they were made from; all
+        // is only read, during the call.
+        receive(sys::meron_future::default(), |out, err| unsafe {
+            sys::meron_reduce_begin(out, self.as_raw(), first, count, &options, err)
+        })
+        .map(|handle| Operation::new(handle, &self.shared))
+    }
+
+    /// The reduced gradients of the parts that this rank updates, for an optimizer of the program's own.
+    ///
+    /// # Errors
+    ///
+    /// [`State`](crate::ErrorKind::State) when they are in use already, or an optimizer's step uses
+    /// them.
+    pub fn reduced(&self) -> Result<Reduced<'_>> {
+        Reduced::begin(self)
+    }
+
+    /// Declares the reduced gradient as used, without a step of Meron's optimizer.
+    ///
+    /// # Errors
+    ///
+    /// [`State`](crate::ErrorKind::State) when there is none, or it is in use.
+    pub fn discard_reduced(&self) -> Result<()> {
+        let _use = InUse::begin(&self.state, Use::Gradient)?;
+        self.discard()
+    }
+
+    pub(crate) fn discard(&self) -> Result<()> {
+        self.shared.require_open()?;
+        // SAFETY: a call with a handle by value; a wrong one gives an error.
+        check(|err| unsafe { sys::meron_reduce_discard(self.as_raw(), err) })
+    }
+
+    // ---- Life ----------------------------------------------------------------------------------
+
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+
+    pub(crate) fn state(&self) -> &Arc<UnitState> {
+        &self.state
+    }
+
+    /// The handle of the C interface, for calls of `meron-sys`.
+    #[inline]
+    pub fn as_raw(&self) -> sys::meron_unit {
+        self.handle.raw()
+    }
+
+    /// Lets go of the handle, as dropping it does.
+    pub fn release(self) -> Result<()> {
+        self.handle.release()
+    }
+}
+
+impl fmt::Debug for Unit {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Unit({:?}, {} params)", self.state.name, self.state.params.len())
+    }
+}

@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Writing the values of params.
+
+use std::os::raw::c_void;
+use std::sync::Arc;
+use std::time::Duration;
+
+use meron_sys as sys;
+
+use crate::borrow::{InUse, Use};
+use crate::call::{call, check, nanoseconds, receive, NO_TIMEOUT};
+use crate::context::{home_of, raw_units};
+use crate::dtype::Element;
+use crate::error::Result;
+use crate::home::{Open, Owned, Shared};
+use crate::param::Param;
+use crate::unit::Unit;
+use crate::view::ViewMut;
+
+/// An update that was begun: every rank is asked to let go of the present version.
+///
+/// Dropping it gives it up, which breaks the group with an error of kind
+/// [`Aborted`](crate::ErrorKind::Aborted) on every rank, because its peers go on with it.
+#[must_use = "dropping an update that was not waited for breaks the group"]
+pub struct PendingUpdate(Update);
+
+impl PendingUpdate {
+    pub(crate) fn begin(shared: &Arc<Shared>, units: &[&Unit]) -> Result<PendingUpdate> {
+        let open = home_of(units).unwrap_or(shared).open()?;
+        let states: Vec<_> = units.iter().map(|unit| unit.state().clone()).collect();
+        let in_use = InUse::begin_all(&states, Use::WriteValues)?;
+        let handles = raw_units(units);
+        // SAFETY: the handles are only read, during the call.
+        let handle = receive(sys::meron_update::default(), |out, err| unsafe {
+            let first = crate::group::table(&handles);
+            sys::meron_update_begin(out, first, handles.len(), err)
+        })?;
+        Ok(PendingUpdate(Update { handle: Owned::new(handle), _in_use: in_use, _open: open }))
+    }
+
+    /// Waits until every rank has let go, after which this rank's parts may be written.
+    ///
+    /// Blocks on peers, at most until the deadline. Whatever the error, the update is given up;
+    /// [`wait_timeout`](PendingUpdate::wait_timeout) keeps it.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Operation::wait`](crate::Operation::wait).
+    pub fn wait(self) -> Result<Update> {
+        self.0.wait(NO_TIMEOUT)?;
+        Ok(self.0)
+    }
+
+    /// Waits at most so long. `false` when that has passed first; `true` when all have let go, and
+    /// [`wait`](PendingUpdate::wait) returns at once.
+    pub fn wait_timeout(&self, timeout: Duration) -> Result<bool> {
+        self.0.wait(nanoseconds(timeout))
+    }
+}
+
+/// Units opened for writing. Collective over the units' group: every rank publishes.
+///
+/// What was not written keeps its value. Dropping it publishes it as it is.
+pub struct Update {
+    handle: Owned<sys::meron_update>,
+    _in_use: Vec<InUse>,
+    _open: Arc<Open>,
+}
+
+impl Update {
+    fn wait(&self, timeout: i64) -> Result<bool> {
+        // SAFETY: a call with a handle by value; the closures that it calls live as long as `_open`.
+        call(|err| unsafe { sys::meron_update_wait(self.handle.raw(), timeout, err) })
+    }
+
+    /// Writes this rank's part of `param` from the whole tensor, of which every rank passes equal
+    /// values; converts between dtypes, and keeps f32 values in the master copy where there is one.
+    /// Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) for another number of elements, or a param of none of
+    /// the units.
+    pub fn write<T: Element>(&mut self, param: &Param, values: &[T]) -> Result<()> {
+        let data = values.as_ptr() as *const c_void;
+        let (count, dtype) = (values.len() as u64, T::DTYPE.code());
+        // SAFETY: the values are only read, during the call.
+        check(|err| unsafe {
+            sys::meron_update_write(self.as_raw(), param.as_raw(), data, count, dtype, err)
+        })
+    }
+
+    /// The part of `param` that this rank updates, to write in place: elements
+    /// [`offset`](ViewMut::offset) to `offset + len` of the whole tensor, in the param's dtype.
+    ///
+    /// Views live no longer than the update:
+    ///
+    /// ```compile_fail,E0505
+    /// # let context = meron::Context::open()?;
+    /// # let table = context.param("table", &[8])?;
+    /// # let unit = context.unit("table", &[&table])?;
+    /// let mut update = context.update(&[&unit])?;
+    /// let mut part = update.view(&table)?;
+    /// update.publish()?; // error: `update` is borrowed by `part`
+    /// part.as_mut_slice::<f32>()?[0] = 1.0;
+    /// # Ok::<(), meron::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) for a param of none of the units.
+    pub fn view(&mut self, param: &Param) -> Result<ViewMut<'_>> {
+        // SAFETY: every rank has let go of the values; `_in_use` and the exclusive borrow keep others of
+        // this process away, and `_open` keeps the mapping.
+        unsafe {
+            let raw = receive(std::mem::zeroed(), |out, err| {
+                sys::meron_update_view(out, self.as_raw(), param.as_raw(), err)
+            })?;
+            ViewMut::new(raw)
+        }
+    }
+
+    /// Publishes the written parts as the next version. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// Those of the group.
+    pub fn publish(self) -> Result<()> {
+        // SAFETY: a call with a handle by value. It ends the update even if it fails: should the handle be
+        // alive still, dropping it releases it.
+        check(|err| unsafe { sys::meron_update_publish(self.handle.raw(), err) })
+    }
+
+    /// The handle of the C interface, for calls of `meron-sys`.
+    pub fn as_raw(&self) -> sys::meron_update {
+        self.handle.raw()
+    }
+}
