@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""
+Parameters, gradients and optimizer states partitioned over ranks, whole on demand.
+
+    using Meron
+
+    Meron.open() do ctx                              # `meron run -n 2 -- julia this.jl`: two ranks
+        weight = Param(ctx, "weight", (1024, 1024))
+        layer = Unit(ctx, "layer", [weight])
+        update(layer) do u                           # every rank writes its part
+            write!(u, weight, ones(Float32, 1024, 1024))
+        end
+        gather(layer) do full                        # the whole tensor, without a copy
+            println(sum(full[weight]))
+        end
+    end
+
+- **Order.** Arrays are Julia's: column-major. What C calls shape (a, b), row-major, is size (b, a)
+  here; the elements lie in memory in the same order, and linear indices agree (but for the 1).
+- **Waiting** lets other tasks run, and ends on Ctrl-C (waiting.jl says how, and what it costs).
+- **Views** show the library's memory. They are refused after what they belong to was released;
+  `parent(view)` is a plain `Array` of the same memory, which is not.
+- **Errors** are `MeronError`s.
+- **Letting go.** Objects that nobody holds any more are released by the next call, not by the
+  garbage collector. What holds a lease (a gather) is better released at a known place: by a
+  do-block, or `release`.
+- Ranks and roots count from 0, as everywhere in Meron.
+"""
+module Meron
+
+import Libdl
+
+include("generated.jl")
+using .LibMeron: LibMeron, functions
+
+include("library.jl")
+include("errors.jl")
+include("released.jl")
+include("calls.jl")
+include("callbacks.jl")
+include("dtypes.jl")
+include("plan.jl")
+include("context.jl")
+include("waiting.jl")
+include("views.jl")
+include("future.jl")
+include("group.jl")
+include("param.jl")
+include("unit.jl")
+include("gather.jl")
+include("dlpack.jl")
+include("update.jl")
+include("reduce.jl")
+include("optimizer.jl")
+include("tree.jl")
+include("system.jl")
+
+export MeronError, Context, Group, Plan, Param, Unit, Gather, Update, Future, Optimizer
+export TensorView, BFloat16, ParamTree
+export gather, gather_begin, update, write!, part, release, info, owned
+export gradient_view, reduce!, reduce_begin!, reduced, discard!
+export adamw, step!, step_begin!, set_learning_rate!, state_view
+export barrier, barrier_begin, bcast!, bcast_begin!, allreduce!, allreduce_begin!
+
+function __init__()
+    load_library()
+    find_signal_flag()
+end
+
+end # module

@@ -1,0 +1,206 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""
+This rank's engine; `Meron.open` makes one. Fields:
+
+- `rank`: this rank, 0 to `world_size - 1`; `world_size`: the number of ranks;
+- `transport`: "self", "local", "shm", or a custom transport's name;
+- `world`: the group of all ranks.
+
+`close(ctx)` closes it, `isopen(ctx)` asks.
+"""
+mutable struct Context <: Owner
+    id::UInt64
+    isopen::Bool
+    rank::Int
+    world_size::Int
+    transport::String
+    callbacks::Any # Callbacks
+    world::Owner # Group, which is declared later
+    Context(callbacks) = finalizer(enqueue_owner, new(0, false, 0, 0, "", callbacks))
+end
+
+kind_of(::Context) = context_kind
+
+"""
+    Meron.open(; options...)
+    Meron.open(body; options...)
+
+Opens this rank's context and meets the other ranks; the second form closes it after `body(ctx)`.
+
+- `rank`, `world_size`: by default from the environment (meron run, torchrun, Slurm, Open MPI);
+  without one the world has one rank.
+- `transport`: "self", "local" (ranks are threads of this process: call it from one Julia thread per
+  rank), "shm" (processes of this host); by default self for one rank, else shm. Or a
+  `Meron.Transport` of your own.
+- `plan`: a `Plan`, a preset's name, or JSON text.
+- `job`: local: ranks of one process with an equal job meet.
+- `token`: shm: 64 hexadecimal digits, the same on all ranks; by default from the environment.
+- `timeout`: deadline of every operation in seconds; by default 600.
+- `host_memory_limit`: bytes that this rank may take; `arena_reserve`: bytes of address space per
+  window; `threads`: for compute on this rank, by default cores / ranks of this host.
+- `log`: a function of `(level, message)`, `level` one of `:error`, `:warning`, `:info`; by default
+  warnings and errors go to stderr. It is called on threads that are inside a call, and must not call
+  Meron. An exception of it is reported by `@error`.
+- `should_stop`: asked about ten times a second while a call waits; `true` ends the wait with
+  `MERON_E_CANCELLED`, an exception of it is thrown by the call that waits. It must not call Meron.
+
+Blocks until all ranks have come, at most until the deadline; tasks of this thread stand still
+meanwhile, those of other threads do not. Ctrl-C ends it.
+
+Throws `MERON_E_ARGUMENT` (a rank beyond the world, an unknown transport), `MERON_E_AUTH`,
+`MERON_E_TIMEOUT` (who is missing), `MERON_E_VERSION`, `MERON_E_NO_MEMORY`, `MERON_E_IO`,
+`MERON_E_DUPLICATE` (a rank came twice).
+"""
+function open(;
+    rank = nothing,
+    world_size = nothing,
+    transport = nothing,
+    plan = "zero3",
+    job = nothing,
+    token = nothing,
+    timeout = nothing,
+    host_memory_limit = nothing,
+    arena_reserve = nothing,
+    threads = nothing,
+    log = nothing,
+    should_stop = nothing,
+)
+    context = Context(Callbacks(log, should_stop))
+    numbers = (
+        rank = rank,
+        world_size = world_size,
+        host_memory_limit = host_memory_limit,
+        arena_reserve = arena_reserve,
+        threads = threads,
+    )
+    given = Dict{Symbol,Any}(name => value for (name, value) in pairs(numbers) if value !== nothing)
+    if timeout !== nothing
+        given[:timeout_ns] = max(nanoseconds(timeout), 1) # 0 would mean the default
+    end
+    strings = Dict{Symbol,String}()
+    for (name, value) in pairs((transport = transport, job = job, token = token))
+        value === nothing && continue
+        strings[name] = text(value, string(name))
+        given[name] = pointer(strings[name])
+    end
+    callbacks = context.callbacks
+    if log !== nothing
+        given[:log] = @cfunction(
+            on_log, Cvoid, (Ptr{Cvoid}, Int32, Ptr{UInt8}, Csize_t))
+        given[:log_user] = pointer_from_objref(callbacks)
+    end
+    given[:should_stop] = @cfunction(on_should_stop, Int32, (Ptr{Cvoid},))
+    given[:should_stop_user] = pointer_from_objref(callbacks)
+    chosen = as_plan(plan)
+    given[:plan] = raw(chosen)
+
+    options = Ref(changed(
+        initial(LibMeron.meron_context_options, LibMeron.meron_context_options_init); given...))
+    GC.@preserve context strings callbacks chosen begin
+        @check LibMeron.meron_context_open(out_pointer(context, LibMeron.meron_context), options)
+    end
+    context.isopen = true
+    remember_context(context.id, callbacks)
+    describe!(context)
+    return context
+end
+
+function open(body::Function; options...)
+    context = open(; options...)
+    try
+        return body(context)
+    finally
+        close(context)
+    end
+end
+
+function describe!(context)
+    context.rank = receive(Int32, LibMeron.meron_context_rank, raw(context))
+    context.world_size = receive(Int32, LibMeron.meron_context_world_size, raw(context))
+    context.transport =
+        unsafe_string(receive(Ptr{UInt8}, LibMeron.meron_context_transport, raw(context)))
+    context.world = world_group(context)
+    return
+end
+
+@inline function raw(context::Context)
+    context.isopen || throw_closed()
+    return LibMeron.meron_context(context.id)
+end
+
+"""
+    close(ctx)
+
+Closes a context; doing so twice is fine. Operations under way are cancelled, everything made from
+the context throws from now on, and views are refused. Does not wait for peers; those that still
+need this rank get `MERON_E_PEER_CLOSED`.
+
+No other thread may read a view of the context meanwhile: its memory goes away.
+"""
+function Base.close(context::Context)
+    was_open = with_tables() do
+        open_now = context.isopen
+        context.isopen = false
+        open_now
+    end
+    was_open || return
+    id = context.id
+    context.id = 0
+    try
+        @check LibMeron.meron_context_close(LibMeron.meron_context(id))
+    finally
+        forget_context(id)
+    end
+    return
+end
+
+Base.isopen(context::Context) = context.isopen
+
+function Base.show(io::IO, context::Context)
+    state = context.isopen ? context.transport : "closed"
+    print(io, "Meron.Context(rank $(context.rank) of $(context.world_size), $state)")
+end
+
+"""
+    Meron.progress(ctx)
+
+Advances every operation that can advance, without waiting. Waits do the same; a trainer that
+computes for long between begin and wait may call it in between. Errors as `wait`.
+"""
+function progress(context::Context)
+    @check LibMeron.meron_context_progress(raw(context))
+    sweep()
+    return
+end
+
+"""
+    Meron.stats(ctx)
+
+What was counted since the context was opened, and the memory of this moment, in bytes: a named
+tuple with the fields of `meron_stats` (include/meron/context.h). Never blocks.
+"""
+stats(context::Context) = as_tuple(
+    LibMeron.meron_stats, filled(LibMeron.meron_stats, LibMeron.meron_context_stats, raw(context)))
+
+"""
+    Meron.predict(ctx; micro_batches = 1, gathers_per_micro_batch = 2)
+
+What the plan predicts for this rank and the units made so far: a named tuple with the fields of
+`meron_prediction`. The counters of `Meron.stats` grow by exactly these bytes per step.
+"""
+function predict(context::Context; micro_batches = 1, gathers_per_micro_batch = 2)
+    workload = Ref(workload_of(1, micro_batches, gathers_per_micro_batch))
+    return as_tuple(
+        LibMeron.meron_prediction,
+        filled(
+            LibMeron.meron_prediction, LibMeron.meron_context_predict, raw(context), workload),
+    )
+end
+
+"""
+    Meron.flight_record(ctx)
+
+The last operations of every rank, as JSON text. Works on a broken group too.
+"""
+flight_record(context::Context) = take_string(LibMeron.meron_context_flight_record, raw(context))

@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""
+Units on their way to full, then leased; `gather` and `gather_begin` make them. `full[param]` is the
+whole tensor, `wait(full)` waits, `release(full)` gives the leases back.
+"""
+mutable struct Gather <: Owner
+    id::UInt64
+    ready::Bool
+    context::Context
+    into::Any # nothing, or arrays by param
+    loan::Any # nothing, or the Loan of its views
+    Gather(context) = new(0, false, context, nothing, nothing)
+end
+
+kind_of(::Gather) = gather_kind
+
+@inline function raw(full::Gather)
+    full.context.isopen || throw_closed()
+    full.id == 0 && throw_released("gather")
+    return LibMeron.meron_gather(full.id)
+end
+
+"""
+    gather(body, unit; mode = :view, into = nothing)
+    gather(unit; mode = :view, into = nothing)
+
+A unit's whole tensors: `gather(unit) do full; full[param]; end`. Waits until they are full; the
+first form gives the leases back after `body(full)`. Several units, in a vector, are gathered as one
+operation. Collective over the units' group; the mode may differ between ranks.
+
+- `mode`: `:view` for read-only views of the memory that the ranks share, without a copy; `:copy` for
+  arrays of this rank's own, which outlive the gather.
+- `into`: pairs `param => array`, or a dictionary of them, for each param that is wanted: contiguous,
+  writable, of the param's size and element type. They are kept alive, and not to be touched, until
+  the gather is full.
+
+`gather_begin` returns at once. A gather that nobody releases holds its lease until the collector
+has found it and a call was made since: no update or step of the unit can end meanwhile.
+
+Throws `MERON_E_STATE` (the unit is being updated on this rank), `MERON_E_NO_MEMORY`,
+`MERON_E_ARGUMENT`, and what `wait` throws.
+"""
+@inline function gather(body::F, units; mode = :view, into = nothing) where {F}
+    full = Gather(context_of(units))
+    try
+        begin_gather!(full, units, mode, into)
+        wait(full)
+        return body(full)
+    finally
+        release(full)
+    end
+end
+
+function gather(units; mode = :view, into = nothing)
+    full = gather_begin(units; mode = mode, into = into)
+    try
+        wait(full)
+    catch
+        release(full) # nobody else has it yet
+        rethrow()
+    end
+    return full
+end
+
+"""
+    gather_begin(unit; mode = :view, into = nothing)
+
+Begins a gather and returns at once; see `gather`.
+"""
+function gather_begin(units; mode = :view, into = nothing)
+    full = finalizer(enqueue_owner, Gather(context_of(units)))
+    begin_gather!(full, units, mode, into)
+    return full
+end
+
+context_of(unit::Unit) = unit.context
+
+@inline function begin_gather!(full::Gather, units, mode, into)
+    if mode !== :view || into !== nothing
+        return begin_gather_into!(full, units, destinations(units, mode, into))
+    end
+    begin_gather!(full, units, Ptr{LibMeron.meron_gather_options}(C_NULL))
+end
+
+# The handle is a unit's first field: where it stands is a list of one unit.
+@inline function begin_gather!(full::Gather, unit::Unit, options)
+    raw(unit)
+    GC.@preserve full unit @check LibMeron.meron_gather_begin(
+        out_pointer(full, LibMeron.meron_gather),
+        out_pointer(unit, LibMeron.meron_unit), 1, options)
+    return
+end
+
+function begin_gather!(full::Gather, units, options)
+    handles = handles_of(units)
+    GC.@preserve full @check LibMeron.meron_gather_begin(
+        out_pointer(full, LibMeron.meron_gather), handles, length(handles), options)
+    return
+end
+
+function begin_gather_into!(full::Gather, units, arrays)
+    table = map(collect(arrays)) do (param, array)
+        LibMeron.meron_destination(
+            raw(param), address(array, "the destination of $(param.name)"), sizeof(param.dtype) * length(param))
+    end
+    options = changed(
+        initial(LibMeron.meron_gather_options, LibMeron.meron_gather_options_init);
+        mode = LibMeron.MERON_GATHER_INTO,
+        destinations = pointer(table),
+        destination_count = length(table),
+    )
+    full.into = arrays
+    Base.sigatomic_begin() # between the begin and the note about the memory nothing may come
+    try
+        GC.@preserve table arrays begin_gather!(full, units, Ref(options))
+        begin_flight(full.id, full.context.id, arrays)
+    finally
+        Base.sigatomic_end()
+    end
+    return
+end
+
+# The arrays that are gathered into, by param.
+function destinations(units, mode, into)
+    arrays = IdDict{Param,Any}()
+    if into !== nothing
+        mode in (:view, :into) ||
+            throw(argument_error("mode $(repr(mode)) does not go with `into`"))
+        for (param, array) in pairs_of(into)
+            require_writable(array, "the destination of $(param.name)")
+            size(array) == size(param) && eltype(array) == eltype(param) || throw(argument_error(
+                "$(param.name) is $(param.dtype) of size $(param.size), its destination " *
+                "$(eltype(array)) of size $(size(array))"; subject = param.name))
+            arrays[param] = array
+        end
+        return arrays
+    end
+    mode === :copy || throw(argument_error(
+        "unknown gather mode $(repr(mode)): :view and :copy are known, and `into` takes arrays"))
+    for unit in (units isa Unit ? (units,) : units), param in unit.params
+        arrays[param] = Array{param.dtype}(undef, param.size)
+    end
+    return arrays
+end
+pairs_of(pair::Pair) = (pair,)
+pairs_of(table::AbstractDict) = pairs(table)
+pairs_of(list) = list
+
+@inline function Base.wait(full::Gather; timeout = nothing)
+    full.ready && return true
+    ended = await(raw(full), full.context, nanoseconds(timeout))
+    ended && note_full(full)
+    return ended
+end
+
+function Base.isready(full::Gather)
+    full.ready && return true
+    ended = await(raw(full), full.context, Int64(0))
+    ended && note_full(full)
+    return ended
+end
+
+@inline function note_full(full)
+    full.ready = true
+    full.into === nothing || end_flight(full.id)
+    return
+end
+
+"""
+    full[param]
+
+The whole tensor of `param`: a read-only view; with `mode = :copy` or `into` the array that the
+values were gathered into.
+
+Throws `MERON_E_STATE` (not full yet), `MERON_E_STALE` (released), `MERON_E_ARGUMENT` (the param is not
+in this gather).
+"""
+function Base.getindex(full::Gather, param::Param)
+    if full.into !== nothing && full.ready
+        haskey(full.into, param) && return full.into[param]
+        throw(argument_error("$(param.name) is not in this gather"; subject = param.name))
+    end
+    view = receive(LibMeron.meron_view, LibMeron.meron_gather_view, raw(full), raw(param))
+    full.loan === nothing && (full.loan = Loan(full.context, full))
+    return tensor_view(view, param.size, full.loan::Loan)
+end
+
+@inline function release(full::Gather)
+    id = full.id
+    id == 0 && return
+    full.id = 0
+    full.loan === nothing || ((full.loan::Loan).ended = true)
+    LibMeron.meron_gather_release(LibMeron.meron_gather(id), C_NULL)
+    full.into === nothing || end_flight(id)
+    return
+end
+
+Base.show(io::IO, full::Gather) =
+    print(io, "Meron.Gather(", full.id == 0 ? "released" : full.ready ? "full" : "under way", ")")

@@ -1,0 +1,1801 @@
+# SPDX-License-Identifier: Apache-2.0
+# Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
+"""
+The C interface as it is: structs with C's layout, constants, a method per function.
+
+Out parameters take a `Ref` or a `Ptr`; `err` takes a `Ref{Ptr{meron_error}}` or `C_NULL`.
+Nothing is checked here, and text must be a `String` without NUL or a pointer. A function that may
+wait does not hold up the garbage collection of other threads while it does (blocking.jl).
+"""
+module LibMeron
+
+include("blocking.jl")
+
+# The version of the headers that this was made from.
+const VERSION_TEXT = "0.1.0"
+
+const MERON_VERSION_MAJOR = 0
+
+const MERON_VERSION_MINOR = 1
+
+const MERON_VERSION_PATCH = 0
+
+"""
+The version of these headers as one number, comparable: (major << 16) | (minor << 8) | patch.
+"""
+const MERON_VERSION = 256
+
+"""
+No rank, no peer: the value of a rank field that names nobody.
+"""
+const MERON_RANK_NONE = -1
+
+"""
+A timeout that leaves the bound to the context's deadline (see meron_context_options).
+"""
+const MERON_TIMEOUT_DEFAULT = -1
+
+"""
+What a call returns. 0 is success. A positive value is not an error ("not yet"). Negative values
+are errors, grouped by how much they damage: -1xx the call alone: the context and its groups are
+untouched and usable; -2xx a resource of this process or host was missing: nothing was changed;
+-3xx the group is broken: every further call on it gives the same error on every rank; -4xx the
+whole context is unusable.
+"""
+const meron_status = Int32
+const MERON_OK = meron_status(0)
+const MERON_IN_PROGRESS = meron_status(1)
+const MERON_E_ARGUMENT = meron_status(-100) # a null pointer, a wrong size, an unknown enum value
+const MERON_E_HANDLE = meron_status(-101) # a null handle, of another kind, or of another context
+const MERON_E_STALE = meron_status(-102) # a handle whose object was released or closed
+const MERON_E_STATE = meron_status(-103) # the call is valid, but not in the object's present state
+const MERON_E_DUPLICATE = meron_status(-104) # a name or an object given twice
+const MERON_E_UNSUPPORTED = meron_status(-105) # valid, but this build or this plan does not offer it
+const MERON_E_PARSE = meron_status(-106) # text that does not parse; the message has line and key
+const MERON_E_NONFINITE = meron_status(-107) # a gradient holds NaN or infinity; the step changed nothing
+const MERON_E_CANCELLED = meron_status(-108) # should_stop asked a wait to end, or the object was released
+const MERON_E_NO_MEMORY = meron_status(-200)
+const MERON_E_IO = meron_status(-201)
+const MERON_E_NOT_FOUND = meron_status(-202)
+const MERON_E_TIMEOUT = meron_status(-300) # a deadline passed: the message says who has not arrived
+const MERON_E_PEER_DEAD = meron_status(-301) # a rank's process is gone
+const MERON_E_PEER_CLOSED = meron_status(-302) # a rank closed its context while others still need it
+const MERON_E_MISMATCH = meron_status(-303) # ranks made different calls: the message has both
+const MERON_E_ABORTED = meron_status(-304) # a rank called meron_group_abort
+const MERON_E_AUTH = meron_status(-305) # the token is missing or wrong, or the peer is another user
+const MERON_E_VERSION = meron_status(-306) # a rank, or the caller's headers, are of another version
+const MERON_E_FORKED = meron_status(-400) # this process is a fork of the one that opened the context
+const MERON_E_CLOSED = meron_status(-401) # the context was closed
+const MERON_E_INTERNAL = meron_status(-402) # a defect of Meron: please report it
+
+"""
+Element types. Sizes in bytes: 4, 2, 2.
+"""
+const meron_dtype = Int32
+const MERON_F32 = meron_dtype(0)
+const MERON_BF16 = meron_dtype(1)
+const MERON_F16 = meron_dtype(2)
+
+"""
+The error object: owned by the caller who received it, freed by meron_error_free. Every function
+that can fail takes an optional `meron_error **` last; pass NULL to ignore the detail. When a
+call fails, *err is set to a new object (or to NULL if no memory was left for it); when it
+succeeds, *err is left as it was.
+"""
+mutable struct meron_error end
+
+"""
+A plan. A value; 0 is null.
+"""
+struct meron_plan
+    id::UInt64
+end
+
+"""
+What a step does, for a prediction.
+"""
+struct meron_workload
+    struct_size::UInt32 # sizeof(meron_workload)
+    ranks::UInt32 # world size, at least 1
+    micro_batches::UInt32 # per optimizer step; default 1
+    gathers_per_micro_batch::UInt32 # of every unit; default 2: forward and backward
+end
+
+"""
+A pointer to a function (user::Ptr{Cvoid}, request::Ptr{UInt64}, peer::Int32, tag::UInt64,
+data::Ptr{Cvoid}, bytes::UInt64) -> meron_status. Starts to send `bytes` bytes at `data` to rank
+`peer`. They stay in place and unchanged until the request is done or cancelled. Stores a number
+of the transport's choosing in *request, by which the request is meant from then on, and returns
+MERON_OK; or returns MERON_IN_PROGRESS when it cannot take the message now: the same will be
+asked again. `bytes` may be 0.
+"""
+const meron_send_fn = Ptr{Cvoid}
+
+"""
+A pointer to a function (user::Ptr{Cvoid}, request::Ptr{UInt64}, peer::Int32, tag::UInt64,
+data::Ptr{Cvoid}, bytes::UInt64) -> meron_status. Starts to receive a message of at most `bytes`
+bytes from rank `peer` into `data`. Otherwise as meron_send_fn.
+"""
+const meron_receive_fn = Ptr{Cvoid}
+
+"""
+A pointer to a function (user::Ptr{Cvoid}, request::UInt64, bytes::Ptr{UInt64}) -> meron_status.
+Whether a request is done: MERON_OK, with the size of the message in *bytes, or
+MERON_IN_PROGRESS. A request that is done, or failed, is not asked about again. This is also
+where the transport may make progress.
+"""
+const meron_test_fn = Ptr{Cvoid}
+
+"""
+A pointer to a function (user::Ptr{Cvoid}, request::UInt64) -> Cvoid. Gives a request up. Its
+memory is not touched once this returns.
+"""
+const meron_cancel_fn = Ptr{Cvoid}
+
+"""
+A pointer to a function (user::Ptr{Cvoid}, timeout_ns::Int64) -> Cvoid. Returns when something
+may have happened, or after `timeout_ns` nanoseconds: at most that long may this function, and
+only this one, block.
+"""
+const meron_idle_fn = Ptr{Cvoid}
+
+"""
+A pointer to a function (user::Ptr{Cvoid}, peer::Int32) -> Int32. Whether rank `peer` is still
+there: 0 only if it is known to be gone.
+"""
+const meron_alive_fn = Ptr{Cvoid}
+
+"""
+A pointer to a function (user::Ptr{Cvoid}) -> Cvoid. No function of the table is called any
+more. Called once, by the call that closes the context.
+"""
+const meron_closed_fn = Ptr{Cvoid}
+
+"""
+A transport of the caller's. Read when the context is opened; `user` must outlive the context.
+"""
+struct meron_transport
+    struct_size::UInt32 # sizeof(meron_transport)
+    reserved_0::UInt32 # must be 0
+    name::Ptr{UInt8} # for messages; NULL: "custom"
+    user::Ptr{Cvoid} # passed to every function
+    max_message::UInt64 # bytes that one message may have, at least 4096; 0: no limit
+    send::meron_send_fn
+    receive::meron_receive_fn
+    test::meron_test_fn
+    cancel::meron_cancel_fn
+    idle::meron_idle_fn # NULL: Meron sleeps for up to a millisecond between tests
+    alive::meron_alive_fn # NULL: a peer is gone when send, receive or test says so
+    closed::meron_closed_fn # NULL: nobody needs to know
+end
+
+"""
+A context. A value; 0 is null.
+"""
+struct meron_context
+    id::UInt64
+end
+
+"""
+An operation under way that yields nothing but its end. A value; 0 is null.
+"""
+struct meron_future
+    id::UInt64
+end
+
+"""
+Levels of a log message.
+"""
+const meron_log_level = Int32
+const MERON_LOG_ERROR = meron_log_level(0)
+const MERON_LOG_WARNING = meron_log_level(1)
+const MERON_LOG_INFO = meron_log_level(2)
+
+"""
+A pointer to a function (user::Ptr{Cvoid}, level::meron_log_level, message::Ptr{UInt8},
+length::Csize_t) -> Cvoid. Receives log messages: formatted, `length` bytes, NUL-terminated,
+valid until the callback returns. May be called from any thread that is inside a call of this
+library, never while a lock of the library is held; it must not call the library.
+"""
+const meron_log_fn = Ptr{Cvoid}
+
+"""
+A pointer to a function (user::Ptr{Cvoid}) -> Int32. Asked about ten times a second while a call
+waits; a non-zero answer ends the wait with MERON_E_CANCELLED and leaves the operation under
+way. It must not call the library.
+"""
+const meron_should_stop_fn = Ptr{Cvoid}
+
+"""
+How a context is opened. Fill by meron_context_options_init or MERON_CONTEXT_OPTIONS_INIT.
+"""
+struct meron_context_options
+    struct_size::UInt32 # sizeof(meron_context_options)
+    header_version::UInt32 # MERON_VERSION of the caller's headers
+    rank::Int32 # -1: from the environment (meron run, torchrun, Slurm, Open MPI)
+    world_size::Int32 # -1: from the environment; without one: 1
+    transport::Ptr{UInt8} # "self", "local", "shm", "custom"; NULL or "auto": custom where that is given, self for one rank, else shm
+    job::Ptr{UInt8} # local: ranks of one process with an equal job meet; NULL: "default"
+    token::Ptr{UInt8} # shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN
+    timeout_ns::Int64 # deadline of every operation; 0: 600 s
+    host_memory_limit::UInt64 # bytes that this rank may take; 0: no limit but the host's
+    arena_reserve::UInt64 # bytes of address space per window; 0: the host's memory
+    threads::UInt32 # for compute on this rank; 0: cores / ranks on this host
+    reserved_0::UInt32 # must be 0
+    plan::meron_plan # null: "zero3"
+    log::meron_log_fn # NULL: warnings and errors go to stderr
+    log_user::Ptr{Cvoid}
+    should_stop::meron_should_stop_fn # NULL: waits end by completion or deadline only
+    should_stop_user::Ptr{Cvoid}
+    custom::Ptr{meron_transport} # transport "custom"; read while the context opens; else NULL
+end
+
+"""
+What was counted since the context was opened, and memory now. Bytes.
+"""
+struct meron_stats
+    struct_size::UInt32 # sizeof(meron_stats), set by the caller
+    reserved_0::UInt32 # 0
+    gather_mapped_bytes::UInt64 # parts of peers made visible in place
+    gather_copied_bytes::UInt64 # parts of peers copied
+    reduce_bytes::UInt64 # gradients read from peers
+    collective_bytes::UInt64 # read from peers by broadcast and all-reduce
+    operations::UInt64 # collectives begun
+    wait_ns::UInt64 # time spent waiting for peers
+    param_bytes::UInt64 # held now, by kind
+    gradient_bytes::UInt64
+    optimizer_bytes::UInt64
+    staging_bytes::UInt64
+    control_bytes::UInt64
+    peak_bytes::UInt64 # most ever held of param + gradient + optimizer + staging
+    arena_pages_bytes::UInt64 # bytes of pages that the kernel has given to this rank's arena
+end
+
+"""
+What the plan predicts for this rank and the units made so far. Bytes.
+"""
+struct meron_prediction
+    struct_size::UInt32 # sizeof(meron_prediction), set by the caller
+    reserved_0::UInt32 # 0
+    param_bytes::UInt64
+    gradient_bytes::UInt64
+    optimizer_bytes::UInt64
+    peak_bytes::UInt64
+    gather_mapped_bytes::UInt64 # per optimizer step, as are the two below
+    gather_copied_bytes::UInt64
+    reduce_bytes::UInt64
+end
+
+"""
+A group. A value; 0 is null, and stands for the world where a group is optional.
+"""
+struct meron_group
+    id::UInt64
+end
+
+"""
+How values are combined.
+"""
+const meron_reduce_op = Int32
+const MERON_SUM = meron_reduce_op(0)
+const MERON_MEAN = meron_reduce_op(1)
+
+"""
+A named tensor. A value; 0 is null.
+"""
+struct meron_param
+    id::UInt64
+end
+
+"""
+Params that are gathered and reduced together. A value; 0 is null.
+"""
+struct meron_unit
+    id::UInt64
+end
+
+"""
+A unit opened for writing. A value; 0 is null.
+"""
+struct meron_update
+    id::UInt64
+end
+
+"""
+The most dimensions of a param.
+"""
+const MERON_MAX_DIMS = 16
+
+"""
+What a param is.
+"""
+struct meron_param_desc
+    struct_size::UInt32 # sizeof(meron_param_desc)
+    dtype::meron_dtype # of the values that are gathered
+    name::Ptr{UInt8} # unique in the context, 1 to 512 bytes of UTF-8
+    shape::Ptr{Int64} # `dims` sizes, each >= 0, row-major
+    dims::UInt32 # 0: a scalar; at most MERON_MAX_DIMS
+    frozen::UInt32 # 1: has no gradient and no optimizer state
+    group::meron_group # the ranks that share it; null: the world
+end
+
+"""
+Part of a tensor in memory.
+"""
+struct meron_view
+    data::Ptr{Cvoid} # first element; never NULL, also when count is 0
+    count::UInt64 # elements, contiguous
+    offset::UInt64 # index of the first element in the whole tensor, row-major
+    dtype::meron_dtype # of the elements
+    writable::UInt32 # 1: may be written; 0: writing faults or is undefined
+end
+
+"""
+What is known about a param.
+"""
+struct meron_param_info
+    struct_size::UInt32 # sizeof(meron_param_info), set by the caller
+    dtype::meron_dtype
+    dims::UInt32
+    frozen::UInt32
+    shape::NTuple{16, Int64} # the first `dims` count
+    count::UInt64 # elements of the whole tensor
+    owned_offset::UInt64 # first element that this rank updates
+    owned_count::UInt64 # how many; 0 before the param is in a unit
+end
+
+"""
+State of a unit on this rank.
+"""
+const meron_unit_state = Int32
+const MERON_UNIT_PARTITIONED = meron_unit_state(0) # only this rank's part is at hand
+const MERON_UNIT_GATHERING = meron_unit_state(1) # a gather is under way
+const MERON_UNIT_AVAILABLE = meron_unit_state(2) # leased at least once
+const MERON_UNIT_UPDATING = meron_unit_state(3) # being written
+
+"""
+What is known about a unit.
+"""
+struct meron_unit_info
+    struct_size::UInt32 # sizeof(meron_unit_info), set by the caller
+    state::meron_unit_state
+    version::UInt64 # of the values; 0 until the first update
+    leases::UInt32
+    reduced::UInt32 # 1: a reduced gradient waits for an optimizer step
+end
+
+"""
+A unit or list of units on its way to full, then leased. A value; 0 is null. A view holds its
+leases until it is released; a copy gives them back as soon as it is made.
+"""
+struct meron_gather
+    id::UInt64
+end
+
+"""
+Where the full tensors are to be.
+"""
+const meron_gather_mode = Int32
+const MERON_GATHER_VIEW = meron_gather_mode(0) # read-only, in place where the plan allows it
+const MERON_GATHER_COPY = meron_gather_mode(1) # a private, writable copy that belongs to the gather
+const MERON_GATHER_INTO = meron_gather_mode(2) # into the caller's memory
+
+"""
+A destination for MERON_GATHER_INTO.
+"""
+struct meron_destination
+    param::meron_param
+    data::Ptr{Cvoid} # for the whole tensor, row-major, in the param's dtype
+    bytes::UInt64 # exactly its size
+end
+
+"""
+How a gather is done.
+"""
+struct meron_gather_options
+    struct_size::UInt32 # sizeof(meron_gather_options)
+    mode::meron_gather_mode
+    destinations::Ptr{meron_destination} # MERON_GATHER_INTO: one per param that is wanted
+    destination_count::UInt64
+end
+
+"""
+DLPack 1.x's exchange struct (https://dmlc.github.io/dlpack); its header is the caller's to
+include.
+"""
+mutable struct DLManagedTensorVersioned end
+
+"""
+States and update rule for some units. A value; 0 is null.
+"""
+struct meron_optimizer
+    id::UInt64
+end
+
+"""
+The update rule.
+"""
+const meron_optimizer_kind = Int32
+const MERON_ADAMW = meron_optimizer_kind(0) # Loshchilov and Hutter, arXiv 1711.05101
+
+"""
+How an optimizer updates.
+"""
+struct meron_optimizer_options
+    struct_size::UInt32 # sizeof(meron_optimizer_options)
+    kind::meron_optimizer_kind
+    learning_rate::Float64 # >= 0; default 1e-3
+    beta1::Float64 # 0 <= beta1 < 1; default 0.9
+    beta2::Float64 # 0 <= beta2 < 1; default 0.999
+    epsilon::Float64 # > 0; default 1e-8
+    weight_decay::Float64 # >= 0; default 0.01
+    max_norm::Float64 # gradients are scaled to at most this global 2-norm; 0: no clipping
+end
+
+"""
+What is known about an optimizer.
+"""
+struct meron_optimizer_info
+    struct_size::UInt32 # sizeof(meron_optimizer_info), set by the caller
+    reserved_0::UInt32 # 0
+    steps::UInt64 # taken so far
+    norm::Float64 # global 2-norm of the last step's gradients, before clipping
+    learning_rate::Float64
+end
+
+"""
+Which state of an optimizer.
+"""
+const meron_optimizer_state = Int32
+const MERON_STATE_MASTER = meron_optimizer_state(0) # f32 values; the param itself where that is f32
+const MERON_STATE_EXP_AVG = meron_optimizer_state(1) # first moment
+const MERON_STATE_EXP_AVG_SQ = meron_optimizer_state(2) # second moment
+
+"""
+A gradient in the caller's memory.
+"""
+struct meron_source
+    param::meron_param
+    data::Ptr{Cvoid} # the whole tensor, row-major
+    count::UInt64 # its elements
+    dtype::meron_dtype # of the data; converted to the plan's gradient dtype
+    reserved_0::UInt32 # must be 0
+end
+
+"""
+Flags of meron_gradient_view. the caller writes every element: skip the zeroing
+"""
+const MERON_GRADIENT_OVERWRITE = 1
+
+"""
+How gradients are reduced.
+"""
+struct meron_reduce_options
+    struct_size::UInt32 # sizeof(meron_reduce_options)
+    op::meron_reduce_op # MERON_MEAN divides by the group's size
+    boundary::UInt32 # 1: last micro-batch before the step; 0: more follow
+    reserved_0::UInt32 # must be 0
+    divisor::Float64 # the sum is divided by this too, e.g. the number of micro-batches
+end
+
+# The entry points of the library; null until `bind` was called.
+mutable struct Functions
+    meron_error_code::Ptr{Cvoid}
+    meron_error_message::Ptr{Cvoid}
+    meron_error_operation::Ptr{Cvoid}
+    meron_error_subject::Ptr{Cvoid}
+    meron_error_advice::Ptr{Cvoid}
+    meron_error_rank::Ptr{Cvoid}
+    meron_error_peer::Ptr{Cvoid}
+    meron_error_free::Ptr{Cvoid}
+    meron_status_name::Ptr{Cvoid}
+    meron_version::Ptr{Cvoid}
+    meron_version_string::Ptr{Cvoid}
+    meron_system_info::Ptr{Cvoid}
+    meron_string_free::Ptr{Cvoid}
+    meron_dtype_size::Ptr{Cvoid}
+    meron_plan_preset::Ptr{Cvoid}
+    meron_plan_parse::Ptr{Cvoid}
+    meron_plan_json::Ptr{Cvoid}
+    meron_plan_table::Ptr{Cvoid}
+    meron_workload_init::Ptr{Cvoid}
+    meron_plan_predict::Ptr{Cvoid}
+    meron_plan_model_from_safetensors::Ptr{Cvoid}
+    meron_plan_release::Ptr{Cvoid}
+    meron_transport_init::Ptr{Cvoid}
+    meron_context_options_init::Ptr{Cvoid}
+    meron_context_open::Ptr{Cvoid}
+    meron_context_close::Ptr{Cvoid}
+    meron_context_rank::Ptr{Cvoid}
+    meron_context_world_size::Ptr{Cvoid}
+    meron_context_transport::Ptr{Cvoid}
+    meron_context_progress::Ptr{Cvoid}
+    meron_context_stats::Ptr{Cvoid}
+    meron_context_predict::Ptr{Cvoid}
+    meron_context_flight_record::Ptr{Cvoid}
+    meron_future_wait::Ptr{Cvoid}
+    meron_future_poll::Ptr{Cvoid}
+    meron_future_release::Ptr{Cvoid}
+    meron_context_world::Ptr{Cvoid}
+    meron_group_create::Ptr{Cvoid}
+    meron_group_rank::Ptr{Cvoid}
+    meron_group_size::Ptr{Cvoid}
+    meron_group_status::Ptr{Cvoid}
+    meron_group_abort::Ptr{Cvoid}
+    meron_barrier_begin::Ptr{Cvoid}
+    meron_broadcast_begin::Ptr{Cvoid}
+    meron_all_reduce_begin::Ptr{Cvoid}
+    meron_group_release::Ptr{Cvoid}
+    meron_param_desc_init::Ptr{Cvoid}
+    meron_param_register::Ptr{Cvoid}
+    meron_param_get_info::Ptr{Cvoid}
+    meron_param_name::Ptr{Cvoid}
+    meron_param_release::Ptr{Cvoid}
+    meron_unit_create::Ptr{Cvoid}
+    meron_unit_get_info::Ptr{Cvoid}
+    meron_unit_release::Ptr{Cvoid}
+    meron_update_begin::Ptr{Cvoid}
+    meron_update_wait::Ptr{Cvoid}
+    meron_update_view::Ptr{Cvoid}
+    meron_update_write::Ptr{Cvoid}
+    meron_update_publish::Ptr{Cvoid}
+    meron_update_release::Ptr{Cvoid}
+    meron_gather_options_init::Ptr{Cvoid}
+    meron_gather_begin::Ptr{Cvoid}
+    meron_gather_wait::Ptr{Cvoid}
+    meron_gather_poll::Ptr{Cvoid}
+    meron_gather_view::Ptr{Cvoid}
+    meron_gather_dlpack::Ptr{Cvoid}
+    meron_gather_release::Ptr{Cvoid}
+    meron_optimizer_options_init::Ptr{Cvoid}
+    meron_optimizer_create::Ptr{Cvoid}
+    meron_optimizer_set_learning_rate::Ptr{Cvoid}
+    meron_optimizer_step_begin::Ptr{Cvoid}
+    meron_optimizer_get_info::Ptr{Cvoid}
+    meron_optimizer_state_view::Ptr{Cvoid}
+    meron_optimizer_release::Ptr{Cvoid}
+    meron_gradient_view::Ptr{Cvoid}
+    meron_reduce_options_init::Ptr{Cvoid}
+    meron_reduce_begin::Ptr{Cvoid}
+    meron_reduced_view::Ptr{Cvoid}
+    meron_reduce_discard::Ptr{Cvoid}
+    Functions() = new(C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
+        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
+        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
+        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
+        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
+        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
+        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
+        C_NULL, C_NULL)
+end
+const functions = Functions()
+
+# Fills `functions` by `find(name::Symbol)`, which returns the address or throws.
+function bind(find)
+    for name in fieldnames(Functions)
+        setfield!(functions, name, convert(Ptr{Cvoid}, find(name)))
+    end
+end
+
+# For tests: every struct, and every handle.
+const structs = (meron_plan, meron_workload, meron_transport, meron_context, meron_future,
+    meron_context_options, meron_stats, meron_prediction, meron_group, meron_param, meron_unit,
+    meron_update, meron_param_desc, meron_view, meron_param_info, meron_unit_info, meron_gather,
+    meron_destination, meron_gather_options, meron_optimizer, meron_optimizer_options,
+    meron_optimizer_info, meron_source, meron_reduce_options)
+
+"""
+    meron_error_code(error)
+
+The error's status code; MERON_OK for NULL.
+
+Blocks: never.
+Threads: any, one at a time per error.
+Errors: none.
+"""
+@inline meron_error_code(error) = ccall(
+        functions.meron_error_code, meron_status, (Ptr{meron_error},), error)
+
+"""
+    meron_error_message(error)
+
+The whole message for people: what failed, on which rank, in which operation, on which tensor or
+file, and what to do. UTF-8, one paragraph.
+
+Ownership: borrowed from the error.
+Blocks: never.
+Threads: any.
+Errors: none ("" for NULL).
+"""
+@inline meron_error_message(error) = ccall(
+        functions.meron_error_message, Ptr{UInt8}, (Ptr{meron_error},), error)
+
+"""
+    meron_error_operation(error)
+
+The operation that failed, for example "gather" or "context_open"; "" where none applies.
+
+Ownership: borrowed from the error.
+Blocks: never.
+Threads: any.
+Errors: none.
+"""
+@inline meron_error_operation(error) = ccall(
+        functions.meron_error_operation, Ptr{UInt8}, (Ptr{meron_error},), error)
+
+"""
+    meron_error_subject(error)
+
+The tensor, unit, file or key concerned; "" where none applies.
+
+Ownership: borrowed from the error.
+Blocks: never.
+Threads: any.
+Errors: none.
+"""
+@inline meron_error_subject(error) = ccall(
+        functions.meron_error_subject, Ptr{UInt8}, (Ptr{meron_error},), error)
+
+"""
+    meron_error_advice(error)
+
+What to do next, as one sentence; "" where nothing is known.
+
+Ownership: borrowed from the error.
+Blocks: never.
+Threads: any.
+Errors: none.
+"""
+@inline meron_error_advice(error) = ccall(
+        functions.meron_error_advice, Ptr{UInt8}, (Ptr{meron_error},), error)
+
+"""
+    meron_error_rank(error)
+
+The rank that reports the error, or MERON_RANK_NONE.
+
+Blocks: never.
+Threads: any.
+Errors: none.
+"""
+@inline meron_error_rank(error) = ccall(
+        functions.meron_error_rank, Int32, (Ptr{meron_error},), error)
+
+"""
+    meron_error_peer(error)
+
+The rank that caused the error when it is another one (dead, late, diverging), or
+MERON_RANK_NONE.
+
+Blocks: never.
+Threads: any.
+Errors: none.
+"""
+@inline meron_error_peer(error) = ccall(
+        functions.meron_error_peer, Int32, (Ptr{meron_error},), error)
+
+"""
+    meron_error_free(error)
+
+Frees an error. NULL is allowed.
+
+Ownership: takes the error.
+Blocks: never.
+Threads: any, also a finalizer's.
+Errors: none.
+"""
+@inline meron_error_free(error) = ccall(
+        functions.meron_error_free, Cvoid, (Ptr{meron_error},), error)
+
+"""
+    meron_status_name(status)
+
+The constant's name, for example "MERON_E_TIMEOUT"; "MERON_E_UNKNOWN" for a code that this
+version does not know.
+
+Ownership: static.
+Blocks: never.
+Threads: any.
+Errors: none.
+"""
+@inline meron_status_name(status) = ccall(
+        functions.meron_status_name, Ptr{UInt8}, (meron_status,), status)
+
+"""
+    meron_version()
+
+The library's version in the form of MERON_VERSION. Compatible with a caller's headers when the
+major numbers are equal (and, before 1.0, the minor numbers) and it is not older than they are.
+
+Blocks: never.
+Threads: any.
+Errors: none.
+"""
+@inline meron_version() = ccall(
+        functions.meron_version, UInt32, ())
+
+"""
+    meron_version_string()
+
+The library's version as text, for example "0.1.0".
+
+Ownership: static.
+Blocks: never.
+Threads: any.
+Errors: none.
+"""
+@inline meron_version_string() = ccall(
+        functions.meron_version_string, Ptr{UInt8}, ())
+
+"""
+    meron_system_info(out, err)
+
+What this host and this build offer, as JSON: version, compiler, CPU features and the kernel
+target in use, transports with the reason where one is unavailable, memory, huge pages,
+/dev/shm, memlock limit, io_uring.
+
+- `out`: receives the text.
+
+Ownership: the caller frees *out with meron_string_free.
+Blocks: never (reads /proc).
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_NO_MEMORY.
+"""
+@inline meron_system_info(out, err) = ccall(
+        functions.meron_system_info, meron_status, (Ptr{Ptr{UInt8}}, Ptr{Ptr{meron_error}}),
+        out, err)
+
+"""
+    meron_string_free(string)
+
+Frees a string that a function of this library handed out. NULL is allowed.
+
+Blocks: never.
+Threads: any, also a finalizer's.
+Errors: none.
+"""
+@inline meron_string_free(string) = ccall(
+        functions.meron_string_free, Cvoid, (Ptr{UInt8},), string)
+
+"""
+    meron_dtype_size(dtype)
+
+Bytes per element of a dtype; 0 for an unknown one.
+
+Blocks: never.
+Threads: any.
+Errors: none.
+"""
+@inline meron_dtype_size(dtype) = ccall(
+        functions.meron_dtype_size, Csize_t, (meron_dtype,), dtype)
+
+"""
+    meron_plan_preset(out, name, err)
+
+Makes one of the named plans: "zero0" (everything replicated, as in DDP), "zero1" (optimizer
+states sharded), "zero2" (gradients too), "zero3" (parameters too). Follows ZeRO, Rajbhandari et
+al., arXiv 1910.02054.
+
+- `out`: receives the plan.
+
+- `name`: NUL-terminated.
+
+Ownership: the caller releases *out with meron_plan_release; a context keeps its own reference.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT for an unknown name (the message lists the known ones).
+"""
+@inline meron_plan_preset(out, name, err) = ccall(
+        functions.meron_plan_preset, meron_status, (Ptr{meron_plan}, Ptr{UInt8},
+        Ptr{Ptr{meron_error}}), out, name, err)
+
+"""
+    meron_plan_parse(out, json, bytes, err)
+
+Reads a plan from JSON. `{"preset": "zero2", "gradient": {"dtype": "f32"}}` starts from a
+preset; docs/plan.md has every key.
+
+- `out`: receives the plan.
+
+- `json`: text of `bytes` bytes, UTF-8, need not end in NUL.
+
+Ownership: as meron_plan_preset.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_PARSE (line and key), MERON_E_ARGUMENT, MERON_E_UNSUPPORTED.
+"""
+@inline meron_plan_parse(out, json, bytes, err) = ccall(
+        functions.meron_plan_parse, meron_status, (Ptr{meron_plan}, Ptr{UInt8}, Csize_t,
+        Ptr{Ptr{meron_error}}), out, json, bytes, err)
+
+"""
+    meron_plan_json(out, plan, err)
+
+The plan as JSON that meron_plan_parse reads back to an equal plan.
+
+Ownership: the caller frees *out with meron_string_free.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_plan_json(out, plan, err) = ccall(
+        functions.meron_plan_json, meron_status, (Ptr{Ptr{UInt8}}, meron_plan,
+        Ptr{Ptr{meron_error}}), out, plan, err)
+
+"""
+    meron_plan_table(out, plan, err)
+
+The plan as a table for people, several lines.
+
+Ownership: the caller frees *out with meron_string_free.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_plan_table(out, plan, err) = ccall(
+        functions.meron_plan_table, meron_status, (Ptr{Ptr{UInt8}}, meron_plan,
+        Ptr{Ptr{meron_error}}), out, plan, err)
+
+"""
+    meron_workload_init(workload, struct_size, err)
+
+Fills the first `struct_size` bytes of *workload with the initial value (for languages without
+macros).
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT.
+"""
+@inline meron_workload_init(workload, struct_size, err) = ccall(
+        functions.meron_workload_init, meron_status, (Ptr{meron_workload}, Csize_t,
+        Ptr{Ptr{meron_error}}), workload, struct_size, err)
+
+"""
+    meron_plan_predict(out, plan, model, bytes, workload, table, err)
+
+Predicts bytes per link and step and peak bytes per tier, per rank, as JSON.
+
+- `out`: receives the text.
+
+- `model`: JSON of `bytes` bytes: {"parameters": N, "layers": L, "dtype": "bf16"}, or {"units":
+[{"name": ..., "tensors": [{"name", "shape", "dtype"}]}]}.
+
+- `table`: 0: JSON; 1: a table for people.
+
+Ownership: the caller frees *out with meron_string_free.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_PARSE, MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_plan_predict(out, plan, model, bytes, workload, table, err) = ccall(
+        functions.meron_plan_predict, meron_status, (Ptr{Ptr{UInt8}}, meron_plan, Ptr{UInt8},
+        Csize_t, Ptr{meron_workload}, UInt32, Ptr{Ptr{meron_error}}), out, plan, model, bytes,
+        workload, table, err)
+
+"""
+    meron_plan_model_from_safetensors(out, header, bytes, file_bytes, err)
+
+Turns the header of a safetensors file into the model JSON that meron_plan_predict reads;
+tensors are grouped into units by layer.
+
+- `header`: the first `bytes` bytes of the file: 8 bytes of length, then the header.
+
+- `file_bytes`: the size of the whole file, against which offsets are checked.
+
+Ownership: the caller frees *out with meron_string_free.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_PARSE, MERON_E_ARGUMENT, MERON_E_UNSUPPORTED (a dtype that Meron does not have).
+"""
+@inline meron_plan_model_from_safetensors(out, header, bytes, file_bytes, err) = ccall(
+        functions.meron_plan_model_from_safetensors, meron_status, (Ptr{Ptr{UInt8}}, Ptr{Cvoid},
+        Csize_t, UInt64, Ptr{Ptr{meron_error}}), out, header, bytes, file_bytes, err)
+
+"""
+    meron_plan_release(plan, err)
+
+Releases a plan. A context that was opened with it keeps it.
+
+Blocks: never.
+Threads: any, also a finalizer's.
+Errors: MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_plan_release(plan, err) = ccall(
+        functions.meron_plan_release, meron_status, (meron_plan, Ptr{Ptr{meron_error}}), plan,
+        err)
+
+"""
+    meron_transport_init(transport, struct_size, err)
+
+Fills the first `struct_size` bytes of *transport with zeros and its size (for languages without
+macros).
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT.
+"""
+@inline meron_transport_init(transport, struct_size, err) = ccall(
+        functions.meron_transport_init, meron_status, (Ptr{meron_transport}, Csize_t,
+        Ptr{Ptr{meron_error}}), transport, struct_size, err)
+
+"""
+    meron_context_options_init(options, struct_size, err)
+
+Fills the first `struct_size` bytes of *options with defaults (for languages without macros).
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT.
+"""
+@inline meron_context_options_init(options, struct_size, err) = ccall(
+        functions.meron_context_options_init, meron_status, (Ptr{meron_context_options},
+        Csize_t, Ptr{Ptr{meron_error}}), options, struct_size, err)
+
+"""
+    meron_context_open(out, options, err)
+
+Opens this rank's context and meets the other ranks.
+
+- `out`: receives the context.
+
+- `options`: NULL for the defaults.
+
+Ownership: the caller closes *out.
+Blocks: until all ranks have come, at most the deadline.
+Threads: any.
+Errors: MERON_E_ARGUMENT (rank beyond the world, unknown transport), MERON_E_AUTH (token missing
+or wrong), MERON_E_TIMEOUT (who is missing), MERON_E_VERSION, MERON_E_NO_MEMORY, MERON_E_IO,
+MERON_E_DUPLICATE (a rank came twice).
+"""
+@inline meron_context_open(out, options, err) = @blocking_ccall(
+        functions.meron_context_open, meron_status, (Ptr{meron_context},
+        Ptr{meron_context_options}, Ptr{Ptr{meron_error}}), out, options, err)
+
+"""
+    meron_context_close(context, err)
+
+Closes the context: operations under way are cancelled, all handles made from it become stale,
+views become invalid, and memory that the caller passed to operations is not touched any more
+once it returns. DLPack tensors stay readable. Local: it does not wait for peers. Peers that
+still need this rank get MERON_E_PEER_CLOSED.
+
+Blocks: never on peers; at most until calls of other threads on this context have noticed (5 s).
+Threads: any.
+Errors: MERON_E_HANDLE, MERON_E_STALE (closed already).
+"""
+@inline meron_context_close(context, err) = @blocking_ccall(
+        functions.meron_context_close, meron_status, (meron_context, Ptr{Ptr{meron_error}}),
+        context, err)
+
+"""
+    meron_context_rank(out, context, err)
+
+This rank, 0 to world size - 1.
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+"""
+@inline meron_context_rank(out, context, err) = ccall(
+        functions.meron_context_rank, meron_status, (Ptr{Int32}, meron_context,
+        Ptr{Ptr{meron_error}}), out, context, err)
+
+"""
+    meron_context_world_size(out, context, err)
+
+The number of ranks.
+
+Blocks: never.
+Threads: any.
+Errors: as meron_context_rank.
+"""
+@inline meron_context_world_size(out, context, err) = ccall(
+        functions.meron_context_world_size, meron_status, (Ptr{Int32}, meron_context,
+        Ptr{Ptr{meron_error}}), out, context, err)
+
+"""
+    meron_context_transport(out, context, err)
+
+The name of the transport in use: "self", "local", "shm", or that of a custom one.
+
+Ownership: the context, until it is closed.
+Blocks: never.
+Threads: any.
+Errors: as meron_context_rank.
+"""
+@inline meron_context_transport(out, context, err) = ccall(
+        functions.meron_context_transport, meron_status, (Ptr{Ptr{UInt8}}, meron_context,
+        Ptr{Ptr{meron_error}}), out, context, err)
+
+"""
+    meron_context_progress(context, err)
+
+Advances every operation of this context that can advance, without waiting. Waits do the same; a
+trainer that computes for long between begin and wait may call it in between.
+
+Blocks: never on peers; computes.
+Threads: any.
+Errors: as meron_future_wait.
+"""
+@inline meron_context_progress(context, err) = ccall(
+        functions.meron_context_progress, meron_status, (meron_context, Ptr{Ptr{meron_error}}),
+        context, err)
+
+"""
+    meron_context_stats(out, context, err)
+
+Reads the counters.
+
+- `out`: struct_size set by the caller; fields beyond the library's own are set to 0.
+
+Blocks: never.
+Threads: any.
+Errors: as meron_context_rank.
+"""
+@inline meron_context_stats(out, context, err) = ccall(
+        functions.meron_context_stats, meron_status, (Ptr{meron_stats}, meron_context,
+        Ptr{Ptr{meron_error}}), out, context, err)
+
+"""
+    meron_context_predict(out, context, workload, err)
+
+Predicts memory and traffic of this rank from the plan and the units made so far. The counters
+of meron_stats grow by exactly these bytes per step of that workload.
+
+- `workload`: its `ranks` is ignored: the world's size counts.
+
+Blocks: never.
+Threads: any.
+Errors: as meron_context_rank, MERON_E_ARGUMENT.
+"""
+@inline meron_context_predict(out, context, workload, err) = ccall(
+        functions.meron_context_predict, meron_status, (Ptr{meron_prediction}, meron_context,
+        Ptr{meron_workload}, Ptr{Ptr{meron_error}}), out, context, workload, err)
+
+"""
+    meron_context_flight_record(out, context, err)
+
+The flight recorder: the last operations (up to 1,024) of every rank of the world, as JSON.
+Works on a broken group too.
+
+Ownership: the caller frees *out with meron_string_free.
+Blocks: never.
+Threads: any.
+Errors: as meron_context_rank.
+"""
+@inline meron_context_flight_record(out, context, err) = ccall(
+        functions.meron_context_flight_record, meron_status, (Ptr{Ptr{UInt8}}, meron_context,
+        Ptr{Ptr{meron_error}}), out, context, err)
+
+"""
+    meron_future_wait(future, timeout_ns, err)
+
+Waits for a future. Returns MERON_IN_PROGRESS when timeout_ns passed first; the operation goes
+on.
+
+- `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: until the operation's own deadline; 0: as
+meron_future_poll.
+
+Blocks: on peers, at most the deadline; advances other operations of the context meanwhile.
+Threads: any; several may wait for one future.
+Errors: those of the operation, MERON_E_TIMEOUT, MERON_E_PEER_DEAD, MERON_E_PEER_CLOSED,
+MERON_E_MISMATCH, MERON_E_ABORTED, MERON_E_CANCELLED, MERON_E_HANDLE, MERON_E_STALE,
+MERON_E_FORKED.
+"""
+@inline meron_future_wait(future, timeout_ns, err) = @blocking_ccall(
+        functions.meron_future_wait, meron_status, (meron_future, Int64, Ptr{Ptr{meron_error}}),
+        future, timeout_ns, err)
+
+"""
+    meron_future_poll(future, err)
+
+MERON_OK when the operation has ended well, MERON_IN_PROGRESS when it has not ended, else its
+error.
+
+Blocks: never on peers; may compute.
+Threads: any.
+Errors: as meron_future_wait.
+"""
+@inline meron_future_poll(future, err) = ccall(
+        functions.meron_future_poll, meron_status, (meron_future, Ptr{Ptr{meron_error}}),
+        future, err)
+
+"""
+    meron_future_release(future, err)
+
+Releases a future. An operation under way goes on, so that the ranks stay in step.
+
+Blocks: never.
+Threads: any, also a finalizer's.
+Errors: MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_future_release(future, err) = ccall(
+        functions.meron_future_release, meron_status, (meron_future, Ptr{Ptr{meron_error}}),
+        future, err)
+
+"""
+    meron_context_world(out, context, err)
+
+The group of all ranks.
+
+Ownership: the caller releases *out; the group itself lives as long as the context.
+Blocks: never.
+Threads: any.
+Errors: as meron_context_rank.
+"""
+@inline meron_context_world(out, context, err) = ccall(
+        functions.meron_context_world, meron_status, (Ptr{meron_group}, meron_context,
+        Ptr{Ptr{meron_error}}), out, context, err)
+
+"""
+    meron_group_create(out, context, ranks, count, err)
+
+Makes a group of some ranks. Collective over the world: every rank calls it with the same list;
+ranks outside of the list get a null group.
+
+- `ranks`: `count` world ranks, each once, in the group's order.
+
+Ownership: the caller releases *out.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT (a rank beyond the world or twice), MERON_E_UNSUPPORTED (more than 64
+groups), -3xx.
+"""
+@inline meron_group_create(out, context, ranks, count, err) = ccall(
+        functions.meron_group_create, meron_status, (Ptr{meron_group}, meron_context,
+        Ptr{Int32}, Csize_t, Ptr{Ptr{meron_error}}), out, context, ranks, count, err)
+
+"""
+    meron_group_rank(out, group, err)
+
+This rank's place in the group.
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+"""
+@inline meron_group_rank(out, group, err) = ccall(
+        functions.meron_group_rank, meron_status, (Ptr{Int32}, meron_group,
+        Ptr{Ptr{meron_error}}), out, group, err)
+
+"""
+    meron_group_size(out, group, err)
+
+The number of ranks in the group.
+
+Blocks: never.
+Threads: any.
+Errors: as meron_group_rank.
+"""
+@inline meron_group_size(out, group, err) = ccall(
+        functions.meron_group_size, meron_status, (Ptr{Int32}, meron_group,
+        Ptr{Ptr{meron_error}}), out, group, err)
+
+"""
+    meron_group_status(group, err)
+
+MERON_OK while the group is whole, else the sticky error that broke it.
+
+Blocks: never; looks whether peers are alive.
+Threads: any.
+Errors: -3xx, as meron_group_rank.
+"""
+@inline meron_group_status(group, err) = ccall(
+        functions.meron_group_status, meron_status, (meron_group, Ptr{Ptr{meron_error}}), group,
+        err)
+
+"""
+    meron_group_abort(group, reason, err)
+
+Breaks the group on every rank: waits under way end with MERON_E_ABORTED, which carries
+`reason`.
+
+- `reason`: NULL or text for people, at most 200 bytes are kept.
+
+Blocks: never.
+Threads: any.
+Errors: as meron_group_rank.
+"""
+@inline meron_group_abort(group, reason, err) = ccall(
+        functions.meron_group_abort, meron_status, (meron_group, Ptr{UInt8},
+        Ptr{Ptr{meron_error}}), group, reason, err)
+
+"""
+    meron_barrier_begin(out, group, err)
+
+Begins a barrier: the future ends when every rank of the group has begun it.
+
+- `out`: receives the future.
+
+Ownership: the caller releases *out.
+Blocks: never.
+Threads: any.
+Errors: as meron_group_rank, -3xx.
+"""
+@inline meron_barrier_begin(out, group, err) = ccall(
+        functions.meron_barrier_begin, meron_status, (Ptr{meron_future}, meron_group,
+        Ptr{Ptr{meron_error}}), out, group, err)
+
+"""
+    meron_broadcast_begin(out, group, data, bytes, root, err)
+
+Begins a broadcast of `bytes` bytes from rank `root` of the group.
+
+- `data`: read on the root, written elsewhere.
+
+Ownership: `data` must stay valid until the future has ended.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, as meron_group_rank, -3xx.
+"""
+@inline meron_broadcast_begin(out, group, data, bytes, root, err) = ccall(
+        functions.meron_broadcast_begin, meron_status, (Ptr{meron_future}, meron_group,
+        Ptr{Cvoid}, Csize_t, Int32, Ptr{Ptr{meron_error}}), out, group, data, bytes, root, err)
+
+"""
+    meron_all_reduce_begin(out, group, data, count, dtype, op, err)
+
+Begins an all-reduce of `count` elements in place. Sums are in f32, in rank order, so that every
+rank gets the same bits in every run. Made for small arrays (losses, metrics): every rank reads
+all peers' values; gradients go by meron_reduce_begin.
+
+Ownership: `data` must stay valid until the future has ended.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, as meron_group_rank, -3xx.
+"""
+@inline meron_all_reduce_begin(out, group, data, count, dtype, op, err) = ccall(
+        functions.meron_all_reduce_begin, meron_status, (Ptr{meron_future}, meron_group,
+        Ptr{Cvoid}, Csize_t, meron_dtype, meron_reduce_op, Ptr{Ptr{meron_error}}), out, group,
+        data, count, dtype, op, err)
+
+"""
+    meron_group_release(group, err)
+
+Releases a group. Params and operations keep it while they need it.
+
+Blocks: never.
+Threads: any, also a finalizer's.
+Errors: MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_group_release(group, err) = ccall(
+        functions.meron_group_release, meron_status, (meron_group, Ptr{Ptr{meron_error}}),
+        group, err)
+
+"""
+    meron_param_desc_init(desc, struct_size, err)
+
+Fills the first `struct_size` bytes of *desc with the initial value (for languages without
+macros).
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT.
+"""
+@inline meron_param_desc_init(desc, struct_size, err) = ccall(
+        functions.meron_param_desc_init, meron_status, (Ptr{meron_param_desc}, Csize_t,
+        Ptr{Ptr{meron_error}}), desc, struct_size, err)
+
+"""
+    meron_param_register(out, context, desc, err)
+
+Registers a param. Collective over its group: all ranks register the same params in the same
+order; a difference is reported with both descriptions.
+
+- `out`: receives the param.
+
+- `desc`: copied.
+
+Ownership: the caller releases *out.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT (negative or overflowing shape, unknown dtype), MERON_E_DUPLICATE
+(name), MERON_E_HANDLE, MERON_E_STALE, MERON_E_MISMATCH, -3xx.
+"""
+@inline meron_param_register(out, context, desc, err) = ccall(
+        functions.meron_param_register, meron_status, (Ptr{meron_param}, meron_context,
+        Ptr{meron_param_desc}, Ptr{Ptr{meron_error}}), out, context, desc, err)
+
+"""
+    meron_param_get_info(out, param, err)
+
+Reads what is known about a param.
+
+- `out`: struct_size set by the caller.
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+"""
+@inline meron_param_get_info(out, param, err) = ccall(
+        functions.meron_param_get_info, meron_status, (Ptr{meron_param_info}, meron_param,
+        Ptr{Ptr{meron_error}}), out, param, err)
+
+"""
+    meron_param_name(out, param, err)
+
+The param's name.
+
+Ownership: borrowed from the param.
+Blocks: never.
+Threads: any.
+Errors: as meron_param_get_info.
+"""
+@inline meron_param_name(out, param, err) = ccall(
+        functions.meron_param_name, meron_status, (Ptr{Ptr{UInt8}}, meron_param,
+        Ptr{Ptr{meron_error}}), out, param, err)
+
+"""
+    meron_param_release(param, err)
+
+Releases the handle. A param that is in a unit lives as long as the unit.
+
+Blocks: never.
+Threads: any, also a finalizer's.
+Errors: MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_param_release(param, err) = ccall(
+        functions.meron_param_release, meron_status, (meron_param, Ptr{Ptr{meron_error}}),
+        param, err)
+
+"""
+    meron_unit_create(out, context, name, params, count, err)
+
+Makes a unit and reserves the memory that the plan gives it on this rank; values are zero at
+version 0. Collective over the params' group.
+
+- `name`: unique in the context, 1 to 512 bytes of UTF-8.
+
+- `params`: `count` params of one group, none of them in a unit.
+
+Ownership: the caller releases *out; the memory stays until the context is closed, because peers
+may read it.
+Blocks: never on peers.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param twice, or in a unit already, or the name),
+MERON_E_NO_MEMORY (figures), -3xx. In a group of several ranks, a lack of memory on one of them
+breaks the group: all are told which rank.
+"""
+@inline meron_unit_create(out, context, name, params, count, err) = ccall(
+        functions.meron_unit_create, meron_status, (Ptr{meron_unit}, meron_context, Ptr{UInt8},
+        Ptr{meron_param}, Csize_t, Ptr{Ptr{meron_error}}), out, context, name, params, count,
+        err)
+
+"""
+    meron_unit_get_info(out, unit, err)
+
+Reads what is known about a unit.
+
+- `out`: struct_size set by the caller.
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+"""
+@inline meron_unit_get_info(out, unit, err) = ccall(
+        functions.meron_unit_get_info, meron_status, (Ptr{meron_unit_info}, meron_unit,
+        Ptr{Ptr{meron_error}}), out, unit, err)
+
+"""
+    meron_unit_release(unit, err)
+
+Releases the handle.
+
+Blocks: never.
+Threads: any, also a finalizer's.
+Errors: MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_unit_release(unit, err) = ccall(
+        functions.meron_unit_release, meron_status, (meron_unit, Ptr{Ptr{meron_error}}), unit,
+        err)
+
+"""
+    meron_update_begin(out, units, count, err)
+
+Begins an update of some units: asks every rank to let go of the present version. Collective
+over the units' group.
+
+- `out`: receives the update.
+
+- `units`: `count` units of one group, none leased on this rank.
+
+Ownership: the caller ends *out by meron_update_publish.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_STATE (a unit is leased here or being updated),
+MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+"""
+@inline meron_update_begin(out, units, count, err) = ccall(
+        functions.meron_update_begin, meron_status, (Ptr{meron_update}, Ptr{meron_unit},
+        Csize_t, Ptr{Ptr{meron_error}}), out, units, count, err)
+
+"""
+    meron_update_wait(update, timeout_ns, err)
+
+Waits until every rank has let go, after which this rank's parts may be written.
+
+- `timeout_ns`: as meron_future_wait.
+
+Blocks: on peers, at most the deadline.
+Threads: any.
+Errors: as meron_future_wait.
+"""
+@inline meron_update_wait(update, timeout_ns, err) = @blocking_ccall(
+        functions.meron_update_wait, meron_status, (meron_update, Int64, Ptr{Ptr{meron_error}}),
+        update, timeout_ns, err)
+
+"""
+    meron_update_view(out, update, param, err)
+
+The part of `param` that this rank updates (all of it when the plan replicates the optimizer
+states), in the param's dtype, writable.
+
+Ownership: borrowed until meron_update_publish.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT (the param is in none of the units), MERON_E_STATE (the update has not
+been waited for), MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_update_view(out, update, param, err) = ccall(
+        functions.meron_update_view, meron_status, (Ptr{meron_view}, meron_update, meron_param,
+        Ptr{Ptr{meron_error}}), out, update, param, err)
+
+"""
+    meron_update_write(update, param, data, count, dtype, err)
+
+Writes this rank's part of `param` from the whole tensor, of which every rank passes equal
+values; converts between dtypes, and keeps f32 values in the master copy where there is one.
+
+- `data`: `count` elements, row-major.
+
+- `count`: the param's whole element count.
+
+Ownership: `data` is only read, during the call.
+Blocks: never.
+Threads: any.
+Errors: as meron_update_view.
+"""
+@inline meron_update_write(update, param, data, count, dtype, err) = ccall(
+        functions.meron_update_write, meron_status, (meron_update, meron_param, Ptr{Cvoid},
+        UInt64, meron_dtype, Ptr{Ptr{meron_error}}), update, param, data, count, dtype, err)
+
+"""
+    meron_update_publish(update, err)
+
+Publishes the written parts as the next version and ends the update; the handle becomes stale.
+What was not written keeps its value.
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_STATE (not waited for), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+"""
+@inline meron_update_publish(update, err) = ccall(
+        functions.meron_update_publish, meron_status, (meron_update, Ptr{Ptr{meron_error}}),
+        update, err)
+
+"""
+    meron_update_release(update, err)
+
+Gives an update up. One that was waited for is published as it is. One that was not cannot be
+undone, because peers go on with it: the group breaks with MERON_E_ABORTED on every rank.
+
+Blocks: never.
+Threads: any, also a finalizer's.
+Errors: MERON_E_HANDLE, MERON_E_STALE (also after meron_update_publish).
+"""
+@inline meron_update_release(update, err) = ccall(
+        functions.meron_update_release, meron_status, (meron_update, Ptr{Ptr{meron_error}}),
+        update, err)
+
+"""
+    meron_gather_options_init(options, struct_size, err)
+
+Fills the first `struct_size` bytes of *options with the initial value (for languages without
+macros).
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT.
+"""
+@inline meron_gather_options_init(options, struct_size, err) = ccall(
+        functions.meron_gather_options_init, meron_status, (Ptr{meron_gather_options}, Csize_t,
+        Ptr{Ptr{meron_error}}), options, struct_size, err)
+
+"""
+    meron_gather_begin(out, units, count, options, err)
+
+Begins a gather. Collective over the units' group; the mode may differ between ranks.
+
+- `out`: receives the gather, which holds a lease on every unit.
+
+- `units`: `count` units of one group.
+
+- `options`: NULL for a view.
+
+Ownership: the caller releases *out; destinations must stay valid until it is ready.
+Blocks: never, unless this rank is 1,024 operations ahead of a peer.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a unit twice), MERON_E_STATE (a unit is being
+updated here), MERON_E_NO_MEMORY (a copy), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
+"""
+@inline meron_gather_begin(out, units, count, options, err) = @blocking_ccall(
+        functions.meron_gather_begin, meron_status, (Ptr{meron_gather}, Ptr{meron_unit},
+        Csize_t, Ptr{meron_gather_options}, Ptr{Ptr{meron_error}}), out, units, count, options,
+        err)
+
+"""
+    meron_gather_wait(gather, timeout_ns, err)
+
+Waits until the tensors are full.
+
+- `timeout_ns`: as meron_future_wait.
+
+Blocks: on peers, at most the deadline; copies where a copy was asked for.
+Threads: any.
+Errors: as meron_future_wait.
+"""
+@inline meron_gather_wait(gather, timeout_ns, err) = @blocking_ccall(
+        functions.meron_gather_wait, meron_status, (meron_gather, Int64, Ptr{Ptr{meron_error}}),
+        gather, timeout_ns, err)
+
+"""
+    meron_gather_poll(gather, err)
+
+MERON_OK when the tensors are full, MERON_IN_PROGRESS when not yet, else the gather's error.
+
+Blocks: never on peers; may copy.
+Threads: any.
+Errors: as meron_future_wait.
+"""
+@inline meron_gather_poll(gather, err) = ccall(
+        functions.meron_gather_poll, meron_status, (meron_gather, Ptr{Ptr{meron_error}}),
+        gather, err)
+
+"""
+    meron_gather_view(out, gather, param, err)
+
+The whole tensor of a param of a full gather.
+
+Ownership: borrowed until meron_gather_release. Read-only for MERON_GATHER_VIEW: other ranks
+read the same memory.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet), MERON_E_HANDLE,
+MERON_E_STALE.
+"""
+@inline meron_gather_view(out, gather, param, err) = ccall(
+        functions.meron_gather_view, meron_status, (Ptr{meron_view}, meron_gather, meron_param,
+        Ptr{Ptr{meron_error}}), out, gather, param, err)
+
+"""
+    meron_gather_dlpack(out, gather, param, err)
+
+The same as a DLPack tensor (version 1.x, CPU device), with a lease of its own that its deleter
+gives back. MERON_GATHER_INTO is refused: that memory is the caller's.
+
+Ownership: the caller calls (*out)->deleter(*out) once; after the context is closed the deleter
+may still be called, the data no longer read.
+Blocks: never.
+Threads: any.
+Errors: as meron_gather_view, MERON_E_UNSUPPORTED.
+"""
+@inline meron_gather_dlpack(out, gather, param, err) = ccall(
+        functions.meron_gather_dlpack, meron_status, (Ptr{Ptr{DLManagedTensorVersioned}},
+        meron_gather, meron_param, Ptr{Ptr{meron_error}}), out, gather, param, err)
+
+"""
+    meron_gather_release(gather, err)
+
+Gives the leases back; views of the gather become invalid. A gather that is not full yet is
+given up.
+
+Blocks: never.
+Threads: any, also a finalizer's.
+Errors: MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_gather_release(gather, err) = ccall(
+        functions.meron_gather_release, meron_status, (meron_gather, Ptr{Ptr{meron_error}}),
+        gather, err)
+
+"""
+    meron_optimizer_options_init(options, struct_size, err)
+
+Fills the first `struct_size` bytes of *options with the initial value (for languages without
+macros).
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT.
+"""
+@inline meron_optimizer_options_init(options, struct_size, err) = ccall(
+        functions.meron_optimizer_options_init, meron_status, (Ptr{meron_optimizer_options},
+        Csize_t, Ptr{Ptr{meron_error}}), options, struct_size, err)
+
+"""
+    meron_optimizer_create(out, units, count, options, err)
+
+Makes an optimizer and its states (zero) for the trainable params of some units: f32 moments,
+and an f32 master copy where the params have 16 bits. Collective over the units' group.
+
+- `options`: NULL for the defaults.
+
+Ownership: the caller releases *out.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT (a value out of range, no trainable param), MERON_E_DUPLICATE (a unit
+twice, or in an optimizer already), MERON_E_NO_MEMORY, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+"""
+@inline meron_optimizer_create(out, units, count, options, err) = ccall(
+        functions.meron_optimizer_create, meron_status, (Ptr{meron_optimizer}, Ptr{meron_unit},
+        Csize_t, Ptr{meron_optimizer_options}, Ptr{Ptr{meron_error}}), out, units, count,
+        options, err)
+
+"""
+    meron_optimizer_set_learning_rate(optimizer, learning_rate, err)
+
+Sets the learning rate of the next steps; the same on all ranks (it is part of the step's
+fingerprint).
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_optimizer_set_learning_rate(optimizer, learning_rate, err) = ccall(
+        functions.meron_optimizer_set_learning_rate, meron_status, (meron_optimizer, Float64,
+        Ptr{Ptr{meron_error}}), optimizer, learning_rate, err)
+
+"""
+    meron_optimizer_step_begin(out, optimizer, err)
+
+Begins a step: global gradient norm (exact, so equal for every number of ranks), clipping,
+update of this rank's parts, publication of the next version. Needs the reduced gradient of
+every unit, and no lease on any of them on this rank. Collective over the units' group.
+
+- `out`: receives the future.
+
+Ownership: the caller releases *out.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_STATE (names the unit that is leased or not reduced), MERON_E_HANDLE,
+MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all ranks when the norm is not finite:
+nothing was changed, the gradients are discarded.
+"""
+@inline meron_optimizer_step_begin(out, optimizer, err) = ccall(
+        functions.meron_optimizer_step_begin, meron_status, (Ptr{meron_future}, meron_optimizer,
+        Ptr{Ptr{meron_error}}), out, optimizer, err)
+
+"""
+    meron_optimizer_get_info(out, optimizer, err)
+
+Reads what is known about an optimizer.
+
+- `out`: struct_size set by the caller.
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+"""
+@inline meron_optimizer_get_info(out, optimizer, err) = ccall(
+        functions.meron_optimizer_get_info, meron_status, (Ptr{meron_optimizer_info},
+        meron_optimizer, Ptr{Ptr{meron_error}}), out, optimizer, err)
+
+"""
+    meron_optimizer_state_view(out, optimizer, param, state, err)
+
+This rank's part of a state of `param`, f32. Writable, but for a master that is the param itself
+(write that through an update).
+
+Ownership: borrowed until the next step or meron_optimizer_release.
+Blocks: never.
+Threads: any, not during a step.
+Errors: MERON_E_ARGUMENT (not a param of this optimizer, unknown state), MERON_E_HANDLE,
+MERON_E_STALE.
+"""
+@inline meron_optimizer_state_view(out, optimizer, param, state, err) = ccall(
+        functions.meron_optimizer_state_view, meron_status, (Ptr{meron_view}, meron_optimizer,
+        meron_param, meron_optimizer_state, Ptr{Ptr{meron_error}}), out, optimizer, param,
+        state, err)
+
+"""
+    meron_optimizer_release(optimizer, err)
+
+Releases the optimizer and its states. A step under way keeps them until it has ended.
+
+Blocks: never.
+Threads: any, also a finalizer's.
+Errors: MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_optimizer_release(optimizer, err) = ccall(
+        functions.meron_optimizer_release, meron_status, (meron_optimizer,
+        Ptr{Ptr{meron_error}}), optimizer, err)
+
+"""
+    meron_gradient_view(out, param, flags, err)
+
+The place in this rank's bucket for the gradient of `param`, writable: the trainer adds to it.
+When an accumulation starts it is zero (unless MERON_GRADIENT_OVERWRITE is given); under a plan
+that keeps whole gradients it holds the sum of the micro-batches so far.
+
+- `flags`: 0 or MERON_GRADIENT_OVERWRITE; the first call for the unit in a micro-batch counts.
+
+Ownership: borrowed until meron_reduce_begin of the unit.
+Blocks: on peers that still read the bucket's last contents, at most the deadline.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_STATE (frozen, not in a unit, or the gradient is reduced and
+not used), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+"""
+@inline meron_gradient_view(out, param, flags, err) = @blocking_ccall(
+        functions.meron_gradient_view, meron_status, (Ptr{meron_view}, meron_param, UInt64,
+        Ptr{Ptr{meron_error}}), out, param, flags, err)
+
+"""
+    meron_reduce_options_init(options, struct_size, err)
+
+Fills the first `struct_size` bytes of *options with the initial value (for languages without
+macros).
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT.
+"""
+@inline meron_reduce_options_init(options, struct_size, err) = ccall(
+        functions.meron_reduce_options_init, meron_status, (Ptr{meron_reduce_options}, Csize_t,
+        Ptr{Ptr{meron_error}}), options, struct_size, err)
+
+"""
+    meron_reduce_begin(out, unit, sources, count, options, err)
+
+Begins the reduction of a unit's gradients of one micro-batch. Collective over the unit's group.
+Under a plan that keeps whole gradients, a call with boundary 0 only accumulates: no
+communication.
+
+- `out`: receives the future.
+
+- `sources`: NULL: the bucket was filled through meron_gradient_view. Else `count` gradients;
+params without one count as zero.
+
+- `options`: NULL for a mean at the boundary.
+
+Ownership: the caller releases *out; sources are read during the call.
+Blocks: as meron_gradient_view when sources are given.
+Threads: any.
+Errors: MERON_E_ARGUMENT (a wrong count, a param of another unit), MERON_E_DUPLICATE,
+MERON_E_STATE (reduced already and not used, or all params frozen), MERON_E_HANDLE,
+MERON_E_STALE, -3xx.
+"""
+@inline meron_reduce_begin(out, unit, sources, count, options, err) = @blocking_ccall(
+        functions.meron_reduce_begin, meron_status, (Ptr{meron_future}, meron_unit,
+        Ptr{meron_source}, Csize_t, Ptr{meron_reduce_options}, Ptr{Ptr{meron_error}}), out,
+        unit, sources, count, options, err)
+
+"""
+    meron_reduced_view(out, param, err)
+
+The reduced gradient of the part of `param` that this rank updates, f32, writable; for trainers
+with an optimizer of their own.
+
+Ownership: borrowed until the next gradient of the unit is begun, a step, or
+meron_reduce_discard.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_STATE (no boundary reduction has ended), MERON_E_ARGUMENT, MERON_E_HANDLE,
+MERON_E_STALE.
+"""
+@inline meron_reduced_view(out, param, err) = ccall(
+        functions.meron_reduced_view, meron_status, (Ptr{meron_view}, meron_param,
+        Ptr{Ptr{meron_error}}), out, param, err)
+
+"""
+    meron_reduce_discard(unit, err)
+
+Declares the reduced gradient of a unit as used, without a step of Meron's optimizer.
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_STATE, MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_reduce_discard(unit, err) = ccall(
+        functions.meron_reduce_discard, meron_status, (meron_unit, Ptr{Ptr{meron_error}}), unit,
+        err)
+
+end # module

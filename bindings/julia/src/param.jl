@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""
+    Param(ctx, name, size; dtype = Float32, frozen = false, group = nothing)
+
+Registers a named tensor that the ranks of a group share. Collective over its group: all ranks
+register the same params in the same order.
+
+- `name`: unique in the context, 1 to 512 bytes of UTF-8.
+- `size`: a tuple or a number, in column order: C's shape reversed; `()` is a scalar.
+- `dtype`: `Float32`, `BFloat16` or `Float16`.
+- `frozen`: it gets no gradient and no optimizer state.
+- `group`: the ranks that share it; `nothing` is the world.
+
+`param.name`, `size(param)`, `eltype(param)`, `length(param)`, `param.frozen`, `owned(param)` tell.
+
+Throws `MERON_E_ARGUMENT`, `MERON_E_DUPLICATE`, `MERON_E_MISMATCH`. Never blocks.
+"""
+mutable struct Param <: Owner
+    id::UInt64
+    name::String
+    size::Tuple{Vararg{Int}}
+    dtype::DataType
+    frozen::Bool
+    context::Context
+    Param(context) = finalizer(enqueue_owner, new(0, "", (), Float32, false, context))
+end
+
+kind_of(::Param) = param_kind
+
+function Param(
+    context::Context, name, size; dtype = Float32, frozen = false, group = nothing)
+    param = Param(context)
+    param.name = text(name, "the name of a param")
+    param.size = size_tuple(size, param.name)
+    shape = collect(Int64, reverse(param.size))
+    c_name = param.name
+    GC.@preserve param c_name shape begin
+        desc = changed(
+            initial(LibMeron.meron_param_desc, LibMeron.meron_param_desc_init);
+            dtype = code_of(dtype),
+            name = pointer(c_name),
+            shape = pointer(shape),
+            dims = length(shape),
+            frozen = frozen,
+            group = group === nothing ? LibMeron.meron_group(0) : raw(group),
+        )
+        @check LibMeron.meron_param_register(
+            out_pointer(param, LibMeron.meron_param), raw(context), Ref(desc))
+    end
+    param.dtype, param.frozen = dtype, frozen
+    return param
+end
+
+size_tuple(size::Integer, name) = size_tuple((size,), name)
+function size_tuple(size, name)
+    try
+        return Tuple(Int(n) for n in size)
+    catch error
+        error isa Union{InexactError,MethodError} || rethrow()
+        throw(argument_error("$name: $(repr(size)) is no size"; subject = name))
+    end
+end
+
+function raw(param::Param)
+    param.context.isopen || throw_closed()
+    param.id == 0 && throw_released("param")
+    return LibMeron.meron_param(param.id)
+end
+
+Base.size(param::Param) = param.size
+Base.ndims(param::Param) = length(param.size)
+Base.length(param::Param) = prod(param.size)
+Base.eltype(param::Param) = param.dtype
+Base.show(io::IO, param::Param) =
+    print(io, "Meron.Param(", repr(param.name), ", ", param.dtype, ", ", param.size, ")")
+
+"""
+    owned(param)
+
+The linear indices of the elements that this rank updates; empty before the param is in a unit.
+"""
+function owned(param::Param)
+    known = info(param)
+    return known.owned_offset+1:known.owned_offset+known.owned_count
+end
+
+"""
+    info(param)
+
+What the library knows about a param: the fields of `meron_param_info`, shape in C's order.
+"""
+function info(param::Param)
+    known = filled(LibMeron.meron_param_info, LibMeron.meron_param_get_info, raw(param))
+    name = unsafe_string(receive(Ptr{UInt8}, LibMeron.meron_param_name, raw(param)))
+    return (
+        name = name,
+        dtype = type_of(known.dtype),
+        shape = known.shape[1:known.dims],
+        count = Int(known.count),
+        frozen = known.frozen != 0,
+        owned_offset = Int(known.owned_offset),
+        owned_count = Int(known.owned_count),
+    )
+end

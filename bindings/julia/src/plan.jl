@@ -1,0 +1,113 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""
+    Plan("zero2")
+    Meron.parse_plan(json)
+
+The strategy as a table: which states are sharded, over which ranks, in which dtype. A preset
+("zero0" to "zero3") or JSON text, for which docs/plan.md has every key.
+
+Throws a `MeronError`: `MERON_E_ARGUMENT` for an unknown preset (the message lists the known ones),
+`MERON_E_PARSE` (line and key), `MERON_E_UNSUPPORTED`. Never blocks. Threads: any.
+"""
+mutable struct Plan <: Owner
+    id::UInt64
+    Plan() = finalizer(enqueue_owner, new(0))
+end
+
+kind_of(::Plan) = plan_kind
+
+function Plan(preset::AbstractString)
+    plan = Plan()
+    name = text(preset, "the name of a plan")
+    GC.@preserve plan @check LibMeron.meron_plan_preset(
+        out_pointer(plan, LibMeron.meron_plan), name)
+    return plan
+end
+
+"""
+    Meron.parse_plan(json)
+
+The plan that JSON text describes; see `Plan`.
+"""
+function parse_plan(json)
+    plan = Plan()
+    words = json_text(json)
+    GC.@preserve plan @check LibMeron.meron_plan_parse(
+        out_pointer(plan, LibMeron.meron_plan), words, sizeof(words))
+    return plan
+end
+
+json_text(json) =
+    json isa AbstractString ? String(json) :
+    throw(argument_error("JSON is passed as text, not as a $(typeof(json))"))
+
+function raw(plan::Plan)
+    plan.id == 0 && throw_released("plan")
+    return LibMeron.meron_plan(plan.id)
+end
+
+"""
+    Meron.json(plan)
+
+The plan as JSON, which `Meron.parse_plan` reads back to an equal plan.
+"""
+json(plan::Plan) = take_string(LibMeron.meron_plan_json, raw(plan))
+
+"""
+    Meron.table(plan)
+
+The plan as a table for people, several lines.
+"""
+table(plan::Plan) = take_string(LibMeron.meron_plan_table, raw(plan))
+
+Base.:(==)(a::Plan, b::Plan) = json(a) == json(b)
+Base.hash(plan::Plan, seed::UInt) = hash(json(plan), hash(:MeronPlan, seed))
+Base.show(io::IO, plan::Plan) =
+    print(io, plan.id == 0 ? "Meron.Plan(released)" : "Meron.parse_plan($(repr(json(plan))))")
+
+"""
+    Meron.predict(plan, model; ranks, micro_batches = 1, gathers_per_micro_batch = 2, table = false)
+
+Predicts bytes per link and step and peak bytes per rank, as JSON text, or as a table for people.
+
+- `model`: JSON text: `{"parameters": N, "layers": L, "dtype": "bf16"}`, or
+  `{"units": [{"name": ..., "tensors": [{"name", "shape", "dtype"}]}]}` (shapes in C's order).
+- `gathers_per_micro_batch`: of every unit; 2 are forward and backward.
+
+Throws `MERON_E_PARSE`, `MERON_E_ARGUMENT`. Never blocks.
+"""
+function predict(plan::Plan, model; ranks, micro_batches = 1, gathers_per_micro_batch = 2, table = false)
+    words = json_text(model)
+    workload = Ref(workload_of(ranks, micro_batches, gathers_per_micro_batch))
+    return take_string(LibMeron.meron_plan_predict, raw(plan), words, sizeof(words), workload, table)
+end
+
+workload_of(ranks, micro_batches, gathers_per_micro_batch) = changed(
+    initial(LibMeron.meron_workload, LibMeron.meron_workload_init);
+    ranks = ranks,
+    micro_batches = micro_batches,
+    gathers_per_micro_batch = gathers_per_micro_batch,
+)
+
+"""
+    Meron.safetensors_model(path)
+
+The model that a safetensors file holds, as JSON text for `Meron.predict`; tensors are grouped by
+layer. Reads the file's header only. Throws a `SystemError`, `MERON_E_PARSE`, or
+`MERON_E_UNSUPPORTED` for a dtype that Meron does not have.
+"""
+function safetensors_model(path)
+    bytes = filesize(path)
+    head = open(path) do file
+        length_ = read(file, 8)
+        count = length(length_) == 8 ? ltoh(reinterpret(UInt64, length_)[1]) : UInt64(0)
+        vcat(length_, read(file, Int(min(count, UInt64(bytes)))))
+    end
+    return take_string(LibMeron.meron_plan_model_from_safetensors, head, length(head), bytes)
+end
+
+as_plan(plan::Plan) = plan
+as_plan(plan::AbstractString) =
+    startswith(lstrip(plan), '{') ? parse_plan(plan) : Plan(plan)
+as_plan(plan) = throw(argument_error("a plan is a Plan, a preset's name or JSON text, not $plan"))

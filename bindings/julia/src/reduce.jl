@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+# Gradients on their way to their owners.
+
+"""
+    gradient_view(unit, param; overwrite = false)
+
+The place for the gradient of `param`: a writable view of its size, to be added to, until `reduce!`.
+It is zero when an accumulation starts; under a plan that keeps whole gradients it holds the sum of
+the micro-batches so far. The element type is the plan's gradient dtype. Peers read it in place.
+
+- `overwrite`: every element will be written, so skip the zeroing. The first call for the unit in a
+  micro-batch counts.
+
+Blocks on peers that still read the last contents, at most until the deadline; tasks of this thread
+stand still meanwhile.
+
+Throws `MERON_E_STATE` (the param is frozen, in no unit, or its gradient is reduced and not used),
+`MERON_E_ARGUMENT`, and what `wait` throws.
+"""
+function gradient_view(unit::Unit, param::Param; overwrite = false)
+    raw(unit)
+    flags = overwrite ? LibMeron.MERON_GRADIENT_OVERWRITE : 0
+    view = receive(LibMeron.meron_view, LibMeron.meron_gradient_view, raw(param), flags)
+    unit.gradients === nothing && (unit.gradients = Loan(unit.context))
+    return tensor_view(view, param.size, unit.gradients::Loan)
+end
+
+"""
+    reduce!(unit, gradients = nothing; op = :mean, boundary = true, divisor = 1)
+
+Reduces the gradients of one micro-batch, and waits. `reduce_begin!` only begins. Collective.
+
+- `gradients`: `nothing` when they were written to `gradient_view`; else pairs `param => array`, or a
+  dictionary of them, arrays of the params' sizes. Params without one count as zero. They are read
+  during the call.
+- `op`: `:mean` over the ranks of the group, or `:sum`.
+- `boundary`: `false` when more micro-batches follow before the optimizer's step. Under a plan that
+  keeps whole gradients such a call only adds up: no communication.
+- `divisor`: the sum is divided by this too, e.g. by the number of micro-batches.
+
+Throws `MERON_E_STATE` (reduced already and not used, or all params frozen), `MERON_E_ARGUMENT`,
+`MERON_E_DUPLICATE`, and what `wait` throws.
+"""
+reduce!(unit::Unit, gradients = nothing; options...) =
+    finish(reduce_begin!(unit, gradients; options...))
+
+"""
+    reduce_begin!(unit, gradients = nothing; op = :mean, boundary = true, divisor = 1)
+
+Begins the reduction of `reduce!`; its future must have ended before the result is used. With
+`gradients` it blocks as `gradient_view` does.
+"""
+function reduce_begin!(unit::Unit, gradients = nothing; op = :mean, boundary = true, divisor = 1)
+    handle = raw(unit)
+    options = Ref(changed(
+        initial(LibMeron.meron_reduce_options, LibMeron.meron_reduce_options_init);
+        op = reduction(op),
+        boundary = boundary,
+        divisor = divisor,
+    ))
+    arrays, sources = source_table(gradients)
+    table = gradients === nothing ? Ptr{LibMeron.meron_source}(C_NULL) : sources
+    future = GC.@preserve arrays begin_operation(unit.context) do out
+        @check LibMeron.meron_reduce_begin(out, handle, table, length(sources), options)
+    end
+    end_loans(unit)
+    return future
+end
+
+# Arrays to keep meanwhile, and what the library takes.
+function source_table(gradients)
+    arrays, sources = Any[], LibMeron.meron_source[]
+    gradients === nothing && return arrays, sources
+    for (param, values) in pairs_of(gradients)
+        array = as_source(values, param.size, param.name)
+        push!(arrays, array)
+        push!(sources, LibMeron.meron_source(
+            raw(param), address(array, param.name), length(array), code_of(eltype(array)), 0))
+    end
+    return arrays, sources
+end
+
+function end_loans(unit)
+    for loan in (unit.gradients, unit.sums)
+        loan === nothing || (loan.ended = true)
+    end
+    unit.gradients = unit.sums = nothing
+    return
+end
+
+"""
+    reduced(unit, param)
+
+The reduced gradient of `owned(param)`, for an optimizer of your own: a writable vector of Float32,
+until the unit's next gradient or `discard!`.
+
+Throws `MERON_E_STATE` when no reduction at a boundary has ended. Never blocks.
+"""
+function reduced(unit::Unit, param::Param)
+    raw(unit)
+    view = receive(LibMeron.meron_view, LibMeron.meron_reduced_view, raw(param))
+    unit.sums === nothing && (unit.sums = Loan(unit.context))
+    return part_view(view, unit.sums::Loan)
+end
+
+"""
+    discard!(unit)
+
+Declares the reduced gradient as used, without a step of Meron's optimizer. Never blocks.
+"""
+function discard!(unit::Unit)
+    @check LibMeron.meron_reduce_discard(raw(unit))
+    end_loans(unit)
+    return
+end

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the garbage collector found, and what operations under way still use.
+#
+# A finalizer runs at any allocation of any task, on any thread, perhaps in the middle of a call of
+# this package. So finalizers do one thing: they put a handle into a list without locks (`enqueue`).
+# The next call from a task takes the list (`drain`) and releases. Handles are values that the
+# library checks: their order does not matter, and a stale one is harmless.
+
+@enum Kind::UInt64 begin
+    context_kind
+    group_kind
+    plan_kind
+    param_kind
+    unit_kind
+    gather_kind
+    future_kind
+    update_kind
+    optimizer_kind
+    dlpack_kind # `id` is the tensor's address
+end
+
+# An element of the list. It lies in C's memory: a finalizer need not allocate Julia's.
+struct Released
+    next::Ptr{Released}
+    kind::Kind
+    id::UInt64
+end
+
+# The address of the newest element; 0: the list is empty.
+const released = Threads.Atomic{UInt}(0)
+
+function enqueue(kind::Kind, id::UInt64)
+    element = Ptr{Released}(Libc.malloc(sizeof(Released)))
+    # Without memory the handle stays with the library until its context is closed.
+    element == C_NULL && return
+    head = released[]
+    while true
+        unsafe_store!(element, Released(Ptr{Released}(head), kind, id))
+        seen = Threads.atomic_cas!(released, head, UInt(element))
+        seen == head && return
+        head = seen
+    end
+end
+
+# Called at the begin of every call of the library by a task.
+@inline drain() = released[] == 0 || drain_list()
+
+@noinline function drain_list()
+    Base.sigatomic_begin() # an interrupt would lose what is still in the list
+    element = Ptr{Released}(Threads.atomic_xchg!(released, UInt(0)))
+    while element != C_NULL
+        item = unsafe_load(element)
+        Libc.free(element)
+        element = item.next
+        release_handle(item.kind, item.id)
+    end
+    sweep()
+    Base.sigatomic_end()
+    return true
+end
+
+# Errors are no news here: an object whose context is closed is stale.
+function release_handle(kind::Kind, id::UInt64)
+    if kind == gather_kind
+        LibMeron.meron_gather_release(LibMeron.meron_gather(id), C_NULL)
+        end_flight(id)
+    elseif kind == future_kind
+        is_in_flight(id) ? abandon(id) :
+        LibMeron.meron_future_release(LibMeron.meron_future(id), C_NULL)
+    elseif kind == unit_kind
+        LibMeron.meron_unit_release(LibMeron.meron_unit(id), C_NULL)
+    elseif kind == param_kind
+        LibMeron.meron_param_release(LibMeron.meron_param(id), C_NULL)
+    elseif kind == update_kind
+        LibMeron.meron_update_release(LibMeron.meron_update(id), C_NULL)
+    elseif kind == optimizer_kind
+        LibMeron.meron_optimizer_release(LibMeron.meron_optimizer(id), C_NULL)
+    elseif kind == group_kind
+        LibMeron.meron_group_release(LibMeron.meron_group(id), C_NULL)
+    elseif kind == plan_kind
+        LibMeron.meron_plan_release(LibMeron.meron_plan(id), C_NULL)
+    elseif kind == dlpack_kind
+        delete_dlpack(id)
+    else
+        LibMeron.meron_context_close(LibMeron.meron_context(id), C_NULL)
+        forget_context(id)
+    end
+    return
+end
+
+# ---- Memory that operations use ------------------------------------------------------------------
+
+# By the handle of an operation: its context's handle, and arrays that the library reads or writes
+# until the operation has ended, whoever still holds the future. Tasks take the lock; finalizers
+# never do.
+const in_flight = Dict{UInt64,Tuple{UInt64,Any}}()
+const abandoned = UInt64[] # futures in flight that nobody holds any more
+const open_contexts = Dict{UInt64,Any}() # by handle: what the library calls back with
+const tables_lock = Threads.SpinLock()
+
+function with_tables(body)
+    Base.sigatomic_begin()
+    lock(tables_lock)
+    try
+        return body()
+    finally
+        unlock(tables_lock)
+        Base.sigatomic_end()
+    end
+end
+
+begin_flight(context, id, memory) = with_tables(() -> in_flight[id] = (context, memory))
+is_in_flight(id) = with_tables(() -> haskey(in_flight, id))
+abandon(id) = with_tables(() -> push!(abandoned, id))
+
+function end_flight(id)
+    isempty(in_flight) && return
+    with_tables(() -> delete!(in_flight, id))
+    return
+end
+
+remember_context(id, callbacks) = with_tables(() -> open_contexts[id] = callbacks)
+
+# After a context was closed the library uses nothing of the caller's any more.
+function forget_context(context)
+    with_tables() do
+        delete!(open_contexts, context)
+        ended = [id for (id, (owner, _)) in in_flight if owner == context]
+        foreach(id -> delete!(in_flight, id), ended)
+        filter!(id -> !(id in ended), abandoned)
+    end
+    return
+end
+
+# Releases those abandoned futures whose operations have ended.
+function sweep()
+    isempty(abandoned) && return
+    for id in with_tables(() -> splice!(abandoned, 1:length(abandoned)))
+        future = LibMeron.meron_future(id)
+        if LibMeron.meron_future_poll(future, C_NULL) == LibMeron.MERON_IN_PROGRESS
+            is_in_flight(id) && abandon(id)
+        else
+            LibMeron.meron_future_release(future, C_NULL)
+            end_flight(id)
+        end
+    end
+end

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""
+Units opened for writing; `update` makes one.
+"""
+mutable struct Update <: Owner
+    id::UInt64
+    context::Context
+    loan::Loan
+    Update(context) = finalizer(enqueue_owner, new(0, context, Loan(context)))
+end
+
+kind_of(::Update) = update_kind
+
+function raw(writing::Update)
+    writing.context.isopen || throw_closed()
+    writing.id == 0 && throw_released("update")
+    return LibMeron.meron_update(writing.id)
+end
+
+"""
+    update(body, unit)
+    update(body, units)
+
+Opens units for writing: `update(unit) do u; write!(u, param, array); end`. Collective over the units'
+group: waits until all ranks have let go of the present version, and after `body(u)` publishes what
+this rank has written as the next one. What was not written keeps its value. That is so too when
+the body throws: the other ranks wait for this rank's part, and an error in one call is no reason to
+break the group. (To have them stop, call `Meron.abort`.)
+
+Ctrl-C while it waits gives the update up, which breaks the group: its peers go on with it.
+
+Throws `MERON_E_STATE` (a unit is gathered on this rank, or being updated), `MERON_E_DUPLICATE`,
+`MERON_E_ARGUMENT`, and what `wait` throws.
+"""
+function update(body, units)
+    writing = update_begin(units)
+    try
+        return body(writing)
+    finally
+        publish(writing)
+    end
+end
+
+"""
+    Meron.update_begin(units)
+
+Begins an update and waits until this rank's parts may be written; `Meron.publish` ends it.
+"""
+function update_begin(units)
+    list = units isa Unit ? (units,) : units
+    writing = Update(context_of(list))
+    handles = handles_of(list)
+    GC.@preserve writing @check LibMeron.meron_update_begin(
+        out_pointer(writing, LibMeron.meron_update), handles, length(handles))
+    try
+        await(raw(writing), writing.context, nanoseconds(nothing))
+    catch
+        release(writing)
+        rethrow()
+    end
+    return writing
+end
+
+"""
+    Meron.publish(update)
+
+Publishes what was written as the next version, and ends the update and its views.
+"""
+function publish(writing::Update)
+    handle = raw(writing)
+    writing.loan.ended = true
+    @check LibMeron.meron_update_publish(handle)
+    writing.id = 0
+    return
+end
+
+function release(writing::Update)
+    writing.loan.ended = true
+    return invoke(release, Tuple{Owner}, writing)
+end
+
+"""
+    write!(update, param, values)
+
+Writes this rank's part of `param` from the whole tensor; every rank passes equal values.
+
+`values`: an array of the param's size; converted to its element type, and kept as f32 too where there
+is an f32 master copy. Other numbers than Float32, BFloat16 and Float16 go by way of Float32; arrays
+that are not contiguous are copied.
+
+Throws `MERON_E_ARGUMENT` for another size, or a param of no unit of the update. Never blocks.
+"""
+function write!(writing::Update, param::Param, values)
+    array = as_source(values, param.size, param.name)
+    GC.@preserve array @check LibMeron.meron_update_write(
+        raw(writing), raw(param), address(array, param.name), length(array), code_of(eltype(array)))
+    return
+end
+
+"""
+    part(update, param)
+
+The elements `owned(param)` as a writable vector of the param's element type, in place, until the
+update is published. Errors as `write!`.
+"""
+function part(writing::Update, param::Param)
+    view = receive(LibMeron.meron_view, LibMeron.meron_update_view, raw(writing), raw(param))
+    return part_view(view, writing.loan)
+end

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+# Waiting for operations.
+#
+# The library waits in C, where Julia's scheduler cannot run other tasks. So a wait first asks
+# (`poll`: what is ready costs no more), and then alternates: `yield`, by which other tasks run and
+# timers and sockets are served, and a wait in C that ends after a short while. When no other task
+# wanted the thread the slices in C grow from 50 us to 1 ms; when one did, the wait only asks. Every
+# 100 ms one slice has 25 ms: the library looks after dead and late peers in waits of 20 ms and more.
+#
+# The price: a task that becomes ready on this thread is served up to 1 ms late (25 ms ten times a
+# second), and a thread that waits alone wakes about a thousand times a second. Threads that wait are
+# GC-safe: the collector does not wait for them. Ctrl-C is thrown between slices.
+
+const FIRST_SLICE = 50_000 # nanoseconds, as all of these
+const LONGEST_SLICE = 1_000_000
+const LOOKING_SLICE = 25_000_000
+const LOOK_EVERY = 100_000_000
+const STOP_EVERY = 100_000_000
+# A yield that takes longer has let another task run.
+const ALONE_BELOW = 10_000
+
+poll_operation(future::LibMeron.meron_future, error) = LibMeron.meron_future_poll(future, error)
+poll_operation(gather::LibMeron.meron_gather, error) = LibMeron.meron_gather_poll(gather, error)
+poll_operation(update::LibMeron.meron_update, error) =
+    LibMeron.meron_update_wait(update, 0, error)
+
+wait_operation(future::LibMeron.meron_future, slice, error) =
+    LibMeron.meron_future_wait(future, slice, error)
+wait_operation(gather::LibMeron.meron_gather, slice, error) =
+    LibMeron.meron_gather_wait(gather, slice, error)
+wait_operation(update::LibMeron.meron_update, slice, error) =
+    LibMeron.meron_update_wait(update, slice, error)
+
+# Waits until an operation has ended: true; or until `timeout` nanoseconds have passed: false. A
+# negative timeout is the operation's own deadline.
+@inline function await(operation, context::Context, timeout::Int64)
+    (@check poll_operation(operation)) == LibMeron.MERON_OK && return true
+    return timeout == 0 ? false : await_in_slices(operation, context, timeout)
+end
+
+@noinline function await_in_slices(operation, context::Context, timeout::Int64)
+    begun = time_ns()
+    due = timeout < 0 ? typemax(UInt64) : begun + timeout
+    next_stop, next_look = begun + STOP_EVERY, begun + LOOK_EVERY
+    slice = FIRST_SLICE
+    while true
+        before = time_ns()
+        yield()
+        now = time_ns()
+        if now >= next_stop
+            next_stop = now + STOP_EVERY
+            stop_if_asked(context.callbacks::Callbacks)
+            sweep()
+        end
+        this_slice = 0
+        if now >= next_look
+            next_look = now + LOOK_EVERY
+            this_slice = LOOKING_SLICE
+        elseif now - before < ALONE_BELOW
+            this_slice = slice
+            slice = min(2 * slice, LONGEST_SLICE)
+        end
+        limit = due <= now ? 0 : min(this_slice, due - now)
+        status = @check wait_operation(operation, limit % Int64)
+        status == LibMeron.MERON_OK && return true
+        time_ns() >= due && return false
+    end
+end
+
+# Slices are too short for the library to ask by itself. What should_stop throws passes through.
+function stop_if_asked(callbacks::Callbacks)
+    callbacks.should_stop === nothing && return
+    callbacks.should_stop()::Bool || return
+    throw(own_error(
+        LibMeron.MERON_E_CANCELLED,
+        "should_stop asked the wait to end";
+        advice = "The operation goes on: wait again, or abort the group",
+    ))
+end
