@@ -113,7 +113,7 @@ static void java_throw(JNIEnv *env, const failure &failed) {
   jobject made = env->CallStaticObjectMethod(type, make, jint(failed.code), texts[0], texts[1],
                                              texts[2], texts[3], jint(failed.rank),
                                              jint(failed.peer));
-  if (made) env->Throw(static_cast<jthrowable>(made));
+  if (made && !env->ExceptionCheck()) env->Throw(static_cast<jthrowable>(made));
 }
 
 }  // namespace meron_swig
