@@ -112,38 +112,7 @@ void meron_error_free(meron_error* error) {
 }
 
 const char* meron_status_name(meron_status status) {
-  switch (status) {
-#define MERON_NAME(name) \
-  case name:             \
-    return #name
-    MERON_NAME(MERON_OK);
-    MERON_NAME(MERON_IN_PROGRESS);
-    MERON_NAME(MERON_E_ARGUMENT);
-    MERON_NAME(MERON_E_HANDLE);
-    MERON_NAME(MERON_E_STALE);
-    MERON_NAME(MERON_E_STATE);
-    MERON_NAME(MERON_E_DUPLICATE);
-    MERON_NAME(MERON_E_UNSUPPORTED);
-    MERON_NAME(MERON_E_PARSE);
-    MERON_NAME(MERON_E_NONFINITE);
-    MERON_NAME(MERON_E_CANCELLED);
-    MERON_NAME(MERON_E_NO_MEMORY);
-    MERON_NAME(MERON_E_IO);
-    MERON_NAME(MERON_E_NOT_FOUND);
-    MERON_NAME(MERON_E_TIMEOUT);
-    MERON_NAME(MERON_E_PEER_DEAD);
-    MERON_NAME(MERON_E_PEER_CLOSED);
-    MERON_NAME(MERON_E_MISMATCH);
-    MERON_NAME(MERON_E_ABORTED);
-    MERON_NAME(MERON_E_AUTH);
-    MERON_NAME(MERON_E_VERSION);
-    MERON_NAME(MERON_E_FORKED);
-    MERON_NAME(MERON_E_CLOSED);
-    MERON_NAME(MERON_E_INTERNAL);
-#undef MERON_NAME
-    default:
-      return "MERON_E_UNKNOWN";
-  }
+  return status_name(status);
 }
 
 uint32_t meron_version(void) {

@@ -24,6 +24,8 @@ LogSink make_log(const meron_context_options& options) {
   };
 }
 
+constexpr meron_transport kNoTransport = MERON_TRANSPORT_INIT;
+
 Result<OpenOptions> translate(const meron_context_options& given) {
   // Before 1.0 a minor version may change the ABI; patch versions do not.
   if (given.header_version >> 8 != MERON_VERSION >> 8) {
@@ -43,6 +45,12 @@ Result<OpenOptions> translate(const meron_context_options& given) {
   options.world_size = given.world_size;
   if (given.transport != nullptr) options.transport = given.transport;
   if (given.job != nullptr) options.job = given.job;
+  if (given.custom != nullptr) {
+    MERON_ASSIGN(options.custom, read_options(given.custom, kNoTransport, "custom transport"));
+    if (options.custom->reserved_0 != 0) {
+      return unknown_enum("reserved_0", options.custom->reserved_0);
+    }
+  }
   options.token = given.token;
   options.timeout_ns = given.timeout_ns;
   options.host_memory_limit = given.host_memory_limit;

@@ -61,7 +61,14 @@ Result<std::shared_ptr<Context>> Context::open(OpenOptions options) {
 Status Context::start() {
   MERON_ASSIGN(const Identity identity, find_identity(options_.rank, options_.world_size));
   std::string name = options_.transport;
-  if (name == "auto") name = identity.world_size == 1 ? "self" : "shm";
+  if (name == "auto") {
+    name = options_.custom ? "custom" : identity.world_size == 1 ? "self" : "shm";
+  }
+  if (options_.custom && name != "custom") {
+    return Error(MERON_E_ARGUMENT,
+                 fmt::format("a custom transport is given, and transport '{}' asked for", name),
+                 "ask for 'custom', or give no meron_transport");
+  }
 
   MeetingOptions meeting;
   meeting.rank = identity.rank;
@@ -90,8 +97,13 @@ Status Context::start() {
       MERON_ASSIGN(const Token token, find_token(options_.token));
       return join_shm(meeting, options_.job, token);
     }
+    if (name == "custom") {
+      if (options_.custom) return join_custom(meeting, *options_.custom);
+      return Error(MERON_E_ARGUMENT, "transport 'custom' needs a meron_transport",
+                   "set meron_context_options::custom");
+    }
     return Error(MERON_E_ARGUMENT, fmt::format("there is no transport '{}'", name),
-                 "use 'auto', 'self', 'local' or 'shm'");
+                 "use 'auto', 'self', 'local', 'shm' or 'custom'");
   };
   auto met = joined();
   if (!met.ok()) return std::move(met).error().at(identity.rank);
@@ -132,6 +144,7 @@ Status Context::await_room_locked(Channel& channel) {
       record_failure_locked(status.error());
       return status;
     }
+    transport_->pump();
     Transport::Sleeper sleeper(*transport_);
     sleeper.sleep(std::min(deadline.remaining(), kRoomSleepNs));
   }
@@ -230,6 +243,7 @@ void Context::progress_locked() {
 }
 
 Status Context::progress() {
+  transport_->pump();
   const auto guard = lock();
   MERON_TRY(check_open());
   progress_locked();
@@ -238,10 +252,21 @@ Status Context::progress() {
 
 Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t timeout_ns) {
   Operation& target = *operation;
-  const auto look = [&](bool inspect) -> Result<bool> {
+  transport_->pump();
+  std::string warning;
+  const auto look = [&](bool last) -> Result<bool> {
     const auto guard = lock();
     if (!target.ended()) progress_locked();
-    if (!target.ended() && inspect) inspect_locked(target);
+    if (!target.ended()) {
+      const int64_t now = now_ns();
+      if (last || now - target.inspected_ns() >= kSleepNs) {
+        target.set_inspected_ns(now);
+        inspect_locked(target);
+      }
+      if (!target.ended() && now - target.begun_ns() >= kWarnAfterNs && target.warn_once()) {
+        warning = waiting_text_locked(target);
+      }
+    }
     if (!target.ended()) {
       MERON_TRY(check_open());
       return false;
@@ -253,29 +278,30 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
     return true;
   };
 
+  const auto tell = [&] {
+    if (!warning.empty()) options_.log(LogLevel::warning, std::exchange(warning, {}));
+  };
+
   MERON_ASSIGN(bool ended, look(false));
+  tell();
   if (ended || timeout_ns == 0) return ended;
 
   const int64_t begun = now_ns();
   const Deadline user = timeout_ns < 0 ? Deadline::never() : Deadline::after(timeout_ns);
   const Deadline deadline = target.deadline();
   int64_t next_stop_check = begun + kStopCheckNs;
-  // By the clock, not by sleeps: bells that ring for other operations must not put it off.
-  int64_t next_inspection = begun + kSleepNs;
-  bool warned = false;
   while (true) {
     const int64_t now = now_ns();
     if (now - begun < kSpinNs && transport_->may_spin()) {
       relax();
+      transport_->pump();
       MERON_ASSIGN(ended, look(false));
       if (ended) break;
       continue;
     }
     {
       Transport::Sleeper sleeper(*transport_);
-      const bool inspect = now >= next_inspection || deadline.passed();
-      if (inspect) next_inspection = now + kSleepNs;
-      MERON_ASSIGN(ended, look(inspect));
+      MERON_ASSIGN(ended, look(deadline.passed()));
       if (ended) break;
       sleeper.sleep(std::min({kSleepNs, user.remaining(), deadline.remaining()}));
     }
@@ -291,15 +317,7 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
             .during(target.describe());
       }
     }
-    if (!warned && now - begun >= kWarnAfterNs) {
-      warned = true;
-      std::string text;
-      {
-        const auto guard = lock();
-        text = waiting_text_locked(target);
-      }
-      options_.log(LogLevel::warning, text);
-    }
+    tell();
   }
   add(rank_->counters.wait_ns, static_cast<uint64_t>(now_ns() - begun));
   return ended;
@@ -354,11 +372,11 @@ void Context::inspect_locked(Operation& target) {
   };
   if (dead >= 0) {
     const int rank = channel.members().world_rank(dead);
-    return break_group(Error(MERON_E_PEER_DEAD,
-                             fmt::format("rank {} (pid {}) has died; it {}", rank,
-                                         transport_->pid(rank), channel.last_call_text(dead)),
-                             "see its output; `meron run` tells how it ended. Restart the job")
-                           .blaming(rank));
+    return break_group(
+        Error(MERON_E_PEER_DEAD,
+              fmt::format("{}; it {}", transport_->obituary(rank), channel.last_call_text(dead)),
+              "see its output; `meron run` tells how it ended. Restart the job")
+            .blaming(rank));
   }
   const std::vector<int> missing = operation.missing();
   for (const int m : missing) {
@@ -390,11 +408,11 @@ Status Context::group_status(Channel& channel) {
   for (int m = 0; m < channel.size(); ++m) {
     const int rank = channel.members().world_rank(m);
     if (transport_->left(rank) || transport_->alive(rank) || transport_->left(rank)) continue;
-    return channel.fail(Error(MERON_E_PEER_DEAD,
-                              fmt::format("rank {} (pid {}) has died; it {}", rank,
-                                          transport_->pid(rank), channel.last_call_text(m)),
-                              "see its output; `meron run` tells how it ended. Restart the job")
-                            .blaming(rank));
+    return channel.fail(
+        Error(MERON_E_PEER_DEAD,
+              fmt::format("{}; it {}", transport_->obituary(rank), channel.last_call_text(m)),
+              "see its output; `meron run` tells how it ended. Restart the job")
+            .blaming(rank));
   }
   return Ok{};
 }

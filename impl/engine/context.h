@@ -12,6 +12,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_set>
@@ -34,6 +35,7 @@ struct OpenOptions {
   int rank = -1;
   int world_size = -1;
   std::string transport = "auto";
+  std::optional<meron_transport> custom;
   std::string job;
   const char* token = nullptr;
   int64_t timeout_ns = 0;
@@ -55,7 +57,22 @@ class Context : public std::enable_shared_from_this<Context> {
   void close();
   bool closed() const { return closed_.load(std::memory_order_acquire); }
 
-  std::unique_lock<std::mutex> lock() { return std::unique_lock(mutex_); }
+  // The lock. What was queued for peers under it is sent when it is let go of.
+  class Lock {
+   public:
+    explicit Lock(Context& context) : context_(&context), lock_(context.mutex_) {}
+    ~Lock() {
+      lock_.unlock();
+      if (context_->transport_) context_->transport_->pump();
+    }
+    Lock(const Lock&) = delete;
+    Lock& operator=(const Lock&) = delete;
+
+   private:
+    Context* context_;
+    std::unique_lock<std::mutex> lock_;
+  };
+  Lock lock() { return Lock(*this); }
   Transport& transport() { return *transport_; }
   Rank& rank() { return *rank_; }
   Channel& world() { return *channels_.front(); }

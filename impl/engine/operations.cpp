@@ -349,7 +349,9 @@ Result<RankPrediction> Context::predict_locked(Workload workload) {
     total.memory.reduced_gradient += own.memory.reduced_gradient;
     total.memory.moments += own.memory.moments;
     total.memory.master += own.memory.master;
-    total.links.gather_mapped += own.links.gather_mapped;
+    // Ranks that share no memory move what others only map.
+    if (transport_->link() == nullptr) total.links.gather_mapped += own.links.gather_mapped;
+    if (transport_->link() != nullptr) total.links.gather_copied += own.links.gather_mapped;
     total.links.gather_copied += own.links.gather_copied;
     total.links.reduce += own.links.reduce;
   }

@@ -172,7 +172,8 @@ void StepOperation::share_norm() {
                                  own.norm_step[1].load(std::memory_order_relaxed));
   norm_number_ = last + 1;
   std::memcpy(own.norm[norm_number_ % 2].data(), &squares, sizeof(squares));
-  own.norm_step[norm_number_ % 2].store(norm_number_, std::memory_order_seq_cst);
+  channel_.share(own.norm[norm_number_ % 2].data(), sizeof(squares));
+  channel_.announce(own.norm_step[norm_number_ % 2], norm_number_);
   channel_.transport().ring();
 }
 
@@ -268,7 +269,7 @@ std::vector<int> StepOperation::missing() const {
   }
   const auto& units = optimizer_->units_;
   if (updated_ == units.size()) return {};
-  return units[updated_]->behind(units[updated_]->version() + 1, &UnitSlot::released);
+  return units[updated_]->unreleased();
 }
 
 }  // namespace meron

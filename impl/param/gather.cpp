@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/copy.h"
+#include "param/staging.h"
 
 namespace meron {
 namespace {
@@ -61,12 +62,16 @@ GatherOperation::~GatherOperation() {
 
 bool GatherOperation::make_whole(Unit& unit, size_t index) {
   Rank& rank = unit.rank();
-  if (!unit.all_reached(versions_[index], &UnitSlot::published)) return false;
+  const bool remote = unit.remote();
+  if (!remote && !unit.all_reached(versions_[index], &UnitSlot::published)) return false;
   const bool replicated = !is_sharded(rank.plan.param);
   for (size_t f = 0; f < unit.flats().size(); ++f) {
     Flat& flat = unit.flats()[f];
     if (!replicated) {
-      if (unit.state() != ValueState::available && mode_ == GatherMode::view) {
+      if (unit.state() == ValueState::available) continue;
+      if (remote) {
+        add(rank.counters.gather_copied, remote_bytes(flat));
+      } else if (mode_ == GatherMode::view) {
         add(rank.counters.gather_mapped, remote_bytes(flat));
       }
       continue;
@@ -75,7 +80,7 @@ bool GatherOperation::make_whole(Unit& unit, size_t index) {
     if (flat.fetched == flat.version || !is_sharded(rank.plan.optimizer)) continue;
     const uint64_t size = size_of(flat.desc.dtype);
     const uint64_t members = static_cast<uint64_t>(channel_.size());
-    for (int m = 0; m < channel_.size(); ++m) {
+    for (int m = 0; m < channel_.size() && !remote; ++m) {
       if (m == channel_.index()) continue;
       const Range part = shard_range(flat.desc.elements, static_cast<uint64_t>(m), members);
       const uint64_t offset = unit.slot(m).value_offset[f].load(std::memory_order_relaxed);
@@ -88,8 +93,62 @@ bool GatherOperation::make_whole(Unit& unit, size_t index) {
   return true;
 }
 
+// Every rank sends at every gather: whether a peer still has the values is the peer's own business.
+Status GatherOperation::exchange() {
+  Link& link = *channel_.transport().link();
+  const uint64_t tag = channel_.tag(sequence(), 0);
+  const uint64_t members = static_cast<uint64_t>(channel_.size());
+  batch_ = std::make_shared<Batch>(channel_.transport().world_size());
+  for (size_t i = 0; i < units_.size(); ++i) {
+    Unit& unit = *units_[i];
+    Rank& rank = unit.rank();
+    const bool replicated = !is_sharded(rank.plan.param);
+    // What comes while the values are read, or come already, is the same once more.
+    const bool again = !replicated && (whole_[i] || unit.exchanging());
+    MERON_TRY(unit.hold_remote_values());
+    for (Flat& flat : unit.flats()) {
+      if (replicated) {
+        if (!is_sharded(rank.plan.optimizer) || flat.requested == flat.version) continue;
+        flat.requested = flat.version;
+      }
+      std::shared_ptr<Staging> staging;
+      if (again) {
+        MERON_ASSIGN(staging,
+                     Staging::allocate(rank.transport.shared_arena(), flat.value_bytes(),
+                                       fmt::format("a second gather of unit '{}'", unit.name())));
+      }
+      std::byte* const to = again ? staging->data() : flat.writable;
+      const uint64_t size = size_of(flat.desc.dtype);
+      for (int m = 0; m < channel_.size(); ++m) {
+        if (m == channel_.index()) continue;
+        const int peer = channel_.members().world_rank(m);
+        const Range part = shard_range(flat.desc.elements, static_cast<uint64_t>(m), members);
+        link.receive(batch_, peer, tag, to + part.begin * size, part.size() * size, staging);
+        link.send(batch_, peer, tag, flat.writable + flat.part.begin * size,
+                  flat.part.size() * size);
+      }
+    }
+    unit.track(batch_);
+  }
+  for (const auto& unit : units_) {
+    const auto& exchanges = unit->exchanges();
+    arriving_.insert(arriving_.end(), exchanges.begin(), exchanges.end());
+  }
+  return Ok{};
+}
+
 Result<bool> GatherOperation::advance() {
   if (released_) return true;
+  if (units_.front()->remote()) {
+    if (batch_ == nullptr) {
+      if (Status begun = exchange(); !begun.ok()) return channel_.fail(begun.error());
+    }
+    MERON_ASSIGN(const bool agreed, channel_.agreed(sequence()));
+    if (!agreed || !std::all_of(arriving_.begin(), arriving_.end(),
+                     [](const auto& batch) { return batch->done(); })) {
+      return false;
+    }
+  }
   bool all = true;
   for (size_t i = 0; i < units_.size(); ++i) {
     Unit& unit = *units_[i];
@@ -118,7 +177,7 @@ void GatherOperation::copy_targets() {
     const uint64_t size = size_of(flat.desc.dtype);
     Rank& rank = param.unit->rank();
     parallel_copy(rank, target.data, flat.values + param.place.offset * size, param.count * size);
-    if (is_sharded(rank.plan.param)) {
+    if (is_sharded(rank.plan.param) && !param.unit->remote()) {
       add(rank.counters.gather_copied, (param.count - part_of(param, flat.part).size()) * size);
     }
   }
@@ -147,6 +206,7 @@ const std::byte* GatherOperation::data(const Param& param) const {
 }
 
 std::vector<int> GatherOperation::missing() const {
+  if (units_.front()->remote()) return awaited(channel_, batch_.get());
   std::vector<int> late;
   for (size_t i = 0; i < units_.size(); ++i) {
     for (const int m : units_[i]->behind(versions_[i], &UnitSlot::published)) {

@@ -49,6 +49,8 @@ class GatherOperation final : public Operation {
   GatherOperation(std::vector<std::shared_ptr<Unit>> units, GatherMode mode,
                   std::vector<GatherTarget> targets, Deadline deadline);
   bool make_whole(Unit& unit, size_t index);
+  // Where ranks share no memory: begins to send this rank's parts and to receive the peers'.
+  Status exchange();
   void copy_targets();
 
   std::vector<std::shared_ptr<Unit>> units_;
@@ -56,6 +58,8 @@ class GatherOperation final : public Operation {
   std::vector<bool> whole_;         // per unit
   GatherMode mode_;
   std::vector<GatherTarget> targets_;
+  std::shared_ptr<Batch> batch_;                  // where ranks share no memory
+  std::vector<std::shared_ptr<Batch>> arriving_;  // this one, and what was begun before
   bool released_ = false;
 };
 

@@ -45,7 +45,7 @@ Result<bool> OpenBucketOperation::advance() {
   }
   const bool whole = !is_sharded(unit.rank().plan.gradient);
   if (whole) {
-    if (!unit.all_reached(unit.reductions, &UnitSlot::consumed)) {
+    if (!unit.bucket_read(unit.reductions)) {
       waiting_for_ = &unit;
       waiting_reduction_ = unit.reductions;
       return false;
@@ -77,8 +77,7 @@ Result<bool> OpenBucketOperation::take_from_ring() {
     buckets.push_back({buffer});
   }
   const auto free = [](const GradientRing::Bucket& bucket) {
-    return bucket.last_user == nullptr ||
-           bucket.last_user->all_reached(bucket.last_reduction, &UnitSlot::consumed);
+    return bucket.last_user == nullptr || bucket.last_user->bucket_read(bucket.last_reduction);
   };
   GradientRing::Bucket* chosen = nullptr;
   waiting_for_ = nullptr;
@@ -129,7 +128,7 @@ Result<bool> OpenBucketOperation::take_from_ring() {
 
 std::vector<int> OpenBucketOperation::missing() const {
   if (waiting_for_ == nullptr) return {};
-  return waiting_for_->behind(waiting_reduction_, &UnitSlot::consumed);
+  return waiting_for_->bucket_readers(waiting_reduction_);
 }
 
 std::string OpenBucketOperation::describe() const {

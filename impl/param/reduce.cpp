@@ -21,6 +21,7 @@ Result<std::shared_ptr<ReduceOperation>> ReduceOperation::begin(std::shared_ptr<
   reduce->reduction_ = ++target.reductions;
   reduce->accumulate_ = target.sum_started;
   if (target.bucket != nullptr) target.bucket->last_reduction = reduce->reduction_;
+  if (target.remote()) return reduce;
   target.own_slot().contributed.store(reduce->reduction_, std::memory_order_seq_cst);
   reduce->channel_.transport().ring();
   return reduce;
@@ -29,6 +30,7 @@ Result<std::shared_ptr<ReduceOperation>> ReduceOperation::begin(std::shared_ptr<
 Result<bool> ReduceOperation::advance() {
   Unit& unit = *unit_;
   const bool shared = !is_sharded(unit.rank().plan.optimizer) && channel_.size() > 1;
+  if (unit.remote()) return advance_remote(shared);
   if (stage_ == Stage::contributing) {
     if (!unit.all_reached(reduction_, &UnitSlot::contributed)) return false;
     sum();
@@ -53,6 +55,76 @@ Result<bool> ReduceOperation::advance() {
   return true;
 }
 
+Result<bool> ReduceOperation::advance_remote(bool shared) {
+  if (batch_ == nullptr) {
+    if (Status begun = exchange_parts(); !begun.ok()) return channel_.fail(begun.error());
+  }
+  MERON_ASSIGN(const bool agreed, channel_.agreed(sequence()));
+  if (!agreed || !batch_->done()) return false;
+  if (stage_ == Stage::contributing) {
+    sum();
+    parts_.clear();
+    unit_->own_slot().consumed.store(reduction_, std::memory_order_seq_cst);
+    if (shared) {
+      exchange_sums();
+      stage_ = Stage::sharing;
+      return false;
+    }
+  }
+  MERON_TRY(end());
+  return true;
+}
+
+Status ReduceOperation::exchange_parts() {
+  Unit& unit = *unit_;
+  Link& link = *channel_.transport().link();
+  const uint64_t tag = channel_.tag(sequence(), 0);
+  const uint64_t members = static_cast<uint64_t>(channel_.size());
+  batch_ = std::make_shared<Batch>(channel_.transport().world_size());
+  parts_.resize(unit.flats().size());
+  for (size_t f = 0; f < unit.flats().size(); ++f) {
+    const Flat& flat = unit.flats()[f];
+    if (!flat.desc.trainable) continue;
+    const uint64_t size = size_of(unit.gradient_type(flat));
+    const uint64_t own_bytes = flat.part.size() * size;
+    MERON_ASSIGN(parts_[f],
+                 Staging::allocate(channel_.transport().shared_arena(), own_bytes * members,
+                                   fmt::format("the peers' gradients of unit '{}'", unit.name())));
+    for (int m = 0; m < channel_.size(); ++m) {
+      if (m == channel_.index()) continue;
+      const int peer = channel_.members().world_rank(m);
+      const Range part = shard_range(flat.desc.elements, static_cast<uint64_t>(m), members);
+      link.receive(batch_, peer, tag, parts_[f]->data() + static_cast<uint64_t>(m) * own_bytes,
+                   own_bytes, parts_[f]);
+      link.send(batch_, peer, tag, flat.bucket + part.begin * size, part.size() * size);
+    }
+  }
+  return Ok{};
+}
+
+void ReduceOperation::exchange_sums() {
+  Unit& unit = *unit_;
+  Link& link = *channel_.transport().link();
+  const uint64_t tag = channel_.tag(sequence(), 1);
+  const uint64_t members = static_cast<uint64_t>(channel_.size());
+  batch_ = std::make_shared<Batch>(channel_.transport().world_size());
+  for (const Flat& flat : unit.flats()) {
+    if (!flat.desc.trainable) continue;
+    // A sum that every rank is to have begins with the flat.
+    auto* const sum = reinterpret_cast<std::byte*>(flat.sum);
+    for (int m = 0; m < channel_.size(); ++m) {
+      if (m == channel_.index()) continue;
+      const int peer = channel_.members().world_rank(m);
+      const Range part = shard_range(flat.desc.elements, static_cast<uint64_t>(m), members);
+      link.receive(batch_, peer, tag, sum + part.begin * sizeof(float),
+                   part.size() * sizeof(float));
+      link.send(batch_, peer, tag, sum + flat.part.begin * sizeof(float),
+                flat.part.size() * sizeof(float));
+      add(unit.rank().counters.reduced, part.size() * sizeof(float));
+    }
+  }
+}
+
 void ReduceOperation::sum() {
   Unit& unit = *unit_;
   Rank& rank = unit.rank();
@@ -69,21 +141,26 @@ void ReduceOperation::sum() {
     if (!flat.desc.trainable || flat.part.size() == 0) continue;
     const DType type = unit.gradient_type(flat);
     const uint64_t size = size_of(type);
+    // Per member: this rank's part of its bucket.
     std::vector<const std::byte*> buckets(members);
     for (size_t m = 0; m < members; ++m) {
       const int member = static_cast<int>(m);
+      if (!parts_.empty()) {
+        buckets[m] = parts_[f]->data() + m * flat.part.size() * size;
+        continue;
+      }
       const uint64_t offset =
           unit.slot(member).bucket_offset[reduction_ % 2][f].load(std::memory_order_relaxed);
-      buckets[m] = channel_.memory(member, offset);
+      buckets[m] = channel_.memory(member, offset) + flat.part.begin * size;
     }
     // An f32 bucket that is also the sum must be named by one address for the kernel.
-    buckets[static_cast<size_t>(channel_.index())] = flat.bucket;
+    buckets[static_cast<size_t>(channel_.index())] = flat.bucket + flat.part.begin * size;
     std::vector<kernels::ExactSum> squares(static_cast<size_t>(rank.threads.threads()));
     rank.threads.for_range(flat.part.begin, flat.part.end, kBlock, kInlineElements,
                            [&](int thread, uint64_t begin, uint64_t end) {
                              std::vector<const void*> inputs(members);
                              for (size_t m = 0; m < members; ++m)
-                               inputs[m] = buckets[m] + begin * size;
+                               inputs[m] = buckets[m] + (begin - flat.part.begin) * size;
                              kernels::reduce(
                                  flat.sum + (begin - flat.owned.begin), accumulate_, inputs.data(),
                                  members, kernel_type(type), scale, end - begin,
@@ -134,6 +211,7 @@ Status ReduceOperation::end() {
 }
 
 std::vector<int> ReduceOperation::missing() const {
+  if (unit_->remote()) return awaited(channel_, batch_.get());
   switch (stage_) {
     case Stage::contributing:
       return unit_->behind(reduction_, &UnitSlot::contributed);

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "param/staging.h"
 #include "param/unit.h"
 #include "transport/operation.h"
 
@@ -39,6 +40,12 @@ class ReduceOperation final : public Operation {
   enum class Stage { contributing, sharing, parting };
 
   ReduceOperation(std::shared_ptr<Unit> unit, const ReduceOptions& options, Deadline deadline);
+  // Where ranks share no memory: sends the parts of the bucket to their owners, and receives those
+  // of this rank's own.
+  Status exchange_parts();
+  // The same for the sums of parts, which every rank is to have.
+  void exchange_sums();
+  Result<bool> advance_remote(bool shared);
   void sum();
   void fetch_sums();
   void consume();
@@ -49,6 +56,8 @@ class ReduceOperation final : public Operation {
   uint64_t reduction_ = 0;
   bool accumulate_ = false;  // the sum already holds earlier micro-batches
   Stage stage_ = Stage::contributing;
+  std::shared_ptr<Batch> batch_;
+  std::vector<std::shared_ptr<Staging>> parts_;  // per flat: this rank's part, from every member
 };
 
 }  // namespace meron

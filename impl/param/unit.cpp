@@ -117,6 +117,7 @@ Status Unit::reserve_values() {
                                    fmt::format("the values of unit '{}'", name_)));
     window_parts_.push_back({offset + flat.part.begin * size, part_bytes});
     MERON_TRY(window.reserve(offset + flat.part.begin * size, part_bytes));
+    flat.window_offset = offset;
     flat.values = window.readable(offset);
     flat.writable = window.writable(offset);
   }
@@ -179,7 +180,65 @@ Status Unit::enter(GradientState state) {
 
 Status Unit::unlease() {
   if (--leases_ > 0) return Ok{};
+  if (remote()) drop_remote_values();
   return enter(ValueState::partitioned);
+}
+
+bool Unit::all_released() {
+  return remote() ? !exchanging() : all_reached(version_ + 1, &UnitSlot::released);
+}
+
+std::vector<int> Unit::unreleased() const {
+  if (remote()) return {};
+  return behind(version_ + 1, &UnitSlot::released);
+}
+
+bool Unit::exchanging() {
+  std::erase_if(exchanges_, [](const auto& batch) { return batch->done(); });
+  return !exchanges_.empty();
+}
+
+Status Unit::hold_remote_values() {
+  if (holds_remote_ || !is_sharded(rank_.plan.param)) return Ok{};
+  Window& window = rank_.transport.window();
+  uint64_t held = 0;
+  for (const Flat& flat : flats_) {
+    const uint64_t own = flat.part.size() * size_of(flat.desc.dtype);
+    MERON_TRY(window.reserve(flat.window_offset, flat.value_bytes()));
+    held += flat.value_bytes() - own;
+  }
+  MERON_TRY(rank_.arena().charge(held, MemoryKind::param,
+                                 fmt::format("the gathered values of unit '{}'", name_)));
+  holds_remote_ = true;
+  return Ok{};
+}
+
+// While something still arrives the memory stays, until the next gather is let go of.
+void Unit::drop_remote_values() {
+  if (!holds_remote_ || exchanging()) return;
+  holds_remote_ = false;
+  Window& window = rank_.transport.window();
+  uint64_t held = 0;
+  for (const Flat& flat : flats_) {
+    const uint64_t size = size_of(flat.desc.dtype);
+    const uint64_t end = flat.value_bytes();
+    const uint64_t part_begin = flat.part.begin * size, part_end = flat.part.end * size;
+    // Only memory is given back: what stays is overwritten by the next gather.
+    (void)window.discard(flat.window_offset, part_begin).ok();
+    (void)window.discard(flat.window_offset + part_end, end - part_end).ok();
+    held += end - (part_end - part_begin);
+  }
+  rank_.arena().discharge(held, MemoryKind::param);
+}
+
+bool Unit::bucket_read(uint64_t reduction) const {
+  if (!remote()) return all_reached(reduction, &UnitSlot::consumed);
+  return slot(channel_.index()).consumed.load(std::memory_order_seq_cst) >= reduction;
+}
+
+std::vector<int> Unit::bucket_readers(uint64_t reduction) const {
+  if (remote()) return {};
+  return behind(reduction, &UnitSlot::consumed);
 }
 
 Status Unit::check_updatable() const {

@@ -66,7 +66,9 @@ struct Flat {
   const std::byte* values = nullptr;
   std::byte* writable = nullptr;  // the same memory; only `owned` (and fetched parts) are written
   uint64_t version = 0;           // the last version in which this flat may have changed
-  uint64_t fetched = 0;  // replicated values: the version that the private copy is whole in
+  uint64_t fetched = 0;        // replicated values: the version that the private copy is whole in
+  uint64_t requested = 0;      // remote ranks: the version whose exchange has begun
+  uint64_t window_offset = 0;  // sharded values: where they begin in the window
 
   // Gradient. bucket: n elements of the gradient dtype, valid while filling and reducing
   // (persistent where gradients are whole). sum: f32, of `owned`.
@@ -129,10 +131,25 @@ class Unit {
   // Lets go of the present version: from here to publish(), peers may not rely on this rank's
   // reads.
   Status release_version();
-  bool all_released() const { return all_reached(version_ + 1, &UnitSlot::released); }
+  // Whether nobody uses the present version any more: peers have let go of it, or, where ranks
+  // share no memory, what was sent of it has gone.
+  bool all_released();
+  std::vector<int> unreleased() const;
+
+  // Where ranks share no memory: the values of peers are made room for while they are needed, and
+  // batches that move values are remembered until they are done.
+  bool remote() const { return channel_.transport().link() != nullptr && channel_.size() > 1; }
+  Status hold_remote_values();
+  void track(std::shared_ptr<Batch> batch) { exchanges_.push_back(std::move(batch)); }
+  bool exchanging();
+  const std::vector<std::shared_ptr<Batch>>& exchanges() const { return exchanges_; }
   // Makes this rank's part of the next version visible. `frozen_too`: an update wrote it, not a
   // step.
   Status publish(bool frozen_too);
+
+  // Whether nobody reads the bucket of a reduction any more, and who still may.
+  bool bucket_read(uint64_t reduction) const;
+  std::vector<int> bucket_readers(uint64_t reduction) const;
 
   // Gradient; see gradient.h for how the bucket is filled.
   GradientState gradient_state() const { return gradient_state_; }
@@ -152,6 +169,7 @@ class Unit {
   void undo();
   Status reserve_values();
   Status reserve_gradients();
+  void drop_remote_values();
   Result<std::byte*> allocate(uint64_t bytes, MemoryKind kind, const char* what,
                               uint64_t* offset = nullptr);
 
@@ -163,6 +181,8 @@ class Unit {
   std::vector<Flat> flats_;
   std::vector<Buffer> buffers_;                              // in the arena
   std::vector<std::pair<uint64_t, uint64_t>> window_parts_;  // in the window: offset, bytes
+  std::vector<std::shared_ptr<Batch>> exchanges_;
+  bool holds_remote_ = false;
   UnitSlot* slots_ = nullptr;
   uint64_t bytes_ = 0;
 

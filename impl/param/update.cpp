@@ -27,7 +27,7 @@ Result<bool> UpdateOperation::advance() {
 
 std::vector<int> UpdateOperation::missing() const {
   for (const auto& unit : units_) {
-    auto late = unit->behind(unit->version() + 1, &UnitSlot::released);
+    auto late = unit->unreleased();
     if (!late.empty()) return late;
   }
   return {};

@@ -70,6 +70,7 @@ Channel::Channel(Transport& transport, Counters& counters, Members members, uint
     : transport_(transport),
       counters_(counters),
       members_(std::move(members)),
+      control_offset_(control_offset),
       header_(reinterpret_cast<GroupHeader*>(transport.window().writable(control_offset))),
       blocks_(reinterpret_cast<MemberBlock*>(transport.window().writable(control_offset + 4096))) {}
 
@@ -108,8 +109,7 @@ Status Channel::check_stragglers(Deadline deadline) {
     }
     if (dead[static_cast<size_t>(m)]) {
       return fail(Error(MERON_E_PEER_DEAD,
-                        fmt::format("rank {} (pid {}) has died; it {}", rank, transport_.pid(rank),
-                                    last_call_text(m)),
+                        fmt::format("{}; it {}", transport_.obituary(rank), last_call_text(m)),
                         "see its output; `meron run` tells how it ended. Restart the job")
                       .blaming(rank));
     }
@@ -141,8 +141,10 @@ Result<uint64_t> Channel::post(const Call& call) {
   copy_text(record.subject, call.subject);
 
   MemberBlock& mine = own();
-  mine.ring[sequence % kRing].store(record);
-  mine.posted.store(sequence, std::memory_order_seq_cst);
+  CallSlot& slot = mine.ring[sequence % kRing];
+  slot.store(record);
+  share(&slot, sizeof(slot));
+  announce(mine.posted, sequence);
   ++next_;
   add(counters_.operations, 1);
   if (size() > 1) {
@@ -157,6 +159,14 @@ Status Channel::verify(uint64_t sequence) {
   // A later call has its slot: all members have begun, and compared, what came after this one.
   if (record.sequence != sequence) return status();
   return compare(sequence, record.fingerprint, record);
+}
+
+Result<bool> Channel::agreed(uint64_t sequence) {
+  MERON_TRY(verify(sequence));
+  for (int m = 0; m < size(); ++m) {
+    if (blocks_[m].posted.load(std::memory_order_seq_cst) < sequence) return false;
+  }
+  return true;
 }
 
 Status Channel::compare(uint64_t sequence, uint64_t fingerprint, const CallRecord& own) {
@@ -201,9 +211,13 @@ Error Channel::fail(const Error& error) {
     copy_text(record.subject, info.subject);
     copy_text(record.what, info.what);
     copy_text(record.advice, info.advice);
+    const uint32_t claim = static_cast<uint32_t>(index()) + 1;
     uint32_t expected = 0;
-    header_->failed.compare_exchange_strong(expected, static_cast<uint32_t>(index()) + 1,
-                                            std::memory_order_seq_cst);
+    header_->failed.compare_exchange_strong(expected, claim, std::memory_order_seq_cst);
+    if (Link* const link = transport_.link()) {
+      share(&record, sizeof(record));
+      link->claim_word(members_.ranks(), offset_of(&header_->failed), claim);
+    }
     transport_.ring();
   }
   return failure();

@@ -18,6 +18,7 @@
 
 #include "base/clock.h"
 #include "base/counters.h"
+#include "base/layout.h"
 #include "base/result.h"
 #include "topology/members.h"
 #include "transport/control.h"
@@ -71,6 +72,10 @@ class Channel {
   // because peers have begun them: the later one's own comparison may still be under way.
   Status verify(uint64_t sequence);
 
+  // The same, and whether all members have begun it. What operations of ranks that share no memory
+  // wait for: there, neither of two ranks may see the other's call when it begins its own.
+  Result<bool> agreed(uint64_t sequence);
+
   // The sticky error, or Ok.
   Status status() const {
     if (header_->failed.load(std::memory_order_seq_cst) == 0) return Ok{};
@@ -81,6 +86,27 @@ class Channel {
   Error fail(const Error& error);
 
   MemberBlock& own() { return blocks_[index()]; }
+
+  // Stores a word of this rank's own in the window, after all that peers will find through it.
+  template <class Word>
+  void announce(Word& word, uint64_t value) {
+    word.store(value, std::memory_order_seq_cst);
+    if (Link* const link = transport_.link()) {
+      link->store_word(members_.ranks(), offset_of(&word), value);
+    }
+  }
+  // Lets peers see what was written into this rank's own part of the window: before `announce`.
+  void share(const void* data, uint64_t bytes) {
+    if (Link* const link = transport_.link()) {
+      link->store(members_.ranks(), offset_of(data), round_up(bytes, 8));
+    }
+  }
+  // Of the messages of a call's `phase`, where ranks share no memory.
+  uint64_t tag(uint64_t sequence, uint32_t phase) const {
+    return 1ull << 63 | (control_offset_ / 4096 & 0x7fffff) << 40 |
+           ((sequence << 1 | phase) & 0xffffffffff);
+  }
+
   const MemberBlock& member(int index) const { return blocks_[index]; }
   uint64_t posted() const { return next_ - 1; }
 
@@ -103,6 +129,10 @@ class Channel {
   std::string last_call_text(int member) const;
 
  private:
+  uint64_t offset_of(const void* place) const {
+    return static_cast<uint64_t>(static_cast<const std::byte*>(place) -
+                                 transport_.window().writable(0));
+  }
   Error failure() const;
   Status compare(uint64_t sequence, uint64_t fingerprint, const CallRecord& own);
   static std::string call_text(const CallRecord& record);
@@ -110,6 +140,7 @@ class Channel {
   Transport& transport_;
   Counters& counters_;
   Members members_;
+  uint64_t control_offset_;
   GroupHeader* header_;
   MemberBlock* blocks_;
   uint64_t next_ = 1;

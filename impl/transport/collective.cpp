@@ -59,8 +59,9 @@ Result<bool> StagedOperation::advance() {
         free = channel_.member(m).drained.load(std::memory_order_seq_cst) + 2 > number;
       }
       if (free) {
-        fill(filled_, own.staging[number % 2].data());
-        own.staged.store(number + 1, std::memory_order_seq_cst);
+        std::byte* const half = own.staging[number % 2].data();
+        channel_.share(half, fill(filled_, half));
+        channel_.announce(own.staged, number + 1);
         ++filled_;
         step = true;
       }
@@ -73,7 +74,7 @@ Result<bool> StagedOperation::advance() {
       }
       if (there) {
         combine(combined_);
-        own.drained.store(number + 1, std::memory_order_seq_cst);
+        channel_.announce(own.drained, number + 1);
         ++combined_;
         step = true;
       }
@@ -107,9 +108,10 @@ uint64_t BroadcastOperation::chunk_bytes(uint64_t chunk) const {
   return std::min(kStagingChunk, bytes_ - chunk * kStagingChunk);
 }
 
-void BroadcastOperation::fill(uint64_t chunk, std::byte* half) {
-  if (channel_.index() != root_) return;
+uint64_t BroadcastOperation::fill(uint64_t chunk, std::byte* half) {
+  if (channel_.index() != root_) return 0;
   std::memcpy(half, data_ + chunk * kStagingChunk, chunk_bytes(chunk));
+  return chunk_bytes(chunk);
 }
 
 void BroadcastOperation::combine(uint64_t chunk) {
@@ -131,8 +133,10 @@ uint64_t AllReduceOperation::chunk_elements(uint64_t chunk) const {
   return std::min(per_chunk, count_ - chunk * per_chunk);
 }
 
-void AllReduceOperation::fill(uint64_t chunk, std::byte* half) {
-  std::memcpy(half, data_ + chunk * kStagingChunk, chunk_elements(chunk) * size_of(dtype_));
+uint64_t AllReduceOperation::fill(uint64_t chunk, std::byte* half) {
+  const uint64_t bytes = chunk_elements(chunk) * size_of(dtype_);
+  std::memcpy(half, data_ + chunk * kStagingChunk, bytes);
+  return bytes;
 }
 
 void AllReduceOperation::combine(uint64_t chunk) {

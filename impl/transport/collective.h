@@ -36,7 +36,8 @@ class StagedOperation : public Operation {
 
  protected:
   // Puts chunk k of this rank into `half`, where this rank contributes at all.
-  virtual void fill(uint64_t chunk, std::byte* half) = 0;
+  // The bytes that it put there.
+  virtual uint64_t fill(uint64_t chunk, std::byte* half) = 0;
   // Combines chunk k from the members' halves.
   virtual void combine(uint64_t chunk) = 0;
   const std::byte* half(int member, uint64_t chunk) const;
@@ -56,7 +57,7 @@ class BroadcastOperation final : public StagedOperation {
   std::string describe() const override;
 
  private:
-  void fill(uint64_t chunk, std::byte* half) override;
+  uint64_t fill(uint64_t chunk, std::byte* half) override;
   void combine(uint64_t chunk) override;
   uint64_t chunk_bytes(uint64_t chunk) const;
 
@@ -72,7 +73,7 @@ class AllReduceOperation final : public StagedOperation {
   std::string describe() const override { return "all_reduce"; }
 
  private:
-  void fill(uint64_t chunk, std::byte* half) override;
+  uint64_t fill(uint64_t chunk, std::byte* half) override;
   void combine(uint64_t chunk) override;
   uint64_t chunk_elements(uint64_t chunk) const;
 

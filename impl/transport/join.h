@@ -46,4 +46,8 @@ Result<Joined> join_local(const MeetingOptions& options, const std::string& job)
 // passed as descriptors; the sockets are closed when all have met.
 Result<Joined> join_shm(const MeetingOptions& options, const std::string& job, const Token& token);
 
+// Ranks that reach each other by the caller's functions. Checks the table, then waits for every
+// rank's first message.
+Result<Joined> join_custom(const MeetingOptions& options, const meron_transport& table);
+
 }  // namespace meron

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -16,7 +17,8 @@ class Channel;
 
 class Operation {
  public:
-  Operation(Channel& channel, Deadline deadline) : channel_(channel), deadline_(deadline) {}
+  Operation(Channel& channel, Deadline deadline)
+      : channel_(channel), deadline_(deadline), begun_ns_(now_ns()), inspected_ns_(begun_ns_) {}
   virtual ~Operation() = default;
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
@@ -36,6 +38,13 @@ class Operation {
   uint64_t sequence() const { return sequence_; }
   void set_sequence(uint64_t sequence) { sequence_ = sequence; }
 
+  int64_t begun_ns() const { return begun_ns_; }
+  // When its peers were last looked at, by whichever call: many short waits must not put it off.
+  int64_t inspected_ns() const { return inspected_ns_; }
+  void set_inspected_ns(int64_t when) { inspected_ns_ = when; }
+  // Whether its user was told that it takes long. True once.
+  bool warn_once() { return !std::exchange(warned_, true); }
+
   bool ended() const { return ended_; }
   const std::optional<Error>& error() const { return error_; }
   void finish() { ended_ = true; }
@@ -49,7 +58,10 @@ class Operation {
 
  private:
   Deadline deadline_;
+  int64_t begun_ns_;
+  int64_t inspected_ns_;
   uint64_t sequence_ = 0;
+  bool warned_ = false;
   bool ended_ = false;
   std::optional<Error> error_;
 };

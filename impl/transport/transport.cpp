@@ -8,6 +8,12 @@
 #include "os/host.h"
 
 namespace meron {
+namespace {
+
+// How long a rank that leaves tries to tell the others so.
+constexpr int64_t kFarewellNs = kNanosPerSecond;
+
+}  // namespace
 
 Transport::Transport(Joined joined)
     : joined_(std::move(joined)),
@@ -22,8 +28,17 @@ void Transport::prefault_peer(int rank, uint64_t offset, uint64_t bytes) const {
 }
 
 bool Transport::alive(int rank) {
+  if (joined_.link) return !joined_.link->gone(rank);
   if (rank == joined_.rank || joined_.watches.empty()) return true;
   return joined_.watches[static_cast<size_t>(rank)].alive();
+}
+
+std::string Transport::obituary(int rank) const {
+  if (joined_.link) {
+    return fmt::format("rank {} cannot be reached any more (transport '{}' says {})", rank,
+                       joined_.link->name(), joined_.link->reason(rank));
+  }
+  return fmt::format("rank {} (pid {}) has died", rank, joined_.pids[static_cast<size_t>(rank)]);
 }
 
 Result<uint64_t> Transport::window_allocate(uint64_t bytes, std::string_view what) {
@@ -64,12 +79,22 @@ Transport::Sleeper::~Sleeper() {
 }
 
 void Transport::Sleeper::sleep(int64_t timeout_ns) {
+  // No peer can ring here.
+  if (Link* const link = transport_.link()) return link->idle(timeout_ns);
   futex_wait(&transport_.ranks_[transport_.joined_.rank].bell, ticket_, timeout_ns);
 }
 
 void Transport::leave() {
-  ranks_[joined_.rank].left.store(1, std::memory_order_seq_cst);
+  if (ranks_[joined_.rank].left.exchange(1, std::memory_order_seq_cst) != 0) return;
   ring();
+  if (!joined_.link) return;
+  std::vector<int> others;
+  for (int rank = 0; rank < joined_.world_size; ++rank) {
+    if (rank != joined_.rank) others.push_back(rank);
+  }
+  const auto* word = reinterpret_cast<const std::byte*>(&ranks_[joined_.rank].left);
+  joined_.link->claim_word(others, static_cast<uint64_t>(word - joined_.window->writable(0)), 1);
+  joined_.link->close(kFarewellNs);
 }
 
 }  // namespace meron

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// The joined world of one host: the window, every rank's arena in place, the bells, and who is
-// still there. The transports self, local (threads) and shm (processes) differ in how the ranks
-// meet (join.h), not in how they work afterwards.
+// The joined world: the window, the bells, and who is still there. The transports self, local
+// (threads) and shm (processes) differ in how the ranks meet (join.h), not in how they work
+// afterwards: they share the window, and see every rank's arena in place. Ranks of a custom
+// transport share nothing; a Link keeps their windows alike.
 #pragma once
 
 #include <cstdint>
@@ -17,6 +18,7 @@
 #include "memory/window.h"
 #include "os/process.h"
 #include "transport/control.h"
+#include "transport/link.h"
 
 namespace meron {
 
@@ -37,6 +39,7 @@ struct Joined {
   std::vector<PeerMemory> peers;      // by rank, this one included
   std::vector<ProcessWatch> watches;  // by rank; empty where ranks share a process
   std::vector<int32_t> pids;          // by rank
+  std::unique_ptr<Link> link;         // custom: what joins ranks that share no memory
 };
 
 class Transport {
@@ -48,13 +51,19 @@ class Transport {
   int world_size() const { return joined_.world_size; }
   Arena& arena() { return *joined_.arena; }
   const Arena& arena() const { return *joined_.arena; }
+  const std::shared_ptr<Arena>& shared_arena() const { return joined_.arena; }
   Window& window() { return *joined_.window; }
+  // Null where ranks share the window.
+  Link* link() const { return joined_.link.get(); }
   // Memory of a rank's arena, in place; valid until the transport goes, also after the rank died.
   const std::byte* peer(int rank, uint64_t offset) const {
     return joined_.peers[static_cast<size_t>(rank)].base + offset;
   }
   void prefault_peer(int rank, uint64_t offset, uint64_t bytes) const;
+  // 0 where it is not known.
   int32_t pid(int rank) const { return joined_.pids[static_cast<size_t>(rank)]; }
+  // "rank 2 (pid 4711) has died", or what the link says of it.
+  std::string obituary(int rank) const;
 
   // Whether the rank's process is still there. Only the owner of the context's lock may ask.
   bool alive(int rank);
@@ -68,6 +77,11 @@ class Transport {
   // Wakes the threads of other ranks (and of this one) that sleep. Call after a seq_cst store of
   // what they wait for.
   void ring();
+  // Moves what is to be sent and what has come; nothing to do where ranks share memory. Called
+  // without the context's lock.
+  void pump() {
+    if (joined_.link) (void)joined_.link->pump();
+  }
 
   // Sleeping: take a ticket, look once more whether there is something to do, then sleep. A ring
   // after the ticket was taken ends the sleep.

@@ -12,11 +12,13 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
 
 #include "meron/meron.h"
+#include "tests/distributed/socket_transport.h"
 
 namespace meron::test {
 
@@ -66,6 +68,7 @@ struct World {
   int ranks = 2;
   std::string plan = "zero3";
   int64_t timeout_ns = 30'000'000'000;
+  uint64_t max_message = 0;  // of sockets
 };
 
 // A token and a job name that no other test run shares.
@@ -77,11 +80,13 @@ inline std::string fresh_token() {
   return text;
 }
 
-inline meron_context open_context(const World& world, int rank, const std::string& token) {
+inline meron_context open_context(const World& world, int rank, const std::string& token,
+                                  const meron_transport* custom = nullptr) {
   meron_context_options options = MERON_CONTEXT_OPTIONS_INIT;
   options.rank = rank;
   options.world_size = world.ranks;
-  options.transport = world.transport;
+  options.transport = custom != nullptr ? "custom" : world.transport;
+  options.custom = custom;
   options.token = token.c_str();
   options.job = token.c_str();
   options.timeout_ns = world.timeout_ns;
@@ -101,16 +106,27 @@ inline meron_context open_context(const World& world, int rank, const std::strin
 
 using RankMain = std::function<void(int rank, meron_context context)>;
 
-// Runs `body` on every rank: as processes (self, shm) or as threads of one process (local). True
-// when all ranks ended well.
+// Runs `body` on every rank: as processes (self, shm, sockets) or as threads of one process (local,
+// sockets-threads). True when all ranks ended well.
 inline bool run_world(const World& world, const RankMain& body) {
   const std::string token = fresh_token();
+  const bool sockets = std::strncmp(world.transport, "sockets", 7) == 0;
+  const bool threads = std::strcmp(world.transport, "local") == 0 ||
+                       std::strcmp(world.transport, "sockets-threads") == 0;
+  SocketMesh mesh(sockets ? world.ranks : 0);
   const auto rank_main = [&](int rank) {
-    const meron_context context = open_context(world, rank, token);
+    std::unique_ptr<SocketTransport> transport;
+    meron_transport table = MERON_TRANSPORT_INIT;
+    if (sockets) {
+      transport = std::make_unique<SocketTransport>(mesh.take(rank));
+      if (!threads) mesh.drop();
+      table = transport->table(world.max_message);
+    }
+    const meron_context context = open_context(world, rank, token, sockets ? &table : nullptr);
     body(rank, context);
     CALL(meron_context_close, context);
+    if (sockets && !transport->closed()) std::abort();
   };
-  const bool threads = std::strcmp(world.transport, "local") == 0;
   std::fflush(nullptr);
   std::vector<pid_t> children;
   for (int process = 0; process < (threads ? 1 : world.ranks); ++process) {
@@ -128,6 +144,7 @@ inline bool run_world(const World& world, const RankMain& body) {
     }
     children.push_back(child);
   }
+  mesh.drop();
   bool well = true;
   for (const pid_t child : children) {
     int status = 0;

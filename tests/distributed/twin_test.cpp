@@ -26,6 +26,7 @@ size_t weight_count() {
 
 struct Config {
   const char* transport;
+  bool shares_memory() const { return std::strncmp(transport, "sockets", 7) != 0; }
   std::string plan;
   int ranks;
   int accumulate;
@@ -223,14 +224,17 @@ bool run_ranks(const Config& config, Shared<float>& losses, Shared<float>& weigh
     meron_workload workload = MERON_WORKLOAD_INIT;
     workload.micro_batches = static_cast<uint32_t>(config.accumulate);
     CALL(meron_context_predict, &plan, context, &workload);
-    const bool equal =
-        after.gather_mapped_bytes - before.gather_mapped_bytes ==
-            kSteps * plan.gather_mapped_bytes &&
-        after.gather_copied_bytes - before.gather_copied_bytes ==
-            kSteps * plan.gather_copied_bytes &&
-        after.reduce_bytes - before.reduce_bytes == kSteps * plan.reduce_bytes &&
-        after.param_bytes == plan.param_bytes && after.gradient_bytes == plan.gradient_bytes &&
-        after.optimizer_bytes == plan.optimizer_bytes && after.peak_bytes == plan.peak_bytes;
+    const bool equal = after.gather_mapped_bytes - before.gather_mapped_bytes ==
+                           kSteps * plan.gather_mapped_bytes &&
+                       after.gather_copied_bytes - before.gather_copied_bytes ==
+                           kSteps * plan.gather_copied_bytes &&
+                       after.reduce_bytes - before.reduce_bytes == kSteps * plan.reduce_bytes &&
+                       after.param_bytes == plan.param_bytes &&
+                       after.gradient_bytes == plan.gradient_bytes &&
+                       after.optimizer_bytes == plan.optimizer_bytes &&
+                       // Where ranks share no memory, what is on its way comes on top.
+                       (config.shares_memory() ? after.peak_bytes == plan.peak_bytes
+                                               : after.peak_bytes >= plan.peak_bytes);
     counted[static_cast<size_t>(rank)] = equal ? 1 : 0;
     if (!equal) {
       std::fprintf(
@@ -329,16 +333,24 @@ TEST_P(Twin, EqualsOneProcess) {
   expect_twins({transport, plan, ranks, accumulate, MERON_F32, (ranks + accumulate) % 2 == 0});
 }
 
+std::string name_of_parameters(const testing::TestParamInfo<Twin::ParamType>& info) {
+  std::string name = std::get<0>(info.param);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name + "_" + std::get<1>(info.param) + "_n" + std::to_string(std::get<2>(info.param)) +
+         "_a" + std::to_string(std::get<3>(info.param));
+}
+
 INSTANTIATE_TEST_SUITE_P(Plans, Twin,
                          testing::Combine(testing::Values("local", "shm"),
                                           testing::Values("zero0", "zero1", "zero2", "zero3"),
                                           testing::Values(1, 2, 3, 4), testing::Values(1, 3)),
-                         [](const auto& info) {
-                           return std::string(std::get<0>(info.param)) + "_" +
-                                  std::get<1>(info.param) + "_n" +
-                                  std::to_string(std::get<2>(info.param)) + "_a" +
-                                  std::to_string(std::get<3>(info.param));
-                         });
+                         name_of_parameters);
+
+INSTANTIATE_TEST_SUITE_P(CustomTransport, Twin,
+                         testing::Combine(testing::Values("sockets", "sockets-threads"),
+                                          testing::Values("zero0", "zero1", "zero2", "zero3"),
+                                          testing::Values(2, 3), testing::Values(1, 3)),
+                         name_of_parameters);
 
 // What no preset says: sharded params with whole gradients that accumulate without communication.
 TEST(TwinOfTables, ShardedParamsWithWholeGradients) {

@@ -89,6 +89,8 @@ class Jail {
   // In a rank, before anything else.
   void enter() const {
     if (!private_) return;
+    // A sanitizer's own thread shares the process' root, with which setns would refuse.
+    (void)!unshare(CLONE_FS);
     for (const char* kind : {"user", "mnt"}) {
       if (geteuid() == 0 && std::strcmp(kind, "user") == 0) continue;
       const int fd = open(("/proc/" + std::to_string(holder_) + "/ns/" + kind).c_str(), O_RDONLY);

@@ -1,0 +1,162 @@
+// SPDX-License-Identifier: Apache-2.0
+// What joins ranks that share no memory, over a transport of the caller's (meron/transport.h).
+//
+// Each rank has a window of its own, laid out as its peers'. The words and small records by which
+// ranks see each other's progress (control.h, UnitSlot) are written into the own window as ever and
+// sent to the same offset of the peers' windows: store(). Values and gradients, whose place or time
+// differs by rank, are sent and received in batches: Batch.
+//
+// Two sides. The engine, under its context's lock, queues stores and transfers; it never calls the
+// transport. pump() does, without that lock: it starts what is queued, asks what is done, and puts
+// what has come into the window. One thread pumps at a time; others return at once.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "memory/window.h"
+#include "meron/transport.h"
+
+namespace meron {
+
+// Transfers of one operation that end together.
+class Batch {
+ public:
+  explicit Batch(int world_size) : receives_(static_cast<size_t>(world_size)) {}
+
+  // Data that was received, and that peers will receive, may be used and changed.
+  bool done() const { return left_.load(std::memory_order_acquire) == 0; }
+  // Whether nothing of a rank is still to come.
+  bool arrived(int rank) const {
+    return receives_[static_cast<size_t>(rank)].load(std::memory_order_relaxed) == 0;
+  }
+
+ private:
+  friend class Link;
+  std::atomic<int> left_{0};
+  std::vector<std::atomic<int>> receives_;  // by world rank
+};
+
+class Link {
+ public:
+  // A copy of the table is kept; `table.user` is the caller's.
+  Link(const meron_transport& table, std::shared_ptr<Window> window, int rank, int world_size);
+  // close() was called, or nothing was ever pumped.
+  ~Link() = default;
+  Link(const Link&) = delete;
+  Link& operator=(const Link&) = delete;
+
+  const std::string& name() const { return name_; }
+
+  // For the engine, which calls in the order in which peers shall see it.
+
+  // Sends `bytes` of this rank's window, as they are now, to the same place of the ranks'.
+  // `offset` and `bytes` are multiples of 8.
+  void store(std::span<const int> ranks, uint64_t offset, uint64_t bytes);
+  // The same for one word, which is stored there seq_cst after all that was sent before.
+  void store_word(std::span<const int> ranks, uint64_t offset, uint64_t value);
+  // A 32-bit word that the first of several writers sets for all: nothing where it is not 0.
+  void claim_word(std::span<const int> ranks, uint64_t offset, uint32_t value);
+
+  // The memory stays where it is until the batch is done or the link closed; `keep` may own it.
+  void send(const std::shared_ptr<Batch>& batch, int rank, uint64_t tag, const std::byte* data,
+            uint64_t bytes, std::shared_ptr<const void> keep = nullptr);
+  void receive(const std::shared_ptr<Batch>& batch, int rank, uint64_t tag, std::byte* data,
+               uint64_t bytes, std::shared_ptr<const void> keep = nullptr);
+
+  // Whether a rank cannot be reached any more, and the name of the status that said so.
+  bool gone(int rank) const;
+  std::string reason(int rank) const;
+  // Every rank was heard of, and knows the same world. An error names who does not.
+  Result<bool> met() const;
+  std::vector<int> unmet() const;
+
+  // For whoever waits, with no lock of the engine held.
+
+  // True if something was moved.
+  bool pump();
+  // Sleeps until something may have come, at most `timeout_ns`.
+  void idle(int64_t timeout_ns);
+  // Sends what is queued, for at most `patience_ns`, gives up the rest, and lets the transport go.
+  void close(int64_t patience_ns);
+
+ private:
+  enum class Kind : uint32_t { data, word, claim, hello };
+  struct Record {
+    uint64_t offset;
+    uint32_t bytes;
+    Kind kind;
+  };
+  // What every rank says first.
+  struct Hello {
+    uint64_t magic;
+    uint64_t world_size;
+    uint64_t rank;
+    uint64_t max_message;
+  };
+  struct Transfer {
+    std::shared_ptr<Batch> batch;
+    std::shared_ptr<const void> keep;
+    const std::byte* from = nullptr;  // sends
+    std::byte* to = nullptr;          // receives
+    uint64_t bytes = 0;
+    uint64_t tag = 0;
+    uint64_t request = 0;
+    int rank = 0;
+  };
+  struct Peer {
+    // Of the pumping thread.
+    std::vector<std::byte> sending, receiving;
+    uint64_t send_request = 0, receive_request = 0;
+    bool send_under_way = false, receive_under_way = false;
+    int64_t failed_ns = 0;  // when a function first said that the rank cannot be reached
+    // Shared.
+    std::atomic<bool> gone{false};
+    std::atomic<bool> met{false};
+    std::atomic<meron_status> status{MERON_OK};
+    std::vector<std::byte> outbox;  // records, guarded by queue_mutex_
+  };
+
+  void append(std::span<const int> ranks, Kind kind, uint64_t offset, const void* data,
+              uint64_t bytes);
+  void queue(Transfer transfer);
+  bool pump_control(int rank);
+  bool start_transfers();
+  bool test_transfers();
+  void ask_alive();
+  Status apply(int rank, std::span<const std::byte> message);
+  void apply_hello(int rank, const Hello& hello);
+  void failed(int rank, meron_status status);
+  void finish(const Transfer& transfer);
+  void cancel_all();
+  bool departed(int rank) const;
+
+  const meron_transport table_;
+  const std::string name_;
+  const std::shared_ptr<Window> window_;
+  const int rank_;
+  const int world_size_;
+  const uint64_t control_bytes_;  // of one control message
+
+  std::vector<std::unique_ptr<Peer>> peers_;  // by world rank; this rank's is not used
+  mutable std::mutex queue_mutex_;            // guards the outboxes, queued_ and stranger_
+  std::vector<Transfer> queued_;              // not yet seen by the pump
+  std::string stranger_;                      // what was wrong with a hello
+
+  std::mutex pump_mutex_;         // held while the transport is called; guards what follows
+  std::deque<Transfer> waiting_;  // to be started, in order
+  std::vector<Transfer> active_;
+  int64_t asked_alive_ns_ = 0;
+  bool closed_ = false;
+};
+
+}  // namespace meron

@@ -1,0 +1,296 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C++ layer on one rank: what its objects do, what lives how long, what is thrown.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <limits>
+#include <string>
+#include <type_traits>
+#include <vector>
+
+#include "tests/capi/hpp/world.h"
+
+namespace meron::test {
+namespace {
+
+using testing::HasSubstr;
+
+// ---- Types --------------------------------------------------------------------------------------
+
+template <class Object>
+constexpr bool kMovesOnly =
+    std::is_nothrow_move_constructible_v<Object>&& std::is_nothrow_move_assignable_v<Object> &&
+    !std::is_copy_constructible_v<Object> && !std::is_copy_assignable_v<Object> &&
+    std::is_nothrow_destructible_v<Object>;
+static_assert(kMovesOnly<Context> && kMovesOnly<Plan> && kMovesOnly<Group> && kMovesOnly<Future>);
+static_assert(kMovesOnly<Param> && kMovesOnly<Unit> && kMovesOnly<Update> && kMovesOnly<Gather>);
+static_assert(kMovesOnly<Optimizer> && kMovesOnly<String>);
+static_assert(std::is_nothrow_copy_constructible_v<Error> &&
+              std::is_nothrow_copy_assignable_v<Error>);
+static_assert(std::is_convertible_v<std::vector<float>&, Span<const float>>);
+static_assert(!std::is_convertible_v<const std::vector<float>&, Span<float>>);
+static_assert(!std::is_convertible_v<std::vector<float>&, Span<double>>);
+static_assert(!std::is_convertible_v<std::vector<float>, Span<float>>, "it would dangle");
+
+// Options have the initial values of the C structs.
+TEST(Options, StartFromTheInitialValues) {
+  const auto same = [](const auto& ours, const auto& initial) {
+    return std::memcmp(&ours, &initial, sizeof(initial)) == 0;
+  };
+  const meron_workload workload = MERON_WORKLOAD_INIT;
+  const meron_reduce_options reduce = MERON_REDUCE_OPTIONS_INIT;
+  const meron_optimizer_options adamw = MERON_OPTIMIZER_OPTIONS_INIT;
+  EXPECT_TRUE(same(Workload{}.raw(), workload));
+  EXPECT_TRUE(same(ReduceOptions{}.raw(), reduce));
+  EXPECT_TRUE(same(AdamW{}.raw(), adamw));
+}
+
+TEST(SixteenBits, EveryValueGoesThereAndBack) {
+  for (uint32_t i = 0; i <= 0xffff; ++i) {
+    const auto bits = static_cast<uint16_t>(i);
+    const auto half = static_cast<float>(Float16{bits});
+    const auto brain = static_cast<float>(BFloat16{bits});
+    if (std::isnan(half)) {
+      EXPECT_TRUE(std::isnan(static_cast<float>(Float16::from(half))));
+    } else {
+      ASSERT_EQ(bits, Float16::from(half).bits);
+    }
+    if (std::isnan(brain)) {
+      EXPECT_TRUE(std::isnan(static_cast<float>(BFloat16::from(brain))));
+    } else {
+      ASSERT_EQ(bits, BFloat16::from(brain).bits);
+    }
+  }
+}
+
+// The library converts too, by its own kernels: the same bits.
+TEST(SixteenBits, RoundsAsTheLibraryDoes) {
+  Context context = open_self();
+  std::mt19937 random(7);
+  std::vector<float> values(100'000);
+  for (float& value : values) value = detail::float_of(static_cast<uint32_t>(random()));
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (std::isnan(values[i])) values[i] = static_cast<float>(i);
+    if (i % 2 == 0) values[i] = std::ldexp(static_cast<float>(random() % 65536), -40 + int(i % 41));
+  }
+  const Param half = context.param("f16", {100'000}, {DType::f16, true});
+  const Param brain = context.param("bf16", {100'000}, {DType::bf16, true});
+  const Unit unit = context.unit("unit", {half, brain});
+  Update writing = update(unit);
+  writing.write(half, values);
+  writing.write(brain, values);
+  writing.publish();
+  const Gather full = gather(unit);
+  const auto halves = full.view(half).as<const Float16>();
+  const auto brains = full.view(brain).as<const BFloat16>();
+  for (size_t i = 0; i < values.size(); ++i) {
+    ASSERT_EQ(halves[i].bits, Float16::from(values[i]).bits) << values[i];
+    ASSERT_EQ(brains[i].bits, BFloat16::from(values[i]).bits) << values[i];
+  }
+}
+
+// ---- Use ----------------------------------------------------------------------------------------
+
+TEST(Use, FromARegistrationToAStep) {
+  Context context = open_self();
+  EXPECT_EQ(0, context.rank());
+  EXPECT_EQ(1, context.world_size());
+  EXPECT_STREQ("self", context.transport());
+  const Param weight = context.param("weight", {4, 6});
+  const std::vector<int64_t> shape = {5};
+  const Param bias = context.param(std::string("bias"), shape, {DType::bf16});
+  const Param scale = context.param("scale", {});
+  EXPECT_EQ("bias", bias.name());
+  EXPECT_EQ(DType::bf16, bias.dtype());
+  EXPECT_EQ(24U, weight.size());
+  EXPECT_EQ(0U, scale.info().dims);
+  const Unit unit = context.unit("layer", {weight, bias, scale});
+  EXPECT_EQ(MERON_UNIT_PARTITIONED, unit.info().state);
+
+  Update writing = update({unit});
+  for (float& x : writing.view(weight).as<float>()) x = 2;
+  writing.write(bias, std::array<float, 5>{1, 2, 3, 4, 5});
+  writing.publish();
+  EXPECT_FALSE(writing);
+  EXPECT_EQ(1U, unit.info().version);
+
+  {
+    const Gather full = gather(unit);
+    const View view = full.view(weight);
+    EXPECT_FALSE(view.writable());
+    EXPECT_EQ(96U, view.size_bytes());
+    for (const float x : view.as<const float>()) EXPECT_EQ(2, x);
+    EXPECT_EQ(4, static_cast<float>(full.view(bias).as<const BFloat16>()[3]));
+    EXPECT_EQ(1U, unit.info().leases);
+  }
+  EXPECT_EQ(0U, unit.info().leases);
+  const Gather copy = gather(unit, GatherMode::copy);
+  copy.view(weight).as<float>()[0] = 9;
+  std::vector<float> into(24);
+  gather_into(unit, {destination(weight, into)});
+  EXPECT_EQ(std::vector<float>(24, 2), into);
+
+  const Optimizer optimizer = adamw(unit, {0.5, 0.9, 0.999, 1e-8, 0.0});
+  for (float& x : gradient(weight).as<float>()) x += 1;
+  for (float& x : gradient(scale).as<float>()) x += 1;
+  reduce_begin(unit, {ReduceOp::sum}).wait();
+  EXPECT_EQ(1, reduced(scale).as<const float>()[0]);
+  discard(unit);
+  const std::vector<float> ones(24, 1);
+  reduce_begin(unit, {source(weight, ones)}).wait();
+  optimizer.step();
+  EXPECT_EQ(1U, optimizer.info().steps);
+  EXPECT_NEAR(std::sqrt(24.0), optimizer.info().norm, 1e-12);
+  EXPECT_NEAR(0.1F, optimizer.state(weight, OptimizerState::exp_avg).as<float>()[0], 1e-7);
+  gather_into(unit, {destination(weight, into)});
+  EXPECT_NEAR(1.5F, into[0], 1e-6);
+  optimizer.set_learning_rate(0);
+  EXPECT_EQ(0, optimizer.info().learning_rate);
+}
+
+TEST(Use, WhatTellsAboutTheContext) {
+  const Plan plan = Plan::parse(R"({"preset": "zero1", "name": "mine"})");
+  EXPECT_THAT(std::string(plan.json()), HasSubstr("mine"));
+  EXPECT_THAT(std::string(plan.table()), HasSubstr("optimizer"));
+  const std::string model = R"({"parameters": 1000000, "layers": 4, "dtype": "f32"})";
+  EXPECT_NE(std::string(plan.predict(model, {4})),
+            std::string(plan.predict(model, {4}, Form::table)));
+  Context context = open_self([&](ContextOptions& options) { options.plan = &plan; });
+  context.progress();
+  EXPECT_GT(context.stats().control_bytes, 0U);
+  EXPECT_EQ(0U, context.predict({1, 3, 2}).gradient_bytes);
+  EXPECT_THAT(std::string(context.flight_record()), HasSubstr("["));
+  EXPECT_EQ(version(), static_cast<uint32_t>(MERON_VERSION));
+  EXPECT_THAT(std::string(system_info()), HasSubstr(version_string()));
+
+  const Group world = context.world();
+  EXPECT_EQ(1, world.size());
+  world.check();
+  world.barrier();
+  std::array<float, 3> values = {1, 2, 3};
+  world.all_reduce(values);
+  world.broadcast(values, 0);
+  float loss = 4;
+  world.all_reduce(Span<float>(&loss, 1), ReduceOp::mean);
+  EXPECT_EQ(4, loss);
+  EXPECT_TRUE(context.group({0}));
+}
+
+TEST(Use, RangesOfManyObjectsAndOfPointers) {
+  Context context = open_self();
+  std::vector<Param> params;
+  for (int i = 0; i < 40; ++i) params.push_back(context.param("p" + std::to_string(i), {3}));
+  std::vector<Unit> units;
+  for (size_t i = 0; i < params.size(); ++i) {
+    units.push_back(context.unit("u" + std::to_string(i), params[i]));
+  }
+  update(units).publish();
+  std::vector<const Unit*> some;
+  for (size_t i = 0; i < units.size(); i += 3) some.push_back(&units[i]);
+  const Gather full = gather(some);
+  EXPECT_EQ(3U, full.view(params[39]).size());
+  EXPECT_THROW(full.view(params[1]), Error);
+  EXPECT_THROW(gather(std::vector<const Unit*>{nullptr}), Error);
+}
+
+TEST(Use, HandlesGoInAndOut) {
+  Context context = open_self();
+  Param param = context.param("p", {3});
+  const meron_param raw = param.detach();
+  EXPECT_FALSE(param);
+  Param again(raw);
+  EXPECT_EQ(3U, again.size());
+  again.reset();
+  expect_error(MERON_E_HANDLE, [&] { again.info(); });
+  Param taken(context.param("q", {1}));
+  taken = context.param("r", {2});
+  EXPECT_EQ(2U, taken.size());
+}
+
+// ---- Errors -------------------------------------------------------------------------------------
+
+TEST(Errors, HaveAllFields) {
+  Context context = open_self();
+  const Param param = context.param("twice", {1});
+  const Error error =
+      expect_error(MERON_E_DUPLICATE, [&] { const Param other = context.param("twice", {1}); });
+  EXPECT_STREQ("MERON_E_DUPLICATE", error.status_name());
+  EXPECT_STREQ("param_register", error.operation());
+  EXPECT_STREQ("twice", error.subject());
+  EXPECT_THAT(error.what(), HasSubstr("twice"));
+  EXPECT_STRNE("", error.advice());
+  EXPECT_EQ(0, error.rank());
+  EXPECT_EQ(MERON_RANK_NONE, error.peer());
+  EXPECT_TRUE(error.is_of_call());
+  EXPECT_FALSE(error.is_of_group());
+  EXPECT_EQ(nullptr, error.cause());
+}
+
+TEST(Errors, WithoutAnErrorObjectHaveTheStatus) {
+  const Error error(MERON_E_NO_MEMORY, nullptr);
+  EXPECT_STREQ("MERON_E_NO_MEMORY", error.what());
+  EXPECT_STREQ("", error.operation());
+  EXPECT_TRUE(error.is_of_resource());
+}
+
+TEST(Errors, OfTextWithNulBytes) {
+  Context context = open_self();
+  const std::string text("a\0b", 3);
+  expect_error(MERON_E_ARGUMENT, [&] { context.param(text, {1}); });
+  expect_error(MERON_E_ARGUMENT, [&] { Plan::preset(text); });
+  expect_error(MERON_E_ARGUMENT, [&] { open_self([&](ContextOptions& o) { o.job = text; }); });
+  expect_error(MERON_E_ARGUMENT, [&] { context.param(nullptr, {1}); });
+  expect_error(MERON_E_ARGUMENT, [&] { context.param("\xff\xfe", {1}); });
+}
+
+TEST(Errors, OfViewsOfAnotherType) {
+  Context context = open_self();
+  const Param param = context.param("p", {3});
+  const Unit unit = context.unit("u", param);
+  const Gather full = gather(unit);
+  expect_error(MERON_E_ARGUMENT, [&] { full.view(param).as<const Float16>(); });
+  expect_error(MERON_E_STATE, [&] { full.view(param).as<float>(); });
+  std::vector<BFloat16> wrong(3);
+  expect_error(MERON_E_ARGUMENT, [&] { gather_into(unit, {destination(param, wrong)}); });
+  std::vector<float> short_of_one(2);
+  expect_error(MERON_E_ARGUMENT, [&] { gather_into(unit, {destination(param, short_of_one)}); });
+}
+
+TEST(Errors, OfUseAfterClose) {
+  Context context = open_self();
+  const Param param = context.param("p", {3});
+  const Unit unit = context.unit("u", param);
+  const Group world = context.world();
+  const Optimizer optimizer = adamw(unit);
+  const Gather full = gather(unit);
+  Update writing;
+  context.close();
+  expect_error(MERON_E_STALE, [&] { context.close(); });
+  expect_error(MERON_E_STALE, [&] { context.rank(); });
+  expect_error(MERON_E_STALE, [&] { context.param("q", {1}); });
+  expect_error(MERON_E_STALE, [&] { param.info(); });
+  expect_error(MERON_E_STALE, [&] { const Gather late = gather(unit); });
+  expect_error(MERON_E_STALE, [&] { full.view(param); });
+  expect_error(MERON_E_STALE, [&] { world.barrier(); });
+  expect_error(MERON_E_STALE, [&] { optimizer.step(); });
+  expect_error(MERON_E_HANDLE, [&] { writing.publish(); });
+}
+
+TEST(Errors, OfWhatWasMovedFromOrHoldsNothing) {
+  Context context = open_self();
+  Context moved(std::move(context));
+  expect_error(MERON_E_HANDLE, [&] { context.rank(); });  // NOLINT: that is what is tested
+  EXPECT_EQ(0, moved.rank());
+  context = std::move(moved);
+  EXPECT_EQ(0, context.rank());
+  Context nothing(nullptr);
+  EXPECT_FALSE(nothing);
+  expect_error(MERON_E_HANDLE, [&] { nothing.world(); });
+  expect_error(MERON_E_HANDLE, [&] { Gather().wait(); });
+  expect_error(MERON_E_HANDLE, [&] { (void)Future().poll(); });
+  expect_error(MERON_E_HANDLE, [&] { Plan().table(); });
+}
+
+}  // namespace
+}  // namespace meron::test

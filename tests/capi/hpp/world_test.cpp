@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// The C++ layer on several ranks, which are threads: collectives, callbacks that throw, transports.
+#include <array>
+#include <chrono>
+#include <memory>
+#include <stdexcept>
+
+#include "tests/capi/hpp/world.h"
+
+namespace meron::test {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(World, TrainsOnThreeRanks) {
+  std::vector<float> values[3];
+  run_ranks(3, [&](Context& context) {
+    const Param weight = context.param("weight", {1000});
+    const Param bias = context.param("bias", {7});
+    const Unit unit = context.unit("unit", {weight, bias});
+    std::vector<float> start(1000);
+    for (size_t i = 0; i < start.size(); ++i) start[i] = static_cast<float>(i);
+    Update writing = update(unit);
+    writing.write(weight, start);
+    writing.publish();
+    const Optimizer optimizer = adamw(unit, {0.25, 0.9, 0.999, 1e-8, 0.0});
+    for (float& x : gradient(weight, GradientStart::overwrite).as<float>()) {
+      x = static_cast<float>(context.rank());
+    }
+    Future done = reduce_begin(unit);
+    while (!done.wait_for(std::chrono::milliseconds(5))) {
+    }
+    optimizer.step();
+    Gather full = gather_begin({unit});
+    full.wait();
+    const auto view = full.view(weight).as<const float>();
+    values[context.rank()].assign(view.begin(), view.end());
+    std::array<float, 2> sum = {1, static_cast<float>(context.rank())};
+    context.world().all_reduce(sum, ReduceOp::sum);
+    EXPECT_EQ(3, sum[0] + sum[1] - 3);
+    const Group pair = context.group({2, 0});
+    EXPECT_EQ(context.rank() != 1, static_cast<bool>(pair));
+    if (pair) {
+      EXPECT_EQ(context.rank() == 2 ? 0 : 1, pair.rank());
+      std::array<int, 1> root = {context.rank()};
+      pair.broadcast(root, 0);
+      EXPECT_EQ(2, root[0]);
+    }
+    context.world().barrier();
+  });
+  EXPECT_EQ(values[0], values[1]);
+  EXPECT_EQ(values[0], values[2]);
+  EXPECT_NEAR(9.75F, values[0][10], 1e-5);
+}
+
+TEST(World, AnAbortIsAnErrorOfTheGroupThatNamesTheRank) {
+  std::atomic<bool> opened{false};
+  run_ranks(2, [&](Context& context) {
+    if (context.rank() == 1) {
+      while (!opened) std::this_thread::yield();
+      context.world().abort("had enough");
+      return;
+    }
+    opened = true;
+    const Error error = expect_error(MERON_E_ABORTED, [&] { context.world().barrier(); });
+    EXPECT_TRUE(error.is_of_group());
+    EXPECT_EQ(1, error.peer());
+    EXPECT_THAT(error.what(), HasSubstr("had enough"));
+    expect_error(MERON_E_ABORTED, [&] { context.world().check(); });
+  });
+}
+
+// ---- Callbacks ----------------------------------------------------------------------------------
+
+struct Stop : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+TEST(Callbacks, WhatShouldStopThrowsIsTheCause) {
+  std::atomic<int> stopped{0};
+  run_ranks(
+      2,
+      [&](Context& context) {
+        const Future barrier = context.world().barrier_begin();
+        if (context.rank() == 1) {
+          while (stopped.load() == 0) std::this_thread::yield();
+          return;
+        }
+        // Rank 1 does come, but to the next barrier it does not.
+        barrier.wait();
+        const Future never = context.world().barrier_begin();
+        const Error error = expect_error(MERON_E_CANCELLED, [&] { never.wait(); });
+        stopped = 1;
+        try {
+          std::rethrow_exception(error.cause());
+        } catch (const Stop& stop) {
+          EXPECT_STREQ("as asked", stop.what());
+        }
+        const Error next = expect_error(MERON_E_HANDLE, [] { Gather().wait(); });
+        EXPECT_EQ(nullptr, next.cause()) << "the cause of an earlier error";
+      },
+      [](ContextOptions& options) {
+        options.should_stop = []() -> bool { throw Stop("as asked"); };
+      });
+}
+
+TEST(Callbacks, ShouldStopEndsAWait) {
+  run_ranks(
+      2,
+      [](Context& context) {
+        if (context.rank() == 1) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(300));
+          return;
+        }
+        const Future never = context.world().barrier_begin();
+        const Error error = expect_error(MERON_E_CANCELLED, [&] { never.wait(); });
+        EXPECT_EQ(nullptr, error.cause());
+      },
+      [](ContextOptions& options) { options.should_stop = [] { return true; }; });
+}
+
+// The library warns of a wait that has gone on for ten seconds.
+TEST(Callbacks, LogMessagesArriveAndWhatLogThrowsIsDropped) {
+  std::atomic<int> messages{0};
+  run_ranks(
+      2,
+      [&](Context& context) {
+        while (context.rank() == 1 && messages == 0) {
+          std::this_thread::sleep_for(std::chrono::milliseconds(10));
+        }
+        context.world().barrier();
+      },
+      [&](ContextOptions& options) {
+        options.log = [&](LogLevel level, std::string_view message) {
+          EXPECT_EQ(LogLevel::warning, level);
+          EXPECT_FALSE(message.empty());
+          ++messages;
+          throw Stop("nobody hears this");
+        };
+      });
+  EXPECT_EQ(1, messages.load());
+}
+
+TEST(Callbacks, AreKeptAliveByTheContextAndDieWithIt) {
+  const auto token = std::make_shared<int>(0);
+  Context context = open_self([&](ContextOptions& options) {
+    options.log = [token](LogLevel, std::string_view) {};
+    options.should_stop = [token] { return false; };
+  });
+  EXPECT_EQ(3, token.use_count());
+  Context moved(std::move(context));
+  EXPECT_EQ(3, token.use_count());
+  moved.close();
+  EXPECT_EQ(3, token.use_count()) << "a thread may still be about to leave a call";
+  moved = Context(nullptr);
+  EXPECT_EQ(1, token.use_count());
+}
+
+// ---- Transports ---------------------------------------------------------------------------------
+
+// Refuses, throws or answers as it is told.
+class Told : public Transport {
+ public:
+  const char* name() const noexcept override { return "told"; }
+  bool send(uint64_t& request, int32_t peer, uint64_t, const void*, uint64_t) override {
+    request = static_cast<uint64_t>(peer) + 5;
+    return answer();
+  }
+  bool receive(uint64_t&, int32_t, uint64_t, void*, uint64_t) override { return answer(); }
+  bool test(uint64_t, uint64_t& bytes) override {
+    bytes = 12;
+    return answer();
+  }
+  void cancel(uint64_t request) noexcept override { cancelled = request; }
+  void idle(std::chrono::nanoseconds) override { throw Stop("idle"); }
+  void closed() noexcept override { ++closings; }
+
+  std::function<bool()> answer;
+  uint64_t cancelled = 0;
+  int closings = 0;
+};
+
+TEST(Transports, TheTableCallsTheObjectAndTurnsExceptionsIntoStatus) {
+  Told told;
+  const meron_transport table = detail::table_of(told);
+  EXPECT_EQ(sizeof(meron_transport), table.struct_size);
+  EXPECT_STREQ("told", table.name);
+  uint64_t request = 0;
+  uint64_t bytes = 0;
+  told.answer = [] { return true; };
+  EXPECT_EQ(MERON_OK, table.send(table.user, &request, 2, 9, nullptr, 0));
+  EXPECT_EQ(7U, request);
+  EXPECT_EQ(MERON_OK, table.test(table.user, request, &bytes));
+  EXPECT_EQ(12U, bytes);
+  told.answer = [] { return false; };
+  EXPECT_EQ(MERON_IN_PROGRESS, table.receive(table.user, &request, 2, 9, nullptr, 0));
+  told.answer = []() -> bool { throw Stop("broken"); };
+  EXPECT_EQ(MERON_E_IO, table.test(table.user, request, &bytes));
+  told.answer = []() -> bool { throw Error(MERON_E_AUTH, nullptr); };
+  EXPECT_EQ(MERON_E_AUTH, table.test(table.user, request, &bytes));
+  table.cancel(table.user, 3);
+  EXPECT_EQ(3U, told.cancelled);
+  table.idle(table.user, 1);
+  EXPECT_EQ(1, table.alive(table.user, 0));
+  table.closed(table.user);
+  EXPECT_EQ(1, told.closings);
+  detail::thrown_by_callback() = nullptr;
+}
+
+}  // namespace
+}  // namespace meron::test
