@@ -337,5 +337,45 @@ TEST(Progress, SeveralThreadsWait) {
   }
 }
 
+// Who never waits for long, because other tasks are to run in between, hears of the same as others.
+TEST(Progress, PollsAndShortWaitsSeeTheDeadAndTheDeadline) {
+  for (const bool dies : {true, false}) {
+    for (const int64_t slice : {int64_t{0}, kMilli}) {
+      SCOPED_TRACE((dies ? "dies, slices of " : "is late, slices of ") + std::to_string(slice));
+      Open open;
+      open.token = fresh_token();
+      open.timeout_ns = dies ? 20 * kSecond : 300 * kMilli;
+      Job job(2, [&](int rank, Report& report) {
+        Session session(open, rank);
+        report.mark = 1;
+        while (rank == 1) pause();
+        meron_future future{};
+        MUST(meron_barrier_begin, &future, session.world);
+        report.times[0] = now_ns();
+        while (true) {
+          if (slice == 0) {
+            if (MUST(meron_future_poll, future) != MERON_IN_PROGRESS) return;
+            sleep_ns(kMilli);
+          } else if (MUST(meron_future_wait, future, slice) != MERON_IN_PROGRESS) {
+            return;
+          }
+        }
+      });
+      ASSERT_TRUE(job.reached(1));
+      const int64_t killed = now_ns();
+      if (dies) job.signal(1, SIGKILL);
+      while (__atomic_load_n(&job[0].ended, __ATOMIC_ACQUIRE) == 0 &&
+             now_ns() < killed + 10 * kSecond) {
+        sleep_ns(kMilli);
+      }
+      job.signal(1, SIGKILL);
+      ASSERT_TRUE(job.wait(5 * kSecond));
+      EXPECT_EQ(dies ? MERON_E_PEER_DEAD : MERON_E_TIMEOUT, job[0].status) << job[0].message;
+      EXPECT_EQ(1, job[0].peer);
+      EXPECT_LT(job[0].failed_ns - killed, 2 * kSecond);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace meron::test
