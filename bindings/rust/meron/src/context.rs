@@ -29,8 +29,8 @@ use crate::update::{PendingUpdate, Update};
 /// made from it give errors of kind [`Closed`](crate::ErrorKind::Closed) or
 /// [`Stale`](crate::ErrorKind::Stale), and threads that wait are woken with such an error. Memory that
 /// is being looked at stays: the library's side is closed when the last gather, update, gradient,
-/// state or DLPack tensor is gone. Peers that still need this rank then get
-/// [`PeerClosed`](crate::ErrorKind::PeerClosed).
+/// state or DLPack tensor is gone (one that a thread waits for counts too). Peers that still need this
+/// rank then get [`PeerClosed`](crate::ErrorKind::PeerClosed).
 ///
 /// ```
 /// use meron::Context;

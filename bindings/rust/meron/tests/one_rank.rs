@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What one rank can do by itself, and how it is told what is wrong.
+
+mod common;
+
+use common::alone;
+use meron::{
+    AdamW, Bf16, Buffer, Context, Dtype, ErrorKind, Param, ParamDesc, Plan, ReduceOp, Source,
+    State, Unit, Workload,
+};
+
+fn table(context: &Context) -> (Param, Unit) {
+    let param = context.param("table", &[8, 100]).unwrap();
+    let unit = context.unit("table", &[&param]).unwrap();
+    (param, unit)
+}
+
+fn counting() -> Vec<f32> {
+    (0..800).map(|i| i as f32).collect()
+}
+
+#[test]
+fn an_update_is_what_gathers_show() {
+    let context = alone();
+    let (param, unit) = table(&context);
+    assert_eq!((param.name(), param.shape(), param.count()), ("table", &[8i64, 100][..], 800));
+    assert_eq!(param.owned().unwrap(), 0..800);
+
+    let mut update = context.update(&[&unit]).unwrap();
+    update.write(&param, &counting()).unwrap();
+    let mut part = update.view(&param).unwrap();
+    assert_eq!((part.offset(), part.len()), (0, 800));
+    part.as_mut_slice::<f32>().unwrap()[3] = -3.0;
+    update.publish().unwrap();
+    assert_eq!(unit.info().unwrap().version, 1);
+
+    let full = unit.gather().unwrap();
+    let values = full.view(&param).unwrap().as_slice::<f32>().unwrap();
+    assert_eq!((values[2], values[3], values[799]), (2.0, -3.0, 799.0));
+    assert_eq!(unit.info().unwrap().leases, 1);
+    full.release().unwrap();
+    assert_eq!(unit.info().unwrap().leases, 0);
+}
+
+#[test]
+fn copies_belong_to_the_program() {
+    let context = alone();
+    let (param, unit) = table(&context);
+    let mut copy = unit.gather_copy().unwrap();
+    copy.view_mut(&param).unwrap().as_mut_slice::<f32>().unwrap().fill(5.0);
+    assert_eq!(copy.view(&param).unwrap().to_f32(), vec![5.0; 800]);
+    assert_eq!(unit.gather().unwrap().view(&param).unwrap().to_f32(), vec![0.0; 800]);
+
+    let arrays = vec![(&param, Buffer::from(vec![7.0f32; 800]))];
+    let back = unit.gather_into_begin(arrays).unwrap().wait().unwrap();
+    assert_eq!(back, vec![Buffer::from(vec![0.0f32; 800])]);
+
+    let short = vec![(&param, Buffer::zeros(Dtype::F32, 799))];
+    let error = unit.gather_into_begin(short).err().unwrap();
+    assert_eq!((error.kind(), error.subject()), (ErrorKind::Argument, "table"));
+    let other = vec![(&param, Buffer::zeros(Dtype::F16, 800))];
+    assert_eq!(unit.gather_into_begin(other).err().unwrap().kind(), ErrorKind::Argument);
+}
+
+#[test]
+fn sixteen_bits_are_typed() {
+    let context = alone();
+    let half = context.register(&ParamDesc::new("half", &[4]).dtype(Dtype::Bf16)).unwrap();
+    let unit = context.unit("half", &[&half]).unwrap();
+    let mut update = context.update(&[&unit]).unwrap();
+    update.write(&half, &[1.0f32, 2.0, 3.0, 4.0]).unwrap();
+    update.publish().unwrap();
+
+    let full = unit.gather().unwrap();
+    let view = full.view(&half).unwrap();
+    assert_eq!(view.dtype(), Dtype::Bf16);
+    assert_eq!(view.as_slice::<Bf16>().unwrap()[1], Bf16::from_f32(2.0));
+    assert_eq!(view.to_f32(), [1.0, 2.0, 3.0, 4.0]);
+    let error = view.as_slice::<f32>().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Argument);
+    assert!(error.message().contains("the elements are bf16"), "{error}");
+}
+
+#[test]
+fn errors_say_what_where_and_what_to_do() {
+    let context = alone();
+    let (_param, _unit) = table(&context);
+    let error = context.param("table", &[3]).unwrap_err();
+    assert_eq!((error.kind(), error.code()), (ErrorKind::Duplicate, -104));
+    assert_eq!(error.code_name(), "MERON_E_DUPLICATE");
+    assert_eq!((error.subject(), error.rank(), error.peer()), ("table", Some(0), None));
+    assert!(!error.operation().is_empty() && !error.advice().is_empty());
+    assert!(!error.breaks_group());
+    let shown: Box<dyn std::error::Error> = Box::new(error.clone());
+    assert_eq!(shown.to_string(), error.message());
+
+    let error = context.param("negative", &[-1]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Argument);
+}
+
+#[test]
+fn strings_with_nul_are_errors() {
+    let context = alone();
+    let nul = "a\0b";
+    for error in [
+        context.param(nul, &[1]).unwrap_err(),
+        context.unit(nul, &[]).unwrap_err(),
+        Plan::preset(nul).unwrap_err(),
+        context.world().unwrap().abort(nul).unwrap_err(),
+        Context::options().transport(nul).open().unwrap_err(),
+        Context::options().job(nul).open().unwrap_err(),
+        Context::options().token(nul).open().unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Argument);
+        assert!(error.message().contains("NUL at byte 1"), "{error}");
+    }
+    context.world().unwrap().status().unwrap();
+}
+
+#[test]
+fn lists_may_be_empty() {
+    let context = alone();
+    assert_eq!(context.unit("none", &[]).unwrap_err().kind(), ErrorKind::Argument);
+    assert_eq!(context.gather_begin(&[]).err().unwrap().kind(), ErrorKind::Argument);
+    assert_eq!(context.update(&[]).err().unwrap().kind(), ErrorKind::Argument);
+    let options = AdamW::default();
+    assert_eq!(context.adamw(&[], &options).unwrap_err().kind(), ErrorKind::Argument);
+    context.world().unwrap().broadcast::<u8>(&mut [], 0).unwrap();
+
+    let empty = context.param("empty", &[0]).unwrap();
+    let unit = context.unit("empty", &[&empty]).unwrap();
+    let full = unit.gather().unwrap();
+    assert!(full.view(&empty).unwrap().as_slice::<f32>().unwrap().is_empty());
+}
+
+#[test]
+fn memory_has_one_writer_at_a_time() {
+    let context = alone();
+    let (param, unit) = table(&context);
+    let mut optimizer = context.adamw(&[&unit], &AdamW::default()).unwrap();
+
+    let mut gradients = unit.gradients().unwrap();
+    for error in [
+        unit.gradients().err().unwrap(),
+        unit.reduced().err().unwrap(),
+        unit.discard_reduced().unwrap_err(),
+        unit.reduce_from(&[Source::new(&param, &counting())], &Default::default()).err().unwrap(),
+        optimizer.step().unwrap_err(),
+    ] {
+        assert_eq!((error.kind(), error.subject()), (ErrorKind::State, "table"));
+    }
+    let error = gradients.views(&[&param, &param]).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Duplicate);
+    gradients.view(&param).unwrap().as_mut_slice::<f32>().unwrap().fill(2.0);
+    gradients.reduce(&Default::default()).unwrap().wait().unwrap();
+
+    let mut reduced = unit.reduced().unwrap();
+    assert_eq!(reduced.view(&param).unwrap().as_slice::<f32>().unwrap(), [2.0; 800]);
+    assert_eq!(optimizer.step().unwrap_err().kind(), ErrorKind::State);
+    drop(reduced);
+    optimizer.step().unwrap();
+    let info = optimizer.info().unwrap();
+    assert_eq!((info.steps, info.norm), (1, (800.0f64 * 4.0).sqrt()));
+
+    // The master of f32 is the param itself: an update would write under the view.
+    let mut states = optimizer.states().unwrap();
+    assert_eq!(states.view(&param, State::Master).unwrap().len(), 800);
+    let read_only = states.view_mut(&param, State::Master).err().unwrap();
+    assert_eq!(read_only.kind(), ErrorKind::State);
+    states.view_mut(&param, State::ExpAvg).unwrap().as_mut_slice::<f32>().unwrap().fill(0.0);
+    assert_eq!(context.update(&[&unit]).err().unwrap().kind(), ErrorKind::State);
+    drop(states);
+    let update = context.update(&[&unit]).unwrap();
+    assert_eq!(optimizer.states().err().unwrap().kind(), ErrorKind::State);
+    assert_eq!(unit.gather().err().unwrap().kind(), ErrorKind::State);
+    update.publish().unwrap();
+    assert!(optimizer.states().is_ok());
+}
+
+#[test]
+fn views_are_of_the_units_own_params() {
+    let context = alone();
+    let (param, unit) = table(&context);
+    let other = context.param("other", &[3]).unwrap();
+    let others = context.unit("others", &[&other]).unwrap();
+    assert_eq!(unit.gradients().unwrap().view(&other).unwrap_err().kind(), ErrorKind::Argument);
+    assert_eq!(unit.gather().unwrap().view(&other).unwrap_err().kind(), ErrorKind::Argument);
+    let error = context.update(&[&others]).unwrap().view(&param).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Argument);
+}
+
+#[test]
+fn a_context_that_was_closed_says_so() {
+    let context = alone();
+    let (param, unit) = table(&context);
+    let world = context.world().unwrap();
+    let mut optimizer = context.adamw(&[&unit], &AdamW::default()).unwrap();
+    let barrier = world.barrier_begin().unwrap();
+    context.close().unwrap();
+    for error in [
+        param.owned().unwrap_err(),
+        unit.info().unwrap_err(),
+        unit.gather().err().unwrap(),
+        unit.gather_copy().err().unwrap(),
+        unit.gradients().err().unwrap(),
+        unit.reduced().err().unwrap(),
+        world.rank().unwrap_err(),
+        world.barrier().unwrap_err(),
+        world.all_reduce(&mut [1.0f32], ReduceOp::Sum).unwrap_err(),
+        optimizer.step().unwrap_err(),
+        optimizer.info().unwrap_err(),
+        optimizer.states().err().unwrap(),
+        barrier.wait().unwrap_err(),
+    ] {
+        assert!(matches!(error.kind(), ErrorKind::Closed | ErrorKind::Stale), "{error:?}");
+    }
+    assert!(matches!(param.release().unwrap_err().kind(), ErrorKind::Stale));
+}
+
+#[test]
+fn the_prediction_is_what_is_counted() {
+    let context = alone();
+    let (_param, unit) = table(&context);
+    let predicted = context.predict(&Workload::default()).unwrap();
+    assert_eq!(context.stats().unwrap().param_bytes, predicted.param_bytes);
+    drop(unit.gather().unwrap());
+    assert_eq!(context.stats().unwrap().gather_mapped_bytes, 0);
+    assert!(context.flight_record().unwrap().contains("gather"));
+    assert!(meron::system_info().unwrap().contains("\"transports\""));
+}
+
+#[test]
+fn plans_say_what_is_wrong() {
+    let error = Plan::parse("{\"preset\":\n 3").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Parse);
+    assert!(error.message().contains("line 2"), "{error}");
+    assert_eq!("zero9".parse::<Plan>().unwrap_err().kind(), ErrorKind::Argument);
+    let header = r#"{"w":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}"#;
+    let mut bytes = (header.len() as u64).to_le_bytes().to_vec();
+    bytes.extend_from_slice(header.as_bytes());
+    let model = meron::model_from_safetensors(&bytes, bytes.len() as u64 + 16).unwrap();
+    let workload = Workload { ranks: 2, ..Workload::default() };
+    let plan = Plan::preset("zero1").unwrap();
+    assert!(plan.predict(&model, &workload).unwrap().starts_with('{'));
+    assert!(plan.to_table().unwrap().contains("zero1"));
+}
