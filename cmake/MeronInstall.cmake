@@ -3,7 +3,8 @@
 
 include(CMakePackageConfigHelpers)
 
-install(DIRECTORY include/meron DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY include/meron DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h"
+        PATTERN "*.hpp")
 
 if(TARGET meron)
   install(TARGETS meron EXPORT MeronTargets

@@ -129,7 +129,7 @@ def check_layout(files: list[str]) -> Tally:
 def run_checks() -> Tally:
     say("== checks")
     python_files = sources("*.py")
-    cxx_files = sources("*.h", "*.c", "*.cpp")
+    cxx_files = sources("*.h", "*.hpp", "*.c", "*.cpp")
 
     def python_tool(module: str, *arguments: str) -> list[str] | None:
         probe = [sys.executable, "-c", f"import {module}"]

@@ -6,7 +6,7 @@
 
 Rules:
   layers    a folder includes only folders below it (the table ALLOWED, drawn from LAYERS)
-  public    include/meron/ includes only C99's own headers and itself
+  public    include/meron/ includes only C99's own headers and itself; its .hpp only C++'s
   kernels   include nothing of the engine
   system    only impl/os, the tools and the examples include headers that make system calls
   readme    every folder of FOLDERS_WITH_README has a README.md
@@ -62,6 +62,8 @@ C99_NAMES = """
 """
 C99_HEADERS = {f"{name}.h" for name in C99_NAMES.split()}
 
+CXX_HEADER = re.compile(r"[a-z_]+")  # no suffix: the standard library's own
+
 FOLDERS_WITH_README = ("impl/*", "kernels/*", "bindings/*", "capi", "bench", "tools", "examples")
 SOURCE_SUFFIXES = {".h", ".c", ".cpp", ".hpp", ".py", ".cmake", ".sh", ".map"}
 PRUNED = {"build", ".venv", ".git", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
@@ -107,13 +109,17 @@ def home_of(path: Path) -> str | None:
     if top == "impl":
         return path.parts[1] if len(path.parts) > 2 else None
     if top == "include":
-        return "public"
+        return "public hpp" if path.suffix == ".hpp" else "public"
     return top if top in ("kernels", "capi", "tools", "examples") else None
 
 
 def check_include(home: str, target: str, quoted: bool) -> str | None:
     """What is wrong with `home` including `target`, or None."""
     first = target.split("/")[0]
+    if home == "public hpp":
+        if first == "meron" or (not quoted and CXX_HEADER.fullmatch(target)):
+            return None
+        return f"a public header of C++ includes only C++'s headers and meron/*, not {target}"
     if home == "public":
         if first == "meron" or (not quoted and target in C99_HEADERS):
             return None

@@ -102,6 +102,11 @@ class CheckTree(unittest.TestCase):
         for include in ("<vector>", "<unistd.h>", "<cuda.h>", '"base/dtype.h"'):
             self.assert_offence("include/meron/a.h", include)
 
+    def test_public_headers_of_cxx(self) -> None:
+        self.assertEqual(self.include("include/meron/cpp/x.hpp", "<memory>"), [])
+        self.assertEqual(self.include("include/meron/cpp/x.hpp", '"meron/base.h"'), [])
+        self.assert_offence("include/meron/cpp/x.hpp", "<unistd.h>")
+
     def test_system_calls_have_one_home(self) -> None:
         for include in ("<sys/mman.h>", "<unistd.h>", "<linux/futex.h>"):
             self.assert_offence("impl/transport/a.cpp", include)

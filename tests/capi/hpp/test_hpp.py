@@ -7,7 +7,6 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,17 +15,20 @@ ROOT = Path(__file__).parents[3]
 INCLUDE = ROOT / "include"
 PARTS = sorted(path.name for path in (INCLUDE / "meron" / "cpp").glob("*.hpp"))
 STRICT = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Wshadow", "-Wconversion", "-Wundef"]
-STRICT += ["-Wsign-conversion", "-Wnon-virtual-dtor", "-Wextra-semi", "-Wold-style-cast"]
+STRICT += ["-Wsign-conversion", "-Wnon-virtual-dtor", "-Wextra-semi"]
 
-# Functions without a counterpart, because C++ starts from the initial value of a struct.
+# Without a counterpart: C++ starts from the INIT macros, and an Error has its call's status.
 INITIAL_VALUES = "_init"
+NOT_NEEDED = {"meron_error_code"}
+
+COMPILER = os.environ.get("CXX", "c++")
 
 
-def compilers() -> Iterator[str]:
+def compilers() -> list[str]:
     """This build's compiler, and gcc and clang where they are installed."""
-    names = {os.environ.get("CXX", "c++"), "g++", "clang++-14", "clang++"}
+    names = {COMPILER, "g++", "clang++-14", "clang++"}
     found = {os.path.realpath(path): path for path in map(shutil.which, names) if path}
-    yield from sorted(found.values())
+    return sorted(found.values())
 
 
 def compile_(compiler: str, source: str) -> subprocess.CompletedProcess[str]:
@@ -34,18 +36,26 @@ def compile_(compiler: str, source: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, input=source, capture_output=True, text=True)
 
 
+def accepts(compiler: str, header: str) -> None:
+    done = compile_(compiler, f'#include "meron/{header}"\n' * 2)
+    assert done.returncode == 0 and not done.stderr, f"{header}:\n{done.stderr}"
+
+
 @pytest.mark.parametrize("compiler", compilers())
-def test_each_part_compiles_alone(compiler: str) -> None:
-    for part in ["meron.hpp", *(f"cpp/{part}" for part in PARTS)]:
-        done = compile_(compiler, f'#include "meron/{part}"\n' * 2)
-        assert done.returncode == 0 and not done.stderr, f"{part}:\n{done.stderr}"
+def test_every_compiler_takes_it_without_a_warning(compiler: str) -> None:
+    accepts(compiler, "meron.hpp")
+
+
+@pytest.mark.parametrize("part", PARTS)
+def test_each_part_compiles_alone(part: str) -> None:
+    accepts(COMPILER, f"cpp/{part}")
 
 
 def test_every_function_has_a_counterpart() -> None:
     text = "".join((INCLUDE / "meron" / "cpp" / part).read_text() for part in PARTS)
     names = (ROOT / "capi" / "symbols.txt").read_text().split()
-    missing = [n for n in names if n not in text and not n.endswith(INITIAL_VALUES)]
-    assert not missing
+    missing = {name for name in names if name not in text and not name.endswith(INITIAL_VALUES)}
+    assert missing == NOT_NEEDED
 
 
 DANGLING = {
@@ -59,13 +69,12 @@ DANGLING = {
 }
 
 
-@pytest.mark.parametrize("compiler", compilers())
 @pytest.mark.parametrize("body", ["", *DANGLING.values()], ids=["nothing", *DANGLING])
-def test_what_would_be_wrong_does_not_compile(compiler: str, body: str) -> None:
+def test_what_would_be_wrong_does_not_compile(body: str) -> None:
     source = (
         "#include <meron/meron.hpp>\n#include <vector>\n"
         "void f(meron::Context&, meron::Param&, meron::Unit&);\n"
         "void f(meron::Context& context, meron::Param& param, meron::Unit& unit) {\n"
         f"  (void)context; (void)param; (void)unit; {body}\n}}\n"
     )
-    assert (compile_(compiler, source).returncode == 0) == (body == "")
+    assert (compile_(COMPILER, source).returncode == 0) == (body == "")

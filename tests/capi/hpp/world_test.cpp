@@ -119,7 +119,7 @@ TEST(Callbacks, ShouldStopEndsAWait) {
       [](ContextOptions& options) { options.should_stop = [] { return true; }; });
 }
 
-// The library warns of a wait that has gone on for ten seconds.
+// The library warns of a wait that has gone on for some seconds.
 TEST(Callbacks, LogMessagesArriveAndWhatLogThrowsIsDropped) {
   std::atomic<int> messages{0};
   run_ranks(

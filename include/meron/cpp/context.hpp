@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+// meron/cpp/context.hpp: the context: this rank's engine, and what is made from it.
+#ifndef MERON_CPP_CONTEXT_HPP
+#define MERON_CPP_CONTEXT_HPP
+
+#include <chrono>
+#include <functional>
+#include <initializer_list>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "meron/context.h"
+#include "meron/cpp/group.hpp"
+#include "meron/cpp/param.hpp"
+#include "meron/cpp/plan.hpp"
+#include "meron/cpp/transport.hpp"
+
+namespace meron {
+inline namespace v1 {
+
+enum class LogLevel : meron_log_level {
+  error = MERON_LOG_ERROR,
+  warning = MERON_LOG_WARNING,
+  info = MERON_LOG_INFO,
+};
+
+// How a context is opened.
+struct ContextOptions {
+  int32_t rank = -1;        // -1: from the environment (meron run, torchrun, Slurm, Open MPI)
+  int32_t world_size = -1;  // -1: from the environment; without one: 1
+  std::string transport;    // "self", "local", "shm", "custom"; empty: chosen by what is given
+  std::string job;          // local: ranks of one process with an equal job meet
+  std::string token;        // shm: 64 hexadecimal digits, the same on all ranks; empty: from the
+                            // environment
+  std::chrono::nanoseconds timeout{0};  // deadline of every operation; 0: 600 s
+  uint64_t host_memory_limit = 0;       // bytes that this rank may take; 0: the host's
+  uint64_t arena_reserve = 0;           // bytes of address space per window; 0: the host's memory
+  uint32_t threads = 0;                 // for compute on this rank; 0: cores / ranks on this host
+  const Plan* plan = nullptr;           // null: "zero3"
+
+  // Receives log messages; without it warnings and errors go to stderr. Called from any thread that
+  // is inside a call; must not call Meron. What it throws is dropped: no call has failed.
+  std::function<void(LogLevel, std::string_view)> log;
+  // Asked about ten times a second while a call waits: true, or an exception, ends the wait with
+  // MERON_E_CANCELLED, whose cause() is the exception. The operation goes on. Must not call Meron.
+  std::function<bool()> should_stop;
+  // Moves the bytes for the transport "custom". The context keeps it alive.
+  std::shared_ptr<Transport> custom;
+};
+
+// This rank's engine. Closes itself when it dies; everything made from it throws MERON_E_STALE from
+// then on, and views are invalid.
+//
+// Destroy it only when no thread is inside a call on it or on an object made from it: log and
+// should_stop die with it. To end such calls first, close it, and join those threads.
+class Context {
+ public:
+  // Holds nothing; calls on it throw MERON_E_HANDLE.
+  Context(std::nullptr_t) noexcept {}
+  // Opens this rank's context and meets the other ranks. Blocks until all have come, at most the
+  // deadline.
+  explicit Context(ContextOptions options = {});
+  Context(Context&&) noexcept = default;
+  Context& operator=(Context&& other) noexcept {
+    Context taken(std::move(other));
+    std::swap(callbacks_, taken.callbacks_);
+    std::swap(handle_, taken.handle_);
+    return *this;
+  }
+  ~Context() = default;
+
+  meron_context handle() const noexcept { return handle_.handle(); }
+  explicit operator bool() const noexcept { return static_cast<bool>(handle_); }
+
+  // Ends operations under way and waits of other threads, and makes all handles stale. Does not
+  // wait for peers. Throws MERON_E_STALE when it was closed already.
+  void close() const { detail::call(meron_context_close, handle()); }
+
+  int32_t rank() const { return detail::receive(meron_context_rank, handle()); }
+  int32_t world_size() const { return detail::receive(meron_context_world_size, handle()); }
+  // "self", "local", "shm", or the name of a custom one. Static, or the custom transport's.
+  const char* transport() const { return detail::receive(meron_context_transport, handle()); }
+
+  // Advances every operation that can advance, without waiting. Waits do the same.
+  void progress() const { detail::call_with_callbacks(meron_context_progress, handle()); }
+  // What was counted since it was opened, and memory now. Bytes.
+  meron_stats stats() const {
+    return detail::receive_info<meron_stats>(meron_context_stats, handle());
+  }
+  // Memory and traffic of this rank as the plan and the units made so far have it. Bytes.
+  meron_prediction predict(const Workload& workload = {}) const {
+    const meron_workload raw = workload.raw();
+    return detail::receive_info<meron_prediction>(meron_context_predict, handle(), &raw);
+  }
+  // The last operations of every rank, as JSON. Works on a broken group too.
+  String flight_record() const {
+    return String(detail::receive(meron_context_flight_record, handle()));
+  }
+
+  // The group of all ranks.
+  Group world() const { return Group(detail::receive(meron_context_world, handle())); }
+  // The group of some world ranks, in this order. Collective over the world: every rank calls it
+  // with the same list. False as a condition on ranks outside of the list.
+  Group group(Span<const int32_t> ranks) const {
+    return Group(detail::receive(meron_group_create, handle(), ranks.data(), ranks.size()));
+  }
+  Group group(std::initializer_list<int32_t> ranks) const {
+    return group(Span<const int32_t>(ranks.begin(), ranks.size()));
+  }
+
+  // Registers a param of a shape, row-major; an empty shape is a scalar. Collective over its group:
+  // all ranks register the same params in the same order.
+  Param param(Text name, Span<const int64_t> shape, const ParamOptions& options = {}) const {
+    meron_param_desc desc = MERON_PARAM_DESC_INIT;
+    desc.dtype = static_cast<meron_dtype>(options.dtype);
+    desc.name = name.c_str();
+    desc.shape = shape.data();
+    // A number of dimensions that does not fit is refused by the library: it is too large.
+    desc.dims = static_cast<uint32_t>(std::min<size_t>(shape.size(), UINT32_MAX));
+    desc.frozen = options.frozen ? 1 : 0;
+    if (options.group != nullptr) desc.group = options.group->handle();
+    return Param(detail::receive(meron_param_register, handle(), &desc));
+  }
+  Param param(Text name, std::initializer_list<int64_t> shape,
+              const ParamOptions& options = {}) const {
+    return param(name, Span<const int64_t>(shape.begin(), shape.size()), options);
+  }
+
+  // Puts params together and reserves the memory that the plan gives them here; their values are
+  // zero at first. Collective over the params' group.
+  Unit unit(Text name, const ParamList& params) const {
+    return Unit(
+        detail::receive(meron_unit_create, handle(), name.c_str(), params.data(), params.size()));
+  }
+
+ private:
+  // What the library calls while the context is open. Has one place in memory for all that time.
+  struct Callbacks {
+    std::function<void(LogLevel, std::string_view)> log;
+    std::function<bool()> should_stop;
+    std::shared_ptr<Transport> custom;
+
+    static void receive_log(void* user, meron_log_level level, const char* message,
+                            size_t length) noexcept {
+      try {
+        static_cast<Callbacks*>(user)->log(static_cast<LogLevel>(level), {message, length});
+      } catch (...) {
+        // Documented: there is no call whose failure this would be.
+      }
+    }
+    static int32_t ask(void* user) noexcept {
+      try {
+        return static_cast<Callbacks*>(user)->should_stop() ? 1 : 0;
+      } catch (...) {
+        detail::thrown_by_callback() = std::current_exception();
+        return 1;
+      }
+    }
+  };
+
+  std::unique_ptr<Callbacks> callbacks_;  // outlives the handle: it is declared first
+  Handle<meron_context, meron_context_close> handle_;
+};
+
+inline Context::Context(ContextOptions options) {
+  meron_context_options raw = MERON_CONTEXT_OPTIONS_INIT;
+  const auto text = [](const std::string& value) {
+    return value.empty() ? nullptr : Text(value).c_str();
+  };
+  raw.rank = options.rank;
+  raw.world_size = options.world_size;
+  raw.transport = text(options.transport);
+  raw.job = text(options.job);
+  raw.token = text(options.token);
+  raw.timeout_ns = options.timeout.count();
+  raw.host_memory_limit = options.host_memory_limit;
+  raw.arena_reserve = options.arena_reserve;
+  raw.threads = options.threads;
+  if (options.plan != nullptr) raw.plan = options.plan->handle();
+
+  try {
+    callbacks_ = std::make_unique<Callbacks>();
+  } catch (const std::bad_alloc&) {
+    detail::raise_no_memory();
+  }
+  callbacks_->log = std::move(options.log);
+  callbacks_->should_stop = std::move(options.should_stop);
+  callbacks_->custom = std::move(options.custom);
+  if (callbacks_->log) {
+    raw.log = Callbacks::receive_log;
+    raw.log_user = callbacks_.get();
+  }
+  if (callbacks_->should_stop) {
+    raw.should_stop = Callbacks::ask;
+    raw.should_stop_user = callbacks_.get();
+  }
+  meron_transport table = MERON_TRANSPORT_INIT;
+  if (callbacks_->custom) {
+    table = detail::table_of(*callbacks_->custom);
+    raw.custom = &table;
+  }
+  meron_context opened{};
+  detail::call_with_callbacks(meron_context_open, &opened,
+                              static_cast<const meron_context_options*>(&raw));
+  handle_ = Handle<meron_context, meron_context_close>(opened);
+}
+
+}  // namespace v1
+}  // namespace meron
+
+#endif  // MERON_CPP_CONTEXT_HPP

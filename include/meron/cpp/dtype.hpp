@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+// meron/cpp/dtype.hpp: element types, and memory of the library that is typed by them.
+#ifndef MERON_CPP_DTYPE_HPP
+#define MERON_CPP_DTYPE_HPP
+
+#include <cstring>
+#include <type_traits>
+
+#include "meron/cpp/base.hpp"
+#include "meron/param.h"
+
+namespace meron {
+inline namespace v1 {
+
+enum class DType : meron_dtype {
+  f32 = MERON_F32,
+  bf16 = MERON_BF16,
+  f16 = MERON_F16
+};
+
+// Bytes per element.
+inline size_t size_of(DType dtype) noexcept {
+  return meron_dtype_size(static_cast<meron_dtype>(dtype));
+}
+
+namespace detail {
+
+inline uint32_t bits_of(float value) noexcept {
+  uint32_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+inline float float_of(uint32_t bits) noexcept {
+  float value = 0;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+}  // namespace detail
+
+// bfloat16: the upper half of a float. Storage and conversion, no arithmetic.
+struct BFloat16 {
+  uint16_t bits;
+
+  // Rounds to nearest, ties to even; NaN stays NaN.
+  static BFloat16 from(float value) noexcept {
+    const uint32_t wide = detail::bits_of(value);
+    if (value != value) return {static_cast<uint16_t>(wide >> 16 | 0x40U)};
+    return {static_cast<uint16_t>((wide + 0x7fffU + (wide >> 16 & 1U)) >> 16)};
+  }
+  explicit operator float() const noexcept {
+    return detail::float_of(static_cast<uint32_t>(bits) << 16);
+  }
+};
+
+// IEEE 754 binary16. Storage and conversion, no arithmetic.
+struct Float16 {
+  uint16_t bits;
+
+  // Rounds to nearest, ties to even; beyond the largest value lies infinity; NaN stays NaN.
+  static Float16 from(float value) noexcept {
+    const uint32_t wide = detail::bits_of(value);
+    const uint32_t sign = wide >> 16 & 0x8000U;
+    const uint32_t magnitude = wide & 0x7fffffffU;
+    uint32_t half = 0;
+    if (magnitude > 0x7f800000U) {
+      half = 0x7e00U;
+    } else if (magnitude >= 0x47800000U) {  // 2^16: infinity in any rounding
+      half = 0x7c00U;
+    } else if (magnitude >= 0x38800000U) {  // 2^-14: the smallest normal
+      // The exponent's bias goes from 127 to 15; a carry out of the fraction is right as it is.
+      half = (magnitude - 0x38000000U + 0xfffU + (magnitude >> 13 & 1U)) >> 13;
+    } else {
+      // Adding 0.5 leaves the subnormal's fraction, rounded by the processor, in the low bits.
+      half = detail::bits_of(detail::float_of(magnitude) + 0.5F) - 0x3f000000U;
+    }
+    return {static_cast<uint16_t>(sign | half)};
+  }
+  explicit operator float() const noexcept {
+    const uint32_t sign = (bits & 0x8000U) << 16;
+    const uint32_t magnitude = bits & 0x7fffU;
+    if (magnitude >= 0x7c00U)
+      return detail::float_of(sign | 0x7f800000U | (magnitude & 0x3ffU) << 13);
+    if (magnitude >= 0x400U) return detail::float_of(sign | ((magnitude << 13) + 0x38000000U));
+    const float tiny = static_cast<float>(magnitude) * 0x1p-24F;
+    return sign != 0 ? -tiny : tiny;
+  }
+};
+
+// The dtype of a C++ type. Specialize it for a type of your own with the same bits, such as
+// Eigen::half: `template <> struct meron::DTypeOf<T> { static constexpr DType value = ...; };`
+template <class T>
+struct DTypeOf;
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = DType::f32;
+};
+template <>
+struct DTypeOf<BFloat16> {
+  static constexpr DType value = DType::bf16;
+};
+template <>
+struct DTypeOf<Float16> {
+  static constexpr DType value = DType::f16;
+};
+template <class T>
+inline constexpr DType dtype_of = DTypeOf<std::remove_cv_t<T>>::value;
+
+// A tensor, or this rank's part of one, in memory of the library.
+class View {
+ public:
+  explicit View(const meron_view& raw) noexcept : raw_(raw) {}
+
+  const meron_view& raw() const noexcept { return raw_; }
+  DType dtype() const noexcept { return static_cast<DType>(raw_.dtype); }
+  size_t size() const noexcept { return static_cast<size_t>(raw_.count); }  // elements
+  size_t size_bytes() const noexcept { return size() * size_of(dtype()); }
+  // Index of the first element in the whole tensor, row-major.
+  uint64_t offset() const noexcept { return raw_.offset; }
+  bool writable() const noexcept { return raw_.writable != 0; }
+  const void* data() const noexcept { return raw_.data; }
+
+  // The elements. Throws MERON_E_ARGUMENT when T is not of the view's dtype, and MERON_E_STATE for
+  // a T that is not const when the view is read-only.
+  template <class T>
+  Span<T> as() const {
+    if (dtype_of<T> != dtype()) {
+      throw Error(MERON_E_ARGUMENT, "a view was read as another type than its dtype", "dtype",
+                  "Ask the view for its dtype, and read it as that type.");
+    }
+    if (!std::is_const_v<T> && !writable()) {
+      throw Error(MERON_E_STATE, "a read-only view was asked for writable elements", "view",
+                  "Read it as a const type, gather a copy, or write through an update.");
+    }
+    return {static_cast<T*>(raw_.data), size()};
+  }
+
+ private:
+  meron_view raw_;
+};
+
+}  // namespace v1
+}  // namespace meron
+
+#endif  // MERON_CPP_DTYPE_HPP

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// meron/cpp/error.hpp: a status of the C interface as an exception.
+#ifndef MERON_CPP_ERROR_HPP
+#define MERON_CPP_ERROR_HPP
+
+#include <exception>
+#include <memory>
+#include <new>
+#include <utility>
+
+#include "meron/base.h"
+
+namespace meron {
+inline namespace v1 {
+
+// What every call of this layer throws. Copying it does not throw; the texts live as long as a
+// copy.
+class Error : public std::exception {
+ public:
+  // Takes the error object over, which may be null. `cause` is what a callback threw, if one did.
+  Error(meron_status status, meron_error* error, std::exception_ptr cause = nullptr) noexcept
+      : status_(status), cause_(std::move(cause)) {
+    try {
+      error_.reset(error, meron_error_free);  // frees the error itself if it throws
+    } catch (const std::bad_alloc&) {
+      // The status is all that there is memory for.
+    }
+  }
+
+  // An error of this layer itself. The texts are literals.
+  Error(meron_status status, const char* message, const char* subject, const char* advice) noexcept
+      : status_(status), message_(message), subject_(subject), advice_(advice) {}
+
+  // The whole message for people; the status' name where there was no memory for one.
+  const char* what() const noexcept override {
+    if (error_) return meron_error_message(error_.get());
+    return message_ != nullptr ? message_ : status_name();
+  }
+  meron_status status() const noexcept { return status_; }
+  // For example "MERON_E_TIMEOUT".
+  const char* status_name() const noexcept { return meron_status_name(status_); }
+  // The operation that failed, for example "gather"; "" where none applies.
+  const char* operation() const noexcept {
+    return error_ ? meron_error_operation(error_.get()) : "";
+  }
+  // The tensor, unit, file or key concerned; "" where none applies.
+  const char* subject() const noexcept {
+    return error_ ? meron_error_subject(error_.get()) : subject_;
+  }
+  // What to do next, as one sentence; "" where nothing is known.
+  const char* advice() const noexcept {
+    return error_ ? meron_error_advice(error_.get()) : advice_;
+  }
+  // The rank that reports the error, or MERON_RANK_NONE.
+  int32_t rank() const noexcept {
+    return error_ ? meron_error_rank(error_.get()) : MERON_RANK_NONE;
+  }
+  // The rank that caused it when it is another one, or MERON_RANK_NONE.
+  int32_t peer() const noexcept {
+    return error_ ? meron_error_peer(error_.get()) : MERON_RANK_NONE;
+  }
+
+  // What the caller's should_stop or transport threw while the call ran; null when nothing was.
+  const std::exception_ptr& cause() const noexcept { return cause_; }
+
+  // The class of the error, as meron_status has it: how much is damaged.
+  bool is_of_call() const noexcept { return status_ <= -100 && status_ > -200; }
+  bool is_of_resource() const noexcept { return status_ <= -200 && status_ > -300; }
+  bool is_of_group() const noexcept { return status_ <= -300 && status_ > -400; }
+  bool is_of_context() const noexcept { return status_ <= -400; }
+
+ private:
+  meron_status status_;
+  std::shared_ptr<meron_error> error_;
+  std::exception_ptr cause_;
+  const char* message_ = nullptr;
+  const char* subject_ = "";
+  const char* advice_ = "";
+};
+
+namespace detail {
+
+// What a callback threw on this thread, until the call that it ran in has returned.
+inline std::exception_ptr& thrown_by_callback() noexcept {
+  static thread_local std::exception_ptr thrown;
+  return thrown;
+}
+
+[[noreturn]] inline void raise(meron_status status, meron_error* error) {
+  throw Error(status, error, std::exchange(thrown_by_callback(), nullptr));
+}
+
+[[noreturn]] inline void raise_no_memory() {
+  throw Error(MERON_E_NO_MEMORY, "memory for the arguments of a call is missing", "",
+              "Free memory of this process.");
+}
+
+// Calls a function of the C interface; the error object is its last argument.
+template <class... Parameters, class... Arguments>
+meron_status call(meron_status (*function)(Parameters...), Arguments... arguments) {
+  meron_error* error = nullptr;
+  const meron_status status = function(arguments..., &error);
+  if (status < 0) raise(status, error);
+  return status;
+}
+
+// The same for a call that may run callbacks.
+template <class... Parameters, class... Arguments>
+meron_status call_with_callbacks(meron_status (*function)(Parameters...), Arguments... arguments) {
+  thrown_by_callback() = nullptr;
+  const meron_status status = call(function, arguments...);
+  thrown_by_callback() = nullptr;
+  return status;
+}
+
+// Calls a function whose first parameter receives what it hands out.
+template <class Out, class... Parameters, class... Arguments>
+Out receive(meron_status (*function)(Out*, Parameters...), Arguments... arguments) {
+  Out out{};
+  call(function, &out, arguments...);
+  return out;
+}
+
+// The same for a struct that says its own size.
+template <class Info, class... Parameters, class... Arguments>
+Info receive_info(meron_status (*function)(Info*, Parameters...), Arguments... arguments) {
+  Info info{};
+  info.struct_size = static_cast<uint32_t>(sizeof(Info));
+  call(function, &info, arguments...);
+  return info;
+}
+
+}  // namespace detail
+}  // namespace v1
+}  // namespace meron
+
+#endif  // MERON_CPP_ERROR_HPP

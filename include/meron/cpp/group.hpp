@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: Apache-2.0
+// meron/cpp/group.hpp: operations under way, groups of ranks, and collectives on plain memory.
+#ifndef MERON_CPP_GROUP_HPP
+#define MERON_CPP_GROUP_HPP
+
+#include <chrono>
+#include <type_traits>
+
+#include "meron/cpp/base.hpp"
+#include "meron/cpp/dtype.hpp"
+#include "meron/group.h"
+
+namespace meron {
+inline namespace v1 {
+
+// An operation under way that yields nothing but its end. When it dies the operation goes on, so
+// that the ranks stay in step.
+class Future : public Handle<meron_future, meron_future_release> {
+ public:
+  using Handle::Handle;
+
+  // Waits until the operation has ended; throws its error. Blocks on peers, at most the deadline.
+  void wait() const {
+    detail::call_with_callbacks(meron_future_wait, handle(), int64_t{MERON_TIMEOUT_DEFAULT});
+  }
+  // Waits for so long; whether the operation has ended.
+  [[nodiscard]] bool wait_for(std::chrono::nanoseconds duration) const {
+    return detail::call_with_callbacks(meron_future_wait, handle(), detail::timeout(duration)) ==
+           MERON_OK;
+  }
+  // Whether the operation has ended; throws its error. Does not wait.
+  [[nodiscard]] bool poll() const {
+    return detail::call_with_callbacks(meron_future_poll, handle()) == MERON_OK;
+  }
+};
+
+enum class ReduceOp : meron_reduce_op {
+  sum = MERON_SUM,
+  mean = MERON_MEAN
+};
+
+// A group of ranks. Dies without harm to the group, which lives as long as the context.
+//
+// The memory that broadcast and all_reduce work on must stay valid until the operation has ended:
+// until Future::wait returned or threw anything but MERON_E_CANCELLED, or the context was closed.
+// That holds for the functions without `_begin` too, when they throw MERON_E_CANCELLED.
+class Group : public Handle<meron_group, meron_group_release> {
+ public:
+  using Handle::Handle;
+
+  // This rank's place in the group.
+  int32_t rank() const { return detail::receive(meron_group_rank, handle()); }
+  int32_t size() const { return detail::receive(meron_group_size, handle()); }
+  // Throws the error that broke the group, if one did. Looks whether peers are alive.
+  void check() const { detail::call(meron_group_status, handle()); }
+  // Breaks the group on every rank: waits under way end with MERON_E_ABORTED.
+  void abort(Text reason = nullptr) const {
+    detail::call(meron_group_abort, handle(), reason.c_str());
+  }
+
+  // Ends when every rank of the group has begun it.
+  [[nodiscard]] Future barrier_begin() const {
+    return Future(detail::receive(meron_barrier_begin, handle()));
+  }
+  void barrier() const { barrier_begin().wait(); }
+
+  // From rank `root` of the group to all. `data` is read there, written elsewhere.
+  template <class T>
+  [[nodiscard]] Future broadcast_begin(Span<T> data, int32_t root) const {
+    static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>);
+    return Future(detail::receive(meron_broadcast_begin, handle(), static_cast<void*>(data.data()),
+                                  data.size_bytes(), root));
+  }
+  template <class Range>
+  void broadcast(Range&& data, int32_t root) const {
+    broadcast_begin(Span<std::remove_pointer_t<decltype(data.data())>>(data), root).wait();
+  }
+
+  // In place, in f32 and in rank order: the same bits on every rank. For small arrays.
+  template <class T>
+  [[nodiscard]] Future all_reduce_begin(Span<T> data, ReduceOp op) const {
+    static_assert(!std::is_const_v<T>);
+    return Future(detail::receive(meron_all_reduce_begin, handle(), static_cast<void*>(data.data()),
+                                  data.size(), static_cast<meron_dtype>(dtype_of<T>),
+                                  static_cast<meron_reduce_op>(op)));
+  }
+  template <class Range>
+  void all_reduce(Range&& data, ReduceOp op = ReduceOp::sum) const {
+    all_reduce_begin(Span<std::remove_pointer_t<decltype(data.data())>>(data), op).wait();
+  }
+};
+
+}  // namespace v1
+}  // namespace meron
+
+#endif  // MERON_CPP_GROUP_HPP

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// meron/cpp/param.hpp: params (named tensors), units (params that are gathered together), and
+// updates (how a rank writes its part).
+#ifndef MERON_CPP_PARAM_HPP
+#define MERON_CPP_PARAM_HPP
+
+#include <chrono>
+#include <string_view>
+
+#include "meron/cpp/dtype.hpp"
+#include "meron/cpp/group.hpp"
+#include "meron/param.h"
+
+namespace meron {
+inline namespace v1 {
+
+// What a param is, besides its name and shape.
+struct ParamOptions {
+  DType dtype = DType::f32;
+  bool frozen = false;           // has no gradient and no optimizer state
+  const Group* group = nullptr;  // the ranks that share it; null: the world
+};
+
+// A named tensor that the ranks of a group share. Made by Context::param.
+class Param : public Handle<meron_param, meron_param_release> {
+ public:
+  using Handle::Handle;
+
+  // Shape, dtype, element count, and the part that this rank updates.
+  meron_param_info info() const {
+    return detail::receive_info<meron_param_info>(meron_param_get_info, handle());
+  }
+  DType dtype() const { return static_cast<DType>(info().dtype); }
+  // Elements of the whole tensor.
+  uint64_t size() const { return info().count; }
+  // Borrowed from the param.
+  std::string_view name() const { return detail::receive(meron_param_name, handle()); }
+};
+
+using ParamList = ListOf<Param>;
+
+// Params that are gathered and reduced together, such as a layer's. Made by Context::unit.
+class Unit : public Handle<meron_unit, meron_unit_release> {
+ public:
+  using Handle::Handle;
+
+  // State, version, leases, and whether a reduced gradient waits for a step.
+  meron_unit_info info() const {
+    return detail::receive_info<meron_unit_info>(meron_unit_get_info, handle());
+  }
+};
+
+using UnitList = ListOf<Unit>;
+
+// Units opened for writing; made by update. End it by publish. One that dies before is published as
+// it is if it was waited for; if it was not, the group breaks with MERON_E_ABORTED on every rank,
+// because peers cannot be told to take it back.
+class Update : public Handle<meron_update, meron_update_release> {
+ public:
+  using Handle::Handle;
+
+  // Waits until every rank has let go of the present version; then this rank's parts may be
+  // written. Blocks on peers, at most the deadline.
+  void wait() const {
+    detail::call_with_callbacks(meron_update_wait, handle(), int64_t{MERON_TIMEOUT_DEFAULT});
+  }
+  [[nodiscard]] bool wait_for(std::chrono::nanoseconds duration) const {
+    return detail::call_with_callbacks(meron_update_wait, handle(), detail::timeout(duration)) ==
+           MERON_OK;
+  }
+
+  // The part of `param` that this rank updates, writable, until publish.
+  View view(const Param& param) const {
+    return View(detail::receive(meron_update_view, handle(), param.handle()));
+  }
+  // Writes this rank's part from the whole tensor, of which every rank passes equal values;
+  // converts between dtypes.
+  template <class Range>
+  void write(const Param& param, const Range& whole) const {
+    const Span<const std::remove_pointer_t<decltype(whole.data())>> data(whole);
+    detail::call(meron_update_write, handle(), param.handle(),
+                 static_cast<const void*>(data.data()), uint64_t{data.size()},
+                 static_cast<meron_dtype>(dtype_of<typename decltype(data)::value_type>));
+  }
+
+  // Publishes what was written as the next version and ends the update.
+  void publish() {
+    detail::call(meron_update_publish, handle());
+    static_cast<void>(detach());  // the call has released it
+  }
+};
+
+// Asks every rank to let go of the units' present version. Collective over their group. Throws
+// MERON_E_STATE when a unit is gathered on this rank.
+[[nodiscard]] inline Update update_begin(const UnitList& units) {
+  return Update(detail::receive(meron_update_begin, units.data(), units.size()));
+}
+// The same, and waits.
+[[nodiscard]] inline Update update(const UnitList& units) {
+  Update begun = update_begin(units);
+  begun.wait();
+  return begun;
+}
+
+}  // namespace v1
+}  // namespace meron
+
+#endif  // MERON_CPP_PARAM_HPP

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// meron/cpp/plan.hpp: the strategy as a table.
+#ifndef MERON_CPP_PLAN_HPP
+#define MERON_CPP_PLAN_HPP
+
+#include <string_view>
+
+#include "meron/cpp/base.hpp"
+#include "meron/plan.h"
+
+namespace meron {
+inline namespace v1 {
+
+// What a step does, for a prediction.
+struct Workload {
+  uint32_t ranks = 1;  // of no effect on Context::predict
+  uint32_t micro_batches = 1;
+  uint32_t gathers_per_micro_batch = 2;
+
+  meron_workload raw() const noexcept {
+    meron_workload made = MERON_WORKLOAD_INIT;
+    made.ranks = ranks;
+    made.micro_batches = micro_batches;
+    made.gathers_per_micro_batch = gathers_per_micro_batch;
+    return made;
+  }
+};
+
+// How a prediction is written.
+enum class Form : uint32_t {
+  json = 0,
+  table = 1
+};
+
+// Over which ranks each kind of state is cut. A context keeps its own reference.
+class Plan : public Handle<meron_plan, meron_plan_release> {
+ public:
+  using Handle::Handle;
+
+  // "zero0" to "zero3".
+  static Plan preset(Text name) { return Plan(detail::receive(meron_plan_preset, name.c_str())); }
+  // From JSON; docs/plan.md has every key.
+  static Plan parse(std::string_view json) {
+    return Plan(detail::receive(meron_plan_parse, json.data(), json.size()));
+  }
+
+  // JSON that parse reads back to an equal plan.
+  String json() const { return String(detail::receive(meron_plan_json, handle())); }
+  // A table for people, several lines.
+  String table() const { return String(detail::receive(meron_plan_table, handle())); }
+  // Bytes per link and step and peak bytes per tier. `model` is JSON as meron_plan_predict reads
+  // it.
+  String predict(std::string_view model, const Workload& workload = {},
+                 Form form = Form::json) const {
+    const meron_workload raw = workload.raw();
+    return String(detail::receive(meron_plan_predict, handle(), model.data(), model.size(), &raw,
+                                  static_cast<uint32_t>(form)));
+  }
+};
+
+// The header of a safetensors file (its first bytes: 8 of length, then the header) as the model
+// JSON that Plan::predict reads. `file_bytes` is the size of the whole file.
+inline String model_from_safetensors(std::string_view header, uint64_t file_bytes) {
+  return String(detail::receive(meron_plan_model_from_safetensors,
+                                static_cast<const void*>(header.data()), header.size(),
+                                file_bytes));
+}
+
+}  // namespace v1
+}  // namespace meron
+
+#endif  // MERON_CPP_PLAN_HPP

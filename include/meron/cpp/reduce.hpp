@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+// meron/cpp/reduce.hpp: gradients on their way to their owners.
+#ifndef MERON_CPP_REDUCE_HPP
+#define MERON_CPP_REDUCE_HPP
+
+#include <initializer_list>
+
+#include "meron/cpp/param.hpp"
+#include "meron/reduce.h"
+
+namespace meron {
+inline namespace v1 {
+
+// What the place for a gradient holds when a micro-batch begins.
+enum class GradientStart : uint64_t {
+  zero = 0,                              // zero, or the sum so far: to be added to
+  overwrite = MERON_GRADIENT_OVERWRITE,  // anything: the caller writes every element
+};
+
+// The place in this rank's bucket for the gradient of `param`, writable, in the plan's gradient
+// dtype, until reduce_begin of its unit. Blocks on peers that still read its last contents.
+inline View gradient(const Param& param, GradientStart start = GradientStart::zero) {
+  meron_view view{};
+  detail::call_with_callbacks(meron_gradient_view, &view, param.handle(),
+                              static_cast<uint64_t>(start));
+  return View(view);
+}
+
+// How gradients are reduced.
+struct ReduceOptions {
+  ReduceOp op = ReduceOp::mean;
+  bool boundary = true;  // last micro-batch before the step; false: more follow
+  double divisor = 1.0;  // the sum is divided by this too, e.g. the number of micro-batches
+
+  meron_reduce_options raw() const noexcept {
+    meron_reduce_options made = MERON_REDUCE_OPTIONS_INIT;
+    made.op = static_cast<meron_reduce_op>(op);
+    made.boundary = boundary ? 1 : 0;
+    made.divisor = divisor;
+    return made;
+  }
+};
+
+// A gradient in the caller's memory, for reduce_begin: the whole tensor, of any dtype.
+template <class Range>
+meron_source source(const Param& param, const Range& whole) {
+  const Span<const std::remove_pointer_t<decltype(whole.data())>> data(whole);
+  meron_source made{};
+  made.param = param.handle();
+  made.data = data.data();
+  made.count = data.size();
+  made.dtype = static_cast<meron_dtype>(dtype_of<typename decltype(data)::value_type>);
+  return made;
+}
+
+// Begins the reduction of a unit's gradients of one micro-batch, which were written to gradient().
+// Collective over the unit's group.
+[[nodiscard]] inline Future reduce_begin(const Unit& unit, const ReduceOptions& options = {}) {
+  const meron_reduce_options raw = options.raw();
+  return Future(detail::receive(meron_reduce_begin, unit.handle(), nullptr, size_t{0}, &raw));
+}
+// The same from the caller's memory, which is read during the call; params without a source count
+// as zero. Blocks as gradient does.
+[[nodiscard]] inline Future reduce_begin(const Unit& unit, Span<const meron_source> sources,
+                                         const ReduceOptions& options = {}) {
+  const meron_reduce_options raw = options.raw();
+  meron_future future{};
+  detail::call_with_callbacks(meron_reduce_begin, &future, unit.handle(), sources.data(),
+                              sources.size(), &raw);
+  return Future(future);
+}
+[[nodiscard]] inline Future reduce_begin(const Unit& unit,
+                                         std::initializer_list<meron_source> sources,
+                                         const ReduceOptions& options = {}) {
+  return reduce_begin(unit, Span<const meron_source>(sources.begin(), sources.size()), options);
+}
+
+// The reduced gradient of the part of `param` that this rank updates, f32, writable, until the
+// unit's next gradient, a step, or discard.
+inline View reduced(const Param& param) {
+  return View(detail::receive(meron_reduced_view, param.handle()));
+}
+// Declares the reduced gradient of a unit as used, without a step of Meron's optimizer.
+inline void discard(const Unit& unit) {
+  detail::call(meron_reduce_discard, unit.handle());
+}
+
+}  // namespace v1
+}  // namespace meron
+
+#endif  // MERON_CPP_REDUCE_HPP

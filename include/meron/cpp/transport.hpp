@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: Apache-2.0
+// meron/cpp/transport.hpp: a transport of the caller's own, as a class to derive from.
+#ifndef MERON_CPP_TRANSPORT_HPP
+#define MERON_CPP_TRANSPORT_HPP
+
+#include <algorithm>
+#include <chrono>
+#include <thread>
+
+#include "meron/cpp/base.hpp"
+#include "meron/transport.h"
+
+namespace meron {
+inline namespace v1 {
+
+// How bytes move between ranks that share no memory. meron/transport.h says what the functions must
+// keep to; above all they never block (but for idle) and never call Meron with their context. They
+// are called one at a time. What they throw ends the use of that peer (MERON_E_PEER_DEAD) and is
+// the cause() of the error.
+class Transport {
+ public:
+  virtual ~Transport() = default;
+
+  // For messages.
+  virtual const char* name() const noexcept { return "custom"; }
+  // Bytes that one message may have, at least 4096; 0: no limit.
+  virtual uint64_t max_message() const noexcept { return 0; }
+
+  // Starts to send to rank `peer`, and stores a number in `request` by which this is meant from
+  // then on. False: not now; the same will be asked again. The bytes stay unchanged until the
+  // request is done or cancelled.
+  virtual bool send(uint64_t& request, int32_t peer, uint64_t tag, const void* data,
+                    uint64_t bytes) = 0;
+  // Starts to receive at most `bytes` bytes. Otherwise as send.
+  virtual bool receive(uint64_t& request, int32_t peer, uint64_t tag, void* data,
+                       uint64_t bytes) = 0;
+  // Whether a request is done; then with the size of its message in `bytes`, and it is not asked
+  // about again.
+  virtual bool test(uint64_t request, uint64_t& bytes) = 0;
+  // Gives a request up. Its memory is not touched once this returns.
+  virtual void cancel(uint64_t request) noexcept = 0;
+  // Returns when something may have happened, or after `timeout`. What it throws counts as nothing
+  // having happened.
+  virtual void idle(std::chrono::nanoseconds timeout) {
+    std::this_thread::sleep_for(std::min<std::chrono::nanoseconds>(timeout, kNap));
+  }
+  // Whether rank `peer` is still there: false only if it is known to be gone.
+  virtual bool alive(int32_t peer) noexcept {
+    static_cast<void>(peer);
+    return true;
+  }
+  // No function is called any more.
+  virtual void closed() noexcept {}
+
+ protected:
+  Transport() = default;
+  Transport(const Transport&) = default;
+  Transport& operator=(const Transport&) = default;
+
+ private:
+  static constexpr std::chrono::milliseconds kNap{1};
+};
+
+namespace detail {
+
+// Runs `body` for the library: what it throws becomes a status, and the cause of the error that the
+// caller of the library gets.
+template <class Body>
+meron_status run_callback(const Body& body) noexcept {
+  try {
+    return body() ? MERON_OK : MERON_IN_PROGRESS;
+  } catch (const Error& error) {
+    thrown_by_callback() = std::current_exception();
+    return error.status() < 0 ? error.status() : MERON_E_IO;
+  } catch (...) {
+    thrown_by_callback() = std::current_exception();
+    return MERON_E_IO;
+  }
+}
+
+inline Transport& transport_of(void* user) noexcept {
+  return *static_cast<Transport*>(user);
+}
+
+// The table that calls `transport`, which must outlive its use.
+inline meron_transport table_of(Transport& transport) noexcept {
+  meron_transport table = MERON_TRANSPORT_INIT;
+  table.name = transport.name();
+  table.user = &transport;
+  table.max_message = transport.max_message();
+  table.send = [](void* user, uint64_t* request, int32_t peer, uint64_t tag, const void* data,
+                  uint64_t bytes) noexcept {
+    return run_callback([=] { return transport_of(user).send(*request, peer, tag, data, bytes); });
+  };
+  table.receive = [](void* user, uint64_t* request, int32_t peer, uint64_t tag, void* data,
+                     uint64_t bytes) noexcept {
+    return run_callback(
+        [=] { return transport_of(user).receive(*request, peer, tag, data, bytes); });
+  };
+  table.test = [](void* user, uint64_t request, uint64_t* bytes) noexcept {
+    return run_callback([=] { return transport_of(user).test(request, *bytes); });
+  };
+  table.cancel = [](void* user, uint64_t request) noexcept { transport_of(user).cancel(request); };
+  table.idle = [](void* user, int64_t timeout_ns) noexcept {
+    static_cast<void>(run_callback([=] {
+      transport_of(user).idle(std::chrono::nanoseconds(timeout_ns));
+      return true;
+    }));
+  };
+  table.alive = [](void* user, int32_t peer) noexcept {
+    return int32_t{transport_of(user).alive(peer)};
+  };
+  table.closed = [](void* user) noexcept { transport_of(user).closed(); };
+  return table;
+}
+
+}  // namespace detail
+}  // namespace v1
+}  // namespace meron
+
+#endif  // MERON_CPP_TRANSPORT_HPP
