@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What one rank has while it executes a case: its objects by their names."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import meron
+from meron._native import call, lib
+from table import Malformed, Statement
+from values import Place
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """Where and how the cases run."""
+
+    rank: int
+    world: int
+    transport: str
+    job: str
+
+
+class Held:
+    """An object of a case.
+
+    Its handle is kept beside it: the natural layer forgets the handle with the release, so only
+    the raw one can release twice, or use what is gone.
+    """
+
+    def __init__(self, item: Any) -> None:
+        self.item = item
+        self.handle = item._handle if hasattr(item, "_handle") else None
+        self.released = False
+
+    def release(self) -> None:
+        if self.handle is None:  # an array over DLPack: it is gone when nobody has it
+            self.item = None
+        elif not self.released and hasattr(self.item, "release"):
+            self.item.release()
+        else:
+            call(RELEASE[type(self.item)], self.handle)
+        self.released = True
+
+
+RELEASE: dict[type, Any] = {
+    meron.Plan: lib.meron_plan_release,
+    meron.Group: lib.meron_group_release,
+    meron.Param: lib.meron_param_release,
+    meron.Unit: lib.meron_unit_release,
+    meron.Update: lib.meron_update_release,
+    meron.Gather: lib.meron_gather_release,
+    meron.Optimizer: lib.meron_optimizer_release,
+    meron.Future: lib.meron_future_release,
+    meron.Context: lib.meron_context_close,
+}
+
+
+class Session:
+    def __init__(self, setup: Setup, case: str, plan: str) -> None:
+        self.setup = setup
+        self.case = case
+        self.plan = plan
+        self.place = Place(setup.rank, setup.world)
+        self.stop = False  # what should_stop answers
+        self.marked: dict[str, meron.Stats] = {}
+        self.current_name = "ctx"
+        self._objects: dict[str, Held] = {}  # oldest first
+
+    def keep(self, name: str | None, item: Any) -> None:
+        if not name:
+            raise Malformed("a name is missing")
+        self._objects.pop(name, None)
+        self._objects[name] = Held(item)
+
+    def held(self, name: str) -> Held:
+        if name not in self._objects:
+            raise Malformed(f"there is no {name!r}")
+        return self._objects[name]
+
+    def find(self, kind: type[T], name: str | None) -> T:
+        item = self.held(name or "").item
+        if not isinstance(item, kind):
+            raise Malformed(f"{name!r} is of another kind")
+        return item
+
+    def group(self, name: str | None) -> meron.Group:
+        return self.context().world if name in (None, "", "world") else self.find(meron.Group, name)
+
+    def context(self) -> meron.Context:
+        return self.find(meron.Context, self.current_name)
+
+    def units(self, statement: Statement) -> list[meron.Unit]:
+        return [self.find(meron.Unit, name) for name in statement.list("units")]
+
+    def unit_of(self, param: meron.Param) -> meron.Unit:
+        """The unit that a param is in; any other where it is in none, to be told so."""
+        units = [held.item for held in self._objects.values() if isinstance(held.item, meron.Unit)]
+        if not units:
+            raise Malformed("there is no unit")
+        return next((unit for unit in units if param in unit.params), units[0])
+
+    def end(self) -> None:
+        while self._objects:
+            _, held = self._objects.popitem()
+            if isinstance(held.item, meron.Context):
+                held.item.close()
+            elif not held.released:
+                with contextlib.suppress(meron.Error):
+                    held.release()

@@ -1,0 +1,289 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operations on params, units, updates, gathers, gradients and optimizers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import meron
+from meron._native import NULL, ffi, lib, new, receive
+from meron.dtypes import CODES, NUMPY
+from operations import finish_or_keep, number, operation, wanted
+from session import Session
+from table import Malformed, Statement
+from values import Array, check, check_equal, shape_of
+
+# ---- Params, units, updates ----------------------------------------------------------------------
+
+
+@operation
+def param(session: Session, statement: Statement) -> None:
+    name = statement.get("name")
+    group = statement.get("group")
+    made = session.context().param(
+        statement.name if name is None else name,
+        shape_of(wanted(statement, "shape")),
+        wanted(statement, "dtype"),
+        frozen=statement.get("frozen") == "1",
+        group=None if group is None else session.group(group),
+    )
+    session.keep(statement.name, made)
+
+
+@operation
+def param_is(session: Session, statement: Statement) -> None:
+    param = session.find(meron.Param, statement.name)
+    _ = param.owned  # asks the library, which says whether the param is still there
+    found = {
+        "shape": "x".join(map(str, param.shape)) or "scalar",
+        "dtype": param.dtype,
+        "count": str(param.size),
+        "frozen": str(int(param.frozen)),
+        "name": param.name,
+    }
+    for key, value in found.items():
+        check_equal(key, value, statement.get(key) or value)
+
+
+@operation
+def owned(session: Session, statement: Statement) -> None:
+    param = session.find(meron.Param, statement.name)
+    check(param.owned.stop <= param.size, "owns more than there is")
+    total = session.context().world.all_reduce(np.array([len(param.owned)], np.float32))
+    copies = session.setup.world if statement.get("all") == "1" else 1
+    check_equal("what all ranks own", int(total[0]), copies * param.size)
+
+
+@operation
+def unit(session: Session, statement: Statement) -> None:
+    params = [session.find(meron.Param, name) for name in statement.list("params")]
+    session.keep(
+        statement.name, session.context().unit(statement.get("name") or statement.name, params)
+    )
+
+
+@operation
+def unit_is(session: Session, statement: Statement) -> None:
+    for key, value in session.find(meron.Unit, statement.name).info()._asdict().items():
+        found = str(int(value)) if isinstance(value, bool) else str(value)
+        check_equal(key, found, statement.get(key) or found)
+
+
+@operation
+def update(session: Session, statement: Statement) -> None:
+    update = session.context().update(session.units(statement))
+    session.keep(statement.name, update.__enter__())
+
+
+@operation
+def write(session: Session, statement: Statement) -> None:
+    param = session.find(meron.Param, statement.get("param"))
+    count = statement.get("count")
+    shape = param.shape if count is None else (int(count),)
+    dtype = statement.get("dtype") or param.dtype
+    values = session.place.array(wanted(statement, "with"), dtype, shape)
+    session.find(meron.Update, statement.name).write(param, values)
+
+
+@operation
+def write_view(session: Session, statement: Statement) -> None:
+    param = session.find(meron.Param, statement.get("param"))
+    view = session.find(meron.Update, statement.name).view(param)
+    before = statement.get("before")
+    if before is not None:
+        found = meron.to_float32(view)
+        expected = session.place.values(before, view.size, param.owned.start)
+        check(np.array_equal(found, expected), "the view shows other values")
+    assign(session, view, wanted(statement, "with"), param, param.owned.start)
+
+
+def assign(session: Session, view: Array, text: str, param: meron.Param, offset: int) -> None:
+    values = session.place.values(text, view.size, offset).reshape(view.shape)
+    view[...] = values if view.dtype == np.float32 else meron.from_float32(values, param.dtype)
+
+
+@operation
+def publish(session: Session, statement: Statement) -> None:
+    session.find(meron.Update, statement.name).__exit__(None, None, None)
+    session.held(statement.name).released = True
+
+
+# ---- Gathers -------------------------------------------------------------------------------------
+
+
+def destinations(session: Session, statement: Statement) -> dict[meron.Param, Array] | None:
+    if statement.get("mode") != "into":
+        return None
+    return {
+        param: session.place.array("fill:-1", param.dtype, param.shape)
+        for unit in session.units(statement)
+        for param in unit.params
+    }
+
+
+@operation
+def gather(session: Session, statement: Statement) -> None:
+    into = destinations(session, statement)
+    mode = "view" if into is not None else statement.get("mode") or "view"
+    units = session.units(statement)
+    if len(units) == 1:
+        session.keep(statement.name, units[0].gather(mode, into))
+    else:
+        session.keep(statement.name, session.context().gather(units, mode, into))
+
+
+@operation
+def gather_begin(session: Session, statement: Statement) -> None:
+    into = destinations(session, statement)
+    mode = "view" if into is not None else statement.get("mode") or "view"
+    (unit,) = session.units(statement)
+    session.keep(statement.name, unit.gather_begin(mode, into))
+
+
+def tensor(session: Session, statement: Statement) -> tuple[meron.Gather, Array]:
+    gather = session.find(meron.Gather, statement.name)
+    param = session.find(meron.Param, statement.get("param"))
+    array = gather[param]
+    check_equal("the dtype", array.dtype, NUMPY[param.dtype])
+    check_equal("the shape", array.shape, param.shape)
+    check_equal("writable", bool(array.flags.writeable), gather._into is not None)
+    return gather, array
+
+
+@operation
+def full(session: Session, statement: Statement) -> None:
+    _, array = tensor(session, statement)
+    session.place.check_data(statement, array)
+
+
+@operation
+def overwrite(session: Session, statement: Statement) -> None:
+    gather, array = tensor(session, statement)
+    if gather._into is None:
+        raise Malformed("a view is not to be written")
+    param = session.find(meron.Param, statement.get("param"))
+    assign(session, array, wanted(statement, "with"), param, 0)
+
+
+@operation
+def dlpack(session: Session, statement: Statement) -> None:
+    param = session.find(meron.Param, statement.get("param"))
+    array = np.from_dlpack(session.find(meron.Gather, statement.get("gather")).dlpack(param))
+    check_equal("the dtype", array.dtype, NUMPY[param.dtype])
+    check_equal("the shape", array.shape, param.shape)
+    session.place.check_data(statement, array)
+    session.keep(statement.name, array)
+
+
+# ---- Gradients and optimizers --------------------------------------------------------------------
+
+
+@operation
+def gradient(session: Session, statement: Statement) -> None:
+    param = session.find(meron.Param, statement.name)
+    text = statement.get("set")
+    view = session.unit_of(param).gradient(param, overwrite=text is not None)
+    before = 0.0 if text is not None else meron.to_float32(view)
+    values = session.place.values(text or wanted(statement, "add"), view.size).reshape(view.shape)
+    total = before + values
+    view[...] = total if view.dtype == np.float32 else meron.from_float32(total, param.dtype)
+
+
+def sources_of(session: Session, statement: Statement) -> list[tuple[meron.Param, Array]]:
+    sources = []
+    for key, value in statement.arguments:
+        if key == "source":
+            name, _, text = value.partition("@")
+            param = session.find(meron.Param, name)
+            count = statement.get("count")
+            shape = param.shape if count is None else (int(count),)
+            array = session.place.array(text, statement.get("dtype") or param.dtype, shape)
+            sources.append((param, array))
+    return sources
+
+
+@operation
+def reduce(session: Session, statement: Statement) -> None:
+    unit = session.find(meron.Unit, statement.name)
+    sources = sources_of(session, statement)
+    if len(dict(sources)) < len(sources):
+        reduce_raw(unit, sources)
+    future = unit.reduce(
+        dict(sources) or None,
+        statement.get("op") or "mean",
+        boundary=statement.get("boundary") != "0",
+        divisor=number(statement, "divisor", 1),
+    )
+    finish_or_keep(session, statement, future)
+
+
+def reduce_raw(unit: meron.Unit, sources: list[tuple[meron.Param, Array]]) -> None:
+    """A param twice: a dict cannot say that."""
+    table = new("meron_source[]", len(sources))
+    for source, (param, array) in zip(table, sources):
+        source.param = param._handle
+        source.data = ffi.cast("void *", array.ctypes.data)
+        source.count = array.size
+        source.dtype = CODES[param.dtype]
+    receive("meron_future *", lib.meron_reduce_begin, unit._handle, table, len(table), NULL)
+
+
+@operation
+def reduced(session: Session, statement: Statement) -> None:
+    param = session.find(meron.Param, statement.name)
+    array = session.unit_of(param).reduced(param)
+    check_equal("the dtype", array.dtype, np.dtype(np.float32))
+    session.place.check_data(statement, array, param.owned.start)
+
+
+@operation
+def discard(session: Session, statement: Statement) -> None:
+    session.find(meron.Unit, statement.name).discard()
+
+
+@operation
+def optimizer(session: Session, statement: Statement) -> None:
+    names = {"lr": "lr", "epsilon": "eps", "weight_decay": "weight_decay", "max_norm": "max_norm"}
+    options: dict[str, Any] = {
+        own: float(wanted(statement, key))
+        for key, own in names.items()
+        if statement.get(key) is not None
+    }
+    if statement.get("beta1") or statement.get("beta2"):
+        options["betas"] = (number(statement, "beta1", 0.9), number(statement, "beta2", 0.999))
+    made = session.context().adamw(session.units(statement), **options)
+    session.keep(statement.name, made)
+
+
+@operation
+def step(session: Session, statement: Statement) -> None:
+    finish_or_keep(session, statement, session.find(meron.Optimizer, statement.name).step_begin())
+
+
+@operation
+def optimizer_is(session: Session, statement: Statement) -> None:
+    optimizer = session.find(meron.Optimizer, statement.name)
+    for key in ("steps", "norm", "lr"):
+        expected = statement.get(key)
+        if expected is not None:
+            check_equal(key, float(getattr(optimizer, key)), float(expected))
+
+
+@operation
+def learning_rate(session: Session, statement: Statement) -> None:
+    session.find(meron.Optimizer, statement.name).lr = float(wanted(statement, "lr"))
+
+
+@operation
+def state(session: Session, statement: Statement) -> None:
+    param = session.find(meron.Param, statement.get("param"))
+    optimizer = session.find(meron.Optimizer, statement.name)
+    view = optimizer.state(param, wanted(statement, "state"))
+    check_equal("the dtype", view.dtype, np.dtype(np.float32))
+    text = statement.get("set")
+    if text is None:
+        session.place.check_data(statement, view, param.owned.start)
+    else:
+        assign(session, view, text, param, param.owned.start)
