@@ -158,7 +158,7 @@ static void java_throw(JNIEnv *env, const failure &failed) {
 }
 %typemap(freearg) const char *, char * ""
 %typemap(out) const char *, char * "$result = meron_swig::java_bytes(jenv, $1);"
-%typemap(directorin, descriptor="[B") const char * {
+%typemap(directorin, descriptor="Ljava/lang/String;") const char * {
   $input = meron_swig::java_bytes(jenv, $1);
 }
 %typemap(javadirectorin) const char * "Text.decode($jniinput)"

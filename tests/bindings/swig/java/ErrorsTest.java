@@ -1,0 +1,363 @@
+// SPDX-License-Identifier: Apache-2.0
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.FloatBuffer;
+import java.time.Duration;
+import java.util.EnumSet;
+import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.CountDownLatch;
+import org.meron.AdamW;
+import org.meron.Context;
+import org.meron.Dtype;
+import org.meron.Gather;
+import org.meron.GatherMode;
+import org.meron.MeronException;
+import org.meron.Optimizer;
+import org.meron.Param;
+import org.meron.Plan;
+import org.meron.ReduceOptions;
+import org.meron.Status;
+import org.meron.Unit;
+import org.meron.Update;
+import org.meron.View;
+import org.meron.abi.Abi;
+
+/** Every class of error comes as a MeronException with its fields, and bad input crashes nothing. */
+public final class ErrorsTest {
+    public static void main(String[] arguments) throws Exception {
+        final Suite suite = new Suite("java_errors");
+        suite.test("argument", ErrorsTest::argument);
+        suite.test("handle and stale", ErrorsTest::handles);
+        suite.test("state", ErrorsTest::state);
+        suite.test("duplicate", ErrorsTest::duplicate);
+        suite.test("unsupported and parse", ErrorsTest::parse);
+        suite.test("not finite", ErrorsTest::nonfinite);
+        suite.test("no memory", ErrorsTest::memory);
+        suite.test("timeout names who is missing", ErrorsTest::timeout);
+        suite.test("mismatch has both calls", ErrorsTest::mismatch);
+        suite.test("aborted has the reason", ErrorsTest::aborted);
+        suite.test("a peer that closed is named", ErrorsTest::peerClosed);
+        suite.test("token", ErrorsTest::token);
+        suite.test("closed", ErrorsTest::closed);
+        suite.test("an update whose wait fails", ErrorsTest::updateGivenUp);
+        suite.test("texts", ErrorsTest::texts);
+        suite.test("buffers", ErrorsTest::buffers);
+        suite.test("codes of later versions", () -> Suite.equal(Status.UNKNOWN, Status.of(-999)));
+        suite.finish();
+    }
+
+    private static void argument() throws Exception {
+        final MeronException error =
+                Suite.fails(Status.ARGUMENT, () -> Plan.preset("zero9").close());
+        Suite.equal(-100, error.code());
+        Suite.check(error.getMessage().contains("zero9"), error.getMessage());
+        Suite.check(!error.operation().isEmpty(), "an operation");
+        Suite.check(!error.advice().isEmpty(), "advice");
+        Suite.equal(MeronException.RANK_NONE, error.peer());
+        Suite.fails(Status.ARGUMENT, () -> Context.options().rank(2, 2).open());
+        Suite.fails(Status.ARGUMENT, () -> Context.options().transport("pigeons").open());
+        Suite.fails(Status.ARGUMENT, () -> Context.options().hostMemoryLimit(-1));
+        Suite.fails(Status.ARGUMENT, () -> Context.options().timeout(Duration.ofSeconds(-1)));
+        try (Context context = Suite.alone("zero3")) {
+            Suite.fails(Status.ARGUMENT, () -> context.param("w", Dtype.F32, -1));
+            Suite.fails(Status.ARGUMENT, () -> context.param("", Dtype.F32, 1));
+            Suite.fails(Status.ARGUMENT, () -> context.param("w", Dtype.F32, new long[17]));
+            Suite.fails(Status.ARGUMENT, () -> context.group(5));
+            final Param weight = context.param("w", Dtype.F32, 8);
+            final Unit unit = context.unit("u", weight);
+            Suite.fails(Status.ARGUMENT,
+                    () -> context.adamw(new AdamW().learningRate(-1), unit));
+            try (Update update = unit.update()) {
+                final MeronException wrong =
+                        Suite.fails(Status.ARGUMENT, () -> update.write(weight, 1, 2, 3));
+                Suite.equal("w", wrong.subject());
+                Suite.equal(0, wrong.rank());
+                Suite.fails(Status.ARGUMENT,
+                        () -> update.write(weight, ByteBuffer.allocateDirect(31), Dtype.F32));
+            }
+        }
+    }
+
+    private static void handles() throws Exception {
+        final Context context = Suite.alone("zero3");
+        final Param weight = context.param("w", Dtype.F32, 8);
+        final Unit unit = context.unit("u", weight);
+        final Unit closed = context.unit("v", context.param("x", Dtype.F32, 8));
+        closed.close();
+        closed.close(); // twice is fine
+        Suite.fails(Status.STALE, closed::gather);
+        Suite.fails(Status.STALE, () -> context.update(closed));
+        final Gather gather = unit.gather();
+        final View view = gather.view(weight);
+        gather.close();
+        Suite.fails(Status.STALE, () -> view.get(0));
+        Suite.fails(Status.STALE, view::floats);
+        Suite.fails(Status.STALE, () -> gather.view(weight));
+        Suite.fails(Status.STALE, gather::await);
+        Suite.equal(0, unit.leases());
+        final View part;
+        try (Update update = unit.update()) {
+            part = update.view(weight);
+            update.publish();
+            Suite.fails(Status.STALE, update::publish);
+            Suite.fails(Status.STALE, () -> update.view(weight));
+        }
+        Suite.fails(Status.STALE, () -> part.put(0, 1));
+        final View gradient = weight.gradient();
+        unit.reduce().finish();
+        Suite.fails(Status.STALE, () -> gradient.put(0, 1));
+        unit.discard();
+
+        // Values that were never handles, or are those of other things, below the natural layer.
+        Suite.fails(Status.HANDLE, () -> Abi.meron_plan_json(0));
+        Suite.fails(Status.HANDLE, () -> Abi.meron_plan_json(12345));
+        Suite.fails(Status.HANDLE, () -> Abi.meron_gather_wait(-1, 0));
+        Suite.fails(Status.HANDLE, () -> Abi.meron_gather_begin(new long[] {7}, 0, null));
+        Suite.fails(Status.ARGUMENT, () -> Abi.meron_gather_begin(null, 0, null));
+        Suite.fails(Status.ARGUMENT, () -> Abi.meron_gather_begin(new long[0], 0, null));
+        Suite.fails(Status.ARGUMENT, () -> Abi.dlpack_delete(0));
+        final long plan = Abi.meron_plan_preset("zero1");
+        Suite.equal(0, Abi.meron_plan_release(plan));
+        Suite.fails(Status.STALE, () -> Abi.meron_plan_release(plan));
+        context.close();
+        try (Context one = Suite.alone("zero3"); Context two = Suite.alone("zero3")) {
+            final Param other = one.param("w", Dtype.F32, 8);
+            Suite.fails(Status.HANDLE, () -> two.unit("u", other));
+        }
+    }
+
+    private static void state() throws Exception {
+        try (Context context = Suite.alone("zero3")) {
+            final Param weight = context.param("w", Dtype.F32, 8);
+            final Unit unit = context.unit("u", weight);
+            final Optimizer optimizer = context.adamw(unit);
+            final MeronException error = Suite.fails(Status.STATE, optimizer::step);
+            Suite.equal("u", error.subject());
+            Suite.fails(Status.STATE, weight::reduced);
+            Suite.fails(Status.STATE, unit::discard);
+            try (Gather held = unit.gather()) {
+                Suite.fails(Status.STATE, unit::update);
+                Suite.check(held.ready(), "full");
+            }
+            try (Update update = unit.update()) {
+                Suite.fails(Status.STATE, unit::gather);
+                update.view(weight);
+                Suite.equal(Unit.State.UPDATING, unit.state());
+            }
+        }
+    }
+
+    private static void duplicate() throws Exception {
+        try (Context context = Suite.alone("zero3")) {
+            final Param weight = context.param("w", Dtype.F32, 8);
+            Suite.equal("w", Suite.fails(Status.DUPLICATE,
+                    () -> context.param("w", Dtype.F32, 8)).subject());
+            Suite.fails(Status.DUPLICATE, () -> context.unit("u", weight, weight));
+            final Unit unit = context.unit("u", weight);
+            Suite.fails(Status.DUPLICATE, () -> context.gather(unit, unit));
+            Suite.fails(Status.DUPLICATE, () -> context.update(unit, unit));
+            context.adamw(unit).learningRate(1);
+            Suite.fails(Status.DUPLICATE, () -> context.adamw(unit));
+        }
+    }
+
+    private static void parse() throws Exception {
+        final MeronException error =
+                Suite.fails(Status.PARSE, () -> Plan.parse("{\n \"preset\": }"));
+        Suite.check(error.getMessage().contains("2"), "the line is named: " + error.getMessage());
+        Suite.fails(Status.PARSE, () -> Plan.parse(""));
+        try (Context context = Suite.alone("zero3")) {
+            final Param weight = context.param("w", Dtype.F32, 8);
+            final Unit unit = context.unit("u", weight);
+            try (Gather gather = unit.gather()) {
+                final java.lang.reflect.Method handle =
+                        gather.getClass().getSuperclass().getDeclaredMethod("handle");
+                handle.setAccessible(true);
+                final long number = (long) handle.invoke(gather);
+                final long param = (long) handle.invoke(weight);
+                Abi.dlpack_delete(Abi.meron_gather_dlpack(number, param));
+                Suite.equal(1, unit.leases()); // the tensor's own one was given back
+            }
+            final FloatBuffer into = ByteBuffer.allocateDirect(32).order(ByteOrder.nativeOrder())
+                    .asFloatBuffer();
+            try (Gather gather = unit.gatherInto(Map.of(weight, into))) {
+                final java.lang.reflect.Method handle =
+                        gather.getClass().getSuperclass().getDeclaredMethod("handle");
+                handle.setAccessible(true);
+                final long number = (long) handle.invoke(gather);
+                final long param = (long) handle.invoke(weight);
+                Suite.fails(
+                        Status.UNSUPPORTED, () -> Abi.meron_gather_dlpack(number, param));
+            }
+        }
+    }
+
+    private static void nonfinite() throws Exception {
+        Suite.ranks(2, "zero3", context -> {
+            final Param weight = context.param("w", Dtype.F32, 1000);
+            final Unit unit = context.unit("u", weight);
+            final Optimizer optimizer = context.adamw(unit);
+            if (context.rank() == 1) weight.gradient().put(5, Float.NaN);
+            unit.reduce().finish();
+            Suite.fails(Status.NONFINITE, () -> optimizer.step().finish());
+            Suite.equal(0L, optimizer.steps());
+            unit.reduce(Map.of(weight, new float[1000]), new ReduceOptions()).finish();
+            optimizer.step().finish(); // usable as before
+            context.world().barrier().finish();
+        });
+    }
+
+    private static void memory() throws Exception {
+        try (Context context = Context.options().rank(0, 1).hostMemoryLimit(1 << 20).open()) {
+            final Param weight = context.param("w", Dtype.F32, 1 << 20);
+            Suite.check(Suite.fails(Status.NO_MEMORY, () -> context.unit("u", weight)).getMessage()
+                    .matches("(?s).*\\d.*"), "figures");
+        }
+    }
+
+    private static void timeout() throws Exception {
+        final MeronException error = Suite.fails(Status.TIMEOUT, () -> Context.options().rank(0, 2)
+                .transport("local").job("nobody").timeout(Duration.ofMillis(200)).open());
+        Suite.check(error.getMessage().contains("1"), "rank 1 is named: " + error.getMessage());
+    }
+
+    private static void mismatch() throws Exception {
+        Suite.ranks(2, "zero3", context -> {
+            final Unit one = context.unit("one", context.param("a", Dtype.F32, 600));
+            final Unit two = context.unit("two", context.param("b", Dtype.F32, 600));
+            context.world().barrier().finish();
+            final MeronException error = Suite.fails(Status.MISMATCH, () -> {
+                (context.rank() == 0 ? one : two).begin(GatherMode.VIEW).await();
+                context.world().barrier().finish();
+            });
+            Suite.check(error.getMessage().contains("one") && error.getMessage().contains("two"),
+                    error.getMessage());
+            Suite.fails(Status.MISMATCH, () -> context.world().check()); // sticky
+        });
+    }
+
+    private static void aborted() throws Exception {
+        Suite.ranks(2, "zero3", context -> {
+            if (context.rank() == 0) {
+                context.world().abort("the disk is full");
+                Suite.fails(Status.ABORTED, () -> context.world().barrier().finish());
+            } else {
+                final MeronException error =
+                        Suite.fails(Status.ABORTED, () -> context.world().barrier().finish());
+                Suite.check(error.getMessage().contains("the disk is full"), error.getMessage());
+                Suite.equal(1, error.rank());
+                Suite.equal(0, error.peer());
+            }
+        });
+    }
+
+    private static void peerClosed() throws Exception {
+        final CountDownLatch left = new CountDownLatch(1);
+        Suite.ranks(2, "zero3", context -> {
+            if (context.rank() == 0) {
+                context.close();
+                left.countDown();
+                return;
+            }
+            left.await();
+            final MeronException error =
+                    Suite.fails(Status.PEER_CLOSED, () -> context.world().barrier().finish());
+            Suite.equal(0, error.peer());
+        });
+    }
+
+    private static void token() throws Exception {
+        Suite.fails(Status.AUTH,
+                () -> Context.options().rank(0, 2).transport("shm").token("short").open());
+    }
+
+    private static void closed() throws Exception {
+        final Context context = Suite.alone("zero3");
+        final Param weight = context.param("w", Dtype.F32, 8);
+        final Unit unit = context.unit("u", weight);
+        final Optimizer optimizer = context.adamw(unit);
+        final Gather gather = unit.gather();
+        final View view = gather.view(weight);
+        context.close();
+        context.close();
+        final Set<Status> seen = EnumSet.noneOf(Status.class);
+        for (Suite.Body use : new Suite.Body[] {context::stats, context::progress,
+                () -> context.param("x", Dtype.F32, 1), () -> context.unit("y"), unit::gather,
+                unit::update, unit::reduce, unit::version, unit::discard, weight::gradient,
+                weight::reduced, weight::ownedCount, optimizer::step, optimizer::norm,
+                gather::ready, () -> gather.view(weight), () -> view.get(0), view::bytes,
+                () -> context.world().check(), () -> context.world().barrier(),
+                () -> context.group(0), context::flightRecord}) {
+            try {
+                use.run();
+                throw new AssertionError("a closed context was used");
+            } catch (MeronException error) {
+                seen.add(error.status());
+            }
+        }
+        seen.removeAll(EnumSet.of(Status.CLOSED, Status.STALE));
+        Suite.check(seen.isEmpty(), "only CLOSED and STALE, but also " + seen);
+        for (AutoCloseable any : new AutoCloseable[] {gather, optimizer, unit, weight}) any.close();
+    }
+
+    /** Peers go on with an update that was begun: giving it up breaks the group, and says so. */
+    private static void updateGivenUp() throws Exception {
+        Suite.ranks(2, "zero3", context -> {
+            final Unit unit = context.unit("u", context.param("w", Dtype.F32, 600));
+            context.world().barrier().finish();
+            if (context.rank() == 0) {
+                final Gather held = unit.gather();
+                Suite.fails(Status.ABORTED, () -> { // as long as it is held the update cannot go on
+                    while (true) {
+                        context.world().check();
+                        Thread.sleep(1);
+                    }
+                });
+                held.close();
+                return;
+            }
+            unit.gather().close();
+            Thread.currentThread().interrupt();
+            Suite.fails(Status.CANCELLED, unit::update);
+            Suite.check(Thread.interrupted(), "the flag stays");
+            Suite.fails(Status.ABORTED, () -> context.world().check());
+        });
+    }
+
+    private static void texts() throws Exception {
+        Suite.fails(Status.ARGUMENT, () -> Plan.preset("zero3\0"));
+        Suite.fails(Status.ARGUMENT, () -> Plan.preset("zero\uD800"));
+        Suite.fails(Status.ARGUMENT, () -> Plan.preset(null));
+        try (Context context = Suite.alone("zero3")) {
+            final String name = "Gewicht \u00e4 \u91cd \uD83D\uDE00"; // two, three and four bytes
+            Suite.equal(name, context.param(name, Dtype.F32, 1).name());
+            Suite.equal(name, Suite.fails(Status.DUPLICATE,
+                    () -> context.param(name, Dtype.F32, 1)).subject());
+            Suite.fails(Status.ARGUMENT,
+                    () -> context.param("x".repeat(513), Dtype.F32, 1));
+        }
+    }
+
+    private static void buffers() throws Exception {
+        try (Context context = Suite.alone("zero3")) {
+            final Param weight = context.param("w", Dtype.F32, 8);
+            final Unit unit = context.unit("u", weight);
+            final ByteBuffer little = ByteBuffer.allocateDirect(32).order(ByteOrder.LITTLE_ENDIAN);
+            final FloatBuffer swapped =
+                    ByteBuffer.allocateDirect(32).order(ByteOrder.BIG_ENDIAN).asFloatBuffer();
+            try (Update update = unit.update()) {
+                Suite.fails(Status.ARGUMENT,
+                        () -> update.write(weight, FloatBuffer.allocate(8), Dtype.F32));
+                Suite.fails(Status.ARGUMENT, () -> update.write(weight, swapped, Dtype.F32));
+                Suite.fails(Status.ARGUMENT, () -> update.write(weight, null, Dtype.F32));
+                update.write(weight, little.asReadOnlyBuffer(), Dtype.F32); // it is only read
+            }
+            Suite.fails(Status.ARGUMENT,
+                    () -> unit.gatherInto(Map.of(weight, little.asReadOnlyBuffer())));
+            Suite.fails(Status.ARGUMENT,
+                    () -> context.world().broadcast(little.asReadOnlyBuffer(), 0));
+            Suite.fails(Status.ARGUMENT, () -> context.world().broadcast(ByteBuffer.allocate(4), 0));
+        }
+    }
+}
