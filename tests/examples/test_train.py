@@ -31,7 +31,7 @@ def test_help_tells_of_every_option_of_the_programs(language: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (("--lang", "cobol"), "the languages are c and python"),
+        (("--lang", "cobol"), "the languages are"),
         (("--lang",), "--lang needs a value"),
         (("-n", "0"), "-n 0"),
         (("-n", "two"), "-n two"),
