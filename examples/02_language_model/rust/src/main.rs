@@ -1,0 +1,212 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Meron's example 02: from the command line to the exit code: 0, 1 (something was not as planned), 2 (bad
+//! input).
+
+mod matrix;
+mod model;
+mod options;
+mod report;
+mod text;
+mod train;
+
+use std::fs::OpenOptions;
+use std::process::exit;
+
+use meron::{Context, Plan, Result, Stats, Workload};
+
+use options::{Options, HELP};
+use report::{Figures, Summary};
+use train::Trainer;
+
+// The next three look at what the user gave: they say what is wrong, and what to do.
+
+/// A preset's name, or a file of JSON.
+fn load_plan(name: &str) -> std::result::Result<Plan, String> {
+    let made = if name.contains(&['.', '/'][..]) {
+        let json = text::load(&[name.to_string()]).map_err(|reason| {
+            format!("--plan: {reason}; name zero0, zero1, zero2, zero3 or a JSON file")
+        })?;
+        Plan::parse(&String::from_utf8_lossy(&json))
+    } else {
+        Plan::preset(name)
+    };
+    made.map_err(|error| format!("--plan {name}: {error}"))
+}
+
+fn load_text(options: &Options) -> std::result::Result<Vec<u8>, String> {
+    let folder = text::DEFAULT_FOLDER;
+    let text = text::load(&options.data).map_err(|reason| {
+        format!(
+            "--data: {reason}; name files that have text in them, or leave --data out to train on \
+             the licences in {folder}"
+        )
+    })?;
+    if text.len() > options.context {
+        return Ok(text);
+    }
+    Err(format!(
+        "--data: the text has {} bytes, and one example takes {}; name more text, or lower --context",
+        text.len(),
+        options.context + 1
+    ))
+}
+
+fn try_output(path: Option<&str>) -> std::result::Result<(), String> {
+    let path = match path {
+        Some(path) => path,
+        None => return Ok(()),
+    };
+    match OpenOptions::new().append(true).create(true).open(path) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(format!("--json: cannot write {path}: {}", text::reason(&error))),
+    }
+}
+
+/// What each rank counted since `before` and what its plan predicts, from all to all.
+fn collect_figures(context: &Context, options: &Options, before: &Stats) -> Result<Vec<Figures>> {
+    let after = context.stats()?;
+    let plan = context.predict(&Workload {
+        micro_batches: options.accumulate as u32,
+        gathers_per_micro_batch: 2, // forward, backward
+        ..Workload::default()
+    })?;
+    let own = [
+        after.gather_mapped_bytes - before.gather_mapped_bytes,
+        after.gather_copied_bytes - before.gather_copied_bytes,
+        after.reduce_bytes - before.reduce_bytes,
+        plan.gather_mapped_bytes,
+        plan.gather_copied_bytes,
+        plan.reduce_bytes,
+        after.peak_bytes,
+        plan.peak_bytes,
+        after.arena_pages_bytes,
+    ];
+    let world = context.world()?;
+    (0..context.world_size())
+        .map(|rank| {
+            let mut row = own;
+            world.broadcast(&mut row, rank)?;
+            let [mapped, copied, reduced, planned_mapped, planned_copied, planned_reduced, ..] =
+                row;
+            let [.., peak, planned_peak, arena_pages] = row;
+            Ok(Figures {
+                mapped,
+                copied,
+                reduced,
+                planned_mapped,
+                planned_copied,
+                planned_reduced,
+                peak,
+                planned_peak,
+                arena_pages,
+            })
+        })
+        .collect()
+}
+
+/// Trains; rank 0 reports. Returns the exit code.
+fn run(context: &Context, plan: &str, options: &Options, text: &[u8]) -> Result<i32> {
+    let mut trainer = Trainer::new(context, options, text)?;
+    let speaks = context.rank() == 0;
+    let mut summary = Summary {
+        options,
+        transport: context.transport(),
+        plan,
+        parameters: trainer.parameters(),
+        units: trainer.units(),
+        text_bytes: text.len(),
+        ranks: context.world_size() as usize,
+        losses: Vec::new(),
+        seconds: 0.0,
+        figures: Vec::new(),
+    };
+    if speaks && !options.quiet {
+        report::begin(&summary);
+    }
+
+    let before = context.stats()?;
+    let (losses, seconds) = trainer.train()?;
+    summary.losses = losses;
+    summary.seconds = seconds;
+    summary.figures = collect_figures(context, options, &before)?;
+
+    let mut code = i32::from(!summary.figures.iter().all(|f| f.as_planned(options.steps)));
+    if speaks && !options.quiet {
+        summary.print();
+    }
+    if speaks && code != 0 {
+        eprintln!("language_model: counters and plan differ");
+    }
+    if let (true, Some(path)) = (speaks, &options.json) {
+        if let Err(error) = summary.write_json(path) {
+            eprintln!("language_model: cannot write {path}: {}", text::reason(&error));
+            code = 1;
+        }
+    }
+    Ok(code)
+}
+
+/// What a run needs, as the user gave it.
+fn prepare(options: &Options) -> std::result::Result<(Plan, Vec<u8>), String> {
+    let plan = load_plan(&options.plan)?;
+    let text = load_text(options)?;
+    try_output(options.json.as_deref())?;
+    Ok((plan, text))
+}
+
+fn start() -> Result<i32> {
+    let arguments: Vec<String> = std::env::args_os()
+        .skip(1)
+        .map(|argument| argument.to_string_lossy().into_owned())
+        .collect();
+    // What the user gave is looked at before the ranks meet, and complained about after: every rank finds
+    // the same fault, and one of them is to say so.
+    let (options, read) = Options::parse(&arguments);
+    let prepared = match read {
+        Err(problem) => Err(problem),
+        Ok(()) if options.help => Ok(None),
+        Ok(()) => prepare(&options).map(Some),
+    };
+
+    let mut opening = Context::options();
+    let prepared = match prepared {
+        Ok(Some((plan, text))) => {
+            let json = plan.to_json()?;
+            opening = opening.plan(plan);
+            Ok(Some((json, text)))
+        }
+        Ok(None) => Ok(None),
+        Err(problem) => Err(problem),
+    };
+    let context = opening.open()?;
+    let code = match prepared {
+        Ok(Some((plan, text))) => run(&context, &plan, &options, &text)?,
+        Ok(None) => {
+            if context.rank() == 0 {
+                print!("{HELP}");
+            }
+            0
+        }
+        Err(problem) => {
+            if context.rank() == 0 {
+                eprintln!("language_model: {problem}");
+            }
+            2
+        }
+    };
+
+    // `meron run` ends the job when a rank leaves with an error: let rank 0 have said why first.
+    context.world()?.barrier()?;
+    context.close()?;
+    Ok(code)
+}
+
+fn main() {
+    match start() {
+        Ok(code) => exit(code),
+        Err(error) => {
+            eprintln!("language_model: {error}");
+            exit(1);
+        }
+    }
+}
