@@ -259,11 +259,8 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
     if (!target.ended()) progress_locked();
     if (!target.ended()) {
       const int64_t now = now_ns();
-      if (last || now - target.inspected_ns() >= kSleepNs) {
-        target.set_inspected_ns(now);
-        inspect_locked(target);
-      }
-      if (!target.ended() && now - target.begun_ns() >= kWarnAfterNs && target.warn_once()) {
+      if (target.inspection_due(now, kSleepNs) || last) inspect_locked(target);
+      if (!target.ended() && target.warning_due(now, kWarnAfterNs)) {
         warning = waiting_text_locked(target);
       }
     }

@@ -17,8 +17,7 @@ class Channel;
 
 class Operation {
  public:
-  Operation(Channel& channel, Deadline deadline)
-      : channel_(channel), deadline_(deadline), begun_ns_(now_ns()), inspected_ns_(begun_ns_) {}
+  Operation(Channel& channel, Deadline deadline) : channel_(channel), deadline_(deadline) {}
   virtual ~Operation() = default;
   Operation(const Operation&) = delete;
   Operation& operator=(const Operation&) = delete;
@@ -38,12 +37,17 @@ class Operation {
   uint64_t sequence() const { return sequence_; }
   void set_sequence(uint64_t sequence) { sequence_ = sequence; }
 
-  int64_t begun_ns() const { return begun_ns_; }
-  // When its peers were last looked at, by whichever call: many short waits must not put it off.
-  int64_t inspected_ns() const { return inspected_ns_; }
-  void set_inspected_ns(int64_t when) { inspected_ns_ = when; }
-  // Whether its user was told that it takes long. True once.
-  bool warn_once() { return !std::exchange(warned_, true); }
+  // Whether its peers are to be looked at, and its user to be told that it takes long: by the time
+  // since it was first waited for, by whichever call, because many short waits must not put it off.
+  bool inspection_due(int64_t now, int64_t period_ns) {
+    if (inspected_ns_ == 0) first_waited_ns_ = inspected_ns_ = now;
+    if (now - inspected_ns_ < period_ns) return false;
+    inspected_ns_ = now;
+    return true;
+  }
+  bool warning_due(int64_t now, int64_t patience_ns) {
+    return now - first_waited_ns_ >= patience_ns && !std::exchange(warned_, true);
+  }
 
   bool ended() const { return ended_; }
   const std::optional<Error>& error() const { return error_; }
@@ -58,8 +62,8 @@ class Operation {
 
  private:
   Deadline deadline_;
-  int64_t begun_ns_;
-  int64_t inspected_ns_;
+  int64_t first_waited_ns_ = 0;
+  int64_t inspected_ns_ = 0;
   uint64_t sequence_ = 0;
   bool warned_ = false;
   bool ended_ = false;
