@@ -229,7 +229,7 @@ struct meron_prediction {
   uint64_t param_bytes;
   uint64_t gradient_bytes;
   uint64_t optimizer_bytes;
-  uint64_t peak_bytes;
+  uint64_t peak_bytes; /**< over a custom transport, what is on its way comes on top */
   uint64_t gather_mapped_bytes; /**< per optimizer step, as are the two below */
   uint64_t gather_copied_bytes;
   uint64_t reduce_bytes;
@@ -542,7 +542,7 @@ inline ::meron_context_options meron_context_options_init() {
  * until all ranks have come, at most the deadline. Threads: any. Errors: MERON_E_ARGUMENT (rank
  * beyond the world, unknown transport), MERON_E_AUTH (token missing or wrong), MERON_E_TIMEOUT (who
  * is missing), MERON_E_VERSION, MERON_E_NO_MEMORY, MERON_E_IO, MERON_E_DUPLICATE (a rank came
- * twice).
+ * twice), or what a faster rank's calls have broken the world with meanwhile.
  */
 inline int64_t meron_context_open(int32_t rank, int32_t world_size, const char *transport, const char *job, const char *token, int64_t timeout_ns, int64_t host_memory_limit, int64_t arena_reserve, int32_t threads, int64_t plan, callbacks *hooks) {
   ::meron_context_options options = initial(api().meron_context_options_init);

@@ -260,7 +260,7 @@ struct meron_prediction
     param_bytes::UInt64
     gradient_bytes::UInt64
     optimizer_bytes::UInt64
-    peak_bytes::UInt64
+    peak_bytes::UInt64 # over a custom transport, what is on its way comes on top
     gather_mapped_bytes::UInt64 # per optimizer step, as are the two below
     gather_copied_bytes::UInt64
     reduce_bytes::UInt64
@@ -945,7 +945,8 @@ Blocks: until all ranks have come, at most the deadline.
 Threads: any.
 Errors: MERON_E_ARGUMENT (rank beyond the world, unknown transport), MERON_E_AUTH (token missing
 or wrong), MERON_E_TIMEOUT (who is missing), MERON_E_VERSION, MERON_E_NO_MEMORY, MERON_E_IO,
-MERON_E_DUPLICATE (a rank came twice).
+MERON_E_DUPLICATE (a rank came twice), or what a faster rank's calls have broken the world with
+meanwhile.
 """
 @inline meron_context_open(out, options, err) = @blocking_ccall(
         functions.meron_context_open, meron_status, (Ptr{meron_context},

@@ -54,14 +54,17 @@ class Future(Owner):
             GroupError: a rank is dead, late, closed or made another call.
             NonFiniteError: of an optimizer's step.
             CancelledError: should_stop asked the wait to end.
+            StaleError: the future was released.
         """
-        if self._ended:
+        if self._ended and self._handle is not None:
             return True
         return self._look(lib.meron_future_wait, nanoseconds(timeout))
 
     def done(self) -> bool:
         """Whether the operation has ended well; never blocks. Raises the error if it failed."""
-        return self._ended or self._look(lib.meron_future_poll)
+        if self._ended and self._handle is not None:
+            return True
+        return self._look(lib.meron_future_poll)
 
     def release(self) -> None:
         """Lets go of the future; doing so twice is fine."""

@@ -101,7 +101,7 @@ class Gather:
 
         Blocks on peers, with the GIL given up. Errors as Future.wait, and StaleError.
         """
-        if self._ready:
+        if self._ready and self._handle is not None:
             return True
         handle = self._handle
         if handle is None:
@@ -118,7 +118,7 @@ class Gather:
 
     def ready(self) -> bool:
         """Whether the tensors are full; never blocks on peers. Raises the gather's error."""
-        if not self._ready:
+        if not self._ready or self._handle is None:
             if self._handle is None:
                 raise released()
             self._ready = call(gather_poll, self._handle) == 0

@@ -366,7 +366,7 @@ pub struct meron_prediction {
     pub gradient_bytes: u64,
     /// See the struct.
     pub optimizer_bytes: u64,
-    /// See the struct.
+    /// Over a custom transport, what is on its way comes on top
     pub peak_bytes: u64,
     /// Per optimizer step, as are the two below
     pub gather_mapped_bytes: u64,
@@ -1033,7 +1033,8 @@ extern "C" {
     ///
     /// **Errors**: MERON_E_ARGUMENT (rank beyond the world, unknown transport), MERON_E_AUTH (token
     /// missing or wrong), MERON_E_TIMEOUT (who is missing), MERON_E_VERSION, MERON_E_NO_MEMORY,
-    /// MERON_E_IO, MERON_E_DUPLICATE (a rank came twice).
+    /// MERON_E_IO, MERON_E_DUPLICATE (a rank came twice), or what a faster rank's calls have
+    /// broken the world with meanwhile.
     #[must_use]
     pub fn meron_context_open(
         out: *mut meron_context,
