@@ -12,6 +12,9 @@ from cffi import FFI
 
 from meron._cdef import CDEF, VERSION
 
+# The installed tree that a wheel carries (lib/ and bin/); not there in a checkout.
+CARRIED = Path(__file__).resolve().parent / "_prefix"
+
 
 class LoadError(ImportError):
     """The library was not found, could not be loaded, or is of another version.
@@ -29,12 +32,14 @@ def candidates() -> Iterator[tuple[str, str]]:
         yield str(path / "libmeron.so" if path.is_dir() else path), "MERON_LIBRARY"
         return
     package = Path(__file__).resolve().parent
+    major, minor, _ = VERSION.split(".")
+    soname = f"libmeron.so.0.{minor}" if major == "0" else f"libmeron.so.{major}"
+    if CARRIED.exists():
+        yield str(CARRIED / "lib" / soname), "in the wheel"
     yield str(package / "libmeron.so"), "beside the package"
     if package.match("bindings/python/meron"):
         root = package.parents[2]
         yield str(root / "build" / "release" / "capi" / "libmeron.so"), "the build tree"
-    major, minor, _ = VERSION.split(".")
-    soname = f"libmeron.so.0.{minor}" if major == "0" else f"libmeron.so.{major}"
     yield soname, "the system's loader"
     yield "libmeron.so", "the system's loader"
 
