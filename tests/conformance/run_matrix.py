@@ -31,7 +31,15 @@ from xml.etree import ElementTree
 from table import HERE, Case, Malformed, Runner, read_cases, read_runners
 
 ROOT = HERE.parents[1]
-CELLS = (("self", 1), ("local", 2), ("local", 3), ("shm", 2), ("shm", 3))
+CELLS = (
+    ("self", 1),
+    ("local", 2),
+    ("local", 3),
+    ("shm", 2),
+    ("shm", 3),
+    ("custom", 2),
+    ("custom", 3),
+)
 SILENCE_S = 30.0  # a runner that says nothing for so long hangs
 GRACE_S = 5.0  # between asking a runner to end and making it
 
@@ -81,7 +89,11 @@ class Cell:
         if what and not self.failed:
             self.failed[("runner", "-")] = what
 
-    def hide_skipped(self, lacks: frozenset[str], cases: Mapping[str, Case]) -> None:
+    def summary(self) -> str:
+        skipped = f" ({len(self.skipped)} skipped)" if self.skipped else ""
+        return f"{len(self.passed)}/{len(self.expected)}{skipped}"
+
+    def refuse_skips(self, lacks: frozenset[str], cases: Mapping[str, Case]) -> None:
         """A skip counts as a failure where the runner does not declare what it lacks."""
         for (name, plan), why in list(self.skipped.items()):
             if not lacks.intersection(cases[name].needs):
@@ -193,15 +205,11 @@ def describe(code: int) -> str:
 
 
 def matrix(rows: dict[str, list[Cell]]) -> str:
-    titles = [f"{transport} {ranks}" for transport, ranks in CELLS]
-    table = [["", *titles]]
+    table = [["", *(f"{transport} {ranks}" for transport, ranks in CELLS)]]
     for name, cells in rows.items():
-        row = [name]
-        for cell in cells:
-            skipped = f" ({len(cell.skipped)} skipped)" if cell.skipped else ""
-            row.append(f"{len(cell.passed)}/{len(cell.expected)}{skipped}")
-        table.append(row)
-    widths = [max(len(row[i]) for row in table) for i in range(len(titles) + 1)]
+        said = {(cell.transport, cell.ranks): cell.summary() for cell in cells}
+        table.append([name, *(said.get(cell, "-") for cell in CELLS)])
+    widths = [max(map(len, column)) for column in zip(*table)]
     return "\n".join(
         "  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip() for row in table
     )
@@ -269,6 +277,8 @@ def main() -> int:
             print(f"{runner.name}: left out, {' '.join(runner.command)} is not there")
             continue
         for transport, ranks in CELLS:
+            if transport in runner.lacks:
+                continue
             expected = [
                 (case.name, plan)
                 for case in cases
@@ -277,7 +287,7 @@ def main() -> int:
             ]
             cell = Cell(runner.name, transport, ranks, expected)
             run_cell(cell, command, build)
-            cell.hide_skipped(runner.lacks, {case.name: case for case in cases})
+            cell.refuse_skips(runner.lacks, {case.name: case for case in cases})
             rows.setdefault(runner.name, []).append(cell)
     if not rows:
         return 77

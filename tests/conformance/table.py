@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
+TRANSPORTS = ("self", "local", "shm", "custom")
+NEEDS = ("dlpack", "callbacks", "raw")
 
 
 class Malformed(Exception):
@@ -37,7 +39,7 @@ class Case:
     name: str
     ranks: list[str] = field(default_factory=lambda: ["1", "2", "3"])
     plans: list[str] = field(default_factory=lambda: ["zero3"])
-    transports: list[str] = field(default_factory=lambda: ["self", "local", "shm"])
+    transports: list[str] = field(default_factory=lambda: list(TRANSPORTS))
     needs: list[str] = field(default_factory=list)
     statements: list[Statement] = field(default_factory=list)
 
@@ -48,7 +50,7 @@ class Case:
 @dataclass(frozen=True)
 class Runner:
     name: str
-    lacks: frozenset[str]  # words of `needs`
+    lacks: frozenset[str]  # words of `needs`, or the transport custom
     command: tuple[str, ...]  # with {root}, {build} and {python}
 
 

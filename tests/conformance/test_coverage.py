@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from table import HERE, Case, Statement, read_cases, read_runners, tokens_of
+from table import HERE, NEEDS, TRANSPORTS, Case, Statement, read_cases, read_runners, tokens_of
 
 ROOT = Path(__file__).resolve().parents[2]
 API = json.loads((ROOT / "capi" / "api.json").read_text())
@@ -111,8 +111,8 @@ def test_cases_use_known_words(case: Case) -> None:
     assert case.statements
     assert set(case.ranks) <= {"1", "2", "3"}
     assert set(case.plans) <= {"zero0", "zero1", "zero2", "zero3"}
-    assert set(case.transports) <= {"self", "local", "shm"}
-    assert set(case.needs) <= {"dlpack", "callbacks", "raw"}
+    assert set(case.transports) <= set(TRANSPORTS)
+    assert set(case.needs) <= set(NEEDS)
     for statement in case.statements:
         assert set(keys_of(case, statement)) <= OPERATIONS.keys(), statement
         assert {code for code in (statement.get("fails") or "").split("|") if code} <= STATUSES
@@ -132,4 +132,5 @@ def test_every_operation_is_used_and_explained() -> None:
 
 def test_runners_have_one_name_each() -> None:
     names = [runner.name for runner in read_runners()]
+    assert all(runner.lacks <= {*NEEDS, "custom"} for runner in read_runners())
     assert len(names) == len(set(names)) and {"c", "python"} <= set(names)

@@ -134,7 +134,7 @@ int main(int argc, char** argv) {
   } catch (const conformance::Malformed& malformed) {
     std::fprintf(stderr,
                  "%s\n"
-                 "usage: %s cases.txt --transport self|local|shm [--ranks N] [--job TEXT] "
+                 "usage: %s cases.txt --transport self|local|shm|custom [--ranks N] [--job TEXT] "
                  "[--only CASE] [--print]\n",
                  malformed.what.c_str(), argv[0]);
     return 2;

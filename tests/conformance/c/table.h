@@ -27,7 +27,7 @@ struct Case {
   std::string name;
   std::vector<std::string> ranks{"1", "2", "3"};
   std::vector<std::string> plans{"zero3"};
-  std::vector<std::string> transports{"self", "local", "shm"};
+  std::vector<std::string> transports{"self", "local", "shm", "custom"};
   std::vector<std::string> needs;
   std::vector<Statement> statements;
 };

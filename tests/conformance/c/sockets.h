@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: Apache-2.0
+// The custom transport of this runner: sockets between ranks that are threads of one process.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "session.h"
+#include "tests/distributed/socket_transport.h"
+
+namespace conformance {
+
+// What a rank needs of a custom transport as long as its context is open.
+struct Sockets : Object {
+  explicit Sockets(std::vector<int> row) : transport(std::move(row)), table(transport.table()) {
+    table.name = nullptr;  // the library's name for those that have none: "custom"
+  }
+  void release() override {}
+  meron::test::SocketTransport transport;
+  meron_transport table;
+};
+
+// This rank's end of the sockets of a job; the first rank that asks makes them for all.
+std::unique_ptr<Sockets> join_sockets(const std::string& job, int rank, int world);
+
+}  // namespace conformance
