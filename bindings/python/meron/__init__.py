@@ -58,6 +58,7 @@ from meron.optimizer import Optimizer
 from meron.param import Param, Unit, UnitInfo
 from meron.plan import Plan, safetensors_model
 from meron.system import system_info, version
+from meron.transport import CustomTransport
 from meron.update import Update
 
 __version__ = version
@@ -72,6 +73,7 @@ __all__ = [
     "ClosedError",
     "Context",
     "ContextError",
+    "CustomTransport",
     "DLPackTensor",
     "DeadlineError",
     "DuplicateError",

@@ -35,6 +35,7 @@ from meron.group import Group
 from meron.optimizer import Optimizer
 from meron.param import Param, Unit, register, unit_table
 from meron.plan import Json, Plan, as_plan, workload_of
+from meron.transport import CustomTransport, transport_table
 from meron.update import Update
 
 
@@ -92,7 +93,7 @@ class Context:
     Attributes:
         rank:       this rank, 0 to world_size - 1.
         world_size: the number of ranks.
-        transport:  "self", "local" or "shm".
+        transport:  "self", "local", "shm", or the name of a custom one.
         world:      the group of all ranks.
     """
 
@@ -300,7 +301,7 @@ class Context:
 def open(
     rank: int | None = None,
     world_size: int | None = None,
-    transport: str | None = None,
+    transport: str | CustomTransport | None = None,
     plan: Plan | Json = "zero3",
     *,
     job: str | None = None,
@@ -318,7 +319,7 @@ def open(
         rank, world_size: None takes them from the environment (meron run, torchrun, Slurm, Open
             MPI); without one the world has one rank.
         transport: "self", "local" (ranks are threads of this process), "shm" (processes of this
-            host); None is self for one rank, else shm.
+            host), or a CustomTransport; None is self for one rank, else shm.
         plan: a Plan, a preset's name, JSON text, or such a dict.
         job: local: ranks of one process with an equal job meet.
         token: shm: 64 hexadecimal digits, the same on all ranks; None takes it from the
@@ -342,6 +343,10 @@ def open(
         VersionError, OutOfMemoryError, InputOutputError, DuplicateError (a rank came twice).
     """
     options = initial("meron_context_options")
+    custom: tuple[Any, ...] = ()
+    if isinstance(transport, CustomTransport):
+        options.custom, custom = transport_table(transport)
+        transport = "custom"
     strings = {
         name: new("char[]", text(value, name))
         for name, value in (("transport", transport), ("job", job), ("token", token))
@@ -367,7 +372,7 @@ def open(
 
     chosen = as_plan(plan)
     options.plan = chosen._handle
-    callbacks = (log_callback(log), stop_callback(should_stop))
+    callbacks = (log_callback(log), stop_callback(should_stop), *custom)
     if callbacks[0] is not None:
         options.log = callbacks[0]
     options.should_stop = callbacks[1]

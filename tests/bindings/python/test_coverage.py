@@ -84,6 +84,7 @@ def test_log_levels() -> None:
 def test_open_offers_every_option() -> None:
     fields = {field["name"] for field in STRUCTS["meron_context_options"]["fields"]}
     plumbing = {"struct_size", "header_version", "reserved_0", "log_user", "should_stop_user"}
+    plumbing.add("custom")  # a CustomTransport is given as the transport
     names = set(context.open.__annotations__) - {"return"}
     renamed = {"timeout_ns": "timeout"}
     assert {renamed.get(name, name) for name in fields - plumbing} == names
