@@ -22,7 +22,7 @@ if shutil.which("abidiff") is None:
 
 def gate(root: Path, *arguments: str) -> tuple[int, str]:
     command = [sys.executable, "-B", str(ROOT / "tools" / "run_abi.py"), "--root", str(root)]
-    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=50)
+    done = subprocess.run([*command, *arguments], capture_output=True, text=True, timeout=100)
     return done.returncode, done.stdout + done.stderr
 
 
