@@ -101,7 +101,7 @@ class SocketTransport {
   };
   struct Request {
     int peer = 0;
-    uint64_t tag = 0;
+    bool sends = false;
     std::byte* data = nullptr;  // receives
     uint64_t bytes = 0;
     bool done = false;
@@ -114,6 +114,8 @@ class SocketTransport {
   };
   struct Peer {
     int fd = -1;
+    // Two ends: what a peer sent before it went may still be read when it takes nothing any more.
+    bool takes_nothing = false;
     bool ended = false;
     std::deque<Outgoing> outgoing;
     std::vector<std::byte> in;                                     // not yet whole messages
@@ -125,9 +127,9 @@ class SocketTransport {
 
   meron_status send(uint64_t* request, int32_t to, uint64_t tag, const void* data, uint64_t bytes) {
     Peer& peer = peers_[static_cast<size_t>(to)];
-    if (peer.ended) return MERON_E_IO;
+    if (peer.takes_nothing) return MERON_E_IO;
     *request = ++last_;
-    requests_[*request] = {to, tag, nullptr, bytes, false};
+    requests_[*request] = {to, true, nullptr, bytes, false};
     peer.outgoing.push_back({*request, {tag, bytes}, static_cast<const std::byte*>(data), 0});
     flush(peer);
     return MERON_OK;
@@ -136,7 +138,7 @@ class SocketTransport {
   meron_status receive(uint64_t* request, int32_t from, uint64_t tag, void* data, uint64_t bytes) {
     Peer& peer = peers_[static_cast<size_t>(from)];
     *request = ++last_;
-    requests_[*request] = {from, tag, static_cast<std::byte*>(data), bytes, false};
+    requests_[*request] = {from, false, static_cast<std::byte*>(data), bytes, false};
     peer.wanted[tag].push_back(*request);
     match(peer, tag);
     return MERON_OK;
@@ -155,14 +157,14 @@ class SocketTransport {
       requests_.erase(found);
       return MERON_OK;
     }
-    return peer.ended ? MERON_E_IO : MERON_IN_PROGRESS;
+    return (found->second.sends ? peer.takes_nothing : peer.ended) ? MERON_E_IO : MERON_IN_PROGRESS;
   }
 
   void idle(int64_t timeout_ns) {
     std::vector<pollfd> fds;
     for (const Peer& peer : peers_) {
       if (peer.fd < 0 || peer.ended) continue;
-      const int events = POLLIN | (peer.outgoing.empty() ? 0 : POLLOUT);
+      const int events = POLLIN | (peer.outgoing.empty() || peer.takes_nothing ? 0 : POLLOUT);
       fds.push_back({peer.fd, static_cast<short>(events), 0});
     }
     const timespec timeout{0, static_cast<long>(std::clamp<int64_t>(timeout_ns, 0, 999'999'999))};
@@ -170,7 +172,7 @@ class SocketTransport {
   }
 
   void flush(Peer& peer) {
-    while (!peer.outgoing.empty() && !peer.ended) {
+    while (!peer.outgoing.empty() && !peer.takes_nothing) {
       Outgoing& out = peer.outgoing.front();
       // A cancelled message must still be a message to the other side, unless nothing of it went.
       const bool cancelled = requests_.find(out.request) == requests_.end();
@@ -179,7 +181,7 @@ class SocketTransport {
         continue;
       }
       if (cancelled) {
-        peer.ended = true;
+        peer.takes_nothing = true;
         return;
       }
       const uint64_t whole = sizeof(Frame) + out.frame.bytes;
@@ -191,7 +193,7 @@ class SocketTransport {
         const ssize_t sent = ::send(peer.fd, from, count, MSG_NOSIGNAL);
         if (sent < 0 && errno == EINTR) continue;
         if (sent < 0) {
-          if (errno != EAGAIN) peer.ended = true;
+          if (errno != EAGAIN) peer.takes_nothing = true;
           return;
         }
         out.sent += static_cast<uint64_t>(sent);
@@ -207,7 +209,7 @@ class SocketTransport {
       const ssize_t count = ::recv(peer.fd, chunk, sizeof chunk, 0);
       if (count < 0 && errno == EINTR) continue;
       if (count <= 0) {
-        if (count == 0 || errno != EAGAIN) peer.ended = true;
+        if (count == 0 || errno != EAGAIN) peer.ended = peer.takes_nothing = true;
         break;
       }
       peer.in.insert(peer.in.end(), chunk, chunk + count);
