@@ -102,6 +102,7 @@ def escaped(text: str) -> str:
     """Text that rustdoc's Markdown shows as it stands; what is between backticks is code."""
     parts = text.split("`")
     parts[::2] = [re.sub(r"([\[\]<>*])", r"\\\1", part) for part in parts[::2]]
+    parts[::2] = [re.sub(r"(https?://[^\s)]+)", r"<\1>", part) for part in parts[::2]]
     return "`".join(parts)
 
 

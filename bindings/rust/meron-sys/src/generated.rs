@@ -566,7 +566,7 @@ pub const MERON_GATHER_OPTIONS_INIT: meron_gather_options = meron_gather_options
     destination_count: 0,
 };
 
-/// DLPack 1.x's exchange struct (https://dmlc.github.io/dlpack); its header is the caller's
+/// DLPack 1.x's exchange struct (<https://dmlc.github.io/dlpack>); its header is the caller's
 /// to include.
 #[repr(C)]
 pub struct DLManagedTensorVersioned {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The C interface of libmeron as it stands: no more than its types, constants and functions.
 //!
-//! [`meron`](https://docs.rs/meron) is what programs use. This crate is generated from the C headers;
+//! The crate `meron` is what programs use. This one is generated from the C headers;
 //! each function's documentation says what it owns, whether it blocks, from which threads it may be
 //! called and which errors it gives. The build finds the library by `MERON_DIR` (an installation's
 //! prefix, or a build folder) or by pkg-config.

@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //! The closures that the library calls while a context is open.
 
+// Clippy of Rust 1.63 takes a thread's initial value for a constant.
+#![allow(clippy::declare_interior_mutable_const)]
+
 use std::any::Any;
 use std::cell::RefCell;
 use std::os::raw::{c_char, c_void};

@@ -220,7 +220,7 @@ impl Context {
     /// Begins to gather several units as one operation. Else as
     /// [`Unit::gather_begin`](Unit::gather_begin).
     pub fn gather_begin(&self, units: &[&Unit]) -> Result<PendingGather> {
-        PendingGather::begin(home_of(units).unwrap_or(self.shared()), &raw_units(units))
+        PendingGather::begin(home_of(units).unwrap_or_else(|| self.shared()), &raw_units(units))
     }
 
     /// Opens units for writing, and waits until every rank has let go of the present version.

@@ -248,7 +248,7 @@ fn tensors_that_cannot_be_read_are_refused() {
         DELETED.fetch_add(1, Ordering::Relaxed);
         drop(Box::from_raw(tensor));
     }
-    static mut VALUES: [f32; 7] = [0.0; 7];
+    let values = [0.0f32; 7];
     let shape = [2i64, 3];
     let (mut rows, mut columns) = ([3i64, 1], [1i64, 2]);
     let made = |change: &dyn Fn(&mut ManagedTensor)| {
@@ -259,7 +259,7 @@ fn tensors_that_cannot_be_read_are_refused() {
             deleter: Some(delete),
             flags: 0,
             tensor: meron::dlpack::Tensor {
-                data: std::ptr::addr_of_mut!(VALUES) as *mut std::os::raw::c_void,
+                data: values.as_ptr() as *mut std::os::raw::c_void,
                 device_type: 1,
                 device_id: 0,
                 ndim: 2,
@@ -272,7 +272,7 @@ fn tensors_that_cannot_be_read_are_refused() {
             },
         });
         change(&mut tensor);
-        // SAFETY: a tensor over static memory, which nobody writes.
+        // SAFETY: a tensor over memory that outlives it, and that nobody writes.
         unsafe { DlpackTensor::from_raw(Box::into_raw(tensor)) }
     };
     let (rows, columns) = (rows.as_mut_ptr(), columns.as_mut_ptr());

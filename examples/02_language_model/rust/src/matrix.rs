@@ -72,10 +72,10 @@ fn tile(
 ) -> [[f32; TILE_COLUMNS]; TILE_ROWS] {
     let mut sums = [[0.0f32; TILE_COLUMNS]; TILE_ROWS];
     for (p, line) in panel.chunks_exact(TILE_COLUMNS).enumerate() {
-        for y in 0..TILE_ROWS {
-            let factor = a.data[begins[y] + p * a.column];
-            for x in 0..TILE_COLUMNS {
-                sums[y][x] += factor * line[x];
+        for (row, begin) in sums.iter_mut().zip(begins) {
+            let factor = a.data[begin + p * a.column];
+            for (sum, value) in row.iter_mut().zip(line) {
+                *sum += factor * value;
             }
         }
     }

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How cargo is run: offline, with its output in the build directory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+CRATES = ROOT / "bindings" / "rust"
+EXAMPLE = ROOT / "examples" / "02_language_model" / "rust"
+
+
+def run(
+    command: list[str | Path], folder: Path, environment: dict[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        list(map(str, command)),
+        cwd=folder,
+        env={**os.environ, **(environment or {})},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+
+
+def loader_path() -> dict[str, str]:
+    """For programs that are started without cargo, and for older cargos' documentation tests."""
+    folders = [str(Path(os.environ["MERON_LIBRARY"]).parent), os.environ.get("LD_LIBRARY_PATH", "")]
+    return {"LD_LIBRARY_PATH": ":".join(filter(None, folders))}
+
+
+def cargo(*arguments: str | Path, folder: Path = CRATES, **environment: str) -> str:
+    """Runs cargo, which must succeed; what it said."""
+    if shutil.which("cargo") is None:
+        pytest.skip("there is no cargo (tools/setup --rust brings one)")
+    done = run(["cargo", *arguments], folder, {**loader_path(), **environment})
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-6000:]
+    return done.stdout + done.stderr
