@@ -99,7 +99,7 @@ layer. Reads the file's header only. Throws a `SystemError`, `MERON_E_PARSE`, or
 """
 function safetensors_model(path)
     bytes = filesize(path)
-    head = open(path) do file
+    head = Base.open(path) do file
         length_ = read(file, 8)
         count = length(length_) == 8 ? ltoh(reinterpret(UInt64, length_)[1]) : UInt64(0)
         vcat(length_, read(file, Int(min(count, UInt64(bytes)))))

@@ -109,7 +109,7 @@ function with_tables(body)
     end
 end
 
-begin_flight(context, id, memory) = with_tables(() -> in_flight[id] = (context, memory))
+begin_flight(id, context, memory) = with_tables(() -> in_flight[id] = (context, memory))
 is_in_flight(id) = with_tables(() -> haskey(in_flight, id))
 abandon(id) = with_tables(() -> push!(abandoned, id))
 

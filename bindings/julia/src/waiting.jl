@@ -4,17 +4,14 @@
 # The library waits in C, where Julia's scheduler cannot run other tasks. So a wait first asks
 # (`poll`: what is ready costs no more), and then alternates: `yield`, by which other tasks run and
 # timers and sockets are served, and a wait in C that ends after a short while. When no other task
-# wanted the thread the slices in C grow from 50 us to 1 ms; when one did, the wait only asks. Every
-# 100 ms one slice has 25 ms: the library looks after dead and late peers in waits of 20 ms and more.
+# wanted the thread the slices in C grow from 50 us to 1 ms; when one did, the wait only asks.
 #
-# The price: a task that becomes ready on this thread is served up to 1 ms late (25 ms ten times a
-# second), and a thread that waits alone wakes about a thousand times a second. Threads that wait are
-# GC-safe: the collector does not wait for them. Ctrl-C is thrown between slices.
+# The price: a task that becomes ready on this thread is served up to 1 ms late, and a thread that
+# waits alone wakes about a thousand times a second. Threads that wait are GC-safe: the collector does
+# not wait for them. Ctrl-C is thrown between slices.
 
 const FIRST_SLICE = 50_000 # nanoseconds, as all of these
 const LONGEST_SLICE = 1_000_000
-const LOOKING_SLICE = 25_000_000
-const LOOK_EVERY = 100_000_000
 const STOP_EVERY = 100_000_000
 # A yield that takes longer has let another task run.
 const ALONE_BELOW = 10_000
@@ -41,8 +38,7 @@ end
 @noinline function await_in_slices(operation, context::Context, timeout::Int64)
     begun = time_ns()
     due = timeout < 0 ? typemax(UInt64) : begun + timeout
-    next_stop, next_look = begun + STOP_EVERY, begun + LOOK_EVERY
-    slice = FIRST_SLICE
+    next_stop, slice = begun + STOP_EVERY, FIRST_SLICE
     while true
         before = time_ns()
         yield()
@@ -53,10 +49,7 @@ end
             sweep()
         end
         this_slice = 0
-        if now >= next_look
-            next_look = now + LOOK_EVERY
-            this_slice = LOOKING_SLICE
-        elseif now - before < ALONE_BELOW
+        if now - before < ALONE_BELOW
             this_slice = slice
             slice = min(2 * slice, LONGEST_SLICE)
         end

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+# Gradients, optimizers, groups, plans: each public function does what it says.
+
+@testset "a step under $plan" for plan in ("zero0", "zero3")
+    alone(; plan = plan) do ctx
+        w = Param(ctx, "w", (3, 2))
+        unit = Unit(ctx, "u", [w])
+        optimizer = adamw(unit; learning_rate = 0.1, weight_decay = 0.0)
+        place = gradient_view(unit, w)
+        place .+= 2
+        future = reduce_begin!(unit; divisor = 2)
+        @test wait(future)
+        @test isready(future)
+        @test !isvalid(place)
+        @test info(unit).reduced
+        sums = reduced(unit, w)
+        @test sums == ones(Float32, 6)
+        discard!(unit)
+        @test !isvalid(sums) && !info(unit).reduced
+
+        reduce!(unit, [w => ones(3, 2)]; boundary = false)
+        reduce!(unit, Dict(w => ones(Float16, 3, 2)); op = :sum)
+        step!(optimizer)
+        known = info(optimizer)
+        @test known.steps == 1 && known.norm ≈ 2 * sqrt(6) && known.learning_rate == 0.1
+        gather(full -> (@test full[w] ≈ fill(-0.1f0, 3, 2)), unit)
+        @test state_view(optimizer, w, :exp_avg) ≈ fill(0.2f0, 6)
+        @test length(state_view(optimizer, w, :exp_avg_sq)) == 6
+        @test state_view(optimizer, w, :master) ≈ fill(-0.1f0, 6)
+        @test status_of(() -> state_view(optimizer, w, :momentum)) == "MERON_E_ARGUMENT"
+        set_learning_rate!(optimizer, 0.5)
+        @test info(optimizer).learning_rate == 0.5
+        @test status_of(() -> step!(optimizer)) == "MERON_E_STATE" # nothing is reduced
+        gradient_view(unit, w; overwrite = true) .= NaN32
+        reduce!(unit)
+        @test status_of(() -> step!(optimizer)) == "MERON_E_NONFINITE"
+    end
+end
+
+@testset "contexts, groups and plans" begin
+    alone(; plan = Plan("zero2"), threads = 1, log = (_, _) -> nothing) do ctx
+        @test (ctx.rank, ctx.world_size, ctx.transport) == (0, 1, "self")
+        group = Group(ctx, [0])
+        @test (group.rank, group.size) == (0, 1)
+        barrier(group)
+        @test Meron.status(group) === nothing
+        before = Meron.stats(ctx)
+        unit = Unit(ctx, "u", [Param(ctx, "w", 100)])
+        gather(identity, unit)
+        @test Meron.stats(ctx).operations > before.operations
+        @test Meron.predict(ctx).param_bytes == Meron.stats(ctx).param_bytes
+        Meron.progress(ctx)
+        @test occursin("gather", Meron.flight_record(ctx))
+        @test all(object -> !isempty(repr(object)), (ctx, group, unit, unit.params[1], Plan("zero0")))
+        Meron.abort(group, "to see it")
+        error = Meron.status(group)
+        @test error.name == "MERON_E_ABORTED" && Meron.damage(error) == :group
+        @test occursin("to see it", error.message)
+    end
+    plan = Plan("zero3")
+    @test Meron.parse_plan(Meron.json(plan)) == plan
+    @test hash(Meron.parse_plan(Meron.json(plan))) == hash(plan)
+    @test Meron.parse_plan("{\"preset\": \"zero1\"}") == Plan("zero1") != plan
+    @test occursin("gradient", Meron.table(plan))
+    model = "{\"parameters\": 1000, \"layers\": 2, \"dtype\": \"f32\"}"
+    @test occursin("bytes", Meron.predict(plan, model; ranks = 2))
+    @test occursin("zero3", Meron.predict(plan, model; ranks = 2, table = true))
+    @test occursin("transports", Meron.system_info())
+    mktemp() do path, file
+        header = "{\"layers.0.w\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}"
+        write(file, UInt64(sizeof(header)), header, zeros(UInt8, 16))
+        close(file)
+        @test occursin("layers.0", Meron.safetensors_model(path))
+    end
+end
+
+@testset "every function of the interface is used" begin
+    folder = joinpath(dirname(@__DIR__), "src")
+    files = [joinpath(folder, name) for name in readdir(folder) if name != "generated.jl"]
+    source = join(map(file -> read(file, String), files))
+    unused(name) = !occursin(Regex("\\b$name\\b"), source)
+    @test filter(unused, collect(fieldnames(LibMeron.Functions))) == [:meron_dtype_size] # sizeof
+end
+
+@testset "what is public is documented" begin
+    documented = Set(binding.var for binding in keys(Docs.meta(Meron)))
+    for name in names(Meron)
+        @test name in documented || name == :Meron
+    end
+end
