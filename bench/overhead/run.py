@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What begin + wait + release of a unit that is at hand costs its caller, in C and Python."""
+"""What begin + wait + release of a unit that is at hand costs its caller, in C, Rust and Python."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +16,24 @@ from report import Goal, Json, median
 FOLDER = Path(__file__).resolve().parent
 ARMS = ("leased already", "only lease")
 GOALS = {"C": 1000, "Python": 5000}  # nanoseconds, for a unit that is leased already
+RUST_OF_C = 1.05  # at most so many times as long as C
+
+
+def rust_program(build: Path) -> Path | None:
+    """The program in rust/, built against the library of `build`; None without cargo."""
+    if shutil.which("cargo") is None:
+        print("Without Rust: there is no cargo (tools/setup --rust).\n")
+        return None
+    build = build.resolve()
+    target = build / "rust"
+    command = ["cargo", "build", "--offline", "--release", "--quiet"]
+    places = {"MERON_DIR": str(build), "CARGO_TARGET_DIR": str(target)}
+    done = subprocess.run(
+        command, cwd=FOLDER / "rust", env={**os.environ, **places}, capture_output=True, text=True
+    )
+    if done.returncode != 0:
+        raise report.BenchError(f"bench/overhead/rust cannot be built:\n{done.stderr.strip()}")
+    return target / "release" / "overhead"
 
 
 def main() -> None:
@@ -20,6 +41,9 @@ def main() -> None:
     programs: dict[str, list[str | Path]] = {
         "C": [arguments.build / "bench/overhead/bench_overhead"]
     }
+    rust = rust_program(arguments.build)
+    if rust is not None:
+        programs["Rust"] = [rust]
     missing = [name for name in ("numpy", "cffi") if importlib.util.find_spec(name) is None]
     if missing:
         print(f"Without Python: {' and '.join(missing)} cannot be imported (tools/setup).\n")
@@ -35,7 +59,10 @@ def main() -> None:
         for ranks in (1, 2):
             for language, program in programs.items():
                 words = [meron, "run", "-n", str(ranks), "--", *program]
-                result = report.run_ranks([*words, *(["--quick"] if arguments.quick else [])])
+                result = report.run_ranks(
+                    [*words, *(["--quick"] if arguments.quick else [])],
+                    {"LD_LIBRARY_PATH": str(arguments.build.resolve() / "capi")},
+                )
                 disturbed.append(result["disturbed"])
                 for series in result["series"]:
                     key = (language, ranks, series["arm"])
@@ -52,9 +79,15 @@ def main() -> None:
             f"{language}, {ranks} rank{'s' if ranks > 1 else ''}, ns", time, GOALS[language], False
         )
         for language in programs
+        if language in GOALS
         for ranks in (1, 2)
         for time in [median(runs[language, ranks, "leased already"])]
     ]
+    if rust is not None:
+        for ranks in (1, 2):
+            times = [median(runs[name, ranks, "leased already"]) for name in ("Rust", "C")]
+            name = f"Rust / C, {ranks} rank{'s' if ranks > 1 else ''}"
+            goals.append(Goal(name, times[0] / times[1], RUST_OF_C, False))
     rows: list[Json] = [
         {"language": language, "ranks": ranks, "arm": arm, "ns": median(values), "runs": values}
         for (language, ranks, arm), values in runs.items()

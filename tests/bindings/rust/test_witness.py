@@ -33,6 +33,7 @@ class Declarations:
         text = re.sub(r"(::)?(std|core)::(os::raw|option|mem|ffi|primitive)::", "", text)
         text = re.sub(r"r#(\w)", r"\1", text)
         text = re.sub(r"\bsize_t\b", "usize", text)
+        text = re.sub(r"; (\d+)usize\]", r"; \1]", text)
         structs = re.findall(r"pub struct (\w+) \{(.*?)\n\}", text, re.DOTALL)
         self.structs = {
             name: re.findall(r"pub (\w+): ([^,]+),", body)
