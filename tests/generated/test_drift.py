@@ -24,6 +24,8 @@ def fresh(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the headers and everything generated from them."""
     folder = tmp_path_factory.mktemp("fresh")
     shutil.copytree(ROOT / "include", folder / "include")
+    (folder / "capi").mkdir()
+    shutil.copy(ROOT / "capi" / "annotations.json", folder / "capi")
     done = generate("--root", folder)
     assert done.returncode == 0, done.stderr
     return folder

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import comments
 import docs
 import headers
 import lint
+import notes
 from model import Api, CType
 
 ROOT = Path(__file__).parents[2]
@@ -236,3 +238,33 @@ enum {
     assert comments.member_docs(pieces[1].text, ";") == ["of x", "of y", "of z, still"]
     assert comments.member_docs(pieces[3].text, ",") == ["one", "", "three"]
     assert comments.header_doc(source) == "meron/x.h: what it is. More."
+
+
+@pytest.mark.parametrize(
+    ("function", "note", "message"),
+    [
+        ("meron_context_opened", {}, "no such function"),
+        ("meron_context_open", {"nullable": ["option"]}, "option is no pointer parameter"),
+        ("meron_group_create", {"nullable": ["count"]}, "count is no pointer parameter"),
+        ("meron_group_abort", {}, "the doc of reason speaks of NULL"),
+    ],
+)
+def test_annotations_that_do_not_fit_are_refused(
+    api: Api, tmp_path: Path, function: str, note: dict, message: str
+) -> None:
+    path = tmp_path / "annotations.json"
+    annotations = json.loads((ROOT / "capi" / "annotations.json").read_text())
+    annotations["functions"][function] = note
+    path.write_text(json.dumps(annotations))
+    with pytest.raises(notes.AnnotationError, match=message):
+        notes.apply(api, path)
+
+
+def test_annotations_say_what_types_cannot(api: Api) -> None:
+    notes.apply(api, ROOT / "capi" / "annotations.json")
+    functions = {function.name: function for function in api.functions}
+    params = {param.name: param for param in functions["meron_broadcast_begin"].params}
+    assert params["data"].memory == "host"
+    assert params["err"].nullable
+    assert not params["out"].nullable
+    assert all(function.since == "0.1" for function in api.functions)

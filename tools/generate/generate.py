@@ -18,6 +18,7 @@ from pathlib import Path
 
 import headers
 import lint
+import notes
 from emitters import cffi, julia, reference, rust, swig, symbols
 from model import Api
 
@@ -30,7 +31,8 @@ def generate(root: Path) -> dict[str, str]:
     """All generated files, by their path from the root. Exits when the headers have offences."""
     try:
         read, blocks = headers.read(root / "include")
-    except headers.HeaderError as error:
+        notes.apply(read, root / "capi" / "annotations.json")
+    except (headers.HeaderError, notes.AnnotationError) as error:
         sys.exit(f"generate: {error}")
     offences = lint.check(read, blocks)
     if offences:

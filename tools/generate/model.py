@@ -127,6 +127,8 @@ class Param:
     type: str
     role: str  # "in", "out" (written by the call), "error" (the optional meron_error **)
     doc: str = ""
+    nullable: bool = False  # whether a null pointer has a meaning
+    memory: str = ""  # of a pointer to tensor data, or a view of it: the space it must lie in
 
 
 @dataclass
@@ -153,6 +155,7 @@ class Function:
     threads: str
     errors: str
     error_codes: list[str]  # of `errors`, with "as meron_..." and "-3xx" resolved
+    since: str = ""  # the version that has it first
 
 
 @dataclass

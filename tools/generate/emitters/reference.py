@@ -192,6 +192,11 @@ class Pages:
             ("Blocks", function.blocks),
             ("Threads", function.threads),
             ("Errors", function.errors),
+            (
+                "May be NULL",
+                ", ".join(f"`{param.name}`" for param in function.params if param.nullable),
+            ),
+            ("Since", function.since),
         )
         blocks.append(
             "\n".join(f"- **{name}**: {self.prose(text, page)}" for name, text in fields if text)
