@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -43,3 +44,13 @@ def make_packages(kind: str, output: Path) -> list[Path]:
     script = ROOT / "tools" / "run_package.py"
     run(sys.executable, "-B", script, kind, "--build", BUILD, "--output", output, cwd=output)
     return sorted(path for path in output.iterdir() if path.suffix in (".whl", ".deb"))
+
+
+def blocks(page: str, language: str) -> list[str]:
+    """The code blocks of a page of documentation."""
+    return re.findall(rf"^```{language}\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+
+
+def shown(page: str) -> list[str]:
+    """The lines that the page says the program prints."""
+    return blocks(page, "text")[0].splitlines()

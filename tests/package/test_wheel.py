@@ -12,7 +12,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import VERSION, make_packages, run
+from conftest import ROOT, VERSION, blocks, make_packages, run, shown
 
 if importlib.util.find_spec("setuptools") is None or importlib.util.find_spec("numpy") is None:
     pytest.skip("setuptools or numpy is missing: run tools/setup", allow_module_level=True)
@@ -83,6 +83,14 @@ def test_the_command_of_the_wheel_starts_ranks(installed: Path, tmp_path: Path) 
     printed = run(*command, installed / "bin" / "python", "program.py", cwd=tmp_path)
     assert "2 shm 384.0" in printed
     assert VERSION in run(installed / "bin" / "meron", "--version", cwd=tmp_path)
+
+
+def test_the_page_for_beginners(installed: Path, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "start" / "python.md").read_text()
+    (tmp_path / "fit.py").write_text(blocks(page, "python")[0])
+    (tmp_path / "venv").symlink_to(installed)
+    printed = run("bash", "-euc", blocks(page, "sh")[1], cwd=tmp_path)
+    assert sorted(printed.splitlines()) == sorted(shown(page))
 
 
 def test_without_the_command_it_says_what_to_do(installed: Path, tmp_path: Path) -> None:
