@@ -203,7 +203,8 @@ struct int64_array;
 // ---- What the library calls -----------------------------------------------------------------------
 
 %feature("director") meron_swig::callbacks;
-%feature("nothread", "0") meron_swig::callbacks;
+%feature("nothread", "0") meron_swig::callbacks::log;
+%feature("nothread", "0") meron_swig::callbacks::should_stop;
 
 %inline %{
 namespace meron_swig {

@@ -105,9 +105,24 @@ Error = _meron_swig.Error
 %feature("director:except") {
   if ($error) {
     PyErr_WriteUnraisable(Py_None);
-    throw Swig::DirectorMethodException();
+    throw meron_swig::argument("a callback failed");
   }
 }
+
+// SWIG's own typemap would cut a text at its first NUL.
+%typemap(in) const char * {
+  $1 = nullptr;
+  if ($input != Py_None) {
+    Py_ssize_t size = 0;
+    $1 = const_cast<char *>(PyUnicode_AsUTF8AndSize($input, &size));
+    if (!$1) SWIG_fail;
+    if (static_cast<size_t>(size) != std::strlen($1)) {
+      PyErr_SetString(PyExc_ValueError, "a text holds a NUL character");
+      SWIG_fail;
+    }
+  }
+}
+%typemap(freearg) const char * ""
 
 %typemap(in) meron_swig::readable_memory (meron_swig::python_buffer buffer) {
   if (!buffer.take($input, false, &$1)) SWIG_fail;

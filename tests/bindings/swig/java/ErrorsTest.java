@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+import java.lang.reflect.Method;
 import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.FloatBuffer;
@@ -171,26 +172,27 @@ public final class ErrorsTest {
             final Param weight = context.param("w", Dtype.F32, 8);
             final Unit unit = context.unit("u", weight);
             try (Gather gather = unit.gather()) {
-                final java.lang.reflect.Method handle =
-                        gather.getClass().getSuperclass().getDeclaredMethod("handle");
-                handle.setAccessible(true);
-                final long number = (long) handle.invoke(gather);
-                final long param = (long) handle.invoke(weight);
+                final long number = handle(gather);
+                final long param = handle(weight);
                 Abi.dlpack_delete(Abi.meron_gather_dlpack(number, param));
                 Suite.equal(1, unit.leases()); // the tensor's own one was given back
             }
             final FloatBuffer into = ByteBuffer.allocateDirect(32).order(ByteOrder.nativeOrder())
                     .asFloatBuffer();
             try (Gather gather = unit.gatherInto(Map.of(weight, into))) {
-                final java.lang.reflect.Method handle =
-                        gather.getClass().getSuperclass().getDeclaredMethod("handle");
-                handle.setAccessible(true);
-                final long number = (long) handle.invoke(gather);
-                final long param = (long) handle.invoke(weight);
+                final long number = handle(gather);
+                final long param = handle(weight);
                 Suite.fails(
                         Status.UNSUPPORTED, () -> Abi.meron_gather_dlpack(number, param));
             }
         }
+    }
+
+    /** DLPack is below the natural layer, which keeps its handles to itself. */
+    private static long handle(Object object) throws Exception {
+        final Method handle = object.getClass().getSuperclass().getDeclaredMethod("handle");
+        handle.setAccessible(true);
+        return (long) handle.invoke(object);
     }
 
     private static void nonfinite() throws Exception {
@@ -238,8 +240,11 @@ public final class ErrorsTest {
     }
 
     private static void aborted() throws Exception {
+        final CountDownLatch opened = new CountDownLatch(1);
         Suite.ranks(2, "zero3", context -> {
+            if (context.rank() == 1) opened.countDown();
             if (context.rank() == 0) {
+                opened.await();
                 context.world().abort("the disk is full");
                 Suite.fails(Status.ABORTED, () -> context.world().barrier().finish());
             } else {

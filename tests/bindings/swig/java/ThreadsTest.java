@@ -22,7 +22,7 @@ import org.meron.Unit;
 
 /** Threads at once, interrupts and should_stop in waits, and callbacks that throw. */
 public final class ThreadsTest {
-    private static final int INTERRUPTS = 60;
+    private static final int INTERRUPTS = 40;
 
     public static void main(String[] arguments) throws Exception {
         final Suite suite = new Suite("java_threads");
