@@ -17,7 +17,7 @@ import meron
 import tensors  # noqa: F401  (its operations register themselves)
 from operations import OPERATIONS
 from session import Session, Setup
-from table import Case, Malformed, Statement, read_cases
+from table import TRANSPORTS, Case, Malformed, Statement, read_cases
 from values import check, check_equal, holds
 
 writing = threading.Lock()
@@ -93,7 +93,7 @@ def run_rank(setup: Setup, cases: list[Case], failed: list[str]) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("cases", type=Path)
-    parser.add_argument("--transport", choices=["self", "local", "shm"], required=True)
+    parser.add_argument("--transport", choices=TRANSPORTS, required=True)
     parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--job", default="conformance")
     parser.add_argument("--only", metavar="CASE")
