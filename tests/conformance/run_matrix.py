@@ -179,7 +179,7 @@ def run_cell(cell: Cell, command: list[str], build: Path) -> None:
             for line in lines_of(process):
                 cell.read(line)
             code = process.wait(SILENCE_S)
-            if code not in (0, 1):
+            if code not in (0, 1) or (code == 1 and not cell.failed):
                 what = f"the runner ended with {describe(code)}"
         except (TimeoutError, subprocess.TimeoutExpired):
             what = f"the runner said nothing for {SILENCE_S:.0f} s"
