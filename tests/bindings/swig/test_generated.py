@@ -11,6 +11,7 @@ from typing import Any
 import meron_swig
 import pytest
 from cffi import FFI
+
 from meron._cdef import CDEF
 
 ROOT = Path(__file__).resolve().parents[3]

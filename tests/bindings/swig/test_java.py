@@ -63,7 +63,7 @@ def test_control_c_ends_a_wait() -> None:
     assert time.monotonic() - begin < 10
 
 
-# ---- Finding the library ----------------------------------------------------------------------------
+# ---- Finding the library
 
 
 def test_the_property_comes_before_the_variable() -> None:

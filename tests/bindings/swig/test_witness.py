@@ -8,10 +8,11 @@ import threading
 from collections.abc import Callable
 from typing import Any
 
-import meron
 import meron_swig as swig
 import numpy as np
 import pytest
+
+import meron
 
 N = 1000
 STEPS = 3

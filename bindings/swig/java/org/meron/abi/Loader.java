@@ -14,8 +14,8 @@ import java.util.List;
  * <p>libmeron_java.so is looked for in the system property {@code meron.jni} (a file or a folder),
  * beside the jar, and in {@code java.library.path}. libmeron.so is looked for in the system property
  * {@code meron.library}, else in the environment variable {@code MERON_LIBRARY} (a file or a folder;
- * whoever names one wants that one and no other), then beside libmeron_java.so, in the build tree of a
- * checkout, and by the system's loader.
+ * whoever names one wants that one and no other), then beside libmeron_java.so and in the folder above
+ * (where both are installed), in the build tree of a checkout, and by the system's loader.
  *
  * <p>Runs inside AbiJNI's static initializer, so it uses AbiJNI alone: a thread that initializes
  * another generated class at the same time waits for this one.
@@ -82,6 +82,8 @@ final class Loader {
         } else {
             if (beside != null) {
                 if (tryLibrary(beside.resolve(LIBRARY).toString(), "beside " + JNI)) return;
+                final Path above = beside.resolve("..").resolve(LIBRARY).normalize();
+                if (tryLibrary(above.toString(), "installed")) return;
                 final Path built = beside.resolve(BUILD_TREE).resolve(LIBRARY).normalize();
                 if (tryLibrary(built.toString(), "the build tree")) return;
             }
