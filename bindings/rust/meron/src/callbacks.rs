@@ -12,6 +12,8 @@ use std::slice;
 
 use meron_sys as sys;
 
+use crate::transport::Bridge;
+
 /// How grave a log message is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
@@ -33,6 +35,7 @@ pub(crate) type StopFunction = Box<dyn Fn() -> bool + Send + Sync>;
 pub(crate) struct Callbacks {
     pub log: Option<LogFunction>,
     pub should_stop: Option<StopFunction>,
+    pub transport: Option<Bridge>,
 }
 
 impl Callbacks {
@@ -60,7 +63,7 @@ pub(crate) fn take_panic() -> Option<String> {
     PANIC.with(|panic| panic.borrow_mut().take())
 }
 
-fn describe(payload: &(dyn Any + Send)) -> String {
+pub(crate) fn describe(payload: &(dyn Any + Send)) -> String {
     payload
         .downcast_ref::<&str>()
         .map(|text| text.to_string())

@@ -171,6 +171,11 @@ impl Gather {
         self.0.dlpack(param)
     }
 
+    /// The handle of the C interface, for calls of `meron-sys`.
+    pub fn as_raw(&self) -> sys::meron_gather {
+        self.0.handle.raw()
+    }
+
     /// Gives the leases back, as dropping it does, and says how that went.
     #[inline]
     pub fn release(self) -> Result<()> {

@@ -65,6 +65,11 @@ impl Operation {
         call(|err| unsafe { sys::meron_future_poll(self.0.handle.raw(), err) })
     }
 
+    /// The handle of the C interface, for calls of `meron-sys`.
+    pub fn as_raw(&self) -> sys::meron_future {
+        self.0.handle.raw()
+    }
+
     fn wait_ns(&self, timeout: i64) -> Result<bool> {
         // SAFETY: as in `is_done`; the closures that it calls live as long as `self.0`.
         call(|err| unsafe { sys::meron_future_wait(self.0.handle.raw(), timeout, err) })
@@ -154,6 +159,11 @@ impl<T: Plain> Transfer<T> {
     /// Whether the operation has ended; never blocks on peers. Errors as [`wait`](Transfer::wait).
     pub fn is_done(&self) -> Result<bool> {
         self.operation.is_done()
+    }
+
+    /// The handle of the C interface, for calls of `meron-sys`.
+    pub fn as_raw(&self) -> sys::meron_future {
+        self.operation.as_raw()
     }
 
     fn require_array(&self) -> Result<()> {

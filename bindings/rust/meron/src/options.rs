@@ -15,6 +15,7 @@ use crate::error::Result;
 use crate::home::Open;
 use crate::plan::Plan;
 use crate::system::require_version;
+use crate::transport::{Bridge, CustomTransport};
 
 /// How a context is opened. What is not set has the default of the C interface.
 ///
@@ -127,6 +128,24 @@ impl ContextOptions {
         self
     }
 
+    /// A transport of the program's own; rank and number of ranks then have to be given, or be in the
+    /// environment. `name` is for messages; `max_message` is how many bytes one message may have, at
+    /// least 4096, or 0 without a limit.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) for a name with NUL.
+    pub fn custom(
+        mut self,
+        name: &str,
+        max_message: u64,
+        transport: impl CustomTransport,
+    ) -> Result<ContextOptions> {
+        let name = c_string(name, "the name of a transport")?;
+        self.callbacks.transport = Some(Bridge::new(name, max_message, Box::new(transport)));
+        Ok(self)
+    }
+
     /// Opens this rank's context and meets the other ranks.
     ///
     /// Blocks until all ranks have come, at most until the deadline.
@@ -170,8 +189,12 @@ impl ContextOptions {
         }
         let callbacks = Arc::new(self.callbacks);
         callbacks.enter(&mut options);
+        let table = callbacks.transport.as_ref().map(Bridge::table);
+        if let Some(table) = &table {
+            options.custom = table;
+        }
 
-        // SAFETY: strings and plan live during the call; the closures live as long as any object of the
+        // SAFETY: strings and plan live during the call; closures and transport live as long as any object of the
         // context (`Shared` keeps them).
         let handle = receive(sys::meron_context::default(), |out, err| unsafe {
             sys::meron_context_open(out, &options, err)

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+//! A transport of the program's own: how bytes move between ranks that share no memory.
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::ffi::CString;
+use std::io;
+use std::os::raw::c_void;
+use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::slice;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use meron_sys as sys;
+
+/// Moves messages between ranks; everything else Meron makes from that. Given to
+/// [`ContextOptions::custom`](crate::ContextOptions::custom).
+///
+/// - No function blocks, but [`idle`](CustomTransport::idle), and none calls this crate.
+/// - A message is received by the receive of the same tag that its destination started for this rank;
+///   several of one tag in the order in which they were started.
+/// - Sends and receives may be started in any order on both sides: a message whose receive has not been
+///   started yet waits, and must not keep those of other tags from arriving.
+/// - An error, or a panic, ends the use of that peer: the groups that it is in break with an error of
+///   kind [`PeerDead`](crate::ErrorKind::PeerDead). Its text goes to stderr.
+pub trait CustomTransport: Send + 'static {
+    /// Starts to send a message to rank `peer`. It has to be copied, or be on its way when this returns.
+    /// Returns a number by which the request is meant from then on, `None` when the message cannot be
+    /// taken now: then the same is asked again. A message may be empty.
+    fn send(&mut self, peer: i32, tag: u64, message: &[u8]) -> io::Result<Option<u64>>;
+
+    /// Starts to receive a message of at most `bytes` bytes from rank `peer`. Otherwise as
+    /// [`send`](CustomTransport::send); the numbers of all requests differ.
+    fn receive(&mut self, peer: i32, tag: u64, bytes: usize) -> io::Result<Option<u64>>;
+
+    /// The size of the message when the request is done, `None` when it is not. For a receive, `place`
+    /// is where the message goes, and has the bytes that were asked for; for a send it is empty. A
+    /// request that is done is not asked about again. This is also where progress may be made.
+    fn test(&mut self, request: u64, place: &mut [u8]) -> io::Result<Option<usize>>;
+
+    /// Gives a request up.
+    fn cancel(&mut self, request: u64);
+
+    /// Returns when something may have happened, or after `timeout`: at most that long may this function
+    /// block.
+    fn idle(&mut self, timeout: Duration) {
+        std::thread::sleep(timeout.min(Duration::from_millis(1)));
+    }
+
+    /// Whether rank `peer` is still there: `false` only if it is known to be gone.
+    fn is_alive(&mut self, _peer: i32) -> bool {
+        true
+    }
+
+    /// No function is called any more: the context was closed.
+    fn closed(&mut self) {}
+}
+
+/// What the library's user pointer points at.
+pub(crate) struct Bridge {
+    name: CString,
+    max_message: u64,
+    state: Mutex<State>,
+}
+
+struct State {
+    transport: Box<dyn CustomTransport>,
+    /// Where the messages of receives go that are under way.
+    places: HashMap<u64, Place>,
+}
+
+/// Memory that the library lends until the request is done or cancelled.
+struct Place {
+    data: *mut u8,
+    bytes: usize,
+}
+
+// SAFETY: the memory is only touched inside of calls by which the library lends it.
+unsafe impl Send for Place {}
+
+impl Bridge {
+    pub fn new(name: CString, max_message: u64, transport: Box<dyn CustomTransport>) -> Bridge {
+        let state = Mutex::new(State { transport, places: HashMap::new() });
+        Bridge { name, max_message, state }
+    }
+
+    /// The table by which the library calls the transport, for as long as `self` stays where it is.
+    pub fn table(&self) -> sys::meron_transport {
+        sys::meron_transport {
+            name: self.name.as_ptr(),
+            user: self as *const Bridge as *mut c_void,
+            max_message: self.max_message,
+            send: Some(send),
+            receive: Some(receive),
+            test: Some(test),
+            cancel: Some(cancel),
+            idle: Some(idle),
+            alive: Some(alive),
+            closed: Some(closed),
+            ..sys::MERON_TRANSPORT_INIT
+        }
+    }
+
+    /// The library calls one function at a time; the lock makes sure of it.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Runs a function of the transport. A failure becomes a status, after it was told.
+    fn status(
+        &self,
+        what: &str,
+        body: impl FnOnce(&mut State) -> io::Result<bool>,
+    ) -> sys::meron_status {
+        let mut state = self.state();
+        let (status, why) = match catch_unwind(AssertUnwindSafe(|| body(&mut state))) {
+            Ok(Ok(true)) => return sys::MERON_OK,
+            Ok(Ok(false)) => return sys::MERON_IN_PROGRESS,
+            Ok(Err(error)) => (sys::MERON_E_IO, error.to_string()),
+            Err(payload) => (sys::MERON_E_INTERNAL, panic_text(&*payload)),
+        };
+        eprintln!("meron: transport {:?}: {what}: {why}", self.name);
+        status
+    }
+}
+
+fn panic_text(payload: &(dyn Any + Send)) -> String {
+    format!("panicked ({})", crate::callbacks::describe(payload))
+}
+
+/// # Safety
+///
+/// `user` is the pointer of `Bridge::table`, whose bridge lives.
+unsafe fn bridge<'a>(user: *mut c_void) -> &'a Bridge {
+    &*(user as *const Bridge)
+}
+
+unsafe extern "C" fn send(
+    user: *mut c_void,
+    request: *mut u64,
+    peer: i32,
+    tag: u64,
+    data: *const c_void,
+    bytes: u64,
+) -> sys::meron_status {
+    let message: &[u8] = match bytes {
+        0 => &[],
+        _ => slice::from_raw_parts(data as *const u8, bytes as usize),
+    };
+    bridge(user).status(&format!("send to rank {peer}"), |state| {
+        let number = state.transport.send(peer, tag, message)?;
+        if let Some(number) = number {
+            *request = number;
+        }
+        Ok(number.is_some())
+    })
+}
+
+unsafe extern "C" fn receive(
+    user: *mut c_void,
+    request: *mut u64,
+    peer: i32,
+    tag: u64,
+    data: *mut c_void,
+    bytes: u64,
+) -> sys::meron_status {
+    bridge(user).status(&format!("receive from rank {peer}"), |state| {
+        let number = state.transport.receive(peer, tag, bytes as usize)?;
+        if let Some(number) = number {
+            state.places.insert(number, Place { data: data as *mut u8, bytes: bytes as usize });
+            *request = number;
+        }
+        Ok(number.is_some())
+    })
+}
+
+unsafe extern "C" fn test(user: *mut c_void, request: u64, bytes: *mut u64) -> sys::meron_status {
+    bridge(user).status("test", |state| {
+        let place: &mut [u8] = match state.places.get(&request) {
+            Some(place) if place.bytes > 0 => slice::from_raw_parts_mut(place.data, place.bytes),
+            _ => &mut [],
+        };
+        let size = state.transport.test(request, place);
+        if !matches!(size, Ok(None)) {
+            state.places.remove(&request);
+        }
+        let size = size?;
+        if let Some(size) = size {
+            *bytes = size as u64;
+        }
+        Ok(size.is_some())
+    })
+}
+
+unsafe extern "C" fn cancel(user: *mut c_void, request: u64) {
+    bridge(user).status("cancel", |state| {
+        state.places.remove(&request);
+        state.transport.cancel(request);
+        Ok(true)
+    });
+}
+
+unsafe extern "C" fn idle(user: *mut c_void, timeout_ns: i64) {
+    let timeout = Duration::from_nanos(timeout_ns.max(0) as u64);
+    bridge(user).status("idle", |state| {
+        state.transport.idle(timeout);
+        Ok(true)
+    });
+}
+
+unsafe extern "C" fn alive(user: *mut c_void, peer: i32) -> i32 {
+    let mut is_alive = false; // after a panic nothing moves to that peer any more
+    bridge(user).status(&format!("asking for rank {peer}"), |state| {
+        is_alive = state.transport.is_alive(peer);
+        Ok(true)
+    });
+    i32::from(is_alive)
+}
+
+unsafe extern "C" fn closed(user: *mut c_void) {
+    bridge(user).status("closed", |state| {
+        state.transport.closed();
+        Ok(true)
+    });
+}
