@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -48,6 +49,42 @@ def test_two_processes_give_the_same_bits_under_every_plan() -> None:
 def test_a_dead_rank_is_named() -> None:
     done = start(*RUN, "2", "--", *java("die"))
     assert "PEER_DEAD 1" in done.stdout
+
+
+@pytest.mark.parametrize("dtype", ("f32", "bf16", "f16"))
+def test_the_language_model_has_the_losses_of_c(tmp_path: Path, dtype: str) -> None:
+    found = []
+    model = [JAVA, "-Xmx256m", "-cp", f"{JAR}:{os.environ['MERON_EXAMPLE_JAVA']}"]
+    for name, program in (
+        ("java", [*model, "languagemodel.Main"]),
+        ("c", [os.environ["MERON_EXAMPLE_LANGUAGE_MODEL"]]),
+    ):
+        file = tmp_path / f"{name}.json"
+        small = ("--width", "128", "--layers", "2", "--batch", "32", "--steps", "30", "--quiet")
+        done = start(*RUN, "2", "--", *program, *small, "--dtype", dtype, "--json", str(file))
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+        run = json.loads(file.read_text())
+        assert run.pop("language") == name
+        for row in run["per_rank"]:
+            del row["arena_pages_bytes"]  # the kernel's business
+        found.append(
+            {key: value for key, value in run.items() if not key.startswith(("sec", "steps_per"))}
+        )
+    assert found[0] == found[1]
+    assert len(found[0]["losses"]) == 30
+
+
+def test_the_language_model_refuses_as_in_c() -> None:
+    for wrong in (["--width", "100"], ["--plan", "zero9"], ["--steps", "0"], ["--oops"]):
+        answers = set()
+        for program in (
+            [JAVA, "-cp", f"{JAR}:{os.environ['MERON_EXAMPLE_JAVA']}", "languagemodel.Main"],
+            [os.environ["MERON_EXAMPLE_LANGUAGE_MODEL"]],
+        ):
+            done = start(*program, *wrong)
+            answers.add((done.returncode, done.stdout, done.stderr))
+        assert len(answers) == 1
+        assert next(iter(answers))[0] == 2
 
 
 def test_control_c_ends_a_wait() -> None:
