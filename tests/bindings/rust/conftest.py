@@ -13,6 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 CRATES = ROOT / "bindings" / "rust"
 EXAMPLE = ROOT / "examples" / "02_language_model" / "rust"
+TRANSPORT = ROOT / "examples" / "08_custom_transport" / "rust"
 
 
 def run(

@@ -7,15 +7,17 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import CRATES, EXAMPLE, cargo
+from conftest import CRATES, EXAMPLE, TRANSPORT, cargo
+
+FOLDERS = (CRATES, EXAMPLE, TRANSPORT)
 
 
-@pytest.mark.parametrize("folder", (CRATES, EXAMPLE), ids=("crates", "example"))
+@pytest.mark.parametrize("folder", FOLDERS, ids=("crates", "example", "transport"))
 def test_clippy_has_nothing_to_say(folder: Path) -> None:
     cargo("clippy", "--offline", "--all-targets", "--", "-D", "warnings", folder=folder)
 
 
-@pytest.mark.parametrize("folder", (CRATES, EXAMPLE), ids=("crates", "example"))
+@pytest.mark.parametrize("folder", FOLDERS, ids=("crates", "example", "transport"))
 def test_sources_are_formatted(folder: Path) -> None:
     cargo("fmt", "--check", folder=folder)
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import EXAMPLE, cargo, loader_path, run
+from conftest import EXAMPLE, TRANSPORT, cargo, loader_path, run
 
 SMALL = ["--width", "64", "--layers", "2", "--context", "8", "--batch", "16", "--steps", "25"]
 
@@ -96,3 +96,16 @@ def test_ctrl_c_ends_a_job(program: Path, tmp_path: Path) -> None:
         job.send_signal(signal.SIGINT)
         assert job.wait(timeout=30) != 0
         assert time.monotonic() - begin < 10
+
+
+@pytest.mark.parametrize("ranks", (1, 3))
+def test_the_custom_transport(tmp_path: Path, ranks: int) -> None:
+    if "MERON_COMMAND" not in os.environ:
+        pytest.skip("this build has no `meron` command")
+    cargo("build", "--offline", "--release", folder=TRANSPORT)
+    transport = Path(os.environ["CARGO_TARGET_DIR"]) / "release" / "custom_transport"
+    done = start(transport, tmp_path, ranks, [str(tmp_path)])
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = sorted(done.stdout.splitlines())
+    assert [line[:6] for line in lines] == [f"rank {rank}" for rank in range(ranks)]
+    assert all("over sockets" in line for line in lines)

@@ -35,6 +35,11 @@ fn failed(status: sys::meron_status, raw: *mut sys::meron_error) -> Error {
             error.amend(&format!("should_stop panicked ({panic})"));
         }
     }
+    if status == sys::MERON_E_PEER_DEAD {
+        if let Some(why) = callbacks::take_transport_failure() {
+            error.amend(&format!("the transport failed ({why})"));
+        }
+    }
     error
 }
 

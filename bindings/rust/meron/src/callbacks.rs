@@ -58,6 +58,21 @@ thread_local! {
     static PANIC: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 
+thread_local! {
+    /// What the program's transport failed with last on this thread.
+    static TRANSPORT: RefCell<Option<String>> = const { RefCell::new(None) };
+}
+
+/// Keeps why the program's transport failed, for the error that will come of it.
+pub(crate) fn note_transport_failure(why: String) {
+    TRANSPORT.with(|failure| *failure.borrow_mut() = Some(why));
+}
+
+/// What the program's transport failed with on this thread since the last call.
+pub(crate) fn take_transport_failure() -> Option<String> {
+    TRANSPORT.with(|failure| failure.borrow_mut().take())
+}
+
 /// What `should_stop` panicked with on this thread since the last call.
 pub(crate) fn take_panic() -> Option<String> {
     PANIC.with(|panic| panic.borrow_mut().take())

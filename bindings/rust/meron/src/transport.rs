@@ -13,6 +13,8 @@ use std::time::Duration;
 
 use meron_sys as sys;
 
+use crate::callbacks::{describe, note_transport_failure};
+
 /// Moves messages between ranks; everything else Meron makes from that. Given to
 /// [`ContextOptions::custom`](crate::ContextOptions::custom).
 ///
@@ -22,7 +24,8 @@ use meron_sys as sys;
 /// - Sends and receives may be started in any order on both sides: a message whose receive has not been
 ///   started yet waits, and must not keep those of other tags from arriving.
 /// - An error, or a panic, ends the use of that peer: the groups that it is in break with an error of
-///   kind [`PeerDead`](crate::ErrorKind::PeerDead). Its text goes to stderr.
+///   kind [`PeerDead`](crate::ErrorKind::PeerDead). On the thread that was told, the error's message has
+///   the text.
 pub trait CustomTransport: Send + 'static {
     /// Starts to send a message to rank `peer`. It has to be copied, or be on its way when this returns.
     /// Returns a number by which the request is meant from then on, `None` when the message cannot be
@@ -106,7 +109,8 @@ impl Bridge {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Runs a function of the transport. A failure becomes a status, after it was told.
+    /// Runs a function of the transport. A failure becomes a status; why is kept for the error that comes
+    /// of it.
     fn status(
         &self,
         what: &str,
@@ -119,13 +123,13 @@ impl Bridge {
             Ok(Err(error)) => (sys::MERON_E_IO, error.to_string()),
             Err(payload) => (sys::MERON_E_INTERNAL, panic_text(&*payload)),
         };
-        eprintln!("meron: transport {:?}: {what}: {why}", self.name);
+        note_transport_failure(format!("{what}: {why}"));
         status
     }
 }
 
 fn panic_text(payload: &(dyn Any + Send)) -> String {
-    format!("panicked ({})", crate::callbacks::describe(payload))
+    format!("panicked ({})", describe(payload))
 }
 
 /// # Safety
