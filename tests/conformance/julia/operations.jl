@@ -1,0 +1,244 @@
+# SPDX-License-Identifier: Apache-2.0
+# The operations on the library, plans, contexts, groups and futures. ../README.md defines them.
+
+const DEADLINE = 20.0 # of a context's operations, in seconds
+const ARENA_RESERVE = 64 << 20
+# What waits by asking again and again does so for as long.
+const PAUSE = 0.001
+const ATTEMPTS = round(Int, DEADLINE / PAUSE)
+
+const OPERATIONS = Dict{String,Function}()
+operation(function_, name) = OPERATIONS[name] = function_
+
+# Waits for a future, or keeps it under the name that `future=` gives.
+function finish_or_keep(session, statement, future)
+    has(statement, "future") && return keep!(session, wanted(statement, "future"), future)
+    wait(future)
+    release(future)
+end
+
+# ---- Library and plans -----------------------------------------------------------------------------
+
+operation("library") do session, statement
+    number_ = LibMeron.meron_version()
+    check_equal("the version", VersionNumber(number_ >> 16, (number_ >> 8) & 255, number_ & 255), Meron.version())
+    check_equal("the package's version", LibMeron.VERSION_TEXT, string(Meron.version()))
+    sizes = [Int(LibMeron.meron_dtype_size(code)) for code in 0:2]
+    check_equal("sizes", sizes, [4, 2, 2])
+    names = map(Meron.status_name, [0, -100, -300, -402])
+    check_equal("the names", names, ["MERON_OK", "MERON_E_ARGUMENT", "MERON_E_TIMEOUT", "MERON_E_INTERNAL"])
+end
+
+operation("system") do session, statement
+    check_has(Meron.system_info(), statement)
+end
+
+operation("plan") do session, statement
+    made = has(statement, "preset") ? Plan(wanted(statement, "preset")) :
+           Meron.parse_plan(wanted(statement, "json"))
+    keep!(session, statement.name, made)
+end
+
+operation("plan_json") do session, statement
+    plan = find(session, Plan, statement.name)
+    check_has(Meron.json(plan), statement)
+    check(Meron.parse_plan(Meron.json(plan)) == plan, "the plan read back is another one")
+end
+
+operation("plan_same") do session, statement
+    one, other = find(session, Plan, statement.name), find(session, Plan, wanted(statement, "other"))
+    check_equal("the plan", Meron.json(one), Meron.json(other))
+end
+
+operation("plan_table") do session, statement
+    check_has(Meron.table(find(session, Plan, statement.name)), statement)
+end
+
+operation("plan_predict") do session, statement
+    check_has(
+        Meron.predict(
+            find(session, Plan, statement.name), wanted(statement, "model");
+            ranks = whole(statement, "ranks", 1),
+            micro_batches = whole(statement, "micro_batches", 1),
+            gathers_per_micro_batch = whole(statement, "gathers", 2),
+            table = get(statement, "table", "0") == "1"),
+        statement)
+end
+
+operation("safetensors") do session, statement
+    header = wanted(statement, "header")
+    length_ = UInt64(whole(statement, "length", sizeof(header)))
+    mktemp() do path, file
+        write(file, htol(length_), header, zeros(UInt8, whole(statement, "data", 0)))
+        close(file)
+        check_has(Meron.safetensors_model(path), statement)
+    end
+end
+
+# ---- Contexts --------------------------------------------------------------------------------------
+
+operation("open") do session, statement
+    setup = session.setup
+    name = isempty(statement.name) ? "ctx" : statement.name
+    context = Meron.open(;
+        rank = whole(statement, "rank", setup.rank),
+        world_size = whole(statement, "world", setup.world),
+        transport = get(statement, "transport", setup.transport),
+        plan = has(statement, "plan") ? find(session, Plan, wanted(statement, "plan")) : session.plan,
+        job = get(statement, "job", "$(setup.job).$(session.case).$(session.plan).$name"),
+        token = get(statement, "token", nothing),
+        timeout = number(statement, "timeout", DEADLINE),
+        host_memory_limit = has(statement, "limit") ? whole(statement, "limit", 0) : nothing,
+        should_stop = has(statement, "stoppable") ? (() -> session.stop) : nothing,
+        arena_reserve = ARENA_RESERVE,
+        threads = 1,
+    )
+    keep!(session, name, context)
+    session.current = name
+end
+
+operation("open_version") do session, statement
+    transport = session.setup.transport
+    GC.@preserve transport begin
+        options = Meron.changed(
+            Meron.initial(LibMeron.meron_context_options, LibMeron.meron_context_options_init);
+            transport = pointer(transport),
+            header_version = whole(statement, "minor", 0) << 8)
+        Meron.receive(LibMeron.meron_context, LibMeron.meron_context_open, Ref(options))
+    end
+end
+
+operation("use") do session, statement
+    session.current = statement.name
+end
+
+operation("close") do session, statement
+    object = held(session, isempty(statement.name) ? session.current : statement.name)
+    # Julia's own close may be called twice.
+    object.released ? release_raw(object.item, object.handle) : close(object.item)
+    object.released = true
+end
+
+operation("context") do session, statement
+    current, setup = context(session), session.setup
+    check_equal("the context", (current.rank, current.world_size, current.transport),
+        (setup.rank, setup.world, setup.transport))
+end
+
+operation("progress") do session, statement
+    Meron.progress(context(session))
+end
+
+operation("stop") do session, statement
+    session.stop = statement.name == "1"
+end
+
+operation("mark") do session, statement
+    session.marked[session.current] = Meron.stats(context(session))
+end
+
+const GROWING =
+    (:gather_mapped_bytes, :gather_copied_bytes, :reduce_bytes, :collective_bytes, :operations)
+
+function check_counted(session, expected)
+    now = Meron.stats(context(session))
+    before = get(session.marked, session.current, nothing)
+    for (name, value) in expected
+        found = getfield(now, name)
+        name in GROWING && before !== nothing && (found -= getfield(before, name))
+        check_equal(name, found, value)
+    end
+end
+
+operation("counted") do session, statement
+    check_counted(session,
+        [Symbol(name) => parse(Int, value) for (name, value) in statement.arguments if name != "on"])
+end
+
+operation("predicted") do session, statement
+    prediction = Meron.predict(context(session);
+        micro_batches = whole(statement, "micro_batches", 1),
+        gathers_per_micro_batch = whole(statement, "gathers", 2))
+    steps = whole(statement, "steps", 1)
+    check_counted(session,
+        [name => value * (name in GROWING ? steps : 1) for (name, value) in pairs(prediction)])
+end
+
+operation("flight_record") do session, statement
+    check_has(Meron.flight_record(context(session)), statement)
+end
+
+# ---- Groups ----------------------------------------------------------------------------------------
+
+operation("group") do session, statement
+    made = Group(context(session), parse.(Int, parts(statement, "ranks")))
+    made === nothing || keep!(session, statement.name, made)
+end
+
+operation("group_is") do session, statement
+    group, ranks = group_of(session, statement.name), parse.(Int, parts(statement, "ranks"))
+    check_equal("the group's size", group.size, length(ranks))
+    check_equal("the world's rank", ranks[group.rank+1], session.setup.rank)
+end
+
+operation("group_status") do session, statement
+    group = group_of(session, statement.name)
+    for attempt in 1:(get(statement, "until", "") == "broken" ? ATTEMPTS : 1)
+        attempt == 1 || sleep(PAUSE)
+        error = Meron.status(group)
+        error === nothing || throw(error)
+    end
+end
+
+operation("abort") do session, statement
+    Meron.abort(group_of(session, statement.name), wanted(statement, "reason"))
+end
+
+operation("barrier") do session, statement
+    finish_or_keep(session, statement, barrier_begin(group_of(session, statement.name)))
+end
+
+collective_array(session, statement) = tensor_of(
+    session.place, wanted(statement, "with"), DTYPES[wanted(statement, "dtype")],
+    (whole(statement, "count", 0),))
+
+operation("broadcast") do session, statement
+    array = collective_array(session, statement)
+    bcast!(array, group_of(session, statement.name); root = whole(statement, "root", 0))
+    check_data(session.place, statement, array)
+end
+
+operation("all_reduce") do session, statement
+    array = collective_array(session, statement)
+    allreduce!(array, group_of(session, statement.name); op = Symbol(wanted(statement, "op")))
+    check_data(session.place, statement, array)
+end
+
+# ---- Waiting and letting go ------------------------------------------------------------------------
+
+check_ended(statement, ended) =
+    check(ended != (get(statement, "pending", "0") == "1"), "ended: $ended")
+
+operation("wait") do session, statement
+    timeout = has(statement, "timeout") ? number(statement, "timeout", 0.0) : nothing
+    check_ended(statement, wait(held(session, statement.name).item; timeout = timeout))
+end
+
+operation("poll") do session, statement
+    item = held(session, statement.name).item
+    ended = isready(item)
+    for _ in 1:(get(statement, "pending", "0") == "1" ? 0 : ATTEMPTS)
+        ended && break
+        sleep(PAUSE)
+        ended = isready(item)
+    end
+    check_ended(statement, ended)
+end
+
+operation("release") do session, statement
+    release_held(held(session, statement.name))
+end
+
+operation("sleep") do session, statement
+    sleep(number(statement, "s", 0.0))
+end

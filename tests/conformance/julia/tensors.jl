@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+# The operations on params, units, updates, gathers, gradients and optimizers.
+
+# ---- Params, units, updates ------------------------------------------------------------------------
+
+operation("param") do session, statement
+    keep!(session, statement.name, Param(
+        context(session), get(statement, "name", statement.name), size_of(wanted(statement, "shape"));
+        dtype = DTYPES[wanted(statement, "dtype")],
+        frozen = get(statement, "frozen", "0") == "1",
+        group = has(statement, "group") ? group_of(session, wanted(statement, "group")) : nothing))
+end
+
+operation("param_is") do session, statement
+    known = info(find(session, Param, statement.name))
+    found = Dict(
+        "shape" => isempty(known.shape) ? "scalar" : join(known.shape, 'x'),
+        "dtype" => DTYPE_NAMES[known.dtype],
+        "count" => string(known.count),
+        "frozen" => string(Int(known.frozen)),
+        "name" => known.name,
+    )
+    foreach(((key, value),) -> check_equal(key, value, get(statement, key, value)), found)
+end
+
+operation("owned") do session, statement
+    param = find(session, Param, statement.name)
+    check(last(owned(param)) <= length(param), "owns more than there is")
+    total = allreduce!(Float32[length(owned(param))], context(session).world)
+    copies = get(statement, "all", "0") == "1" ? session.setup.world : 1
+    check_equal("what all ranks own", Int(total[1]), copies * length(param))
+end
+
+operation("unit") do session, statement
+    params = Param[find(session, Param, name) for name in parts(statement, "params")]
+    keep!(session, statement.name,
+        Unit(context(session), get(statement, "name", statement.name), params))
+end
+
+operation("unit_is") do session, statement
+    for (key, value) in pairs(info(find(session, Unit, statement.name)))
+        found = string(value isa Bool ? Int(value) : value)
+        check_equal(key, found, get(statement, string(key), found))
+    end
+end
+
+operation("update") do session, statement
+    keep!(session, statement.name, Meron.update_begin(units_of(session, statement)))
+end
+
+operation("write") do session, statement
+    param = find(session, Param, wanted(statement, "param"))
+    size_ = has(statement, "count") ? (whole(statement, "count", 0),) : size(param)
+    type = has(statement, "dtype") ? DTYPES[wanted(statement, "dtype")] : eltype(param)
+    values = tensor_of(session.place, wanted(statement, "with"), type, size_)
+    write!(find(session, Update, statement.name), param, values)
+end
+
+operation("write_view") do session, statement
+    param = find(session, Param, wanted(statement, "param"))
+    view = part(find(session, Update, statement.name), param)
+    offset = first(owned(param)) - 1
+    if has(statement, "before")
+        expected = values_at(session.place, wanted(statement, "before"), length(view), offset)
+        check(all(view .== expected), "the view shows other values")
+    end
+    view .= values_at(session.place, wanted(statement, "with"), length(view), offset)
+end
+
+operation("publish") do session, statement
+    Meron.publish(find(session, Update, statement.name))
+    held(session, statement.name).released = true
+end
+
+# ---- Gathers ---------------------------------------------------------------------------------------
+
+function begin_gather(session, statement)
+    units = units_of(session, statement)
+    mode = Symbol(get(statement, "mode", "view"))
+    into = mode == :into ? [
+        param => fill(eltype(param)(-1), size(param)) for unit in units for param in unit.params
+    ] : nothing
+    return gather_begin(length(units) == 1 ? units[1] : units; mode = mode, into = into)
+end
+
+operation("gather") do session, statement
+    full = begin_gather(session, statement)
+    try
+        wait(full)
+    catch
+        release(full)
+        rethrow()
+    end
+    keep!(session, statement.name, full)
+end
+
+operation("gather_begin") do session, statement
+    keep!(session, statement.name, begin_gather(session, statement))
+end
+
+function gathered(session, statement)
+    full = find(session, Gather, statement.name)
+    param = find(session, Param, wanted(statement, "param"))
+    array = full[param]
+    check_equal("the dtype", eltype(array), eltype(param))
+    check_equal("the size", size(array), size(param))
+    check_equal("writable", Meron.writable(array), full.into !== nothing)
+    return array
+end
+
+operation("full") do session, statement
+    check_data(session.place, statement, gathered(session, statement))
+end
+
+operation("overwrite") do session, statement
+    array = gathered(session, statement)
+    vec(array) .= values_at(session.place, wanted(statement, "with"), length(array))
+end
+
+# The fields of a DLTensor behind the head of a DLManagedTensorVersioned.
+struct VersionedTensor
+    head::Meron.ManagedTensorHead
+    flags::UInt64
+    data::Ptr{Cvoid}
+    device::NTuple{2,Int32}
+    ndim::Int32
+    code::UInt8
+    bits::UInt8
+    lanes::UInt16
+    shape::Ptr{Int64}
+    strides::Ptr{Int64}
+    byte_offset::UInt64
+end
+const DLPACK_CODES = Dict((2, 32) => Float32, (2, 16) => Float16, (4, 16) => BFloat16)
+
+operation("dlpack") do session, statement
+    param = find(session, Param, wanted(statement, "param"))
+    tensor = Meron.dlpack(find(session, Gather, wanted(statement, "gather")), param)
+    known = unsafe_load(Ptr{VersionedTensor}(pointer(tensor)))
+    check_equal("the dtype", DLPACK_CODES[(Int(known.code), Int(known.bits))], eltype(param))
+    shape = ntuple(d -> unsafe_load(known.shape, d), known.ndim)
+    check_equal("the shape", shape, reverse(size(param)))
+    array = unsafe_wrap(Array, Ptr{eltype(param)}(known.data + known.byte_offset), size(param))
+    check_data(session.place, statement, array)
+    keep!(session, statement.name, tensor)
+end
+
+# ---- Gradients and optimizers ----------------------------------------------------------------------
+
+operation("gradient") do session, statement
+    param = find(session, Param, statement.name)
+    sets = has(statement, "set")
+    view = gradient_view(unit_of(session, param), param; overwrite = sets)
+    values = values_at(session.place, wanted(statement, sets ? "set" : "add"), length(view))
+    if sets
+        view .= reshape(values, size(view))
+    else
+        view .+= reshape(values, size(view))
+    end
+end
+
+function sources_of(session, statement)
+    sources = Pair{Param,Any}[]
+    for (key, value) in statement.arguments
+        key == "source" || continue
+        name, text = split(value, '@'; limit = 2)
+        param = find(session, Param, String(name))
+        size_ = has(statement, "count") ? (whole(statement, "count", 0),) : size(param)
+        type = has(statement, "dtype") ? DTYPES[wanted(statement, "dtype")] : eltype(param)
+        push!(sources, param => tensor_of(session.place, text, type, size_))
+    end
+    return isempty(sources) ? nothing : sources
+end
+
+operation("reduce") do session, statement
+    future = reduce_begin!(
+        find(session, Unit, statement.name), sources_of(session, statement);
+        op = Symbol(get(statement, "op", "mean")),
+        boundary = get(statement, "boundary", "1") == "1",
+        divisor = number(statement, "divisor", 1.0))
+    finish_or_keep(session, statement, future)
+end
+
+operation("reduced") do session, statement
+    param = find(session, Param, statement.name)
+    array = reduced(unit_of(session, param), param)
+    check_equal("the dtype", eltype(array), Float32)
+    check_data(session.place, statement, array, first(owned(param)) - 1)
+end
+
+operation("discard") do session, statement
+    discard!(find(session, Unit, statement.name))
+end
+
+operation("optimizer") do session, statement
+    names = ("lr" => :learning_rate, "beta1" => :beta1, "beta2" => :beta2, "epsilon" => :epsilon,
+        "weight_decay" => :weight_decay, "max_norm" => :max_norm)
+    options = [own => number(statement, key, 0.0) for (key, own) in names if has(statement, key)]
+    keep!(session, statement.name, adamw(units_of(session, statement); options...))
+end
+
+operation("step") do session, statement
+    finish_or_keep(session, statement, step_begin!(find(session, Optimizer, statement.name)))
+end
+
+operation("optimizer_is") do session, statement
+    known = info(find(session, Optimizer, statement.name))
+    for (key, found) in (
+        "steps" => known.steps, "norm" => known.norm, "lr" => known.learning_rate)
+        has(statement, key) && check_equal(key, Float64(found), number(statement, key, 0.0))
+    end
+end
+
+operation("learning_rate") do session, statement
+    set_learning_rate!(find(session, Optimizer, statement.name), number(statement, "lr", 0.0))
+end
+
+operation("state") do session, statement
+    param = find(session, Param, wanted(statement, "param"))
+    view = state_view(
+        find(session, Optimizer, statement.name), param, Symbol(wanted(statement, "state")))
+    check_equal("the dtype", eltype(view), Float32)
+    offset = first(owned(param)) - 1
+    if has(statement, "set")
+        view .= values_at(session.place, wanted(statement, "set"), length(view), offset)
+    else
+        check_data(session.place, statement, view, offset)
+    end
+end
