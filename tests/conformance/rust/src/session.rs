@@ -1,0 +1,195 @@
+// SPDX-License-Identifier: Apache-2.0
+//! What a case holds on one rank: the objects that it has made, by name.
+//!
+//! A handle is released by a call of the raw layer, and the object stays: using it is how staleness is
+//! tested, and the natural layer has no released objects to use.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicBool;
+use std::sync::Arc;
+
+use meron::{
+    sys, Buffer, Context, DlpackTensor, Error, Gather, GatherCopy, Group, Operation, Optimizer, Param,
+    PendingGather, PendingGatherInto, Plan, Stats, Unit, Update,
+};
+
+pub enum Failure {
+    /// Of the library, or of the crate.
+    Meron(Error),
+    /// Something was not as the case demands.
+    Wrong(String),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Failure {
+        Failure::Meron(error)
+    }
+}
+
+pub fn wrong(what: impl Into<String>) -> Failure {
+    Failure::Wrong(what.into())
+}
+
+/// An error of a raw call, of which the natural layer has no word.
+pub fn raw(status: sys::meron_status) -> Result<(), Failure> {
+    if status >= 0 {
+        return Ok(());
+    }
+    Err(Failure::Wrong(RAW.to_string() + &status_name(status)))
+}
+
+/// Marks what `raw` has made of a status.
+pub const RAW: &str = "raw ";
+
+pub fn status_name(status: sys::meron_status) -> String {
+    // SAFETY: the library hands out a static string.
+    unsafe { std::ffi::CStr::from_ptr(sys::meron_status_name(status)) }
+        .to_string_lossy()
+        .into_owned()
+}
+
+/// The rank that runs.
+#[derive(Clone)]
+pub struct Setup {
+    pub rank: i32,
+    pub ranks: i32,
+    pub transport: String,
+    pub job: String,
+}
+
+pub enum Full {
+    View(Gather),
+    Pending(PendingGather),
+    Copy(GatherCopy),
+    Into(Option<PendingGatherInto>, Vec<String>, Vec<Buffer>),
+    /// A copy that was only begun, which the natural layer does not do.
+    Raw,
+    Gone,
+}
+
+pub enum Object {
+    Plan(Plan),
+    Context(Context),
+    Group(Option<Group>),
+    Param(Param),
+    Unit(Unit),
+    Update(Option<Update>, sys::meron_update),
+    Gather(Full, sys::meron_gather),
+    Dlpack(Option<DlpackTensor>),
+    Optimizer(Optimizer),
+    Future(Operation),
+}
+
+pub struct Session {
+    pub setup: Setup,
+    pub case: String,
+    pub plan: String,
+    /// In the order in which they were made.
+    objects: Vec<(String, Object)>,
+    pub current: String,
+    /// The unit that has a param, by the param's handle.
+    pub unit_of: HashMap<u64, String>,
+    pub stop: Arc<AtomicBool>,
+    pub mark: Stats,
+}
+
+macro_rules! find {
+    ($name:ident, $kind:ident, $type:ty) => {
+        pub fn $name(&mut self, name: &str) -> Result<&mut $type, Failure> {
+            match self.object(name)? {
+                Object::$kind(thing) => Ok(thing),
+                _ => Err(wrong(format!("{name} is of another kind"))),
+            }
+        }
+    };
+}
+
+impl Session {
+    pub fn new(setup: &Setup, case: &str, plan: &str) -> Session {
+        Session {
+            setup: setup.clone(),
+            case: case.to_string(),
+            plan: plan.to_string(),
+            objects: Vec::new(),
+            current: String::new(),
+            unit_of: HashMap::new(),
+            stop: Arc::new(AtomicBool::new(false)),
+            mark: Stats::default(),
+        }
+    }
+
+    pub fn put(&mut self, name: &str, object: Object) {
+        self.objects.push((name.to_string(), object));
+    }
+
+    /// The newest of that name.
+    pub fn object(&mut self, name: &str) -> Result<&mut Object, Failure> {
+        let found = self.objects.iter_mut().rev().find(|(each, _)| each == name);
+        found.map(|(_, object)| object).ok_or_else(|| wrong(format!("there is no {name}")))
+    }
+
+    fn get(&self, name: &str) -> Result<&Object, Failure> {
+        let found = self.objects.iter().rev().find(|(each, _)| each == name);
+        found.map(|(_, object)| object).ok_or_else(|| wrong(format!("there is no {name}")))
+    }
+
+    find!(optimizer, Optimizer, Optimizer);
+
+    pub fn context(&self) -> Result<&Context, Failure> {
+        match self.get(&self.current)? {
+            Object::Context(context) => Ok(context),
+            _ => Err(wrong("there is no context")),
+        }
+    }
+
+    pub fn plan(&self, name: &str) -> Result<&Plan, Failure> {
+        match self.get(name)? {
+            Object::Plan(plan) => Ok(plan),
+            _ => Err(wrong(format!("{name} is no plan"))),
+        }
+    }
+
+    pub fn param(&self, name: &str) -> Result<&Param, Failure> {
+        match self.get(name)? {
+            Object::Param(param) => Ok(param),
+            _ => Err(wrong(format!("{name} is no param"))),
+        }
+    }
+
+    pub fn unit(&self, name: &str) -> Result<&Unit, Failure> {
+        match self.get(name)? {
+            Object::Unit(unit) => Ok(unit),
+            _ => Err(wrong(format!("{name} is no unit"))),
+        }
+    }
+
+    pub fn units(&self, names: &[&str]) -> Result<Vec<&Unit>, Failure> {
+        names.iter().map(|name| self.unit(name)).collect()
+    }
+
+    /// A gather or an update, beside a param.
+    pub fn with_param(&mut self, name: &str, param: &str) -> Result<(&mut Object, &Param), Failure> {
+        let place = |wanted: &str| {
+            let found = self.objects.iter().rposition(|(each, _)| each == wanted);
+            found.ok_or_else(|| wrong(format!("there is no {wanted}")))
+        };
+        let (thing, param_place) = (place(name)?, place(param)?);
+        if thing == param_place {
+            return Err(wrong(format!("{name} is both")));
+        }
+        let (low, high) = self.objects.split_at_mut(thing.max(param_place));
+        let (low, high) = (&mut low[thing.min(param_place)].1, &mut high[0].1);
+        let (thing, param) = if thing < param_place { (low, high) } else { (high, low) };
+        match param {
+            Object::Param(param) => Ok((thing, param)),
+            _ => Err(wrong("that is no param")),
+        }
+    }
+
+    /// An optimizer or so is used by value: takes the newest of that name out.
+    pub fn end(&mut self) {
+        while let Some((_, object)) = self.objects.pop() {
+            drop(object);
+        }
+    }
+}
