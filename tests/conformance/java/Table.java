@@ -63,7 +63,7 @@ final class Table {
 
         double number(String key, double otherwise) {
             final String found = get(key);
-            return found == null ? otherwise : Double.parseDouble(found);
+            return found == null ? otherwise : decimal(found);
         }
 
         /** The argument's parts; none where it is missing. */
@@ -87,6 +87,13 @@ final class Table {
     }
 
     private Table() {}
+
+    /** A decimal number, nan or inf. */
+    static double decimal(String text) {
+        if (text.equals("nan")) return Double.NaN;
+        if (text.equals("inf")) return Double.POSITIVE_INFINITY;
+        return Double.parseDouble(text);
+    }
 
     static List<Case> read(Path path) throws IOException {
         final List<Case> cases = new ArrayList<>();

@@ -60,11 +60,7 @@ final class Values {
     }
 
     private double element(String kind, String argument, long index) {
-        if (kind.equals("fill")) {
-            if (argument.equals("nan")) return Double.NaN;
-            if (argument.equals("inf")) return Double.POSITIVE_INFINITY;
-            return Double.parseDouble(argument);
-        }
+        if (kind.equals("fill")) return Table.decimal(argument);
         final int seed = Integer.parseInt(argument);
         switch (kind) {
             case "pattern": return pattern(index, seed);

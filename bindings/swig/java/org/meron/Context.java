@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package org.meron;
 
+import java.nio.Buffer;
+import java.util.Map;
 import org.meron.abi.Abi;
 
 /**
@@ -111,6 +113,17 @@ public final class Context extends Handle {
     public Gather gather(Unit... units) {
         requireOpen();
         return Gather.begin(this, GatherMode.VIEW, null, units).full();
+    }
+
+    /**
+     * Begins a gather of several units as one operation, without waiting.
+     *
+     * @param destinations for INTO a direct buffer per param, of exactly its size; else null
+     */
+    public Gather begin(
+            GatherMode mode, Map<Param, ? extends Buffer> destinations, Unit... units) {
+        requireOpen();
+        return Gather.begin(this, mode, destinations, units);
     }
 
     /** Begins an update of several units and waits; else as Unit.update. */

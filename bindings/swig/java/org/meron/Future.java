@@ -74,7 +74,7 @@ public final class Future extends Handle {
     }
 
     private boolean look(long timeout) {
-        if (ended) return true;
+        if (ended && !closed()) return true;
         context.requireOpen();
         try {
             ended = call(handle -> Abi.meron_future_wait(handle, timeout)) == Abi.MERON_OK;
