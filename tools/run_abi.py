@@ -131,6 +131,7 @@ class Gate:
         stub = folder / "the headers"
         command = [*self.cc, "-std=c99", "-g", "-O0", "-w", "-fPIC", "-shared", f"-I{self.include}"]
         command += [f"-Wl,-soname,libmeron.so.{self.version}", f"-Wl,--version-script={self.map}"]
+        command += [f"-fdebug-prefix-map={folder}=."]
         done = subprocess.run(
             [*command, str(source), "-o", str(stub)], capture_output=True, text=True
         )

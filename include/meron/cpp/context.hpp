@@ -83,7 +83,7 @@ class Context {
   const char* transport() const { return detail::receive(meron_context_transport, handle()); }
 
   // Advances every operation that can advance, without waiting. Waits do the same.
-  void progress() const { detail::call_with_callbacks(meron_context_progress, handle()); }
+  void progress() const { detail::call(meron_context_progress, handle()); }
   // What was counted since it was opened, and memory now. Bytes.
   meron_stats stats() const {
     return detail::receive_info<meron_stats>(meron_context_stats, handle());
@@ -200,10 +200,8 @@ inline Context::Context(ContextOptions options) {
     table = detail::table_of(*callbacks_->custom);
     raw.custom = &table;
   }
-  meron_context opened{};
-  detail::call_with_callbacks(meron_context_open, &opened,
-                              static_cast<const meron_context_options*>(&raw));
-  handle_ = Handle<meron_context, meron_context_close>(opened);
+  handle_ = Handle<meron_context, meron_context_close>(
+      detail::receive(meron_context_open, static_cast<const meron_context_options*>(&raw)));
 }
 
 }  // namespace v1

@@ -17,9 +17,8 @@ inline namespace v1 {
 // copy.
 class Error : public std::exception {
  public:
-  // Takes the error object over, which may be null. `cause` is what a callback threw, if one did.
-  Error(meron_status status, meron_error* error, std::exception_ptr cause = nullptr) noexcept
-      : status_(status), cause_(std::move(cause)) {
+  // Takes the error object over, which may be null.
+  Error(meron_status status, meron_error* error) noexcept : status_(status) {
     try {
       error_.reset(error, meron_error_free);  // frees the error itself if it throws
     } catch (const std::bad_alloc&) {
@@ -60,8 +59,10 @@ class Error : public std::exception {
     return error_ ? meron_error_peer(error_.get()) : MERON_RANK_NONE;
   }
 
-  // What the caller's should_stop or transport threw while the call ran; null when nothing was.
+  // What the caller's should_stop or transport threw on this thread; null when nothing was.
   const std::exception_ptr& cause() const noexcept { return cause_; }
+  // For this layer: leaves `cause` empty.
+  void take_cause(std::exception_ptr& cause) noexcept { cause_ = std::exchange(cause, nullptr); }
 
   // The class of the error, as meron_status has it: how much is damaged.
   bool is_of_call() const noexcept { return status_ <= -100 && status_ > -200; }
@@ -80,14 +81,17 @@ class Error : public std::exception {
 
 namespace detail {
 
-// What a callback threw on this thread, until the call that it ran in has returned.
+// What should_stop or a transport threw on this thread, until an error that it explains is thrown:
+// at once for should_stop; for a transport at the next call that needs the peer.
 inline std::exception_ptr& thrown_by_callback() noexcept {
   static thread_local std::exception_ptr thrown;
   return thrown;
 }
 
 [[noreturn]] inline void raise(meron_status status, meron_error* error) {
-  throw Error(status, error, std::exchange(thrown_by_callback(), nullptr));
+  Error made(status, error);
+  if (status == MERON_E_CANCELLED || made.is_of_group()) made.take_cause(thrown_by_callback());
+  throw made;
 }
 
 [[noreturn]] inline void raise_no_memory() {
@@ -101,15 +105,6 @@ meron_status call(meron_status (*function)(Parameters...), Arguments... argument
   meron_error* error = nullptr;
   const meron_status status = function(arguments..., &error);
   if (status < 0) raise(status, error);
-  return status;
-}
-
-// The same for a call that may run callbacks.
-template <class... Parameters, class... Arguments>
-meron_status call_with_callbacks(meron_status (*function)(Parameters...), Arguments... arguments) {
-  thrown_by_callback() = nullptr;
-  const meron_status status = call(function, arguments...);
-  thrown_by_callback() = nullptr;
   return status;
 }
 

@@ -39,17 +39,12 @@ class Gather : public Handle<meron_gather, meron_gather_release> {
   using Handle::Handle;
 
   // Waits until the tensors are full. Blocks on peers, at most the deadline.
-  void wait() const {
-    detail::call_with_callbacks(meron_gather_wait, handle(), int64_t{MERON_TIMEOUT_DEFAULT});
-  }
+  void wait() const { detail::call(meron_gather_wait, handle(), int64_t{MERON_TIMEOUT_DEFAULT}); }
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds duration) const {
-    return detail::call_with_callbacks(meron_gather_wait, handle(), detail::timeout(duration)) ==
-           MERON_OK;
+    return detail::call(meron_gather_wait, handle(), detail::timeout(duration)) == MERON_OK;
   }
   // Whether the tensors are full. Does not wait.
-  [[nodiscard]] bool poll() const {
-    return detail::call_with_callbacks(meron_gather_poll, handle()) == MERON_OK;
-  }
+  [[nodiscard]] bool poll() const { return detail::call(meron_gather_poll, handle()) == MERON_OK; }
 
   // The whole tensor, until this gather dies.
   View view(const Param& param) const& {

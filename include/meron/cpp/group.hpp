@@ -20,18 +20,13 @@ class Future : public Handle<meron_future, meron_future_release> {
   using Handle::Handle;
 
   // Waits until the operation has ended; throws its error. Blocks on peers, at most the deadline.
-  void wait() const {
-    detail::call_with_callbacks(meron_future_wait, handle(), int64_t{MERON_TIMEOUT_DEFAULT});
-  }
+  void wait() const { detail::call(meron_future_wait, handle(), int64_t{MERON_TIMEOUT_DEFAULT}); }
   // Waits for so long; whether the operation has ended.
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds duration) const {
-    return detail::call_with_callbacks(meron_future_wait, handle(), detail::timeout(duration)) ==
-           MERON_OK;
+    return detail::call(meron_future_wait, handle(), detail::timeout(duration)) == MERON_OK;
   }
   // Whether the operation has ended; throws its error. Does not wait.
-  [[nodiscard]] bool poll() const {
-    return detail::call_with_callbacks(meron_future_poll, handle()) == MERON_OK;
-  }
+  [[nodiscard]] bool poll() const { return detail::call(meron_future_poll, handle()) == MERON_OK; }
 };
 
 enum class ReduceOp : meron_reduce_op {

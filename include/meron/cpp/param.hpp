@@ -61,12 +61,9 @@ class Update : public Handle<meron_update, meron_update_release> {
 
   // Waits until every rank has let go of the present version; then this rank's parts may be
   // written. Blocks on peers, at most the deadline.
-  void wait() const {
-    detail::call_with_callbacks(meron_update_wait, handle(), int64_t{MERON_TIMEOUT_DEFAULT});
-  }
+  void wait() const { detail::call(meron_update_wait, handle(), int64_t{MERON_TIMEOUT_DEFAULT}); }
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds duration) const {
-    return detail::call_with_callbacks(meron_update_wait, handle(), detail::timeout(duration)) ==
-           MERON_OK;
+    return detail::call(meron_update_wait, handle(), detail::timeout(duration)) == MERON_OK;
   }
 
   // The part of `param` that this rank updates, writable, until publish.

@@ -20,10 +20,7 @@ enum class GradientStart : uint64_t {
 // The place in this rank's bucket for the gradient of `param`, writable, in the plan's gradient
 // dtype, until reduce_begin of its unit. Blocks on peers that still read its last contents.
 inline View gradient(const Param& param, GradientStart start = GradientStart::zero) {
-  meron_view view{};
-  detail::call_with_callbacks(meron_gradient_view, &view, param.handle(),
-                              static_cast<uint64_t>(start));
-  return View(view);
+  return View(detail::receive(meron_gradient_view, param.handle(), static_cast<uint64_t>(start)));
 }
 
 // How gradients are reduced.
@@ -64,10 +61,8 @@ meron_source source(const Param& param, const Range& whole) {
 [[nodiscard]] inline Future reduce_begin(const Unit& unit, Span<const meron_source> sources,
                                          const ReduceOptions& options = {}) {
   const meron_reduce_options raw = options.raw();
-  meron_future future{};
-  detail::call_with_callbacks(meron_reduce_begin, &future, unit.handle(), sources.data(),
-                              sources.size(), &raw);
-  return Future(future);
+  return Future(
+      detail::receive(meron_reduce_begin, unit.handle(), sources.data(), sources.size(), &raw));
 }
 [[nodiscard]] inline Future reduce_begin(const Unit& unit,
                                          std::initializer_list<meron_source> sources,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The C++ layer on several ranks, which are threads: collectives, callbacks that throw, transports.
+// The C++ layer on several ranks, which are threads: collectives, and callbacks that throw.
 #include <array>
 #include <chrono>
 #include <memory>
@@ -154,57 +154,6 @@ TEST(Callbacks, AreKeptAliveByTheContextAndDieWithIt) {
   EXPECT_EQ(3, token.use_count()) << "a thread may still be about to leave a call";
   moved = Context(nullptr);
   EXPECT_EQ(1, token.use_count());
-}
-
-// ---- Transports ---------------------------------------------------------------------------------
-
-// Refuses, throws or answers as it is told.
-class Told : public Transport {
- public:
-  const char* name() const noexcept override { return "told"; }
-  bool send(uint64_t& request, int32_t peer, uint64_t, const void*, uint64_t) override {
-    request = static_cast<uint64_t>(peer) + 5;
-    return answer();
-  }
-  bool receive(uint64_t&, int32_t, uint64_t, void*, uint64_t) override { return answer(); }
-  bool test(uint64_t, uint64_t& bytes) override {
-    bytes = 12;
-    return answer();
-  }
-  void cancel(uint64_t request) noexcept override { cancelled = request; }
-  void idle(std::chrono::nanoseconds) override { throw Stop("idle"); }
-  void closed() noexcept override { ++closings; }
-
-  std::function<bool()> answer;
-  uint64_t cancelled = 0;
-  int closings = 0;
-};
-
-TEST(Transports, TheTableCallsTheObjectAndTurnsExceptionsIntoStatus) {
-  Told told;
-  const meron_transport table = detail::table_of(told);
-  EXPECT_EQ(sizeof(meron_transport), table.struct_size);
-  EXPECT_STREQ("told", table.name);
-  uint64_t request = 0;
-  uint64_t bytes = 0;
-  told.answer = [] { return true; };
-  EXPECT_EQ(MERON_OK, table.send(table.user, &request, 2, 9, nullptr, 0));
-  EXPECT_EQ(7U, request);
-  EXPECT_EQ(MERON_OK, table.test(table.user, request, &bytes));
-  EXPECT_EQ(12U, bytes);
-  told.answer = [] { return false; };
-  EXPECT_EQ(MERON_IN_PROGRESS, table.receive(table.user, &request, 2, 9, nullptr, 0));
-  told.answer = []() -> bool { throw Stop("broken"); };
-  EXPECT_EQ(MERON_E_IO, table.test(table.user, request, &bytes));
-  told.answer = []() -> bool { throw Error(MERON_E_AUTH, nullptr); };
-  EXPECT_EQ(MERON_E_AUTH, table.test(table.user, request, &bytes));
-  table.cancel(table.user, 3);
-  EXPECT_EQ(3U, told.cancelled);
-  table.idle(table.user, 1);
-  EXPECT_EQ(1, table.alive(table.user, 0));
-  table.closed(table.user);
-  EXPECT_EQ(1, told.closings);
-  detail::thrown_by_callback() = nullptr;
 }
 
 }  // namespace

@@ -90,7 +90,8 @@ MERON_API MERON_NODISCARD meron_status meron_context_options_init(meron_context_
  * Ownership: the caller closes *out. Blocks: until all ranks have come, at most the deadline.
  * Threads: any. Errors: MERON_E_ARGUMENT (rank beyond the world, unknown transport), MERON_E_AUTH
  * (token missing or wrong), MERON_E_TIMEOUT (who is missing), MERON_E_VERSION, MERON_E_NO_MEMORY,
- * MERON_E_IO, MERON_E_DUPLICATE (a rank came twice).
+ * MERON_E_IO, MERON_E_DUPLICATE (a rank came twice), or what a faster rank's calls have broken the
+ * world with meanwhile.
  */
 MERON_API MERON_NODISCARD meron_status meron_context_open(meron_context *out,
                                                           const meron_context_options *options,
@@ -172,7 +173,7 @@ typedef struct {
   uint64_t param_bytes;
   uint64_t gradient_bytes;
   uint64_t optimizer_bytes;
-  uint64_t peak_bytes;
+  uint64_t peak_bytes;          /* over a custom transport, what is on its way comes on top */
   uint64_t gather_mapped_bytes; /* per optimizer step, as are the two below */
   uint64_t gather_copied_bytes;
   uint64_t reduce_bytes;
