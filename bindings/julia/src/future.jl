@@ -49,6 +49,7 @@ Throws a `MeronError`: `MERON_E_TIMEOUT`, `MERON_E_PEER_DEAD`, `MERON_E_PEER_CLO
 `MERON_E_NONFINITE` (an optimizer's step), `MERON_E_STALE`.
 """
 function Base.wait(future::Future; timeout = nothing)
+    raw(future)
     future.ended && return true
     return settle(future) do operation
         await(operation, future.context, nanoseconds(timeout))
@@ -62,6 +63,7 @@ end
 Whether it has ended well; never waits for peers. Throws the error if it failed.
 """
 function Base.isready(future::Future)
+    raw(future)
     future.ended && return true
     return settle(operation -> await(operation, future.context, Int64(0)), future)
 end

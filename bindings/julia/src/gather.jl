@@ -148,15 +148,17 @@ pairs_of(table::AbstractDict) = pairs(table)
 pairs_of(list) = list
 
 @inline function Base.wait(full::Gather; timeout = nothing)
+    operation = raw(full)
     full.ready && return true
-    ended = await(raw(full), full.context, nanoseconds(timeout))
+    ended = await(operation, full.context, nanoseconds(timeout))
     ended && note_full(full)
     return ended
 end
 
 function Base.isready(full::Gather)
+    operation = raw(full)
     full.ready && return true
-    ended = await(raw(full), full.context, Int64(0))
+    ended = await(operation, full.context, Int64(0))
     ended && note_full(full)
     return ended
 end

@@ -27,7 +27,7 @@ status_of(body) = (error = error_of(body); error === nothing ? nothing : error.n
 # Julia in a process of its own, on the package that is tested.
 julia_command(words...; threads = 1, variables...) = addenv_(
     `$(Base.julia_cmd()) --startup-file=no --project=$(Base.active_project()) $words`,
-    "JULIA_NUM_THREADS" => string(threads), (string(k) => v for (k, v) in variables)...)
+    "JULIA_NUM_THREADS" => string(threads), (string(k) => string(v) for (k, v) in variables)...)
 function addenv_(command, pairs...) # addenv is there since Julia 1.6
     environment = Dict{String,String}(ENV)
     foreach(pair -> environment[pair.first] = pair.second, pairs)

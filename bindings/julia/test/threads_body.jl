@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+using Meron, Random, Test
+
+# Runs `body` on ranks that are threads; one task per thread, by rank.
+function run_ranks(body, count; options...)
+    results = Vector{Any}(undef, count)
+    job = randstring(12)
+    Threads.@threads for rank in 0:count-1
+        results[rank+1] = try
+            Meron.open(ctx -> body(ctx); rank = rank, world_size = count, transport = "local",
+                job = job, timeout = 20, options...)
+        catch error
+            sprint(showerror, error, catch_backtrace())
+        end
+    end
+    return results
+end
+
+const RANKS = 3
+@test Threads.nthreads() == RANKS
+
+@testset "ranks are threads, and the collector runs meanwhile" begin
+    bits = run_ranks(RANKS) do ctx
+        w = Param(ctx, "w", (16, 16))
+        unit = Unit(ctx, "u", [w])
+        update(u -> write!(u, w, ones(16, 16)), unit)
+        optimizer = adamw(unit; learning_rate = 0.01)
+        for step in 1:30
+            gradient = gather(full -> sin.(full[w] .* step), unit)
+            # A rank that collects must not wait for one that waits for it.
+            ctx.rank == step % RANKS && GC.gc(step % 5 == 0)
+            rubbish = [rand(100) for _ in 1:100]
+            reduce!(unit, w => gradient)
+            step!(optimizer)
+            allreduce!(Float32[length(rubbish)], ctx.world)
+        end
+        gather(full -> hash(collect(full[w])), unit)
+    end
+    @test bits[1] isa UInt && all(isequal(bits[1]), bits)
+end
+
+@testset "opening waits without holding up the collector" begin
+    ranks = run_ranks(RANKS) do ctx
+        for number in 1:20
+            Meron.open(; rank = ctx.rank, world_size = RANKS, transport = "local",
+                job = "again$number", timeout = 20) do inner
+                ctx.rank == number % RANKS && GC.gc()
+                barrier(inner.world)
+            end
+        end
+        ctx.rank
+    end
+    @test ranks == [0, 1, 2]
+end
+
+@testset "objects die on all threads at once" begin
+    function churn(seed)
+        generator = MersenneTwister(seed)
+        for number in 1:15
+            ctx = Meron.open(; rank = 0, world_size = 1, transport = "self", arena_reserve = 1 << 24)
+            unit = Unit(ctx, "u", [Param(ctx, "w", 64)])
+            objects = Any[ctx, unit]
+            for _ in 1:20
+                full = gather(unit)
+                push!(objects, full, full[unit.params[1]], barrier_begin(ctx.world),
+                    allreduce_begin!(ones(Float32, 16), ctx.world), Plan("zero1"))
+            end
+            number % 3 == 0 && close(ctx)
+            shuffle!(generator, objects)
+            while !isempty(objects)
+                pop!(objects)
+                rand(generator) < 0.02 && GC.gc(rand(generator) < 0.1)
+            end
+        end
+        return true
+    end
+    done = fill(false, RANKS)
+    Threads.@threads for i in 1:RANKS
+        done[i] = churn(i)
+    end
+    @test all(done)
+end
+
+@testset "one context is used by several threads" begin
+    Meron.open(; rank = 0, world_size = 1, transport = "self") do ctx
+        unit = Unit(ctx, "u", [Param(ctx, "w", 64)])
+        update(u -> write!(u, unit.params[1], 1:64), unit)
+        sums = zeros(RANKS)
+        Threads.@threads for i in 1:RANKS
+            for _ in 1:500
+                sums[i] += gather(full -> sum(full[unit.params[1]]), unit)
+            end
+        end
+        @test sums == fill(500.0 * sum(1:64), RANKS)
+        @test info(unit).leases == 0
+    end
+end
