@@ -258,6 +258,7 @@ TEST_F(OfSize, InitFunctionsFillAsFarAsTheStructReaches) {
   initializes<meron_workload>(MERON_WORKLOAD_INIT, meron_workload_init);
   initializes<meron_gather_options>(MERON_GATHER_OPTIONS_INIT, meron_gather_options_init);
   initializes<meron_reduce_options>(MERON_REDUCE_OPTIONS_INIT, meron_reduce_options_init);
+  initializes<meron_transport>(MERON_TRANSPORT_INIT, meron_transport_init);
   initializes<meron_optimizer_options>(MERON_OPTIMIZER_OPTIONS_INIT, meron_optimizer_options_init);
 }
 
