@@ -14,7 +14,7 @@ BUILD = ROOT / "build" / "release"
 BENCHES = {
     "collectives": "all-gather and reduce-scatter against Open MPI's best algorithm and memcpy",
     "adamw": "the optimizer step against what memory allows, wherever its buffers lie",
-    "overhead": "begin + wait + release of a unit that is at hand, in C and in Python",
+    "overhead": "begin + wait + release of a unit that is at hand, in C, Rust, Julia and Python",
 }
 TARGETS = {
     "collectives": ("meron_cli", "bench_collectives"),

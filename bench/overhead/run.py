@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What begin + wait + release of a unit that is at hand costs its caller, in C, Rust and Python."""
+"""What begin + wait + release of a unit that is at hand costs its caller, language by language."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from report import Goal, Json, median
 FOLDER = Path(__file__).resolve().parent
 ARMS = ("leased already", "only lease")
 GOALS = {"C": 1000, "Python": 5000}  # nanoseconds, for a unit that is leased already
+JULIA_OVER_C = 50  # nanoseconds at most
 RUST_OF_C = 1.05  # at most so many times as long as C
 
 
@@ -36,6 +37,20 @@ def rust_program(build: Path) -> Path | None:
     return target / "release" / "overhead"
 
 
+def julia_program(build: Path) -> list[str | Path] | None:
+    """The command for ranks.jl, with the package compiled already; None without julia."""
+    if shutil.which("julia") is None:
+        print("Without Julia: there is no julia (tools/setup --julia).\n")
+        return None
+    os.environ["JULIA_DEPOT_PATH"] = str(build.resolve() / "julia")
+    project = FOLDER.parents[1] / "bindings" / "julia"
+    command: list[str | Path] = ["julia", "--startup-file=no", f"--project={project}"]
+    done = subprocess.run([*command, "-e", "using Meron"], capture_output=True, text=True)
+    if done.returncode != 0:
+        raise report.BenchError(f"Meron.jl cannot be loaded:\n{done.stderr.strip()}")
+    return [*command, FOLDER / "ranks.jl"]
+
+
 def main() -> None:
     arguments = report.parser("overhead", __doc__ or "").parse_args()
     programs: dict[str, list[str | Path]] = {
@@ -44,6 +59,9 @@ def main() -> None:
     rust = rust_program(arguments.build)
     if rust is not None:
         programs["Rust"] = [rust]
+    julia = julia_program(arguments.build)
+    if julia is not None:
+        programs["Julia"] = julia
     missing = [name for name in ("numpy", "cffi") if importlib.util.find_spec(name) is None]
     if missing:
         print(f"Without Python: {' and '.join(missing)} cannot be imported (tools/setup).\n")
@@ -88,6 +106,11 @@ def main() -> None:
             times = [median(runs[name, ranks, "leased already"]) for name in ("Rust", "C")]
             name = f"Rust / C, {ranks} rank{'s' if ranks > 1 else ''}"
             goals.append(Goal(name, times[0] / times[1], RUST_OF_C, False))
+    if julia is not None:
+        for ranks in (1, 2):
+            times = [median(runs[name, ranks, "leased already"]) for name in ("Julia", "C")]
+            name = f"Julia - C, {ranks} rank{'s' if ranks > 1 else ''}, ns"
+            goals.append(Goal(name, times[0] - times[1], JULIA_OVER_C, False))
     rows: list[Json] = [
         {"language": language, "ranks": ranks, "arm": arm, "ns": median(values), "runs": values}
         for (language, ranks, arm), values in runs.items()
