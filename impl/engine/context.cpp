@@ -200,6 +200,13 @@ Status Context::check_open() const {
 
 void Context::advance_locked(Operation& operation) {
   if (operation.ended()) return;
+  // Where ranks share no memory, words of a peer may come before the record of the call that they
+  // belong to was compared.
+  if (transport_->link() != nullptr && operation.sequence() != 0 && !operation.begins_alone()) {
+    auto agreed = operation.channel().agreed(operation.sequence());
+    if (!agreed.ok()) return operation.finish(std::move(agreed).error());
+    if (!*agreed) return;
+  }
   auto ended = operation.advance();
   if (!ended.ok()) {
     operation.finish(std::move(ended).error());
@@ -320,9 +327,18 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
   return ended;
 }
 
+// Members that have not arrived: in the call at all, or in what the operation waits for.
+std::vector<int> Context::missing_of(const Operation& operation) const {
+  if (transport_->link() != nullptr && operation.sequence() != 0) {
+    auto late = operation.channel().not_begun(operation.sequence());
+    if (!late.empty()) return late;
+  }
+  return operation.missing();
+}
+
 std::string Context::waiting_text_locked(const Operation& operation) const {
   const Channel& channel = operation.channel();
-  const std::vector<int> missing = operation.missing();
+  const std::vector<int> missing = missing_of(operation);
   std::string text =
       fmt::format("rank {} waits in the {}", transport_->rank(), operation.describe());
   if (missing.empty()) {
@@ -375,7 +391,7 @@ void Context::inspect_locked(Operation& target) {
               "see its output; `meron run` tells how it ended. Restart the job")
             .blaming(rank));
   }
-  const std::vector<int> missing = operation.missing();
+  const std::vector<int> missing = missing_of(operation);
   for (const int m : missing) {
     if (!left[static_cast<size_t>(m)]) continue;
     const int rank = channel.members().world_rank(m);

@@ -136,6 +136,7 @@ class Context : public std::enable_shared_from_this<Context> {
   void progress_locked();
   // Looks for dead, departed and late members; breaks the group where one is found.
   void inspect_locked(Operation& target);
+  std::vector<int> missing_of(const Operation& operation) const;
   std::string waiting_text_locked(const Operation& operation) const;
 
   OpenOptions options_;

@@ -35,6 +35,7 @@ class GatherOperation final : public Operation {
   Result<bool> advance() override;
   std::vector<int> missing() const override;
   std::string describe() const override;
+  bool begins_alone() const override { return true; }
 
   GatherMode mode() const { return mode_; }
   const std::vector<std::shared_ptr<Unit>>& units() const { return units_; }

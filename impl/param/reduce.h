@@ -35,6 +35,7 @@ class ReduceOperation final : public Operation {
   Result<bool> advance() override;
   std::vector<int> missing() const override;
   std::string describe() const override;
+  bool begins_alone() const override { return true; }
 
  private:
   enum class Stage { contributing, sharing, parting };

@@ -129,6 +129,8 @@ Status Channel::check_stragglers(Deadline deadline) {
 
 Result<uint64_t> Channel::post(const Call& call) {
   MERON_TRY(status());
+  // Calls that are no operations are compared here, before their slots are used again.
+  if (transport_.link() != nullptr && next_ > 1) MERON_TRY(agreed(next_ - 1));
   const uint64_t sequence = next_;
   CallRecord record;
   record.sequence = sequence;
@@ -162,11 +164,15 @@ Status Channel::verify(uint64_t sequence) {
 }
 
 Result<bool> Channel::agreed(uint64_t sequence) {
-  MERON_TRY(verify(sequence));
+  uint64_t begun = sequence;
   for (int m = 0; m < size(); ++m) {
-    if (blocks_[m].posted.load(std::memory_order_seq_cst) < sequence) return false;
+    begun = std::min(begun, blocks_[m].posted.load(std::memory_order_seq_cst));
   }
-  return true;
+  while (compared_ < begun) MERON_TRY(verify(++compared_));
+  if (compared_ >= sequence) return true;
+  // Some are still to come: those that are there may differ already.
+  MERON_TRY(verify(sequence));
+  return false;
 }
 
 Status Channel::compare(uint64_t sequence, uint64_t fingerprint, const CallRecord& own) {

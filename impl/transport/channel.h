@@ -72,9 +72,14 @@ class Channel {
   // because peers have begun them: the later one's own comparison may still be under way.
   Status verify(uint64_t sequence);
 
-  // The same, and whether all members have begun it. What operations of ranks that share no memory
-  // wait for: there, neither of two ranks may see the other's call when it begins its own.
+  // The same for all calls up to this one, and whether all members have begun it. What operations
+  // of ranks that share no memory wait for: there, neither of two ranks may see the other's call
+  // when it begins its own.
   Result<bool> agreed(uint64_t sequence);
+  std::vector<int> not_begun(uint64_t sequence) const {
+    return below(sequence,
+                 [&](int m) { return blocks_[m].posted.load(std::memory_order_seq_cst); });
+  }
 
   // The sticky error, or Ok.
   Status status() const {
@@ -144,7 +149,8 @@ class Channel {
   GroupHeader* header_;
   MemberBlock* blocks_;
   uint64_t next_ = 1;
-  uint64_t slowest_ = 0;  // a lower bound of the peers' posted
+  uint64_t compared_ = 0;  // where ranks share no memory: with all members, up to this call
+  uint64_t slowest_ = 0;   // a lower bound of the peers' posted
   bool failure_written_ = false;
 };
 

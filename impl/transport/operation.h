@@ -29,6 +29,9 @@ class Operation {
   virtual std::vector<int> missing() const = 0;
   // "gather of unit 'layer.3'", for messages.
   virtual std::string describe() const = 0;
+  // Where ranks share no memory, whether it may advance before all members are known to have begun
+  // the same call. One that may checks that itself, before what it did can be seen.
+  virtual bool begins_alone() const { return false; }
   // Staged operations of one channel share its staging and therefore advance in order.
   virtual bool staged() const { return false; }
 

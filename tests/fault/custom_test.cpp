@@ -117,6 +117,29 @@ TEST(CustomTransport, DivergingRanksAreToldBothCalls) {
   }
 }
 
+// Neither rank can see the other's call when it begins its own: both go on, until something that
+// needs both tells them.
+TEST(CustomTransport, CallsThatNeedNoAnswerAreComparedLater) {
+  for (int trial = 0; trial < 20; ++trial) {
+    SocketJob job(2, [&](Session& session, Report& report) {
+      const char* name = session.rank == 0 ? "left" : "right";
+      session.barrier();
+      const meron_param param = session.register_param(name, {40});
+      session.make_unit("u", {param});
+      session.units.push_back(session.units.back());
+      report.numbers[0] = 1;
+      session.update(0, 1.0f);
+      report.numbers[0] = 2;
+    });
+    ASSERT_TRUE(job->wait(20 * kSecond));
+    for (int rank = 0; rank < 2; ++rank) {
+      expect_failed(job[rank], MERON_E_MISMATCH, {"of 'left", "of 'right"});
+      EXPECT_LT(job[rank].numbers[0], 2) << "an update of different params ended well";
+    }
+    ASSERT_FALSE(HasFailure());
+  }
+}
+
 TEST(CustomTransport, WhoLeavesEarlyIsNamed) {
   SocketJob job(3, [](Session& session, Report&) {
     session.build();
