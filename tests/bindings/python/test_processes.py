@@ -119,7 +119,7 @@ def test_under_meron_run(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(TRAIN)
     done = subprocess.run(
-        [command, "run", "-n", "2", "--", sys.executable, str(script)],
+        [command, "run", "-n", "2", "--tag", "--", sys.executable, str(script)],
         capture_output=True,
         text=True,
         timeout=2 * DEADLINE,
