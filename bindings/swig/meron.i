@@ -946,10 +946,10 @@ inline int32_t meron_update_publish(int64_t update) {
 }
 
 /**
- * Gives an update up. One that was waited for is published as it is. One that was not cannot be
- * undone, because peers go on with it: the group breaks with MERON_E_ABORTED on every rank. Blocks:
- * never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE (also after
- * meron_update_publish).
+ * Gives an update up. One that may be written already is published as it is. One for which ranks
+ * are still to let go of the version cannot be undone, because peers go on with it: the group
+ * breaks with MERON_E_ABORTED on every rank. Blocks: never. Threads: any, also a finalizer's.
+ * Errors: MERON_E_HANDLE, MERON_E_STALE (also after meron_update_publish).
  */
 inline int32_t meron_update_release(int64_t update) {
   error_slot error;
@@ -1016,9 +1016,9 @@ inline ::meron_view meron_gather_view(int64_t gather, int64_t param) {
 /**
  * The same as a DLPack tensor (version 1.x, CPU device), with a lease of its own that its deleter
  * gives back. MERON_GATHER_INTO is refused: that memory is the caller's. Ownership: the caller
- * calls (*out)->deleter(*out) once; after the context is closed the deleter may still be called,
- * the data no longer read. Blocks: never. Threads: any. Errors: as meron_gather_view,
- * MERON_E_UNSUPPORTED.
+ * calls (*out)->deleter(*out) once. Until then the memory stays readable, also after the context
+ * was closed; peers may change the values from then on. Blocks: never. Threads: any. Errors: as
+ * meron_gather_view, MERON_E_UNSUPPORTED.
  */
 inline int64_t meron_gather_dlpack(int64_t gather, int64_t param) {
   struct DLManagedTensorVersioned *out = nullptr;

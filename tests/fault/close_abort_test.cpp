@@ -5,6 +5,7 @@
 
 #include <fstream>
 
+#include "tests/conformance/c/dlpack.h"
 #include "tests/fault/job.h"
 
 namespace meron::test {
@@ -48,6 +49,38 @@ int64_t bits_of(double value) {
   int64_t bits = 0;
   std::memcpy(&bits, &value, sizeof(bits));
   return bits;
+}
+
+// A tensor that went out by DLPack belongs to whoever has it, longer than the context.
+TEST(Close, LeavesExportedTensorsReadable) {
+  for (const char* plan : {"zero0", "zero3"}) {
+    Open open;
+    open.plan = plan;
+    open.token = fresh_token();
+    Job job(2, [&](int rank, Report& report) {
+      Session session(open, rank);
+      session.build();
+      session.update(0, 2.5f);
+      meron_gather gather{};
+      MUST(meron_gather_begin, &gather, session.units.data(), 1, nullptr);
+      MUST(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+      DLManagedTensorVersioned* tensor = nullptr;
+      MUST(meron_gather_dlpack, &tensor, gather, session.params[0]);
+      session.barrier();
+      session.close();
+      const auto* values = static_cast<const float*>(tensor->dl_tensor.data);
+      for (int64_t i = 0; i < tensor->dl_tensor.shape[0] * tensor->dl_tensor.shape[1]; ++i) {
+        report.numbers[0] += values[i] == 2.5f ? 1 : 0;
+      }
+      tensor->deleter(tensor);
+    });
+    ASSERT_TRUE(job.wait(20 * kSecond));
+    for (int rank = 0; rank < 2; ++rank) {
+      EXPECT_EQ(MERON_OK, job[rank].status) << job[rank].message;
+      EXPECT_TRUE(exited_well(job.status(rank)));
+      EXPECT_EQ(37 * 13, job[rank].numbers[0]);
+    }
+  }
 }
 
 TEST(Close, WithADeadPeerAndOperationsUnderWay) {

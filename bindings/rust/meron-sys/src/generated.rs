@@ -1592,9 +1592,9 @@ extern "C" {
     #[must_use]
     pub fn meron_update_publish(update: meron_update, err: *mut *mut meron_error) -> meron_status;
 
-    /// Gives an update up. One that was waited for is published as it is. One that was not cannot
-    /// be undone, because peers go on with it: the group breaks with MERON_E_ABORTED on every
-    /// rank.
+    /// Gives an update up. One that may be written already is published as it is. One for which
+    /// ranks are still to let go of the version cannot be undone, because peers go on with it:
+    /// the group breaks with MERON_E_ABORTED on every rank.
     ///
     /// **Blocks**: never.
     ///
@@ -1691,8 +1691,8 @@ extern "C" {
     /// The same as a DLPack tensor (version 1.x, CPU device), with a lease of its own that its
     /// deleter gives back. MERON_GATHER_INTO is refused: that memory is the caller's.
     ///
-    /// **Ownership**: the caller calls (\*out)-\>deleter(\*out) once; after the context is closed the
-    /// deleter may still be called, the data no longer read.
+    /// **Ownership**: the caller calls (\*out)-\>deleter(\*out) once. Until then the memory stays
+    /// readable, also after the context was closed; peers may change the values from then on.
     ///
     /// **Blocks**: never.
     ///
