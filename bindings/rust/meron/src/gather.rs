@@ -106,6 +106,11 @@ impl PendingGather {
         self.take()
     }
 
+    /// The handle of the C interface, for calls of `meron-sys`; null when it has been awaited.
+    pub fn as_raw(&self) -> sys::meron_gather {
+        self.0.as_ref().map_or(sys::meron_gather::default(), |lease| lease.handle.raw())
+    }
+
     /// Waits at most so long. `false` when that has passed first; `true` when the tensors are full, and
     /// [`wait`](PendingGather::wait) returns at once. The gather goes on after an error of kind
     /// [`Cancelled`](crate::ErrorKind::Cancelled).
@@ -226,6 +231,11 @@ impl GatherCopy {
         unsafe { ViewMut::new(self.0.view(param)?) }
     }
 
+    /// The handle of the C interface, for calls of `meron-sys`.
+    pub fn as_raw(&self) -> sys::meron_gather {
+        self.0.handle.raw()
+    }
+
     /// Gives a param's tensor to other libraries, which may write it. The copies of the unit's other
     /// params go.
     pub fn into_dlpack(self, param: &Param) -> Result<DlpackTensor> {
@@ -287,6 +297,11 @@ impl PendingGatherInto {
         let PendingGatherInto { lease, arrays } = self;
         drop(lease);
         Ok(arrays)
+    }
+
+    /// The handle of the C interface, for calls of `meron-sys`.
+    pub fn as_raw(&self) -> sys::meron_gather {
+        self.lease.handle.raw()
     }
 
     /// Waits at most so long; as [`PendingGather::wait_timeout`].

@@ -17,21 +17,25 @@ const HEAD: usize = 16;
 /// Another rank.
 struct Peer {
     stream: UnixStream,
-    /// Not written yet.
+    /// Not written yet, and how many bytes were written before.
     out: VecDeque<u8>,
+    written: u64,
     /// Read, but no whole message.
     part: Vec<u8>,
     /// By tag: whole messages that nobody has asked for, and receives that wait for one.
     arrived: HashMap<u64, VecDeque<Vec<u8>>>,
     wanted: HashMap<u64, VecDeque<u64>>,
+    /// Two ends: what a rank has sent before it went may still be read when it takes nothing any more.
+    takes_nothing: bool,
     ended: bool,
 }
 
 /// What a request waits for.
 enum Request {
-    /// Copied to `out`: done when `out` is empty.
+    /// Copied to `out`: done when so many bytes are written.
     Send {
         peer: i32,
+        end: u64,
     },
     Receive {
         peer: i32,
@@ -113,20 +117,29 @@ impl Peer {
         Ok(Peer {
             stream,
             out: VecDeque::new(),
+            written: 0,
             part: Vec::new(),
             arrived: HashMap::new(),
             wanted: HashMap::new(),
+            takes_nothing: false,
             ended: false,
         })
     }
 
     fn flush(&mut self) -> io::Result<()> {
-        while !self.out.is_empty() {
+        use io::ErrorKind::{BrokenPipe, ConnectionReset, Interrupted, WouldBlock};
+        while !self.out.is_empty() && !self.takes_nothing {
             match self.stream.write(self.out.as_slices().0) {
-                Ok(count) => drop(self.out.drain(..count)),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                Ok(count) => {
+                    self.out.drain(..count);
+                    self.written += count as u64;
+                }
+                Err(error) => match error.kind() {
+                    WouldBlock => break,
+                    Interrupted => {}
+                    BrokenPipe | ConnectionReset => self.takes_nothing = true,
+                    _ => return Err(error),
+                },
             }
         }
         Ok(())
@@ -188,8 +201,9 @@ impl CustomTransport for Sockets {
         to.out.extend(tag.to_le_bytes());
         to.out.extend((message.len() as u64).to_le_bytes());
         to.out.extend(message);
+        let end = to.written + to.out.len() as u64;
         to.flush()?;
-        Ok(Some(self.begin(Request::Send { peer })))
+        Ok(Some(self.begin(Request::Send { peer, end })))
     }
 
     fn receive(&mut self, peer: i32, tag: u64, _bytes: usize) -> io::Result<Option<u64>> {
@@ -200,7 +214,7 @@ impl CustomTransport for Sockets {
 
     fn test(&mut self, request: u64, place: &mut [u8]) -> io::Result<Option<usize>> {
         let rank = match self.requests.get(&request) {
-            Some(Request::Send { peer } | Request::Receive { peer, .. }) => *peer,
+            Some(Request::Send { peer, .. } | Request::Receive { peer, .. }) => *peer,
             None => {
                 return Err(io::Error::new(io::ErrorKind::NotFound, "there is no such request"))
             }
@@ -209,14 +223,15 @@ impl CustomTransport for Sockets {
         let gone = || io::Error::new(io::ErrorKind::UnexpectedEof, format!("rank {rank} is gone"));
         let peer = &self.peers[&rank];
         let size = match &self.requests[&request] {
-            Request::Send { .. } if peer.out.is_empty() => 0,
+            Request::Send { end, .. } if peer.written >= *end => 0,
+            Request::Send { .. } if peer.takes_nothing => return Err(gone()),
             Request::Receive { message: Some(message), .. } => {
                 let too_large =
                     || io::Error::new(io::ErrorKind::InvalidData, "a message is too large");
                 place.get_mut(..message.len()).ok_or_else(too_large)?.copy_from_slice(message);
                 message.len()
             }
-            _ if peer.ended => return Err(gone()),
+            Request::Receive { .. } if peer.ended => return Err(gone()),
             _ => return Ok(None),
         };
         self.requests.remove(&request);

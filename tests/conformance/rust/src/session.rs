@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
 use meron::{
-    sys, Buffer, Context, DlpackTensor, Error, Gather, GatherCopy, Group, Operation, Optimizer, Param,
-    PendingGather, PendingGatherInto, Plan, Stats, Unit, Update,
+    sys, Buffer, Context, DlpackTensor, Error, Gather, GatherCopy, Group, Operation, Optimizer,
+    Param, PendingGather, PendingGatherInto, Plan, Stats, Unit, Update,
 };
 
 pub enum Failure {
@@ -168,7 +168,11 @@ impl Session {
     }
 
     /// A gather or an update, beside a param.
-    pub fn with_param(&mut self, name: &str, param: &str) -> Result<(&mut Object, &Param), Failure> {
+    pub fn with_param(
+        &mut self,
+        name: &str,
+        param: &str,
+    ) -> Result<(&mut Object, &Param), Failure> {
         let place = |wanted: &str| {
             let found = self.objects.iter().rposition(|(each, _)| each == wanted);
             found.ok_or_else(|| wrong(format!("there is no {wanted}")))
@@ -186,7 +190,26 @@ impl Session {
         }
     }
 
-    /// An optimizer or so is used by value: takes the newest of that name out.
+    pub fn group(&self, name: &str) -> Result<&Group, Failure> {
+        match self.get(name)? {
+            Object::Group(Some(group)) => Ok(group),
+            _ => Err(wrong(format!("{name} is no group of this rank"))),
+        }
+    }
+
+    /// The names of a unit's params, in the order in which they were made.
+    pub fn params_of(&self, unit: &str) -> Vec<String> {
+        let of_unit = |object: &Object| match object {
+            Object::Param(param) => {
+                self.unit_of.get(&param.as_raw().id).map(String::as_str) == Some(unit)
+            }
+            _ => false,
+        };
+        let found = self.objects.iter().filter(|(_, object)| of_unit(object));
+        found.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Drops everything, newest first.
     pub fn end(&mut self) {
         while let Some((_, object)) = self.objects.pop() {
             drop(object);

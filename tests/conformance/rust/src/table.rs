@@ -28,7 +28,8 @@ impl Case {
 
 impl Statement {
     pub fn get(&self, key: &str) -> Option<&str> {
-        self.all(key).next()
+        let found = self.arguments.iter().find(|(name, _)| name == key);
+        found.map(|(_, value)| value.as_str())
     }
 
     /// Every value of an argument that may occur several times.
@@ -57,9 +58,7 @@ impl Statement {
     }
 
     pub fn object(&self) -> Result<&str, Failure> {
-        self.object
-            .as_deref()
-            .ok_or_else(|| wrong(format!("{} names no object", self.operation)))
+        self.object.as_deref().ok_or_else(|| wrong(format!("{} names no object", self.operation)))
     }
 
     pub fn is_for(&self, rank: i32) -> bool {

@@ -1,0 +1,475 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Operations on the library, plans, contexts and groups, and on whatever is waited for or released.
+
+use std::ptr;
+use std::sync::atomic::Ordering;
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use meron::{sys, Buffer, Context, Dtype, Group, Operation, Plan, ReduceOp, Stats, Workload};
+
+use crate::session::{raw, status_name, wrong, Failure, Full, Object, Session};
+use crate::sockets::Sockets;
+use crate::table::Statement;
+use crate::tensors;
+use crate::values::{checksum, dtype_of, holds, same, Values};
+
+pub type Done = Result<(), Failure>;
+
+pub fn check(holds: bool, what: impl Into<String>) -> Done {
+    if holds {
+        Ok(())
+    } else {
+        Err(wrong(what))
+    }
+}
+
+/// Whether a text holds each of the words of `has`.
+fn has(text: &str, s: &Statement) -> Done {
+    for word in s.list("has") {
+        check(holds(text, word), format!("{text} lacks {word}"))?;
+    }
+    Ok(())
+}
+
+pub fn execute(session: &mut Session, s: &Statement) -> Done {
+    match s.operation.as_str() {
+        "library" => library(),
+        "system" => has(&meron::system_info()?, s),
+        "plan" => plan(session, s),
+        "plan_json" => {
+            let json = session.plan(s.object()?)?.to_json()?;
+            has(&json, s)?;
+            check(Plan::parse(&json)?.to_json()? == json, "it reads back as another plan")
+        }
+        "plan_same" => {
+            let json = session.plan(s.object()?)?.to_json()?;
+            check(json == session.plan(s.require("other")?)?.to_json()?, "the plans differ")
+        }
+        "plan_table" => has(&session.plan(s.object()?)?.to_table()?, s),
+        "plan_predict" => plan_predict(session, s),
+        "safetensors" => safetensors(s),
+        "open" => open(session, s),
+        "open_version" => open_version(s),
+        "use" => {
+            session.current = s.object()?.to_string();
+            Ok(())
+        }
+        "close" => {
+            let name = s.object.clone().unwrap_or_else(|| session.current.clone());
+            match session.object(&name)? {
+                // SAFETY: nothing of this session looks at the context's memory any more.
+                Object::Context(context) => {
+                    raw(unsafe { sys::meron_context_close(context.as_raw(), ptr::null_mut()) })
+                }
+                _ => Err(wrong(format!("{name} is no context"))),
+            }
+        }
+        "context" => {
+            let (context, setup) = (session.context()?, &session.setup);
+            check(context.rank() == setup.rank, "the rank differs")?;
+            check(context.world_size() == setup.ranks, "the number of ranks differs")?;
+            check(context.transport() == setup.transport, "the transport differs")
+        }
+        "progress" => Ok(session.context()?.progress()?),
+        "stop" => {
+            session.stop.store(s.object()? == "1", Ordering::Relaxed);
+            Ok(())
+        }
+        "mark" => {
+            session.mark = session.context()?.stats()?;
+            Ok(())
+        }
+        "counted" => counted(session, s),
+        "predicted" => predicted(session, s),
+        "flight_record" => has(&session.context()?.flight_record()?, s),
+        "group" => group(session, s),
+        "group_is" => group_is(session, s),
+        "group_status" => group_status(session, s),
+        "abort" => with_group(session, s, |group| Ok(group.abort(s.require("reason")?)?)),
+        "barrier" => {
+            let barrier = with_group(session, s, |group| Ok(group.barrier_begin()?))?;
+            finish(session, s, barrier)
+        }
+        "broadcast" | "all_reduce" => collective(session, s),
+        "wait" => wait(session, s),
+        "poll" => poll(session, s),
+        "release" => release(session, s.object()?),
+        "sleep" => {
+            sleep(Duration::from_secs_f64(s.number("s", 0.0)?));
+            Ok(())
+        }
+        _ => tensors::execute(session, s),
+    }
+}
+
+fn library() -> Done {
+    check(meron::version() == env!("CARGO_PKG_VERSION"), "the version's text differs")?;
+    // SAFETY: a function without arguments that returns a number.
+    check(unsafe { sys::meron_version() } == sys::MERON_VERSION, "the version differs")?;
+    for (dtype, size) in [(Dtype::F32, 4), (Dtype::Bf16, 2), (Dtype::F16, 2)] {
+        check(dtype.size() == size, format!("{dtype} has another size"))?;
+    }
+    let names = [(0, "OK"), (-100, "E_ARGUMENT"), (-300, "E_TIMEOUT"), (-402, "E_INTERNAL")];
+    for (code, name) in names {
+        check(status_name(code) == format!("MERON_{name}"), format!("{code} is not {name}"))?;
+    }
+    Ok(())
+}
+
+// ---- Plans ---------------------------------------------------------------------------------------
+
+fn plan(session: &mut Session, s: &Statement) -> Done {
+    let made = match s.get("json") {
+        Some(json) => Plan::parse(json)?,
+        None => Plan::preset(s.require("preset")?)?,
+    };
+    session.put(s.object()?, Object::Plan(made));
+    Ok(())
+}
+
+fn plan_predict(session: &mut Session, s: &Statement) -> Done {
+    let workload = Workload {
+        ranks: s.number("ranks", 1)?,
+        micro_batches: s.number("micro_batches", 1)?,
+        gathers_per_micro_batch: s.number("gathers", 2)?,
+    };
+    let plan = session.plan(s.object()?)?;
+    let model = s.require("model")?;
+    let text = match s.get("table") {
+        Some("1") => plan.predict_table(model, &workload)?,
+        _ => plan.predict(model, &workload)?,
+    };
+    has(&text, s)
+}
+
+fn safetensors(s: &Statement) -> Done {
+    let header = s.require("header")?.as_bytes();
+    let length: u64 = s.number("length", header.len() as u64)?;
+    let mut file = length.to_le_bytes().to_vec();
+    file.extend_from_slice(header);
+    let size = file.len() as u64 + s.number("data", 0u64)?;
+    has(&meron::model_from_safetensors(&file, size)?, s)
+}
+
+// ---- Contexts ------------------------------------------------------------------------------------
+
+fn open(session: &mut Session, s: &Statement) -> Done {
+    let name = s.object.clone().unwrap_or_else(|| "ctx".to_string());
+    let setup = session.setup.clone();
+    let plan = match s.get("plan") {
+        Some(plan) => Plan::parse(&session.plan(plan)?.to_json()?)?,
+        None => Plan::preset(&session.plan)?,
+    };
+    let job = format!("{}.{}.{}.{name}", setup.job, session.case, session.plan);
+    let mut options = Context::options()
+        .threads(1)
+        .arena_reserve(64 << 20)
+        .rank(s.number("rank", setup.rank)?)
+        .world_size(s.number("world", setup.ranks)?)
+        .transport(s.get("transport").unwrap_or(&setup.transport))
+        .job(s.get("job").unwrap_or(&job))
+        .timeout(Duration::from_secs_f64(s.number("timeout", 20.0)?))
+        .host_memory_limit(s.number("limit", 0)?)
+        .plan(plan);
+    if let Some(token) = s.get("token") {
+        options = options.token(token);
+    }
+    if s.get("stoppable") == Some("1") {
+        let stop = session.stop.clone();
+        options = options.should_stop(move || stop.load(Ordering::Relaxed));
+    }
+    let usual = s.get("rank").is_none() && s.get("world").is_none() && s.get("transport").is_none();
+    if setup.transport == "custom" && usual {
+        let folder = std::env::temp_dir().join(format!("meron-{}-{job}", std::process::id()));
+        let met = std::fs::create_dir_all(&folder).and_then(|()| {
+            Sockets::meet(&folder, setup.rank, setup.ranks, Duration::from_secs(20))
+        });
+        let sockets = met.map_err(|error| wrong(format!("cannot meet in {folder:?}: {error}")))?;
+        let _ = std::fs::remove_dir(&folder); // by the last rank; before, it is not empty
+        options = options.custom("custom", 0, sockets)?;
+    }
+    session.put(&name, Object::Context(options.open()?));
+    session.current = name;
+    Ok(())
+}
+
+fn open_version(s: &Statement) -> Done {
+    let mut options = sys::MERON_CONTEXT_OPTIONS_INIT;
+    options.header_version = s.number::<u32>("minor", 0)? << 8;
+    let mut context = sys::meron_context::default();
+    // SAFETY: both pointers are valid during the call.
+    raw(unsafe { sys::meron_context_open(&mut context, &options, ptr::null_mut()) })
+}
+
+/// A counter by its name in the C interface; whether it only grows.
+fn counter(stats: &Stats, name: &str) -> Result<(u64, bool), Failure> {
+    Ok(match name {
+        "gather_mapped_bytes" => (stats.gather_mapped_bytes, true),
+        "gather_copied_bytes" => (stats.gather_copied_bytes, true),
+        "reduce_bytes" => (stats.reduce_bytes, true),
+        "collective_bytes" => (stats.collective_bytes, true),
+        "operations" => (stats.operations, true),
+        "wait_ns" => (stats.wait_ns, true),
+        "param_bytes" => (stats.param_bytes, false),
+        "gradient_bytes" => (stats.gradient_bytes, false),
+        "optimizer_bytes" => (stats.optimizer_bytes, false),
+        "staging_bytes" => (stats.staging_bytes, false),
+        "control_bytes" => (stats.control_bytes, false),
+        "peak_bytes" => (stats.peak_bytes, false),
+        _ => return Err(wrong(format!("there is no counter {name}"))),
+    })
+}
+
+fn counted(session: &mut Session, s: &Statement) -> Done {
+    let now = session.context()?.stats()?;
+    for (name, wanted) in s.pairs() {
+        if name == "on" {
+            continue;
+        }
+        let (value, grows) = counter(&now, name)?;
+        let before = if grows { counter(&session.mark, name)?.0 } else { 0 };
+        let seen = value - before;
+        check(&seen.to_string() == wanted, format!("{name} is {seen} instead of {wanted}"))?;
+    }
+    Ok(())
+}
+
+fn predicted(session: &mut Session, s: &Statement) -> Done {
+    let workload = Workload {
+        ranks: 1,
+        micro_batches: s.number("micro_batches", 1)?,
+        gathers_per_micro_batch: s.number("gathers", 2)?,
+    };
+    let steps: u64 = s.number("steps", 1)?;
+    let plan = session.context()?.predict(&workload)?;
+    let now = session.context()?.stats()?;
+    for (name, per_step) in [
+        ("param_bytes", plan.param_bytes),
+        ("gradient_bytes", plan.gradient_bytes),
+        ("optimizer_bytes", plan.optimizer_bytes),
+        ("peak_bytes", plan.peak_bytes),
+        ("gather_mapped_bytes", plan.gather_mapped_bytes),
+        ("gather_copied_bytes", plan.gather_copied_bytes),
+        ("reduce_bytes", plan.reduce_bytes),
+    ] {
+        let (value, grows) = counter(&now, name)?;
+        let (seen, wanted) = match grows {
+            true => (value - counter(&session.mark, name)?.0, steps * per_step),
+            false => (value, per_step),
+        };
+        // Over a custom transport messages have memory of their own.
+        let staged = name == "peak_bytes" && session.setup.transport == "custom" && seen > wanted;
+        check(seen == wanted || staged, format!("{name} is {seen}, the prediction {wanted}"))?;
+    }
+    Ok(())
+}
+
+// ---- Groups --------------------------------------------------------------------------------------
+
+fn numbers(s: &Statement, key: &str) -> Result<Vec<i32>, Failure> {
+    s.list(key).iter().map(|n| n.parse().map_err(|_| wrong("no number"))).collect()
+}
+
+/// Runs with the group that is named, the world without a name.
+fn with_group<T>(
+    session: &mut Session,
+    s: &Statement,
+    body: impl FnOnce(&Group) -> Result<T, Failure>,
+) -> Result<T, Failure> {
+    match s.object.as_deref() {
+        None | Some("world") => body(&session.context()?.world()?),
+        Some(name) => match session.object(name)? {
+            Object::Group(Some(group)) => body(group),
+            _ => Err(wrong(format!("{name} is no group of this rank"))),
+        },
+    }
+}
+
+fn group(session: &mut Session, s: &Statement) -> Done {
+    let made = session.context()?.group(&numbers(s, "ranks")?)?;
+    session.put(s.object()?, Object::Group(made));
+    Ok(())
+}
+
+fn group_is(session: &mut Session, s: &Statement) -> Done {
+    let ranks = numbers(s, "ranks")?;
+    let place = ranks.iter().position(|&rank| rank == session.setup.rank);
+    with_group(session, s, |group| {
+        check(group.size()? as usize == ranks.len(), "the size differs")?;
+        check(Some(group.rank()? as usize) == place, "the place differs")
+    })
+}
+
+fn group_status(session: &mut Session, s: &Statement) -> Done {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let patient = s.get("until") == Some("broken");
+    with_group(session, s, |group| loop {
+        group.status()?;
+        if !patient {
+            return Ok(());
+        }
+        check(Instant::now() < deadline, "the group stays whole")?;
+        sleep(Duration::from_millis(1));
+    })
+}
+
+pub fn reduce_op(s: &Statement, otherwise: ReduceOp) -> Result<ReduceOp, Failure> {
+    match s.get("op") {
+        None => Ok(otherwise),
+        Some("sum") => Ok(ReduceOp::Sum),
+        Some("mean") => Ok(ReduceOp::Mean),
+        Some(other) => Err(wrong(format!("{other} is no way to reduce"))),
+    }
+}
+
+fn collective(session: &mut Session, s: &Statement) -> Done {
+    let (rank, ranks) = (session.setup.rank, session.setup.ranks);
+    let dtype = dtype_of(s.require("dtype")?)?;
+    let count = s.number("count", 0)?;
+    let array = Values::parse(s.require("with")?, rank, ranks)?.make(dtype, 0, count)?;
+    let root = s.number("root", 0)?;
+    let op = reduce_op(s, ReduceOp::Sum)?;
+    let broadcast = s.operation == "broadcast";
+    let ended = with_group(session, s, |group| {
+        macro_rules! run {
+            ($kind:path, $values:expr) => {
+                $kind(match broadcast {
+                    true => group.broadcast_begin($values, root)?.wait()?,
+                    false => group.all_reduce_begin($values, op)?.wait()?,
+                })
+            };
+        }
+        Ok(match array {
+            Buffer::F32(values) => run!(Buffer::F32, values),
+            Buffer::Bf16(values) => run!(Buffer::Bf16, values),
+            Buffer::F16(values) => run!(Buffer::F16, values),
+        })
+    })?;
+    compare(&ended, s, 0, rank, ranks)
+}
+
+/// Holds elements against `is=`, `crc=` or `crcN=`.
+pub fn compare(seen: &Buffer, s: &Statement, offset: u64, rank: i32, ranks: i32) -> Done {
+    if let Some(is) = s.get("is") {
+        let wanted = Values::parse(is, rank, ranks)?;
+        same(seen, &wanted.make(seen.dtype(), offset, seen.len())?)?;
+    }
+    for key in ["crc".to_string(), format!("crc{ranks}")] {
+        if let Some(wanted) = s.get(&key) {
+            let found = checksum(seen);
+            check(found == wanted, format!("the CRC is {found} instead of {wanted}"))?;
+        }
+    }
+    Ok(())
+}
+
+// ---- Waiting and letting go ----------------------------------------------------------------------
+
+/// Keeps an operation under the name `future=`, or waits for it.
+pub fn finish(session: &mut Session, s: &Statement, operation: Operation) -> Done {
+    match s.get("future") {
+        Some(name) => session.put(name, Object::Future(operation)),
+        None => operation.wait()?,
+    }
+    Ok(())
+}
+
+/// Whether it has ended; waits at most so long.
+fn ended(object: &mut Object, timeout: Option<f64>) -> Result<bool, Failure> {
+    // Without a limit: longer than any deadline of a case.
+    let timeout = Duration::from_secs_f64(timeout.unwrap_or(60.0));
+    let nanoseconds = timeout.as_nanos() as i64;
+    match object {
+        Object::Future(operation) => Ok(operation.wait_timeout(timeout)?),
+        Object::Gather(full @ Full::Pending(_), _) => {
+            if let Full::Pending(pending) = &*full {
+                if !pending.wait_timeout(timeout)? {
+                    return Ok(false);
+                }
+            }
+            if let Full::Pending(pending) = std::mem::replace(full, Full::Gone) {
+                *full = Full::View(pending.wait()?);
+            }
+            Ok(true)
+        }
+        // The natural layer's gathers are full.
+        Object::Gather(_, handle) => {
+            // SAFETY: a call with a handle by value; a wrong one gives an error.
+            let status = unsafe { sys::meron_gather_wait(*handle, nanoseconds, ptr::null_mut()) };
+            raw(status)?;
+            Ok(status == sys::MERON_OK)
+        }
+        _ => Err(wrong("that cannot be waited for")),
+    }
+}
+
+fn wait(session: &mut Session, s: &Statement) -> Done {
+    let timeout = s.get("timeout").map(|_| s.number("timeout", 0.0)).transpose()?;
+    let pending = s.get("pending") == Some("1");
+    let done = ended(session.object(s.object()?)?, timeout)?;
+    check(done != pending, if done { "it has ended" } else { "it has not ended" })
+}
+
+fn poll(session: &mut Session, s: &Statement) -> Done {
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let object = session.object(s.object()?)?;
+    let is_done = |object: &mut Object| match object {
+        Object::Future(operation) => Ok(operation.is_done()?),
+        Object::Gather(Full::Pending(pending), _) => Ok(pending.is_done()?),
+        Object::Gather(_, handle) => {
+            // SAFETY: as in `ended`.
+            let status = unsafe { sys::meron_gather_poll(*handle, ptr::null_mut()) };
+            raw(status)?;
+            Ok(status == sys::MERON_OK)
+        }
+        _ => Err(wrong("that cannot be polled")),
+    };
+    if s.get("pending") == Some("1") {
+        return check(!is_done(object)?, "it has ended");
+    }
+    while !is_done(object)? {
+        check(Instant::now() < deadline, "it does not end")?;
+        sleep(Duration::from_millis(1));
+    }
+    ended(object, Some(0.0)).map(drop)
+}
+
+fn release(session: &mut Session, name: &str) -> Done {
+    let err = ptr::null_mut();
+    // SAFETY: calls with handles by value; a wrong one gives an error. No slice of this session lives
+    // between two operations.
+    raw(unsafe {
+        match session.object(name)? {
+            Object::Plan(plan) => sys::meron_plan_release(plan.as_raw(), err),
+            Object::Group(Some(group)) => sys::meron_group_release(group.as_raw(), err),
+            Object::Group(None) => sys::MERON_OK,
+            Object::Param(param) => sys::meron_param_release(param.as_raw(), err),
+            Object::Unit(unit) => sys::meron_unit_release(unit.as_raw(), err),
+            Object::Optimizer(optimizer) => sys::meron_optimizer_release(optimizer.as_raw(), err),
+            Object::Future(operation) => sys::meron_future_release(operation.as_raw(), err),
+            Object::Update(update, handle) => {
+                let status = sys::meron_update_release(*handle, err);
+                *update = None;
+                status
+            }
+            Object::Gather(full, handle) => match full {
+                // Waiting for it has ended the handle and given the arrays back.
+                Full::Into(pending @ None, ..) => {
+                    drop(pending.take());
+                    *full = Full::Gone;
+                    sys::MERON_OK
+                }
+                _ => sys::meron_gather_release(*handle, err),
+            },
+            Object::Dlpack(tensor) => match tensor.take() {
+                Some(tensor) => {
+                    drop(tensor);
+                    sys::MERON_OK
+                }
+                None => sys::MERON_E_STALE,
+            },
+            Object::Context(_) => return Err(wrong("contexts are closed")),
+        }
+    })
+}

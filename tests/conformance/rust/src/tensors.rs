@@ -1,0 +1,476 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Operations on params, units, updates, gathers, gradients and optimizers.
+
+use std::ptr;
+use std::time::Duration;
+
+use meron::{
+    sys, Activity, AdamW, Buffer, Dtype, Param, ParamDesc, ReduceOp, ReduceOptions, Source, State,
+    View, ViewMut,
+};
+
+use crate::operations::{check, compare, finish, reduce_op, Done};
+use crate::session::{raw, wrong, Failure, Full, Object, Session};
+use crate::table::Statement;
+use crate::values::{dtype_of, floats, same, Values};
+
+pub fn execute(session: &mut Session, s: &Statement) -> Done {
+    match s.operation.as_str() {
+        "param" => param(session, s),
+        "param_is" => param_is(session, s),
+        "owned" => owned(session, s),
+        "unit" => unit(session, s),
+        "unit_is" => unit_is(session, s),
+        "update" => {
+            let update = session.context()?.update(&session.units(&s.list("units"))?)?;
+            let handle = update.as_raw();
+            session.put(s.object()?, Object::Update(Some(update), handle));
+            Ok(())
+        }
+        "write" => write(session, s),
+        "write_view" => write_view(session, s),
+        "publish" => match session.object(s.object()?)? {
+            Object::Update(update, handle) => match update.take() {
+                Some(update) => Ok(update.publish()?),
+                // SAFETY: a call with a handle by value; a stale one gives an error.
+                None => raw(unsafe { sys::meron_update_publish(*handle, ptr::null_mut()) }),
+            },
+            _ => Err(wrong("that is no update")),
+        },
+        "gather" | "gather_begin" => gather(session, s),
+        "full" => full(session, s),
+        "overwrite" => overwrite(session, s),
+        "dlpack" => dlpack(session, s),
+        "gradient" => gradient(session, s),
+        "reduce" => reduce(session, s),
+        "reduced" => reduced(session, s),
+        "discard" => Ok(session.unit(s.object()?)?.discard_reduced()?),
+        "optimizer" => optimizer(session, s),
+        "step" => {
+            let step = session.optimizer(s.object()?)?.step_begin()?;
+            finish(session, s, step)
+        }
+        "optimizer_is" => {
+            let info = session.optimizer(s.object()?)?.info()?;
+            for (key, value) in
+                [("steps", info.steps as f64), ("norm", info.norm), ("lr", info.learning_rate)]
+            {
+                let as_wanted = s.get(key).is_none() || s.number(key, value)? == value;
+                check(as_wanted, format!("{key} is {value}"))?;
+            }
+            Ok(())
+        }
+        "learning_rate" => {
+            let rate = s.number("lr", 0.0)?;
+            Ok(session.optimizer(s.object()?)?.set_learning_rate(rate)?)
+        }
+        "state" => state(session, s),
+        other => Err(wrong(format!("there is no operation {other}"))),
+    }
+}
+
+// ---- Params and units ----------------------------------------------------------------------------
+
+fn shape(text: &str) -> Result<Vec<i64>, Failure> {
+    if text == "scalar" {
+        return Ok(Vec::new());
+    }
+    text.split('x').map(|size| size.parse().map_err(|_| wrong("no size"))).collect()
+}
+
+fn param(session: &mut Session, s: &Statement) -> Done {
+    let name = s.get("name").unwrap_or(s.object()?);
+    let shape = shape(s.require("shape")?)?;
+    let mut desc = ParamDesc::new(name, &shape)
+        .dtype(dtype_of(s.require("dtype")?)?)
+        .frozen(s.get("frozen") == Some("1"));
+    if let Some(group) = s.get("group") {
+        desc = desc.group(session.group(group)?);
+    }
+    let made = session.context()?.register(&desc)?;
+    session.put(s.object()?, Object::Param(made));
+    Ok(())
+}
+
+fn param_is(session: &mut Session, s: &Statement) -> Done {
+    let param = session.param(s.object()?)?;
+    param.owned()?; // what the layer remembers by itself is not asked for
+    if let Some(wanted) = s.get("shape") {
+        check(param.shape() == shape(wanted)?, "the shape differs")?;
+    }
+    check(s.get("dtype").unwrap_or(param.dtype().name()) == param.dtype().name(), "the dtype")?;
+    check(s.number("count", param.count())? == param.count(), "the count differs")?;
+    let frozen = u8::from(param.is_frozen());
+    check(s.number("frozen", frozen)? == frozen, "frozen differs")?;
+    check(s.get("name").unwrap_or(param.name()) == param.name(), "the name differs")
+}
+
+fn owned(session: &mut Session, s: &Statement) -> Done {
+    let param = session.param(s.object()?)?;
+    let (part, count) = (param.owned()?, param.count());
+    if s.get("all") == Some("1") {
+        return check(part == (0..count), "it is not all");
+    }
+    let mut sum = [(part.end - part.start) as f32];
+    session.context()?.world()?.all_reduce(&mut sum, ReduceOp::Sum)?;
+    check(sum[0] == count as f32, format!("the parts add up to {}", sum[0]))
+}
+
+fn unit(session: &mut Session, s: &Statement) -> Done {
+    let name = s.object()?;
+    let names = s.list("params");
+    let params: Vec<&Param> =
+        names.iter().map(|name| session.param(name)).collect::<Result<_, _>>()?;
+    let handles: Vec<u64> = params.iter().map(|param| param.as_raw().id).collect();
+    let made = session.context()?.unit(s.get("name").unwrap_or(name), &params)?;
+    session.put(name, Object::Unit(made));
+    for handle in handles {
+        session.unit_of.insert(handle, name.to_string());
+    }
+    Ok(())
+}
+
+fn unit_is(session: &mut Session, s: &Statement) -> Done {
+    let info = session.unit(s.object()?)?.info()?;
+    let state = match info.activity {
+        Activity::Partitioned => "partitioned",
+        Activity::Gathering => "gathering",
+        Activity::Available => "available",
+        Activity::Updating => "updating",
+        _ => "unknown",
+    };
+    check(s.get("state").unwrap_or(state) == state, format!("it is {state}"))?;
+    check(s.number("version", info.version)? == info.version, format!("{info:?}"))?;
+    check(s.number("leases", info.leases)? == info.leases, format!("{info:?}"))?;
+    let reduced = u8::from(info.reduced);
+    check(s.number("reduced", reduced)? == reduced, format!("{info:?}"))
+}
+
+// ---- Elements ------------------------------------------------------------------------------------
+
+fn seen(view: &View<'_>) -> Result<Buffer, Failure> {
+    Ok(match view.dtype() {
+        Dtype::F32 => Buffer::F32(view.as_slice()?.to_vec()),
+        Dtype::Bf16 => Buffer::Bf16(view.as_slice()?.to_vec()),
+        _ => Buffer::F16(view.as_slice()?.to_vec()),
+    })
+}
+
+fn seen_mut(view: &ViewMut<'_>) -> Result<Buffer, Failure> {
+    Ok(match view.dtype() {
+        Dtype::F32 => Buffer::F32(view.as_slice()?.to_vec()),
+        Dtype::Bf16 => Buffer::Bf16(view.as_slice()?.to_vec()),
+        _ => Buffer::F16(view.as_slice()?.to_vec()),
+    })
+}
+
+fn store(view: &mut ViewMut<'_>, values: &Buffer) -> Done {
+    match values {
+        Buffer::F32(values) => view.as_mut_slice()?.copy_from_slice(values),
+        Buffer::Bf16(values) => view.as_mut_slice()?.copy_from_slice(values),
+        Buffer::F16(values) => view.as_mut_slice()?.copy_from_slice(values),
+    }
+    Ok(())
+}
+
+/// Values for what a view shows.
+fn values_for(view: &ViewMut<'_>, values: &Values) -> Result<Buffer, Failure> {
+    values.make(view.dtype(), view.offset(), view.len())
+}
+
+// ---- Updates -------------------------------------------------------------------------------------
+
+fn write(session: &mut Session, s: &Statement) -> Done {
+    let (rank, ranks) = (session.setup.rank, session.setup.ranks);
+    let values = Values::parse(s.require("with")?, rank, ranks)?;
+    let (update, param) = session.with_param(s.object()?, s.require("param")?)?;
+    let dtype = s.get("dtype").map_or(Ok(param.dtype()), dtype_of)?;
+    let values = values.make(dtype, 0, s.number("count", param.count() as usize)?)?;
+    match update {
+        Object::Update(Some(update), _) => match &values {
+            Buffer::F32(values) => update.write(param, values)?,
+            Buffer::Bf16(values) => update.write(param, values)?,
+            Buffer::F16(values) => update.write(param, values)?,
+        },
+        Object::Update(None, handle) => {
+            let data = floats(&values);
+            let (first, count) = (data.as_ptr() as *const _, data.len() as u64);
+            // SAFETY: the values are only read, during the call.
+            raw(unsafe {
+                let (param, err) = (param.as_raw(), ptr::null_mut());
+                sys::meron_update_write(*handle, param, first, count, sys::MERON_F32, err)
+            })?;
+        }
+        _ => return Err(wrong("that is no update")),
+    }
+    Ok(())
+}
+
+fn write_view(session: &mut Session, s: &Statement) -> Done {
+    let (rank, ranks) = (session.setup.rank, session.setup.ranks);
+    let before = s.get("before").map(|text| Values::parse(text, rank, ranks)).transpose()?;
+    let values = Values::parse(s.require("with")?, rank, ranks)?;
+    match session.with_param(s.object()?, s.require("param")?)? {
+        (Object::Update(Some(update), _), param) => {
+            let mut view = update.view(param)?;
+            if let Some(before) = before {
+                same(&seen_mut(&view)?, &values_for(&view, &before)?)?;
+            }
+            let values = values_for(&view, &values)?;
+            store(&mut view, &values)
+        }
+        _ => Err(wrong("that is no update that is open")),
+    }
+}
+
+// ---- Gathers -------------------------------------------------------------------------------------
+
+fn gather(session: &mut Session, s: &Statement) -> Done {
+    let only_begin = s.operation == "gather_begin";
+    let names = s.list("units");
+    let units = session.units(&names)?;
+    let (full, handle) = match s.get("mode").unwrap_or("view") {
+        "view" => {
+            let pending = session.context()?.gather_begin(&units)?;
+            let handle = pending.as_raw();
+            match only_begin {
+                true => (Full::Pending(pending), handle),
+                false => (Full::View(pending.wait()?), handle),
+            }
+        }
+        "copy" if only_begin => {
+            let options = sys::meron_gather_options {
+                mode: sys::MERON_GATHER_COPY,
+                ..sys::MERON_GATHER_OPTIONS_INIT
+            };
+            let mut handle = sys::meron_gather::default();
+            let unit = units[0].as_raw();
+            // SAFETY: all pointers are valid during the call.
+            raw(unsafe {
+                sys::meron_gather_begin(&mut handle, &unit, 1, &options, ptr::null_mut())
+            })?;
+            (Full::Raw, handle)
+        }
+        "copy" => {
+            let copy = units[0].gather_copy()?;
+            let handle = copy.as_raw();
+            (Full::Copy(copy), handle)
+        }
+        _ => {
+            let wanted = session.params_of(names[0]);
+            let arrays = wanted
+                .iter()
+                .map(|name| {
+                    let param = session.param(name)?;
+                    let minus_one = Values::parse("fill:-1", 0, 1)?;
+                    Ok((param, minus_one.make(param.dtype(), 0, param.count() as usize)?))
+                })
+                .collect::<Result<Vec<_>, Failure>>()?;
+            let pending = units[0].gather_into_begin(arrays)?;
+            if !only_begin {
+                pending.wait_timeout(Duration::from_secs(60))?;
+            }
+            let handle = pending.as_raw();
+            (Full::Into(Some(pending), wanted, Vec::new()), handle)
+        }
+    };
+    session.put(s.object()?, Object::Gather(full, handle));
+    Ok(())
+}
+
+/// The status of a view that the natural layer has no object for.
+fn raw_view(handle: sys::meron_gather, param: &Param) -> Done {
+    // SAFETY: `out` is valid during the call; zero is a value of a view.
+    raw(unsafe {
+        let mut out = std::mem::zeroed();
+        sys::meron_gather_view(&mut out, handle, param.as_raw(), ptr::null_mut())
+    })
+}
+
+fn full(session: &mut Session, s: &Statement) -> Done {
+    let (rank, ranks) = (session.setup.rank, session.setup.ranks);
+    let (gather, param) = session.with_param(s.object()?, s.require("param")?)?;
+    let (full, handle) = match gather {
+        Object::Gather(full, handle) => (full, *handle),
+        _ => return Err(wrong("that is no gather")),
+    };
+    if let Full::Into(pending, _, arrays) = full {
+        if let Some(pending) = pending.take() {
+            *arrays = pending.wait()?;
+        }
+    }
+    let values = match full {
+        Full::View(gather) => seen(&gather.view(param)?)?,
+        Full::Copy(copy) => {
+            copy.view_mut(param)?; // writable
+            seen(&copy.view(param)?)?
+        }
+        Full::Into(_, names, arrays) => {
+            let wanted = s.require("param")?;
+            match names.iter().position(|name| name == wanted) {
+                Some(place) => arrays[place].clone(),
+                None => return Err(wrong("that was not gathered")),
+            }
+        }
+        Full::Pending(_) | Full::Raw | Full::Gone => return raw_view(handle, param),
+    };
+    check(values.len() as u64 == param.count(), "the number of elements differs")?;
+    check(values.dtype() == param.dtype(), "the dtype differs")?;
+    compare(&values, s, 0, rank, ranks)
+}
+
+fn overwrite(session: &mut Session, s: &Statement) -> Done {
+    let (rank, ranks) = (session.setup.rank, session.setup.ranks);
+    let values = Values::parse(s.require("with")?, rank, ranks)?;
+    match session.with_param(s.object()?, s.require("param")?)? {
+        (Object::Gather(Full::Copy(copy), _), param) => {
+            let mut view = copy.view_mut(param)?;
+            let values = values_for(&view, &values)?;
+            store(&mut view, &values)
+        }
+        _ => Err(wrong("that is no copy")),
+    }
+}
+
+fn dlpack(session: &mut Session, s: &Statement) -> Done {
+    let (rank, ranks) = (session.setup.rank, session.setup.ranks);
+    let tensor = match session.with_param(s.require("gather")?, s.require("param")?)? {
+        (Object::Gather(Full::View(gather), _), param) => {
+            let tensor = gather.dlpack(param)?;
+            check(tensor.shape() == param.shape(), "the shape differs")?;
+            check(tensor.dtype() == param.dtype(), "the dtype differs")?;
+            tensor
+        }
+        (Object::Gather(_, handle), param) => {
+            let mut out = ptr::null_mut();
+            let err = ptr::null_mut();
+            // SAFETY: `out` is valid during the call, which is to fail.
+            return raw(unsafe {
+                sys::meron_gather_dlpack(&mut out, *handle, param.as_raw(), err)
+            });
+        }
+        _ => return Err(wrong("that is no gather")),
+    };
+    let values = match tensor.dtype() {
+        Dtype::F32 => Buffer::F32(tensor.as_slice()?.to_vec()),
+        Dtype::Bf16 => Buffer::Bf16(tensor.as_slice()?.to_vec()),
+        _ => Buffer::F16(tensor.as_slice()?.to_vec()),
+    };
+    compare(&values, s, 0, rank, ranks)?;
+    session.put(s.object()?, Object::Dlpack(Some(tensor)));
+    Ok(())
+}
+
+// ---- Gradients -----------------------------------------------------------------------------------
+
+fn gradient(session: &mut Session, s: &Statement) -> Done {
+    let (rank, ranks) = (session.setup.rank, session.setup.ranks);
+    let param = session.param(s.object()?)?;
+    let unit = match session.unit_of.get(&param.as_raw().id) {
+        Some(unit) => session.unit(unit)?,
+        // The natural layer asks a unit for its gradients.
+        None => {
+            // SAFETY: `out` is valid during the call; zero is a value of a view.
+            return raw(unsafe {
+                let mut out = std::mem::zeroed();
+                sys::meron_gradient_view(&mut out, param.as_raw(), 0, ptr::null_mut())
+            });
+        }
+    };
+    let mut gradients = unit.gradients()?;
+    if let Some(text) = s.get("set") {
+        let mut view = gradients.view_to_overwrite(param)?;
+        let values = values_for(&view, &Values::parse(text, rank, ranks)?)?;
+        return store(&mut view, &values);
+    }
+    let mut view = gradients.view(param)?;
+    let added = values_for(&view, &Values::parse(s.require("add")?, rank, ranks)?)?;
+    let sums = floats(&seen_mut(&view)?).into_iter().zip(floats(&added)).map(|(a, b)| a + b);
+    let sums = match view.dtype() {
+        Dtype::F32 => Buffer::F32(sums.collect()),
+        Dtype::Bf16 => Buffer::Bf16(sums.map(meron::Bf16::from_f32).collect()),
+        _ => Buffer::F16(sums.map(meron::F16::from_f32).collect()),
+    };
+    store(&mut view, &sums)
+}
+
+fn reduce(session: &mut Session, s: &Statement) -> Done {
+    let (rank, ranks) = (session.setup.rank, session.setup.ranks);
+    let options = ReduceOptions {
+        op: reduce_op(s, ReduceOp::Mean)?,
+        boundary: s.get("boundary") != Some("0"),
+        divisor: s.number("divisor", 1.0)?,
+    };
+    let unit = session.unit(s.object()?)?;
+    let mut arrays = Vec::new();
+    for source in s.all("source") {
+        let (name, text) = source.split_once('@').ok_or_else(|| wrong("no source"))?;
+        let param = session.param(name)?;
+        let dtype = s.get("dtype").map_or(Ok(param.dtype()), dtype_of)?;
+        let count = s.number("count", param.count() as usize)?;
+        arrays.push((param, Values::parse(text, rank, ranks)?.make(dtype, 0, count)?));
+    }
+    let operation = if arrays.is_empty() {
+        unit.gradients()?.reduce(&options)?
+    } else {
+        let sources: Vec<Source<'_>> = arrays
+            .iter()
+            .map(|(param, array)| match array {
+                Buffer::F32(values) => Source::new(param, values),
+                Buffer::Bf16(values) => Source::new(param, values),
+                Buffer::F16(values) => Source::new(param, values),
+            })
+            .collect();
+        unit.reduce_from(&sources, &options)?
+    };
+    finish(session, s, operation)
+}
+
+fn reduced(session: &mut Session, s: &Statement) -> Done {
+    let (rank, ranks) = (session.setup.rank, session.setup.ranks);
+    let param = session.param(s.object()?)?;
+    let unit = session.unit_of.get(&param.as_raw().id).ok_or_else(|| wrong("no unit"))?;
+    let mut reduced = session.unit(unit)?.reduced()?;
+    let view = reduced.view(param)?;
+    check(view.dtype() == Dtype::F32, "it is not f32")?;
+    compare(&seen_mut(&view)?, s, view.offset(), rank, ranks)
+}
+
+// ---- Optimizers ----------------------------------------------------------------------------------
+
+fn optimizer(session: &mut Session, s: &Statement) -> Done {
+    let usual = AdamW::default();
+    let options = AdamW {
+        learning_rate: s.number("lr", usual.learning_rate)?,
+        beta1: s.number("beta1", usual.beta1)?,
+        beta2: s.number("beta2", usual.beta2)?,
+        epsilon: s.number("epsilon", usual.epsilon)?,
+        weight_decay: s.number("weight_decay", usual.weight_decay)?,
+        max_norm: s.number("max_norm", usual.max_norm)?,
+    };
+    let made = session.context()?.adamw(&session.units(&s.list("units"))?, &options)?;
+    session.put(s.object()?, Object::Optimizer(made));
+    Ok(())
+}
+
+fn state(session: &mut Session, s: &Statement) -> Done {
+    let (rank, ranks) = (session.setup.rank, session.setup.ranks);
+    let state = match s.require("state")? {
+        "master" => State::Master,
+        "exp_avg" => State::ExpAvg,
+        "exp_avg_sq" => State::ExpAvgSq,
+        other => return Err(wrong(format!("{other} is no state"))),
+    };
+    let (optimizer, param) = match session.with_param(s.object()?, s.require("param")?)? {
+        (Object::Optimizer(optimizer), param) => (optimizer, param),
+        _ => return Err(wrong("that is no optimizer")),
+    };
+    let mut states = optimizer.states()?;
+    if let Some(text) = s.get("set") {
+        let mut view = states.view_mut(param, state)?;
+        let values = values_for(&view, &Values::parse(text, rank, ranks)?)?;
+        return store(&mut view, &values);
+    }
+    let view = states.view(param, state)?;
+    compare(&seen(&view)?, s, view.offset(), rank, ranks)
+}
