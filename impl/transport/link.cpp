@@ -171,39 +171,48 @@ bool Link::pump() {
 }
 
 bool Link::pump_control(int rank) {
+  if (rank == rank_) return false;
   Peer& peer = *peers_[static_cast<size_t>(rank)];
-  if (rank == rank_ || peer.gone.load()) return false;
   bool moved = false;
+  if (!peer.gives_nothing) moved = receive_control(rank);
+  if (!peer.takes_nothing) moved = send_control(rank) || moved;
+  if (peer.failed_ns != 0 && !peer.gone.load() &&
+      (peer.gives_nothing || now_ns() - peer.failed_ns > kGraceNs)) {
+    peer.gone.store(true, std::memory_order_release);
+    moved = true;
+  }
+  return moved;
+}
 
+bool Link::receive_control(int rank) {
+  Peer& peer = *peers_[static_cast<size_t>(rank)];
   if (!peer.receive_under_way) {
     peer.receiving.resize(control_bytes_);
     const meron_status status = table_.receive(table_.user, &peer.receive_request, rank,
                                                kControlTag, peer.receiving.data(), control_bytes_);
-    peer.receive_under_way = status == MERON_OK;
+    if (status == MERON_IN_PROGRESS) return false;
     if (status < 0) {
-      failed(rank, status);
-      peer.gone.store(true, std::memory_order_release);
+      peer.gives_nothing = true;
+      failed(rank, status, false);
       return true;
     }
+    peer.receive_under_way = true;
   }
-  if (peer.receive_under_way) {
-    uint64_t bytes = 0;
-    const meron_status status = table_.test(table_.user, peer.receive_request, &bytes);
-    if (status != MERON_IN_PROGRESS) {
-      moved = true;
-      peer.receive_under_way = false;
-      const bool broken =
-          status < 0 || bytes > control_bytes_ ||
-          !apply(rank, std::span(peer.receiving).first(static_cast<size_t>(bytes))).ok();
-      if (broken) {
-        failed(rank, status < 0 ? status : MERON_E_PARSE);
-        peer.gone.store(true, std::memory_order_release);
-        return true;
-      }
-    }
+  uint64_t bytes = 0;
+  const meron_status status = table_.test(table_.user, peer.receive_request, &bytes);
+  if (status == MERON_IN_PROGRESS) return false;
+  peer.receive_under_way = false;
+  if (status < 0 || bytes > control_bytes_ ||
+      !apply(rank, std::span(peer.receiving).first(static_cast<size_t>(bytes))).ok()) {
+    peer.gives_nothing = true;
+    failed(rank, status < 0 ? status : MERON_E_PARSE, false);
   }
+  return true;
+}
 
-  if (!peer.send_under_way && peer.failed_ns == 0) {
+bool Link::send_control(int rank) {
+  Peer& peer = *peers_[static_cast<size_t>(rank)];
+  if (!peer.send_under_way) {
     if (peer.sending.empty()) {
       const std::lock_guard lock(queue_mutex_);
       // Whole records, as many as a message holds.
@@ -219,28 +228,23 @@ bool Link::pump_control(int rank) {
       peer.sending.assign(peer.outbox.begin(), split);
       peer.outbox.erase(peer.outbox.begin(), split);
     }
-    if (!peer.sending.empty()) {
-      const meron_status status = table_.send(table_.user, &peer.send_request, rank, kControlTag,
-                                              peer.sending.data(), peer.sending.size());
-      peer.send_under_way = status == MERON_OK;
-      if (status < 0) failed(rank, status);
-      moved = moved || status != MERON_IN_PROGRESS;
+    if (peer.sending.empty()) return false;
+    const meron_status status = table_.send(table_.user, &peer.send_request, rank, kControlTag,
+                                            peer.sending.data(), peer.sending.size());
+    if (status == MERON_IN_PROGRESS) return false;
+    if (status < 0) {
+      failed(rank, status, true);
+      return true;
     }
+    peer.send_under_way = true;
   }
-  if (peer.send_under_way) {
-    uint64_t bytes = 0;
-    const meron_status status = table_.test(table_.user, peer.send_request, &bytes);
-    if (status != MERON_IN_PROGRESS) {
-      moved = true;
-      peer.send_under_way = false;
-      peer.sending.clear();
-      if (status < 0) failed(rank, status);
-    }
-  }
-  if (peer.failed_ns != 0 && now_ns() - peer.failed_ns > kGraceNs) {
-    peer.gone.store(true, std::memory_order_release);
-  }
-  return moved;
+  uint64_t bytes = 0;
+  const meron_status status = table_.test(table_.user, peer.send_request, &bytes);
+  if (status == MERON_IN_PROGRESS) return false;
+  peer.send_under_way = false;
+  peer.sending.clear();
+  if (status < 0) failed(rank, status, true);
+  return true;
 }
 
 bool Link::start_transfers() {
@@ -258,14 +262,12 @@ bool Link::start_transfers() {
     Peer& peer = *peers_[rank];
     const bool sends = transfer.to == nullptr;
     auto& blocked = sends ? send_blocked : receive_blocked;
-    if (peer.failed_ns != 0 || peer.gone.load()) {
-      if (sends) finish(transfer);
-      continue;  // what will never come is never done: its operation ends by the peer's end
-    }
-    if (sends && departed(transfer.rank)) {
+    if (sends && (peer.takes_nothing || departed(transfer.rank))) {
       finish(transfer);
       continue;
     }
+    // What will never come is never done: its operation ends by the peer's end.
+    if (!sends && peer.gives_nothing) continue;
     if (blocked[rank]) {
       still.push_back(std::move(transfer));
       continue;
@@ -279,7 +281,7 @@ bool Link::start_transfers() {
       blocked[rank] = true;
       still.push_back(std::move(transfer));
     } else if (status < 0) {
-      failed(transfer.rank, status);
+      failed(transfer.rank, status, sends);
       moved = true;
     } else {
       active_.push_back(std::move(transfer));
@@ -311,7 +313,8 @@ bool Link::test_transfers() {
     moved = true;
     if (status == MERON_OK && !sends && bytes != transfer.bytes) status = MERON_E_MISMATCH;
     if (status < 0) {
-      failed(transfer.rank, status);
+      failed(transfer.rank, status, sends);
+      if (sends) finish(transfer);
       continue;
     }
     finish(transfer);
@@ -328,8 +331,9 @@ void Link::finish(const Transfer& transfer) {
   batch.left_.fetch_sub(1, std::memory_order_release);
 }
 
-void Link::failed(int rank, meron_status status) {
+void Link::failed(int rank, meron_status status, bool sending) {
   Peer& peer = *peers_[static_cast<size_t>(rank)];
+  if (sending) peer.takes_nothing = true;
   if (peer.failed_ns != 0) return;
   peer.failed_ns = now_ns();
   peer.status.store(status);
@@ -341,7 +345,7 @@ void Link::ask_alive() {
   asked_alive_ns_ = now;
   for (int rank = 0; rank < world_size_; ++rank) {
     if (rank == rank_ || gone(rank) || table_.alive(table_.user, rank) != 0) continue;
-    failed(rank, MERON_E_PEER_DEAD);
+    failed(rank, MERON_E_PEER_DEAD, true);
   }
 }
 
@@ -437,7 +441,7 @@ void Link::close(int64_t patience_ns) {
   const auto unsent = [this] {
     const std::lock_guard queues(queue_mutex_);
     return std::any_of(peers_.begin(), peers_.end(), [](const auto& peer) {
-      return !peer->gone.load() && peer->failed_ns == 0 &&
+      return !peer->takes_nothing &&
              (!peer->outbox.empty() || peer->send_under_way || !peer->sending.empty());
     });
   };

@@ -118,6 +118,8 @@ class Link {
     std::vector<std::byte> sending, receiving;
     uint64_t send_request = 0, receive_request = 0;
     bool send_under_way = false, receive_under_way = false;
+    // A rank from which nothing can be received may still be told why its group breaks.
+    bool takes_nothing = false, gives_nothing = false;
     int64_t failed_ns = 0;  // when a function first said that the rank cannot be reached
     // Shared.
     std::atomic<bool> gone{false};
@@ -130,12 +132,14 @@ class Link {
               uint64_t bytes);
   void queue(Transfer transfer);
   bool pump_control(int rank);
+  bool receive_control(int rank);
+  bool send_control(int rank);
   bool start_transfers();
   bool test_transfers();
   void ask_alive();
   Status apply(int rank, std::span<const std::byte> message);
   void apply_hello(int rank, const Hello& hello);
-  void failed(int rank, meron_status status);
+  void failed(int rank, meron_status status, bool sending);
   void finish(const Transfer& transfer);
   void cancel_all();
   bool departed(int rank) const;

@@ -256,7 +256,36 @@ TEST(CustomTransport, AFunctionThatFailsEndsTheUseOfThePeer) {
       });
   ASSERT_TRUE(job->wait(20 * kSecond));
   expect_failed(job[1], MERON_E_PEER_DEAD, {"rank 0", "MERON_E_IO"});
+  // What cannot be sent cannot be told: rank 0 hears of it when rank 1 has gone.
   EXPECT_LT(job[0].status, 0) << "rank 0 believes that all is well";
+}
+
+// Who cannot receive can still send, and says why it goes.
+TEST(CustomTransport, AReceiveThatFailsIsToldToThePeer) {
+  SocketJob job(
+      2,
+      [](Session& session, Report& report) {
+        session.build();
+        session.barrier();
+        report.times[0] = now_ns();
+        session.gather(0);
+        session.gather(1);
+        session.barrier();
+      },
+      20 * kSecond,
+      [](int rank, meron_context_options&, meron_transport& table) {
+        static decltype(table.receive) receive = table.receive;
+        if (rank != 1) return;
+        table.receive = [](void* user, uint64_t* request, int32_t peer, uint64_t tag, void* data,
+                           uint64_t bytes) -> meron_status {
+          if (tag != 0) return MERON_E_IO;
+          return receive(user, request, peer, tag, data, bytes);
+        };
+      });
+  ASSERT_TRUE(job->wait(20 * kSecond));
+  expect_failed(job[1], MERON_E_PEER_DEAD, {"rank 0", "MERON_E_IO"});
+  expect_failed(job[0], MERON_E_PEER_DEAD, {"found by rank 1", "MERON_E_IO"});
+  EXPECT_LT(job[0].failed_ns - job[0].times[0], 2 * kSecond);
 }
 
 // Small messages, and a transport that takes nothing at first.
