@@ -9,7 +9,12 @@ package org.meron;
 public interface LogSink {
     /** How much a message matters. */
     enum Level {
-        ERROR, WARNING, INFO;
+        /** Something failed. */
+        ERROR,
+        /** Something is not as it should be, such as a wait that takes long. */
+        WARNING,
+        /** For the curious. */
+        INFO;
 
         static Level of(int code) {
             return code == 0 ? ERROR : code == 1 ? WARNING : INFO;

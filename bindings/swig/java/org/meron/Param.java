@@ -74,15 +74,15 @@ public final class Param extends Handle {
     }
 
     /**
-     * The place for this rank's gradient, writable, valid until Unit.reduce.
+     * The place for this rank's gradient, writable, valid until Unit.reduce. Blocks on peers that still
+     * read what was there last. Throws STATE (frozen, not in a unit, or reduced and not used), -3xx.
      *
      * @param overwrite whether the caller writes every element, so that it need not be zero before
-     *     Blocks on peers that still read what was there last. Throws STATE, -3xx.
      */
     public View gradient(boolean overwrite) {
         context.requireOpen();
         final int flags = overwrite ? Abi.MERON_GRADIENT_OVERWRITE : 0;
-        return call(handle -> new View(context, this, loan(Unit::gradients),
+        return call(handle -> new View(context, this, loan(Unit::gradientLoan),
                 Abi.meron_gradient_view(handle, flags)));
     }
 
@@ -94,7 +94,7 @@ public final class Param extends Handle {
     public View reduced() {
         context.requireOpen();
         return call(handle -> new View(
-                context, this, loan(Unit::reducedOnes), Abi.meron_reduced_view(handle)));
+                context, this, loan(Unit::reducedLoan), Abi.meron_reduced_view(handle)));
     }
 
     @Override

@@ -5,25 +5,25 @@ import org.meron.abi.meron_prediction;
 
 /** What the plan predicts for this rank and the units made so far. Bytes. */
 public final class Prediction {
-    /** Of this kind: bytes. */
+    /** Bytes: param. */
     public final long paramBytes;
 
-    /** Of this kind: bytes. */
+    /** Bytes: gradient. */
     public final long gradientBytes;
 
-    /** Of this kind: bytes. */
+    /** Bytes: optimizer. */
     public final long optimizerBytes;
 
-    /** Of this kind: bytes. */
+    /** Bytes: peak. */
     public final long peakBytes;
 
     /** Per optimizer step, as are the two below. */
     public final long gatherMappedBytes;
 
-    /** Of this kind: bytes. */
+    /** Bytes: gather copied. */
     public final long gatherCopiedBytes;
 
-    /** Of this kind: bytes. */
+    /** Bytes: reduce. */
     public final long reduceBytes;
 
     Prediction(meron_prediction from) {

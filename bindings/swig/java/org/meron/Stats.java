@@ -20,22 +20,22 @@ public final class Stats {
     /** Collectives begun. */
     public final long operations;
 
-    /** Time spent waiting for peers. */
+    /** Nanoseconds spent waiting for peers. */
     public final long waitNs;
 
-    /** Held now, by kind. */
+    /** Of parameters, held now. */
     public final long paramBytes;
 
-    /** Of this kind: bytes. */
+    /** Of gradients, held now. */
     public final long gradientBytes;
 
-    /** Of this kind: bytes. */
+    /** Of optimizer states, held now. */
     public final long optimizerBytes;
 
-    /** Of this kind: bytes. */
+    /** Of staging memory, held now. */
     public final long stagingBytes;
 
-    /** Of this kind: bytes. */
+    /** Of what keeps the ranks in step, held now. */
     public final long controlBytes;
 
     /** Most ever held of param + gradient + optimizer + staging. */

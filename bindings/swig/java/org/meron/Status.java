@@ -6,12 +6,50 @@ package org.meron;
  * this process or host, -3xx the group (on all of its ranks), -4xx the whole context.
  */
 public enum Status {
-    ARGUMENT(-100), HANDLE(-101), STALE(-102), STATE(-103), DUPLICATE(-104), UNSUPPORTED(-105),
-    PARSE(-106), NONFINITE(-107), CANCELLED(-108),
-    NO_MEMORY(-200), IO(-201), NOT_FOUND(-202),
-    TIMEOUT(-300), PEER_DEAD(-301), PEER_CLOSED(-302), MISMATCH(-303), ABORTED(-304), AUTH(-305),
+    /** Null, a wrong size, an unknown name or number. */
+    ARGUMENT(-100),
+    /** Null, of another kind, or of another context. */
+    HANDLE(-101),
+    /** Its object was closed. */
+    STALE(-102),
+    /** Valid, but not in the object's present state. */
+    STATE(-103),
+    /** A name or an object was given twice. */
+    DUPLICATE(-104),
+    /** Valid, but this build or this plan does not offer it. */
+    UNSUPPORTED(-105),
+    /** Text that does not parse; the message has line and key. */
+    PARSE(-106),
+    /** A gradient holds NaN or infinity; the step changed nothing. */
+    NONFINITE(-107),
+    /** An interrupt or should_stop ended a wait, or the object was closed; the operation goes on. */
+    CANCELLED(-108),
+    /** Memory is missing, or the context's limit is reached; the message has figures. */
+    NO_MEMORY(-200),
+    /** A file, socket or mapping failed. */
+    IO(-201),
+    /** What was asked for does not exist. */
+    NOT_FOUND(-202),
+    /** A deadline passed; the message says who has not arrived. */
+    TIMEOUT(-300),
+    /** A rank's process is gone. */
+    PEER_DEAD(-301),
+    /** A rank closed its context while others still need it. */
+    PEER_CLOSED(-302),
+    /** Ranks made different calls; the message has both. */
+    MISMATCH(-303),
+    /** A rank called Group.abort; the message has its reason. */
+    ABORTED(-304),
+    /** The token is missing or wrong, or the peer is another user. */
+    AUTH(-305),
+    /** A rank is of another version. */
     VERSION(-306),
-    FORKED(-400), CLOSED(-401), INTERNAL(-402),
+    /** This process is a fork of the one that opened the context. */
+    FORKED(-400),
+    /** The context was closed. */
+    CLOSED(-401),
+    /** A defect of Meron: please report it. */
+    INTERNAL(-402),
     /** A code that only a later version of the library has: see {@link MeronException#code}. */
     UNKNOWN(0);
 

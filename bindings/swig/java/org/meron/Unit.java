@@ -137,11 +137,11 @@ public final class Unit extends Handle {
         return info(meron_unit_info::getReduced) != 0;
     }
 
-    Loan gradients() {
+    Loan gradientLoan() {
         return gradients;
     }
 
-    Loan reducedOnes() {
+    Loan reducedLoan() {
         return reduced;
     }
 
