@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
+import random
 import signal
 import sys
 import threading
@@ -43,7 +45,7 @@ def with_a_silent_peer(body: Callable[[meron.Context], None], **options: object)
     peer = threading.Thread(target=silent)
     peer.start()
     try:
-        with meron.open(0, 2, "local", job="silent", timeout=20, **options) as ctx:
+        with meron.open(0, 2, "local", job="silent", **{"timeout": 20, **options}) as ctx:
             body(ctx)
     finally:
         done.set()
@@ -72,6 +74,22 @@ def test_ctrl_c_ends_a_wait(name: str) -> None:
         assert ctx.world.status() is None, "the group is whole"
 
     with_a_silent_peer(body)
+
+
+def test_many_ctrl_c_leave_the_group_whole() -> None:
+    count = int(os.environ.get("MERON_TEST_INTERRUPTS", "40"))
+    generator = random.Random(7)
+
+    def body(ctx: meron.Context) -> None:
+        barrier = ctx.world.barrier_begin()
+        for _ in range(count):
+            timer = after(generator.random() * 0.05, interrupt)
+            with pytest.raises(KeyboardInterrupt):
+                barrier.wait()
+            timer.join()
+        assert ctx.world.status() is None
+
+    with_a_silent_peer(body, timeout=600)
 
 
 def test_ctrl_c_ends_a_gather_and_an_update() -> None:

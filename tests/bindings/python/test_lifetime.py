@@ -13,7 +13,7 @@ from conftest import DEADLINE, run_python, run_ranks
 
 import meron
 
-ORDERS = 500
+ORDERS = 5000  # with and without a close: 10,000 in all
 
 
 def everything(ctx: meron.Context) -> list[object]:
