@@ -5,25 +5,25 @@ import org.meron.abi.meron_prediction;
 
 /** What the plan predicts for this rank and the units made so far. Bytes. */
 public final class Prediction {
-    /** Bytes: param. */
+    /** Of parameters, held. */
     public final long paramBytes;
 
-    /** Bytes: gradient. */
+    /** Of gradients, held. */
     public final long gradientBytes;
 
-    /** Bytes: optimizer. */
+    /** Of optimizer states, held. */
     public final long optimizerBytes;
 
-    /** Bytes: peak. */
+    /** Most held of parameters, gradients, optimizer states and staging memory. */
     public final long peakBytes;
 
-    /** Per optimizer step, as are the two below. */
+    /** Parts of peers made visible in place, per optimizer step. */
     public final long gatherMappedBytes;
 
-    /** Bytes: gather copied. */
+    /** Parts of peers copied, per optimizer step. */
     public final long gatherCopiedBytes;
 
-    /** Bytes: reduce. */
+    /** Gradients read from peers, per optimizer step. */
     public final long reduceBytes;
 
     Prediction(meron_prediction from) {
