@@ -98,11 +98,14 @@ fn param_is(session: &mut Session, s: &Statement) -> Done {
     if let Some(wanted) = s.get("shape") {
         check(param.shape() == shape(wanted)?, "the shape differs")?;
     }
-    check(s.get("dtype").unwrap_or(param.dtype().name()) == param.dtype().name(), "the dtype")?;
+    check(
+        s.get("dtype").unwrap_or_else(|| param.dtype().name()) == param.dtype().name(),
+        "the dtype",
+    )?;
     check(s.number("count", param.count())? == param.count(), "the count differs")?;
     let frozen = u8::from(param.is_frozen());
     check(s.number("frozen", frozen)? == frozen, "frozen differs")?;
-    check(s.get("name").unwrap_or(param.name()) == param.name(), "the name differs")
+    check(s.get("name").unwrap_or_else(|| param.name()) == param.name(), "the name differs")
 }
 
 fn owned(session: &mut Session, s: &Statement) -> Done {
