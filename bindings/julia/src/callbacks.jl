@@ -8,7 +8,9 @@
 mutable struct Callbacks
     log::Any # nothing, or a function of (level::Symbol, message::String)
     should_stop::Any # nothing, or a function without arguments
+    transport::Any # nothing, or a Transport of the caller's
 end
+Callbacks(log, should_stop) = Callbacks(log, should_stop, nothing)
 
 const LEVELS = Dict(
     LibMeron.MERON_LOG_ERROR => :error,

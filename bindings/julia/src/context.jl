@@ -79,6 +79,14 @@ function open(;
         given[:timeout_ns] = max(nanoseconds(timeout), 1) # 0 would mean the default
     end
     strings = Dict{Symbol,String}()
+    custom = Ref{LibMeron.meron_transport}()
+    if transport isa Transport
+        context.callbacks.transport = transport
+        strings[:custom] = text(transport_name(transport), "the name of a transport")
+        custom[] = transport_table(transport, strings[:custom], context.callbacks)
+        given[:custom] = Base.unsafe_convert(Ptr{LibMeron.meron_transport}, custom)
+        transport = "custom"
+    end
     for (name, value) in pairs((transport = transport, job = job, token = token))
         value === nothing && continue
         strings[name] = text(value, string(name))
@@ -97,7 +105,7 @@ function open(;
 
     options = Ref(changed(
         initial(LibMeron.meron_context_options, LibMeron.meron_context_options_init); given...))
-    GC.@preserve context strings callbacks chosen begin
+    GC.@preserve context strings callbacks chosen custom begin
         @check LibMeron.meron_context_open(out_pointer(context, LibMeron.meron_context), options)
     end
     context.isopen = true

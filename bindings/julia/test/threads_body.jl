@@ -16,8 +16,9 @@ function run_ranks(body, count; options...)
     return results
 end
 
-const RANKS = 3
-@test Threads.nthreads() == RANKS
+# Old versions of Julia start no more threads than there are cores.
+const RANKS = Threads.nthreads()
+@test RANKS >= 2
 
 @testset "ranks are threads, and the collector runs meanwhile" begin
     bits = run_ranks(RANKS) do ctx
@@ -50,7 +51,7 @@ end
         end
         ctx.rank
     end
-    @test ranks == [0, 1, 2]
+    @test ranks == 0:RANKS-1
 end
 
 @testset "objects die on all threads at once" begin
