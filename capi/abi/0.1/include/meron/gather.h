@@ -106,9 +106,9 @@ struct DLManagedTensorVersioned;
 /**
  * The same as a DLPack tensor (version 1.x, CPU device), with a lease of its own that its deleter
  * gives back. MERON_GATHER_INTO is refused: that memory is the caller's.
- * Ownership: the caller calls (*out)->deleter(*out) once; after the context is closed the deleter
- * may still be called, the data no longer read. Blocks: never. Threads: any.
- * Errors: as meron_gather_view, MERON_E_UNSUPPORTED.
+ * Ownership: the caller calls (*out)->deleter(*out) once. Until then the memory stays readable,
+ * also after the context was closed; peers may change the values from then on. Blocks: never.
+ * Threads: any. Errors: as meron_gather_view, MERON_E_UNSUPPORTED.
  */
 MERON_API MERON_NODISCARD meron_status meron_gather_dlpack(struct DLManagedTensorVersioned **out,
                                                            meron_gather gather, meron_param param,

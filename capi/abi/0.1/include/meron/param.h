@@ -219,10 +219,10 @@ MERON_API MERON_NODISCARD meron_status meron_update_write(meron_update update, m
 MERON_API MERON_NODISCARD meron_status meron_update_publish(meron_update update, meron_error **err);
 
 /**
- * Gives an update up. One that was waited for is published as it is. One that was not cannot be
- * undone, because peers go on with it: the group breaks with MERON_E_ABORTED on every rank.
- * Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE (also
- * after meron_update_publish).
+ * Gives an update up. One that may be written already is published as it is. One for which ranks
+ * are still to let go of the version cannot be undone, because peers go on with it: the group
+ * breaks with MERON_E_ABORTED on every rank. Blocks: never. Threads: any, also a finalizer's.
+ * Errors: MERON_E_HANDLE, MERON_E_STALE (also after meron_update_publish).
  */
 MERON_API meron_status meron_update_release(meron_update update, meron_error **err);
 
