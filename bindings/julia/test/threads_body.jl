@@ -1,20 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 using Meron, Random, Test
 
-# Runs `body` on ranks that are threads; one task per thread, by rank.
-function run_ranks(body, count; options...)
-    results = Vector{Any}(undef, count)
-    job = randstring(12)
-    Threads.@threads for rank in 0:count-1
-        results[rank+1] = try
-            Meron.open(ctx -> body(ctx); rank = rank, world_size = count, transport = "local",
-                job = job, timeout = 20, options...)
-        catch error
-            sprint(showerror, error, catch_backtrace())
-        end
-    end
-    return results
-end
+include("ranks.jl")
 
 # Old versions of Julia start no more threads than there are cores.
 const RANKS = Threads.nthreads()
