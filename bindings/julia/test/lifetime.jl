@@ -118,6 +118,9 @@ end
         unit = Unit(ctx, "u", [Param(ctx, "w", 64)])
         once() = gather(full -> nothing, unit)
         once()
-        @test (@allocated once()) <= 64
+        # The least of several: now and then a call also releases what finalizers have queued.
+        once_allocates() = @allocated once()
+        once_allocates()
+        @test minimum(once_allocates() for _ in 1:20) <= 64
     end
 end
