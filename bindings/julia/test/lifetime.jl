@@ -121,6 +121,6 @@ end
         # The least of several: now and then a call also releases what finalizers have queued.
         once_allocates() = @allocated once()
         once_allocates()
-        @test minimum(once_allocates() for _ in 1:20) <= 64
+        @test minimum(once_allocates() for _ in 1:20) <= 96  # the gather, and what measuring boxes
     end
 end
