@@ -50,7 +50,7 @@ class Case:
 @dataclass(frozen=True)
 class Runner:
     name: str
-    lacks: frozenset[str]  # words of `needs`, or the transport custom
+    lacks: frozenset[str]  # words of `needs`, a transport, or a cell like local3
     command: tuple[str, ...]  # with {root}, {build} and {python}
 
 

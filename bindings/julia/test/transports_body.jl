@@ -39,10 +39,10 @@ end
     transports = mailboxes(2)
     logger = Test.TestLogger()
     results = with_logger(logger) do
-        run_ranks(2; transport = rank -> transports[rank+1], timeout = 5) do ctx
+        run_ranks(2; transport = rank -> transports[rank+1], timeout = 2) do ctx
             barrier(ctx.world)
             ctx.rank == 1 && (transports[2].fails = name)
-            foreach(_ -> barrier(ctx.world), 1:3)
+            foreach(_ -> barrier(ctx.world), 1:10)
         end
     end
     @test results[2] isa MeronError
