@@ -79,14 +79,24 @@ def test_ctrl_c_ends_a_wait(name: str) -> None:
 def test_many_ctrl_c_leave_the_group_whole() -> None:
     count = int(os.environ.get("MERON_TEST_INTERRUPTS", "40"))
     generator = random.Random(7)
+    waiting = threading.Semaphore(0)
+
+    def interrupts() -> None:
+        for _ in range(count):
+            waiting.acquire()
+            time.sleep(generator.random() * 0.05)
+            interrupt()
 
     def body(ctx: meron.Context) -> None:
         barrier = ctx.world.barrier_begin()
+        # One thread for all: what dies while a signal is on its way may swallow its exception.
+        thread = threading.Thread(target=interrupts)
+        thread.start()
         for _ in range(count):
-            timer = after(generator.random() * 0.05, interrupt)
             with pytest.raises(KeyboardInterrupt):
+                waiting.release()
                 barrier.wait()
-            timer.join()
+        thread.join()
         assert ctx.world.status() is None
 
     with_a_silent_peer(body, timeout=600)
