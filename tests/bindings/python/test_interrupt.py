@@ -79,12 +79,13 @@ def test_ctrl_c_ends_a_wait(name: str) -> None:
 def test_many_ctrl_c_leave_the_group_whole() -> None:
     count = int(os.environ.get("MERON_TEST_INTERRUPTS", "40"))
     generator = random.Random(7)
-    waiting = threading.Semaphore(0)
+    waiting = threading.Lock()  # free while the other thread is to interrupt; in C, so indivisible
+    waiting.acquire()
 
     def interrupts() -> None:
         for _ in range(count):
             waiting.acquire()
-            time.sleep(generator.random() * 0.05)
+            time.sleep(0.001 + generator.random() * 0.05)
             interrupt()
 
     def body(ctx: meron.Context) -> None:
