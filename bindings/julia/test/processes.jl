@@ -2,7 +2,7 @@
 # Ranks as processes over shared memory, and Ctrl-C.
 
 const COMMAND = get(ENV, "MERON_COMMAND", "")
-const INTERRUPTS = parse(Int, get(ENV, "MERON_INTERRUPTS", "30"))
+const INTERRUPTS = parse(Int, get(ENV, "MERON_TEST_INTERRUPTS", "30"))
 
 const TRAIN = """
 using Meron

@@ -2,7 +2,7 @@
 # All tests, or those of the files that are named: `runtests.jl layout lifetime`.
 #
 # MERON_COMMAND is the `meron` command, for ranks as processes (else they are started by hand);
-# MERON_INTERRUPTS how often Ctrl-C is tried (default 30).
+# MERON_TEST_INTERRUPTS how often Ctrl-C is tried (default 30).
 using Meron, Random, Test
 using Meron: LibMeron
 

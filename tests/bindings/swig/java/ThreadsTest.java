@@ -22,7 +22,9 @@ import org.meron.Unit;
 
 /** Threads at once, interrupts and should_stop in waits, and callbacks that throw. */
 public final class ThreadsTest {
-    private static final int INTERRUPTS = 40;
+    // MERON_TEST_INTERRUPTS says how often; each takes up to a tenth of a second.
+    private static final int INTERRUPTS =
+            Integer.parseInt(System.getenv().getOrDefault("MERON_TEST_INTERRUPTS", "40"));
 
     public static void main(String[] arguments) throws Exception {
         final Suite suite = new Suite("java_threads");
