@@ -28,7 +28,8 @@ final class Suite {
         void run(Context context) throws Exception;
     }
 
-    private static final int SECONDS = 50;
+    private static final int SECONDS =
+            Integer.parseInt(System.getenv().getOrDefault("MERON_TEST_SECONDS", "50"));
 
     private final String name;
     private final List<String> cases = new ArrayList<>();
