@@ -145,7 +145,7 @@ Result<bool> GatherOperation::advance() {
     }
     MERON_ASSIGN(const bool agreed, channel_.agreed(sequence()));
     if (!agreed || !std::all_of(arriving_.begin(), arriving_.end(),
-                     [](const auto& batch) { return batch->done(); })) {
+                                [](const auto& batch) { return batch->done(); })) {
       return false;
     }
   }
