@@ -62,3 +62,18 @@ def test_bad_input_gets_one_line() -> None:
     done = start("julia", "--steps", "many", ranks=1)
     assert done.returncode == 2
     assert "language_model: --steps many: must be a whole number from 1 to" in done.stderr
+
+
+def test_a_transport_of_files_in_a_folder(tmp_path: Path) -> None:
+    julia = PROGRAMS["julia"][:-1]
+    main = str(ROOT / "examples/08_custom_transport/julia/main.jl")
+    command = [os.environ["MERON_COMMAND"], "run", "-n", "2", "--timeout", "100", "--"]
+    done = subprocess.run(
+        [*command, *julia, main, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "from the mean 0.5" in done.stdout
+    assert not list(tmp_path.glob("*.part"))
