@@ -55,7 +55,7 @@ isempty(COMMAND) || @testset "under meron run" begin
         script = joinpath(folder, "train.jl")
         write(script, TRAIN)
         julia = julia_command(script)
-        lines = readlines(setenv(`$COMMAND run -n 2 -- $(julia.exec)`, julia.env))
+        lines = readlines(setenv(`$COMMAND run -n 2 --tag -- $(julia.exec)`, julia.env))
         @test length(lines) == 2
         @test split(lines[1])[end] == split(lines[2])[end]
     end
