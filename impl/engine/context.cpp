@@ -28,7 +28,7 @@ namespace {
 constexpr int64_t kDefaultTimeoutNs = 600 * kNanosPerSecond;
 // Longer than the usual hand-over between ranks that run, shorter than a scheduler's patience.
 constexpr int64_t kSpinNs = 50'000;
-constexpr int kPausesPerLook = 16;
+constexpr int kPausesPerLook = 4;
 // How long a sleeping rank goes without a look at its peers' processes, and at should_stop.
 constexpr int64_t kSleepNs = 20 * kNanosPerMilli;
 // The same for one that is a whole ring ahead, which holds the lock meanwhile.
@@ -261,11 +261,12 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
   Operation& target = *operation;
   transport_->pump();
   std::string warning;
+  int64_t now = 0;  // of the last look that found the operation under way
   const auto look = [&](bool last) -> Result<bool> {
     const auto guard = lock();
     if (!target.ended()) progress_locked();
     if (!target.ended()) {
-      const int64_t now = now_ns();
+      now = now_ns();
       if (target.inspection_due(now, kSleepNs) || last) inspect_locked(target);
       if (!target.ended() && target.warning_due(now, kWarnAfterNs)) {
         warning = waiting_text_locked(target);
@@ -290,12 +291,11 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
   tell();
   if (ended || timeout_ns == 0) return ended;
 
-  const int64_t begun = now_ns();
+  const int64_t begun = now;
   const Deadline user = timeout_ns < 0 ? Deadline::never() : Deadline::after(timeout_ns);
   const Deadline deadline = target.deadline();
   int64_t next_stop_check = begun + kStopCheckNs;
   while (true) {
-    const int64_t now = now_ns();
     if (now - begun < kSpinNs && transport_->may_spin()) {
       relax();
       transport_->pump();

@@ -133,7 +133,7 @@ void ReduceOperation::sum() {
       options_.divisor * (options_.mean ? static_cast<double>(channel_.size()) : 1.0);
   const float scale = options_.boundary ? static_cast<float>(1.0 / divide) : 1.0f;
   const bool squares_wanted = options_.boundary && unit.has_optimizer;
-  unit.squares = {};
+  if (squares_wanted) unit.squares = {};
   unit.squares_known = squares_wanted;
 
   for (size_t f = 0; f < unit.flats().size(); ++f) {
@@ -155,7 +155,8 @@ void ReduceOperation::sum() {
     }
     // An f32 bucket that is also the sum must be named by one address for the kernel.
     buckets[static_cast<size_t>(channel_.index())] = flat.bucket + flat.part.begin * size;
-    std::vector<kernels::ExactSum> squares(static_cast<size_t>(rank.threads.threads()));
+    std::vector<kernels::ExactSum> squares(
+        squares_wanted ? static_cast<size_t>(rank.threads.threads()) : 0);
     rank.threads.for_range(flat.part.begin, flat.part.end, kBlock, kInlineElements,
                            [&](int thread, uint64_t begin, uint64_t end) {
                              std::vector<const void*> inputs(members);
