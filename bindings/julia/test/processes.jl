@@ -129,12 +129,29 @@ end
     @test ranks[1].exitcode == 0
 end
 
-# A script without further ado ends at Ctrl-C; so does an open that waits for others.
+# A script without further ado ends at Ctrl-C; so does an open that waits for others. In the second
+# script everything is compiled before the test is told to interrupt it, and what may be interrupted
+# lies within `try`: wherever the exception comes up, it is the one that is expected.
 @testset "Ctrl-C ends a script" begin
+    wait_in_open = "Meron.open(timeout = 100)"
     for (what, source) in (
-        "open" => "using Meron; print(1); flush(stdout); Meron.open(timeout = 100)",
-        "open in -i" => "using Meron; Base.exit_on_sigint(false); print(1); flush(stdout);" *
-                        "try Meron.open(timeout = 100) catch error; exit(error isa InterruptException ? 130 : 4) end",
+        "open" => "using Meron; print(1); flush(stdout); $wait_in_open",
+        "open in -i" => """
+            using Meron
+            Base.exit_on_sigint(false)
+            function interrupted()
+                try Meron.open(timeout = 0.01) catch error; error isa MeronError || rethrow() end
+                try
+                    print(1)
+                    flush(stdout)
+                    $wait_in_open
+                    return false
+                catch error
+                    return error isa InterruptException
+                end
+            end
+            exit(interrupted() ? 130 : 4)
+            """,
     )
         mktempdir() do folder
             script = joinpath(folder, "script.jl")
@@ -143,7 +160,7 @@ end
             process = run(
                 pipeline(
                     julia_command(script; MERON_RANK = 0, MERON_WORLD_SIZE = 2, MERON_TOKEN = "a"^64);
-                    stdout = output, stderr = devnull),
+                    stdout = output, stderr = joinpath(folder, "stderr")),
                 wait = false)
             close(output.in)
             read(output, UInt8)
@@ -152,6 +169,10 @@ end
             kill(process, 2)
             wait(process)
             @test time() - begun < 10
+            if !(process.exitcode == 130 || process.termsignal == 2)
+                @error "$what: exit code $(process.exitcode), signal $(process.termsignal)" stderr =
+                    read(joinpath(folder, "stderr"), String)
+            end
             @test process.exitcode == 130 || process.termsignal == 2
         end
     end
