@@ -86,6 +86,7 @@ using UnitHolder = Holder<Kind::unit, std::shared_ptr<Unit>>;
 using GatherHolder = Holder<Kind::gather, std::shared_ptr<GatherOperation>>;
 using FutureHolder = Holder<Kind::future, std::shared_ptr<Operation>>;  // null: ended at once
 using UpdateHolder = Holder<Kind::update, std::shared_ptr<UpdateOperation>>;
+using ScheduleHolder = Holder<Kind::schedule, std::shared_ptr<UnitSchedule>>;
 using OptimizerHolder = Holder<Kind::optimizer, std::shared_ptr<Optimizer>>;
 
 inline Status check_fork() {

@@ -74,6 +74,21 @@ Result<std::vector<Source>> check_sources(const Unit& unit, const meron_source* 
   return checked;
 }
 
+Result<ReduceOptions> to_options(const meron_reduce_options* options) {
+  const meron_reduce_options defaults = MERON_REDUCE_OPTIONS_INIT;
+  MERON_ASSIGN(const meron_reduce_options given, read_options(options, defaults, "options"));
+  if (given.op != MERON_SUM && given.op != MERON_MEAN) {
+    return unknown_enum("options.op", given.op);
+  }
+  if (given.boundary > 1) return unknown_enum("options.boundary", given.boundary);
+  if (given.reserved_0 != 0) return unknown_enum("options.reserved_0", given.reserved_0);
+  if (!(given.divisor > 0.0) || !std::isfinite(given.divisor)) {
+    return Error(MERON_E_ARGUMENT, fmt::format("options.divisor is {}", given.divisor),
+                 "give a finite number above 0");
+  }
+  return ReduceOptions{given.op == MERON_MEAN, given.boundary == 1, given.divisor};
+}
+
 }  // namespace
 
 extern "C" {
@@ -91,12 +106,7 @@ meron_status meron_gradient_view(meron_view* out, meron_param param, uint64_t fl
     const auto unit = shared_unit(holder->context, value);
     MERON_TRY(holder->context->open_bucket(unit));
     const auto lock = holder->context->lock();
-    if (unit->gradient_state() != GradientState::filling) {
-      return Error(MERON_E_STATE,
-                   fmt::format("the reduction of unit '{}' has begun meanwhile", unit->name()),
-                   "let one thread work on a unit's gradient")
-          .on(unit->name());
-    }
+    MERON_TRY(check_filling(*unit));
     out->data =
         gradient_place(*unit, index_in_unit(*unit, value), (flags & MERON_GRADIENT_OVERWRITE) != 0);
     out->count = value.count;
@@ -121,37 +131,35 @@ meron_status meron_reduce_begin(meron_future* out, meron_unit unit, const meron_
   return guard("reduce_begin", err, [&](int& rank) -> Status {
     MERON_TRY(need(out, "out"));
     MERON_ASSIGN(const auto holder, get<UnitHolder>(unit, rank));
-    const meron_reduce_options defaults = MERON_REDUCE_OPTIONS_INIT;
-    MERON_ASSIGN(const meron_reduce_options given, read_options(options, defaults, "options"));
-    if (given.op != MERON_SUM && given.op != MERON_MEAN) {
-      return unknown_enum("options.op", given.op);
-    }
-    if (given.boundary > 1) return unknown_enum("options.boundary", given.boundary);
-    if (given.reserved_0 != 0) return unknown_enum("options.reserved_0", given.reserved_0);
-    if (!(given.divisor > 0.0) || !std::isfinite(given.divisor)) {
-      return Error(MERON_E_ARGUMENT, fmt::format("options.divisor is {}", given.divisor),
-                   "give a finite number above 0");
-    }
+    MERON_ASSIGN(const ReduceOptions given, to_options(options));
     if (sources == nullptr && count > 0) MERON_TRY(need(sources, "sources"));
     const std::shared_ptr<Unit>& target = holder->value;
     MERON_ASSIGN(const std::vector<Source> checked, check_sources(*target, sources, count));
     MERON_TRY(holder->context->open_bucket(target));
 
     const auto lock = holder->context->lock();
-    if (target->gradient_state() != GradientState::filling) {
-      return Error(MERON_E_STATE,
-                   fmt::format("the reduction of unit '{}' has begun meanwhile", target->name()),
-                   "let one thread work on a unit's gradient")
-          .on(target->name());
-    }
+    MERON_TRY(check_filling(*target));
     for (const Source& source : checked) {
       add_gradient(*target, source.index, static_cast<const std::byte*>(source.given->data),
                    static_cast<DType>(source.given->dtype));
     }
-    MERON_ASSIGN(auto reduce,
-                 holder->context->reduce_locked(
-                     target, {given.op == MERON_MEAN, given.boundary == 1, given.divisor}));
+    MERON_ASSIGN(auto reduce, holder->context->reduce_locked(target, given));
     return put<FutureHolder>(out, holder->context, std::move(reduce));
+  });
+}
+
+meron_status meron_reduce_finish_begin(meron_future* out, meron_unit unit,
+                                       const meron_reduce_options* options, meron_error** err) {
+  return guard("reduce_finish_begin", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<UnitHolder>(unit, rank));
+    MERON_ASSIGN(const ReduceOptions given, to_options(options));
+    if (!given.boundary) {
+      return Error(MERON_E_ARGUMENT, "options.boundary is 0 where an accumulation is to end",
+                   "give boundary 1, or give another micro-batch to meron_reduce_begin");
+    }
+    MERON_ASSIGN(auto finish, holder->context->finish_reduction(holder->value, given));
+    return put<FutureHolder>(out, holder->context, std::move(finish));
   });
 }
 
@@ -187,7 +195,8 @@ meron_status meron_reduce_discard(meron_unit unit, meron_error** err) {
     MERON_ASSIGN(const auto holder, get<UnitHolder>(unit, rank));
     const auto lock = holder->context->lock();
     Unit& target = *holder->value;
-    if (target.gradient_state() != GradientState::ready) {
+    const bool partial = target.gradient_state() == GradientState::partial;
+    if (target.gradient_state() != GradientState::ready && !partial) {
       return Error(MERON_E_STATE, fmt::format("unit '{}' has no reduced gradient", target.name()),
                    "reduce the unit with boundary 1, and wait for it, first")
           .on(target.name());
@@ -198,6 +207,7 @@ meron_status meron_reduce_discard(meron_unit unit, meron_error** err) {
                    "wait for the step")
           .on(target.name());
     }
+    target.sum_started = false;
     return target.enter(GradientState::empty);
   });
 }

@@ -249,6 +249,12 @@ void Context::progress_locked() {
   if (some_ended) transport_->ring();
 }
 
+Result<bool> Context::look_locked(Operation& operation) {
+  advance_locked(operation);
+  if (operation.error()) return *operation.error();
+  return operation.ended();
+}
+
 Status Context::progress() {
   transport_->pump();
   const auto guard = lock();

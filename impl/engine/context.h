@@ -26,10 +26,13 @@
 #include "param/unit.h"
 #include "param/update.h"
 #include "plan/predict.h"
+#include "schedule/schedule.h"
 #include "transport/channel.h"
 #include "transport/transport.h"
 
 namespace meron {
+
+class UnitSchedule;
 
 struct OpenOptions {
   int rank = -1;
@@ -92,7 +95,13 @@ class Context : public std::enable_shared_from_this<Context> {
   Result<std::shared_ptr<UpdateOperation>> update_locked(std::vector<std::shared_ptr<Unit>> units);
   // Null: the micro-batch stayed on this rank and is done.
   Result<std::shared_ptr<ReduceOperation>> reduce_locked(const std::shared_ptr<Unit>& unit,
-                                                         const ReduceOptions& options);
+                                                         const ReduceOptions& options,
+                                                         CallKind kind = CallKind::reduce);
+  // Ends an accumulation. Takes the lock itself, because it may wait for the bucket.
+  Result<std::shared_ptr<Operation>> finish_reduction(const std::shared_ptr<Unit>& unit,
+                                                      const ReduceOptions& options);
+  Result<std::shared_ptr<UnitSchedule>> create_schedule_locked(
+      std::vector<std::shared_ptr<Unit>> units, const ScheduleOptions& options);
   Result<std::shared_ptr<Optimizer>> create_optimizer_locked(
       std::vector<std::shared_ptr<Unit>> units, const AdamWOptions& options);
   Result<std::shared_ptr<StepOperation>> step_locked(const std::shared_ptr<Optimizer>& optimizer);
@@ -108,6 +117,8 @@ class Context : public std::enable_shared_from_this<Context> {
   // True: ended well. False: not yet. `timeout_ns` < 0: until the operation's own deadline.
   Result<bool> wait(const std::shared_ptr<Operation>& operation, int64_t timeout_ns);
   Result<bool> poll(const std::shared_ptr<Operation>& operation) { return wait(operation, 0); }
+  // Advances it once. Whether it has ended well; its error otherwise.
+  Result<bool> look_locked(Operation& operation);
   Status progress();
   // The group's sticky error, after a look whether its members are alive.
   Status group_status(Channel& channel);

@@ -9,7 +9,9 @@
 #include "engine/context.h"           // IWYU pragma: export
 #include "engine/handles.h"           // IWYU pragma: export
 #include "engine/system_info.h"       // IWYU pragma: export
+#include "engine/unit_schedule.h"     // IWYU pragma: export
 #include "os/fork_guard.h"            // IWYU pragma: export
+#include "param/finish.h"             // IWYU pragma: export
 #include "param/gradient.h"           // IWYU pragma: export
 #include "plan/model_desc.h"          // IWYU pragma: export
 #include "plan/plan_json.h"           // IWYU pragma: export

@@ -40,6 +40,8 @@ std::string_view name_of(Kind kind) {
       return "update";
     case Kind::optimizer:
       return "optimizer";
+    case Kind::schedule:
+      return "schedule";
   }
   return "";
 }

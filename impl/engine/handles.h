@@ -28,6 +28,7 @@ enum class Kind : uint8_t {
   future,
   update,
   optimizer,
+  schedule,
 };
 std::string_view name_of(Kind kind);
 

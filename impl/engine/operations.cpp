@@ -8,6 +8,8 @@
 
 #include "base/hash.h"
 #include "engine/context.h"
+#include "engine/unit_schedule.h"
+#include "param/finish.h"
 #include "param/gradient.h"
 #include "transport/collective.h"
 
@@ -18,6 +20,11 @@ constexpr size_t kMaxGroups = 64;
 
 uint64_t hash_of(double value) {
   return mix(std::bit_cast<uint64_t>(value));
+}
+
+uint64_t detail_of(const ReduceOptions& options) {
+  return hash_combine((options.mean ? 2u : 0u) + (options.boundary ? 1u : 0u),
+                      hash_of(options.divisor));
 }
 
 std::string describe(const TensorDesc& desc) {
@@ -214,7 +221,8 @@ Status Context::open_bucket(const std::shared_ptr<Unit>& unit) {
 }
 
 Result<std::shared_ptr<ReduceOperation>> Context::reduce_locked(const std::shared_ptr<Unit>& unit,
-                                                                const ReduceOptions& options) {
+                                                                const ReduceOptions& options,
+                                                                CallKind kind) {
   MERON_TRY(check_open());
   complete_bucket(*unit);
   if (stays_local(*unit, options)) {
@@ -222,13 +230,55 @@ Result<std::shared_ptr<ReduceOperation>> Context::reduce_locked(const std::share
     MERON_TRY(unit->enter(GradientState::partial));
     return std::shared_ptr<ReduceOperation>();
   }
-  const uint64_t detail = hash_combine((options.mean ? 2u : 0u) + (options.boundary ? 1u : 0u),
-                                       hash_of(options.divisor));
-  MERON_ASSIGN(const uint64_t sequence, post_call(CallKind::reduce, std::span(&unit, 1), detail));
+  MERON_ASSIGN(const uint64_t sequence, post_call(kind, std::span(&unit, 1), detail_of(options)));
   MERON_ASSIGN(auto reduce, ReduceOperation::begin(unit, options, rank_->deadline()));
   reduce->set_sequence(sequence);
   submit_locked(reduce);
   return reduce;
+}
+
+Result<std::shared_ptr<Operation>> Context::finish_reduction(const std::shared_ptr<Unit>& unit,
+                                                             const ReduceOptions& options) {
+  const bool whole = !is_sharded(rank_->plan.gradient);
+  const auto check = [&]() -> Status {
+    MERON_TRY(check_open());
+    MERON_TRY(unit->channel().status());
+    return FinishOperation::check(*unit);
+  };
+  if (whole) {
+    {
+      const auto guard = lock();
+      MERON_TRY(check());
+    }
+    MERON_TRY(open_bucket(unit));
+  }
+  const auto guard = lock();
+  if (whole) {
+    MERON_TRY(check_filling(*unit));
+    MERON_ASSIGN(auto reduce, reduce_locked(unit, options, CallKind::finish));
+    return std::shared_ptr<Operation>(std::move(reduce));
+  }
+  MERON_TRY(check());
+  MERON_ASSIGN(const uint64_t sequence,
+               post_call(CallKind::finish, std::span(&unit, 1), detail_of(options)));
+  std::shared_ptr<Operation> finish =
+      std::make_shared<FinishOperation>(unit, options, rank_->deadline());
+  finish->set_sequence(sequence);
+  submit_locked(finish);
+  return finish;
+}
+
+Result<std::shared_ptr<UnitSchedule>> Context::create_schedule_locked(
+    std::vector<std::shared_ptr<Unit>> units, const ScheduleOptions& options) {
+  MERON_TRY(check_units(units));
+  uint64_t detail = 0;
+  for (const uint64_t value :
+       {options.prefetch_elements, options.max_live_elements, options.max_reuse_elements,
+        options.persist_elements, options.persist_total_elements}) {
+    detail = hash_combine(detail, value);
+  }
+  MERON_TRY(post_call(CallKind::create_schedule, units, detail));
+  return std::make_shared<UnitSchedule>(*this, std::move(units), options);
 }
 
 Result<std::shared_ptr<Optimizer>> Context::create_optimizer_locked(

@@ -135,6 +135,14 @@ std::string OpenBucketOperation::describe() const {
   return fmt::format("wait for the gradient bucket of unit '{}'", unit_->name());
 }
 
+Status check_filling(const Unit& unit) {
+  if (unit.gradient_state() == GradientState::filling) return Ok{};
+  return Error(MERON_E_STATE,
+               fmt::format("the reduction of unit '{}' has begun meanwhile", unit.name()),
+               "let one thread work on a unit's gradient")
+      .on(unit.name());
+}
+
 std::byte* gradient_place(Unit& unit, size_t param, bool overwrite) {
   const Param& target = *unit.params()[param];
   const Flat& flat = unit.flat_of(target);

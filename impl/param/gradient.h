@@ -33,6 +33,9 @@ class OpenBucketOperation final : public Operation {
   uint64_t waiting_reduction_ = 0;
 };
 
+// After the wait for a bucket: MERON_E_STATE when another thread has taken it further meanwhile.
+Status check_filling(const Unit& unit);
+
 // The rest is for units whose state is `filling`.
 
 // Where the gradient of a param goes, in the gradient dtype. What the micro-batch has not written

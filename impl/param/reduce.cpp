@@ -20,6 +20,8 @@ Result<std::shared_ptr<ReduceOperation>> ReduceOperation::begin(std::shared_ptr<
   MERON_TRY(target.enter(GradientState::reducing));
   reduce->reduction_ = ++target.reductions;
   reduce->accumulate_ = target.sum_started;
+  target.reduction = reduce;
+  target.at_boundary = options.boundary;
   if (target.bucket != nullptr) target.bucket->last_reduction = reduce->reduction_;
   if (target.remote()) return reduce;
   target.own_slot().contributed.store(reduce->reduction_, std::memory_order_seq_cst);
@@ -129,9 +131,7 @@ void ReduceOperation::sum() {
   Unit& unit = *unit_;
   Rank& rank = unit.rank();
   const size_t members = static_cast<size_t>(channel_.size());
-  const double divide =
-      options_.divisor * (options_.mean ? static_cast<double>(channel_.size()) : 1.0);
-  const float scale = options_.boundary ? static_cast<float>(1.0 / divide) : 1.0f;
+  const float scale = options_.boundary ? options_.scale(channel_.size()) : 1.0f;
   const bool squares_wanted = options_.boundary && unit.has_optimizer;
   if (squares_wanted) unit.squares = {};
   unit.squares_known = squares_wanted;

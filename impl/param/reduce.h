@@ -18,6 +18,11 @@ struct ReduceOptions {
   bool mean = true;
   bool boundary = true;
   double divisor = 1.0;
+
+  // What a complete sum over `members` ranks is multiplied by.
+  float scale(int members) const {
+    return static_cast<float>(1.0 / (divisor * (mean ? static_cast<double>(members) : 1.0)));
+  }
 };
 
 // Whether a micro-batch stays on the rank: whole gradients accumulate without communication.

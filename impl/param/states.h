@@ -19,10 +19,12 @@ enum class ValueState : uint8_t { partitioned, gathering, available, updating };
 
 // Gradient. "bucket" is where micro-batches are written, "sum" the f32 result of the reduction (the
 // bucket's own range where the plan keeps whole f32 gradients).
-//   empty      nothing is held that matters
+//   empty      nothing is held that matters; as a sharded sum it counts as zero (ready)
 //   filling    the trainer writes into the bucket; peers do not read it
 //   reducing   peers read the bucket in place; it must not change
-//   partial    a micro-batch is in (in the bucket, or in the sum), more follow
+//   partial    a micro-batch is in (in the bucket, or in the sum), more follow; or the sum, where
+//   it
+//              is sharded, is declared complete (ready), or what was summed is given up (empty)
 //   ready      the sum is complete and waits for a step
 enum class GradientState : uint8_t { empty, filling, reducing, partial, ready };
 
@@ -42,10 +44,10 @@ constexpr bool allowed(ValueState from, ValueState to) {
 
 constexpr bool allowed(GradientState from, GradientState to) {
   //                              to: empty  filling reducing partial ready
-  constexpr bool table[5][5] = {/* empty    */ {false, true, false, false, false},
+  constexpr bool table[5][5] = {/* empty    */ {false, true, false, false, true},
                                 /* filling  */ {false, false, true, true, false},
                                 /* reducing */ {false, false, false, true, true},
-                                /* partial  */ {false, true, false, false, false},
+                                /* partial  */ {true, true, false, false, true},
                                 /* ready    */ {true, false, false, false, false}};
   return table[static_cast<size_t>(from)][static_cast<size_t>(to)];
 }

@@ -157,6 +157,8 @@ class Unit {
   uint64_t reductions = 0;  // begun so far: the value that `contributed` was last set to
   std::vector<bool> fresh;  // per param: nothing of this accumulation is in its bucket yet
   GradientRing::Bucket* bucket = nullptr;  // where gradients are sharded, while filling or reducing
+  std::weak_ptr<Operation> reduction;      // the last one begun
+  bool at_boundary = false;                // with it, or after it, the accumulation ends
   bool sum_started = false;                // the sum holds earlier micro-batches
   kernels::ExactSum squares;               // of this rank's part of a complete sum, if
   bool squares_known = false;  // the reduction took them: it does where an optimizer will ask

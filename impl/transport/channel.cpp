@@ -49,6 +49,10 @@ std::string_view name_of(CallKind kind) {
       return "broadcast";
     case CallKind::all_reduce:
       return "all_reduce";
+    case CallKind::create_schedule:
+      return "schedule_create";
+    case CallKind::finish:
+      return "reduce_finish";
   }
   return "call";
 }

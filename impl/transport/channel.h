@@ -39,6 +39,8 @@ enum class CallKind : uint32_t {
   barrier,
   broadcast,
   all_reduce,
+  create_schedule,
+  finish,
 };
 std::string_view name_of(CallKind kind);
 

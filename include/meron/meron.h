@@ -9,6 +9,7 @@
  *   2. Train. Gather a unit before its layer runs and release it after; write gradients into the
  *      unit's bucket and reduce them (reduce.h); step the optimizer (optimizer.h).
  *      examples/02_language_model.
+ *      A schedule (schedule.h) gathers ahead along the order that it saw in the pass before.
  *   3. Choose a strategy. A plan (plan.h) says which state is sharded; nothing else changes.
  *
  * Rules that hold everywhere:
@@ -31,6 +32,7 @@
 #include "meron/param.h"
 #include "meron/plan.h"
 #include "meron/reduce.h"
+#include "meron/schedule.h"
 #include "meron/transport.h"
 
 #endif /* MERON_MERON_H */

@@ -94,8 +94,27 @@ MERON_API MERON_NODISCARD meron_status meron_reduced_view(meron_view *out, meron
                                                           meron_error **err);
 
 /**
- * Declares the reduced gradient of a unit as used, without a step of Meron's optimizer.
- * Blocks: never. Threads: any. Errors: MERON_E_STATE, MERON_E_HANDLE, MERON_E_STALE.
+ * Ends an accumulation without another micro-batch: all of them were given with boundary 0, and the
+ * result has the same bits as if the last one had been given with boundary 1. Under a plan that
+ * shards gradients nothing moves, what was summed is scaled; under one that keeps whole gradients,
+ * what was accumulated is reduced. A rank without a gradient takes part with zeros. Collective over
+ * the unit's group.
+ * @param out      receives the future. When it has ended, the gradient is reduced.
+ * @param options  op and divisor; boundary must be 1. NULL for a mean.
+ * Ownership: the caller releases *out. Blocks: under a plan that keeps whole gradients as
+ * meron_gradient_view, else never. Threads: any.
+ * Errors: MERON_E_ARGUMENT, MERON_E_STATE (a gradient was written and not given to
+ * meron_reduce_begin, reduced already and not used, or all params frozen), MERON_E_HANDLE,
+ * MERON_E_STALE, -3xx.
+ */
+MERON_API MERON_NODISCARD meron_status meron_reduce_finish_begin(
+    meron_future *out, meron_unit unit, const meron_reduce_options *options, meron_error **err);
+
+/**
+ * Declares the reduced gradient of a unit as used, without a step of Meron's optimizer; or gives an
+ * accumulation up whose boundary has not come: then all ranks of the group must do the same.
+ * Blocks: never. Threads: any. Errors: MERON_E_STATE (there is neither, or a reduction or step is
+ * under way), MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_reduce_discard(meron_unit unit, meron_error **err);
 

@@ -35,9 +35,13 @@ LAYERS = (
     ("engine",),
 )
 # The plan is pure: it computes and parses, it touches no file and no memory of others.
-NOT_ALLOWED = {"plan": {"os"}}
+NOT_ALLOWED = {
+    "plan": {"os"},
+    # It decides and does not act: tests drive it with a fake gatherer and a fake clock.
+    "schedule": {"os", "memory", "topology", "plan", "transport", "quant", "param"},
+}
 # Where kernels may be called from: not from the folders that only know bytes and system calls.
-WITHOUT_KERNELS = {"base", "os", "plan"}
+WITHOUT_KERNELS = {"base", "os", "plan", "schedule"}
 # The library's edge sees one folder; the command is a user of the library that also starts
 # processes, so it may use the system-call layer.
 ALLOWED_OUTSIDE = {"capi": {"engine"}, "tools": {"base", "os"}}

@@ -478,6 +478,49 @@ struct meron_reduce_options
     divisor::Float64 # the sum is divided by this too, e.g. the number of micro-batches
 end
 
+"""
+Units, the recorded orders of their uses, and the leases that follow from these. A value; 0 is
+null.
+"""
+struct meron_schedule
+    id::UInt64
+end
+
+"""
+The kinds of passes: each has a recorded order of its own.
+"""
+const MERON_SCHEDULE_KINDS = 16
+
+"""
+How far a schedule looks ahead, and what it keeps. All in elements.
+"""
+struct meron_schedule_options
+    struct_size::UInt32 # sizeof(meron_schedule_options)
+    reserved_0::UInt32 # must be 0
+    prefetch_elements::UInt64 # gathers are begun ahead for the uses that come within this many elements of uses; default 5e7; 0: nothing is begun ahead
+    max_live_elements::UInt64 # limits what is begun ahead or kept, never what is needed now; default 1e9
+    max_reuse_elements::UInt64 # a unit whose next recorded use comes within this many elements of other units' uses is kept full; default 1e9
+    persist_elements::UInt64 # a unit of at most this many elements stays full from its first use until meron_schedule_drop; default 1e5
+    persist_total_elements::UInt64 # of all such units together, in the order given; default UINT64_MAX
+end
+
+"""
+What is known about a schedule.
+"""
+struct meron_schedule_info
+    struct_size::UInt32 # sizeof(meron_schedule_info), set by the caller
+    entered::UInt32 # units that are entered now
+    units::UInt64 # that it was made of
+    passes::UInt64 # begun so far
+    uses::UInt64 # units entered so far
+    ready::UInt64 # uses whose unit was full already
+    ahead::UInt64 # uses met by a gather that was begun ahead
+    deviations::UInt64 # uses that the recorded order did not have next
+    live_elements::UInt64 # of the units that are full or on their way now
+    peak_live_elements::UInt64 # the most there were
+    wait_ns::UInt64 # nanoseconds that uses have waited
+end
+
 # The entry points of the library; null until `bind` was called.
 mutable struct Functions
     meron_error_code::Ptr{Cvoid}
@@ -558,8 +601,20 @@ mutable struct Functions
     meron_reduce_options_init::Ptr{Cvoid}
     meron_reduce_begin::Ptr{Cvoid}
     meron_reduced_view::Ptr{Cvoid}
+    meron_reduce_finish_begin::Ptr{Cvoid}
     meron_reduce_discard::Ptr{Cvoid}
+    meron_schedule_options_init::Ptr{Cvoid}
+    meron_schedule_create::Ptr{Cvoid}
+    meron_schedule_begin::Ptr{Cvoid}
+    meron_schedule_enter::Ptr{Cvoid}
+    meron_schedule_leave::Ptr{Cvoid}
+    meron_schedule_view::Ptr{Cvoid}
+    meron_schedule_drop::Ptr{Cvoid}
+    meron_schedule_reset::Ptr{Cvoid}
+    meron_schedule_get_info::Ptr{Cvoid}
+    meron_schedule_release::Ptr{Cvoid}
     Functions() = new(C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
+        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
@@ -582,7 +637,8 @@ const structs = (meron_plan, meron_workload, meron_transport, meron_context, mer
     meron_context_options, meron_stats, meron_prediction, meron_group, meron_param, meron_unit,
     meron_update, meron_param_desc, meron_view, meron_param_info, meron_unit_info, meron_gather,
     meron_destination, meron_gather_options, meron_optimizer, meron_optimizer_options,
-    meron_optimizer_info, meron_source, meron_reduce_options)
+    meron_optimizer_info, meron_source, meron_reduce_options, meron_schedule,
+    meron_schedule_options, meron_schedule_info)
 
 """
     meron_error_code(error)
@@ -1788,16 +1844,207 @@ MERON_E_STALE.
         Ptr{Ptr{meron_error}}), out, param, err)
 
 """
+    meron_reduce_finish_begin(out, unit, options, err)
+
+Ends an accumulation without another micro-batch: all of them were given with boundary 0, and
+the result has the same bits as if the last one had been given with boundary 1. Under a plan
+that shards gradients nothing moves, what was summed is scaled; under one that keeps whole
+gradients, what was accumulated is reduced. A rank without a gradient takes part with zeros.
+Collective over the unit's group.
+
+- `out`: receives the future. When it has ended, the gradient is reduced.
+
+- `options`: op and divisor; boundary must be 1. NULL for a mean.
+
+Ownership: the caller releases *out.
+Blocks: under a plan that keeps whole gradients as meron_gradient_view, else never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_STATE (a gradient was written and not given to
+meron_reduce_begin, reduced already and not used, or all params frozen), MERON_E_HANDLE,
+MERON_E_STALE, -3xx.
+"""
+@inline meron_reduce_finish_begin(out, unit, options, err) = @blocking_ccall(
+        functions.meron_reduce_finish_begin, meron_status, (Ptr{meron_future}, meron_unit,
+        Ptr{meron_reduce_options}, Ptr{Ptr{meron_error}}), out, unit, options, err)
+
+"""
     meron_reduce_discard(unit, err)
 
-Declares the reduced gradient of a unit as used, without a step of Meron's optimizer.
+Declares the reduced gradient of a unit as used, without a step of Meron's optimizer; or gives
+an accumulation up whose boundary has not come: then all ranks of the group must do the same.
 
 Blocks: never.
 Threads: any.
-Errors: MERON_E_STATE, MERON_E_HANDLE, MERON_E_STALE.
+Errors: MERON_E_STATE (there is neither, or a reduction or step is under way), MERON_E_HANDLE,
+MERON_E_STALE.
 """
 @inline meron_reduce_discard(unit, err) = ccall(
         functions.meron_reduce_discard, meron_status, (meron_unit, Ptr{Ptr{meron_error}}), unit,
         err)
+
+"""
+    meron_schedule_options_init(options, struct_size, err)
+
+Fills the first `struct_size` bytes of *options with the initial value (for languages without
+macros).
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT.
+"""
+@inline meron_schedule_options_init(options, struct_size, err) = ccall(
+        functions.meron_schedule_options_init, meron_status, (Ptr{meron_schedule_options},
+        Csize_t, Ptr{Ptr{meron_error}}), options, struct_size, err)
+
+"""
+    meron_schedule_create(out, units, count, options, err)
+
+Makes a schedule of some units, which are used by their index from then on. Collective over the
+units' group: units and options are equal on all ranks.
+
+- `out`: receives the schedule.
+
+- `units`: `count` units of one group, at least one.
+
+- `options`: NULL for the defaults.
+
+Ownership: the caller releases *out.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a unit twice), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+"""
+@inline meron_schedule_create(out, units, count, options, err) = ccall(
+        functions.meron_schedule_create, meron_status, (Ptr{meron_schedule}, Ptr{meron_unit},
+        Csize_t, Ptr{meron_schedule_options}, Ptr{Ptr{meron_error}}), out, units, count,
+        options, err)
+
+"""
+    meron_schedule_begin(schedule, kind, err)
+
+Begins a pass. The uses of the pass before become the recorded order of its kind, unless there
+were none. What was begun ahead and not used is given back, as is what was kept for a use that
+the new pass is not known to have soon. Local.
+
+- `kind`: below MERON_SCHEDULE_KINDS; for example 0 for training and 1 for evaluation.
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_STATE (names the units that are entered), MERON_E_HANDLE,
+MERON_E_STALE, MERON_E_FORKED.
+"""
+@inline meron_schedule_begin(schedule, kind, err) = ccall(
+        functions.meron_schedule_begin, meron_status, (meron_schedule, UInt32,
+        Ptr{Ptr{meron_error}}), schedule, kind, err)
+
+"""
+    meron_schedule_enter(schedule, index, timeout_ns, err)
+
+Enters a unit, which is full from then on until it was left as often as it was entered: begins
+its gather, or takes the one that was begun ahead, begins what the recorded order has next, and
+waits. Collective over the units' group where the unit is not full already. Before the first
+meron_schedule_begin, and after meron_schedule_reset, uses are not recorded and nothing is begun
+ahead.
+
+- `index`: of the unit in meron_schedule_create.
+
+- `timeout_ns`: as meron_future_wait. After MERON_IN_PROGRESS or an error the unit is not
+entered; its gather goes on, and entering it next goes on with the same use.
+
+Blocks: on peers, at most the deadline, unless the unit is full.
+Threads: any; those of one schedule one after the other, in the same order on all ranks.
+Errors: MERON_E_ARGUMENT, MERON_E_STATE (the unit, or one that is to be begun ahead, is being
+updated here), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED; and as meron_future_wait, also
+from a gather that was begun ahead.
+"""
+@inline meron_schedule_enter(schedule, index, timeout_ns, err) = @blocking_ccall(
+        functions.meron_schedule_enter, meron_status, (meron_schedule, Csize_t, Int64,
+        Ptr{Ptr{meron_error}}), schedule, index, timeout_ns, err)
+
+"""
+    meron_schedule_leave(schedule, index, err)
+
+Leaves a unit once. When it was left as often as it was entered it is given back, unless it
+stays full by the options; its views are invalid then either way. Local.
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_STATE (it is not entered), MERON_E_HANDLE, MERON_E_STALE,
+MERON_E_FORKED.
+"""
+@inline meron_schedule_leave(schedule, index, err) = ccall(
+        functions.meron_schedule_leave, meron_status, (meron_schedule, Csize_t,
+        Ptr{Ptr{meron_error}}), schedule, index, err)
+
+"""
+    meron_schedule_view(out, schedule, param, err)
+
+The whole tensor of a param whose unit is entered.
+
+Ownership: borrowed until the unit is left; read-only: other ranks read the same memory.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT (the schedule does not have its unit), MERON_E_STATE (the unit is not
+entered), MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_schedule_view(out, schedule, param, err) = ccall(
+        functions.meron_schedule_view, meron_status, (Ptr{meron_view}, meron_schedule,
+        meron_param, Ptr{Ptr{meron_error}}), out, schedule, param, err)
+
+"""
+    meron_schedule_drop(schedule, err)
+
+Gives back everything that stays full or was begun ahead: before an update or an optimizer step,
+which need all leases back. The pass and the recorded orders stay. Local.
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_STATE (names the units that are entered), MERON_E_HANDLE, MERON_E_STALE,
+MERON_E_FORKED.
+"""
+@inline meron_schedule_drop(schedule, err) = ccall(
+        functions.meron_schedule_drop, meron_status, (meron_schedule, Ptr{Ptr{meron_error}}),
+        schedule, err)
+
+"""
+    meron_schedule_reset(schedule, err)
+
+Forgets all uses and the pass, and gives everything back: after an exception in the trainer. The
+recorded orders stay. Local.
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+"""
+@inline meron_schedule_reset(schedule, err) = ccall(
+        functions.meron_schedule_reset, meron_status, (meron_schedule, Ptr{Ptr{meron_error}}),
+        schedule, err)
+
+"""
+    meron_schedule_get_info(out, schedule, err)
+
+Reads what is known about a schedule.
+
+- `out`: struct_size set by the caller.
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+"""
+@inline meron_schedule_get_info(out, schedule, err) = ccall(
+        functions.meron_schedule_get_info, meron_status, (Ptr{meron_schedule_info},
+        meron_schedule, Ptr{Ptr{meron_error}}), out, schedule, err)
+
+"""
+    meron_schedule_release(schedule, err)
+
+Releases the schedule and gives everything back that it holds; views of it become invalid.
+
+Blocks: never.
+Threads: any, also a finalizer's.
+Errors: MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_schedule_release(schedule, err) = ccall(
+        functions.meron_schedule_release, meron_status, (meron_schedule, Ptr{Ptr{meron_error}}),
+        schedule, err)
 
 end # module

@@ -57,6 +57,7 @@ from meron.group import Group
 from meron.optimizer import Optimizer
 from meron.param import Param, Unit, UnitInfo
 from meron.plan import Plan, safetensors_model
+from meron.schedule import Schedule, ScheduleInfo
 from meron.system import system_info, version
 from meron.transport import CustomTransport
 from meron.update import Update
@@ -99,6 +100,8 @@ __all__ = [
     "Plan",
     "Prediction",
     "ResourceError",
+    "Schedule",
+    "ScheduleInfo",
     "StaleError",
     "StateError",
     "Stats",

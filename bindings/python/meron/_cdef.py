@@ -353,5 +353,46 @@ meron_status meron_reduce_options_init(meron_reduce_options *options, size_t str
 meron_status meron_reduce_begin(meron_future *out, meron_unit unit, const meron_source *sources,
     size_t count, const meron_reduce_options *options, meron_error **err);
 meron_status meron_reduced_view(meron_view *out, meron_param param, meron_error **err);
+meron_status meron_reduce_finish_begin(meron_future *out, meron_unit unit, const
+    meron_reduce_options *options, meron_error **err);
 meron_status meron_reduce_discard(meron_unit unit, meron_error **err);
+typedef struct { uint64_t id; } meron_schedule;
+#define MERON_SCHEDULE_KINDS 16
+typedef struct {
+  uint32_t struct_size;
+  uint32_t reserved_0;
+  uint64_t prefetch_elements;
+  uint64_t max_live_elements;
+  uint64_t max_reuse_elements;
+  uint64_t persist_elements;
+  uint64_t persist_total_elements;
+} meron_schedule_options;
+meron_status meron_schedule_options_init(meron_schedule_options *options, size_t struct_size,
+    meron_error **err);
+meron_status meron_schedule_create(meron_schedule *out, const meron_unit *units, size_t count, const
+    meron_schedule_options *options, meron_error **err);
+meron_status meron_schedule_begin(meron_schedule schedule, uint32_t kind, meron_error **err);
+meron_status meron_schedule_enter(meron_schedule schedule, size_t index, int64_t timeout_ns,
+    meron_error **err);
+meron_status meron_schedule_leave(meron_schedule schedule, size_t index, meron_error **err);
+meron_status meron_schedule_view(meron_view *out, meron_schedule schedule, meron_param param,
+    meron_error **err);
+meron_status meron_schedule_drop(meron_schedule schedule, meron_error **err);
+meron_status meron_schedule_reset(meron_schedule schedule, meron_error **err);
+typedef struct {
+  uint32_t struct_size;
+  uint32_t entered;
+  uint64_t units;
+  uint64_t passes;
+  uint64_t uses;
+  uint64_t ready;
+  uint64_t ahead;
+  uint64_t deviations;
+  uint64_t live_elements;
+  uint64_t peak_live_elements;
+  uint64_t wait_ns;
+} meron_schedule_info;
+meron_status meron_schedule_get_info(meron_schedule_info *out, meron_schedule schedule, meron_error
+    **err);
+meron_status meron_schedule_release(meron_schedule schedule, meron_error **err);
 """

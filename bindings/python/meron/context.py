@@ -35,6 +35,7 @@ from meron.group import Group
 from meron.optimizer import Optimizer
 from meron.param import Param, Unit, register, unit_table
 from meron.plan import Json, Plan, as_plan, workload_of
+from meron.schedule import Schedule
 from meron.transport import CustomTransport, transport_table
 from meron.update import Update
 
@@ -95,11 +96,13 @@ class Context:
         world_size: the number of ranks.
         transport:  "self", "local", "shm", or the name of a custom one.
         world:      the group of all ranks.
+        plan:       the plan that it was opened with.
     """
 
-    def __init__(self, handle: Any, callbacks: tuple[Any, ...]) -> None:
+    def __init__(self, handle: Any, callbacks: tuple[Any, ...], plan: Plan) -> None:
         self._abandoned: list[tuple[Any, Any]] = []
         self._lifetime: Lifetime | None = Lifetime(handle, callbacks, self._abandoned)
+        self.plan = plan
         self.rank: int = receive("int32_t *", lib.meron_context_rank, handle)
         self.world_size: int = receive("int32_t *", lib.meron_context_world_size, handle)
         self.transport: str = string(receive("const char **", lib.meron_context_transport, handle))
@@ -265,6 +268,45 @@ class Context:
             max_norm=max_norm,
         )
 
+    def schedule(
+        self,
+        units: Iterable[Unit],
+        prefetch_elements: int | None = None,
+        max_live_elements: int | None = None,
+        max_reuse_elements: int | None = None,
+        persist_elements: int | None = None,
+        persist_total_elements: int | None = None,
+    ) -> Schedule:
+        """A schedule of some units: gathers ahead along the order of the pass before.
+
+        Collective over the units' group: units and limits are equal on all ranks.
+
+        Args:
+            units: of one group; enter and leave take a unit's index.
+            prefetch_elements: gathers are begun ahead for the uses that come within this many
+                elements of uses; None is 50,000,000, 0 begins nothing ahead.
+            max_live_elements: limits what is begun ahead or kept, never what is needed now; None is
+                1,000,000,000.
+            max_reuse_elements: a unit whose next recorded use comes within this many elements of
+                other units' uses is kept full; None is 1,000,000,000.
+            persist_elements: a unit of at most this many elements stays full from its first use
+                until `drop`; None is 100,000.
+            persist_total_elements: of all such units together, in the order given; None has no
+                limit.
+
+        Raises ArgumentError, DuplicateError, MismatchError. Never blocks.
+        """
+        self._require_open()
+        return Schedule(
+            self,
+            units,
+            prefetch_elements=prefetch_elements,
+            max_live_elements=max_live_elements,
+            max_reuse_elements=max_reuse_elements,
+            persist_elements=persist_elements,
+            persist_total_elements=persist_total_elements,
+        )
+
     # ---- Looking at it -------------------------------------------------------------------------
 
     def progress(self) -> None:
@@ -376,7 +418,7 @@ def open(
     if callbacks[0] is not None:
         options.log = callbacks[0]
     options.should_stop = callbacks[1]
-    return Context(receive("meron_context *", lib.meron_context_open, options), callbacks)
+    return Context(receive("meron_context *", lib.meron_context_open, options), callbacks, chosen)
 
 
 # At the interpreter's end contexts are closed while callbacks can still run, and without regard to

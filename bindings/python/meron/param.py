@@ -227,6 +227,33 @@ class Unit(Owner):
         self._reduced.end()
         return Future(self._context, future)
 
+    def reduce_finish(self, op: str = "mean", divisor: float = 1.0) -> Future:
+        """Ends an accumulation whose micro-batches were all reduced with boundary=False.
+
+        The result has the same bits as if the last of them had been the boundary. A rank without a
+        gradient takes part with zeros. Collective.
+
+        Args:
+            op, divisor: as in `reduce`.
+
+        Returns:
+            A future, which must have ended before the result is used.
+
+        Blocks, under a plan that keeps whole gradients, as `gradient` does.
+
+        Raises:
+            StateError: a gradient was written and not reduced, reduced already and not used, or
+            all params are frozen.
+            ArgumentError, GroupError.
+        """
+        self._context._require_open()
+        options = initial("meron_reduce_options")
+        options.op = operation_code(op)
+        options.divisor = divisor
+        future = receive("meron_future *", lib.meron_reduce_finish_begin, self._handle, options)
+        self._reduced.end()
+        return Future(self._context, future)
+
     def reduced(self, param: Param) -> npt.NDArray[Any]:
         """The reduced gradient of `param.owned`, for an optimizer of your own.
 
@@ -240,7 +267,10 @@ class Unit(Owner):
         return self._reduced.add(as_part(view, lifetime))
 
     def discard(self) -> None:
-        """Declares the reduced gradient as used, without a step of Meron's optimizer."""
+        """Declares the reduced gradient as used, without a step of Meron's optimizer.
+
+        Or gives an accumulation up whose boundary has not come: then all ranks must do the same.
+        """
         self._context._require_open()
         call(lib.meron_reduce_discard, self._handle)
         self._reduced.end()

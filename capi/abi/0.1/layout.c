@@ -25,6 +25,8 @@ IS(sizeof(meron_gather) == 8, "sizeof(meron_gather) was 8");
 
 IS(sizeof(meron_optimizer) == 8, "sizeof(meron_optimizer) was 8");
 
+IS(sizeof(meron_schedule) == 8, "sizeof(meron_schedule) was 8");
+
 IS(sizeof(meron_workload) >= 16, "sizeof(meron_workload) was 16 and may only grow");
 IS(offsetof(meron_workload, struct_size) == 0, "meron_workload.struct_size was at offset 0");
 HAS_TYPE(((meron_workload *)0)->struct_size, uint32_t, "meron_workload.struct_size was a uint32_t");
@@ -281,6 +283,46 @@ HAS_TYPE(((meron_reduce_options *)0)->reserved_0, uint32_t, "meron_reduce_option
 IS(offsetof(meron_reduce_options, divisor) == 16, "meron_reduce_options.divisor was at offset 16");
 HAS_TYPE(((meron_reduce_options *)0)->divisor, double, "meron_reduce_options.divisor was a double");
 
+IS(sizeof(meron_schedule_options) >= 48, "sizeof(meron_schedule_options) was 48 and may only grow");
+IS(offsetof(meron_schedule_options, struct_size) == 0, "meron_schedule_options.struct_size was at offset 0");
+HAS_TYPE(((meron_schedule_options *)0)->struct_size, uint32_t, "meron_schedule_options.struct_size was a uint32_t");
+IS(offsetof(meron_schedule_options, reserved_0) == 4, "meron_schedule_options.reserved_0 was at offset 4");
+HAS_TYPE(((meron_schedule_options *)0)->reserved_0, uint32_t, "meron_schedule_options.reserved_0 was a uint32_t");
+IS(offsetof(meron_schedule_options, prefetch_elements) == 8, "meron_schedule_options.prefetch_elements was at offset 8");
+HAS_TYPE(((meron_schedule_options *)0)->prefetch_elements, uint64_t, "meron_schedule_options.prefetch_elements was a uint64_t");
+IS(offsetof(meron_schedule_options, max_live_elements) == 16, "meron_schedule_options.max_live_elements was at offset 16");
+HAS_TYPE(((meron_schedule_options *)0)->max_live_elements, uint64_t, "meron_schedule_options.max_live_elements was a uint64_t");
+IS(offsetof(meron_schedule_options, max_reuse_elements) == 24, "meron_schedule_options.max_reuse_elements was at offset 24");
+HAS_TYPE(((meron_schedule_options *)0)->max_reuse_elements, uint64_t, "meron_schedule_options.max_reuse_elements was a uint64_t");
+IS(offsetof(meron_schedule_options, persist_elements) == 32, "meron_schedule_options.persist_elements was at offset 32");
+HAS_TYPE(((meron_schedule_options *)0)->persist_elements, uint64_t, "meron_schedule_options.persist_elements was a uint64_t");
+IS(offsetof(meron_schedule_options, persist_total_elements) == 40, "meron_schedule_options.persist_total_elements was at offset 40");
+HAS_TYPE(((meron_schedule_options *)0)->persist_total_elements, uint64_t, "meron_schedule_options.persist_total_elements was a uint64_t");
+
+IS(sizeof(meron_schedule_info) >= 80, "sizeof(meron_schedule_info) was 80 and may only grow");
+IS(offsetof(meron_schedule_info, struct_size) == 0, "meron_schedule_info.struct_size was at offset 0");
+HAS_TYPE(((meron_schedule_info *)0)->struct_size, uint32_t, "meron_schedule_info.struct_size was a uint32_t");
+IS(offsetof(meron_schedule_info, entered) == 4, "meron_schedule_info.entered was at offset 4");
+HAS_TYPE(((meron_schedule_info *)0)->entered, uint32_t, "meron_schedule_info.entered was a uint32_t");
+IS(offsetof(meron_schedule_info, units) == 8, "meron_schedule_info.units was at offset 8");
+HAS_TYPE(((meron_schedule_info *)0)->units, uint64_t, "meron_schedule_info.units was a uint64_t");
+IS(offsetof(meron_schedule_info, passes) == 16, "meron_schedule_info.passes was at offset 16");
+HAS_TYPE(((meron_schedule_info *)0)->passes, uint64_t, "meron_schedule_info.passes was a uint64_t");
+IS(offsetof(meron_schedule_info, uses) == 24, "meron_schedule_info.uses was at offset 24");
+HAS_TYPE(((meron_schedule_info *)0)->uses, uint64_t, "meron_schedule_info.uses was a uint64_t");
+IS(offsetof(meron_schedule_info, ready) == 32, "meron_schedule_info.ready was at offset 32");
+HAS_TYPE(((meron_schedule_info *)0)->ready, uint64_t, "meron_schedule_info.ready was a uint64_t");
+IS(offsetof(meron_schedule_info, ahead) == 40, "meron_schedule_info.ahead was at offset 40");
+HAS_TYPE(((meron_schedule_info *)0)->ahead, uint64_t, "meron_schedule_info.ahead was a uint64_t");
+IS(offsetof(meron_schedule_info, deviations) == 48, "meron_schedule_info.deviations was at offset 48");
+HAS_TYPE(((meron_schedule_info *)0)->deviations, uint64_t, "meron_schedule_info.deviations was a uint64_t");
+IS(offsetof(meron_schedule_info, live_elements) == 56, "meron_schedule_info.live_elements was at offset 56");
+HAS_TYPE(((meron_schedule_info *)0)->live_elements, uint64_t, "meron_schedule_info.live_elements was a uint64_t");
+IS(offsetof(meron_schedule_info, peak_live_elements) == 64, "meron_schedule_info.peak_live_elements was at offset 64");
+HAS_TYPE(((meron_schedule_info *)0)->peak_live_elements, uint64_t, "meron_schedule_info.peak_live_elements was a uint64_t");
+IS(offsetof(meron_schedule_info, wait_ns) == 72, "meron_schedule_info.wait_ns was at offset 72");
+HAS_TYPE(((meron_schedule_info *)0)->wait_ns, uint64_t, "meron_schedule_info.wait_ns was a uint64_t");
+
 HAS_TYPE((meron_send_fn)0, meron_status (*)(void *, uint64_t *, int32_t, uint64_t, const void *, uint64_t), "meron_send_fn was meron_status (*)(void *, uint64_t *, int32_t, uint64_t, const void *, uint64_t)");
 
 HAS_TYPE((meron_receive_fn)0, meron_status (*)(void *, uint64_t *, int32_t, uint64_t, void *, uint64_t), "meron_receive_fn was meron_status (*)(void *, uint64_t *, int32_t, uint64_t, void *, uint64_t)");
@@ -362,6 +404,7 @@ IS(MERON_RANK_NONE == -1, "MERON_RANK_NONE was -1");
 IS(MERON_TIMEOUT_DEFAULT == -1, "MERON_TIMEOUT_DEFAULT was -1");
 IS(MERON_MAX_DIMS == 16, "MERON_MAX_DIMS was 16");
 IS(MERON_GRADIENT_OVERWRITE == 1, "MERON_GRADIENT_OVERWRITE was 1");
+IS(MERON_SCHEDULE_KINDS == 16, "MERON_SCHEDULE_KINDS was 16");
 
 HAS_TYPE(&meron_error_code, meron_status (*)(const meron_error *), "meron_error_code was meron_status (*)(const meron_error *)");
 HAS_TYPE(&meron_error_message, const char * (*)(const meron_error *), "meron_error_message was const char * (*)(const meron_error *)");
@@ -441,4 +484,15 @@ HAS_TYPE(&meron_gradient_view, meron_status (*)(meron_view *, meron_param, uint6
 HAS_TYPE(&meron_reduce_options_init, meron_status (*)(meron_reduce_options *, size_t, meron_error **), "meron_reduce_options_init was meron_status (*)(meron_reduce_options *, size_t, meron_error **)");
 HAS_TYPE(&meron_reduce_begin, meron_status (*)(meron_future *, meron_unit, const meron_source *, size_t, const meron_reduce_options *, meron_error **), "meron_reduce_begin was meron_status (*)(meron_future *, meron_unit, const meron_source *, size_t, const meron_reduce_options *, meron_error **)");
 HAS_TYPE(&meron_reduced_view, meron_status (*)(meron_view *, meron_param, meron_error **), "meron_reduced_view was meron_status (*)(meron_view *, meron_param, meron_error **)");
+HAS_TYPE(&meron_reduce_finish_begin, meron_status (*)(meron_future *, meron_unit, const meron_reduce_options *, meron_error **), "meron_reduce_finish_begin was meron_status (*)(meron_future *, meron_unit, const meron_reduce_options *, meron_error **)");
 HAS_TYPE(&meron_reduce_discard, meron_status (*)(meron_unit, meron_error **), "meron_reduce_discard was meron_status (*)(meron_unit, meron_error **)");
+HAS_TYPE(&meron_schedule_options_init, meron_status (*)(meron_schedule_options *, size_t, meron_error **), "meron_schedule_options_init was meron_status (*)(meron_schedule_options *, size_t, meron_error **)");
+HAS_TYPE(&meron_schedule_create, meron_status (*)(meron_schedule *, const meron_unit *, size_t, const meron_schedule_options *, meron_error **), "meron_schedule_create was meron_status (*)(meron_schedule *, const meron_unit *, size_t, const meron_schedule_options *, meron_error **)");
+HAS_TYPE(&meron_schedule_begin, meron_status (*)(meron_schedule, uint32_t, meron_error **), "meron_schedule_begin was meron_status (*)(meron_schedule, uint32_t, meron_error **)");
+HAS_TYPE(&meron_schedule_enter, meron_status (*)(meron_schedule, size_t, int64_t, meron_error **), "meron_schedule_enter was meron_status (*)(meron_schedule, size_t, int64_t, meron_error **)");
+HAS_TYPE(&meron_schedule_leave, meron_status (*)(meron_schedule, size_t, meron_error **), "meron_schedule_leave was meron_status (*)(meron_schedule, size_t, meron_error **)");
+HAS_TYPE(&meron_schedule_view, meron_status (*)(meron_view *, meron_schedule, meron_param, meron_error **), "meron_schedule_view was meron_status (*)(meron_view *, meron_schedule, meron_param, meron_error **)");
+HAS_TYPE(&meron_schedule_drop, meron_status (*)(meron_schedule, meron_error **), "meron_schedule_drop was meron_status (*)(meron_schedule, meron_error **)");
+HAS_TYPE(&meron_schedule_reset, meron_status (*)(meron_schedule, meron_error **), "meron_schedule_reset was meron_status (*)(meron_schedule, meron_error **)");
+HAS_TYPE(&meron_schedule_get_info, meron_status (*)(meron_schedule_info *, meron_schedule, meron_error **), "meron_schedule_get_info was meron_status (*)(meron_schedule_info *, meron_schedule, meron_error **)");
+HAS_TYPE(&meron_schedule_release, meron_status (*)(meron_schedule, meron_error **), "meron_schedule_release was meron_status (*)(meron_schedule, meron_error **)");

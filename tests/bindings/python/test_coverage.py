@@ -40,7 +40,11 @@ def test_every_function_is_in_the_library() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "struct"),
-    [(meron.Stats, "meron_stats"), (meron.Prediction, "meron_prediction")],
+    [
+        (meron.Stats, "meron_stats"),
+        (meron.Prediction, "meron_prediction"),
+        (meron.ScheduleInfo, "meron_schedule_info"),
+    ],
 )
 def test_records_have_the_structs_fields(kind: type, struct: str) -> None:
     names = [field["name"] for field in STRUCTS[struct]["fields"]]

@@ -30,7 +30,8 @@ TEST(StatesTest, GradientsGoWhereTheTableSays) {
   using enum GradientState;
   const std::vector<std::pair<GradientState, GradientState>> allowed_moves = {
       {empty, filling},  {filling, reducing}, {filling, partial}, {reducing, partial},
-      {reducing, ready}, {partial, filling},  {ready, empty}};
+      {reducing, ready}, {partial, filling},  {ready, empty},     {empty, ready},
+      {partial, ready},  {partial, empty}};
   int count = 0;
   for (int from = 0; from < 5; ++from) {
     for (int to = 0; to < 5; ++to) {

@@ -690,6 +690,80 @@ pub const MERON_REDUCE_OPTIONS_INIT: meron_reduce_options = meron_reduce_options
     divisor: 1.0,
 };
 
+/// Units, the recorded orders of their uses, and the leases that follow from these. A value;
+/// 0 is null.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct meron_schedule {
+    /// 0 is null.
+    pub id: u64,
+}
+
+/// The kinds of passes: each has a recorded order of its own.
+pub const MERON_SCHEDULE_KINDS: u32 = 16;
+
+/// How far a schedule looks ahead, and what it keeps. All in elements.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_schedule_options {
+    /// sizeof(meron_schedule_options)
+    pub struct_size: u32,
+    /// Must be 0
+    pub reserved_0: u32,
+    /// Gathers are begun ahead for the uses that come within this many elements of uses; default
+    /// 5e7; 0: nothing is begun ahead
+    pub prefetch_elements: u64,
+    /// Limits what is begun ahead or kept, never what is needed now; default 1e9
+    pub max_live_elements: u64,
+    /// A unit whose next recorded use comes within this many elements of other units' uses is
+    /// kept full; default 1e9
+    pub max_reuse_elements: u64,
+    /// A unit of at most this many elements stays full from its first use until
+    /// meron_schedule_drop; default 1e5
+    pub persist_elements: u64,
+    /// Of all such units together, in the order given; default UINT64_MAX
+    pub persist_total_elements: u64,
+}
+
+/// Initial value of a [`meron_schedule_options`].
+pub const MERON_SCHEDULE_OPTIONS_INIT: meron_schedule_options = meron_schedule_options {
+    struct_size: size_of::<meron_schedule_options>() as u32,
+    reserved_0: 0,
+    prefetch_elements: 50000000,
+    max_live_elements: 1000000000,
+    max_reuse_elements: 1000000000,
+    persist_elements: 100000,
+    persist_total_elements: 18446744073709551615,
+};
+
+/// What is known about a schedule.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_schedule_info {
+    /// sizeof(meron_schedule_info), set by the caller
+    pub struct_size: u32,
+    /// Units that are entered now
+    pub entered: u32,
+    /// That it was made of
+    pub units: u64,
+    /// Begun so far
+    pub passes: u64,
+    /// Units entered so far
+    pub uses: u64,
+    /// Uses whose unit was full already
+    pub ready: u64,
+    /// Uses met by a gather that was begun ahead
+    pub ahead: u64,
+    /// Uses that the recorded order did not have next
+    pub deviations: u64,
+    /// Of the units that are full or on their way now
+    pub live_elements: u64,
+    /// The most there were
+    pub peak_live_elements: u64,
+    /// Nanoseconds that uses have waited
+    pub wait_ns: u64,
+}
+
 extern "C" {
     /// The error's status code; MERON_OK for NULL.
     ///
@@ -1925,15 +1999,218 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Declares the reduced gradient of a unit as used, without a step of Meron's optimizer.
+    /// Ends an accumulation without another micro-batch: all of them were given with boundary 0,
+    /// and the result has the same bits as if the last one had been given with boundary 1. Under
+    /// a plan that shards gradients nothing moves, what was summed is scaled; under one that
+    /// keeps whole gradients, what was accumulated is reduced. A rank without a gradient takes
+    /// part with zeros. Collective over the unit's group.
+    ///
+    /// - `out`: receives the future. When it has ended, the gradient is reduced.
+    /// - `options`: op and divisor; boundary must be 1. NULL for a mean.
+    ///
+    /// **Ownership**: the caller releases \*out.
+    ///
+    /// **Blocks**: under a plan that keeps whole gradients as meron_gradient_view, else never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (a gradient was written and not given to
+    /// meron_reduce_begin, reduced already and not used, or all params frozen), MERON_E_HANDLE,
+    /// MERON_E_STALE, -3xx.
+    #[must_use]
+    pub fn meron_reduce_finish_begin(
+        out: *mut meron_future,
+        unit: meron_unit,
+        options: *const meron_reduce_options,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Declares the reduced gradient of a unit as used, without a step of Meron's optimizer; or
+    /// gives an accumulation up whose boundary has not come: then all ranks of the group must do
+    /// the same.
     ///
     /// **Blocks**: never.
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_STATE, MERON_E_HANDLE, MERON_E_STALE.
+    /// **Errors**: MERON_E_STATE (there is neither, or a reduction or step is under way),
+    /// MERON_E_HANDLE, MERON_E_STALE.
     #[must_use]
     pub fn meron_reduce_discard(unit: meron_unit, err: *mut *mut meron_error) -> meron_status;
+
+    /// Fills the first `struct_size` bytes of \*options with the initial value (for languages
+    /// without macros).
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT.
+    #[must_use]
+    pub fn meron_schedule_options_init(
+        options: *mut meron_schedule_options,
+        struct_size: usize,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Makes a schedule of some units, which are used by their index from then on. Collective
+    /// over the units' group: units and options are equal on all ranks.
+    ///
+    /// - `out`: receives the schedule.
+    /// - `units`: `count` units of one group, at least one.
+    /// - `options`: NULL for the defaults.
+    ///
+    /// **Ownership**: the caller releases \*out.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a unit twice), MERON_E_HANDLE, MERON_E_STALE,
+    /// \-3xx.
+    #[must_use]
+    pub fn meron_schedule_create(
+        out: *mut meron_schedule,
+        units: *const meron_unit,
+        count: usize,
+        options: *const meron_schedule_options,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Begins a pass. The uses of the pass before become the recorded order of its kind, unless
+    /// there were none. What was begun ahead and not used is given back, as is what was kept for
+    /// a use that the new pass is not known to have soon. Local.
+    ///
+    /// - `kind`: below MERON_SCHEDULE_KINDS; for example 0 for training and 1 for evaluation.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (names the units that are entered),
+    /// MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_schedule_begin(
+        schedule: meron_schedule,
+        kind: u32,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Enters a unit, which is full from then on until it was left as often as it was entered:
+    /// begins its gather, or takes the one that was begun ahead, begins what the recorded order
+    /// has next, and waits. Collective over the units' group where the unit is not full already.
+    /// Before the first meron_schedule_begin, and after meron_schedule_reset, uses are not
+    /// recorded and nothing is begun ahead.
+    ///
+    /// - `index`: of the unit in meron_schedule_create.
+    /// - `timeout_ns`: as meron_future_wait. After MERON_IN_PROGRESS or an error the unit is not
+    ///   entered; its gather goes on, and entering it next goes on with the same use.
+    ///
+    /// **Blocks**: on peers, at most the deadline, unless the unit is full.
+    ///
+    /// **Threads**: any; those of one schedule one after the other, in the same order on all ranks.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (the unit, or one that is to be begun ahead, is
+    /// being updated here), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED; and as
+    /// meron_future_wait, also from a gather that was begun ahead.
+    #[must_use]
+    pub fn meron_schedule_enter(
+        schedule: meron_schedule,
+        index: usize,
+        timeout_ns: i64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Leaves a unit once. When it was left as often as it was entered it is given back, unless
+    /// it stays full by the options; its views are invalid then either way. Local.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (it is not entered), MERON_E_HANDLE,
+    /// MERON_E_STALE, MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_schedule_leave(
+        schedule: meron_schedule,
+        index: usize,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// The whole tensor of a param whose unit is entered.
+    ///
+    /// **Ownership**: borrowed until the unit is left; read-only: other ranks read the same memory.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT (the schedule does not have its unit), MERON_E_STATE (the unit is
+    /// not entered), MERON_E_HANDLE, MERON_E_STALE.
+    #[must_use]
+    pub fn meron_schedule_view(
+        out: *mut meron_view,
+        schedule: meron_schedule,
+        param: meron_param,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Gives back everything that stays full or was begun ahead: before an update or an optimizer
+    /// step, which need all leases back. The pass and the recorded orders stay. Local.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_STATE (names the units that are entered), MERON_E_HANDLE, MERON_E_STALE,
+    /// MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_schedule_drop(
+        schedule: meron_schedule,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Forgets all uses and the pass, and gives everything back: after an exception in the
+    /// trainer. The recorded orders stay. Local.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_schedule_reset(
+        schedule: meron_schedule,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Reads what is known about a schedule.
+    ///
+    /// - `out`: struct_size set by the caller.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_schedule_get_info(
+        out: *mut meron_schedule_info,
+        schedule: meron_schedule,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Releases the schedule and gives everything back that it holds; views of it become invalid.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any, also a finalizer's.
+    ///
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE.
+    pub fn meron_schedule_release(
+        schedule: meron_schedule,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
 }
 
 // Sizes on the data model that the library is built for.
@@ -1985,6 +2262,12 @@ const _: () = assert!(size_of::<meron_optimizer_info>() == 32);
 const _: () = assert!(size_of::<meron_source>() == 32);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_reduce_options>() == 24);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_schedule>() == 8);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_schedule_options>() == 48);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_schedule_info>() == 80);
 
 #[cfg(all(test, target_pointer_width = "64"))]
 mod layout {
@@ -2047,5 +2330,12 @@ mod layout {
         check!(meron_source, param: 0, data: 8, count: 16, dtype: 24, reserved_0: 28);
         check!(meron_reduce_options, struct_size: 0, op: 4, boundary: 8, reserved_0: 12, divisor:
             16);
+        check!(meron_schedule, id: 0);
+        check!(meron_schedule_options, struct_size: 0, reserved_0: 4, prefetch_elements: 8,
+            max_live_elements: 16, max_reuse_elements: 24, persist_elements: 32,
+            persist_total_elements: 40);
+        check!(meron_schedule_info, struct_size: 0, entered: 4, units: 8, passes: 16, uses: 24,
+            ready: 32, ahead: 40, deviations: 48, live_elements: 56, peak_live_elements: 64,
+            wait_ns: 72);
     }
 }

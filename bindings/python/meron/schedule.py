@@ -1,0 +1,200 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The order in which a trainer uses its units, recorded and replayed.
+
+`enter` and `leave` are called for every module of every pass: each is one call of the library, and
+allocates nothing that stays.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from meron import errors
+from meron._memory import as_array
+from meron._native import (
+    DEFAULT_TIMEOUT,
+    NULL,
+    Owner,
+    call,
+    initial,
+    interrupts,
+    lib,
+    nanoseconds,
+    new,
+    receive,
+    settle,
+    sized,
+)
+from meron.dtypes import Array
+from meron.gather import spare_slots, take_slot
+from meron.param import Param, Unit, unit_table
+
+if TYPE_CHECKING:
+    from meron.context import Context
+
+schedule_enter = lib.meron_schedule_enter
+schedule_leave = lib.meron_schedule_leave
+
+KINDS: int = lib.MERON_SCHEDULE_KINDS
+
+
+@dataclass(frozen=True)
+class ScheduleInfo:
+    """What is known about a schedule."""
+
+    entered: int  # units that are entered now
+    units: int  # that it was made of
+    passes: int  # begun so far
+    uses: int  # units entered so far
+    ready: int  # uses whose unit was full already
+    ahead: int  # uses met by a gather that was begun ahead
+    deviations: int  # uses that the recorded order did not have next
+    live_elements: int  # of the units that are full or on their way now
+    peak_live_elements: int  # the most there were
+    wait_ns: int  # nanoseconds that uses have waited
+
+
+class Schedule(Owner):
+    """Units, and the order in which passes use them. Made by `Context.schedule`.
+
+        schedule.begin()                    # a forward and backward
+        for index, unit in enumerate(schedule.units):
+            schedule.enter(index)           # full from here
+            ... schedule.view(param) ...
+            schedule.leave(index)           # to here
+        schedule.drop()                     # before an optimizer's step
+
+    A pass records the order of its uses, and the next pass of its kind follows it: gathers are
+    begun ahead, and what is used again soon stays full. What is gathered when follows from the
+    calls alone, so ranks that make the same calls stay in step. Let one thread at a time use it.
+
+    Attributes:
+        units: what it was made of; enter and leave take a unit's index in it.
+    """
+
+    _release_function = lib.meron_schedule_release
+
+    def __init__(self, context: Context, units: Iterable[Unit], **limits: int | None) -> None:
+        self._context = context
+        self.units: tuple[Unit, ...] = tuple(units)
+        options = initial("meron_schedule_options")
+        for name, value in limits.items():
+            if value is None:
+                continue
+            try:
+                setattr(options, name, value)
+            except OverflowError:
+                raise errors.argument(f"{name} is out of range: {value}", name) from None
+        table, count = unit_table(self.units)
+        self._handle = receive("meron_schedule *", lib.meron_schedule_create, table, count, options)
+        self._index = {unit: index for index, unit in enumerate(self.units)}
+
+    def __repr__(self) -> str:
+        return f"<meron.Schedule of {len(self.units)} units>"
+
+    def index(self, unit: Unit) -> int:
+        """The index of a unit, for enter and leave; KeyError if it is not here."""
+        return self._index[unit]
+
+    def begin(self, kind: int = 0) -> None:
+        """Begins a pass: the forward, and backward if there is one, of a micro-batch.
+
+        Args:
+            kind: 0 to 15; each has a recorded order of its own, e.g. 0 for training and 1 for
+                evaluation.
+
+        What was begun ahead and not used is given back. Local; never blocks. Raises StateError when
+        units are entered (see `reset`), ArgumentError.
+        """
+        call(lib.meron_schedule_begin, self._open_handle(), kind)
+
+    def enter(self, index: int, timeout: float | None = None) -> bool:
+        """Enters a unit: it is full until it was left as often as it was entered.
+
+        Collective over the units' group where the unit is not full already.
+
+        Args:
+            index: of the unit in `units`.
+            timeout: seconds; None waits until the operation's deadline.
+
+        Returns:
+            True when it is full; False when `timeout` passed first: it is not entered then, and
+            entering it next goes on with the same use.
+
+        Blocks on peers unless it is full, with the GIL given up.
+
+        Raises:
+            StateError: the unit, or one that is begun ahead, is being updated.
+            ArgumentError, StaleError, GroupError.
+        """
+        handle = self._handle
+        if handle is None or self._context._lifetime is None:
+            self._open_handle()
+        slot = take_slot()
+        status = schedule_enter(
+            handle, index, DEFAULT_TIMEOUT if timeout is None else nanoseconds(timeout), slot
+        )
+        if status or interrupts:
+            settle(status, slot)
+        spare_slots.append(slot)
+        return not status
+
+    def leave(self, index: int) -> None:
+        """Leaves a unit once. Local; never blocks. Raises StateError when it is not entered."""
+        handle = self._handle
+        if handle is None or self._context._lifetime is None:
+            self._open_handle()
+        slot = take_slot()
+        status = schedule_leave(handle, index, slot)
+        if status or interrupts:
+            settle(status, slot)
+        spare_slots.append(slot)
+
+    def view(self, param: Param) -> Array:
+        """The whole tensor of a param whose unit is entered, with the param's shape and dtype.
+
+        A read-only array of memory that the ranks share, without a copy. Once its unit was left it
+        shows whatever the memory holds by then, so do not keep it for longer.
+
+        Raises StateError when the unit is not entered, ArgumentError when it is not here. Never
+        blocks.
+        """
+        view = new("meron_view *")
+        call(lib.meron_schedule_view, view, self._open_handle(), param._handle)
+        return as_array(view, param.shape, self._context._require_open())
+
+    def drop(self) -> None:
+        """Gives back what stays full or was begun ahead: before an update or an optimizer's step.
+
+        Local; never blocks. Raises StateError when units are entered.
+        """
+        call(lib.meron_schedule_drop, self._open_handle())
+
+    def reset(self) -> None:
+        """Forgets all uses and the pass, and gives everything back: after an exception.
+
+        The recorded orders stay. Local; never blocks.
+        """
+        call(lib.meron_schedule_reset, self._open_handle())
+
+    def info(self) -> ScheduleInfo:
+        """What is known about it. Never blocks."""
+        out = sized("meron_schedule_info")
+        call(lib.meron_schedule_get_info, out, self._open_handle())
+        names = (field.name for field in dataclasses.fields(ScheduleInfo))
+        return ScheduleInfo(*(getattr(out, name) for name in names))
+
+    def release(self) -> None:
+        """Lets go of the schedule and all that it holds; doing so twice is fine."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            self._release_function(handle, NULL)
+
+    def _open_handle(self) -> Any:
+        self._context._require_open()
+        if self._handle is None:
+            raise errors.StaleError("this schedule was released")
+        return self._handle

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "meron/schedule.h"
+
+#include <fmt/format.h>
+
+#include "capi/guard.h"
+
+using namespace meron;        // NOLINT: this file is the C side of that namespace
+using namespace meron::capi;  // NOLINT
+
+namespace {
+
+static_assert(MERON_SCHEDULE_KINDS == Schedule::kKinds);
+
+Status check_index(const UnitSchedule& schedule, size_t index) {
+  if (index < schedule.size()) return Ok{};
+  return Error(MERON_E_ARGUMENT,
+               fmt::format("index {} is beyond the schedule's {} unit{}", index, schedule.size(),
+                           schedule.size() == 1 ? "" : "s"),
+               "give the unit's index in meron_schedule_create");
+}
+
+// What begin, leave, drop and reset are: a call of the schedule under the lock.
+template <class Call>
+Status locked(meron_schedule handle, int& rank, Call&& call) {
+  MERON_ASSIGN(const auto holder, get<ScheduleHolder>(handle, rank));
+  const auto lock = holder->context->lock();
+  return call(*holder->value);
+}
+
+}  // namespace
+
+extern "C" {
+
+meron_status meron_schedule_options_init(meron_schedule_options* options, size_t struct_size,
+                                         meron_error** err) {
+  return guard("schedule_options_init", err, [&]() -> Status {
+    const meron_schedule_options initial = MERON_SCHEDULE_OPTIONS_INIT;
+    return init_options(options, struct_size, initial);
+  });
+}
+
+meron_status meron_schedule_create(meron_schedule* out, const meron_unit* units, size_t count,
+                                   const meron_schedule_options* options, meron_error** err) {
+  return guard("schedule_create", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    const meron_schedule_options defaults = MERON_SCHEDULE_OPTIONS_INIT;
+    MERON_ASSIGN(const meron_schedule_options given, read_options(options, defaults, "options"));
+    if (given.reserved_0 != 0) return unknown_enum("options.reserved_0", given.reserved_0);
+    MERON_ASSIGN(Units found, get_units(units, count));
+    rank = found.context->transport().rank();
+    ScheduleOptions limits;
+    limits.prefetch_elements = given.prefetch_elements;
+    limits.max_live_elements = given.max_live_elements;
+    limits.max_reuse_elements = given.max_reuse_elements;
+    limits.persist_elements = given.persist_elements;
+    limits.persist_total_elements = given.persist_total_elements;
+    const auto lock = found.context->lock();
+    MERON_ASSIGN(auto schedule,
+                 found.context->create_schedule_locked(std::move(found.units), limits));
+    return put<ScheduleHolder>(out, found.context, std::move(schedule));
+  });
+}
+
+meron_status meron_schedule_begin(meron_schedule schedule, uint32_t kind, meron_error** err) {
+  return guard("schedule_begin", err, [&](int& rank) -> Status {
+    if (kind >= MERON_SCHEDULE_KINDS) return unknown_enum("kind", kind);
+    return locked(schedule, rank,
+                  [&](UnitSchedule& target) { return target.schedule().begin(kind); });
+  });
+}
+
+meron_status meron_schedule_enter(meron_schedule schedule, size_t index, int64_t timeout_ns,
+                                  meron_error** err) {
+  return guard("schedule_enter", err, [&](int& rank) -> Result<meron_status> {
+    MERON_ASSIGN(const auto holder, get<ScheduleHolder>(schedule, rank));
+    MERON_TRY(check_index(*holder->value, index));
+    return progress_status(holder->value->enter(index, timeout_ns));
+  });
+}
+
+meron_status meron_schedule_leave(meron_schedule schedule, size_t index, meron_error** err) {
+  return guard("schedule_leave", err, [&](int& rank) -> Status {
+    return locked(schedule, rank, [&](UnitSchedule& target) -> Status {
+      MERON_TRY(check_index(target, index));
+      return target.schedule().leave(index);
+    });
+  });
+}
+
+meron_status meron_schedule_view(meron_view* out, meron_schedule schedule, meron_param param,
+                                 meron_error** err) {
+  return guard("schedule_view", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<ScheduleHolder>(schedule, rank));
+    MERON_ASSIGN(const auto target, get<ParamHolder>(param));
+    const Param& value = *target->value;
+    const auto lock = holder->context->lock();
+    MERON_ASSIGN(const std::byte* const data, holder->value->data(value));
+    out->data = const_cast<std::byte*>(data);
+    out->count = value.count;
+    out->offset = 0;
+    out->dtype = static_cast<meron_dtype>(value.desc.dtype);
+    out->writable = 0;
+    return Ok{};
+  });
+}
+
+meron_status meron_schedule_drop(meron_schedule schedule, meron_error** err) {
+  return guard("schedule_drop", err, [&](int& rank) -> Status {
+    return locked(schedule, rank, [](UnitSchedule& target) { return target.schedule().drop(); });
+  });
+}
+
+meron_status meron_schedule_reset(meron_schedule schedule, meron_error** err) {
+  return guard("schedule_reset", err, [&](int& rank) -> Status {
+    return locked(schedule, rank, [](UnitSchedule& target) { return target.schedule().reset(); });
+  });
+}
+
+meron_status meron_schedule_get_info(meron_schedule_info* out, meron_schedule schedule,
+                                     meron_error** err) {
+  return guard("schedule_get_info", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<ScheduleHolder>(schedule, rank));
+    const auto lock = holder->context->lock();
+    const ScheduleCounts& counts = holder->value->schedule().counts();
+    meron_schedule_info info{};
+    info.entered = static_cast<uint32_t>(counts.entered);
+    info.units = holder->value->size();
+    info.passes = counts.passes;
+    info.uses = counts.uses;
+    info.ready = counts.ready;
+    info.ahead = counts.ahead;
+    info.deviations = counts.deviations;
+    info.live_elements = counts.live_elements;
+    info.peak_live_elements = counts.peak_live_elements;
+    info.wait_ns = counts.wait_ns;
+    return write_info(out, info, "out");
+  });
+}
+
+meron_status meron_schedule_release(meron_schedule schedule, meron_error** err) {
+  return guard("schedule_release", err, [&]() -> Status {
+    MERON_ASSIGN(const auto holder, take<ScheduleHolder>(schedule));
+    const auto lock = holder->context->lock();
+    return holder->value->schedule().reset();
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/unit_schedule.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/clock.h"
+#include "engine/context.h"
+
+namespace meron {
+namespace {
+
+std::vector<uint64_t> elements_of(const std::vector<std::shared_ptr<Unit>>& units) {
+  std::vector<uint64_t> elements;
+  elements.reserve(units.size());
+  for (const auto& unit : units) {
+    uint64_t sum = 0;
+    for (const auto& param : unit->params()) sum += param->count;
+    elements.push_back(sum);
+  }
+  return elements;
+}
+
+}  // namespace
+
+UnitSchedule::UnitSchedule(Context& context, std::vector<std::shared_ptr<Unit>> units,
+                           const ScheduleOptions& options)
+    : context_(context),
+      units_(std::move(units)),
+      gathers_(units_.size()),
+      schedule_(*this, elements_of(units_), options) {
+  for (size_t unit = 0; unit < units_.size(); ++unit) index_.emplace(units_[unit].get(), unit);
+}
+
+Result<bool> UnitSchedule::enter(size_t unit, int64_t timeout_ns) {
+  std::shared_ptr<GatherOperation> gather;
+  {
+    const auto guard = context_.lock();
+    MERON_TRY(context_.check_open());
+    MERON_ASSIGN(const bool full, schedule_.enter(unit));
+    if (full) return true;
+    gather = gathers_[unit];
+  }
+  const int64_t begun = now_ns();
+  auto ended = context_.wait(gather, timeout_ns);
+  const auto guard = context_.lock();
+  schedule_.waited(unit, ended.ok() && *ended, static_cast<uint64_t>(now_ns() - begun));
+  return ended;
+}
+
+Result<const std::byte*> UnitSchedule::data(const Param& param) const {
+  const auto found = index_.find(param.unit);
+  if (found == index_.end()) {
+    return Error(MERON_E_ARGUMENT,
+                 fmt::format("param '{}' is in none of the schedule's units", param.desc.name),
+                 "make the schedule with the unit that has the param")
+        .on(param.desc.name);
+  }
+  const auto& gather = gathers_[found->second];
+  if (!schedule_.entered(found->second) || !gather || !gather->ended() || gather->error()) {
+    return Error(MERON_E_STATE, fmt::format("unit '{}' is not entered", param.unit->name()),
+                 "enter the unit before its tensors are used")
+        .on(param.unit->name());
+  }
+  return gather->data(param);
+}
+
+Status UnitSchedule::begin(size_t unit) {
+  MERON_ASSIGN(gathers_[unit], context_.gather_locked({units_[unit]}, GatherMode::view, {}));
+  return Ok{};
+}
+
+Result<bool> UnitSchedule::full(size_t unit) {
+  return context_.look_locked(*gathers_[unit]);
+}
+
+Status UnitSchedule::release(size_t unit) {
+  return std::exchange(gathers_[unit], nullptr)->release();
+}
+
+}  // namespace meron

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "param/finish.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kernels/cpu/reduce.h"
+
+namespace meron {
+
+Status FinishOperation::check(const Unit& unit) {
+  const auto refuse = [&](const char* what, const char* advice) {
+    return Error(MERON_E_STATE, fmt::format(fmt::runtime(what), unit.name()), advice)
+        .on(unit.name());
+  };
+  if (!unit.trainable()) {
+    return refuse("all params of unit '{}' are frozen",
+                  "register params without `frozen` to train them");
+  }
+  switch (unit.gradient_state()) {
+    case GradientState::filling:
+      return refuse("a gradient of unit '{}' was written and not reduced",
+                    "give it to meron_reduce_begin, with boundary 1 where it is the last");
+    case GradientState::ready:
+      return refuse("the reduced gradient of unit '{}' was not used",
+                    "step the optimizer, or call meron_reduce_discard, before the next gradient");
+    case GradientState::reducing:
+      if (!unit.at_boundary) return Ok{};
+      return refuse("the accumulation of unit '{}' ends already",
+                    "give all micro-batches with boundary 0 before meron_reduce_finish_begin");
+    case GradientState::empty:
+    case GradientState::partial:
+      break;
+  }
+  return Ok{};
+}
+
+FinishOperation::FinishOperation(std::shared_ptr<Unit> unit, const ReduceOptions& options,
+                                 Deadline deadline)
+    : Operation(unit->channel(), deadline), unit_(std::move(unit)), options_(options) {
+  unit_->at_boundary = true;
+}
+
+Result<bool> FinishOperation::advance() {
+  Unit& unit = *unit_;
+  if (unit.gradient_state() == GradientState::reducing) return false;
+  Rank& rank = unit.rank();
+  const float scale = options_.scale(channel_.size());
+  unit.squares = {};
+  unit.squares_known = unit.has_optimizer;
+  for (Flat& flat : unit.flats()) {
+    if (!flat.desc.trainable || flat.owned.size() == 0) continue;
+    std::vector<kernels::ExactSum> squares(static_cast<size_t>(rank.threads.threads()));
+    // What this rank owns is its part, or, where the optimizer is replicated, everything: ranks
+    // then have the same sums, and each counts the squares of its part.
+    const auto finish = [&](const Range& range, bool counted) {
+      if (range.size() == 0) return;
+      rank.threads.for_range(range.begin, range.end, kBlock, kInlineElements,
+                             [&](int thread, uint64_t begin, uint64_t end) {
+                               kernels::reduce(
+                                   flat.sum + (begin - flat.owned.begin), unit.sum_started, nullptr,
+                                   0, kernels::Type::f32, scale, end - begin,
+                                   counted ? &squares[static_cast<size_t>(thread)] : nullptr);
+                             });
+    };
+    finish({flat.owned.begin, flat.part.begin}, false);
+    finish(flat.part, unit.has_optimizer);
+    finish({flat.part.end, flat.owned.end}, false);
+    for (const auto& each : squares) unit.squares.merge(each);
+  }
+  unit.sum_started = false;
+  MERON_TRY(unit.enter(GradientState::ready));
+  return true;
+}
+
+std::vector<int> FinishOperation::missing() const {
+  const auto reduction = unit_->reduction.lock();
+  return reduction ? reduction->missing() : std::vector<int>{};
+}
+
+std::string FinishOperation::describe() const {
+  return fmt::format("end of the accumulation of unit '{}'", unit_->name());
+}
+
+}  // namespace meron
