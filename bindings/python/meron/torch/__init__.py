@@ -1,0 +1,61 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Meron for PyTorch: any torch.nn.Module, partitioned over ranks, in place.
+
+    import meron.torch as mt
+
+    model = mt.shard(GPT(), units=Block)                    # parameters
+    optimizer = mt.shard_optimizer(model, torch.optim.AdamW(model.parameters()))
+    for batch in batches:
+        model(batch).backward()                             # gradients reach their owners
+        optimizer.step()                                    # each rank updates its part
+
+Start it with `meron run -n 2 python train.py` or with torchrun. Every rank runs the same program.
+`meron.zero` has the same with DeepSpeed's names. docs/torch.md compares, name by name.
+"""
+
+from __future__ import annotations
+
+from meron.torch.api import (
+    MixedPrecision,
+    no_sync,
+    prefetch,
+    reshard,
+    set_requires_gradient_sync,
+    shard,
+    unshard,
+)
+from meron.torch.optimizer import AdamW, shard_optimizer
+from meron.torch.state import (
+    clip_grad_norm_,
+    full_grad,
+    full_optimizer_state,
+    full_param,
+    local_grad,
+    local_param,
+    set_full_grad,
+    set_full_optimizer_state,
+    set_full_param,
+)
+from meron.torch.world import context_for
+
+__all__ = [
+    "AdamW",
+    "MixedPrecision",
+    "clip_grad_norm_",
+    "context_for",
+    "full_grad",
+    "full_optimizer_state",
+    "full_param",
+    "local_grad",
+    "local_param",
+    "no_sync",
+    "prefetch",
+    "reshard",
+    "set_full_grad",
+    "set_full_optimizer_state",
+    "set_full_param",
+    "set_requires_gradient_sync",
+    "shard",
+    "shard_optimizer",
+    "unshard",
+]

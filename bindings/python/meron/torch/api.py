@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""shard(), and what controls a sharded module."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar, Union
+
+import torch
+
+import meron
+from meron import errors
+from meron.plan import Json, as_plan
+from meron.torch.materialize import materialize
+from meron.torch.partition import is_sharded, make_scope, scope_of
+from meron.torch.sharding import Sharding, sharding_of
+from meron.torch.tensors import dtype_name
+from meron.torch.unit import ShardedUnit
+from meron.torch.world import context_for
+
+Modules = Union[torch.nn.Module, Sequence[torch.nn.Module]]
+ModuleT = TypeVar("ModuleT", bound=Modules)
+Units = Union[
+    "type[torch.nn.Module]",
+    "tuple[type[torch.nn.Module], ...]",
+    "Iterable[torch.nn.Module]",
+    "Callable[[torch.nn.Module], bool]",
+]
+
+
+@dataclass(frozen=True)
+class MixedPrecision:
+    """Dtypes of a sharded module; None leaves them as they are.
+
+    Attributes:
+        param_dtype: what params are gathered and computed in. Optimizers update f32 values.
+        reduce_dtype: what gradients are written for the reduction in; sums are f32 in any case.
+        cast_forward_inputs: floating inputs of the module are cast to param_dtype.
+    """
+
+    param_dtype: torch.dtype | None = None
+    reduce_dtype: torch.dtype | None = None
+    cast_forward_inputs: bool = True
+
+
+def shard(
+    module: ModuleT,
+    *,
+    units: Units | None = None,
+    name: str | None = None,
+    context: meron.Context | None = None,
+    group: Any = None,
+    plan: meron.Plan | Json = "zero3",
+    leaf: bool = False,
+    ignored_params: Iterable[torch.nn.Parameter] = (),
+    mp: MixedPrecision | None = None,
+    reshard_after_forward: bool = True,
+    broadcast: bool = True,
+    seed: int = 0,
+    **limits: int,
+) -> ModuleT:
+    """Shards a module's params over the ranks, in place. Collective.
+
+    The params of the module that no earlier call sharded become one unit: gathered before its
+    forward and again before its backward, given back after each, their gradients reduced as soon as
+    they are complete. Call it bottom-up, as FSDP2's fully_shard, or let `units` find the parts:
+
+        for block in model.blocks:
+            meron.torch.shard(block)
+        meron.torch.shard(model)
+
+        meron.torch.shard(model, units=Block)        # the same
+
+    Args:
+        module: or a list of modules, each a unit of its own.
+        units: submodules that become units of their own first: a class or several, modules, or a
+            function that picks them. They are sharded from the innermost out.
+        name: for messages; default is the class's name, and for `units` the path in the module.
+        context: an open meron.Context; default opens one for `group` and `plan`, or shares it.
+        group: a torch.distributed group; default is all ranks. Only its ranks call this.
+        plan: "zero0" to "zero3", or as meron.open takes it.
+        leaf: the module must be one unit: an error when parts of it are sharded already.
+        ignored_params: stay as they are on every rank; nobody reduces their gradients.
+        mp: dtypes of compute and reduction.
+        reshard_after_forward: False keeps the unit whole from its forward to its backward.
+        broadcast: start from rank 0's values. False is for values that are equal on all ranks.
+        seed: for modules on the device "meta": they are made real one at a time by their
+            reset_parameters, under seeds that derive from this, and only shards are kept.
+        limits: of the schedule, as meron.Schedule takes them; the first call of a context counts.
+
+    Returns:
+        The same module. Its params keep their shapes and, out of use, hold no memory: reading
+        them gives NaN, writing raises.
+
+    Raises:
+        StateError: everything in it is sharded already. ArgumentError: a dtype or device that
+        Meron does not shard. MismatchError: ranks shard different things.
+    """
+    modules = [module] if isinstance(module, torch.nn.Module) else list(module)
+    mp = mp or MixedPrecision()
+    if context is None:
+        context = context_for(with_reduce_dtype(plan, mp.reduce_dtype), group)
+    sharding = sharding_of(context, **limits)
+    options = {
+        "ignored": set(ignored_params),
+        "dtype": mp.param_dtype,
+        "input_dtype": mp.param_dtype if mp.cast_forward_inputs else None,
+        "reshard_after_forward": reshard_after_forward,
+        "broadcast": broadcast,
+    }
+    for item in modules:
+        base = name or type(item).__name__
+        if leaf and any(is_sharded(part) for part in item.modules()):
+            raise errors.StateError(
+                f"{base} has parts that are sharded already: it cannot be a leaf",
+                advice="Shard the leaf first, and nothing within it.",
+            )
+        done = False
+        for path, part in chosen_units(item, units):
+            done |= shard_one(sharding, part, f"{base}.{path}", seed, options)
+        done |= shard_one(sharding, item, base, seed, options)
+        if not done:
+            raise errors.StateError(
+                f"{base} is sharded already, or has no params",
+                subject=base,
+                advice="Call shard once per module, the parts before the whole.",
+            )
+    return module
+
+
+def shard_one(
+    sharding: Sharding, module: torch.nn.Module, name: str, seed: int, options: dict[str, Any]
+) -> bool:
+    units = len(sharding.units)
+    scope = make_scope(sharding, module, name, **options)
+    for unit in sharding.units[units:]:
+        if unit.unmade:
+            materialize(sharding, module, unit, seed)
+    return scope is not None
+
+
+def chosen_units(module: torch.nn.Module, units: Units | None) -> list[tuple[str, torch.nn.Module]]:
+    """Submodules that are to be units, the innermost first, with their paths."""
+    if units is None:
+        return []
+    wanted: Callable[[torch.nn.Module], bool]
+    if isinstance(units, (type, tuple)):
+        kinds = units
+        wanted = lambda part: isinstance(part, kinds)  # noqa: E731
+    elif callable(units):
+        wanted = units
+    else:
+        given = {id(part) for part in units}
+        wanted = lambda part: id(part) in given  # noqa: E731
+
+    found = [(path, part) for path, part in module.named_modules() if part is not module]
+    chosen = [(path, part) for path, part in found if wanted(part)]
+    if not chosen:
+        raise errors.argument(
+            f"units={units!r} fits no submodule of {type(module).__name__}",
+            advice="Pass a class that occurs in it; print(model) shows which do.",
+        )
+    return sorted(chosen, key=lambda item: -item[0].count("."))
+
+
+def with_reduce_dtype(plan: meron.Plan | Json, dtype: torch.dtype | None) -> meron.Plan:
+    chosen = as_plan(plan)
+    if dtype is None:
+        return chosen
+    table = json.loads(chosen.json())
+    table["gradient"]["dtype"] = dtype_name(dtype, "reduce_dtype")
+    return meron.Plan.parse(table)
+
+
+# ---- Control ------------------------------------------------------------------------------------
+
+
+def units_below(module: torch.nn.Module) -> list[ShardedUnit]:
+    """Units of a module and of its parts, in order; StateError when there are none."""
+    found: dict[ShardedUnit, None] = {}
+    for part in module.modules():
+        scope = scope_of(part)
+        for unit in scope.units if scope is not None else ():
+            found[unit] = None
+    if not found:
+        raise errors.StateError(
+            f"{type(module).__name__} is not sharded", advice="Call meron.torch.shard on it first."
+        )
+    return list(found)
+
+
+def sharding_below(module: torch.nn.Module) -> Sharding:
+    return units_below(module)[0].sharding
+
+
+@contextlib.contextmanager
+def no_sync(module: torch.nn.Module) -> Iterator[None]:
+    """Backward passes within add to this rank's gradients only; the next one outside reduces all.
+
+    Under plans that shard gradients this rank keeps whole gradients of its own until then.
+    """
+    reducer = sharding_below(module).reducer
+    before, reducer.sync = reducer.sync, False
+    try:
+        yield
+    finally:
+        reducer.sync = before
+
+
+def set_requires_gradient_sync(module: torch.nn.Module, flag: bool) -> None:
+    """As no_sync, by hand."""
+    sharding_below(module).reducer.sync = flag
+
+
+def unshard(module: torch.nn.Module) -> None:
+    """Makes the params of a module's own unit whole until `reshard`. Collective; blocks on peers."""
+    scope = own_scope(module)
+    for unit in scope.units:
+        unit.pin()
+
+
+def reshard(module: torch.nn.Module) -> None:
+    """Ends `unshard`. Never blocks."""
+    scope = own_scope(module)
+    for unit in scope.units:
+        unit.unpin()
+
+
+def prefetch(module: torch.nn.Module) -> None:
+    """Begins to gather a module's own unit; its next use waits for the rest. Collective.
+
+    The schedule does so by itself, from the second pass on.
+    """
+    for unit in own_scope(module).units:
+        unit.prefetch()
+
+
+def own_scope(module: torch.nn.Module) -> Any:
+    scope = scope_of(module)
+    if scope is None:
+        raise errors.StateError(
+            f"{type(module).__name__} is not a unit of its own",
+            advice="Call meron.torch.shard on it first.",
+        )
+    return scope

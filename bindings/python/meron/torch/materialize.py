@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models that were built on the device "meta": real values, one module at a time, of which only the
+shards stay."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import torch
+
+from meron import errors
+from meron.torch.sharding import Sharding, unit_of
+
+if TYPE_CHECKING:
+    from meron.torch.unit import ShardedUnit
+
+RESET = ("reset_parameters", "_reset_parameters")
+
+
+def materialize(sharding: Sharding, module: torch.nn.Module, unit: ShardedUnit, seed: int) -> None:
+    """Gives the params of a new unit below `module` the values of reset_parameters. Collective.
+
+    The random numbers of a module depend on the seed and its name only, so neither on the number of
+    ranks nor on the order. At most the unit is whole at a time. Buffers that are on meta become
+    real where a reset_parameters is there to fill them.
+
+    Raises ArgumentError naming modules with params or buffers on meta but no reset_parameters.
+    """
+    values: dict[int, torch.Tensor] = {}
+    for path, part in module.named_modules():
+        places = [unit_of(param) for param in part._parameters.values() if param is not None]
+        mine = [place[1] for place in places if place is not None and place[0] is unit]
+        missing = [
+            name for name, buffer in part._buffers.items() if buffer is not None and buffer.is_meta
+        ]
+        if not mine and not missing:
+            continue
+        reset = next((getattr(part, name) for name in RESET if hasattr(part, name)), None)
+        name = f"{unit.name}.{path}" if path else unit.name
+        if reset is None:
+            raise errors.argument(
+                f"{name} ({type(part).__name__}) is on the device meta and has no reset_parameters",
+                subject=name,
+                advice="Give the class a method reset_parameters() that fills its own params and "
+                "buffers, or build it on the CPU.",
+            )
+        for buffer_name in missing:
+            buffer = part._buffers[buffer_name]
+            assert buffer is not None
+            part._buffers[buffer_name] = torch.empty_like(buffer, device="cpu")
+        for i in mine:
+            handle = unit.handles[i]
+            unit.params[i].data = torch.empty(handle.shape, dtype=unit.unmade[i])
+        digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
+        with torch.random.fork_rng(devices=[]), torch.no_grad():
+            torch.manual_seed(int.from_bytes(digest[:7], "little"))
+            reset()
+        for i in mine:
+            values[i] = unit.params[i].data
+            unit.params[i].data = unit.placeholders[i]
+    sharding.write(unit, values)
+    unit.unmade.clear()

@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizers on shards.
+
+An elementwise rule gives the same result on a part of a tensor as on the whole, so any such
+optimizer of torch can run on this rank's parts: `shard_optimizer` gives it those in place of the
+params, lets it write them where peers will read them, and publishes. `AdamW` is the engine's own.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+import meron
+from meron import errors
+from meron._native import call, lib, new
+from meron.torch.api import sharding_below, units_below
+from meron.torch.sharding import Sharding, unit_of
+from meron.torch.tensors import tensor_of
+from meron.torch.unit import ShardedUnit
+
+# Not elementwise: what they do to one element depends on others of its tensor.
+WHOLE_TENSOR_RULES = {"LBFGS", "Adafactor", "Muon", "SparseAdam"}
+
+
+class Shard(torch.nn.Parameter):
+    """This rank's part of a param, flat: what an optimizer holds after shard_optimizer."""
+
+
+class Shards:
+    """The parts of a sharding's params as tensors, and how a step goes over them."""
+
+    def __init__(self, sharding: Sharding) -> None:
+        self.sharding = sharding
+        self.parts: dict[tuple[ShardedUnit, int], torch.nn.Parameter] = {}
+        self.update: meron.Update | None = None
+
+    def part(self, unit: ShardedUnit, i: int) -> torch.nn.Parameter:
+        """This rank's part of a param: in place, or f32 where less is gathered."""
+        place = (unit, i)
+        if place not in self.parts:
+            master = unit.masters.get(i)
+            if master is None:
+                owned = unit.owned(i)
+                master = torch.zeros(len(owned), dtype=unit.placeholders[i].dtype)
+            self.parts[place] = torch.nn.Parameter(master, unit.params[i].requires_grad)
+        return self.parts[place]
+
+    def bind(self, units: Iterable[ShardedUnit]) -> None:
+        """Points parts at the engine's memory. Collective: an update that changes nothing."""
+        units = list(units)
+        self.begin(units)
+        self.publish(units)
+
+    def begin(self, units: list[ShardedUnit]) -> None:
+        """Waits until this rank's parts may be written. Collective."""
+        self.sharding.drop()
+        self.update = meron.Update(self.sharding.context, [unit.unit for unit in units])
+        self.update.__enter__()
+        for (unit, i), part in self.parts.items():
+            if i not in unit.masters and unit in units:
+                whole = self._view(unit, i)
+                if part.data_ptr() != whole.data_ptr() or part.numel() != whole.numel():
+                    part.data = whole
+
+    def publish(self, units: list[ShardedUnit]) -> None:
+        for (unit, i), part in self.parts.items():
+            if i in unit.masters and unit in units:
+                self._view(unit, i).copy_(part.detach())
+        update, self.update = self.update, None
+        assert update is not None
+        update.__exit__(None, None, None)
+
+    def _view(self, unit: ShardedUnit, i: int) -> torch.Tensor:
+        assert self.update is not None
+        view = new("meron_view *")
+        handle = unit.handles[i]
+        call(lib.meron_update_view, view, self.update._open_handle(), handle._handle)
+        return tensor_of(view, (view.count,), self.sharding.context._require_open())
+
+    def give_gradients(self) -> list[ShardedUnit]:
+        """Sets `grad` of every part; the units that have any. Collective."""
+        reducer = self.sharding.reducer
+        units = reducer.finish()
+        for (unit, i), part in self.parts.items():
+            if not reducer.has_grad(unit, i):
+                part.grad = None
+                continue
+            grad = reducer.part(unit, i)
+            part.grad = grad if part.dtype == grad.dtype else grad.to(part.dtype)
+        return units
+
+
+def shard_optimizer(
+    module: torch.nn.Module, optimizer: torch.optim.Optimizer
+) -> torch.optim.Optimizer:
+    """Makes a torch optimizer run on this rank's shards of a sharded module, in place. Collective.
+
+    It may have been made before or after shard(), also with states (they are cut to the shards).
+    From then on `loss.backward(); optimizer.step()` train the model; param groups hold the shards,
+    flat tensors of this rank's elements. `zero_grad` drops gradients that were not used.
+
+    Args:
+        optimizer: of an elementwise rule, such as SGD, Adam(W), Adagrad, RMSprop, Lion.
+
+    Returns:
+        The same optimizer.
+
+    Raises:
+        ArgumentError: its rule is not elementwise, or it has params of another model, or the module
+        has trainable params that are in no unit.
+    """
+    kind = type(optimizer).__name__
+    if kind in WHOLE_TENSOR_RULES:
+        raise errors.argument(
+            f"{kind} is not elementwise: it cannot run on parts of tensors",
+            advice="Use an elementwise optimizer, such as torch.optim.AdamW.",
+        )
+    if getattr(optimizer, "_meron_shards", None) is not None:
+        raise errors.StateError("this optimizer runs on shards already")
+    sharding = sharding_below(module)
+    check_covered(module)
+    known = {id(param) for unit in units_below(module) for param in unit.params}
+    for group in optimizer.param_groups:
+        for param in group["params"]:
+            if id(param) not in known:
+                raise errors.argument(
+                    f"{kind} holds a param of shape {tuple(param.shape)} that the module does not "
+                    "have, or that is not sharded",
+                    advice="Make the optimizer from module.parameters().",
+                )
+    shards = Shards(sharding)
+    optimizer._meron_shards = shards  # type: ignore[attr-defined]
+    for group in optimizer.param_groups:
+        group["params"] = [swap_param(optimizer, shards, param) for param in group["params"]]
+    shards.bind(unit for unit in sharding.units if unit.trainable)
+    wrap(optimizer, shards)
+    return optimizer
+
+
+def swap_param(
+    optimizer: torch.optim.Optimizer, shards: Shards, param: torch.Tensor
+) -> torch.nn.Parameter:
+    """The shard for a param, with the param's states cut to it."""
+    place = unit_of(param)
+    assert place is not None
+    unit, i = place
+    part = shards.part(unit, i)
+    if param in optimizer.state:
+        owned = unit.owned(i)
+        states = optimizer.state.pop(param)
+        for key, value in states.items():
+            if isinstance(value, torch.Tensor) and value.shape == param.shape and value.dim():
+                states[key] = value.reshape(-1)[owned.start : owned.stop].clone()
+        optimizer.state[part] = states
+    return part
+
+
+def wrap(optimizer: torch.optim.Optimizer, shards: Shards) -> None:
+    """Puts the engine's part of a step around the optimizer's own methods."""
+    plain_step, plain_zero = optimizer.step, optimizer.zero_grad
+    plain_add = optimizer.add_param_group
+    sharding = shards.sharding
+
+    def step(self: torch.optim.Optimizer, closure: Any = None) -> Any:
+        """One step on this rank's shards; publishes the new values. Collective."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        units = shards.give_gradients()
+        if units:
+            shards.begin(units)
+            try:
+                plain_step()
+            finally:
+                shards.publish(units)
+        else:
+            plain_step()
+        for part in shards.parts.values():
+            part.grad = None
+        sharding.reducer.discard()
+        return loss
+
+    def zero_grad(self: torch.optim.Optimizer, set_to_none: bool = True) -> None:
+        """Drops gradients. All ranks must do so."""
+        plain_zero(set_to_none=True)
+        sharding.reducer.discard()
+
+    def add_param_group(self: torch.optim.Optimizer, group: dict[str, Any]) -> None:
+        params = group["params"]
+        params = [params] if isinstance(params, torch.Tensor) else list(params)
+        group["params"] = [
+            swap_param(self, shards, param) if unit_of(param) is not None else param
+            for param in params
+        ]
+        plain_add(group)
+        shards.bind(unit for unit in sharding.units if unit.trainable)
+
+    for name, function in (
+        ("step", step),
+        ("zero_grad", zero_grad),
+        ("add_param_group", add_param_group),
+    ):
+        setattr(optimizer, name, types.MethodType(function, optimizer))
+
+
+def check_covered(module: torch.nn.Module) -> None:
+    """ArgumentError naming trainable params that are in no unit: nobody would reduce them."""
+    outside = [
+        name
+        for name, param in module.named_parameters()
+        if param.requires_grad and unit_of(param) is None
+    ]
+    if outside:
+        raise errors.argument(
+            f"{len(outside)} trainable params are in no unit: {', '.join(outside[:8])}",
+            subject=outside[0],
+            advice="Call meron.torch.shard on the root module last, or freeze them.",
+        )
+
+
+def refuse_whole_params(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+    """A step of an optimizer that holds sharded params themselves would silently do nothing."""
+    if isinstance(optimizer, AdamW):
+        return
+    for group in optimizer.param_groups:
+        for param in group["params"]:
+            place = unit_of(param)
+            if place is not None:
+                unit, i = place
+                raise errors.StateError(
+                    f"{type(optimizer).__name__} holds {unit.name}.{unit.names[i]}, which is "
+                    "sharded: its gradients are on their owners, not here",
+                    subject=f"{unit.name}.{unit.names[i]}",
+                    advice="Call meron.torch.shard_optimizer(model, optimizer) after shard(), or "
+                    "use meron.torch.AdamW.",
+                )
+
+
+register_optimizer_step_pre_hook(refuse_whole_params)
+
+
+class AdamW(torch.optim.Optimizer):
+    """The engine's AdamW (arXiv 1711.05101): one pass over each shard, with the exact global norm.
+
+    One group of options for all params, because the engine updates whole units; `lr` may change, by
+    a scheduler too. Params without a gradient on any rank count as having a zero gradient.
+
+    Args:
+        module: a sharded module.
+        max_norm: gradients are scaled to at most this global 2-norm; 0 does not clip.
+        others: as in torch.optim.AdamW.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.01,
+        max_norm: float = 0.0,
+    ) -> None:
+        check_covered(module)
+        self.sharding = sharding_below(module)
+        self.sharded = [unit for unit in units_below(module) if unit.trainable]
+        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        self.engine = self.sharding.context.adamw(
+            [unit.unit for unit in self.sharded], lr, betas, eps, weight_decay, max_norm
+        )
+        params = [unit.params[i] for unit in self.sharded for i in unit.trainable]
+        super().__init__(params, defaults)
+        self.write_masters()
+
+    def write_masters(self) -> None:
+        """f32 values that the model had, where less is gathered."""
+        for unit in self.sharded:
+            for i, values in unit.masters.items():
+                view = new("meron_view *")
+                call(
+                    lib.meron_optimizer_state_view,
+                    view,
+                    self.engine._handle,
+                    unit.handles[i]._handle,
+                    lib.MERON_STATE_MASTER,
+                )
+                tensor_of(view, (view.count,), None).copy_(values)
+            unit.masters.clear()
+
+    @property
+    def grad_norm(self) -> float:
+        """The global 2-norm of the last step's gradients, before clipping."""
+        return float(self.engine.norm)
+
+    def step(self, closure: Any = None) -> Any:
+        """One step; publishes the new values. Collective.
+
+        Raises NonFiniteError on all ranks when the gradients hold NaN or infinity: nothing was
+        changed, and the gradients are dropped.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        reducer = self.sharding.reducer
+        given = reducer.finish()
+        if not given:
+            return loss
+        reducer.finish_rest([unit for unit in self.sharded if unit not in given])
+        self.sharding.drop()
+        self.engine.lr = self.param_groups[0]["lr"]
+        try:
+            self.engine.step()
+        finally:
+            reducer.used()
+        return loss
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops gradients. All ranks must do so."""
+        self.sharding.reducer.discard()

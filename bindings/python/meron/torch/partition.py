@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which params make up a unit, and how a module becomes a sharded one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from meron import errors
+from meron.torch.hooks import Parameters, Scope
+from meron.torch.sharding import Sharding, unit_of
+from meron.torch.state_dict import hook_state_dict
+from meron.torch.unit import ShardedUnit
+
+
+def scope_of(module: torch.nn.Module) -> Scope | None:
+    scope: Scope | None = module.__dict__.get("_meron_scope")
+    return scope
+
+
+def is_sharded(module: torch.nn.Module) -> bool:
+    return scope_of(module) is not None
+
+
+def params_below(
+    module: torch.nn.Module, ignored: set[torch.nn.Parameter], recurse: bool
+) -> tuple[dict[torch.nn.Parameter, str], list[ShardedUnit]]:
+    """The params that `module` uses and that are in no unit yet, each once, with its name; and the
+    units of others that params of this module belong to (tied weights)."""
+    own: dict[torch.nn.Parameter, str] = {}
+    others: dict[ShardedUnit, None] = {}
+
+    def visit(part: torch.nn.Module, prefix: str) -> None:
+        if part is not module and is_sharded(part):
+            return
+        for name, param in part._parameters.items():
+            if param is None or param in ignored:
+                continue
+            place = unit_of(param)
+            if place is None:
+                own.setdefault(param, prefix + name)
+            else:
+                others[place[0]] = None
+        if recurse:
+            for name, child in part._modules.items():
+                if child is not None:
+                    visit(child, f"{prefix}{name}.")
+
+    visit(module, "")
+    return own, list(others)
+
+
+def make_scope(
+    sharding: Sharding,
+    module: torch.nn.Module,
+    name: str,
+    *,
+    ignored: Iterable[torch.nn.Parameter] = (),
+    recurse: bool = True,
+    dtype: torch.dtype | None = None,
+    input_dtype: torch.dtype | None = None,
+    reshard_after_forward: bool = True,
+    broadcast: bool = True,
+) -> Scope | None:
+    """Makes a unit of the params of `module` that are in none, and hooks it up. Collective.
+
+    None when nothing is left to do: no param, or only such of modules that have their own units.
+    """
+    own, others = params_below(module, set(ignored), recurse)
+    scope = scope_of(module)
+    if not own and (not others or scope is not None):
+        return None
+    units = list(others)
+    if own:
+        params, names = list(own), list(own.values())
+        check_params(name, params, names)
+        unit = sharding.add_unit(name, params, names, dtype, broadcast)
+        sharding.reducer.watch(unit)
+        units.insert(0, unit)
+    if scope is not None:
+        scope.units.extend(units)
+    else:
+        scope = Scope(sharding, module, units, reshard_after_forward, input_dtype)
+        module.__dict__["_meron_scope"] = scope
+    watch_params(module, sharding, recurse)
+    return scope
+
+
+def check_params(name: str, params: list[torch.nn.Parameter], names: list[str]) -> None:
+    for param, own in zip(params, names):
+        full = f"{name}.{own}"
+        if isinstance(param, torch.nn.parameter.UninitializedParameter):
+            raise errors.argument(
+                f"{full} is lazy: it has no shape yet",
+                subject=full,
+                advice="Run one forward before sharding.",
+            )
+        if param.device.type not in ("cpu", "meta"):
+            raise errors.argument(
+                f"{full} is on {param.device}: Meron shards params on the CPU (or meta) so far",
+                subject=full,
+                advice="Move the module to the CPU before sharding.",
+            )
+
+
+def watch_params(module: torch.nn.Module, sharding: Sharding, recurse: bool) -> None:
+    """Sees uses of sharded params outside of their owner's forward, and moves that go wrong."""
+    for part in module.modules() if recurse else (module,):
+        params = part._parameters
+        if type(params) is dict and any(p is not None and unit_of(p) for p in params.values()):
+            part.__dict__["_parameters"] = Parameters(params, sharding)
+            part.__dict__["_apply"] = refuse_move
+            hook_state_dict(part)
+
+
+def refuse_move(*_args: Any, **_kwargs: Any) -> Any:
+    raise errors.StateError(
+        "a sharded module cannot be moved or converted (.to, .cuda, .half, .float, .to_empty, ...)",
+        advice="Do so before sharding it; meron.torch.shard(..., mp=MixedPrecision(...)) chooses "
+        "the dtype of compute.",
+    )

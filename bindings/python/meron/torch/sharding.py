@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All units of one context, and the pass that runs over them.
+
+A *pass* is the forward of a root module and the backward that follows. The engine's schedule is
+told when a pass begins and which unit is used when; it records that order, and gathers ahead along
+it.
+"""
+
+from __future__ import annotations
+
+import json
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import meron
+from meron import errors
+from meron._native import call, ffi, lib, new, settle
+from meron.torch.gradients import GradientReducer
+from meron.torch.tensors import CODES_OF_TORCH, dtype_name
+from meron.torch.unit import ShardedUnit
+
+if TYPE_CHECKING:
+    from meron.torch.hooks import Use
+
+DEFAULT_TIMEOUT = lib.MERON_TIMEOUT_DEFAULT
+schedule_enter = lib.meron_schedule_enter
+schedule_leave = lib.meron_schedule_leave
+current_graph_task = torch._C._current_graph_task_id
+KINDS = 16  # recorded orders of a schedule
+
+
+class Sharding:
+    """Attributes that others read:
+
+    context:  the engine
+    mapped:   whether ranks share memory, so that whole tensors stay at one address
+    units:    in the order in which they were made
+    active:   the sharded modules whose forward runs now, outermost first
+    """
+
+    def __init__(self, context: meron.Context, **limits: int) -> None:
+        self.context = context
+        self.mapped = context.transport in ("self", "local", "shm")
+        self.units: list[ShardedUnit] = []
+        plan = json.loads(context.plan.json())
+        self.keeps_gradients = plan["gradient"]["sharding"] == "none"
+        self.limits = limits
+        self.schedule: Any = None
+        self.reducer = GradientReducer(self)
+        self.active: list[Any] = []
+        self.roots: weakref.WeakKeyDictionary[torch.nn.Module, int] = weakref.WeakKeyDictionary()
+        self.uses: list[Use] = []  # of this backward, not ended yet
+        self.temporary: list[Any] = []  # handles of hooks on leaves, which would live on
+        # Since the last backward, in order of first use.
+        self.entered: dict[ShardedUnit, None] = {}
+        self.kept: list[ShardedUnit] = []  # entered until the next backward has ended
+        self.in_backward = False
+        self.names: dict[str, int] = {}
+        self._slot = new("meron_error **")
+
+    # ---- Units ---------------------------------------------------------------------------------
+
+    def add_unit(
+        self,
+        name: str,
+        params: list[torch.nn.Parameter],
+        names: list[str],
+        dtype: torch.dtype | None,
+        broadcast: bool,
+    ) -> ShardedUnit:
+        """Makes a unit of whole torch parameters. Collective.
+
+        With `broadcast` rank 0's values count, else those of all ranks are equal. Params on the
+        device "meta" have none yet: the unit's are zero until they are written.
+        """
+        name = self.unique(name)
+        handles = []
+        for param, own in zip(params, names):
+            full_name = f"{name}.{own}"
+            kind = dtype_name(dtype or param.dtype, full_name)
+            frozen = not param.requires_grad
+            handles.append(self.context.param(full_name, tuple(param.shape), kind, frozen))
+        unit = self.context.unit(name, handles)
+        values = [param.detach() for param in params]
+        sharded = ShardedUnit(self, name, params, names, handles, unit)
+        sharded.index = len(self.units)
+        self.units.append(sharded)
+        for i, param in enumerate(params):
+            param._meron = (sharded, i)  # type: ignore[attr-defined]
+        if not sharded.unmade:
+            if broadcast and self.context.world_size > 1:
+                values = [self.broadcast(value) for value in values]
+            self.write(sharded, dict(enumerate(values)))
+        self.schedule = None
+        return sharded
+
+    def broadcast(self, value: torch.Tensor, root: int = 0) -> torch.Tensor:
+        """Rank `root`'s values, on every rank. Collective."""
+        own = value.detach().to("cpu").contiguous()
+        if own.numel() and self.context.rank != root:
+            own = own.clone()
+        if own.numel():
+            self.context.world.broadcast(own.view(-1).view(torch.uint8).numpy(), root)
+        return own
+
+    def unique(self, name: str) -> str:
+        """`name`, with a number behind it when it is taken."""
+        count = self.names.get(name, 0)
+        self.names[name] = count + 1
+        return name if count == 0 else self.unique(f"{name}#{count + 1}")
+
+    def write(self, unit: ShardedUnit, values: dict[int, torch.Tensor]) -> None:
+        """Writes whole values, equal on all ranks, as the next version. Collective."""
+        self.drop()
+        with self.context.update([unit.unit]) as update:
+            for i, value in values.items():
+                handle = unit.handles[i]
+                data = value.detach().to("cpu").contiguous()
+                if data.dtype not in CODES_OF_TORCH:
+                    data = data.float()
+                call(
+                    lib.meron_update_write,
+                    update._open_handle(),
+                    handle._handle,
+                    ffi.cast("void *", data.data_ptr()),
+                    data.numel(),
+                    CODES_OF_TORCH[data.dtype],
+                )
+                if data.dtype.itemsize > 2 and handle.dtype != "f32":
+                    part = unit.owned(i)
+                    unit.masters[i] = data.view(-1)[part.start : part.stop].float().clone()
+
+    # ---- The schedule --------------------------------------------------------------------------
+
+    def require_schedule(self) -> Any:
+        """The schedule over all units; made anew when units were added. Collective then."""
+        if self.schedule is None:
+            self.schedule = self.context.schedule([unit.unit for unit in self.units], **self.limits)
+            self.handle = self.schedule._handle
+        return self.schedule
+
+    def enter_unit(self, index: int) -> None:
+        if self.schedule is None:
+            self.require_schedule()
+        slot = self._slot
+        status = schedule_enter(self.handle, index, DEFAULT_TIMEOUT, slot)
+        if status:
+            settle(status, slot)
+
+    def leave_unit(self, index: int) -> None:
+        slot = self._slot
+        status = schedule_leave(self.handle, index, slot)
+        if status:
+            settle(status, slot)
+
+    def schedule_view(self, handle: meron.Param) -> Any:
+        """The whole tensor of a param whose unit is entered, as a meron_view."""
+        view = new("meron_view *")
+        call(lib.meron_schedule_view, view, self.handle, handle._handle)
+        return view
+
+    def drop(self) -> None:
+        """Gives back what is kept full, before values are written."""
+        self.end_kept()
+        if self.schedule is not None:
+            self.schedule.drop()
+
+    # ---- Passes --------------------------------------------------------------------------------
+
+    def begin_pass(self, root: torch.nn.Module) -> None:
+        """A root module's forward begins, outside of any backward."""
+        if self.uses or self.in_backward:
+            self.recover()
+        self.end_kept()
+        number = self.roots.setdefault(root, len(self.roots))
+        kind = (2 * number + (0 if torch.is_grad_enabled() else 1)) % KINDS
+        self.require_schedule().begin(kind)
+        for handle in self.temporary:
+            handle.remove()
+        self.temporary.clear()
+
+    def begin_backward(self) -> None:
+        """The first unit is used in a backward pass: its end is to be seen.
+
+        A backward within a backward (recomputation of torch.utils.checkpoint) is part of it.
+        """
+        if self.in_backward:
+            return
+        self.in_backward = True
+        torch.autograd.Variable._execution_engine.queue_callback(self.end_backward)
+        self.reducer.begin_backward(self.entered)
+
+    def end_backward(self) -> None:
+        self.in_backward = False
+        uses, self.uses = self.uses, []
+        for use in uses:
+            use.end()
+        self.end_kept()
+        self.entered = {}
+        self.reducer.end_backward()
+
+    def end_kept(self) -> None:
+        kept, self.kept = self.kept, []
+        for unit in kept:
+            unit.leave()
+
+    def recover(self) -> None:
+        """After an exception in the user's forward or backward: as if the pass had not been."""
+        self.in_backward = False
+        self.active.clear()
+        uses, self.uses = self.uses, []
+        for use in uses:
+            use.units = []
+        self.kept.clear()
+        self.entered = {}
+        for unit in self.units:
+            if unit.uses:
+                unit.uses = 0
+                unit.scheduled = False
+                unit.hide()
+            unit.arrived.clear()
+        if self.schedule is not None:
+            self.schedule.reset()
+
+
+# The sharding of each open context.
+shardings: weakref.WeakKeyDictionary[meron.Context, Sharding] = weakref.WeakKeyDictionary()
+
+
+def sharding_of(context: meron.Context, **limits: int) -> Sharding:
+    sharding = shardings.get(context)
+    if sharding is None:
+        sharding = shardings[context] = Sharding(context, **limits)
+    return sharding
+
+
+def unit_of(param: torch.Tensor) -> tuple[ShardedUnit, int] | None:
+    """Where a torch parameter is sharded: its unit, and its index there."""
+    return getattr(param, "_meron", None)
+
+
+def placed(param: torch.Tensor) -> tuple[ShardedUnit, int]:
+    """The unit and index of a sharded param; ArgumentError for another tensor."""
+    place = unit_of(param)
+    if place is None:
+        raise errors.argument(
+            f"this tensor of shape {tuple(param.shape)} is no sharded param",
+            advice="Pass a param of a module that meron.torch.shard has sharded.",
+        )
+    return place

@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A unit: torch parameters that are gathered and reduced together.
+
+Which tensor a parameter of the model points at (`param.data`):
+
+    not in use      a placeholder of its shape: NaN, no memory, not writable
+    in use          the whole tensor. Where ranks share memory that is the engine's own mapping, at
+                    an address that never changes; else a tensor of torch's, filled at each gather,
+                    whose storage is emptied after use
+
+The Parameter object itself stays the same for life, so optimizers, hooks and ties that hold it stay
+right. Autograd saves Parameters by reference and views of them (a transposed weight, say) by
+storage: both still mean the whole tensor when backward has gathered the unit again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+import meron
+from meron._native import call, lib, new
+from meron.torch.tensors import DTYPES, placeholder, tensor_of
+
+if TYPE_CHECKING:
+    from meron.torch.sharding import Sharding
+
+
+class ShardedUnit:
+    """Attributes that others read:
+
+    params:     the torch parameters; `handles` are the engine's, in the same order
+    trainable:  those of them that get gradients, by index
+    uses:       how often it is in use now
+    """
+
+    def __init__(
+        self,
+        sharding: Sharding,
+        name: str,
+        params: list[torch.nn.Parameter],
+        names: list[str],
+        handles: list[meron.Param],
+        unit: meron.Unit,
+    ) -> None:
+        self.sharding = sharding
+        self.name = name
+        self.params = params
+        self.names = names
+        self.handles = handles
+        self.unit = unit
+        self.index = -1  # in the sharding
+        self.uses = 0
+        self.scheduled = False  # whether the schedule knows of the use
+        self.trainable = [i for i, handle in enumerate(handles) if not handle.frozen]
+        self.elements = sum(handle.size for handle in handles)
+        self.placeholders = [placeholder(h.shape, DTYPES[h.dtype]) for h in handles]
+        self.wholes: list[torch.Tensor] = []
+        # f32 values of this rank's parts where the model's own were wider than what is gathered.
+        self.masters: dict[int, torch.Tensor] = {}
+        # Which params have brought a gradient in the present backward pass.
+        self.arrived: set[int] = set()
+        # Of params that are on the device meta still, by index: the dtype that the model gave them.
+        self.unmade: dict[int, torch.dtype] = {}
+        self.pinned: meron.Gather | None = None
+        self.ahead: meron.Gather | None = None
+        self.given = False  # in the present backward pass, to the engine
+        for i, (param, empty) in enumerate(zip(params, self.placeholders)):
+            param.grad = None
+            if param.is_meta:
+                self.unmade[i] = param.dtype
+                fresh = torch.nn.Parameter(empty, param.requires_grad)
+                torch.utils.swap_tensors(param, fresh)
+            else:
+                param.data = empty
+
+    def __repr__(self) -> str:
+        return f"<meron.torch unit {self.name!r}: {len(self.params)} params>"
+
+    # ---- Values --------------------------------------------------------------------------------
+
+    def enter(self) -> None:
+        """The params are whole from now on. Counted; blocks on peers."""
+        if self.uses == 0:
+            self.sharding.enter_unit(self.index)
+            self.scheduled = True
+            if self.ahead is not None:
+                self.ahead.release()
+                self.ahead = None
+            self.show(self.sharding.schedule_view)
+            if not self.sharding.mapped:
+                self._leave_schedule()
+        self.uses += 1
+
+    def leave(self) -> None:
+        """Ends one use. Never blocks."""
+        self.uses -= 1
+        if self.uses == 0:
+            self.hide()
+            self._leave_schedule()
+
+    def _leave_schedule(self) -> None:
+        if self.scheduled:
+            self.scheduled = False
+            self.sharding.leave_unit(self.index)
+
+    def pin(self) -> None:
+        """Makes the params whole until `unpin`, beside the schedule. Collective; blocks."""
+        if self.pinned is not None:
+            return
+        gather = self.unit.gather()
+        if self.uses == 0:
+            self.show(lambda handle: gather_view(gather, handle))
+        self.pinned = gather
+        self.uses += 1
+
+    def unpin(self) -> None:
+        if self.pinned is not None:
+            gather, self.pinned = self.pinned, None
+            self.leave()
+            gather.release()
+
+    def prefetch(self) -> None:
+        """Begins to gather. Collective."""
+        if self.uses == 0 and self.ahead is None:
+            self.ahead = self.unit.gather_begin()
+
+    def show(self, view: Callable[[meron.Param], Any]) -> None:
+        """Points the params at whole tensors; `view` gives the engine's, which are full now."""
+        if not self.sharding.mapped:
+            self._fill(view)
+        elif not self.wholes:
+            lifetime = self.sharding.context._require_open()
+            self.wholes = [tensor_of(view(h), h.shape, lifetime) for h in self.handles]
+        for param, whole in zip(self.params, self.wholes):
+            param.data = whole
+
+    def _fill(self, view: Callable[[meron.Param], Any]) -> None:
+        """Copies what was gathered into torch's own storage, which stays the same object."""
+        with torch.no_grad(), torch.inference_mode(False):
+            if not self.wholes:
+                self.wholes = [torch.empty(h.shape, dtype=DTYPES[h.dtype]) for h in self.handles]
+            for handle, whole in zip(self.handles, self.wholes):
+                whole.untyped_storage().resize_(handle.size * whole.dtype.itemsize)
+                # By a detached alias: this is no change that autograd should count.
+                whole.detach().copy_(tensor_of(view(handle), handle.shape, None))
+
+    def hide(self) -> None:
+        for param, empty in zip(self.params, self.placeholders):
+            param.data = empty
+        if not self.sharding.mapped:
+            for whole in self.wholes:
+                whole.untyped_storage().resize_(0)
+
+    # ---- Parts ---------------------------------------------------------------------------------
+
+    def owned(self, i: int) -> range:
+        return self.handles[i].owned
+
+    def backward_done(self) -> bool:
+        """Whether no gradient of its params is still to come, as far as one can know."""
+        return self.given or len(self.arrived) == len(self.trainable)
+
+
+def gather_view(gather: meron.Gather, handle: meron.Param) -> Any:
+    view = new("meron_view *")
+    call(lib.meron_gather_view, view, gather._handle, handle._handle)
+    return view
