@@ -33,6 +33,7 @@ struct Config {
   meron_dtype dtype = MERON_F32;
   bool staged = false;
   bool late_optimizer = false;  // made when the first gradient is reduced already
+  bool finish = false;          // no micro-batch is the boundary: the accumulation is ended after
 };
 
 // Whole gradients accumulate on their rank first; sharded ones are summed over the ranks in every
@@ -163,6 +164,14 @@ struct Trainer {
     for (const meron_future future : futures) finish(future);
   }
 
+  void end_accumulation(const meron_reduce_options& options) {
+    std::vector<meron_future> futures(units.size());
+    for (size_t u = 0; u < units.size(); ++u) {
+      CALL(meron_reduce_finish_begin, &futures[u], units[u], &options);
+    }
+    for (const meron_future future : futures) finish(future);
+  }
+
   void step() {
     if (optimizer.id == 0) make_optimizer();
     meron_future future{};
@@ -212,9 +221,14 @@ bool run_ranks(const Config& config, Shared<float>& losses, Shared<float>& weigh
         auto gradients = trainer.zeros();
         losses[index] = trainer.micro_batch(index, gradients);
         meron_reduce_options options = MERON_REDUCE_OPTIONS_INIT;
-        options.boundary = k + 1 == config.accumulate ? 1 : 0;
+        options.boundary = k + 1 == config.accumulate && !config.finish ? 1 : 0;
         options.divisor = config.accumulate;
         trainer.reduce(gradients, options, config.staged);
+      }
+      if (config.finish) {
+        meron_reduce_options options = MERON_REDUCE_OPTIONS_INIT;
+        options.divisor = config.accumulate;
+        trainer.end_accumulation(options);
       }
       trainer.step();
     }
@@ -350,6 +364,26 @@ INSTANTIATE_TEST_SUITE_P(CustomTransport, Twin,
                          testing::Combine(testing::Values("sockets", "sockets-threads"),
                                           testing::Values("zero0", "zero1", "zero2", "zero3"),
                                           testing::Values(2, 3), testing::Values(1, 3)),
+                         name_of_parameters);
+
+// The twin gives its last micro-batch as the boundary: ending without one must give the same bits.
+class FinishedTwin : public Twin {};
+
+TEST_P(FinishedTwin, EqualsOneProcess) {
+  const auto [transport, plan, ranks, accumulate] = GetParam();
+  expect_twins(
+      {transport, plan, ranks, accumulate, MERON_F32, ranks % 2 == 0, accumulate == 1, true});
+}
+
+INSTANTIATE_TEST_SUITE_P(Alone, FinishedTwin,
+                         testing::Combine(testing::Values("self"),
+                                          testing::Values("zero0", "zero1", "zero2", "zero3"),
+                                          testing::Values(1), testing::Values(1, 3)),
+                         name_of_parameters);
+INSTANTIATE_TEST_SUITE_P(Plans, FinishedTwin,
+                         testing::Combine(testing::Values("local", "shm", "sockets"),
+                                          testing::Values("zero0", "zero1", "zero2", "zero3"),
+                                          testing::Values(2, 3, 4), testing::Values(3)),
                          name_of_parameters);
 
 // What no preset says: sharded params with whole gradients that accumulate without communication.
