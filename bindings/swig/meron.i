@@ -85,7 +85,18 @@
   X(meron_reduce_options_init) \
   X(meron_reduce_begin) \
   X(meron_reduced_view) \
-  X(meron_reduce_discard)
+  X(meron_reduce_finish_begin) \
+  X(meron_reduce_discard) \
+  X(meron_schedule_options_init) \
+  X(meron_schedule_create) \
+  X(meron_schedule_begin) \
+  X(meron_schedule_enter) \
+  X(meron_schedule_leave) \
+  X(meron_schedule_view) \
+  X(meron_schedule_drop) \
+  X(meron_schedule_reset) \
+  X(meron_schedule_get_info) \
+  X(meron_schedule_release)
 %}
 
 %include "runtime.i"
@@ -108,6 +119,7 @@ typedef int32_t meron_optimizer_state;
 %constant int32_t MERON_TIMEOUT_DEFAULT = MERON_TIMEOUT_DEFAULT;
 %constant int32_t MERON_MAX_DIMS = MERON_MAX_DIMS;
 %constant int32_t MERON_GRADIENT_OVERWRITE = MERON_GRADIENT_OVERWRITE;
+%constant int32_t MERON_SCHEDULE_KINDS = MERON_SCHEDULE_KINDS;
 %constant int32_t MERON_OK = MERON_OK;
 %constant int32_t MERON_IN_PROGRESS = MERON_IN_PROGRESS;
 %constant int32_t MERON_E_ARGUMENT = MERON_E_ARGUMENT;
@@ -166,6 +178,8 @@ typedef int32_t meron_optimizer_state;
 %constant int32_t SIZEOF_meron_optimizer_info = sizeof(meron_optimizer_info);
 %constant int32_t SIZEOF_meron_source = sizeof(meron_source);
 %constant int32_t SIZEOF_meron_reduce_options = sizeof(meron_reduce_options);
+%constant int32_t SIZEOF_meron_schedule_options = sizeof(meron_schedule_options);
+%constant int32_t SIZEOF_meron_schedule_info = sizeof(meron_schedule_info);
 
 // ---- Structs, as they are returned; what only C can use is left out ----------------------------
 
@@ -315,6 +329,32 @@ struct meron_reduce_options {
   double divisor; /**< the sum is divided by this too, e.g. the number of micro-batches */
 };
 
+/** How far a schedule looks ahead, and what it keeps. All in elements. */
+struct meron_schedule_options {
+  uint32_t struct_size; /**< sizeof(meron_schedule_options) */
+  uint32_t reserved_0; /**< must be 0 */
+  uint64_t prefetch_elements; /**< gathers are begun ahead for the uses that come within this many elements of uses; default 5e7; 0: nothing is begun ahead */
+  uint64_t max_live_elements; /**< limits what is begun ahead or kept, never what is needed now; default 1e9 */
+  uint64_t max_reuse_elements; /**< a unit whose next recorded use comes within this many elements of other units' uses is kept full; default 1e9 */
+  uint64_t persist_elements; /**< a unit of at most this many elements stays full from its first use until meron_schedule_drop; default 1e5 */
+  uint64_t persist_total_elements; /**< of all such units together, in the order given; default UINT64_MAX */
+};
+
+/** What is known about a schedule. */
+struct meron_schedule_info {
+  uint32_t struct_size; /**< sizeof(meron_schedule_info), set by the caller */
+  uint32_t entered; /**< units that are entered now */
+  uint64_t units; /**< that it was made of */
+  uint64_t passes; /**< begun so far */
+  uint64_t uses; /**< units entered so far */
+  uint64_t ready; /**< uses whose unit was full already */
+  uint64_t ahead; /**< uses met by a gather that was begun ahead */
+  uint64_t deviations; /**< uses that the recorded order did not have next */
+  uint64_t live_elements; /**< of the units that are full or on their way now */
+  uint64_t peak_live_elements; /**< the most there were */
+  uint64_t wait_ns; /**< nanoseconds that uses have waited */
+};
+
 %clearnodefaultctor;
 %mutable;
 
@@ -378,6 +418,8 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_gather_wait;
 %feature("nothread", "0") meron_swig::meron_gradient_view;
 %feature("nothread", "0") meron_swig::meron_reduce_begin;
+%feature("nothread", "0") meron_swig::meron_reduce_finish_begin;
+%feature("nothread", "0") meron_swig::meron_schedule_enter;
 %inline %{
 namespace meron_swig {
 /**
@@ -544,8 +586,9 @@ inline ::meron_context_options meron_context_options_init() {
  * is missing), MERON_E_VERSION, MERON_E_NO_MEMORY, MERON_E_IO, MERON_E_DUPLICATE (a rank came
  * twice), or what a faster rank's calls have broken the world with meanwhile.
  */
-inline int64_t meron_context_open(int32_t rank, int32_t world_size, const char *transport, const char *job, const char *token, int64_t timeout_ns, int64_t host_memory_limit, int64_t arena_reserve, int32_t threads, int64_t plan, callbacks *hooks) {
+inline int64_t meron_context_open(int32_t header_version, int32_t rank, int32_t world_size, const char *transport, const char *job, const char *token, int64_t timeout_ns, int64_t host_memory_limit, int64_t arena_reserve, int32_t threads, int64_t plan, callbacks *hooks, custom_transport *custom) {
   ::meron_context_options options = initial(api().meron_context_options_init);
+  options.header_version = static_cast<uint32_t>(header_version);
   options.rank = static_cast<int32_t>(rank);
   options.world_size = static_cast<int32_t>(world_size);
   options.transport = transport;
@@ -557,6 +600,7 @@ inline int64_t meron_context_open(int32_t rank, int32_t world_size, const char *
   options.threads = static_cast<uint32_t>(threads);
   options.plan = ::meron_plan{static_cast<uint64_t>(plan)};
   if (hooks) hooks->connect(options);
+  if (custom) custom->connect(options);
   ::meron_context out = {};
   error_slot error;
   error.check(api().meron_context_open(&out, &options, error));
@@ -1180,12 +1224,155 @@ inline ::meron_view meron_reduced_view(int64_t param) {
 }
 
 /**
- * Declares the reduced gradient of a unit as used, without a step of Meron's optimizer. Blocks:
- * never. Threads: any. Errors: MERON_E_STATE, MERON_E_HANDLE, MERON_E_STALE.
+ * Ends an accumulation without another micro-batch: all of them were given with boundary 0, and the
+ * result has the same bits as if the last one had been given with boundary 1. Under a plan that
+ * shards gradients nothing moves, what was summed is scaled; under one that keeps whole gradients,
+ * what was accumulated is reduced. A rank without a gradient takes part with zeros. Collective over
+ * the unit's group. Ownership: the caller releases *out. Blocks: under a plan that keeps whole
+ * gradients as meron_gradient_view, else never. Threads: any. Errors: MERON_E_ARGUMENT,
+ * MERON_E_STATE (a gradient was written and not given to meron_reduce_begin, reduced already and
+ * not used, or all params frozen), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ */
+inline int64_t meron_reduce_finish_begin(int64_t unit, int32_t op, int32_t boundary, double divisor) {
+  ::meron_reduce_options options = initial(api().meron_reduce_options_init);
+  options.op = static_cast<meron_reduce_op>(op);
+  options.boundary = static_cast<uint32_t>(boundary);
+  options.divisor = divisor;
+  ::meron_future out = {};
+  error_slot error;
+  error.check(api().meron_reduce_finish_begin(&out, ::meron_unit{static_cast<uint64_t>(unit)}, &options, error));
+  return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Declares the reduced gradient of a unit as used, without a step of Meron's optimizer; or gives an
+ * accumulation up whose boundary has not come: then all ranks of the group must do the same.
+ * Blocks: never. Threads: any. Errors: MERON_E_STATE (there is neither, or a reduction or step is
+ * under way), MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_reduce_discard(int64_t unit) {
   error_slot error;
   return error.check(api().meron_reduce_discard(::meron_unit{static_cast<uint64_t>(unit)}, error));
+}
+
+/**
+ * Fills the first `struct_size` bytes of *options with the initial value (for languages without
+ * macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
+inline ::meron_schedule_options meron_schedule_options_init() {
+  return initial(api().meron_schedule_options_init);
+}
+
+/**
+ * Makes a schedule of some units, which are used by their index from then on. Collective over the
+ * units' group: units and options are equal on all ranks. Ownership: the caller releases *out.
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a unit twice),
+ * MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ */
+inline int64_t meron_schedule_create(int64_array units, int64_t prefetch_elements, int64_t max_live_elements, int64_t max_reuse_elements, int64_t persist_elements, int64_t persist_total_elements) {
+  ::meron_schedule_options options = initial(api().meron_schedule_options_init);
+  options.prefetch_elements = static_cast<uint64_t>(prefetch_elements);
+  options.max_live_elements = static_cast<uint64_t>(max_live_elements);
+  options.max_reuse_elements = static_cast<uint64_t>(max_reuse_elements);
+  options.persist_elements = static_cast<uint64_t>(persist_elements);
+  options.persist_total_elements = static_cast<uint64_t>(persist_total_elements);
+  ::meron_schedule out = {};
+  error_slot error;
+  error.check(api().meron_schedule_create(&out, reinterpret_cast<const ::meron_unit *>(units.items), units.count, &options, error));
+  return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Begins a pass. The uses of the pass before become the recorded order of its kind, unless there
+ * were none. What was begun ahead and not used is given back, as is what was kept for a use that
+ * the new pass is not known to have soon. Local. Blocks: never. Threads: any. Errors:
+ * MERON_E_ARGUMENT, MERON_E_STATE (names the units that are entered), MERON_E_HANDLE,
+ * MERON_E_STALE, MERON_E_FORKED.
+ */
+inline int32_t meron_schedule_begin(int64_t schedule, int32_t kind) {
+  error_slot error;
+  return error.check(api().meron_schedule_begin(::meron_schedule{static_cast<uint64_t>(schedule)}, static_cast<uint32_t>(kind), error));
+}
+
+/**
+ * Enters a unit, which is full from then on until it was left as often as it was entered: begins
+ * its gather, or takes the one that was begun ahead, begins what the recorded order has next, and
+ * waits. Collective over the units' group where the unit is not full already. Before the first
+ * meron_schedule_begin, and after meron_schedule_reset, uses are not recorded and nothing is begun
+ * ahead. Blocks: on peers, at most the deadline, unless the unit is full. Threads: any; those of
+ * one schedule one after the other, in the same order on all ranks. Errors: MERON_E_ARGUMENT,
+ * MERON_E_STATE (the unit, or one that is to be begun ahead, is being updated here),
+ * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED; and as meron_future_wait, also from a gather that
+ * was begun ahead.
+ */
+inline int32_t meron_schedule_enter(int64_t schedule, int64_t index, int64_t timeout_ns) {
+  error_slot error;
+  return error.check(api().meron_schedule_enter(::meron_schedule{static_cast<uint64_t>(schedule)}, static_cast<size_t>(index), static_cast<int64_t>(timeout_ns), error));
+}
+
+/**
+ * Leaves a unit once. When it was left as often as it was entered it is given back, unless it stays
+ * full by the options; its views are invalid then either way. Local. Blocks: never. Threads: any.
+ * Errors: MERON_E_ARGUMENT, MERON_E_STATE (it is not entered), MERON_E_HANDLE, MERON_E_STALE,
+ * MERON_E_FORKED.
+ */
+inline int32_t meron_schedule_leave(int64_t schedule, int64_t index) {
+  error_slot error;
+  return error.check(api().meron_schedule_leave(::meron_schedule{static_cast<uint64_t>(schedule)}, static_cast<size_t>(index), error));
+}
+
+/**
+ * The whole tensor of a param whose unit is entered. Ownership: borrowed until the unit is left;
+ * read-only: other ranks read the same memory. Blocks: never. Threads: any. Errors:
+ * MERON_E_ARGUMENT (the schedule does not have its unit), MERON_E_STATE (the unit is not entered),
+ * MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline ::meron_view meron_schedule_view(int64_t schedule, int64_t param) {
+  ::meron_view out = {};
+  error_slot error;
+  error.check(api().meron_schedule_view(&out, ::meron_schedule{static_cast<uint64_t>(schedule)}, ::meron_param{static_cast<uint64_t>(param)}, error));
+  return out;
+}
+
+/**
+ * Gives back everything that stays full or was begun ahead: before an update or an optimizer step,
+ * which need all leases back. The pass and the recorded orders stay. Local. Blocks: never. Threads:
+ * any. Errors: MERON_E_STATE (names the units that are entered), MERON_E_HANDLE, MERON_E_STALE,
+ * MERON_E_FORKED.
+ */
+inline int32_t meron_schedule_drop(int64_t schedule) {
+  error_slot error;
+  return error.check(api().meron_schedule_drop(::meron_schedule{static_cast<uint64_t>(schedule)}, error));
+}
+
+/**
+ * Forgets all uses and the pass, and gives everything back: after an exception in the trainer. The
+ * recorded orders stay. Local. Blocks: never. Threads: any. Errors: MERON_E_HANDLE, MERON_E_STALE,
+ * MERON_E_FORKED.
+ */
+inline int32_t meron_schedule_reset(int64_t schedule) {
+  error_slot error;
+  return error.check(api().meron_schedule_reset(::meron_schedule{static_cast<uint64_t>(schedule)}, error));
+}
+
+/**
+ * Reads what is known about a schedule. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
+ * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ */
+inline ::meron_schedule_info meron_schedule_get_info(int64_t schedule) {
+  ::meron_schedule_info out = {}; out.struct_size = sizeof out;
+  error_slot error;
+  error.check(api().meron_schedule_get_info(&out, ::meron_schedule{static_cast<uint64_t>(schedule)}, error));
+  return out;
+}
+
+/**
+ * Releases the schedule and gives everything back that it holds; views of it become invalid.
+ * Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_schedule_release(int64_t schedule) {
+  error_slot error;
+  return error.check(api().meron_schedule_release(::meron_schedule{static_cast<uint64_t>(schedule)}, error));
 }
 }  // namespace meron_swig
 %}

@@ -6,9 +6,12 @@
 %{
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <new>
 #include <string>
+#include <thread>
 #include <vector>
 
 namespace meron_swig {
@@ -162,13 +165,6 @@ static Struct initial(meron_status (*init)(Struct *, size_t, meron_error **)) {
   return out;
 }
 
-// DLPack 1.x's struct, as far as its deleter.
-struct dlpack_head {
-  uint32_t major, minor;
-  void *manager;
-  void (*deleter)(void *);
-};
-
 }  // namespace meron_swig
 %}
 
@@ -268,13 +264,6 @@ inline bool load_library(const char *path) { return loaded || load(path); }
 /** Why load_library returned false. */
 inline const char *library_problem() { return problem.c_str(); }
 
-/** Calls the deleter of a tensor that meron_gather_dlpack handed out. */
-inline void dlpack_delete(int64_t tensor) {
-  if (!tensor) throw argument("a null DLPack tensor has no deleter");
-  auto *head = reinterpret_cast<dlpack_head *>(tensor);
-  head->deleter(head);
-}
-
 }  // namespace meron_swig
 %}
 
@@ -292,3 +281,6 @@ inline void dlpack_delete(int64_t tensor) {
     return {static_cast<char *>($self->data) + begin, length, $self->writable != 0};
   }
 }
+
+%include "transport.i"
+%include "dlpack.i"

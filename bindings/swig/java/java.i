@@ -158,9 +158,11 @@ static void java_throw(JNIEnv *env, const failure &failed) {
 }
 %typemap(freearg) const char *, char * ""
 %typemap(out) const char *, char * "$result = meron_swig::java_bytes(jenv, $1);"
-%typemap(directorin, descriptor="Ljava/lang/String;") const char * {
+// One call of the library may make any number of callbacks: the guards leave no reference behind.
+%typemap(directorin, descriptor="Ljava/lang/String;") const char * %{
   $input = meron_swig::java_bytes(jenv, $1);
-}
+  Swig::LocalRefGuard $1_guard(jenv, $input);
+%}
 %typemap(javadirectorin) const char * "Text.decode($jniinput)"
 
 // ---- Integers and handles ---------------------------------------------------------------------------
@@ -196,6 +198,15 @@ static void java_throw(JNIEnv *env, const failure &failed) {
 %typemap(out) meron_swig::visible_memory {
   $result = jenv->NewDirectByteBuffer($1.data, static_cast<jlong>($1.bytes));
 }
+%typemap(javain) meron_swig::visible_memory "$javainput"
+%typemap(in) meron_swig::visible_memory {
+  $1 = meron_swig::java_memory<$1_ltype>(jenv, $input);
+}
+%typemap(directorin, descriptor="Ljava/nio/ByteBuffer;") meron_swig::visible_memory %{
+  $input = jenv->NewDirectByteBuffer($1.data, static_cast<jlong>($1.bytes));
+  Swig::LocalRefGuard $1_guard(jenv, $input);
+%}
+%typemap(javadirectorin) meron_swig::visible_memory "Memory.visible($jniinput)"
 %typemap(javaout) meron_swig::visible_memory {
     return Memory.visible($jnicall);
   }

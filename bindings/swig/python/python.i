@@ -143,3 +143,10 @@ Error = _meron_swig.Error
   $result = PyMemoryView_FromMemory(static_cast<char *>($1.data), Py_ssize_t($1.bytes),
                                     $1.writable ? PyBUF_WRITE : PyBUF_READ);
 }
+%typemap(directorin) meron_swig::visible_memory {
+  $input = PyMemoryView_FromMemory(static_cast<char *>($1.data), Py_ssize_t($1.bytes),
+                                   $1.writable ? PyBUF_WRITE : PyBUF_READ);
+}
+%typemap(in) meron_swig::visible_memory (meron_swig::python_buffer buffer) {
+  if (!buffer.take($input, false, &$1)) SWIG_fail;
+}

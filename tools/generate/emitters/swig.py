@@ -12,7 +12,8 @@ parameter is follows from its type, its role and its neighbours:
     const char * with a size            const char *
     void * with a size                  writable_memory; const: readable_memory
     handles or integers with a count    int64_array, int32_array
-    const options struct *              its fields; callbacks among them: callbacks *
+    const options struct *              its fields; callbacks among them: callbacks *;
+                                        a table of functions among them: an object of TABLES
     structs with a count                <struct>_list *, with a method add
 
 Ownership decides who frees a returned string, `Blocks:` which calls give up a lock such as
@@ -33,7 +34,9 @@ HIDDEN = ("meron_error_", "meron_string_free")
 INTEGERS = {"int32_t", "int64_t", "uint32_t", "uint64_t", "size_t"}
 WIDE = {"int64_t", "uint64_t", "size_t"}
 # Fields that are not the caller's: set by the struct's initial value.
-FIXED = {"struct_size", "header_version"}
+FIXED = {"struct_size"}
+# Structs of functions, and the classes of the runtime whose methods those are.
+TABLES = {"meron_transport": "custom_transport"}
 
 TEMPLATE = """\
 // SPDX-License-Identifier: Apache-2.0
@@ -275,10 +278,18 @@ class Interface:
                     yield Slot("callbacks *hooks", {"": "hooks"})
                 continue
             if ctype.pointers == 1 and ctype.const and ctype.name in self.structs and before:
-                if not nested:
+                if nested:
+                    yield self.table(name, ctype)
+                else:
                     yield from self.options(name, self.structs[ctype.name], before)
-                continue  # one within options is a table of functions: C's alone, left null
+                continue
             yield self.single(name, ctype)
+
+    def table(self, name: str, ctype: CType) -> Slot:
+        """A table of functions within options: an object that connects itself to them."""
+        if ctype.name not in TABLES:
+            raise Unsupported(f"{name} is {ctype.declare('')}")
+        return Slot(f"{TABLES[ctype.name]} *{name}", {"": name})
 
     def sized(self, ctype: CType) -> bool:
         """Whether this is a struct that comes alone, never as one of many."""

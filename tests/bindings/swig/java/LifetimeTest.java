@@ -187,11 +187,11 @@ public final class LifetimeTest {
         gather.close();
     }
 
-    private interface Condition {
+    interface Condition {
         boolean holds() throws Exception;
     }
 
-    private static void untilCollected(Condition condition) throws Exception {
+    static void untilCollected(Condition condition) throws Exception {
         for (int i = 0; i < 1000 && !condition.holds(); ++i) {
             System.gc();
             Thread.sleep(5);

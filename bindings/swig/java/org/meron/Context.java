@@ -59,7 +59,7 @@ public final class Context extends Handle {
         return worldSize;
     }
 
-    /** "self", "local" or "shm". */
+    /** "self", "local", "shm", or the name of a custom one. */
     public String transport() {
         return transport;
     }

@@ -11,6 +11,7 @@ public final class ContextOptions {
     private int rank;
     private int worldSize;
     private String transport;
+    private CustomTransport custom;
     private String job;
     private String token;
     private long timeout;
@@ -39,9 +40,15 @@ public final class ContextOptions {
         return this;
     }
 
-    /** "self", "local" (ranks are threads of this process) or "shm" (processes of this host). */
+    /** "self", "local" (ranks are threads of this process), "shm" (processes of this host), "custom". */
     public ContextOptions transport(String transport) {
         this.transport = transport;
+        return this;
+    }
+
+    /** A transport of the trainer's own, which the context takes unless another one is named. */
+    public ContextOptions custom(CustomTransport custom) {
+        this.custom = custom;
         return this;
     }
 
@@ -107,18 +114,21 @@ public final class ContextOptions {
      * deadline. Throws ARGUMENT, AUTH, TIMEOUT (who is missing), VERSION, NO_MEMORY, IO, DUPLICATE.
      */
     public Context open() {
+        final Wire wire = Wire.of(custom);
         final Hooks hooks = new Hooks(log, shouldStop);
         final long handle;
         try {
-            handle = Abi.meron_context_open(rank, worldSize, transport, job, token, timeout,
-                    hostMemoryLimit, arenaReserve, threads, plan == null ? 0 : plan.handle(), hooks);
+            handle = Abi.meron_context_open(Abi.MERON_VERSION, rank, worldSize, transport, job, token,
+                    timeout, hostMemoryLimit, arenaReserve, threads,
+                    plan == null ? 0 : plan.handle(), hooks, wire);
         } catch (RuntimeException | Error error) {
             hooks.delete();
+            if (wire != null) wire.delete();
             throw error;
         } finally {
             java.lang.ref.Reference.reachabilityFence(plan);
         }
-        return new Context(new Lifetime(handle, hooks));
+        return new Context(new Lifetime(handle, hooks, wire));
     }
 
     private static long notNegative(String what, long value) {

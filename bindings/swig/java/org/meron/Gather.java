@@ -87,6 +87,20 @@ public final class Gather extends Handle {
         }
     }
 
+    /**
+     * The same as a DLPack tensor for native libraries of this process, read-only, with a lease of its
+     * own until it is closed. Errors as view; UNSUPPORTED for INTO: that memory is the caller's.
+     */
+    public DlpackTensor dlpack(Param param) {
+        context.requireOpen();
+        try {
+            return call(handle -> DlpackTensor.take(
+                    Abi.meron_gather_dlpack(handle, param.handle())));
+        } finally {
+            java.lang.ref.Reference.reachabilityFence(param);
+        }
+    }
+
     /** Gives the leases back; views of the gather throw from now on. Never blocks. */
     @Override
     public void close() {

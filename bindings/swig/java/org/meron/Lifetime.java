@@ -20,11 +20,13 @@ final class Lifetime extends Handle.Release {
     }
 
     private final Hooks hooks;
+    private final Wire wire; // null for a transport of the library's
     private final ArrayDeque<Abandoned> abandoned = new ArrayDeque<>();
 
-    Lifetime(long context, Hooks hooks) {
+    Lifetime(long context, Hooks hooks, Wire wire) {
         super(context, Abi::meron_context_close);
         this.hooks = hooks;
+        this.wire = wire;
     }
 
     @Override
@@ -33,6 +35,7 @@ final class Lifetime extends Handle.Release {
             super.end(last);
         } finally {
             hooks.delete();
+            if (wire != null) wire.delete();
             synchronized (abandoned) {
                 abandoned.clear();
             }

@@ -36,10 +36,14 @@ public final class MeronException extends RuntimeException {
     /** Called by the JNI layer (java.i), with UTF-8. */
     private static MeronException of(int code, byte[] message, byte[] operation, byte[] subject,
             byte[] advice, int rank, int peer) {
-        final MeronException made = new MeronException(code, text(message), text(operation),
-                text(subject), text(advice), rank, peer);
-        final Throwable cause = Hooks.takeThrown();
-        if (cause != null && code == Status.CANCELLED.code()) made.initCause(cause);
+        final boolean dead = code == Status.PEER_DEAD.code();
+        final String whole = text(message);
+        final MeronException made = new MeronException(code, dead ? Wire.explain(whole) : whole,
+                text(operation), text(subject), text(advice), rank, peer);
+        final Throwable stopped = Hooks.takeThrown();
+        final Throwable cause = dead ? Wire.takeThrown()
+                : code == Status.CANCELLED.code() ? stopped : null;
+        if (cause != null) made.initCause(cause);
         return made;
     }
 

@@ -27,7 +27,10 @@ public final class View {
     private final boolean writable;
     private ByteBuffer whole;
 
-    /** Takes `view` over. `keep` is what must not be released while buffers of this are reachable. */
+    /**
+     * Takes `view` over. `keep` is what must not be released while buffers of this are reachable. The
+     * context is null where the memory outlives it.
+     */
     View(Context context, Object keep, Loan loan, meron_view view) {
         this.context = context;
         this.keep = keep;
@@ -148,7 +151,7 @@ public final class View {
     }
 
     private void require() {
-        context.requireOpen();
+        if (context != null) context.requireOpen();
         loan.require();
     }
 

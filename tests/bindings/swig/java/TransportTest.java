@@ -1,0 +1,443 @@
+// SPDX-License-Identifier: Apache-2.0
+import java.io.IOException;
+import java.lang.ref.WeakReference;
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.time.Duration;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Queue;
+import java.util.concurrent.Callable;
+import java.util.concurrent.ConcurrentLinkedQueue;
+import java.util.concurrent.ExecutionException;
+import java.util.concurrent.FutureTask;
+import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicInteger;
+import org.meron.AdamW;
+import org.meron.Context;
+import org.meron.ContextOptions;
+import org.meron.CustomTransport;
+import org.meron.Dtype;
+import org.meron.Gather;
+import org.meron.MeronException;
+import org.meron.Optimizer;
+import org.meron.Param;
+import org.meron.Plan;
+import org.meron.ReduceOp;
+import org.meron.Status;
+import org.meron.Unit;
+import org.meron.Update;
+
+/** A custom transport in Java, and what comes of one that throws, lies, or has lost its peer. */
+public final class TransportTest {
+    private static final int N = 700;
+    private static int jobs;
+
+    /** Passes on to a mailbox until one of its methods is to fail. */
+    private static class Line implements CustomTransport {
+        final AtomicInteger closed = new AtomicInteger();
+        private final CustomTransport mailbox;
+        volatile String failing = "";
+        volatile Throwable thrown = new IOException("the cable is cut");
+        volatile long lie = 0;
+        volatile boolean peersLive = true;
+        Line other; // the peer's end
+
+        Line(CustomTransport mailbox) {
+            this.mailbox = mailbox;
+        }
+
+        /** Throws anything, checked or not, as Java code of others may. */
+        @SuppressWarnings("unchecked")
+        private static <T extends Throwable> void sneak(Throwable error) throws T {
+            throw (T) error;
+        }
+
+        private void at(String method) {
+            if (failing.equals(method)) Line.<RuntimeException>sneak(thrown);
+        }
+
+        @Override
+        public long send(int peer, long tag, ByteBuffer message) throws Exception {
+            at("send");
+            Suite.check(message.isReadOnly() && message.isDirect() && message.position() == 0,
+                    "a read-only buffer of the library's memory");
+            Suite.equal(ByteOrder.nativeOrder(), message.order());
+            return lie < 0 ? lie : mailbox.send(peer, tag, message);
+        }
+
+        @Override
+        public long receive(int peer, long tag, ByteBuffer place) throws Exception {
+            at("receive");
+            Suite.check(!place.isReadOnly() && place.isDirect(), "a writable buffer");
+            return mailbox.receive(peer, tag, place);
+        }
+
+        @Override
+        public long test(long request) throws Exception {
+            at("test");
+            return mailbox.test(request);
+        }
+
+        @Override
+        public void cancel(long request) throws Exception {
+            at("cancel");
+            mailbox.cancel(request);
+        }
+
+        @Override
+        public void idle(Duration timeout) throws Exception {
+            at("idle");
+            mailbox.idle(timeout);
+        }
+
+        @Override
+        public boolean alive(int peer) throws Exception {
+            at("alive");
+            return peersLive;
+        }
+
+        @Override
+        public void closed() {
+            closed.incrementAndGet();
+        }
+    }
+
+    private interface RankBody<T> {
+        T run(Context context, Line line) throws Exception;
+    }
+
+    public static void main(String[] arguments) throws Exception {
+        final Suite suite = new Suite("java_transport");
+        for (String plan : new String[] {"zero0", "zero3"}) {
+            suite.test("it trains as local does: " + plan, () -> trains(plan));
+        }
+        suite.test("many callbacks in one call", TransportTest::manyCallbacks);
+        for (String method : new String[] {"send", "receive", "test", "idle", "alive"}) {
+            suite.test(method + " throws", () -> throwing(method));
+        }
+        suite.test("an Error is an exception too", TransportTest::throwsError);
+        suite.test("cancel and closed throw", TransportTest::throwsAtTheEnd);
+        suite.test("an answer that is none", TransportTest::lies);
+        suite.test("the peer is gone", TransportTest::peerGone);
+        suite.test("a send that throws while the context opens", TransportTest::throwsInOpen);
+        suite.test("an interrupt ends a wait over it", TransportTest::interrupted);
+        suite.test("a dropped context ends its transport", TransportTest::dropped);
+        suite.test("options that are refused", TransportTest::refused);
+        suite.finish();
+    }
+
+    // ---- Ranks --------------------------------------------------------------------------------------
+
+    private static synchronized String job() {
+        return "transport-" + jobs++;
+    }
+
+    private static ContextOptions options(int rank, int ranks, CustomTransport transport) {
+        return Context.options().rank(rank, ranks).custom(transport).threads(1)
+                .timeout(Duration.ofSeconds(10)).arenaReserve(1 << 26)
+                .log((level, message) -> { });
+    }
+
+    /** Runs a body on some ranks; all results, in the order of ranks. Throws the first failure. */
+    private static <T> List<T> ranks(int count, String plan, RankBody<T> body) throws Exception {
+        final String job = job();
+        final List<Line> lines = new ArrayList<>();
+        for (int r = 0; r < count; ++r) lines.add(new Line(Mailbox.join(job, r, count)));
+        final List<Callable<T>> bodies = new ArrayList<>();
+        for (int r = 0; r < count; ++r) {
+            final int rank = r;
+            bodies.add(() -> {
+                final Line line = lines.get(rank);
+                line.other = lines.get((rank + 1) % count);
+                final T out;
+                try (Plan chosen = Plan.preset(plan);
+                        Context context = options(rank, count, line).plan(chosen).open()) {
+                    out = body.run(context, line);
+                }
+                Suite.equal(1, line.closed.get());
+                return out;
+            });
+        }
+        return together(bodies);
+    }
+
+    private static <T> List<T> together(List<Callable<T>> bodies) throws Exception {
+        final List<FutureTask<T>> tasks = new ArrayList<>();
+        for (Callable<T> body : bodies) {
+            tasks.add(new FutureTask<>(body));
+            new Thread(tasks.get(tasks.size() - 1), "rank " + (tasks.size() - 1)).start();
+        }
+        final List<T> out = new ArrayList<>();
+        Throwable first = null;
+        for (FutureTask<T> task : tasks) {
+            try {
+                out.add(task.get(45, TimeUnit.SECONDS));
+            } catch (ExecutionException error) {
+                if (first == null) first = error.getCause();
+                else first.addSuppressed(error.getCause());
+            }
+        }
+        if (first != null) throw new AssertionError("a rank failed: " + first, first);
+        return out;
+    }
+
+    // ---- What works -----------------------------------------------------------------------------------
+
+    private static String train(Context context) {
+        final Param weight = context.param("w", Dtype.F32, N);
+        final Unit unit = context.unit("u", weight);
+        final float[] values = new float[N];
+        for (int i = 0; i < N; ++i) values[i] = i / 8f;
+        try (Update update = unit.update()) {
+            update.write(weight, values);
+        }
+        try (Optimizer optimizer = context.adamw(new AdamW().maxNorm(1), unit)) {
+            for (int step = 0; step < 3; ++step) {
+                final float[] gradient = new float[N];
+                for (int i = 0; i < N; ++i) gradient[i] = (i % 7 + context.rank()) / 3f;
+                unit.reduce(java.util.Map.of(weight, gradient), new org.meron.ReduceOptions())
+                        .finish();
+                optimizer.step().finish();
+            }
+        }
+        try (Gather full = unit.gather()) {
+            full.view(weight).get(values);
+        }
+        context.world().barrier().finish();
+        return Arrays.toString(values);
+    }
+
+    private static void trains(String plan) throws Exception {
+        final Queue<String> local = new ConcurrentLinkedQueue<>();
+        Suite.ranks(3, plan, context -> local.add(train(context)));
+        for (String found : ranks(3, plan, (context, line) -> {
+            Suite.equal("custom", context.transport());
+            return train(context);
+        })) {
+            Suite.equal(local.peek(), found);
+        }
+    }
+
+    /** Each makes references for Java, and one call is to leave none behind. */
+    private static void manyCallbacks() throws Exception {
+        final String job = job();
+        final List<Callable<Integer>> bodies = new ArrayList<>();
+        for (int r = 0; r < 2; ++r) {
+            final int rank = r;
+            bodies.add(() -> {
+                final AtomicInteger sent = new AtomicInteger();
+                final Line line = new Line(Mailbox.join(job, rank, 2)) {
+                    @Override
+                    public int maxMessage() {
+                        return 4096;
+                    }
+
+                    @Override
+                    public String name() {
+                        return "Leitung";
+                    }
+
+                    @Override
+                    public long send(int peer, long tag, ByteBuffer message) throws Exception {
+                        Suite.check(message.remaining() <= 4096, "the limit");
+                        sent.incrementAndGet();
+                        return super.send(peer, tag, message);
+                    }
+                };
+                try (Context context = options(rank, 2, line).open()) {
+                    Suite.equal("Leitung", context.transport());
+                    final ByteBuffer data =
+                            ByteBuffer.allocateDirect(8 << 20).order(ByteOrder.nativeOrder());
+                    data.putFloat(4 << 20, 1f);
+                    context.world().allReduce(data, Dtype.F32, ReduceOp.SUM).finish();
+                    Suite.equal(2f, data.getFloat(4 << 20));
+                    context.world().barrier().finish();
+                }
+                return sent.get();
+            });
+        }
+        for (int sent : together(bodies)) Suite.check(sent > 500, sent + " messages");
+    }
+
+    // ---- What does not --------------------------------------------------------------------------------
+
+    /** Barriers, until one fails; the peer does not hear of that through the line, but so. */
+    private static MeronException barriers(Context context, Line peer) {
+        try {
+            for (int i = 0; i < 1000; ++i) context.world().barrier().finish();
+        } catch (MeronException error) {
+            peer.peersLive = false;
+            return error;
+        }
+        throw new AssertionError("no barrier failed");
+    }
+
+    private static void explained(MeronException error, Throwable cause, String says) {
+        Suite.equal(Status.PEER_DEAD, error.status());
+        Suite.check(error.getCause() == cause, "the cause is " + error.getCause());
+        Suite.check(error.getMessage().contains(says), error.getMessage());
+    }
+
+    private static void throwing(String method) throws Exception {
+        ranks(2, "zero3", (context, line) -> {
+            context.world().barrier().finish();
+            if (context.rank() == 1) {
+                line.failing = method;
+                final MeronException error = barriers(context, line.other);
+                explained(error, line.thrown, "the cable is cut");
+                Suite.check(error.getMessage().contains("the transport threw in " + method),
+                        error.getMessage());
+                Suite.equal(0, error.peer());
+                final MeronException next =
+                        Suite.fails(Status.ARGUMENT, () -> Plan.preset("zero9"));
+                Suite.check(next.getCause() == null, "the cause belongs to one error");
+            } else {
+                barriers(context, line.other);
+            }
+            return null;
+        });
+    }
+
+    private static void throwsError() throws Exception {
+        ranks(2, "zero3", (context, line) -> {
+            if (context.rank() == 1) {
+                line.thrown = new StackOverflowError("too deep for größe 😀");
+                line.failing = "test";
+                explained(barriers(context, line.other), line.thrown, "too deep for größe 😀");
+            } else {
+                barriers(context, line.other);
+            }
+            return null;
+        });
+    }
+
+    /** Rank 0 closes with a barrier under way: what is cancelled throws, and closing goes on. */
+    private static void throwsAtTheEnd() throws Exception {
+        final Queue<Throwable> uncaught = new ConcurrentLinkedQueue<>();
+        final String job = job();
+        final Line line = new Line(Mailbox.join(job, 0, 2)) {
+            @Override
+            public void closed() {
+                super.closed();
+                throw new IllegalStateException("from closed");
+            }
+        };
+        final Line other = new Line(Mailbox.join(job, 1, 2));
+        together(List.of(() -> {
+            final Context context = options(0, 2, line).open();
+            context.world().barrier();
+            line.failing = "cancel";
+            Thread.currentThread().setUncaughtExceptionHandler((thread, error) -> uncaught.add(error));
+            context.close();
+            other.peersLive = false;
+            return null;
+        }, () -> {
+            try (Context context = options(1, 2, other).open()) {
+                barriers(context, line);
+            }
+            return null;
+        }));
+        Suite.equal(1, line.closed.get());
+        Suite.equal("from closed", uncaught.remove().getMessage());
+    }
+
+    private static void lies() throws Exception {
+        ranks(2, "zero3", (context, line) -> {
+            if (context.rank() == 1) {
+                line.lie = -7;
+                final MeronException error = barriers(context, line.other);
+                Suite.equal(Status.PEER_DEAD, error.status());
+                Suite.check(error.getMessage().contains("-7 was returned"), error.getMessage());
+            } else {
+                barriers(context, line.other);
+            }
+            return null;
+        });
+    }
+
+    private static void peerGone() throws Exception {
+        final String job = job();
+        final Line first = new Line(Mailbox.join(job, 0, 2));
+        final Line second = new Line(Mailbox.join(job, 1, 2));
+        together(List.of(() -> {
+            try (Context context = options(0, 2, first).open()) {
+                context.world().barrier().finish();
+                final long begin = System.nanoTime();
+                final MeronException error = barriers(context, second);
+                Suite.equal(Status.PEER_DEAD, error.status());
+                Suite.equal(1, error.peer());
+                Suite.check(error.getCause() == null, "nothing was thrown");
+                Suite.check(System.nanoTime() - begin < 5e9, "long before the deadline");
+            }
+            return null;
+        }, () -> {
+            try (Context context = options(1, 2, second).open()) {
+                context.world().barrier().finish();
+                Thread.sleep(200);
+                first.peersLive = false; // as if this process had died; nobody hears it say goodbye
+                Thread.sleep(1000);
+            }
+            return null;
+        }));
+    }
+
+    private static void throwsInOpen() throws Exception {
+        final Line line = new Line(Mailbox.join(job(), 0, 2));
+        line.failing = "send";
+        explained(Suite.fails(Status.PEER_DEAD, () -> options(0, 2, line).open().close()),
+                line.thrown, "send to rank 1");
+    }
+
+    private static void interrupted() throws Exception {
+        ranks(2, "zero3", (context, line) -> {
+            if (context.rank() == 0) {
+                final Thread waiting = Thread.currentThread();
+                final Thread ender = new Thread(waiting::interrupt);
+                final org.meron.Future barrier = context.world().barrier();
+                ender.start();
+                Suite.fails(Status.CANCELLED, barrier::await);
+                ender.join();
+                Suite.check(Thread.interrupted(), "the interrupt flag stays set");
+                barrier.finish();
+            } else {
+                Thread.sleep(500);
+                context.world().barrier().finish();
+            }
+            context.world().barrier().finish();
+            return null;
+        });
+    }
+
+    private static void dropped() throws Exception {
+        final AtomicInteger ended = new AtomicInteger();
+        final List<WeakReference<Line>> lines = new ArrayList<>();
+        for (int i = 0; i < 20; ++i) lines.add(openAndDrop(ended));
+        LifetimeTest.untilCollected(() -> ended.get() == 20);
+        LifetimeTest.untilCollected(() -> lines.stream().allMatch(line -> line.get() == null));
+    }
+
+    private static WeakReference<Line> openAndDrop(AtomicInteger ended) {
+        final Line line = new Line(Mailbox.join(job(), 0, 1)) {
+            @Override
+            public void closed() {
+                ended.incrementAndGet();
+            }
+        };
+        options(0, 1, line).open();
+        return new WeakReference<>(line);
+    }
+
+    private static void refused() throws Exception {
+        Suite.fails(Status.ARGUMENT,
+                () -> options(0, 1, new Line(null) {
+                    @Override
+                    public int maxMessage() {
+                        return 100;
+                    }
+                }).open());
+        Suite.fails(Status.ARGUMENT,
+                () -> Context.options().rank(0, 1).transport("custom").open());
+    }
+}
