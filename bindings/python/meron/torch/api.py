@@ -112,7 +112,7 @@ def shard(
         "broadcast": broadcast,
     }
     for item in modules:
-        base = name or type(item).__name__
+        base = sharding.unique(name or type(item).__name__)
         if leaf and any(is_sharded(part) for part in item.modules()):
             raise errors.StateError(
                 f"{base} has parts that are sharded already: it cannot be a leaf",
@@ -216,7 +216,7 @@ def set_requires_gradient_sync(module: torch.nn.Module, flag: bool) -> None:
 
 
 def unshard(module: torch.nn.Module) -> None:
-    """Makes the params of a module's own unit whole until `reshard`. Collective; blocks on peers."""
+    """Makes the params of a module's own unit whole until `reshard`. Collective; blocks."""
     scope = own_scope(module)
     for unit in scope.units:
         unit.pin()

@@ -13,6 +13,7 @@ params have a gradient at all, because one that has none anywhere is to be left 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,10 +43,8 @@ class GradientReducer:
         self.order: list[ShardedUnit] = []  # of this backward
         self.position = 0  # of the first that was not given yet
         self.any_arrived = False
-        self.given: set[ShardedUnit] = set()  # since the last step
-        self.seen: set[tuple[ShardedUnit, int]] = set()  # params with a gradient since then
+        self.seen: set[tuple[ShardedUnit, int]] = set()  # params with a gradient since their step
         self.futures: list[Future] = []
-        self.ready = False  # finished, and not used yet
         self._options = initial("meron_reduce_options")
         self._options.op = lib.MERON_MEAN
         self._options.boundary = 0
@@ -117,7 +116,7 @@ class GradientReducer:
 
     def give(self, unit: ShardedUnit) -> None:
         """Hands the gradients of a unit's params to the engine. Collective."""
-        if self.ready:
+        if unit.finished:
             raise errors.StateError(
                 f"backward ran after the gradients of '{unit.name}' were finished",
                 advice="Call optimizer.step() or optimizer.zero_grad() between clip_grad_norm_ or "
@@ -145,7 +144,6 @@ class GradientReducer:
             unit.params[i].grad = None
         unit.arrived.clear()
         unit.given = True
-        self.given.add(unit)
 
     def wait(self) -> None:
         futures, self.futures = self.futures, []
@@ -154,12 +152,13 @@ class GradientReducer:
 
     # ---- A step --------------------------------------------------------------------------------
 
-    def finish(self) -> list[ShardedUnit]:
-        """Ends the accumulation; the units that have a gradient, in order. Collective."""
-        units = [unit for unit in self.sharding.units if unit.trainable]
-        if not self.ready:
+    def finish(self, units: Iterable[ShardedUnit]) -> list[ShardedUnit]:
+        """Ends the accumulation of some units; those that have a gradient, in order. Collective."""
+        units = [unit for unit in units if unit.trainable]
+        fresh = [unit for unit in units if not unit.finished]
+        if fresh:
             self.wait()
-            places = [(unit, i) for unit in units for i in unit.trainable]
+            places = [(unit, i) for unit in fresh for i in unit.trainable]
             flags = np.zeros(len(places), np.float32)
             for k, (unit, i) in enumerate(places):
                 left = unit.params[i].grad is not None  # by no_sync
@@ -167,18 +166,19 @@ class GradientReducer:
             if self.sharding.context.world_size > 1:
                 self.sharding.context.world.all_reduce(flags)
             left_units = {place[0] for place, flag in zip(places, flags) if flag >= _LEFT}
-            for unit in reversed(units):
+            for unit in reversed(fresh):
                 if unit in left_units:
                     self.give(unit)
             self.wait()
-            self.seen = {place for place, flag in zip(places, flags) if flag}
-            self.given = {unit for unit, _ in self.seen}
-            for unit in units:
-                if unit in self.given:
+            for place, flag in zip(places, flags):
+                if flag:
+                    self.seen.add(place)
+            for unit in fresh:
+                if self.has_any(unit):
                     self._begin_finish(unit)
+                unit.finished = True
             self.wait()
-            self.ready = True
-        return [unit for unit in units if unit in self.given]
+        return [unit for unit in units if self.has_any(unit)]
 
     def finish_rest(self, units: list[ShardedUnit]) -> None:
         """Finishes units without any gradient too, as zero. Collective."""
@@ -192,7 +192,11 @@ class GradientReducer:
         self.futures.append(Future(self.sharding.context, out[0]))
 
     def has_grad(self, unit: ShardedUnit, i: int) -> bool:
+        """Whether a param has a gradient; of all ranks once its unit is finished."""
         return (unit, i) in self.seen
+
+    def has_any(self, unit: ShardedUnit) -> bool:
+        return any((unit, i) in self.seen for i in unit.trainable)
 
     def part(self, unit: ShardedUnit, i: int) -> torch.Tensor:
         """The finished gradient of what this rank updates of a param, f32, flat, writable."""
@@ -200,19 +204,21 @@ class GradientReducer:
         call(lib.meron_reduced_view, view, unit.handles[i]._handle)
         return tensor_of(view, (view.count,), self.sharding.context._require_open())
 
-    def used(self) -> None:
-        """The finished gradients are used up."""
-        self.given.clear()
-        self.seen.clear()
-        self.ready = False
+    def used(self, units: Iterable[ShardedUnit]) -> None:
+        """The finished gradients of some units are used up."""
+        for unit in units:
+            unit.finished = False
+            for i in unit.trainable:
+                self.seen.discard((unit, i))
 
-    def discard(self) -> None:
-        """Forgets every gradient since the last step. All ranks must do so."""
+    def discard(self, units: Iterable[ShardedUnit]) -> None:
+        """Forgets the gradients of some units since their last step. All ranks must do so."""
         self.wait()
-        for unit in self.sharding.units:
+        units = list(units)
+        for unit in units:
             unit.arrived.clear()
             for i in unit.trainable:
                 unit.params[i].grad = None
-            if unit in self.given:
+            if self.has_any(unit):
                 call(lib.meron_reduce_discard, unit.unit._handle)
-        self.used()
+        self.used(units)

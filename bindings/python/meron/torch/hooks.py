@@ -172,9 +172,7 @@ class Parameters(dict[str, Any]):
         param = dict.__getitem__(self, name)
         place = getattr(param, "_meron", None)
         if place is not None and place[0].uses == 0:
-            active = self.sharding.active
-            if active:
-                active[-1].use_of_other(place[0])
+            self.sharding.use_outside(place[0])
         return param
 
     def __reduce__(self) -> Any:

@@ -50,9 +50,13 @@ class Shards:
             self.parts[place] = torch.nn.Parameter(master, unit.params[i].requires_grad)
         return self.parts[place]
 
-    def bind(self, units: Iterable[ShardedUnit]) -> None:
+    def units(self) -> list[ShardedUnit]:
+        """Those that the optimizer has params of, in the order in which they were made."""
+        return sorted({unit for unit, _ in self.parts}, key=lambda unit: unit.index)
+
+    def bind(self) -> None:
         """Points parts at the engine's memory. Collective: an update that changes nothing."""
-        units = list(units)
+        units = self.units()
         self.begin(units)
         self.publish(units)
 
@@ -85,7 +89,7 @@ class Shards:
     def give_gradients(self) -> list[ShardedUnit]:
         """Sets `grad` of every part; the units that have any. Collective."""
         reducer = self.sharding.reducer
-        units = reducer.finish()
+        units = reducer.finish(self.units())
         for (unit, i), part in self.parts.items():
             if not reducer.has_grad(unit, i):
                 part.grad = None
@@ -137,7 +141,7 @@ def shard_optimizer(
     optimizer._meron_shards = shards  # type: ignore[attr-defined]
     for group in optimizer.param_groups:
         group["params"] = [swap_param(optimizer, shards, param) for param in group["params"]]
-    shards.bind(unit for unit in sharding.units if unit.trainable)
+    shards.bind()
     wrap(optimizer, shards)
     return optimizer
 
@@ -183,13 +187,13 @@ def wrap(optimizer: torch.optim.Optimizer, shards: Shards) -> None:
             plain_step()
         for part in shards.parts.values():
             part.grad = None
-        sharding.reducer.discard()
+        sharding.reducer.discard(shards.units())
         return loss
 
     def zero_grad(self: torch.optim.Optimizer, set_to_none: bool = True) -> None:
         """Drops gradients. All ranks must do so."""
         plain_zero(set_to_none=True)
-        sharding.reducer.discard()
+        sharding.reducer.discard(shards.units())
 
     def add_param_group(self: torch.optim.Optimizer, group: dict[str, Any]) -> None:
         params = group["params"]
@@ -199,7 +203,7 @@ def wrap(optimizer: torch.optim.Optimizer, shards: Shards) -> None:
             for param in params
         ]
         plain_add(group)
-        shards.bind(unit for unit in sharding.units if unit.trainable)
+        shards.bind()
 
     for name, function in (
         ("step", step),
@@ -308,7 +312,7 @@ class AdamW(torch.optim.Optimizer):
             with torch.enable_grad():
                 loss = closure()
         reducer = self.sharding.reducer
-        given = reducer.finish()
+        given = reducer.finish(self.sharded)
         if not given:
             return loss
         reducer.finish_rest([unit for unit in self.sharded if unit not in given])
@@ -317,9 +321,9 @@ class AdamW(torch.optim.Optimizer):
         try:
             self.engine.step()
         finally:
-            reducer.used()
+            reducer.used(self.sharded)
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops gradients. All ranks must do so."""
-        self.sharding.reducer.discard()
+        self.sharding.reducer.discard(self.sharded)

@@ -66,11 +66,14 @@ def make_scope(
 ) -> Scope | None:
     """Makes a unit of the params of `module` that are in none, and hooks it up. Collective.
 
-    None when nothing is left to do: no param, or only such of modules that have their own units.
+    A module without params of its own, but with sharded parts, is hooked up for what it does with
+    their params. None when nothing is left to do.
     """
     own, others = params_below(module, set(ignored), recurse)
     scope = scope_of(module)
-    if not own and (not others or scope is not None):
+    if not own and scope is not None:
+        return None
+    if not own and not others and not any(is_sharded(part) for part in module.modules()):
         return None
     units = list(others)
     if own:

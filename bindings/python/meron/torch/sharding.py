@@ -75,7 +75,6 @@ class Sharding:
         With `broadcast` rank 0's values count, else those of all ranks are equal. Params on the
         device "meta" have none yet: the unit's are zero until they are written.
         """
-        name = self.unique(name)
         handles = []
         for param, own in zip(params, names):
             full_name = f"{name}.{own}"
@@ -163,6 +162,7 @@ class Sharding:
 
     def drop(self) -> None:
         """Gives back what is kept full, before values are written."""
+        self.recover_if_stale()
         self.end_kept()
         if self.schedule is not None:
             self.schedule.drop()
@@ -171,8 +171,7 @@ class Sharding:
 
     def begin_pass(self, root: torch.nn.Module) -> None:
         """A root module's forward begins, outside of any backward."""
-        if self.uses or self.in_backward:
-            self.recover()
+        self.recover_if_stale()
         self.end_kept()
         number = self.roots.setdefault(root, len(self.roots))
         kind = (2 * number + (0 if torch.is_grad_enabled() else 1)) % KINDS
@@ -180,6 +179,16 @@ class Sharding:
         for handle in self.temporary:
             handle.remove()
         self.temporary.clear()
+
+    def use_outside(self, unit: ShardedUnit) -> None:
+        """A param is read where its unit is not in use."""
+        if self.active:
+            self.active[-1].use_of_other(unit)
+        elif current_graph_task() != -1:
+            # Recomputation of a segment whose params have got gradients from another one already.
+            self.begin_backward()
+            unit.enter()
+            self.kept.append(unit)
 
     def begin_backward(self) -> None:
         """The first unit is used in a backward pass: its end is to be seen.
@@ -205,6 +214,11 @@ class Sharding:
         kept, self.kept = self.kept, []
         for unit in kept:
             unit.leave()
+
+    def recover_if_stale(self) -> None:
+        """After an exception in the user's backward, nobody tells that it has ended."""
+        if (self.uses or self.in_backward) and current_graph_task() == -1:
+            self.recover()
 
     def recover(self) -> None:
         """After an exception in the user's forward or backward: as if the pass had not been."""

@@ -55,7 +55,7 @@ def full_grad(param: torch.Tensor) -> torch.Tensor | None:
     """
     unit, i = placed(param)
     reducer = unit.sharding.reducer
-    reducer.finish()
+    reducer.finish([unit])
     if not reducer.has_grad(unit, i):
         return None
     return whole_of(unit, i, reducer.part(unit, i))
@@ -65,7 +65,7 @@ def local_grad(param: torch.Tensor) -> torch.Tensor | None:
     """This rank's part of a param's finished gradient, f32, flat, in place: writes count."""
     unit, i = placed(param)
     reducer = unit.sharding.reducer
-    reducer.finish()
+    reducer.finish([unit])
     return reducer.part(unit, i) if reducer.has_grad(unit, i) else None
 
 
@@ -104,7 +104,7 @@ def clip_grad_norm_(
     if not places:
         raise errors.argument("clip_grad_norm_ was given no sharded param")
     sharding = places[0][0].sharding
-    sharding.reducer.finish()
+    sharding.reducer.finish(dict.fromkeys(unit for unit, _ in places))
     parts = [sharding.reducer.part(*place) for place in places if sharding.reducer.has_grad(*place)]
     norm = global_norm(sharding, parts, places, norm_type)
     if error_if_nonfinite and not math.isfinite(norm):

@@ -67,6 +67,7 @@ class ShardedUnit:
         self.pinned: meron.Gather | None = None
         self.ahead: meron.Gather | None = None
         self.given = False  # in the present backward pass, to the engine
+        self.finished = False  # its gradients: complete, and waiting for a step
         for i, (param, empty) in enumerate(zip(params, self.placeholders)):
             param.grad = None
             if param.is_meta:
