@@ -1,0 +1,18 @@
+# SPDX-License-Identifier: Apache-2.0
+"""N ranks learn what one process of plain torch learns from the same micro-batches."""
+
+from __future__ import annotations
+
+import pytest
+from twin import compare
+
+PLANS = ("zero0", "zero1", "zero2", "zero3")
+ACCUMULATE = (1, 2)
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("accumulate", ACCUMULATE)
+def test_a_transformer(ranks: int, plan: str, accumulate: int) -> None:
+    runs = compare("models/transformer.py", ranks, PLANS, ACCUMULATE)
+    runs[plan, accumulate].check()
