@@ -60,4 +60,5 @@ def materialize(sharding: Sharding, module: torch.nn.Module, unit: ShardedUnit, 
             values[i] = unit.params[i].data
             unit.params[i].data = unit.placeholders[i]
     sharding.write(unit, values)
+    unit.accept_writes()
     unit.unmade.clear()

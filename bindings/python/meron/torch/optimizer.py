@@ -9,7 +9,6 @@ params, lets it write them where peers will read them, and publishes. `AdamW` is
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable
 from typing import Any
 
 import torch

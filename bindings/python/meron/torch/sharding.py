@@ -46,6 +46,7 @@ class Sharding:
         self.units: list[ShardedUnit] = []
         plan = json.loads(context.plan.json())
         self.keeps_gradients = plan["gradient"]["sharding"] == "none"
+        self.updates_everything = plan["optimizer"]["sharding"] == "none"  # every rank
         self.limits = limits
         self.schedule: Any = None
         self.reducer = GradientReducer(self)
@@ -173,6 +174,8 @@ class Sharding:
         """A root module's forward begins, outside of any backward."""
         self.recover_if_stale()
         self.end_kept()
+        for unit in self.units:
+            unit.check()
         number = self.roots.setdefault(root, len(self.roots))
         kind = (2 * number + (0 if torch.is_grad_enabled() else 1)) % KINDS
         self.require_schedule().begin(kind)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import torch
 
@@ -106,7 +105,7 @@ def clip_grad_norm_(
     sharding = places[0][0].sharding
     sharding.reducer.finish(dict.fromkeys(unit for unit, _ in places))
     parts = [sharding.reducer.part(*place) for place in places if sharding.reducer.has_grad(*place)]
-    norm = global_norm(sharding, parts, places, norm_type)
+    norm = global_norm(sharding, parts, norm_type)
     if error_if_nonfinite and not math.isfinite(norm):
         raise errors.NonFiniteError(
             f"the norm of the gradients is {norm}", advice="Lower the learning rate, or skip."
@@ -118,9 +117,7 @@ def clip_grad_norm_(
     return torch.tensor(norm)
 
 
-def global_norm(
-    sharding: Sharding, parts: list[torch.Tensor], places: list[Any], norm_type: float
-) -> float:
+def global_norm(sharding: Sharding, parts: list[torch.Tensor], norm_type: float) -> float:
     """The norm over all ranks of gradients of which each rank has parts."""
     sizes = [part.double().abs() for part in parts if part.numel()]
     infinite = math.isinf(norm_type)
@@ -129,9 +126,7 @@ def global_norm(
     else:
         local = math.fsum(float(size.pow(norm_type).sum()) for size in sizes)
     context = sharding.context
-    # Where every rank updates everything, each has the whole already.
-    replicated = all(len(unit.owned(i)) == unit.handles[i].size for unit, i in places)
-    if context.world_size == 1 or replicated:
+    if context.world_size == 1 or sharding.updates_everything:
         return local if infinite else local ** (1 / norm_type)
     values = torch.zeros(context.world_size, 2, dtype=torch.float32)
     # A double as two floats: all-reduce sums in f32, and each rank has a place of its own.
@@ -208,7 +203,7 @@ def optimizer_state(
 def whole_of(unit: ShardedUnit, i: int, part: torch.Tensor) -> torch.Tensor:
     """A whole tensor, f32, from this rank's part of it. Collective."""
     handle, owned = unit.handles[i], unit.owned(i)
-    if len(owned) == handle.size:
+    if unit.sharding.context.world_size == 1 or unit.sharding.updates_everything:
         return part.detach().float().reshape(handle.shape).clone()
     whole = torch.zeros(handle.size, dtype=torch.float32)
     whole[owned.start : owned.stop] = part.detach()

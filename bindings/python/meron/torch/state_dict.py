@@ -56,3 +56,4 @@ def after_load(module: torch.nn.Module, _keys: Any) -> None:
         unit, i = placed(param)
         value, param.data = param.data, unit.placeholders[i]
         unit.sharding.write(unit, {i: value})
+        unit.accept_writes()

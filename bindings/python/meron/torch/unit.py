@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 import meron
+from meron import errors
 from meron._native import call, lib, new
 from meron.torch.tensors import DTYPES, placeholder, tensor_of
 
@@ -68,6 +69,8 @@ class ShardedUnit:
         self.ahead: meron.Gather | None = None
         self.given = False  # in the present backward pass, to the engine
         self.finished = False  # its gradients: complete, and waiting for a step
+        # Counts of in-place changes, by which a write to a placeholder is seen.
+        self.versions: list[int] = []
         for i, (param, empty) in enumerate(zip(params, self.placeholders)):
             param.grad = None
             if param.is_meta:
@@ -76,6 +79,7 @@ class ShardedUnit:
                 torch.utils.swap_tensors(param, fresh)
             else:
                 param.data = empty
+        self.accept_writes()
 
     def __repr__(self) -> str:
         return f"<meron.torch unit {self.name!r}: {len(self.params)} params>"
@@ -154,6 +158,29 @@ class ShardedUnit:
         if not self.sharding.mapped:
             for whole in self.wholes:
                 whole.untyped_storage().resize_(0)
+
+    def accept_writes(self) -> None:
+        """In-place changes of its params until now were meant, and have been dealt with."""
+        self.versions = [param._version for param in self.params]
+
+    def check(self) -> None:
+        """StateError for what was done to a param out of use and could have no effect."""
+        for param, version, handle in zip(self.params, self.versions, self.handles):
+            if param._version != version:
+                self.accept_writes()
+                raise errors.StateError(
+                    f"{handle.name} was written to while it was sharded: the values were not kept",
+                    subject=handle.name,
+                    advice="Use meron.torch.set_full_param(param, value), load_state_dict, or "
+                    "meron.zero.GatheredParameters with modifier_rank.",
+                )
+            if handle.frozen and param.requires_grad:
+                raise errors.StateError(
+                    f"{handle.name} was frozen when it was sharded, and requires gradients now",
+                    subject=handle.name,
+                    advice="Set requires_grad before sharding; what is to be frozen later may be "
+                    "trainable then.",
+                )
 
     # ---- Parts ---------------------------------------------------------------------------------
 
