@@ -43,6 +43,7 @@
 #include "meron/cpp/param.hpp"
 #include "meron/cpp/plan.hpp"
 #include "meron/cpp/reduce.hpp"
+#include "meron/cpp/schedule.hpp"
 #include "meron/cpp/transport.hpp"
 #include "meron/meron.h"
 

@@ -70,12 +70,21 @@ meron_source source(const Param& param, const Range& whole) {
   return reduce_begin(unit, Span<const meron_source>(sources.begin(), sources.size()), options);
 }
 
+// Ends an accumulation whose micro-batches were all given with boundary false: the same bits as if
+// the last one had been the boundary. A rank without a gradient takes part with zeros. Collective.
+[[nodiscard]] inline Future reduce_finish_begin(const Unit& unit,
+                                                const ReduceOptions& options = {}) {
+  const meron_reduce_options raw = options.raw();
+  return Future(detail::receive(meron_reduce_finish_begin, unit.handle(), &raw));
+}
+
 // The reduced gradient of the part of `param` that this rank updates, f32, writable, until the
 // unit's next gradient, a step, or discard.
 inline View reduced(const Param& param) {
   return View(detail::receive(meron_reduced_view, param.handle()));
 }
-// Declares the reduced gradient of a unit as used, without a step of Meron's optimizer.
+// Declares the reduced gradient of a unit as used, without a step of Meron's optimizer; or gives an
+// accumulation up whose boundary has not come, as all ranks then must.
 inline void discard(const Unit& unit) {
   detail::call(meron_reduce_discard, unit.handle());
 }

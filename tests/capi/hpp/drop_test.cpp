@@ -46,6 +46,7 @@ Objects make_objects(Context context, std::mt19937& random) {
   Unit second = context.unit("second", bias);
   Group world = context.world();
   hold(objects, adamw({first, second}));
+  hold(objects, schedule({first, second}));
   if (random() % 2 == 0) update(first).publish();
   if (random() % 2 == 0) {
     hold(objects, random() % 2 == 0 ? update(second) : update_begin(second));

@@ -92,6 +92,29 @@ TEST(SixteenBits, RoundsAsTheLibraryDoes) {
 
 // ---- Use ----------------------------------------------------------------------------------------
 
+TEST(Use, AScheduleKeepsWhatIsSmall) {
+  Context context = open_self();
+  const Param weight = context.param("weight", {4, 6});
+  const Unit unit = context.unit("layer", weight);
+  const Schedule used = schedule(unit);
+  used.begin();
+  used.enter(0);
+  ASSERT_TRUE(used.enter_for(0, std::chrono::seconds(1)));
+  EXPECT_EQ(24U, used.view(weight).as<const float>().size());
+  used.leave(0);
+  used.leave(0);
+  EXPECT_EQ(1U, unit.info().leases);
+  used.drop();
+  EXPECT_EQ(0U, unit.info().leases);
+  used.enter(0);
+  used.reset();
+  EXPECT_EQ(3U, used.info().uses);
+  const Schedule alone = schedule({unit}, {0, 0, 0, 0, 0});
+  alone.enter(0);
+  alone.leave(0);
+  EXPECT_EQ(0U, unit.info().leases);
+}
+
 TEST(Use, FromARegistrationToAStep) {
   Context context = open_self();
   EXPECT_EQ(0, context.rank());
@@ -147,6 +170,12 @@ TEST(Use, FromARegistrationToAStep) {
   EXPECT_NEAR(1.5F, into[0], 1e-6);
   optimizer.set_learning_rate(0);
   EXPECT_EQ(0, optimizer.info().learning_rate);
+
+  reduce_begin(unit, {source(weight, ones)}, {ReduceOp::sum, false}).wait();
+  reduce_begin(unit, {source(weight, ones)}, {ReduceOp::sum, false}).wait();
+  reduce_finish_begin(unit, {ReduceOp::sum}).wait();
+  EXPECT_EQ(2, reduced(weight).as<const float>()[23]);
+  discard(unit);
 }
 
 TEST(Use, WhatTellsAboutTheContext) {

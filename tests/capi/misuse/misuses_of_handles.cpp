@@ -31,6 +31,7 @@ struct Outs {
   meron_future future{};
   meron_update update{};
   meron_optimizer optimizer{};
+  meron_schedule schedule{};
   meron_view view{};
   char* text = nullptr;
   const char* name = nullptr;
@@ -41,6 +42,7 @@ struct Outs {
   meron_unit_info unit_info = sized<meron_unit_info>();
   meron_param_info param_info = sized<meron_param_info>();
   meron_optimizer_info optimizer_info = sized<meron_optimizer_info>();
+  meron_schedule_info schedule_info = sized<meron_schedule_info>();
 };
 Outs out;
 float memory[1024];
@@ -106,6 +108,7 @@ std::vector<Place> param_places() {
       PLACE(param, meron_update_write, o.update, it, memory, 6, MERON_F32),
       PLACE(param, meron_gradient_view, &out.view, it, 0),
       PLACE(param, meron_reduced_view, &out.view, it),
+      PLACE(param, meron_schedule_view, &out.view, o.schedule, it),
       PLACE(param, meron_optimizer_state_view, &out.view, o.a->optimizer, it, MERON_STATE_EXP_AVG),
       {"meron_reduce_begin (source)", Kind::param,
        [](Objects& o, uint64_t bad) {
@@ -136,7 +139,9 @@ std::vector<Place> unit_places() {
          return FAILURE_OF(meron_gather_begin, &out.gather, both, 2, nullptr);
        }},
       PLACE(unit, meron_reduce_begin, &out.future, it, nullptr, 0, nullptr),
+      PLACE(unit, meron_reduce_finish_begin, &out.future, it, nullptr),
       PLACE(unit, meron_reduce_discard, it),
+      PLACE(unit, meron_schedule_create, &out.schedule, &it, 1, nullptr),
       PLACE(unit, meron_optimizer_create, &out.optimizer, &it, 1, nullptr),
   };
 }
@@ -162,6 +167,14 @@ std::vector<Place> operation_places() {
       PLACE(optimizer, meron_optimizer_state_view, &out.view, it, o.a->params[0],
             MERON_STATE_EXP_AVG),
       PLACE(optimizer, meron_optimizer_release, it),
+      PLACE(schedule, meron_schedule_begin, it, 0),
+      PLACE(schedule, meron_schedule_enter, it, 0, 0),
+      PLACE(schedule, meron_schedule_leave, it, 0),
+      PLACE(schedule, meron_schedule_view, &out.view, it, o.frozen),
+      PLACE(schedule, meron_schedule_drop, it),
+      PLACE(schedule, meron_schedule_reset, it),
+      PLACE(schedule, meron_schedule_get_info, &out.schedule_info, it),
+      PLACE(schedule, meron_schedule_release, it),
   };
 }
 

@@ -18,6 +18,12 @@ meron_update updating(Session& session, size_t unit) {
   MUST(meron_update_wait, update, MERON_TIMEOUT_DEFAULT);
   return update;
 }
+CallFailed while_entered(Objects& o, const std::function<CallFailed()>& call) {
+  MUST(meron_schedule_enter, o.schedule, 0, MERON_TIMEOUT_DEFAULT);
+  const CallFailed failed = call();
+  MUST(meron_schedule_leave, o.schedule, 0);
+  return failed;
+}
 std::unique_ptr<Session> another_session() {
   Open open;
   open.transport = "self";
@@ -45,6 +51,58 @@ Misuse after_release(const char* name, Make make, Release release, Use use) {
 
 std::vector<Misuse> misuses_of_order() {
   std::vector<Misuse> all = {
+      order("meron_schedule_enter: unit that is updated", MERON_E_STATE,
+            [](Objects& o) {
+              const meron_update update = updating(*o.a, 0);
+              meron_schedule schedule{};
+              MUST(meron_schedule_create, &schedule, o.a->units.data(), 1, nullptr);
+              const CallFailed failed = FAILURE_OF(meron_schedule_enter, schedule, 0, 0);
+              MUST(meron_schedule_release, schedule);
+              MUST(meron_update_publish, update);
+              return failed;
+            }),
+      order("meron_schedule_begin: entered unit", MERON_E_STATE,
+            [](Objects& o) {
+              return while_entered(o,
+                                   [&] { return FAILURE_OF(meron_schedule_begin, o.schedule, 0); });
+            }),
+      order("meron_schedule_drop: entered unit", MERON_E_STATE,
+            [](Objects& o) {
+              return while_entered(o, [&] { return FAILURE_OF(meron_schedule_drop, o.schedule); });
+            }),
+      order("meron_schedule_leave: not entered", MERON_E_STATE,
+            [](Objects& o) { return FAILURE_OF(meron_schedule_leave, o.schedule, 0); }),
+      order("meron_schedule_view: not entered", MERON_E_STATE,
+            [](Objects& o) {
+              meron_view view{};
+              return FAILURE_OF(meron_schedule_view, &view, o.schedule, o.frozen);
+            }),
+      order("meron_update_begin: unit that a schedule keeps", MERON_E_STATE,
+            [](Objects& o) {
+              meron_schedule schedule{};
+              MUST(meron_schedule_create, &schedule, o.a->units.data(), 1, nullptr);
+              MUST(meron_schedule_enter, schedule, 0, MERON_TIMEOUT_DEFAULT);
+              MUST(meron_schedule_leave, schedule, 0);
+              meron_update update{};
+              const CallFailed failed =
+                  FAILURE_OF(meron_update_begin, &update, o.a->units.data(), 1);
+              MUST(meron_schedule_release, schedule);
+              return failed;
+            }),
+      order("meron_reduce_finish_begin: reduced and not used", MERON_E_STATE,
+            [](Objects& o) {
+              o.a->reduce(0, 1.0f);
+              meron_future future{};
+              const CallFailed failed =
+                  FAILURE_OF(meron_reduce_finish_begin, &future, o.a->units[0], nullptr);
+              MUST(meron_reduce_discard, o.a->units[0]);
+              return failed;
+            }),
+      order("meron_reduce_finish_begin: nothing to train", MERON_E_STATE,
+            [](Objects& o) {
+              meron_future future{};
+              return FAILURE_OF(meron_reduce_finish_begin, &future, o.frozen_unit, nullptr);
+            }),
       order("meron_update_begin: leased unit", MERON_E_STATE,
             [](Objects& o) {
               const meron_gather held = leased(*o.a, 1);

@@ -15,6 +15,7 @@ struct Outs {
   meron_future future{};
   meron_update update{};
   meron_optimizer optimizer{};
+  meron_schedule schedule{};
   meron_view view{};
   char* text = nullptr;
 };
@@ -51,6 +52,7 @@ std::vector<Misuse> misuses_of_pointers() {
       NULL_POINTER(meron_param_desc_init, nullptr, sizeof(meron_param_desc)),
       NULL_POINTER(meron_gather_options_init, nullptr, sizeof(meron_gather_options)),
       NULL_POINTER(meron_reduce_options_init, nullptr, sizeof(meron_reduce_options)),
+      NULL_POINTER(meron_schedule_options_init, nullptr, sizeof(meron_schedule_options)),
       NULL_POINTER(meron_optimizer_options_init, nullptr, sizeof(meron_optimizer_options)),
       NULL_POINTER(meron_context_open, nullptr, nullptr),
       NULL_POINTER(meron_context_rank, nullptr, o.a->context),
@@ -89,7 +91,12 @@ std::vector<Misuse> misuses_of_pointers() {
       NULL_POINTER(meron_gradient_view, nullptr, o.a->params[0], 0),
       NULL_POINTER(meron_reduce_begin, nullptr, o.a->units[0], nullptr, 0, nullptr),
       NULL_POINTER(meron_reduce_begin, &out.future, o.a->units[0], nullptr, 2, nullptr),
+      NULL_POINTER(meron_reduce_finish_begin, nullptr, o.a->units[0], nullptr),
       NULL_POINTER(meron_reduced_view, nullptr, o.a->params[0]),
+      NULL_POINTER(meron_schedule_create, nullptr, &o.a->units[0], 1, nullptr),
+      NULL_POINTER(meron_schedule_create, &out.schedule, nullptr, 1, nullptr),
+      NULL_POINTER(meron_schedule_view, nullptr, o.schedule, o.frozen),
+      NULL_POINTER(meron_schedule_get_info, nullptr, o.schedule),
       NULL_POINTER(meron_optimizer_create, nullptr, &o.half_unit, 1, nullptr),
       NULL_POINTER(meron_optimizer_create, &out.optimizer, nullptr, 1, nullptr),
       NULL_POINTER(meron_optimizer_step_begin, nullptr, o.a->optimizer),

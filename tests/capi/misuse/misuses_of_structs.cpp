@@ -13,6 +13,7 @@ struct Outs {
   meron_gather gather{};
   meron_future future{};
   meron_optimizer optimizer{};
+  meron_schedule schedule{};
   char* text = nullptr;
 };
 Outs out;
@@ -80,6 +81,7 @@ std::vector<Misuse> misuses_of_structs() {
       BAD_INIT(meron_param_desc, meron_param_desc_init),
       BAD_INIT(meron_gather_options, meron_gather_options_init),
       BAD_INIT(meron_reduce_options, meron_reduce_options_init),
+      BAD_INIT(meron_schedule_options, meron_schedule_options_init),
       BAD_INIT(meron_optimizer_options, meron_optimizer_options_init),
       bad_size<meron_context_options>("meron_context_open", good_options(),
                                       [](Objects&, const meron_context_options* options) {
@@ -101,6 +103,20 @@ std::vector<Misuse> misuses_of_structs() {
                                        return FAILURE_OF(meron_reduce_begin, &out.future,
                                                          o.a->units[0], nullptr, 0, options);
                                      }),
+      bad_size<meron_reduce_options>("meron_reduce_finish_begin", MERON_REDUCE_OPTIONS_INIT,
+                                     [](Objects& o, const meron_reduce_options* options) {
+                                       return FAILURE_OF(meron_reduce_finish_begin, &out.future,
+                                                         o.a->units[0], options);
+                                     }),
+      bad_size<meron_schedule_options>("meron_schedule_create", MERON_SCHEDULE_OPTIONS_INIT,
+                                       [](Objects& o, const meron_schedule_options* options) {
+                                         return FAILURE_OF(meron_schedule_create, &out.schedule,
+                                                           &o.a->units[0], 1, options);
+                                       }),
+      bad_info<meron_schedule_info>("meron_schedule_get_info",
+                                    [](Objects& o, meron_schedule_info* info) {
+                                      return FAILURE_OF(meron_schedule_get_info, info, o.schedule);
+                                    }),
       bad_size<meron_optimizer_options>("meron_optimizer_create", MERON_OPTIMIZER_OPTIONS_INIT,
                                         [](Objects& o, const meron_optimizer_options* options) {
                                           return FAILURE_OF(meron_optimizer_create, &out.optimizer,

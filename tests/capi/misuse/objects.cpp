@@ -56,8 +56,10 @@ Objects::Objects() {
   MUST(meron_update_begin, &update, &half_unit, 1);
   MUST(meron_update_wait, update, MERON_TIMEOUT_DEFAULT);
 
+  MUST(meron_schedule_create, &schedule, &frozen_unit, 1, nullptr);
+
   live_ = {a->context.id, a->world.id, plan.id,   a->params[0].id, a->units[0].id,
-           gather.id,     future.id,   update.id, a->optimizer.id};
+           gather.id,     future.id,   update.id, a->optimizer.id, schedule.id};
   all_.insert(live_.begin(), live_.end());
   for (const Session* each : {a.get(), b.get()}) {
     for (const meron_param param : each->params) all_.insert(param.id);
@@ -74,14 +76,16 @@ Objects::Objects() {
   meron_gather old_gather{};
   meron_future old_future{};
   meron_update old_update{};
+  meron_schedule old_schedule{};
   MUST(meron_plan_preset, &old_plan, "zero1");
   MUST(meron_gather_begin, &old_gather, unit, 1, nullptr);
   MUST(meron_gather_release, old_gather);
   MUST(meron_barrier_begin, &old_future, gone.world);
   MUST(meron_future_release, old_future);
   MUST(meron_update_begin, &old_update, unit, 1);
+  MUST(meron_schedule_create, &old_schedule, unit, 1, nullptr);
   stale_ = {gone.context.id, gone.world.id, old_plan.id,   gone.params[0].id, unit->id,
-            old_gather.id,   old_future.id, old_update.id, gone.optimizer.id};
+            old_gather.id,   old_future.id, old_update.id, gone.optimizer.id, old_schedule.id};
   MUST(meron_plan_release, old_plan);
   MUST(meron_unit_release, *unit);  // by release; what is left, by close
   gone.close();
@@ -135,6 +139,10 @@ void Objects::check_that_all_works() {
   MUST(meron_gather_view, &view, gather, frozen);
   MUST(meron_update_view, &view, update, half);
   MUST(meron_future_poll, future);
+  MUST(meron_schedule_begin, schedule, 0);
+  MUST(meron_schedule_enter, schedule, 0, MERON_TIMEOUT_DEFAULT);
+  MUST(meron_schedule_view, &view, schedule, frozen);
+  MUST(meron_schedule_leave, schedule, 0);
   b->gather(1);
 }
 

@@ -24,8 +24,8 @@ struct Random {
   std::mt19937_64 engine;
 };
 
-enum class Kind { context, group, plan, param, unit, gather, future, update, optimizer };
-inline constexpr size_t kKinds = 9;
+enum class Kind { context, group, plan, param, unit, gather, future, update, optimizer, schedule };
+inline constexpr size_t kKinds = 10;
 
 template <class Handle>
 Handle handle(uint64_t id) {
@@ -65,9 +65,10 @@ class Objects {
   meron_param frozen{};  // in the unit "frozen"
   meron_param half{};    // bf16, in the unit "half", which has no optimizer
   meron_unit frozen_unit{}, half_unit{};
-  meron_gather gather{};  // of `frozen`, full, held
-  meron_future future{};  // of a barrier, ended
-  meron_update update{};  // of `half`, waited for
+  meron_gather gather{};      // of `frozen`, full, held
+  meron_future future{};      // of a barrier, ended
+  meron_update update{};      // of `half`, waited for
+  meron_schedule schedule{};  // of the unit "frozen", which is not entered
 
  private:
   std::vector<uint64_t> live_;
@@ -88,6 +89,7 @@ std::vector<Misuse> misuses_of_pointers();
 std::vector<Misuse> misuses_of_values();
 std::vector<Misuse> misuses_of_structs();
 std::vector<Misuse> misuses_of_order();
+std::vector<Misuse> misuses_of_schedules();
 
 // DLPack 1.x's exchange struct up to what the tests need.
 struct DlpackTensor {

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// meron/cpp/schedule.hpp: the order in which a trainer uses its units, recorded and replayed.
+#ifndef MERON_CPP_SCHEDULE_HPP
+#define MERON_CPP_SCHEDULE_HPP
+
+#include <chrono>
+#include <limits>
+
+#include "meron/cpp/param.hpp"
+#include "meron/schedule.h"
+
+namespace meron {
+inline namespace v1 {
+
+// How far a schedule looks ahead, and what it keeps. All in elements.
+struct ScheduleOptions {
+  uint64_t prefetch_elements = 50'000'000;  // uses this far ahead are begun; 0: none
+  uint64_t max_live_elements = 1'000'000'000;
+  uint64_t max_reuse_elements = 1'000'000'000;  // what is used again within this is kept full
+  uint64_t persist_elements = 100'000;          // what is this small stays full until drop()
+  uint64_t persist_total_elements = std::numeric_limits<uint64_t>::max();
+
+  meron_schedule_options raw() const noexcept {
+    meron_schedule_options made = MERON_SCHEDULE_OPTIONS_INIT;
+    made.prefetch_elements = prefetch_elements;
+    made.max_live_elements = max_live_elements;
+    made.max_reuse_elements = max_reuse_elements;
+    made.persist_elements = persist_elements;
+    made.persist_total_elements = persist_total_elements;
+    return made;
+  }
+};
+
+// Units, the recorded orders of their uses, and the leases that follow from these. Made by
+// schedule. Units are named by their index in its list.
+class Schedule : public Handle<meron_schedule, meron_schedule_release> {
+ public:
+  using Handle::Handle;
+
+  // A pass: the forward, and backward if there is one, of a micro-batch.
+  void begin(uint32_t kind = 0) const { detail::call(meron_schedule_begin, handle(), kind); }
+  // Waits until the unit is full. Collective over the units' group where it is not full already.
+  void enter(size_t index) const {
+    detail::call(meron_schedule_enter, handle(), index, int64_t{MERON_TIMEOUT_DEFAULT});
+  }
+  // False when the time has passed: the unit is not entered then, and entering it next goes on with
+  // the same use.
+  [[nodiscard]] bool enter_for(size_t index, std::chrono::nanoseconds duration) const {
+    return detail::call(meron_schedule_enter, handle(), index, detail::timeout(duration)) ==
+           MERON_OK;
+  }
+  void leave(size_t index) const { detail::call(meron_schedule_leave, handle(), index); }
+  // The whole tensor, until its unit is left.
+  View view(const Param& param) const& {
+    return View(detail::receive(meron_schedule_view, handle(), param.handle()));
+  }
+  View view(const Param& param) const&& = delete;  // the view would outlive the schedule
+
+  // Gives back what stays full or was begun ahead: before an update or an optimizer's step.
+  void drop() const { detail::call(meron_schedule_drop, handle()); }
+  // Forgets all uses and the pass: after an exception in the trainer.
+  void reset() const { detail::call(meron_schedule_reset, handle()); }
+
+  meron_schedule_info info() const {
+    return detail::receive_info<meron_schedule_info>(meron_schedule_get_info, handle());
+  }
+};
+
+// Makes a schedule of some units. Collective over their group: units and options are equal on all
+// ranks.
+[[nodiscard]] inline Schedule schedule(const UnitList& units, const ScheduleOptions& options = {}) {
+  const meron_schedule_options raw = options.raw();
+  return Schedule(detail::receive(meron_schedule_create, units.data(), units.size(), &raw));
+}
+
+}  // namespace v1
+}  // namespace meron
+
+#endif  // MERON_CPP_SCHEDULE_HPP
