@@ -53,6 +53,7 @@ def shard(
     name: str | None = None,
     context: meron.Context | None = None,
     group: Any = None,
+    transport: str | None = None,
     plan: meron.Plan | Json = "zero3",
     leaf: bool = False,
     ignored_params: Iterable[torch.nn.Parameter] = (),
@@ -81,6 +82,8 @@ def shard(
         name: for messages; default is the class's name, and for `units` the path in the module.
         context: an open meron.Context; default opens one for `group` and `plan`, or shares it.
         group: a torch.distributed group; default is all ranks. Only its ranks call this.
+        transport: "shm" on one host, or "group": over the torch.distributed group. Default is
+            MERON_TORCH_TRANSPORT, else what fits.
         plan: "zero0" to "zero3", or as meron.open takes it.
         leaf: the module must be one unit: an error when parts of it are sharded already.
         ignored_params: stay as they are on every rank; nobody reduces their gradients.
@@ -102,7 +105,7 @@ def shard(
     modules = [module] if isinstance(module, torch.nn.Module) else list(module)
     mp = mp or MixedPrecision()
     if context is None:
-        context = context_for(with_reduce_dtype(plan, mp.reduce_dtype), group)
+        context = context_for(with_reduce_dtype(plan, mp.reduce_dtype), group, transport)
     sharding = sharding_of(context, **limits)
     options = {
         "ignored": set(ignored_params),

@@ -1,13 +1,371 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Meron over any torch.distributed group: gloo, mpi, and others that send from CPU memory."""
+"""Meron over any torch.distributed group that sends from CPU memory: gloo, mpi, others.
+
+What a group offers is less than what the engine asks for (meron/transport.h):
+
+- Both sides of a message must know its size, and tags are small numbers. So every message begins
+  with a frame of fixed size, which says the engine's tag and the size; a short message is in the
+  frame, a longer one follows. All go by one tag of the group's for frames and one for what follows,
+  in the order in which they were sent. What comes is taken at once, whether or not the engine has
+  asked for it, and kept by the engine's tag: so no message keeps others from arriving.
+- A message under way cannot be cancelled. So it is sent from, and received into, memory of this
+  file's own, which lives until the group is done with it.
+- gloo tells that a message is done, or that a peer is gone, to threads that wait for it only. So
+  two threads per peer wait there; with other backends the engine's calls ask.
+"""
 
 from __future__ import annotations
 
+import atexit
+import collections
+import datetime
+import itertools
+import queue
+import struct
+import threading
+import time
+from collections.abc import Iterator
 from typing import Any
 
+import torch
+import torch.distributed as dist
+
 from meron import errors
+from meron.context import close_all
 from meron.transport import CustomTransport
 
+FRAME = 1024  # bytes
+HEAD = struct.Struct("<QQ")  # the engine's tag, and the size of the message
+INLINE = FRAME - HEAD.size
+GOODBYE = 2**64 - 1  # as a size: nothing comes after this
+FRAMES_AHEAD = 4  # receives of frames that are posted in advance
+MAX_MESSAGE = 4 << 20
+# Bytes of one peer that are under way, at most: beyond them longer messages have to wait.
+SEND_WINDOW = 8 * MAX_MESSAGE
 
-def group_transport(group: Any) -> CustomTransport:
-    raise errors.UnsupportedError("a transport over torch.distributed is not written yet")
+# Tags of the group's, which every backend takes; programs that send by these would disturb it.
+FIRST_TAG, CONTEXTS = 24576, 4096
+# gloo ends all of a group's connections when one wait takes too long; deadlines are the engine's.
+FOREVER = datetime.timedelta(days=3650)
+EXIT_PATIENCE = 2.0  # seconds
+
+Address = tuple[int, int]  # rank, the engine's tag
+Outgoing = tuple[int, list[torch.Tensor], list[Any]]  # request; memory and works that it needs
+
+
+def group_transport(group: Any = None, number: int = 0) -> GroupTransport:
+    """A transport over a torch.distributed group; None is the default group.
+
+    Ranks are the group's. Several transports over one group at a time need different numbers, the
+    same on all ranks.
+
+    Raises ArgumentError when torch.distributed is not initialised, or the group is for GPUs only.
+    """
+    if not dist.is_available() or not dist.is_initialized():
+        raise errors.argument(
+            "torch.distributed is not initialised: there is no group to send by",
+            advice='Call torch.distributed.init_process_group("gloo") first.',
+        )
+    group = group if group is not None else dist.distributed_c10d._get_default_group()
+    try:
+        backend = group._get_backend(torch.device("cpu")).name()
+    except RuntimeError:
+        raise errors.argument(
+            f"the group's backend ({dist.get_backend(group)}) does not send from CPU memory",
+            advice='Pass group=torch.distributed.new_group(backend="gloo"), or initialise '
+            'torch.distributed with backend="cpu:gloo,cuda:nccl".',
+        ) from None
+    return GroupTransport(group, number, threads=backend == "gloo")
+
+
+class Peer:
+    """One other rank of the group."""
+
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
+        self.ended = False  # it said goodbye, or cannot be reached: nothing comes from it any more
+        self.under_way = 0  # bytes
+        # What the group was given to send, in order.
+        self.outgoing: queue.SimpleQueue[Outgoing | None] = queue.SimpleQueue()
+        self.sending: Outgoing | None = None  # its head, without threads
+        self.incoming: Iterator[Any] | None = None
+        self.awaited: Any = None  # what `incoming` waits for, without threads
+
+
+class GroupTransport(CustomTransport):
+    """The engine's messages over a torch.distributed group.
+
+    One context uses it, as with every transport. It ends when all ranks have closed their contexts;
+    until then its threads stay, and with them a little memory.
+    """
+
+    def __init__(self, group: Any, number: int = 0, threads: bool = True) -> None:
+        self.name = "group"
+        self.max_message = MAX_MESSAGE
+        self._group = group
+        self._frames_tag = FIRST_TAG + 2 * (number % CONTEXTS)
+        self._rest_tag = self._frames_tag + 1
+        self._threads = threads
+        self._changed = threading.Condition()
+        # Shared with the threads, guarded by _changed.
+        self._messages: collections.defaultdict[Address, collections.deque[memoryview]]
+        self._messages = collections.defaultdict(collections.deque)
+        self._sent: dict[int, bool] = {}  # requests, whether they are done
+        self._news = False  # since the last idle
+        # Of the engine's calls, which come one at a time.
+        self._numbers = itertools.count()
+        self._sizes: dict[int, tuple[Peer, int]] = {}  # of requests to send
+        self._wanted: dict[int, tuple[Address, memoryview]] = {}  # of requests to receive
+        self._turns: collections.defaultdict[Address, collections.deque[int]]
+        self._turns = collections.defaultdict(collections.deque)
+        self._peers = {r: Peer(r) for r in range(group.size()) if r != group.rank()}
+        for peer in self._peers.values():
+            peer.incoming = self._take(peer)
+            if threads:
+                start(self._receive_all, peer)
+                start(self._finish_sends, peer)
+        if not threads:
+            polled.add(self)
+
+    # ---- For the engine ------------------------------------------------------------------------
+
+    def send(self, peer: int, tag: int, data: memoryview) -> int | None:
+        to = self._peers[peer]
+        if data.nbytes > INLINE and to.under_way > SEND_WINDOW:
+            return None
+        request = next(self._numbers)
+        with self._changed:
+            self._sent[request] = False
+        self._sizes[request] = (to, data.nbytes)
+        self._give(to, request, tag, data.nbytes, data)
+        return request
+
+    def receive(self, peer: int, tag: int, into: memoryview) -> int:
+        request = next(self._numbers)
+        address = (peer, tag)
+        self._wanted[request] = (address, into)
+        self._turns[address].append(request)
+        return request
+
+    def test(self, request: int) -> int | None:
+        if not self._threads:
+            self._poll()
+        if request in self._sizes:
+            peer, size = self._sizes[request]
+            # What a rank that is gone was sent is done with: `alive` says the rest.
+            if not self._sent[request] and not peer.ended:
+                return None
+            self.cancel(request)
+            return size
+        address, into = self._wanted[request]
+        if self._turns[address][0] != request:
+            return None
+        with self._changed:
+            messages = self._messages.get(address)
+            if not messages:
+                return None
+            message = messages.popleft()
+            if not messages:
+                del self._messages[address]
+        part = min(message.nbytes, into.nbytes)
+        into[:part] = message[:part]
+        self.cancel(request)
+        return message.nbytes
+
+    def cancel(self, request: int) -> None:
+        if request in self._sizes:
+            del self._sizes[request]
+            with self._changed:
+                del self._sent[request]
+        else:
+            address, _ = self._wanted.pop(request)
+            turns = self._turns[address]
+            turns.remove(request)
+            if not turns:
+                del self._turns[address]
+
+    def alive(self, peer: int) -> bool:
+        return not self._peers[peer].ended
+
+    def idle(self, timeout: float) -> None:
+        if not self._threads:
+            return time.sleep(min(timeout, 1e-4))
+        with self._changed:
+            if not self._news:
+                self._changed.wait(timeout)
+            self._news = False
+
+    def closed(self) -> None:
+        for peer in self._peers.values():
+            # One for each receive that the peer has posted: none is left to the group then.
+            for _ in range(FRAMES_AHEAD):
+                self._give(peer, -1, 0, GOODBYE, memoryview(b""))
+            peer.outgoing.put(None)
+
+    # ---- Sending -------------------------------------------------------------------------------
+
+    def _give(self, peer: Peer, request: int, tag: int, size: int, data: memoryview) -> None:
+        """Gives a message to the group: a frame, and what does not fit into it."""
+        frame = bytearray(FRAME)
+        HEAD.pack_into(frame, 0, tag, size)
+        inline = data.nbytes <= INLINE
+        if inline:
+            frame[HEAD.size : HEAD.size + data.nbytes] = data
+        memory = [torch.frombuffer(frame, dtype=torch.uint8)]
+        if not inline:
+            memory.append(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+        works: list[Any] = []
+        if not peer.ended:
+            try:
+                for tensor, group_tag in zip(memory, (self._frames_tag, self._rest_tag)):
+                    works.append(self._group.send([tensor], peer.rank, group_tag))
+            except RuntimeError:
+                self._end(peer)
+        with self._changed:
+            if not inline:
+                peer.under_way += data.nbytes
+        peer.outgoing.put((request, memory, works))
+
+    def _finish_sends(self, peer: Peer) -> None:
+        """Of a thread: waits for what was given to the group, in order."""
+        while (outgoing := peer.outgoing.get()) is not None:
+            try:
+                for work in outgoing[2]:
+                    work.wait(FOREVER)
+            except RuntimeError:
+                self._end(peer)
+            self._send_done(peer, outgoing)
+            del outgoing
+
+    def _send_done(self, peer: Peer, outgoing: Outgoing) -> None:
+        request, memory, _ = outgoing
+        with self._changed:
+            if request in self._sent:
+                self._sent[request] = True
+            if len(memory) > 1:
+                peer.under_way -= memory[1].numel()
+            self._tell()
+
+    # ---- Receiving -----------------------------------------------------------------------------
+
+    def _take(self, peer: Peer) -> Iterator[Any]:
+        """Takes all that comes from a peer; yields each work that must be done to go on."""
+        posted: collections.deque[tuple[bytearray, Any]] = collections.deque()
+        last = 0
+        while last < FRAMES_AHEAD:
+            while len(posted) < FRAMES_AHEAD - last:
+                posted.append(self._post(peer))
+            frame, work = posted.popleft()
+            yield work
+            tag, size = HEAD.unpack_from(frame)
+            if size == GOODBYE:
+                last += 1
+                continue
+            if size <= INLINE:
+                message = memoryview(frame)[HEAD.size : HEAD.size + size]
+            else:
+                rest = torch.empty(size, dtype=torch.uint8)
+                yield self._group.recv([rest], peer.rank, self._rest_tag)
+                message = memoryview(rest.numpy())
+            with self._changed:
+                self._messages[peer.rank, tag].append(message)
+                self._tell()
+
+    def _post(self, peer: Peer) -> tuple[bytearray, Any]:
+        frame = bytearray(FRAME)
+        tensor = torch.frombuffer(frame, dtype=torch.uint8)
+        return frame, self._group.recv([tensor], peer.rank, self._frames_tag)
+
+    def _receive_all(self, peer: Peer) -> None:
+        """Of a thread."""
+        assert peer.incoming is not None
+        try:
+            for work in peer.incoming:
+                work.wait(FOREVER)
+        except RuntimeError:
+            pass  # the peer is gone
+        self._end(peer)
+
+    def _end(self, peer: Peer) -> None:
+        with self._changed:
+            peer.ended = True
+            self._tell()
+
+    def _tell(self) -> None:
+        self._news = True
+        self._changed.notify_all()
+
+    # ---- Without threads -----------------------------------------------------------------------
+
+    def _poll(self) -> bool:
+        """Goes on with what is done; whether something is still under way."""
+        busy = False
+        for peer in self._peers.values():
+            try:
+                busy = self._poll_receives(peer) or busy
+                busy = self._poll_sends(peer) or busy
+            except RuntimeError:
+                self._end(peer)
+                peer.incoming = None
+        return busy
+
+    def _poll_receives(self, peer: Peer) -> bool:
+        while peer.incoming is not None:
+            if peer.awaited is not None:
+                if not peer.awaited.is_completed():
+                    return True
+                peer.awaited.wait()
+            peer.awaited = next(peer.incoming, None)
+            if peer.awaited is None:
+                peer.incoming = None
+                self._end(peer)
+        return False
+
+    def _poll_sends(self, peer: Peer) -> bool:
+        while peer.sending is not None or not peer.outgoing.empty():
+            if peer.sending is None:
+                peer.sending = peer.outgoing.get()
+                if peer.sending is None:
+                    return False
+            works = peer.sending[2]
+            if not peer.ended:
+                if not all(work.is_completed() for work in works):
+                    return True
+                for work in works:
+                    work.wait()
+            self._send_done(peer, peer.sending)
+            peer.sending = None
+        return False
+
+
+# ---- What outlives a context ---------------------------------------------------------------------
+
+# Threads that wait for a group, and transports without such; both until their peers have closed.
+threads: set[threading.Thread] = set()
+polled: set[GroupTransport] = set()
+
+
+def start(function: Any, peer: Peer) -> None:
+    def run() -> None:
+        try:
+            function(peer)
+        finally:
+            threads.discard(thread)
+
+    thread = threading.Thread(target=run, name=f"meron-group-{peer.rank}", daemon=True)
+    threads.add(thread)
+    thread.start()
+
+
+@atexit.register
+def finish_all() -> None:
+    """Closes all contexts, and lets the goodbyes of both sides arrive.
+
+    A thread that came back from the group while the interpreter ends would end the process.
+    """
+    close_all()
+    until = time.monotonic() + EXIT_PATIENCE
+    for thread in list(threads):
+        thread.join(max(until - time.monotonic(), 0))
+    while time.monotonic() < until and any([transport._poll() for transport in polled]):
+        time.sleep(1e-3)

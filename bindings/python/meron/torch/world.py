@@ -2,13 +2,15 @@
 """The engine's context for a torch program: who the ranks are, and how they find each other.
 
 `meron run` hands every rank what it needs. Under torchrun, or when torch.distributed was
-initialised otherwise, rank 0 makes the token and torch's own store carries it. Ranks that are on
-one host share memory; across hosts bytes move by a transport over a torch.distributed group.
+initialised otherwise, torch's own store is where ranks meet: each says on which host it is, and
+rank 0 makes the token. Ranks that are on one host share memory; else bytes move over the
+torch.distributed group (transport.py).
 """
 
 from __future__ import annotations
 
 import collections
+import datetime
 import functools
 import hashlib
 import os
@@ -20,70 +22,108 @@ import torch.distributed as dist
 
 import meron
 from meron import errors
+from meron.torch.transport import group_transport
 
-# One context per set of ranks and plan: models of a process with equal ones share it.
-contexts: dict[tuple[tuple[int, ...] | None, str], meron.Context] = {}
+TRANSPORTS = ("auto", "shm", "group")
+TRANSPORT_VARIABLE = "MERON_TORCH_TRANSPORT"
+TIMEOUT = 600.0  # seconds, as meron.open's
+
+# Models of a process with equal ranks and plan share a context. None: all ranks.
+contexts: dict[tuple[tuple[int, ...] | None, str, str], meron.Context] = {}
 
 
-def context_for(plan: meron.Plan, group: Any = None, **options: Any) -> meron.Context:
-    """The context of these ranks and this plan; opened when it is not there yet. Collective."""
-    ranks = None if group is None else tuple(dist.get_process_group_ranks(group))
-    key = (ranks, plan.json())
-    context = contexts.get(key)
-    if context is None or context.closed:
-        context = contexts[key] = open_context(plan, group, **options)
+def context_for(
+    plan: meron.Plan, group: Any = None, transport: str | None = None, **options: Any
+) -> meron.Context:
+    """The context of these ranks and this plan; opened when it is not there yet. Collective.
+
+    Arguments as of `open_context`. Without a transport any open context will do.
+    """
+    ranks = ranks_of(group)
+    found = [
+        context
+        for (its_ranks, its_plan, its_transport), context in contexts.items()
+        if (its_ranks, its_plan) == (ranks, plan.json()) and transport in (None, its_transport)
+        if not context.closed
+    ]
+    if found:
+        return found[0]
+    transport = chosen_transport(transport)
+    context = open_context(plan, group, transport, **options)
+    contexts[ranks, plan.json(), transport] = context
     return context
 
 
-def open_context(plan: meron.Plan, group: Any = None, **options: Any) -> meron.Context:
+def open_context(
+    plan: meron.Plan, group: Any = None, transport: str | None = None, **options: Any
+) -> meron.Context:
     """A context for all ranks, or for those of a torch.distributed group. Collective.
 
-    Raises ArgumentError when the launcher promised more ranks than the group has.
+    Args:
+        group: its ranks open the context together, and no others; the context's ranks are the
+            group's. None is all ranks.
+        transport: "shm" for ranks of one host, "group" over the torch.distributed group, or "auto":
+            shm on one host, else group. None takes it from MERON_TORCH_TRANSPORT, else it is auto.
+        options: as meron.open takes them. `timeout` also bounds how long ranks wait for each other
+            here.
+
+    Raises:
+        ArgumentError: the launcher promised more ranks than there are; this rank is not in the
+        group; ranks of several hosts without torch.distributed. DeadlineError: who has not come.
+        MismatchError: ranks chose different transports. Otherwise as meron.open.
     """
-    if group is None and not uses_torch_launcher():
+    transport = chosen_transport(transport)
+    if group is None and not uses_torch():
+        if transport == "group":
+            raise errors.argument(
+                "transport='group' needs a torch.distributed group",
+                "transport",
+                'Call torch.distributed.init_process_group("gloo") first.',
+            )
         return meron.open(plan=plan, **options)
-    if not dist.is_initialized():
-        rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-        if world_size == 1:
-            return meron.open(0, 1, plan=plan, **options)
-        store: Any = launcher_store(world_size)
-    else:
-        rank, world_size = dist.get_rank(group), dist.get_world_size(group)
-        if rank < 0:
-            raise errors.argument(
-                f"rank {dist.get_rank()} is not in the group that the model is to be sharded over"
-            )
-        promised = int(os.environ.get("WORLD_SIZE", "1"))
-        if group is None and world_size < promised:
-            raise errors.argument(
-                f"the launcher promised {promised} ranks, torch.distributed has {world_size}",
-                advice="Initialise torch.distributed with the launcher's world size, or not at "
-                "all: Meron needs no process group on one host.",
-            )
-        if world_size == 1:
-            return meron.open(0, 1, plan=plan, **options)
-        store = dist.distributed_c10d._get_default_store()
-    name = meeting_name(group)
-    if rank == 0:
-        store.set(f"{name}/token", secrets.token_hex(32))
-    token = store.get(f"{name}/token").decode()
-    store.set(f"{name}/host/{rank}", host_identity())
-    hosts = {store.get(f"{name}/host/{peer}") for peer in range(world_size)}
-    if len(hosts) == 1:
-        return meron.open(rank, world_size, "shm", plan, token=token, **options)
+    rank, world_size = place_in(group)
+    if world_size == 1:
+        return meron.open(0, 1, plan=plan, **options)
+    timeout = options.get("timeout") or TIMEOUT
+    meeting = Meeting(group, rank, world_size, timeout)
+    hosts = meeting.exchange(transport)
+    if transport == "shm" and len(set(hosts)) > 1:
+        raise errors.argument(
+            f"transport='shm', but the {world_size} ranks are on {len(set(hosts))} hosts",
+            "transport",
+            "Leave the transport out, or take 'group'.",
+        )
+    if transport != "group" and len(set(hosts)) == 1:
+        return meron.open(rank, world_size, "shm", plan, token=meeting.token, **options)
     if not dist.is_initialized():
         raise errors.argument(
-            f"the {world_size} ranks are on {len(hosts)} hosts, and torch.distributed is not "
-            "initialised",
-            advice="Call torch.distributed.init_process_group first: Meron then moves its bytes "
-            "over that group.",
+            f"the {world_size} ranks are on {len(set(hosts))} hosts, and torch.distributed is not "
+            "initialised"
+            if transport == "auto"
+            else "transport='group', and torch.distributed is not initialised",
+            advice='Call torch.distributed.init_process_group("gloo") first: bytes then move over '
+            "that group.",
         )
-    from meron.torch.transport import group_transport
+    if options.get("threads") is None:  # the engine cannot know who shares this host
+        cores = len(os.sched_getaffinity(0))
+        options["threads"] = max(cores // hosts.count(hosts[rank]), 1)
+    return meron.open(rank, world_size, group_transport(group, meeting.number), plan, **options)
 
-    return meron.open(rank, world_size, group_transport(group), plan, **options)
+
+def chosen_transport(transport: str | None) -> str:
+    chosen = transport or os.environ.get(TRANSPORT_VARIABLE) or "auto"
+    if chosen not in TRANSPORTS:
+        source = "" if transport else f" (from {TRANSPORT_VARIABLE})"
+        raise errors.argument(
+            f"there is no transport {chosen!r}{source}", "transport", f"Take {TRANSPORTS}."
+        )
+    return chosen
 
 
-def uses_torch_launcher() -> bool:
+# ---- Who the ranks are --------------------------------------------------------------------------
+
+
+def uses_torch() -> bool:
     """Whether ranks come from torch.distributed or its launcher rather than from `meron run`."""
     if dist.is_available() and dist.is_initialized():
         return "MERON_WORLD_SIZE" not in os.environ or dist.get_world_size() > 1
@@ -92,29 +132,149 @@ def uses_torch_launcher() -> bool:
     return all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
 
 
-@functools.cache  # the store ends with the process: peers may be late
-def launcher_store(world_size: int) -> Any:
-    """The store of torchrun's agent, by the same variables as torch's env:// method."""
-    rank = int(os.environ["RANK"])
-    agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    return dist.TCPStore(
-        os.environ["MASTER_ADDR"],
-        int(os.environ["MASTER_PORT"]),
-        world_size,
-        is_master=rank == 0 and not agent,
-    )
+def ranks_of(group: Any) -> tuple[int, ...] | None:
+    """The global ranks of a group, None where that is all; ArgumentError on other ranks."""
+    if group is None:
+        return None
+    if not dist.is_available() or not dist.is_initialized():
+        raise errors.argument("a group was given, but torch.distributed is not initialised")
+    if group is dist.GroupMember.NON_GROUP_MEMBER or dist.get_rank(group) < 0:
+        raise errors.argument(
+            f"rank {dist.get_rank()} is not in the group that the model is to be sharded over",
+            "group",
+            "Only the group's ranks shard the model; the others leave it as it is.",
+        )
+    ranks = tuple(dist.get_process_group_ranks(group))
+    return None if ranks == tuple(range(dist.get_world_size())) else ranks
 
 
-# How many contexts each set of ranks has opened.
+def place_in(group: Any) -> tuple[int, int]:
+    """This rank and the number of ranks."""
+    if not dist.is_initialized():
+        rank, world_size = number_of("RANK"), number_of("WORLD_SIZE")
+        if not 0 <= rank < world_size:
+            raise errors.argument(
+                f"RANK is {rank}, WORLD_SIZE {world_size}",
+                advice="Start the program by torchrun or meron run, which set both.",
+            )
+        return rank, world_size
+    ranks_of(group)
+    rank, world_size = dist.get_rank(group), dist.get_world_size(group)
+    for variable in ("WORLD_SIZE", "MERON_WORLD_SIZE"):
+        promised = number_of(variable) if group is None and variable in os.environ else 0
+        if world_size < promised:
+            raise errors.argument(
+                f"the launcher promised {promised} ranks ({variable}), torch.distributed has "
+                f"{world_size}",
+                advice="Initialise torch.distributed with the launcher's world size, or not at "
+                "all: on one host Meron needs no process group. Pass group= to shard over fewer "
+                "ranks.",
+            )
+    return rank, world_size
+
+
+def number_of(variable: str) -> int:
+    text = os.environ[variable]
+    if not text.isdecimal():
+        raise errors.argument(f"{variable}={text!r} is no number of ranks", variable)
+    return int(text)
+
+
+# ---- How they find each other -------------------------------------------------------------------
+
+# How many contexts each set of ranks has opened: a set opens its contexts in one order.
 opened: collections.Counter[str] = collections.Counter()
 
 
-def meeting_name(group: Any) -> str:
-    """Equal on the ranks that open a context together: a group opens its contexts in one order."""
-    ranks = "world" if group is None else str(dist.get_process_group_ranks(group))
-    digest = hashlib.sha256(ranks.encode()).hexdigest()[:16]
-    opened[digest] += 1
-    return f"meron/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}/{digest}/{opened[digest]}"
+class Meeting:
+    """What ranks tell each other before they open a context together.
+
+    number: of the context among those of the same ranks
+    token:  the same on all ranks, and nobody else's
+    """
+
+    def __init__(self, group: Any, rank: int, world_size: int, timeout: float) -> None:
+        self.rank = rank
+        self.world_size = world_size
+        self.timeout = timeout
+        digest = hashlib.sha256(str(ranks_of(group)).encode()).hexdigest()[:16]
+        opened[digest] += 1
+        self.number = opened[digest]
+        attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+        self.name = f"meron/{attempt}/{digest}/{self.number}"
+        self.token = ""
+        if dist.is_initialized():
+            self.store: Any = dist.distributed_c10d._get_default_store()
+        else:
+            try:
+                self.store = launcher_store(rank, world_size, timeout)
+            except RuntimeError as error:
+                raise errors.DeadlineError(
+                    f"rank {rank} of {world_size} cannot reach rank 0 at "
+                    f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}: {error}",
+                    advice="See whether rank 0 runs, and start all ranks anew.",
+                    rank=rank,
+                    peer=0,
+                ) from None
+
+    def exchange(self, transport: str) -> list[str]:
+        """The ranks' hosts. Blocks until all have come, at most `timeout` seconds."""
+        if self.rank == 0:
+            self.store.set(f"{self.name}/token", secrets.token_hex(32))
+        self.store.set(f"{self.name}/{self.rank}", f"{transport}\n{host_identity()}")
+        keys = [f"{self.name}/{peer}" for peer in range(self.world_size)]
+        try:
+            self.store.wait([*keys, f"{self.name}/token"], datetime.timedelta(seconds=self.timeout))
+        except RuntimeError as error:
+            raise self.missed(keys, error) from None
+        said = [self.store.get(key).decode().split("\n", 1) for key in keys]
+        self.token = self.store.get(f"{self.name}/token").decode()
+        for peer, (other, _) in enumerate(said):
+            if other != transport:
+                raise errors.MismatchError(
+                    f"rank {self.rank} opens its context with transport {transport!r}, rank "
+                    f"{peer} with {other!r}",
+                    advice=f"Pass the same transport, or set {TRANSPORT_VARIABLE}, on all ranks.",
+                    rank=self.rank,
+                    peer=peer,
+                )
+        return [host for _, host in said]
+
+    def missed(self, keys: list[str], error: RuntimeError) -> errors.Error:
+        try:
+            missing = [peer for peer, key in enumerate(keys) if not self.store.check([key])]
+        except RuntimeError:
+            missing = []
+        if not missing:
+            return errors.PeerDeadError(
+                f"the store of torch.distributed cannot be reached any more: {error}",
+                advice="See whether rank 0 runs, and start all ranks anew.",
+                rank=self.rank,
+            )
+        return errors.DeadlineError(
+            f"rank {self.rank} waited {self.timeout:g} s in vain for {len(missing)} of "
+            f"{self.world_size} ranks to open their context number {self.number}; missing: "
+            f"{', '.join(map(str, missing))}",
+            advice="All ranks shard the same models in the same order; see what the missing ranks "
+            "do, or raise the timeout.",
+            rank=self.rank,
+            peer=missing[0],
+        )
+
+
+@functools.cache  # the store ends with the process: peers may be late
+def launcher_store(rank: int, world_size: int, timeout: float) -> Any:
+    """The store of torchrun's agent, by the same variables as torch's env:// method."""
+    agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
+    return dist.TCPStore(
+        os.environ["MASTER_ADDR"],
+        number_of("MASTER_PORT"),
+        world_size,
+        is_master=rank == 0 and not agent,
+        timeout=datetime.timedelta(seconds=timeout),
+        wait_for_workers=False,
+        multi_tenant=True,  # init_process_group may follow, with the same port
+    )
 
 
 def host_identity() -> str:
