@@ -8,6 +8,7 @@ import sys
 import tempfile
 import unittest
 from pathlib import Path
+from unittest import mock
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import run_tests
@@ -87,6 +88,12 @@ class Counting(unittest.TestCase):
 
     def test_the_last_line(self) -> None:
         self.assertEqual(str(Tally(3, 2, 1)), "3 passed, 2 failed, 1 skipped")
+
+    def test_types_are_checked_of_what_can_be_imported(self) -> None:
+        needy = "bindings/python/meron/torch/api.py"
+        for found, wanted in ((object(), True), (None, False)):
+            with mock.patch("importlib.util.find_spec", return_value=found):
+                self.assertEqual(needy in run_tests.typed_sources(), wanted)
 
 
 if __name__ == "__main__":
