@@ -47,6 +47,9 @@ end
 
 # 1 for a Ctrl-C, which is thrown when the call returns, and for a should_stop that wants it or fails.
 @noinline function ask_to_stop(user)::Int32
+    # Tasks of other threads may wait for timers and sockets that only this thread serves. Nothing of
+    # theirs runs here: they are only woken.
+    Base.process_events()
     is_interrupted() && return 1
     callbacks = unsafe_pointer_to_objref(user)::Callbacks
     callbacks.should_stop === nothing && return 0

@@ -46,7 +46,8 @@ Opens this rank's context and meets the other ranks; the second form closes it a
   `MERON_E_CANCELLED`, an exception of it is thrown by the call that waits. It must not call Meron.
 
 Blocks until all ranks have come, at most until the deadline; tasks of this thread stand still
-meanwhile, those of other threads do not. Ctrl-C ends it.
+meanwhile, those of other threads do not, though a `sleep` of theirs may end 0.1 s late. Ctrl-C
+ends it.
 
 Throws `MERON_E_ARGUMENT` (a rank beyond the world, an unknown transport), `MERON_E_AUTH`,
 `MERON_E_TIMEOUT` (who is missing), `MERON_E_VERSION`, `MERON_E_NO_MEMORY`, `MERON_E_IO`,

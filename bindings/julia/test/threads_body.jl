@@ -41,6 +41,17 @@ end
     @test ranks == 0:RANKS-1
 end
 
+@testset "opening waits while timers of other threads are served" begin
+    # Old versions of Julia serve timers on the first thread only, unless inside of Threads.@threads.
+    options = (world_size = 2, transport = "local", job = "timers", timeout = 5)
+    peer = Threads.@spawn begin
+        sleep(0.2)
+        Meron.open(ctx -> barrier(ctx.world); rank = 1, options...)
+    end
+    @test Meron.open(ctx -> (barrier(ctx.world); true); rank = 0, options...)
+    wait(peer)
+end
+
 @testset "objects die on all threads at once" begin
     function churn(seed)
         generator = MersenneTwister(seed)
