@@ -19,8 +19,9 @@ mutable struct MailboxTransport <: Meron.Transport
     fails::Symbol # the function that throws from now on
     closed::Bool
     max_message::Int
-    MailboxTransport(rank, mailbox; max_message = 0) =
-        new(rank, mailbox, 0, Dict(), Dict(), Dict(), :none, false, max_message)
+    name::String
+    MailboxTransport(rank, mailbox; max_message = 0, name = "mailbox") =
+        new(rank, mailbox, 0, Dict(), Dict(), Dict(), :none, false, max_message, name)
 end
 
 fail_if(t, name) = t.fails === name && error("out of order")
@@ -74,5 +75,5 @@ function Meron.cancel(t::MailboxTransport, request)
 end
 
 Meron.closed(t::MailboxTransport) = t.closed = true
-Meron.transport_name(::MailboxTransport) = "mailbox"
+Meron.transport_name(t::MailboxTransport) = t.name
 Meron.max_message(t::MailboxTransport) = t.max_message

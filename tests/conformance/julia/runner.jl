@@ -12,6 +12,7 @@ using Meron: LibMeron
 include("table.jl")
 include("values.jl")
 include("session.jl")
+include("post.jl")
 include("operations.jl")
 include("tensors.jl")
 
@@ -109,7 +110,7 @@ function main(words)
     end
     length(files) == 1 || return usage("one file of cases is needed")
     transport = get(options, "--transport", "")
-    transport in ("self", "local", "shm") || return usage("no transport $(repr(transport))")
+    transport in ("self", "local", "shm", "custom") || return usage("no transport $(repr(transport))")
     cases = try
         read_cases(files[1])
     catch error
