@@ -83,9 +83,11 @@ class Peer:
 
     def __init__(self, rank: int) -> None:
         self.rank = rank
-        self.ended = False  # it said goodbye, or cannot be reached: nothing comes from it any more
+        self.ended = False  # it said goodbye, or cannot be reached
         self.under_way = 0  # bytes
-        # What the group was given to send, in order.
+        self.giving = threading.Lock()  # held while the group is given a message
+        self.goodbye = False  # said to it, or not needed: guarded by `giving`
+        # What the group was given to send, in order; None is the end.
         self.outgoing: queue.SimpleQueue[Outgoing | None] = queue.SimpleQueue()
         self.sending: Outgoing | None = None  # its head, without threads
         self.incoming: Iterator[Any] | None = None
@@ -95,8 +97,8 @@ class Peer:
 class GroupTransport(CustomTransport):
     """The engine's messages over a torch.distributed group.
 
-    One context uses it, as with every transport. It ends when all ranks have closed their contexts;
-    until then its threads stay, and with them a little memory.
+    One context uses it, as with every transport. Its end: a rank whose context is closed says
+    goodbye, each peer's thread answers with its own, and nothing is left to the group then.
     """
 
     def __init__(self, group: Any, number: int = 0, threads: bool = True) -> None:
@@ -137,7 +139,7 @@ class GroupTransport(CustomTransport):
         with self._changed:
             self._sent[request] = False
         self._sizes[request] = (to, data.nbytes)
-        self._give(to, request, tag, data.nbytes, data)
+        self._give(to, request, tag, data)
         return request
 
     def receive(self, peer: int, tag: int, into: memoryview) -> int:
@@ -197,34 +199,47 @@ class GroupTransport(CustomTransport):
 
     def closed(self) -> None:
         for peer in self._peers.values():
-            # One for each receive that the peer has posted: none is left to the group then.
-            for _ in range(FRAMES_AHEAD):
-                self._give(peer, -1, 0, GOODBYE, memoryview(b""))
-            peer.outgoing.put(None)
+            self._say_goodbye(peer)
 
     # ---- Sending -------------------------------------------------------------------------------
 
-    def _give(self, peer: Peer, request: int, tag: int, size: int, data: memoryview) -> None:
+    def _give(self, peer: Peer, request: int, tag: int, data: memoryview) -> None:
         """Gives a message to the group: a frame, and what does not fit into it."""
         frame = bytearray(FRAME)
-        HEAD.pack_into(frame, 0, tag, size)
+        HEAD.pack_into(frame, 0, tag, data.nbytes)
         inline = data.nbytes <= INLINE
         if inline:
             frame[HEAD.size : HEAD.size + data.nbytes] = data
         memory = [torch.frombuffer(frame, dtype=torch.uint8)]
         if not inline:
             memory.append(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+        with peer.giving:
+            if not peer.goodbye:
+                self._start_send(peer, request, memory)
+
+    def _start_send(self, peer: Peer, request: int, memory: list[torch.Tensor]) -> None:
         works: list[Any] = []
-        if not peer.ended:
-            try:
-                for tensor, group_tag in zip(memory, (self._frames_tag, self._rest_tag)):
-                    works.append(self._group.send([tensor], peer.rank, group_tag))
-            except RuntimeError:
-                self._end(peer)
+        try:
+            for tensor, tag in zip(memory, (self._frames_tag, self._rest_tag)):
+                works.append(self._group.send([tensor], peer.rank, tag))
+        except RuntimeError:
+            self._end(peer)
         with self._changed:
-            if not inline:
-                peer.under_way += data.nbytes
+            peer.under_way += longer(memory)
         peer.outgoing.put((request, memory, works))
+
+    def _say_goodbye(self, peer: Peer) -> None:
+        """Nothing is sent to a peer any more."""
+        frame = bytearray(FRAME)
+        HEAD.pack_into(frame, 0, 0, GOODBYE)
+        with peer.giving:
+            if peer.goodbye:
+                return
+            peer.goodbye = True
+            # One for each receive that it has posted.
+            for _ in range(FRAMES_AHEAD):
+                self._start_send(peer, -1, [torch.frombuffer(frame, dtype=torch.uint8)])
+            peer.outgoing.put(None)
 
     def _finish_sends(self, peer: Peer) -> None:
         """Of a thread: waits for what was given to the group, in order."""
@@ -242,8 +257,7 @@ class GroupTransport(CustomTransport):
         with self._changed:
             if request in self._sent:
                 self._sent[request] = True
-            if len(memory) > 1:
-                peer.under_way -= memory[1].numel()
+            peer.under_way -= longer(memory)
             self._tell()
 
     # ---- Receiving -----------------------------------------------------------------------------
@@ -260,6 +274,8 @@ class GroupTransport(CustomTransport):
             tag, size = HEAD.unpack_from(frame)
             if size == GOODBYE:
                 last += 1
+                self._end(peer)
+                self._say_goodbye(peer)
                 continue
             if size <= INLINE:
                 message = memoryview(frame)[HEAD.size : HEAD.size + size]
@@ -282,9 +298,9 @@ class GroupTransport(CustomTransport):
         try:
             for work in peer.incoming:
                 work.wait(FOREVER)
-        except RuntimeError:
-            pass  # the peer is gone
-        self._end(peer)
+        except RuntimeError:  # the peer is gone
+            self._end(peer)
+            self._say_goodbye(peer)
 
     def _end(self, peer: Peer) -> None:
         with self._changed:
@@ -305,8 +321,9 @@ class GroupTransport(CustomTransport):
                 busy = self._poll_receives(peer) or busy
                 busy = self._poll_sends(peer) or busy
             except RuntimeError:
-                self._end(peer)
                 peer.incoming = None
+                self._end(peer)
+                self._say_goodbye(peer)
         return busy
 
     def _poll_receives(self, peer: Peer) -> bool:
@@ -318,7 +335,6 @@ class GroupTransport(CustomTransport):
             peer.awaited = next(peer.incoming, None)
             if peer.awaited is None:
                 peer.incoming = None
-                self._end(peer)
         return False
 
     def _poll_sends(self, peer: Peer) -> bool:
@@ -338,30 +354,31 @@ class GroupTransport(CustomTransport):
         return False
 
 
-# ---- What outlives a context ---------------------------------------------------------------------
+def longer(memory: list[torch.Tensor]) -> int:
+    """Bytes of a message beside its frame."""
+    return sum(tensor.numel() for tensor in memory[1:])
 
-# Threads that wait for a group, and transports without such; both until their peers have closed.
+
+# ---- What outlives a context --------------------------------------------------------------------
+
+# Threads that wait for a group, and transports without such, until the goodbyes are said.
 threads: set[threading.Thread] = set()
 polled: set[GroupTransport] = set()
 
 
 def start(function: Any, peer: Peer) -> None:
-    def run() -> None:
-        try:
-            function(peer)
-        finally:
-            threads.discard(thread)
-
-    thread = threading.Thread(target=run, name=f"meron-group-{peer.rank}", daemon=True)
-    threads.add(thread)
+    threads.difference_update([thread for thread in threads if not thread.is_alive()])
+    name = f"meron-group-{peer.rank}"
+    thread = threading.Thread(target=function, args=(peer,), name=name, daemon=True)
     thread.start()
+    threads.add(thread)
 
 
 @atexit.register
 def finish_all() -> None:
     """Closes all contexts, and lets the goodbyes of both sides arrive.
 
-    A thread that came back from the group while the interpreter ends would end the process.
+    A thread that came back from the group while the interpreter ends would abort the process.
     """
     close_all()
     until = time.monotonic() + EXIT_PATIENCE
