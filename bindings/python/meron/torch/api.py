@@ -16,7 +16,7 @@ from meron import errors
 from meron.plan import Json, as_plan
 from meron.torch.materialize import materialize
 from meron.torch.partition import is_sharded, make_scope, scope_of
-from meron.torch.sharding import Sharding, sharding_of
+from meron.torch.sharding import Sharding, sharding_of, units_below
 from meron.torch.tensors import dtype_name
 from meron.torch.unit import ShardedUnit
 from meron.torch.world import context_for
@@ -181,22 +181,18 @@ def with_reduce_dtype(plan: meron.Plan | Json, dtype: torch.dtype | None) -> mer
 # ---- Control ------------------------------------------------------------------------------------
 
 
-def units_below(module: torch.nn.Module) -> list[ShardedUnit]:
+def require_units(module: torch.nn.Module) -> list[ShardedUnit]:
     """Units of a module and of its parts, in order; StateError when there are none."""
-    found: dict[ShardedUnit, None] = {}
-    for part in module.modules():
-        scope = scope_of(part)
-        for unit in scope.units if scope is not None else ():
-            found[unit] = None
+    found = units_below(module)
     if not found:
         raise errors.StateError(
             f"{type(module).__name__} is not sharded", advice="Call meron.torch.shard on it first."
         )
-    return list(found)
+    return found
 
 
 def sharding_below(module: torch.nn.Module) -> Sharding:
-    return units_below(module)[0].sharding
+    return require_units(module)[0].sharding
 
 
 @contextlib.contextmanager

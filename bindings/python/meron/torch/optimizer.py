@@ -17,7 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 import meron
 from meron import errors
 from meron._native import call, lib, new
-from meron.torch.api import sharding_below, units_below
+from meron.torch.api import require_units, sharding_below
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.tensors import tensor_of
 from meron.torch.unit import ShardedUnit
@@ -127,7 +127,7 @@ def shard_optimizer(
         raise errors.StateError("this optimizer runs on shards already")
     sharding = sharding_below(module)
     check_covered(module)
-    known = {id(param) for unit in units_below(module) for param in unit.params}
+    known = {id(param) for unit in require_units(module) for param in unit.params}
     for group in optimizer.param_groups:
         for param in group["params"]:
             if id(param) not in known:
@@ -269,9 +269,9 @@ class AdamW(torch.optim.Optimizer):
         weight_decay: float = 0.01,
         max_norm: float = 0.0,
     ) -> None:
-        check_covered(module)
         self.sharding = sharding_below(module)
-        self.sharded = [unit for unit in units_below(module) if unit.trainable]
+        check_covered(module)
+        self.sharded = [unit for unit in require_units(module) if unit.trainable]
         defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
         self.engine = self.sharding.context.adamw(
             [unit.unit for unit in self.sharded], lr, betas, eps, weight_decay, max_norm

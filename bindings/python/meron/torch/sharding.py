@@ -51,7 +51,10 @@ class Sharding:
         self.schedule: Any = None
         self.reducer = GradientReducer(self)
         self.active: list[Any] = []
-        self.roots: weakref.WeakKeyDictionary[torch.nn.Module, int] = weakref.WeakKeyDictionary()
+        # Modules whose forward began a pass: a number, and the units below, as of so many units.
+        self.roots: weakref.WeakKeyDictionary[
+            torch.nn.Module, tuple[int, int, list[ShardedUnit]]
+        ] = weakref.WeakKeyDictionary()
         self.uses: list[Use] = []  # of this backward, not ended yet
         self.temporary: list[Any] = []  # handles of hooks on leaves, which would live on
         # Since the last backward, in order of first use.
@@ -174,9 +177,12 @@ class Sharding:
         """A root module's forward begins, outside of any backward."""
         self.recover_if_stale()
         self.end_kept()
-        for unit in self.units:
+        number, count, units = self.roots.get(root, (len(self.roots), 0, []))
+        if count != len(self.units):
+            units = units_below(root)
+            self.roots[root] = (number, len(self.units), units)
+        for unit in units:
             unit.check()
-        number = self.roots.setdefault(root, len(self.roots))
         kind = (2 * number + (0 if torch.is_grad_enabled() else 1)) % KINDS
         self.require_schedule().begin(kind)
         for handle in self.temporary:
@@ -256,6 +262,16 @@ def sharding_of(context: meron.Context, **limits: int) -> Sharding:
 def unit_of(param: torch.Tensor) -> tuple[ShardedUnit, int] | None:
     """Where a torch parameter is sharded: its unit, and its index there."""
     return getattr(param, "_meron", None)
+
+
+def units_below(module: torch.nn.Module) -> list[ShardedUnit]:
+    """Units of a module and of its parts, in order."""
+    found: dict[ShardedUnit, None] = {}
+    for part in module.modules():
+        scope = part.__dict__.get("_meron_scope")
+        for unit in scope.units if scope is not None else ():
+            found[unit] = None
+    return list(found)
 
 
 def placed(param: torch.Tensor) -> tuple[ShardedUnit, int]:
