@@ -18,6 +18,7 @@ use crate::optimizer::{AdamW, Optimizer};
 use crate::options::ContextOptions;
 use crate::param::{Param, ParamDesc};
 use crate::plan::Workload;
+use crate::schedule::{Schedule, ScheduleOptions};
 use crate::unit::Unit;
 use crate::update::{PendingUpdate, Update};
 
@@ -253,6 +254,18 @@ impl Context {
     /// [`NoMemory`](crate::ErrorKind::NoMemory).
     pub fn adamw(&self, units: &[&Unit], options: &AdamW) -> Result<Optimizer> {
         Optimizer::create(self.shared(), units, options)
+    }
+
+    /// Makes a schedule of some units, which are used by their place in `units` from then on. Collective
+    /// over the units' group: units and options are equal on all ranks. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) (no unit, units of several groups),
+    /// [`Duplicate`](crate::ErrorKind::Duplicate) (a unit twice),
+    /// [`Mismatch`](crate::ErrorKind::Mismatch).
+    pub fn schedule(&self, units: &[&Unit], options: &ScheduleOptions) -> Result<Schedule> {
+        Schedule::create(self.shared(), units, options)
     }
 
     // ---- Life ----------------------------------------------------------------------------------

@@ -143,6 +143,7 @@ handles! {
     meron_update: meron_update_release,
     meron_gather: meron_gather_release,
     meron_optimizer: meron_optimizer_release,
+    meron_schedule: meron_schedule_release,
 }
 
 /// A handle that is released when it is dropped, on any thread.

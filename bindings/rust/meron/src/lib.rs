@@ -34,7 +34,7 @@
 //! # What the compiler checks, and what is checked while the program runs
 //!
 //! Slices live no longer than what leases their memory: a [`Gather`], an [`Update`], [`Gradients`],
-//! [`Reduced`] or [`States`]. These keep the context's memory mapped as well, even when it is closed
+//! [`Reduced`], [`Entered`] or [`States`]. These keep the context's memory mapped as well, even when it is closed
 //! meanwhile. Arrays that an operation uses belong to it until it has ended ([`Transfer`],
 //! [`PendingGatherInto`]). What the compiler cannot see (a gradient asked for twice at a time, a call on
 //! what a closed context has made) is an [`Error`], as is everything that fails for the library's own
@@ -70,6 +70,7 @@ mod optimizer;
 mod options;
 mod param;
 mod plan;
+mod schedule;
 mod system;
 mod transport;
 mod unit;
@@ -90,6 +91,7 @@ pub use optimizer::{AdamW, Optimizer, OptimizerInfo, State, States};
 pub use options::ContextOptions;
 pub use param::{Param, ParamDesc};
 pub use plan::{model_from_safetensors, Plan, Workload};
+pub use schedule::{Entered, Schedule, ScheduleInfo, ScheduleOptions};
 pub use system::{system_info, version};
 pub use transport::CustomTransport;
 pub use unit::{Activity, Source, Unit, UnitInfo};

@@ -214,6 +214,29 @@ impl Unit {
         .map(|handle| Operation::new(handle, &self.shared))
     }
 
+    /// Begins the end of an accumulation whose micro-batches were all reduced with `boundary` false: the
+    /// result has the same bits as if the last one had been the boundary. A rank without a gradient takes
+    /// part with zeros. Collective over the unit's group.
+    ///
+    /// Blocks, under a plan that keeps whole gradients, on peers that still read the bucket's last
+    /// contents.
+    ///
+    /// # Errors
+    ///
+    /// [`State`](crate::ErrorKind::State) (a gradient was written and not reduced, reduced already and not
+    /// used, in use, or all params frozen), [`Argument`](crate::ErrorKind::Argument) for options that are
+    /// not of a boundary.
+    pub fn reduce_finish(&self, options: &ReduceOptions) -> Result<Operation> {
+        let _use = InUse::begin(&self.state, Use::Gradient)?;
+        self.shared.require_open()?;
+        let options = options.raw();
+        // SAFETY: `out` and options are valid during the call.
+        receive(sys::meron_future::default(), |out, err| unsafe {
+            sys::meron_reduce_finish_begin(out, self.as_raw(), &options, err)
+        })
+        .map(|handle| Operation::new(handle, &self.shared))
+    }
+
     /// The reduced gradients of the parts that this rank updates, for an optimizer of the program's own.
     ///
     /// # Errors
@@ -224,7 +247,8 @@ impl Unit {
         Reduced::begin(self)
     }
 
-    /// Declares the reduced gradient as used, without a step of Meron's optimizer.
+    /// Declares the reduced gradient as used, without a step of Meron's optimizer; or gives an accumulation
+    /// up whose boundary has not come, as all ranks then must.
     ///
     /// # Errors
     ///

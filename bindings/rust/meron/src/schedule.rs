@@ -1,0 +1,306 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The order in which a trainer uses its units, recorded and replayed.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use meron_sys as sys;
+
+use crate::borrow::UnitState;
+use crate::call::{call, check, nanoseconds, receive, sized, NO_TIMEOUT};
+use crate::context::{home_of, raw_units};
+use crate::error::{Error, Result};
+use crate::group::table;
+use crate::home::{Open, Owned, Shared};
+use crate::param::Param;
+use crate::unit::Unit;
+use crate::view::View;
+
+/// How far a schedule looks ahead, and what it keeps. All in elements.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ScheduleOptions {
+    /// Gathers are begun ahead for the uses that come within this many elements of uses; 0 begins
+    /// nothing ahead.
+    pub prefetch_elements: u64,
+    /// Limits what is begun ahead or kept, never what is needed now.
+    pub max_live_elements: u64,
+    /// A unit whose next recorded use comes within this many elements of other units' uses is kept full.
+    pub max_reuse_elements: u64,
+    /// A unit of at most this many elements stays full from its first use until [`Schedule::drop_all`].
+    pub persist_elements: u64,
+    /// Of all such units together, in the order given.
+    pub persist_total_elements: u64,
+}
+
+impl Default for ScheduleOptions {
+    fn default() -> ScheduleOptions {
+        let initial = sys::MERON_SCHEDULE_OPTIONS_INIT;
+        ScheduleOptions {
+            prefetch_elements: initial.prefetch_elements,
+            max_live_elements: initial.max_live_elements,
+            max_reuse_elements: initial.max_reuse_elements,
+            persist_elements: initial.persist_elements,
+            persist_total_elements: initial.persist_total_elements,
+        }
+    }
+}
+
+/// What a schedule and the uses of its units share. The handle is released with the last of them.
+struct Inner {
+    handle: Owned<sys::meron_schedule>,
+    shared: Arc<Shared>,
+    units: Vec<Arc<UnitState>>,
+}
+
+impl Inner {
+    fn raw(&self) -> sys::meron_schedule {
+        self.handle.raw()
+    }
+}
+
+/// Units, the recorded orders of their uses, and the leases that follow from these. Made by
+/// [`Context::schedule`](crate::Context::schedule).
+///
+/// A pass (the forward, and backward if there is one, of a micro-batch) records the order of the uses; the
+/// next pass of its kind follows it: gathers are begun ahead, and what is used again soon stays full.
+/// What is gathered when follows from the calls alone, so ranks that make the same calls stay in step.
+///
+/// ```
+/// # let context = meron::Context::open()?;
+/// # let table = context.param("table", &[8])?;
+/// # let unit = context.unit("table", &[&table])?;
+/// let schedule = context.schedule(&[&unit], &Default::default())?;
+/// schedule.begin(0)?;
+/// let table_now = schedule.enter(0)?; // whole, until it is dropped
+/// assert_eq!(table_now.view(&table)?.as_slice::<f32>()?.len(), 8);
+/// drop(table_now);
+/// schedule.drop_all()?; // before an optimizer's step
+/// # Ok::<(), meron::Error>(())
+/// ```
+pub struct Schedule(Arc<Inner>);
+
+/// What is known about a schedule.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ScheduleInfo {
+    /// Units that are entered now.
+    pub entered: u32,
+    /// That it was made of.
+    pub units: u64,
+    /// Begun so far.
+    pub passes: u64,
+    /// Units entered so far.
+    pub uses: u64,
+    /// Uses whose unit was full already.
+    pub ready: u64,
+    /// Uses met by a gather that was begun ahead.
+    pub ahead: u64,
+    /// Uses that the recorded order did not have next.
+    pub deviations: u64,
+    /// Of the units that are full or on their way now.
+    pub live_elements: u64,
+    /// The most there were.
+    pub peak_live_elements: u64,
+    /// Nanoseconds that uses have waited.
+    pub wait_ns: u64,
+}
+
+impl Schedule {
+    pub(crate) fn create(
+        shared: &Arc<Shared>,
+        units: &[&Unit],
+        options: &ScheduleOptions,
+    ) -> Result<Schedule> {
+        let shared = home_of(units).unwrap_or(shared);
+        shared.require_open()?;
+        let handles = raw_units(units);
+        let options = sys::meron_schedule_options {
+            prefetch_elements: options.prefetch_elements,
+            max_live_elements: options.max_live_elements,
+            max_reuse_elements: options.max_reuse_elements,
+            persist_elements: options.persist_elements,
+            persist_total_elements: options.persist_total_elements,
+            ..sys::MERON_SCHEDULE_OPTIONS_INIT
+        };
+        // SAFETY: handles and options are only read, during the call.
+        let handle = receive(sys::meron_schedule::default(), |out, err| unsafe {
+            sys::meron_schedule_create(out, table(&handles), handles.len(), &options, err)
+        })?;
+        Ok(Schedule(Arc::new(Inner {
+            handle: Owned::new(handle),
+            shared: shared.clone(),
+            units: units.iter().map(|unit| unit.state().clone()).collect(),
+        })))
+    }
+
+    /// Begins a pass; each kind, 0 to 15, has a recorded order of its own. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`State`](crate::ErrorKind::State) names the units that are entered.
+    pub fn begin(&self, kind: u32) -> Result<()> {
+        self.0.shared.require_open()?;
+        // SAFETY: a call with a handle by value; a wrong one gives an error.
+        check(|err| unsafe { sys::meron_schedule_begin(self.as_raw(), kind, err) })
+    }
+
+    /// Enters the unit at this place of those that the schedule was made of: it is full until what is
+    /// returned is dropped. Collective over the units' group where it is not full already.
+    ///
+    /// Blocks on peers, at most until the deadline.
+    ///
+    /// # Errors
+    ///
+    /// [`State`](crate::ErrorKind::State) when the unit, or one that is begun ahead, is being updated on
+    /// this rank; [`Argument`](crate::ErrorKind::Argument) beyond the units; those of
+    /// [`Operation::wait`](crate::Operation::wait).
+    pub fn enter(&self, index: usize) -> Result<Entered> {
+        self.enter_by(index, NO_TIMEOUT)?.ok_or_else(|| {
+            Error::state("", "the unit is not full", "enter it again: its gather goes on")
+        })
+    }
+
+    /// Waits at most so long. `None` when that has passed first: entering the unit next goes on with the
+    /// same use.
+    pub fn enter_timeout(&self, index: usize, timeout: Duration) -> Result<Option<Entered>> {
+        self.enter_by(index, nanoseconds(timeout))
+    }
+
+    fn enter_by(&self, index: usize, timeout: i64) -> Result<Option<Entered>> {
+        let open = self.0.shared.open()?;
+        // SAFETY: a call with a handle by value; the closures that it calls live as long as `open`.
+        let entered =
+            call(|err| unsafe { sys::meron_schedule_enter(self.as_raw(), index, timeout, err) })?;
+        Ok(if entered {
+            Some(Entered { inner: self.0.clone(), index, left: false, _open: open })
+        } else {
+            None
+        })
+    }
+
+    /// Gives back whatever stays full or was begun ahead: before an update or an optimizer's step. Never
+    /// blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`State`](crate::ErrorKind::State) names the units that are entered.
+    pub fn drop_all(&self) -> Result<()> {
+        self.0.shared.require_open()?;
+        // SAFETY: a call with a handle by value; a wrong one gives an error.
+        check(|err| unsafe { sys::meron_schedule_drop(self.as_raw(), err) })
+    }
+
+    /// Forgets the pass, and gives everything back: after an error in the trainer. The recorded orders
+    /// stay. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`State`](crate::ErrorKind::State) when a unit is entered: drop that first.
+    pub fn reset(&mut self) -> Result<()> {
+        self.0.shared.require_open()?;
+        if Arc::strong_count(&self.0) > 1 {
+            return Err(Error::state("", "units are entered", "drop what Schedule::enter gave"));
+        }
+        // SAFETY: a call with a handle by value; nobody else has this schedule, so nothing of it is seen.
+        check(|err| unsafe { sys::meron_schedule_reset(self.as_raw(), err) })
+    }
+
+    /// What is known about the schedule. Never blocks.
+    pub fn info(&self) -> Result<ScheduleInfo> {
+        self.0.shared.require_open()?;
+        // SAFETY: `out` says its size, and is valid during the call.
+        let raw = receive(sized!(meron_schedule_info), |out, err| unsafe {
+            sys::meron_schedule_get_info(out, self.as_raw(), err)
+        })?;
+        Ok(ScheduleInfo {
+            entered: raw.entered,
+            units: raw.units,
+            passes: raw.passes,
+            uses: raw.uses,
+            ready: raw.ready,
+            ahead: raw.ahead,
+            deviations: raw.deviations,
+            live_elements: raw.live_elements,
+            peak_live_elements: raw.peak_live_elements,
+            wait_ns: raw.wait_ns,
+        })
+    }
+
+    /// The handle of the C interface, for calls of `meron-sys`. Resetting or releasing it makes what this
+    /// crate shows of its units invalid.
+    pub fn as_raw(&self) -> sys::meron_schedule {
+        self.0.raw()
+    }
+}
+
+impl fmt::Debug for Schedule {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Schedule({} units)", self.0.units.len())
+    }
+}
+
+/// A use of a unit of a [`Schedule`]: its tensors are whole until this is dropped.
+///
+/// ```compile_fail,E0505
+/// # let context = meron::Context::open()?;
+/// # let table = context.param("table", &[8])?;
+/// # let unit = context.unit("table", &[&table])?;
+/// # let schedule = context.schedule(&[&unit], &Default::default())?;
+/// let used = schedule.enter(0)?;
+/// let values = used.view(&table)?.as_slice::<f32>()?;
+/// drop(used); // error: `used` is borrowed by `values`
+/// println!("{}", values[0]);
+/// # Ok::<(), meron::Error>(())
+/// ```
+#[must_use = "the unit is left when this is dropped"]
+pub struct Entered {
+    inner: Arc<Inner>,
+    index: usize,
+    left: bool,
+    _open: Arc<Open>,
+}
+
+impl Entered {
+    /// The whole tensor of a param of the unit. Other ranks read the same memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) when the param is not in the unit.
+    pub fn view(&self, param: &Param) -> Result<View<'_>> {
+        self.inner.units[self.index].require(param.as_raw().id, param.name())?;
+        // SAFETY: the unit stays entered, and with it nobody writes the values, until `self` is dropped;
+        // `_open` keeps the mapping.
+        unsafe {
+            let raw = receive(std::mem::zeroed(), |out, err| {
+                sys::meron_schedule_view(out, self.inner.raw(), param.as_raw(), err)
+            })?;
+            View::new(raw)
+        }
+    }
+
+    /// The unit's place in those of the schedule.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// Leaves the unit, as dropping it does, and says how that went. Never blocks.
+    pub fn leave(mut self) -> Result<()> {
+        self.left = true;
+        self.end()
+    }
+
+    fn end(&self) -> Result<()> {
+        // SAFETY: a call with a handle by value; a wrong one gives an error.
+        check(|err| unsafe { sys::meron_schedule_leave(self.inner.raw(), self.index, err) })
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        if !self.left {
+            // What a closed context has taken is gone; there is nothing left to do.
+            let _ = self.end();
+        }
+    }
+}
