@@ -1,0 +1,153 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One run, from the command line to the summary.
+
+Exit code: 0, 1 (something was not as planned), 2 (bad input).
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import Namespace
+from dataclasses import astuple
+
+import numpy as np
+
+import meron
+import meron.torch as mt
+
+from . import options as command_line
+from . import plain, report
+from .recipe import build
+from .text import Examples
+
+
+def train(
+    context: meron.Context, options: Namespace, examples: Examples, shown: bool
+) -> report.Summary:
+    """Trains by the chosen API; what rank 0 is to report."""
+    if options.api == "zero":
+        from . import engine as way
+    else:
+        from . import functional as way
+    plan = json.loads(context.plan.json())
+    summary = report.Summary(
+        options=options,
+        ranks=context.world_size,
+        transport=context.transport,
+        plan=plan,
+        parameters=sum(param.numel() for param in build(options).parameters()),
+        text_bytes=len(examples.text),
+    )
+    if shown:
+        report.print_begin(summary)
+    progress = report.Progress(options.steps, shown, "training")
+    before = context.stats()
+    losses, optimizer_bytes = way.train(context, options, examples, progress)
+    context.world.all_reduce(losses.values)  # each rank filled in its own
+    summary.losses, summary.seconds = losses.curve(), progress.seconds
+    summary.figures = collect_figures(context, before, options, optimizer_bytes)
+    summary.micro_losses = losses
+    return summary
+
+
+def collect_figures(
+    context: meron.Context, before: meron.Stats, options: Namespace, optimizer_bytes: int
+) -> list[report.Figures]:
+    """What each rank counted since `before` and what its plan predicts, from all to all.
+
+    Torch's optimizers keep their states in torch's own memory, which is added to the engine's.
+    """
+    after = context.stats()
+    plan = context.predict(micro_batches=options.accumulate, gathers_per_micro_batch=2)
+    mine = report.Figures(
+        param=after.param_bytes,
+        gradient=after.gradient_bytes,
+        optimizer=after.optimizer_bytes + optimizer_bytes,
+        peak=after.peak_bytes + optimizer_bytes,
+        planned_param=plan.param_bytes,
+        planned_gradient=plan.gradient_bytes,
+        planned_optimizer=plan.optimizer_bytes,
+        planned_peak=plan.peak_bytes,
+        gathered=after.gather_mapped_bytes
+        + after.gather_copied_bytes
+        - before.gather_mapped_bytes
+        - before.gather_copied_bytes,
+        reduced=after.reduce_bytes - before.reduce_bytes,
+        planned_gathered=plan.gather_mapped_bytes + plan.gather_copied_bytes,
+        planned_reduced=plan.reduce_bytes,
+    )
+    figures = []
+    for rank in range(context.world_size):
+        numbers = np.array(astuple(mine), np.uint64)
+        context.world.broadcast(numbers, root=rank)
+        figures.append(report.Figures(*(int(value) for value in numbers)))
+    return figures
+
+
+def compare(summary: report.Summary, examples: Examples, shown: bool) -> None:
+    """Trains the plain twin in this process, with as many threads as the rank had."""
+    options = summary.options
+    by_rank = summary.plan["gradient"]["sharding"] == "none"
+    progress = report.Progress(options.steps, shown, "comparing")
+    losses = plain.train(options, examples, summary.ranks, by_rank, progress)
+    summary.twin = losses.curve()
+    summary.equal_bits = bool((losses.values == summary.micro_losses.values).all())
+
+
+def main() -> int:
+    try:
+        return start(sys.argv[1:])
+    except meron.Error as error:
+        print(f"gpt: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+def start(arguments: list[str]) -> int:
+    # What the user gave is looked at before the ranks meet, and complained about after: every rank
+    # finds the same fault, and one of them is to say so.
+    problem = plan = summary = None
+    try:
+        options = command_line.parse(arguments)
+        if not options.help:
+            plan = command_line.load_plan(options.plan)
+            examples = command_line.load_examples(options)
+            command_line.try_outputs(options)
+    except command_line.BadInput as error:
+        problem = str(error)
+
+    context = mt.context_for(plan or meron.Plan.preset("zero3"))
+    leads = context.rank == 0
+    if problem is not None:
+        if leads:
+            print(f"gpt: {problem}", file=sys.stderr, flush=True)
+    elif plan is None:
+        if leads:
+            print(options.usage, end="", flush=True)
+    else:
+        shown = leads and not options.quiet
+        summary = train(context, options, examples, shown)
+    # `meron run` ends the job when a rank leaves with an error: let rank 0 have said why first.
+    context.world.barrier()
+    context.close()
+
+    if summary is None:
+        return 0 if problem is None else 2
+    if leads:
+        if options.compare:  # the other ranks need not wait
+            compare(summary, examples, shown)
+        finish(summary, shown)
+    return 0 if summary.as_planned else 1
+
+
+def finish(summary: report.Summary, shown: bool) -> None:
+    if shown:
+        report.print_summary(summary)
+    if not summary.as_planned:
+        print("gpt: counters and plan differ", file=sys.stderr, flush=True)
+    if summary.options.json:
+        report.write_json(summary, summary.options.json)
+    if summary.options.plot:
+        report.draw(summary, summary.options.plot)

@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What all ways of training share: how a run begins, and what it leaves."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from .model import GPT
+
+
+@dataclass
+class Losses:
+    """Of every micro-batch: values[step, turn, rank]."""
+
+    values: NDArray[np.float32]
+
+    @classmethod
+    def of(cls, options: Namespace, ranks: int) -> Losses:
+        return cls(np.zeros((options.steps, options.accumulate, ranks), np.float32))
+
+    def curve(self) -> NDArray[np.float64]:
+        """The mean of each step."""
+        return self.values.mean((1, 2), dtype=np.float64)
+
+
+def build(options: Namespace) -> GPT:
+    """The same initial values in every process."""
+    torch.manual_seed(options.seed)
+    return GPT(options.width, options.layers, options.heads, options.context)
+
+
+def learning_rate(steps: int) -> Callable[[int], float]:
+    """A factor for each step: up over the first tenth, then down to a tenth of the peak."""
+
+    def factor(step: int) -> float:
+        rise = (step + 1) / max(1, steps // 10)
+        fall = 1 - 0.9 * step / steps
+        return min(rise, fall)
+
+    return factor

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a person sees, and the JSON file. Only rank 0 shows anything."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from argparse import Namespace
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from tqdm import tqdm
+
+from .recipe import Losses
+
+Curve = NDArray[np.float64]
+
+
+@dataclass
+class Figures:
+    """What one rank counted while it trained, and what the plan had said. Bytes."""
+
+    param: int  # held by this rank, as are the three below
+    gradient: int
+    optimizer: int
+    peak: int
+    planned_param: int
+    planned_gradient: int
+    planned_optimizer: int
+    planned_peak: int
+    gathered: int  # from other ranks, in all steps together, as is the one below
+    reduced: int
+    planned_gathered: int  # in one step, if every use of a block gathers it, as is the one below
+    planned_reduced: int
+
+    def memory_difference(self) -> float:
+        return self.peak / self.planned_peak - 1
+
+    def as_planned(self, steps: int) -> bool:
+        """Reduced bytes are equal; gathered ones no more; peak memory is within 5 %."""
+        return (
+            self.reduced == steps * self.planned_reduced
+            and self.gathered <= steps * self.planned_gathered
+            and abs(self.memory_difference()) <= 0.05
+        )
+
+
+@dataclass
+class Summary:
+    options: Namespace
+    ranks: int
+    transport: str
+    plan: dict[str, Any]
+    parameters: int
+    text_bytes: int
+    losses: Curve = field(default_factory=lambda: np.zeros(0))  # one per step
+    micro_losses: Losses | None = None
+    seconds: float = 0.0
+    figures: list[Figures] = field(default_factory=list)  # one per rank
+    twin: Curve | None = None  # the losses of plain PyTorch
+    equal_bits: bool = False  # of every micro-batch's loss
+
+    @property
+    def as_planned(self) -> bool:
+        return all(figures.as_planned(self.options.steps) for figures in self.figures)
+
+    @property
+    def loss_first(self) -> float:
+        return float(self.losses[0])
+
+    @property
+    def loss_last(self) -> float:
+        """The mean over the last twentieth of the steps."""
+        return float(self.losses[-max(1, len(self.losses) // 20) :].mean())
+
+    @property
+    def tokens_per_second(self) -> float:
+        options = self.options
+        tokens = options.steps * options.accumulate * self.ranks * options.batch * options.context
+        return tokens / self.seconds
+
+    @property
+    def twin_difference(self) -> float:
+        """The largest, relative."""
+        assert self.twin is not None
+        return float((np.abs(self.losses - self.twin) / self.twin).max())
+
+
+class Progress:
+    """A bar on a terminal, a line every tenth of the way in a log, or nothing; and the clock."""
+
+    def __init__(self, steps: int, shown: bool, what: str) -> None:
+        self._steps, self._what, self._done = steps, what, 0
+        self._log = shown and not sys.stderr.isatty()
+        self._hidden = not shown or self._log
+        self.seconds = 0.0
+
+    def begin(self) -> None:
+        self._bar = tqdm(
+            total=self._steps, desc=self._what, unit="step", disable=self._hidden, ncols=100
+        )
+        self._begin = time.perf_counter()
+
+    def step(self, losses: NDArray[np.float32]) -> None:
+        """After each step, with the losses that this process has seen in it."""
+        self._done += 1
+        done, steps = self._done, self._steps
+        loss = float(losses.mean())
+        self._bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
+        self._bar.update()
+        if self._log and 10 * done // steps > 10 * (done - 1) // steps:
+            rate = done / (time.perf_counter() - self._begin)
+            print(
+                f"{self._what} {100 * done // steps:3d} %  step {done}/{steps}  loss {loss:.3f}  "
+                f"{rate:.1f} steps/s  {(steps - done) / rate:.0f} s left",
+                file=sys.stderr,
+                flush=True,
+            )
+
+    def end(self) -> None:
+        self.seconds = time.perf_counter() - self._begin
+        self._bar.close()
+
+
+def print_begin(summary: Summary) -> None:
+    options = summary.options
+    print(
+        f"{summary.parameters:,} parameters ({options.dtype}) over {summary.ranks} "
+        f"rank{'' if summary.ranks == 1 else 's'}, plan {options.plan}, transport "
+        f"{summary.transport}, API {options.api}; {summary.text_bytes:,} bytes of text",
+        flush=True,
+    )
+
+
+def print_summary(summary: Summary) -> None:
+    steps = summary.options.steps
+    first, last = summary.loss_first, summary.loss_last
+    print(
+        f"\nloss    {first:.3f} at first, {last:.3f} at last: {100 * last / first:.1f} % of its "
+        f"start\nspeed   {summary.tokens_per_second:.0f} tokens/s, "
+        f"{steps / summary.seconds:.2f} steps/s, {summary.seconds:.1f} s in all"
+    )
+    if summary.twin is not None:
+        verdict = (
+            "all losses have equal bits"
+            if summary.equal_bits
+            else f"losses differ by at most {summary.twin_difference:.1e}, relative"
+        )
+        print(f"twin    one process of plain PyTorch: {verdict}")
+
+    def row(rank: object, what: str, *cells: object) -> None:
+        shown = [f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in cells]
+        print(f"  {rank!s:<5}{what:<8}" + "".join(f"{cell:>15}" for cell in shown))
+
+    print("\nBytes that each rank holds, and moves per step:\n")
+    row("rank", "", "parameters", "gradients", "optimizer", "peak", "gathered", "reduced")
+    for rank, f in enumerate(summary.figures):
+        row(
+            rank,
+            "counted",
+            *(f.param, f.gradient, f.optimizer, f.peak),
+            *(f.gathered // steps, f.reduced // steps),
+        )
+        row(
+            "",
+            "plan",
+            *(f.planned_param, f.planned_gradient, f.planned_optimizer, f.planned_peak),
+            *(f"<= {f.planned_gathered:,}", f.planned_reduced),
+        )
+    whole = summary.parameters * (2 if summary.options.dtype == "bf16" else 4)
+    share = summary.figures[0].param / whole
+    print(f"\nRank 0 holds {100 * share:.1f} % of the parameters between uses.")
+
+
+def as_json(summary: Summary) -> dict[str, Any]:
+    options = summary.options
+    names = ("param", "gradient", "optimizer", "peak")
+    result = {
+        "example": "03_gpt",
+        "language": "torch",
+        "api": options.api,
+        "ranks": summary.ranks,
+        "transport": summary.transport,
+        "plan": summary.plan,
+        "parameters": summary.parameters,
+        "dtype": options.dtype,
+        "text_bytes": summary.text_bytes,
+        "steps": options.steps,
+        "batch": options.batch,
+        "accumulate": options.accumulate,
+        "width": options.width,
+        "layers": options.layers,
+        "heads": options.heads,
+        "context": options.context,
+        "learning_rate": options.lr,
+        "clip": options.clip,
+        "seed": options.seed,
+        "seconds": round(summary.seconds, 3),
+        "tokens_per_second": round(summary.tokens_per_second, 1),
+        "loss_first": summary.loss_first,
+        "loss_last": summary.loss_last,
+        "as_planned": summary.as_planned,
+        "per_rank": [
+            {
+                "rank": rank,
+                **{
+                    f"{name}_bytes": {
+                        "counted": getattr(f, name),
+                        "plan": getattr(f, f"planned_{name}"),
+                    }
+                    for name in names
+                },
+                "gather_bytes": {"counted": f.gathered, "plan_per_step": f.planned_gathered},
+                "reduce_bytes": {"counted": f.reduced, "plan_per_step": f.planned_reduced},
+            }
+            for rank, f in enumerate(summary.figures)
+        ],
+        "losses": summary.losses.tolist(),
+    }
+    if summary.twin is not None:
+        result["twin"] = {
+            "equal_bits": summary.equal_bits,
+            "largest_relative_difference": summary.twin_difference,
+            "losses": summary.twin.tolist(),
+        }
+    return result
+
+
+def write_json(summary: Summary, path: str) -> None:
+    Path(path).write_text(json.dumps(as_json(summary), indent=2) + "\n")
+
+
+def draw(summary: Summary, path: str) -> None:
+    """The loss curve, and that of plain PyTorch where there is one."""
+    import matplotlib
+
+    matplotlib.use("Agg")  # a picture in a file: no display is needed
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
+    steps = range(1, len(summary.losses) + 1)
+    name = summary.plan.get("name", "plan")
+    axes.plot(steps, summary.losses, label=f"{name}, {summary.ranks} ranks")
+    if summary.twin is not None:
+        axes.plot(steps, summary.twin, "k:", label="plain PyTorch, one process")
+    axes.set_xlabel("step")
+    axes.set_ylabel("loss, nats per byte")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.25)
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=150)
+    plt.close(figure)
