@@ -38,7 +38,18 @@ FUNCTIONS_ELSEWHERE = {
 }
 # What makes objects, beside the operation of the object's own name.
 MAKERS = {"gather_begin": "gather"}
-KINDS = ("plan", "group", "param", "unit", "update", "gather", "optimizer", "future", "dlpack")
+KINDS = (
+    "plan",
+    "group",
+    "param",
+    "unit",
+    "update",
+    "gather",
+    "optimizer",
+    "schedule",
+    "future",
+    "dlpack",
+)
 
 
 def read_operations() -> dict[str, list[str]]:

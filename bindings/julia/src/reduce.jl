@@ -67,6 +67,38 @@ function reduce_begin!(unit::Unit, gradients = nothing; op = :mean, boundary = t
     return future
 end
 
+"""
+    reduce_finish!(unit; op = :mean, divisor = 1)
+
+Ends an accumulation whose micro-batches were all reduced with `boundary = false`, and waits: the
+result has the same bits as if the last of them had been the boundary. A rank without a gradient takes
+part with zeros. `reduce_finish_begin!` only begins. Collective.
+
+Throws `MERON_E_STATE` (a gradient was written and not reduced, reduced already and not used, or all
+params frozen), `MERON_E_ARGUMENT`, and what `wait` throws.
+"""
+reduce_finish!(unit::Unit; options...) = finish(reduce_finish_begin!(unit; options...))
+
+"""
+    reduce_finish_begin!(unit; op = :mean, divisor = 1)
+
+Begins the end of `reduce_finish!`. Under a plan that keeps whole gradients it blocks as
+`gradient_view` does.
+"""
+function reduce_finish_begin!(unit::Unit; op = :mean, divisor = 1)
+    handle = raw(unit)
+    options = Ref(changed(
+        initial(LibMeron.meron_reduce_options, LibMeron.meron_reduce_options_init);
+        op = reduction(op),
+        divisor = divisor,
+    ))
+    future = begin_operation(unit.context) do out
+        @check LibMeron.meron_reduce_finish_begin(out, handle, options)
+    end
+    end_loans(unit)
+    return future
+end
+
 # Arrays to keep meanwhile, and what the library takes.
 function source_table(gradients)
     arrays, sources = Any[], LibMeron.meron_source[]
@@ -106,7 +138,8 @@ end
 """
     discard!(unit)
 
-Declares the reduced gradient as used, without a step of Meron's optimizer. Never blocks.
+Declares the reduced gradient as used, without a step of Meron's optimizer; or gives an accumulation up
+whose boundary has not come, as all ranks then must. Never blocks.
 """
 function discard!(unit::Unit)
     @check LibMeron.meron_reduce_discard(raw(unit))

@@ -16,6 +16,7 @@
     future_kind
     update_kind
     optimizer_kind
+    schedule_kind
     dlpack_kind # `id` is the tensor's address
 end
 
@@ -75,6 +76,8 @@ function release_handle(kind::Kind, id::UInt64)
         LibMeron.meron_update_release(LibMeron.meron_update(id), C_NULL)
     elseif kind == optimizer_kind
         LibMeron.meron_optimizer_release(LibMeron.meron_optimizer(id), C_NULL)
+    elseif kind == schedule_kind
+        LibMeron.meron_schedule_release(LibMeron.meron_schedule(id), C_NULL)
     elseif kind == group_kind
         LibMeron.meron_group_release(LibMeron.meron_group(id), C_NULL)
     elseif kind == plan_kind

@@ -8,7 +8,7 @@ Operations all_operations() {
   Operations all;
   for (const auto& some :
        {library_operations, context_operations, group_operations, param_operations,
-        gather_operations, training_operations, future_operations}) {
+        gather_operations, training_operations, schedule_operations, future_operations}) {
     all.merge(some());
   }
   return all;

@@ -18,6 +18,7 @@ Operations group_operations();     // groups, collectives on arrays
 Operations param_operations();     // params, units, updates
 Operations gather_operations();    // gathers, DLPack
 Operations training_operations();  // gradients, optimizers
+Operations schedule_operations();  // schedules
 Operations future_operations();    // waiting, letting go
 
 // Executes an operation and holds its failure against what the statement expects.

@@ -45,17 +45,28 @@ Sources sources_of(Session& session, const Statement& statement) {
   return sources;
 }
 
-void reduce(Session& session, const Statement& statement) {
+meron_reduce_options options_of(const Statement& statement) {
   meron_reduce_options options{};
   call(meron_reduce_options_init, &options, sizeof options);
   options.op = statement.get("op", "mean") == "sum" ? MERON_SUM : MERON_MEAN;
   options.boundary = static_cast<uint32_t>(statement.number("boundary", 1));
   options.divisor = statement.number("divisor", 1);
+  return options;
+}
+
+void reduce(Session& session, const Statement& statement) {
+  const meron_reduce_options options = options_of(statement);
   const Sources sources = sources_of(session, statement);
   meron_future future{};
   call(meron_reduce_begin, &future, session.find<Unit>(statement.name).handle,
-       sources.table.empty() ? nullptr : sources.table.data(), sources.table.size(),
-       static_cast<const meron_reduce_options*>(&options));
+       sources.table.empty() ? nullptr : sources.table.data(), sources.table.size(), &options);
+  finish_or_keep(session, statement, future);
+}
+
+void reduce_finish(Session& session, const Statement& statement) {
+  const meron_reduce_options options = options_of(statement);
+  meron_future future{};
+  call(meron_reduce_finish_begin, &future, session.find<Unit>(statement.name).handle, &options);
   finish_or_keep(session, statement, future);
 }
 
@@ -135,6 +146,7 @@ void state(Session& session, const Statement& statement) {
 Operations training_operations() {
   return {{"gradient", gradient},
           {"reduce", reduce},
+          {"reduce_finish", reduce_finish},
           {"reduced", reduced},
           {"discard", discard},
           {"optimizer", optimizer},

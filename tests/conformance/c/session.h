@@ -83,6 +83,7 @@ using Group = Owned<meron_group, meron_group_release>;
 using Param = Owned<meron_param, meron_param_release>;
 using Update = Owned<meron_update, meron_update_release>;
 using Optimizer = Owned<meron_optimizer, meron_optimizer_release>;
+using Schedule = Owned<meron_schedule, meron_schedule_release>;
 using Future = Owned<meron_future, meron_future_release>;
 
 struct Unit : Owned<meron_unit, meron_unit_release> {

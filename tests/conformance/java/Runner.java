@@ -113,7 +113,8 @@ public final class Runner {
     private static void execute(Session session, Table.Statement statement) throws Exception {
         if (statement.get("on") != null && !statement.list("on").contains("" + session.rank)) return;
         try {
-            if (!Operations.execute(session, statement) && !Tensors.execute(session, statement)) {
+            if (!Operations.execute(session, statement) && !Tensors.execute(session, statement)
+                    && !Schedules.execute(session, statement)) {
                 throw new Table.Malformed("unknown operation " + statement.operation);
             }
         } catch (MeronException error) {

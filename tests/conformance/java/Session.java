@@ -17,6 +17,7 @@ import org.meron.MeronException;
 import org.meron.Optimizer;
 import org.meron.Param;
 import org.meron.Plan;
+import org.meron.Schedule;
 import org.meron.Stats;
 import org.meron.Unit;
 import org.meron.Update;
@@ -29,6 +30,7 @@ final class Session {
             Param.class, Abi::meron_param_release, Unit.class, Abi::meron_unit_release,
             Update.class, Abi::meron_update_release, Gather.class, Abi::meron_gather_release,
             Optimizer.class, Abi::meron_optimizer_release, Future.class, Abi::meron_future_release,
+            Schedule.class, Abi::meron_schedule_release,
             Context.class, Abi::meron_context_close);
 
     /**

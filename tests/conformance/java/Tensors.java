@@ -62,6 +62,12 @@ final class Tensors {
             case "dlpack": dlpack(session, statement); return true;
             case "gradient": gradient(session, statement); return true;
             case "reduce": reduce(session, statement); return true;
+            case "reduce_finish":
+                Operations.finishOrKeep(session, statement, session.find(Unit.class, name)
+                        .reduceFinish(new ReduceOptions()
+                                .op(Operations.op(statement.get("op", "mean")))
+                                .divisor(statement.number("divisor", 1))));
+                return true;
             case "reduced": {
                 final View view = session.find(Param.class, name).reduced();
                 Values.equal("the dtype", view.dtype(), Dtype.F32);

@@ -15,6 +15,7 @@ include("session.jl")
 include("post.jl")
 include("operations.jl")
 include("tensors.jl")
+include("schedules.jl")
 
 const writing = Threads.SpinLock()
 

@@ -71,6 +71,7 @@ release_raw(::Gather, id) = Meron.@check LibMeron.meron_gather_release(LibMeron.
 release_raw(::Future, id) = Meron.@check LibMeron.meron_future_release(LibMeron.meron_future(id))
 release_raw(::Optimizer, id) =
     Meron.@check LibMeron.meron_optimizer_release(LibMeron.meron_optimizer(id))
+release_raw(::Schedule, id) = Meron.@check LibMeron.meron_schedule_release(LibMeron.meron_schedule(id))
 release_raw(::Context, id) = Meron.@check LibMeron.meron_context_close(LibMeron.meron_context(id))
 
 function release_held(object)

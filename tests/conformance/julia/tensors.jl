@@ -181,6 +181,14 @@ operation("reduce") do session, statement
     finish_or_keep(session, statement, future)
 end
 
+operation("reduce_finish") do session, statement
+    future = reduce_finish_begin!(
+        find(session, Unit, statement.name);
+        op = Symbol(get(statement, "op", "mean")),
+        divisor = number(statement, "divisor", 1.0))
+    finish_or_keep(session, statement, future)
+end
+
 operation("reduced") do session, statement
     param = find(session, Param, statement.name)
     array = reduced(unit_of(session, param), param)

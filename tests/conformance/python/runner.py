@@ -14,7 +14,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import meron
-import tensors  # noqa: F401  (its operations register themselves)
+import schedules  # noqa: F401  (its operations register themselves)
+import tensors  # noqa: F401
 from operations import OPERATIONS
 from session import Session, Setup
 from table import TRANSPORTS, Case, Malformed, Statement, read_cases

@@ -55,6 +55,7 @@ RELEASE: dict[type, Any] = {
     meron.Update: lib.meron_update_release,
     meron.Gather: lib.meron_gather_release,
     meron.Optimizer: lib.meron_optimizer_release,
+    meron.Schedule: lib.meron_schedule_release,
     meron.Future: lib.meron_future_release,
     meron.Context: lib.meron_context_close,
 }

@@ -231,6 +231,14 @@ def reduce_raw(unit: meron.Unit, sources: list[tuple[meron.Param, Array]]) -> No
 
 
 @operation
+def reduce_finish(session: Session, statement: Statement) -> None:
+    future = session.find(meron.Unit, statement.name).reduce_finish(
+        statement.get("op") or "mean", number(statement, "divisor", 1)
+    )
+    finish_or_keep(session, statement, future)
+
+
+@operation
 def reduced(session: Session, statement: Statement) -> None:
     param = session.find(meron.Param, statement.name)
     array = session.unit_of(param).reduced(param)

@@ -447,6 +447,10 @@ fn release(session: &mut Session, name: &str) -> Done {
             Object::Param(param) => sys::meron_param_release(param.as_raw(), err),
             Object::Unit(unit) => sys::meron_unit_release(unit.as_raw(), err),
             Object::Optimizer(optimizer) => sys::meron_optimizer_release(optimizer.as_raw(), err),
+            Object::Schedule((schedule, entered)) => {
+                entered.clear();
+                sys::meron_schedule_release(schedule.as_raw(), err)
+            }
             Object::Future(operation) => sys::meron_future_release(operation.as_raw(), err),
             Object::Update(update, handle) => {
                 let status = sys::meron_update_release(*handle, err);

@@ -9,8 +9,8 @@ use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
 use meron::{
-    sys, Buffer, Context, DlpackTensor, Error, Gather, GatherCopy, Group, Operation, Optimizer,
-    Param, PendingGather, PendingGatherInto, Plan, Stats, Unit, Update,
+    sys, Buffer, Context, DlpackTensor, Entered, Error, Gather, GatherCopy, Group, Operation,
+    Optimizer, Param, PendingGather, PendingGatherInto, Plan, Schedule, Stats, Unit, Update,
 };
 
 pub enum Failure {
@@ -77,6 +77,7 @@ pub enum Object {
     Gather(Full, sys::meron_gather),
     Dlpack(Option<DlpackTensor>),
     Optimizer(Optimizer),
+    Schedule((Schedule, Vec<Entered>)),
     Future(Operation),
 }
 

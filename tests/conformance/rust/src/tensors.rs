@@ -10,6 +10,7 @@ use meron::{
 };
 
 use crate::operations::{check, compare, finish, reduce_op, Done};
+use crate::schedules;
 use crate::session::{raw, wrong, Failure, Full, Object, Session};
 use crate::table::Statement;
 use crate::values::{dtype_of, floats, same, Values};
@@ -43,6 +44,15 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
         "dlpack" => dlpack(session, s),
         "gradient" => gradient(session, s),
         "reduce" => reduce(session, s),
+        "reduce_finish" => {
+            let options = ReduceOptions {
+                op: reduce_op(s, ReduceOp::Mean)?,
+                divisor: s.number("divisor", 1.0)?,
+                ..ReduceOptions::default()
+            };
+            let operation = session.unit(s.object()?)?.reduce_finish(&options)?;
+            finish(session, s, operation)
+        }
         "reduced" => reduced(session, s),
         "discard" => Ok(session.unit(s.object()?)?.discard_reduced()?),
         "optimizer" => optimizer(session, s),
@@ -65,7 +75,7 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
             Ok(session.optimizer(s.object()?)?.set_learning_rate(rate)?)
         }
         "state" => state(session, s),
-        other => Err(wrong(format!("there is no operation {other}"))),
+        _ => schedules::execute(session, s),
     }
 }
 
@@ -151,7 +161,7 @@ fn unit_is(session: &mut Session, s: &Statement) -> Done {
 
 // ---- Elements ------------------------------------------------------------------------------------
 
-fn seen(view: &View<'_>) -> Result<Buffer, Failure> {
+pub fn seen(view: &View<'_>) -> Result<Buffer, Failure> {
     Ok(match view.dtype() {
         Dtype::F32 => Buffer::F32(view.as_slice()?.to_vec()),
         Dtype::Bf16 => Buffer::Bf16(view.as_slice()?.to_vec()),

@@ -146,6 +146,20 @@ public final class Context extends Handle {
         return new Optimizer(this, options, units);
     }
 
+    /** A schedule with the defaults of {@link ScheduleOptions}. */
+    public Schedule schedule(Unit... units) {
+        return schedule(new ScheduleOptions(), units);
+    }
+
+    /**
+     * A schedule of some units, which are used by their index from then on. Collective over the units'
+     * group: units and options are equal on all ranks. Throws ARGUMENT, DUPLICATE (a unit twice).
+     */
+    public Schedule schedule(ScheduleOptions options, Unit... units) {
+        requireOpen();
+        return new Schedule(this, options, units);
+    }
+
     /** Advances every operation that can advance, without waiting. Errors as Future.await. */
     public void progress() {
         call(handle -> Abi.meron_context_progress(handle));

@@ -110,7 +110,24 @@ public final class Unit extends Handle {
         }
     }
 
-    /** Declares the reduced gradient as used, without a step of Meron's optimizer. */
+    /**
+     * Begins the end of an accumulation whose micro-batches were all reduced with boundary false: the
+     * result has the same bits as if the last one had been the boundary. A rank without a gradient
+     * takes part with zeros. Collective. Throws STATE (a gradient was written and not reduced, or
+     * reduced already and not used), ARGUMENT for options that are not of a boundary.
+     */
+    public Future reduceFinish(ReduceOptions options) {
+        context.requireOpen();
+        final long future = call(handle -> Abi.meron_reduce_finish_begin(handle,
+                options.op().code(), options.boundary() ? 1 : 0, options.divisor()));
+        endReduced();
+        return new Future(context, future, null);
+    }
+
+    /**
+     * Declares the reduced gradient as used, without a step of Meron's optimizer; or gives an
+     * accumulation up whose boundary has not come, as all ranks then must.
+     */
     public void discard() {
         context.requireOpen();
         call(handle -> Abi.meron_reduce_discard(handle));

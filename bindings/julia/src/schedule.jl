@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+# The order in which a trainer uses its units, recorded and replayed.
+
+"""
+    Schedule(units; options...)
+
+The order in which passes use some units: a pass records it, and the next one of its kind follows it.
+Gathers are begun ahead, and what is used again soon stays full. Collective over the units' group:
+units and options are equal on all ranks.
+
+    begin_pass!(schedule)                   # a forward and backward
+    enter!(schedule, 1)                     # schedule.units[1] is full from here
+    schedule[param]
+    leave!(schedule, 1)                     # to here
+    drop!(schedule)                         # before an optimizer's step
+
+Options, all in elements:
+
+- `prefetch_elements` = 50_000_000: gathers are begun ahead for the uses that come within so many
+  elements of uses; 0 begins nothing ahead.
+- `max_live_elements` = 1_000_000_000: limits what is begun ahead or kept, never what is needed now.
+- `max_reuse_elements` = 1_000_000_000: a unit whose next recorded use comes within so many elements of
+  other units' uses is kept full.
+- `persist_elements` = 100_000: a unit of at most so many stays full from its first use until `drop!`.
+- `persist_total_elements`: of all such units together, in the order given; no limit.
+
+What is gathered when follows from the calls alone, so ranks that make the same calls stay in step.
+Let one task at a time use it.
+
+Throws `MERON_E_ARGUMENT`, `MERON_E_DUPLICATE` (a unit twice). Never blocks.
+"""
+mutable struct Schedule <: Owner
+    id::UInt64
+    units::Vector{Unit}
+    context::Context
+    uses::Vector{Int} # by unit: how often it is entered
+    loans::Vector{Any} # by unit: the Loan of its views while it is entered, or nothing
+    Schedule(context::Context, units::Vector{Unit}) = finalizer(
+        enqueue_owner,
+        new(0, units, context, zeros(Int, length(units)), fill!(Vector{Any}(undef, length(units)), nothing)))
+end
+
+kind_of(::Schedule) = schedule_kind
+
+function raw(schedule::Schedule)
+    schedule.context.isopen || throw_closed()
+    schedule.id == 0 && throw_released("schedule")
+    return LibMeron.meron_schedule(schedule.id)
+end
+
+const SCHEDULE_OPTIONS = (
+    :prefetch_elements, :max_live_elements, :max_reuse_elements, :persist_elements,
+    :persist_total_elements)
+
+function Schedule(units; options...)
+    list = units isa Unit ? Unit[units] : collect(Unit, units)
+    for name in keys(options)
+        name in SCHEDULE_OPTIONS || throw(argument_error(
+            "a schedule has no option $name, but $(join(SCHEDULE_OPTIONS, ", "))"))
+    end
+    chosen = Ref(changed(
+        initial(LibMeron.meron_schedule_options, LibMeron.meron_schedule_options_init); options...))
+    schedule = Schedule(context_of(list), list)
+    handles = handles_of(list)
+    GC.@preserve schedule @check LibMeron.meron_schedule_create(
+        out_pointer(schedule, LibMeron.meron_schedule), handles, length(handles), chosen)
+    return schedule
+end
+
+# The index of a unit, from 0, as the library counts.
+place_of(::Schedule, index::Integer) = Int(index) - 1
+function place_of(schedule::Schedule, unit::Unit)
+    index = findfirst(each -> each === unit, schedule.units)
+    index === nothing && throw(argument_error("unit $(unit.name) is not in the schedule"))
+    return index - 1
+end
+
+"""
+    begin_pass!(schedule, kind = 0)
+
+Begins a pass: the forward, and backward if there is one, of a micro-batch. Each `kind`, 0 to 15, has a
+recorded order of its own. Gives back what was begun ahead and not used.
+
+Throws `MERON_E_STATE` when units are entered (see `reset!`). Never blocks.
+"""
+function begin_pass!(schedule::Schedule, kind = 0)
+    @check LibMeron.meron_schedule_begin(raw(schedule), kind)
+    return
+end
+
+# An enter that did not end goes on when it is asked again: it is waited for as an operation is.
+struct Entering
+    schedule::LibMeron.meron_schedule
+    place::Int
+end
+poll_operation(use::Entering, error) =
+    LibMeron.meron_schedule_enter(use.schedule, use.place, 0, error)
+wait_operation(use::Entering, slice, error) =
+    LibMeron.meron_schedule_enter(use.schedule, use.place, slice, error)
+
+"""
+    enter!(schedule, unit; timeout = nothing)
+
+Enters a unit, given as itself or by its index in `schedule.units`: it is full until it was left as
+often as it was entered. Collective over the units' group where it is not full already. `true` when it
+is full; `false` when `timeout` seconds passed first: it is not entered then, and entering it next goes
+on with the same use.
+
+Throws `MERON_E_STATE` (the unit, or one that is begun ahead, is being updated), `MERON_E_ARGUMENT`, and
+what `wait` throws.
+"""
+function enter!(schedule::Schedule, unit; timeout = nothing)
+    place = place_of(schedule, unit)
+    use = Entering(raw(schedule), place)
+    await(use, schedule.context, nanoseconds(timeout)) || return false
+    schedule.uses[place+1] += 1
+    return true
+end
+
+"""
+    leave!(schedule, unit)
+
+Leaves a unit once; views of its tensors are refused when it was left as often as entered.
+
+Throws `MERON_E_STATE` when it is not entered. Never blocks.
+"""
+function leave!(schedule::Schedule, unit)
+    place = place_of(schedule, unit)
+    @check LibMeron.meron_schedule_leave(raw(schedule), place)
+    schedule.uses[place+1] -= 1
+    schedule.uses[place+1] == 0 && end_loan(schedule, place + 1)
+    return
+end
+
+function end_loan(schedule, index)
+    loan = schedule.loans[index]
+    loan === nothing || ((loan::Loan).ended = true)
+    schedule.loans[index] = nothing
+    return
+end
+
+"""
+    schedule[param]
+
+The whole tensor of a param whose unit is entered: a read-only view, without a copy.
+
+Throws `MERON_E_STATE` (its unit is not entered), `MERON_E_ARGUMENT` (the schedule does not have it).
+"""
+function Base.getindex(schedule::Schedule, param::Param)
+    view = receive(LibMeron.meron_view, LibMeron.meron_schedule_view, raw(schedule), raw(param))
+    index = findfirst(unit -> any(each -> each === param, unit.params), schedule.units)::Int
+    schedule.loans[index] === nothing && (schedule.loans[index] = Loan(schedule.context, schedule))
+    return tensor_view(view, param.size, schedule.loans[index]::Loan)
+end
+
+"""
+    drop!(schedule)
+
+Gives back what stays full or was begun ahead: before an update or an optimizer's step.
+
+Throws `MERON_E_STATE` when units are entered. Never blocks.
+"""
+function drop!(schedule::Schedule)
+    @check LibMeron.meron_schedule_drop(raw(schedule))
+    return
+end
+
+"""
+    reset!(schedule)
+
+Forgets all uses and the pass, and gives everything back: after an exception in the trainer. The
+recorded orders stay. Never blocks.
+"""
+function reset!(schedule::Schedule)
+    @check LibMeron.meron_schedule_reset(raw(schedule))
+    end_uses(schedule)
+    return
+end
+
+function end_uses(schedule)
+    fill!(schedule.uses, 0)
+    foreach(index -> end_loan(schedule, index), eachindex(schedule.loans))
+end
+
+"""
+    info(schedule)
+
+What is known about a schedule: `entered` units now, `units`, `passes` and `uses` so far, of which
+`ready` (full already), `ahead` (met by a gather begun ahead) and `deviations` (not next in the
+recorded order); `live_elements`, `peak_live_elements`, `wait_ns`. Never blocks.
+"""
+info(schedule::Schedule) = as_tuple(
+    LibMeron.meron_schedule_info,
+    filled(LibMeron.meron_schedule_info, LibMeron.meron_schedule_get_info, raw(schedule)))
+
+function release(schedule::Schedule)
+    end_uses(schedule)
+    return invoke(release, Tuple{Owner}, schedule)
+end
+
+Base.show(io::IO, schedule::Schedule) =
+    print(io, "Meron.Schedule(", length(schedule.units), " units)")

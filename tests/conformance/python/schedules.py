@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The operations on schedules."""
+
+from __future__ import annotations
+
+import meron
+from meron.dtypes import NUMPY
+from operations import number, operation, wanted
+from session import Session
+from table import Statement
+from values import check, check_equal
+
+LIMITS = {
+    "prefetch": "prefetch_elements",
+    "live": "max_live_elements",
+    "reuse": "max_reuse_elements",
+    "persist": "persist_elements",
+    "persist_total": "persist_total_elements",
+}
+# What does not depend on time.
+COUNTS = (
+    "entered",
+    "units",
+    "passes",
+    "uses",
+    "ahead",
+    "deviations",
+    "live_elements",
+    "peak_live_elements",
+)
+
+
+def found(session: Session, statement: Statement) -> meron.Schedule:
+    return session.find(meron.Schedule, statement.name)
+
+
+@operation
+def schedule(session: Session, statement: Statement) -> None:
+    limits = {
+        own: int(wanted(statement, key))
+        for key, own in LIMITS.items()
+        if statement.get(key) is not None
+    }
+    session.keep(statement.name, session.context().schedule(session.units(statement), **limits))
+
+
+@operation
+def pass_(session: Session, statement: Statement) -> None:
+    found(session, statement).begin(int(number(statement, "kind", 0)))
+
+
+@operation
+def enter(session: Session, statement: Statement) -> None:
+    timeout = statement.get("timeout")
+    entered = found(session, statement).enter(
+        int(wanted(statement, "index")), None if timeout is None else float(timeout)
+    )
+    check(entered != (statement.get("pending") == "1"), f"entered: {entered}")
+
+
+@operation
+def leave(session: Session, statement: Statement) -> None:
+    found(session, statement).leave(int(wanted(statement, "index")))
+
+
+@operation
+def used(session: Session, statement: Statement) -> None:
+    param = session.find(meron.Param, statement.get("param"))
+    array = found(session, statement).view(param)
+    check_equal("the dtype", array.dtype, NUMPY[param.dtype])
+    check_equal("the shape", array.shape, param.shape)
+    check(not array.flags.writeable, "the array is writable")
+    session.place.check_data(statement, array)
+
+
+@operation
+def drop(session: Session, statement: Statement) -> None:
+    found(session, statement).drop()
+
+
+@operation
+def reset(session: Session, statement: Statement) -> None:
+    found(session, statement).reset()
+
+
+@operation
+def schedule_is(session: Session, statement: Statement) -> None:
+    info = found(session, statement).info()
+    for name in COUNTS:
+        expected = statement.get(name)
+        if expected is not None:
+            check_equal(name, getattr(info, name), int(expected))
