@@ -188,6 +188,7 @@ class GradientReducer:
 
     def _begin_finish(self, unit: ShardedUnit) -> None:
         out = new("meron_future *")
+        self._finish.divisor = unit.divisor
         call(lib.meron_reduce_finish_begin, out, unit.unit._handle, self._finish)
         self.futures.append(Future(self.sharding.context, out[0]))
 

@@ -131,9 +131,13 @@ class Sharding:
                     data.numel(),
                     CODES_OF_TORCH[data.dtype],
                 )
-                if data.dtype.itemsize > 2 and handle.dtype != "f32":
+                if i in unit.masters or (data.dtype.itemsize > 2 and handle.dtype != "f32"):
                     part = unit.owned(i)
-                    unit.masters[i] = data.view(-1)[part.start : part.stop].float().clone()
+                    own = data.view(-1)[part.start : part.stop].float()
+                    if i in unit.masters:
+                        unit.masters[i].copy_(own)  # in place: an optimizer may hold it
+                    else:
+                        unit.masters[i] = own.clone()
 
     # ---- The schedule --------------------------------------------------------------------------
 

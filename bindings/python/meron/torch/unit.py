@@ -69,6 +69,7 @@ class ShardedUnit:
         self.ahead: meron.Gather | None = None
         self.given = False  # in the present backward pass, to the engine
         self.finished = False  # its gradients: complete, and waiting for a step
+        self.divisor = 1.0  # of the sum of its gradients, beside the number of ranks
         # Counts of in-place changes, by which a write to a placeholder is seen.
         self.versions: list[int] = []
         for i, (param, empty) in enumerate(zip(params, self.placeholders)):
