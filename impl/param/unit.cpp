@@ -243,10 +243,11 @@ std::vector<int> Unit::bucket_readers(uint64_t reduction) const {
 
 Status Unit::check_updatable() const {
   if (leases_ > 0) {
-    return Error(MERON_E_STATE,
-                 fmt::format("unit '{}' is leased {} time{} on this rank", name_, leases_,
-                             leases_ == 1 ? "" : "s"),
-                 "release its gathers before the values change")
+    return Error(
+               MERON_E_STATE,
+               fmt::format("unit '{}' is leased {} time{} on this rank", name_, leases_,
+                           leases_ == 1 ? "" : "s"),
+               "release its gathers, or drop the schedule that keeps it, before the values change")
         .on(name_);
   }
   if (state_ == ValueState::updating || stepping) {

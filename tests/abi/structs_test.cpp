@@ -237,6 +237,20 @@ TEST_F(OfSize, OptimizerOptions) {
       });
 }
 
+TEST_F(OfSize, ScheduleOptions) {
+  accepts<meron_schedule_options>(
+      MERON_SCHEDULE_OPTIONS_INIT,
+      {offsetof(meron_schedule_options, prefetch_elements),
+       offsetof(meron_schedule_options, persist_total_elements), sizeof(meron_schedule_options)},
+      [this](const meron_schedule_options* options) {
+        meron_schedule schedule{};
+        const meron_status status = meron_schedule_create(&schedule, &unit_, 1, options, &error_);
+        if (status != MERON_OK) return status;
+        EXPECT_EQ(MERON_OK, meron_schedule_release(schedule, nullptr));
+        return status;
+      });
+}
+
 TEST_F(OfSize, InfosAreFilledAsFarAsTheyReach) {
   fills<meron_param_info>(
       [this](meron_param_info* out) { return meron_param_get_info(out, param_, &error_); });
@@ -245,6 +259,10 @@ TEST_F(OfSize, InfosAreFilledAsFarAsTheyReach) {
   fills<meron_optimizer_info>([this](meron_optimizer_info* out) {
     return meron_optimizer_get_info(out, optimizer_, &error_);
   });
+  meron_schedule schedule{};
+  ok(meron_schedule_create(&schedule, &unit_, 1, nullptr, &error_));
+  fills<meron_schedule_info>(
+      [&](meron_schedule_info* out) { return meron_schedule_get_info(out, schedule, &error_); });
   fills<meron_prediction>([this](meron_prediction* out) {
     return meron_context_predict(out, context_, nullptr, &error_);
   });
@@ -260,6 +278,7 @@ TEST_F(OfSize, InitFunctionsFillAsFarAsTheStructReaches) {
   initializes<meron_reduce_options>(MERON_REDUCE_OPTIONS_INIT, meron_reduce_options_init);
   initializes<meron_transport>(MERON_TRANSPORT_INIT, meron_transport_init);
   initializes<meron_optimizer_options>(MERON_OPTIMIZER_OPTIONS_INIT, meron_optimizer_options_init);
+  initializes<meron_schedule_options>(MERON_SCHEDULE_OPTIONS_INIT, meron_schedule_options_init);
 }
 
 }  // namespace
