@@ -201,9 +201,13 @@ class GradientReducer:
 
     def part(self, unit: ShardedUnit, i: int) -> torch.Tensor:
         """The finished gradient of what this rank updates of a param, f32, flat, writable."""
+        view = self.part_view(unit, i)
+        return tensor_of(view, (view.count,), self.sharding.context._require_open())
+
+    def part_view(self, unit: ShardedUnit, i: int) -> Any:
         view = new("meron_view *")
         call(lib.meron_reduced_view, view, unit.handles[i]._handle)
-        return tensor_of(view, (view.count,), self.sharding.context._require_open())
+        return view
 
     def used(self, units: Iterable[ShardedUnit]) -> None:
         """The finished gradients of some units are used up."""

@@ -8,7 +8,9 @@ params, lets it write them where peers will read them, and publishes. `AdamW` is
 
 from __future__ import annotations
 
+import functools
 import types
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
@@ -16,7 +18,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 import meron
 from meron import errors
-from meron._native import call, lib, new
+from meron._native import call, ffi, lib, new
 from meron.torch.api import require_units, sharding_below
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.tensors import tensor_of
@@ -31,27 +33,31 @@ class Shard(torch.nn.Parameter):
 
 
 class Shards:
-    """The parts of a sharding's params as tensors, and how a step goes over them."""
+    """The parts of a sharding's params as tensors, and how a step goes over them.
+
+    Where parts and their gradients lie does not change from step to step, so the tensors are kept,
+    and one address per unit is looked at to be sure.
+    """
 
     def __init__(self, sharding: Sharding) -> None:
         self.sharding = sharding
-        self.parts: dict[tuple[ShardedUnit, int], torch.nn.Parameter] = {}
+        self.parts: dict[ShardedUnit, dict[int, torch.nn.Parameter]] = {}
+        self.grads: dict[ShardedUnit, dict[int, torch.Tensor]] = {}  # f32, in the engine's memory
         self.update: meron.Update | None = None
 
     def part(self, unit: ShardedUnit, i: int) -> torch.nn.Parameter:
         """This rank's part of a param: in place, or f32 where less is gathered."""
-        place = (unit, i)
-        if place not in self.parts:
+        parts = self.parts.setdefault(unit, {})
+        if i not in parts:
             master = unit.masters.get(i)
             if master is None:
-                owned = unit.owned(i)
-                master = torch.zeros(len(owned), dtype=unit.placeholders[i].dtype)
-            self.parts[place] = torch.nn.Parameter(master, unit.params[i].requires_grad)
-        return self.parts[place]
+                master = torch.zeros(len(unit.owned(i)), dtype=unit.placeholders[i].dtype)
+            parts[i] = torch.nn.Parameter(master, unit.params[i].requires_grad)
+        return parts[i]
 
     def units(self) -> list[ShardedUnit]:
         """Those that the optimizer has params of, in the order in which they were made."""
-        return sorted({unit for unit, _ in self.parts}, key=lambda unit: unit.index)
+        return sorted(self.parts, key=lambda unit: unit.index)
 
     def bind(self) -> None:
         """Points parts at the engine's memory. Collective: an update that changes nothing."""
@@ -64,38 +70,59 @@ class Shards:
         self.sharding.drop()
         self.update = meron.Update(self.sharding.context, [unit.unit for unit in units])
         self.update.__enter__()
-        for (unit, i), part in self.parts.items():
-            if i not in unit.masters and unit in units:
-                whole = self._view(unit, i)
-                if part.data_ptr() != whole.data_ptr() or part.numel() != whole.numel():
-                    part.data = whole
+        for unit in units:
+            direct = {i: part for i, part in self.parts[unit].items() if i not in unit.masters}
+            if moved(direct, functools.partial(self._view, unit)):
+                for i, part in direct.items():
+                    part.data = self._tensor(self._view(unit, i))
 
     def publish(self, units: list[ShardedUnit]) -> None:
-        for (unit, i), part in self.parts.items():
-            if i in unit.masters and unit in units:
-                self._view(unit, i).copy_(part.detach())
+        for unit in units:
+            for i in unit.masters:
+                if i in self.parts[unit]:
+                    self._tensor(self._view(unit, i)).copy_(self.parts[unit][i].detach())
         update, self.update = self.update, None
         assert update is not None
         update.__exit__(None, None, None)
 
-    def _view(self, unit: ShardedUnit, i: int) -> torch.Tensor:
+    def _view(self, unit: ShardedUnit, i: int) -> Any:
         assert self.update is not None
         view = new("meron_view *")
-        handle = unit.handles[i]
-        call(lib.meron_update_view, view, self.update._open_handle(), handle._handle)
+        handle = unit.handles[i]._handle
+        call(lib.meron_update_view, view, self.update._open_handle(), handle)
+        return view
+
+    def _tensor(self, view: Any) -> torch.Tensor:
         return tensor_of(view, (view.count,), self.sharding.context._require_open())
 
     def give_gradients(self) -> list[ShardedUnit]:
         """Sets `grad` of every part; the units that have any. Collective."""
         reducer = self.sharding.reducer
         units = reducer.finish(self.units())
-        for (unit, i), part in self.parts.items():
-            if not reducer.has_grad(unit, i):
-                part.grad = None
-                continue
-            grad = reducer.part(unit, i)
-            part.grad = grad if part.dtype == grad.dtype else grad.to(part.dtype)
+        for unit in units:
+            grads = self.grads.setdefault(unit, {})
+            if len(grads) < len(self.parts[unit]) or moved(
+                grads, functools.partial(reducer.part_view, unit)
+            ):
+                self.grads[unit] = grads = {i: reducer.part(unit, i) for i in self.parts[unit]}
+            for i, part in self.parts[unit].items():
+                if reducer.has_grad(unit, i):
+                    grad = grads[i]
+                    part.grad = grad if part.dtype == grad.dtype else grad.to(part.dtype)
         return units
+
+    def forget_gradients(self) -> None:
+        for parts in self.parts.values():
+            for part in parts.values():
+                part.grad = None
+
+
+def moved(tensors: Mapping[int, torch.Tensor], view: Callable[[int], Any]) -> bool:
+    """Whether the first of some tensors that has elements lies elsewhere than its view now."""
+    for i, tensor in tensors.items():
+        if tensor.numel():
+            return bool(tensor.data_ptr() != int(ffi.cast("uintptr_t", view(i).data)))
+    return False
 
 
 def shard_optimizer(
@@ -184,8 +211,7 @@ def wrap(optimizer: torch.optim.Optimizer, shards: Shards) -> None:
                 shards.publish(units)
         else:
             plain_step()
-        for part in shards.parts.values():
-            part.grad = None
+        shards.forget_gradients()
         sharding.reducer.discard(shards.units())
         return loss
 

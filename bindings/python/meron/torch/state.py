@@ -192,7 +192,7 @@ def optimizer_state(
             "this optimizer does not run on shards",
             advice="Call meron.torch.shard_optimizer(model, optimizer) first.",
         )
-    part = shards.parts.get((unit, i))
+    part = shards.parts.get(unit, {}).get(i)
     state: torch.Tensor | None = optimizer.state.get(part, {}).get(key)
     return state
 
