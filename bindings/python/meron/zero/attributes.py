@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What DeepSpeed's users read from a sharded param: `ds_id`, `ds_shape`, `ds_status`, ..."""
+
+from __future__ import annotations
+
+import enum
+import itertools
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from meron.torch.sharding import placed
+from meron.torch.state import local_param
+from meron.torch.unit import ShardedUnit
+
+ids = itertools.count()
+
+
+class ZeroParamStatus(enum.Enum):
+    AVAILABLE = 1
+    NOT_AVAILABLE = 2
+    INFLIGHT = 3
+
+
+class ZeroParameter(torch.nn.Parameter):
+    """A sharded param; the Parameter of the model becomes one in place.
+
+    Unlike DeepSpeed's it keeps its shape when it is not whole: `param.shape == param.ds_shape`.
+    """
+
+    ds_id: int
+
+    @property
+    def ds_shape(self) -> torch.Size:
+        """The shape of the whole tensor."""
+        return self.shape
+
+    @property
+    def ds_numel(self) -> int:
+        """Elements of the whole tensor."""
+        return self.numel()
+
+    @property
+    def ds_status(self) -> ZeroParamStatus:
+        unit, _ = placed(self)
+        if unit.uses:
+            return ZeroParamStatus.AVAILABLE
+        if unit.ahead is not None or unit.unit.info().state == "gathering":
+            return ZeroParamStatus.INFLIGHT
+        return ZeroParamStatus.NOT_AVAILABLE
+
+    @property
+    def ds_persist(self) -> bool:
+        """Whether it is small enough to stay whole between uses."""
+        unit, _ = placed(self)
+        return unit.elements <= int(unit.sharding.limits.get("persist_elements", 100000))
+
+    @property
+    def ds_tensor(self) -> torch.Tensor:
+        """A copy of this rank's part, flat, without padding.
+
+        Local while the param is whole, or when an optimizer holds it; else all ranks must read it
+        together.
+        """
+        from meron.zero.safe import local_master  # which needs this module
+
+        unit, i = placed(self)
+        owned = unit.owned(i)
+        if unit.uses:
+            return self.detach().reshape(-1)[owned.start : owned.stop].clone()
+        part = local_master(self)
+        return local_param(self) if part is None else part.detach().to(self.dtype, copy=True)
+
+    def ds_summary(self, slice_shape: Any = None, use_debug_name: bool = False) -> dict[str, Any]:
+        """All of it as a dict, for messages. Local."""
+        unit, i = placed(self)
+        return {
+            "id": f"{unit.name}.{unit.names[i]}" if use_debug_name else self.ds_id,
+            "status": self.ds_status.name,
+            "numel": self.numel(),
+            "ds_numel": self.ds_numel,
+            "shape": tuple(self.shape),
+            "ds_shape": tuple(self.ds_shape),
+            "requires_grad": self.requires_grad,
+            "persist": self.ds_persist,
+            "ds_tensor.shape": (len(unit.owned(i)),),
+        }
+
+    def all_gather(
+        self, param_list: Iterable[torch.nn.Parameter] | None = None, **_ignored: Any
+    ) -> None:
+        """Makes this param, or a list, whole and writable until `partition`. Collective."""
+        from meron.zero.gathered import open_params
+
+        open_params([self] if param_list is None else list(param_list))
+
+    def partition(
+        self,
+        param_list: Iterable[torch.nn.Parameter] | None = None,
+        hierarchy: int = 0,
+        has_been_updated: bool = False,
+    ) -> None:
+        """Ends `all_gather`. Collective.
+
+        Args:
+            has_been_updated: every rank writes its part from the values that it has; else changes
+                are dropped.
+        """
+        from meron.zero.gathered import close_params
+
+        close_params([self] if param_list is None else list(param_list), has_been_updated)
+
+
+def name_params(unit: ShardedUnit) -> None:
+    """Gives the params of a new unit their attributes."""
+    for param in unit.params:
+        if type(param) is torch.nn.Parameter:
+            param.__class__ = ZeroParameter
+        param.ds_id = next(ids)  # type: ignore[attr-defined]

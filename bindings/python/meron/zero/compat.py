@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DeepSpeed's module tree, so that a script runs by changing one import.
+
+    import meron.zero.compat as deepspeed
+
+`install()` puts the same under the name `deepspeed` for code that imports it elsewhere, such as
+`from deepspeed.utils import safe_get_full_grad`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import types
+from typing import Any
+
+import torch
+
+import meron
+from meron import errors, zero
+from meron.zero import comm, utils
+from meron.zero import estimate as _estimate
+from meron.zero import schedulers as _schedulers
+from meron.zero.comm import init_distributed
+from meron.zero.engine import Engine as DeepSpeedEngine
+from meron.zero.initialize import initialize
+
+__version__ = meron.__version__
+dist = comm
+
+
+def add_config_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """The command line arguments that scripts of DeepSpeed take."""
+    group = parser.add_argument_group("DeepSpeed", "configurations of meron.zero")
+    group.add_argument("--deepspeed", action="store_true", help="use the engine")
+    group.add_argument("--deepspeed_config", type=str, help="path of the config, a JSON file")
+    known = {action.dest for action in parser._actions}
+    if "local_rank" not in known:
+        group.add_argument("--local_rank", type=int, default=-1, help="set by launchers")
+    return parser
+
+
+def _namespace(name: str, **content: Any) -> types.ModuleType:
+    module = types.ModuleType(f"{__name__}.{name}")
+    module.__dict__.update(content)
+    return module
+
+
+class FusedAdam(torch.optim.AdamW):
+    """torch's AdamW with the defaults of DeepSpeed's class: no weight decay unless asked for."""
+
+    def __init__(
+        self,
+        params: Any,
+        lr: float = 1e-3,
+        bias_correction: bool = True,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        adam_w_mode: bool = True,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        set_grad_none: bool = True,
+    ) -> None:
+        if not bias_correction or not (adam_w_mode or weight_decay == 0):
+            raise errors.UnsupportedError(
+                "FusedAdam without bias_correction, or with weight decay and without adam_w_mode",
+                advice="Pass torch.optim.Adam to initialize.",
+            )
+        super().__init__(
+            params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad
+        )
+
+
+class DeepSpeedCPUAdam(FusedAdam):
+    """The same under another name; the order of its options differs."""
+
+    def __init__(
+        self,
+        model_params: Any,
+        lr: float = 1e-3,
+        bias_correction: bool = True,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        amsgrad: bool = False,
+        adamw_mode: bool = True,
+        fp32_optimizer_states: bool = True,
+    ) -> None:
+        super().__init__(
+            model_params, lr, bias_correction, betas, eps, adamw_mode, weight_decay, amsgrad
+        )
+
+
+ops = _namespace(
+    "ops",
+    adam=_namespace("ops.adam", FusedAdam=FusedAdam, DeepSpeedCPUAdam=DeepSpeedCPUAdam),
+)
+runtime = _namespace(
+    "runtime",
+    zero=_namespace(
+        "runtime.zero",
+        stage3=_namespace("runtime.zero.stage3", **vars(_estimate)),
+        stage_1_and_2=_namespace("runtime.zero.stage_1_and_2", **vars(_estimate)),
+        partition_parameters=zero,
+    ),
+    lr_schedules=_schedulers,
+    engine=_namespace("runtime.engine", DeepSpeedEngine=DeepSpeedEngine),
+)
+
+
+def install(name: str = "deepspeed") -> None:
+    """Makes `import deepspeed` and imports from its parts mean this. Before they are imported."""
+    if name in sys.modules and sys.modules[name] is not sys.modules[__name__]:
+        raise errors.StateError(
+            f"{name} is imported already", advice="Call meron.zero.compat.install() before."
+        )
+    tree = {
+        "": sys.modules[__name__],
+        ".zero": zero,
+        ".utils": utils,
+        ".comm": comm,
+        ".ops": ops,
+        ".ops.adam": ops.adam,
+        ".runtime": runtime,
+        ".runtime.zero": runtime.zero,
+        ".runtime.zero.stage3": runtime.zero.stage3,
+        ".runtime.zero.stage_1_and_2": runtime.zero.stage_1_and_2,
+        ".runtime.zero.partition_parameters": zero,
+        ".runtime.lr_schedules": _schedulers,
+        ".runtime.engine": runtime.engine,
+    }
+    for suffix, module in tree.items():
+        sys.modules[name + suffix] = module
+
+
+__all__ = [
+    "DeepSpeedEngine",
+    "add_config_arguments",
+    "comm",
+    "dist",
+    "init_distributed",
+    "initialize",
+    "install",
+    "ops",
+    "runtime",
+    "utils",
+    "zero",
+]

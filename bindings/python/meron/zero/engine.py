@@ -1,0 +1,433 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine: a sharded model with its optimizer, behind `engine(x)`, `backward` and `step`.
+
+Gradients are summed over micro-batches and ranks as they are, and divided once when they are
+complete: by the ranks, the accumulation steps and the loss scale. So `engine.backward(loss)` and a
+plain `loss.backward()` are the same.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import weakref
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import meron.torch as mt
+from meron import errors
+from meron.torch.sharding import Sharding
+from meron.torch.state import global_norm
+from meron.torch.tensors import map_tensors, tensors_in
+from meron.torch.unit import ShardedUnit
+from meron.zero.config import Config
+from meron.zero.loss_scale import LossScale
+
+
+class Engine(torch.nn.Module):
+    """What `meron.zero.initialize` returns. Everything that trains is collective.
+
+    Attributes:
+        module: the model.
+        optimizer, lr_scheduler, training_dataloader: or None.
+        micro_steps, global_steps, skipped_steps: calls of step(), steps of the optimizer with those
+            that were skipped, and those.
+    """
+
+    def __init__(
+        self, module: torch.nn.Module, config: Config, sharding: Sharding, units: list[ShardedUnit]
+    ) -> None:
+        super().__init__()
+        self.__dict__["module"] = module  # not a part: names of params stay those of the model
+        self.config = config
+        self.sharding = sharding
+        self.units = units
+        self.optimizer: torch.optim.Optimizer | None = None
+        self.lr_scheduler: Any = None
+        self.training_dataloader: Any = None
+        self.loss_scaler = LossScale(config.fp16) if config.fp16 is not None else None
+        self.micro_steps = 0
+        self.global_steps = 0
+        self.skipped_steps = 0
+        self._norm: float | None = None
+        self._applied = False
+        self._boundary: bool | None = None
+        self._forwards = 0  # since the last step()
+        self._backward_ran = False
+        self._scaled = False  # the loss of this micro-batch
+        self._unsynced = False
+        for part in module.modules():
+            part.__dict__["_meron_engine"] = weakref.ref(self)
+        for unit in units:
+            for param in unit.params:
+                param._meron_engine = weakref.ref(self)  # type: ignore[attr-defined]
+        self._set_divisor()
+
+    # ---- The model -----------------------------------------------------------------------------
+
+    def forward(self, *inputs: Any, **kwargs: Any) -> Any:
+        if self.config.fp16 is not None and self.config.fp16.auto_cast:
+            inputs = map_tensors(inputs, to_half)
+            kwargs = map_tensors(kwargs, to_half)
+        output = self.module(*inputs, **kwargs)
+        if torch.is_grad_enabled():
+            self._forwards += 1
+            for tensor in tensors_in(output):
+                if tensor.requires_grad and not tensor.is_leaf:
+                    tensor.register_hook(self._saw_backward)
+        return output
+
+    def _saw_backward(self, _gradient: torch.Tensor) -> None:
+        self._backward_ran = True
+
+    def __getattr__(self, name: str) -> Any:
+        """What the engine does not have itself is the model's."""
+        module = self.__dict__.get("module")
+        if module is None:
+            raise AttributeError(name)
+        return getattr(module, name)
+
+    def train(self, mode: bool = True) -> Engine:
+        self.module.train(mode)
+        self.training = mode
+        return self
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module.named_parameters(*args, **kwargs)
+
+    def named_buffers(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module.named_buffers(*args, **kwargs)
+
+    def named_children(self) -> Any:
+        return self.module.named_children()
+
+    def named_modules(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module.named_modules(*args, **kwargs)
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Whole tensors, on every rank. Collective."""
+        return self.module.state_dict(*args, **kwargs)
+
+    def module_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module.state_dict(*args, **kwargs)
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module.load_state_dict(*args, **kwargs)
+
+    # ---- Training ------------------------------------------------------------------------------
+
+    def scale(self, loss: torch.Tensor) -> torch.Tensor:
+        """The loss times the loss scale, for a backward() of your own under fp16."""
+        self._scaled = True
+        return loss.float() * self.loss_scaler.value if self.loss_scaler is not None else loss
+
+    def backward(
+        self, loss: torch.Tensor, retain_graph: bool = False, scale_wrt_gas: bool = True
+    ) -> torch.Tensor:
+        """The backward pass of a micro-batch. Returns the loss divided by the accumulation steps.
+
+        Args:
+            scale_wrt_gas: False when the loss is divided by the accumulation steps already.
+
+        Raises StateError when this micro-batch had its backward, ArgumentError for a loss that is
+        no scalar.
+        """
+        if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
+            raise errors.argument("backward takes a scalar tensor, the loss", subject="loss")
+        if self._backward_ran:
+            raise errors.StateError(
+                "backward ran already for this micro-batch",
+                operation="backward",
+                advice="Call engine.step() after each micro-batch (it updates only when the "
+                "accumulation is complete), and add losses up before backward.",
+            )
+        steps = self._steps() if self.config.managed_accumulation else 1
+        value = loss if scale_wrt_gas else loss * steps
+        self.scale(value).backward(retain_graph=retain_graph)
+        self._backward_ran = True
+        return loss.detach() / steps if scale_wrt_gas else loss.detach()
+
+    def step(self, lr_kwargs: dict[str, Any] | None = None) -> None:
+        """Ends a micro-batch; at the last one of an accumulation, updates the params.
+
+        A step whose gradients hold NaN or infinity changes nothing on any rank: under fp16, and
+        bf16 with check_grad_overflow, it is skipped, and the learning rate stays.
+
+        Raises:
+            StateError: no backward came before, or this is inside no_sync.
+            NonFiniteError: NaN or infinity in other dtypes, or at the smallest loss scale.
+        """
+        if self._unsynced:
+            raise errors.StateError("step() inside no_sync()", advice="Leave no_sync() first.")
+        self._require_backward()
+        if self.loss_scaler is not None and not self._scaled:
+            self.zero_grad()
+            self._end_micro_batch()
+            raise errors.StateError(
+                "the loss was not scaled: under fp16 its gradients would be lost",
+                operation="step",
+                advice="Call engine.backward(loss), or engine.scale(loss).backward().",
+            )
+        try:
+            if self.is_gradient_accumulation_boundary():
+                self._update(lr_kwargs)
+        finally:
+            self.micro_steps += 1
+            self._end_micro_batch()
+
+    def _require_backward(self) -> None:
+        ran = self._backward_ran
+        if self._forwards == 0 and not ran:  # the model may have been called past the engine
+            reducer = self.sharding.reducer
+            ran = any(reducer.has_any(unit) for unit in self.units) or any(
+                unit.params[i].grad is not None for unit in self.units for i in unit.trainable
+            )
+        if not ran:
+            raise errors.StateError(
+                "step without a backward",
+                operation="step",
+                advice="Call engine.backward(loss) first.",
+            )
+
+    def _end_micro_batch(self) -> None:
+        self._forwards = 0
+        self._backward_ran = False
+        self._scaled = False
+
+    def _update(self, lr_kwargs: dict[str, Any] | None) -> None:
+        if self.optimizer is None:
+            raise errors.StateError(
+                "this engine has no optimizer",
+                advice="Pass one to initialize, or name one in the config.",
+            )
+        overflow = False
+        self._applied = False
+        try:
+            self._step_optimizer()
+        except errors.NonFiniteError:
+            self.zero_grad()
+            self._norm = -1.0
+            if not self.config.check_overflow:
+                raise
+            overflow = True
+        self.global_steps += 1
+        if self.loss_scaler is not None:
+            self.loss_scaler.update(overflow)
+            self._set_divisor()
+        if overflow:
+            self.skipped_steps += 1
+            return
+        self._applied = True
+        if self.lr_scheduler is not None:
+            self.lr_scheduler.step(**(lr_kwargs or {}))
+
+    def _step_optimizer(self) -> None:
+        """NonFiniteError, on all ranks, when nothing was changed."""
+        optimizer = self.optimizer
+        assert optimizer is not None
+        if isinstance(optimizer, mt.AdamW):
+            check_options(optimizer)
+            optimizer.step()
+            self._norm = optimizer.grad_norm
+            return
+        reducer = self.sharding.reducer
+        given = reducer.finish(self.units)
+        places = [(unit, i) for unit in given for i in unit.trainable if reducer.has_grad(unit, i)]
+        parts = [reducer.part(*place) for place in places]
+        norm = global_norm(self.sharding, parts, 2.0) if places else 0.0
+        if not math.isfinite(norm):
+            raise errors.NonFiniteError(
+                f"the norm of the gradients is {norm}: the step was not taken",
+                operation="step",
+                advice="Lower the learning rate, or clip gradients.",
+            )
+        limit = self.config.clipping
+        if limit and norm > limit:
+            for part in parts:
+                part.mul_(limit / (norm + 1e-6))
+        self._norm = norm
+        optimizer.step()
+        reducer.discard(self.units)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops the gradients since the last update. Collective."""
+        self.sharding.reducer.discard(self.units)
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes within add up on this rank, at any stage; the next one reduces all."""
+        if self._unsynced:
+            raise errors.StateError("no_sync() within no_sync()")
+        self._unsynced = True
+        try:
+            with mt.no_sync(self.module):
+                yield
+        finally:
+            self._unsynced = False
+            self._end_micro_batch()
+
+    # ---- Accumulation --------------------------------------------------------------------------
+
+    def _steps(self) -> int:
+        return self.config.accumulation_steps or 1
+
+    def _set_divisor(self) -> None:
+        steps = self._steps() if self.config.managed_accumulation else 1
+        scale = self.loss_scaler.value if self.loss_scaler is not None else 1.0
+        for unit in self.units:
+            unit.divisor = steps * scale
+
+    def is_gradient_accumulation_boundary(self) -> bool:
+        """Whether the next step() updates the params."""
+        if self._boundary is not None:
+            return self._boundary
+        if not self.config.managed_accumulation:
+            return True
+        return (self.micro_steps + 1) % self._steps() == 0
+
+    def set_gradient_accumulation_boundary(self, is_boundary: bool) -> None:
+        """Decides by hand whether the next step() updates, from now on."""
+        self._boundary = bool(is_boundary)
+
+    def set_train_batch_size(self, train_batch_size: int) -> None:
+        """Changes the accumulation steps so that a step takes that many samples."""
+        micro = self.config.micro_batch_size or 1
+        steps, rest = divmod(train_batch_size, micro * self.world_size)
+        if rest or steps < 1:
+            raise errors.argument(
+                f"train batch size {train_batch_size} is no multiple of {micro} x "
+                f"{self.world_size} ranks",
+                subject="train_batch_size",
+            )
+        self.config.accumulation_steps = steps
+        self.config.train_batch_size = train_batch_size
+        self._set_divisor()
+
+    def set_train_micro_batch_size(self, micro_batch_size: int) -> None:
+        self.config.micro_batch_size = micro_batch_size
+        self.config.train_batch_size = micro_batch_size * self._steps() * self.world_size
+
+    # ---- What there is to know -----------------------------------------------------------------
+
+    @property
+    def global_rank(self) -> int:
+        return self.sharding.context.rank
+
+    @property
+    def local_rank(self) -> int:
+        return self.sharding.context.rank
+
+    @property
+    def world_size(self) -> int:
+        return self.sharding.context.world_size
+
+    @property
+    def device(self) -> torch.device:
+        return torch.device("cpu")
+
+    @property
+    def global_samples(self) -> int:
+        return self.global_steps * (self.config.train_batch_size or 0)
+
+    def train_batch_size(self) -> int | None:
+        return self.config.train_batch_size
+
+    def train_micro_batch_size_per_gpu(self) -> int | None:
+        return self.config.micro_batch_size
+
+    def gradient_accumulation_steps(self) -> int:
+        return self._steps()
+
+    def gradient_clipping(self) -> float:
+        return self.config.clipping
+
+    def zero_optimization_stage(self) -> int:
+        return self.config.stage
+
+    def zero_optimization_partition_weights(self) -> bool:
+        return self.config.stage >= 3
+
+    def fp16_enabled(self) -> bool:
+        return self.config.fp16 is not None
+
+    def bfloat16_enabled(self) -> bool:
+        return self.config.dtype == torch.bfloat16
+
+    def dynamic_loss_scale(self) -> bool:
+        return self.loss_scaler is not None and self.loss_scaler.dynamic
+
+    @property
+    def cur_scale(self) -> float:
+        return self.loss_scaler.value if self.loss_scaler is not None else 1.0
+
+    def loss_scale(self) -> float:
+        return self.cur_scale
+
+    def was_step_applied(self) -> bool:
+        """Whether the last update was taken, not skipped."""
+        return self._applied
+
+    def get_global_grad_norm(self) -> float | None:
+        """The norm of the last update's gradients, before clipping; -1 when it was skipped."""
+        return self._norm
+
+    def get_lr(self) -> list[float]:
+        groups = self.optimizer.param_groups if self.optimizer is not None else []
+        return [group["lr"] for group in groups]
+
+    # ---- The rest ------------------------------------------------------------------------------
+
+    def empty_partition_cache(self) -> None:
+        """Gives back what stays whole between uses."""
+        self.sharding.drop()
+
+    def save_16bit_model(
+        self, save_dir: str, save_filename: str = "pytorch_model.bin", **_ignored: Any
+    ) -> bool:
+        """Rank 0 saves the whole weights by torch.save. Collective.
+
+        Works at every stage, whatever stage3_gather_16bit_weights_on_model_save says.
+        """
+        state = self.module.state_dict()
+        if self.global_rank == 0:
+            folder = Path(save_dir)
+            folder.mkdir(parents=True, exist_ok=True)
+            torch.save(state, folder / save_filename)
+        self.sharding.context.world.barrier()
+        return True
+
+    def save_checkpoint(self, *_args: Any, **_kwargs: Any) -> None:
+        raise errors.UnsupportedError(
+            "Meron does not have yet: engine.save_checkpoint",
+            advice="Use engine.save_16bit_model, or engine.state_dict() (collective).",
+        )
+
+    def load_checkpoint(self, *_args: Any, **_kwargs: Any) -> None:
+        raise errors.UnsupportedError(
+            "Meron does not have yet: engine.load_checkpoint",
+            advice="Use engine.load_state_dict (collective).",
+        )
+
+    def destroy(self) -> None:
+        """Drops gradients and what stays whole."""
+        self.zero_grad()
+        self.sharding.drop()
+
+
+def check_options(optimizer: mt.AdamW) -> None:
+    """The engine's rule takes a new learning rate only: other changes must not go unnoticed."""
+    for group in optimizer.param_groups:
+        for key, value in optimizer.defaults.items():
+            if key != "lr" and group[key] != value:
+                raise errors.UnsupportedError(
+                    f"{key} of the optimizer changed from {value} to {group[key]}",
+                    subject=key,
+                    advice='Write "torch_adam": true in the optimizer\'s params.',
+                )
+
+
+def to_half(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.half() if tensor.is_floating_point() else tensor

@@ -1,0 +1,235 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GatheredParameters: whole params outside of forward and backward, to read or to change.
+
+The whole values are a copy of this rank's own: what the ranks share is read-only, and a write to it
+would end the process. A forward within the context uses the copy.
+"""
+
+from __future__ import annotations
+
+import weakref
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any, Union
+
+import numpy as np
+import torch
+
+from meron import errors
+from meron.torch.sharding import Sharding, unit_of
+from meron.torch.unit import ShardedUnit
+from meron.zero.external import register_external_parameter
+
+Params = Union[torch.Tensor, "Iterable[torch.Tensor]"]
+Place = tuple[ShardedUnit, int]
+
+
+class Opened:
+    """A unit some of whose params are whole outside of a forward.
+
+    All params of the unit have copies, so that no write can reach shared memory.
+    """
+
+    def __init__(self, unit: ShardedUnit) -> None:
+        self.unit = unit
+        self.indices: set[int] = set()  # that were asked for
+        self.copies: list[torch.Tensor] = []
+        self.pin()
+
+    def pin(self) -> None:
+        unit = self.unit
+        self.pinned = unit.pinned is None
+        unit.pin()
+        fresh = [whole.clone() for whole in unit.wholes]
+        self.copies = [
+            self.copies[i] if i in self.indices else whole for i, whole in enumerate(fresh)
+        ]
+        for param, copy in zip(unit.params, self.copies):
+            param.data = copy
+
+    def unpin(self) -> None:
+        unit = self.unit
+        for param, whole in zip(unit.params, unit.wholes):
+            param.data = whole
+        if self.pinned:
+            unit.unpin()
+        unit.accept_writes()
+
+
+opened: dict[ShardedUnit, Opened] = {}
+# Whose changes without a modifier_rank are an error.
+checked: weakref.WeakSet[Sharding] = weakref.WeakSet()
+
+
+def places_of(params: Iterable[torch.Tensor]) -> list[Place]:
+    """Where the sharded ones of some params are, each once, in one order on all ranks."""
+    places = {place for place in map(unit_of, params) if place is not None}
+    return sorted(
+        places, key=lambda place: (place[0].sharding.context.plan.json(), place[0].index, place[1])
+    )
+
+
+def open_params(params: Iterable[torch.Tensor]) -> list[Place]:
+    """Makes params whole. Collective. Raises StateError for one that is so already."""
+    places = places_of(params)
+    for unit, i in places:
+        if unit in opened and i in opened[unit].indices:
+            raise errors.StateError(
+                f"{unit.name}.{unit.names[i]} is gathered already",
+                subject=f"{unit.name}.{unit.names[i]}",
+                advice="Do not nest GatheredParameters of the same param.",
+            )
+    for unit, i in places:
+        if unit not in opened:
+            opened[unit] = Opened(unit)
+        opened[unit].indices.add(i)
+    return places
+
+
+def close_params(params: Iterable[torch.Tensor], write: bool) -> None:
+    """Ends open_params; `write` writes each rank's part from its own values. Collective."""
+    close_places(places_of(params), write)
+
+
+def close_places(places: list[Place], write: bool) -> None:
+    values: dict[ShardedUnit, dict[int, torch.Tensor]] = {}
+    for unit, i in places:
+        if unit not in opened or i not in opened[unit].indices:
+            raise errors.StateError(
+                f"{unit.name}.{unit.names[i]} is not gathered",
+                subject=f"{unit.name}.{unit.names[i]}",
+                advice="Call all_gather first.",
+            )
+        values.setdefault(unit, {})[i] = unit.params[i].data
+    for unit, changed in values.items():
+        record = opened[unit]
+        record.unpin()
+        record.indices -= changed.keys()
+        try:
+            if write:
+                unit.sharding.write(unit, changed)
+        finally:
+            if record.indices:
+                record.pin()
+            else:
+                del opened[unit]
+
+
+class GatheredParameters:
+    """Params whole for the length of a `with`. Collective; blocks on peers.
+
+        with meron.zero.GatheredParameters(model.head.weight, modifier_rank=0):
+            if rank == 0:
+                torch.nn.init.zeros_(model.head.weight)
+
+    Args:
+        params: a param, or several; those that are not sharded are left alone.
+        modifier_rank: the rank (of the model's group) whose values count at the end. None drops
+            changes.
+        fwd_module: a module whose forward uses the params from now on.
+        enabled: False does nothing.
+
+    Raises StateError for params that are gathered already.
+    """
+
+    def __init__(
+        self,
+        params: Params,
+        modifier_rank: int | None = None,
+        fwd_module: torch.nn.Module | None = None,
+        enabled: bool = True,
+    ) -> None:
+        self.enabled = enabled
+        self.modifier_rank = modifier_rank
+        self.params = (
+            [params] if isinstance(params, torch.Tensor) else list(params) if enabled else []
+        )
+        self.fwd_module = fwd_module
+        self.places: list[Place] = []
+        self.versions: list[int] = []
+
+    def __enter__(self) -> GatheredParameters:
+        if not self.enabled:
+            return self
+        if self.modifier_rank is not None:
+            for unit, _ in places_of(self.params):
+                world_size = unit.sharding.context.world_size
+                if not 0 <= self.modifier_rank < world_size:
+                    raise errors.argument(
+                        f"modifier_rank is {self.modifier_rank}: there are {world_size} ranks"
+                    )
+        self.places = open_params(self.params)
+        self.versions = [unit.params[i]._version for unit, i in self.places]
+        if self.fwd_module is not None:
+            for unit, i in self.places:
+                register_external_parameter(self.fwd_module, unit.params[i])
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        places, self.places = self.places, []
+        if not places:
+            return
+        changed = [
+            unit.params[i]._version != version for (unit, i), version in zip(places, self.versions)
+        ]
+        if self.modifier_rank is not None and kind is None:
+            for unit, i in places:
+                param = unit.params[i]
+                param.data = unit.sharding.broadcast(param.data, self.modifier_rank)
+            close_places(places, True)
+            return
+        close_places(places, False)
+        if kind is None:
+            refuse_changes(places, changed)
+
+
+def refuse_changes(places: list[Place], changed: list[bool]) -> None:
+    """Under enable_sanity_checks: StateError on all ranks when one of them changed a param."""
+    sharding = places[0][0].sharding
+    if sharding not in checked:
+        return
+    flags = np.array(changed, np.float32)
+    if sharding.context.world_size > 1:
+        sharding.context.world.all_reduce(flags)
+    names = [f"{unit.name}.{unit.names[i]}" for (unit, i), flag in zip(places, flags) if flag]
+    if names:
+        raise errors.StateError(
+            f"{', '.join(names)} changed in a GatheredParameters without modifier_rank",
+            subject=names[0],
+            advice="Pass modifier_rank to keep the change.",
+        )
+
+
+class LazyGather:
+    """Gathers params when their modules are asked for them, and keeps rank 0's changes.
+
+    While one is the innermost of a sharding's active modules, code that builds or initialises a
+    model sees and writes params of parts that are sharded already.
+    """
+
+    def __init__(self) -> None:
+        self.contexts: list[GatheredParameters] = []
+        self.shardings: list[Sharding] = []
+
+    def begin(self, sharding: Sharding) -> None:
+        sharding.active.append(self)
+        self.shardings.append(sharding)
+
+    def use_of_other(self, unit: ShardedUnit) -> None:
+        context = GatheredParameters(list(unit.params), modifier_rank=0)
+        context.__enter__()
+        self.contexts.append(context)
+
+    def end(self, failure: BaseException | None) -> None:
+        for sharding in reversed(self.shardings):
+            if sharding.active and sharding.active[-1] is self:
+                sharding.active.pop()
+        contexts: Any = reversed(self.contexts)
+        for context in contexts:
+            context.__exit__(None if failure is None else type(failure), failure, None)
+        self.contexts = []

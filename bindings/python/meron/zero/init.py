@@ -1,0 +1,338 @@
+# SPDX-License-Identifier: Apache-2.0
+"""zero.Init: modules are sharded as they are built, so that the model is never whole.
+
+Within the context the `__init__` of every subclass of torch.nn.Module is wrapped. When the
+outermost `__init__` of an object returns, its own params become a unit; those of its parts became
+theirs before. Code of a parent that reads or writes params of a part (to initialise or tie them)
+sees them whole, and rank 0's changes count. Classes get their own `__init__` back when the context
+ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import threading
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any
+
+import torch
+
+import meron
+from meron import errors
+from meron.torch.partition import is_sharded
+from meron.torch.sharding import Sharding, sharding_of
+from meron.torch.world import context_for
+from meron.zero.config import Config, Source, parse
+from meron.zero.gathered import GatheredParameters, LazyGather, checked
+from meron.zero.leaf import set_leaves_of_config, set_z3_leaf_module
+from meron.zero.units import shard_module, shard_part
+
+MODULE = torch.nn.Module
+
+
+class State(threading.local):
+    """Of a thread: the outermost Init, and what is being built."""
+
+    init: Init | None = None
+    depth = 0
+
+
+state = State()
+
+
+class Init:
+    """Shards modules while they are built: `with meron.zero.Init(config_dict_or_path=config): ...`.
+
+    Collective: all ranks build the same. A context within another is part of it.
+
+    Args:
+        module: one that is built already is sharded at once.
+        data_parallel_group, sequence_data_parallel_group: the torch.distributed group to shard over
+            (at most one of them); default is all ranks.
+        config_dict_or_path, config: DeepSpeed's config (one of them); default is stage 3.
+        enabled: False does nothing.
+        dtype: of the params; default is the config's, else as they are built.
+        mpu: get_data_parallel_group() of it is the group.
+        remote_device: None or "cpu"; params live in host memory.
+        zero_quantized_weights, zero_quantized_nontrainable_weights: for the plan.
+        mem_efficient_linear, pin_memory: without effect here.
+
+    Raises ArgumentError, and UnsupportedError for what Meron does not have.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module | None = None,
+        data_parallel_group: Any = None,
+        mem_efficient_linear: bool = True,
+        remote_device: str | None = None,
+        pin_memory: bool = False,
+        config_dict_or_path: Source = None,
+        config: Source = None,
+        enabled: bool = True,
+        dtype: torch.dtype | None = None,
+        mpu: Any = None,
+        zero_param_parallel_group: Any = None,
+        zero_quantized_weights: bool = False,
+        zero_quantized_nontrainable_weights: bool = False,
+        sequence_data_parallel_group: Any = None,
+        param_swapper: Any = None,
+        tensor_overrides: Any = None,
+    ) -> None:
+        self.enabled = enabled
+        self.sharding: Sharding | None = None
+        if not enabled:
+            return
+        self.group = choose_group(data_parallel_group, sequence_data_parallel_group, mpu)
+        refuse(
+            zero_param_parallel_group=zero_param_parallel_group,
+            param_swapper=param_swapper,
+            tensor_overrides=tensor_overrides,
+        )
+        if remote_device not in (None, "none", "cpu"):
+            raise errors.UnsupportedError(
+                f"remote_device {remote_device!r}: params live in host memory",
+                subject="remote_device",
+                advice='Leave it out, or pass "cpu".',
+            )
+        if config is not None and config_dict_or_path is not None:
+            raise errors.argument("config and config_dict_or_path are both given")
+        source = config if config_dict_or_path is None else config_dict_or_path
+        self.config = Config(stage=3) if source is None else parse(source)
+        for key, value in (
+            ("zero_quantized_weights", zero_quantized_weights),
+            ("zero_quantized_nontrainable_weights", zero_quantized_nontrainable_weights),
+        ):
+            self.config.quantized[key] = self.config.quantized.get(key, False) or bool(value)
+        if dtype not in (None, torch.float32, torch.float16, torch.bfloat16):
+            raise errors.argument(
+                f"dtype is {dtype}: float32, float16 and bfloat16 are known", "dtype"
+            )
+        self.dtype = dtype or self.config.dtype
+        self.plan: meron.Plan = self.config.plan()
+        self.running: set[int] = set()  # ids of objects whose __init__ runs
+        self.undo = contextlib.ExitStack()
+        if module is not None:
+            self.convert(module)
+
+    def convert(self, module: torch.nn.Module) -> None:
+        set_leaves_of_config(module, self.config.leaf)
+        sharding = self.open()
+        shard_module(sharding, module, sharding.unique(type(module).__name__), dtype=self.dtype)
+
+    def open(self) -> Sharding:
+        """The sharding that modules go to; opened when the first comes. Collective then."""
+        if self.sharding is None or self.sharding.context.closed:
+            context = context_for(self.plan, self.group)
+            self.sharding = sharding_of(context, **self.config.limits)
+            if self.config.sanity_checks:
+                checked.add(self.sharding)
+        return self.sharding
+
+    # ---- The context ---------------------------------------------------------------------------
+
+    def __enter__(self) -> Init:
+        if not self.enabled:
+            return self
+        state.depth += 1
+        if state.depth == 1:
+            state.init = self
+            try:
+                self.patch()
+            except BaseException:
+                self.__exit__(None, None, None)
+                raise
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if not self.enabled:
+            return
+        state.depth -= 1
+        if state.depth == 0:
+            state.init = None
+            self.undo.close()
+
+    def patch(self) -> None:
+        for kind in list(subclasses(MODULE)):
+            self.wrap(kind)
+        hook = functools.partial(new_subclass, self)
+        self.replace(MODULE, "__init_subclass__", classmethod(lambda cls, **kw: hook(cls, **kw)))
+        plain_empty, plain_apply = MODULE.to_empty, MODULE.apply
+
+        def to_empty(module: torch.nn.Module, **kwargs: Any) -> torch.nn.Module:
+            # Part of torch.nn.utils.skip_init: here the params have memory already.
+            if any(is_sharded(part) for part in module.modules()):
+                return module
+            return plain_empty(module, **kwargs)
+
+        self.replace(MODULE, "to_empty", to_empty)
+        if self.config.override_apply:
+            self.replace(MODULE, "apply", lambda module, fn: apply_whole(module, fn, plain_apply))
+
+    def replace(self, target: Any, name: str, value: Any) -> None:
+        """Sets an attribute until the context ends."""
+        own = target.__dict__.get(name)
+        setattr(target, name, value)
+        if own is None:
+            self.undo.callback(delattr, target, name)
+        else:
+            self.undo.callback(setattr, target, name, own)
+
+    def wrap(self, kind: type[torch.nn.Module]) -> None:
+        plain = kind.__dict__.get("__init__")
+        if plain is None or kind.__module__.startswith("torch.jit"):
+            return
+
+        @functools.wraps(plain)
+        def init(module: torch.nn.Module, *args: Any, **kwargs: Any) -> None:
+            own = state.init
+            if own is None or id(module) in own.running:
+                plain(module, *args, **kwargs)
+            else:
+                own.build(module, plain, args, kwargs)
+
+        self.replace(kind, "__init__", init)
+
+    def build(self, module: torch.nn.Module, plain: Any, args: Any, kwargs: Any) -> None:
+        """Runs the outermost __init__ of an object, then shards what it owns."""
+        self.running.add(id(module))
+        lazy = LazyGather()
+        if self.sharding is not None:
+            lazy.begin(self.sharding)
+        failure: BaseException | None = None
+        try:
+            if self.sharding is None:
+                lazy.begin(self.open())
+            plain(module, *args, **kwargs)
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            self.running.discard(id(module))
+            lazy.end(failure)
+        if "_modules" not in module.__dict__:
+            return  # did not call Module.__init__
+        if any(
+            isinstance(param, torch.nn.parameter.UninitializedParameter)
+            for param in module._parameters.values()
+        ):
+            return  # lazy: initialize shards it, after its first forward
+        if fits_leaf(module, self.config):
+            set_z3_leaf_module(module, True)
+        sharding = self.open()
+        name = sharding.unique(type(module).__name__)
+        shard_part(sharding, module, name, dtype=self.dtype)
+
+
+def fits_leaf(module: torch.nn.Module, config: Config) -> bool:
+    from meron.zero.leaf import fits
+
+    return any(fits(module, name) for name in config.leaf.classes)
+
+
+def subclasses(kind: type[torch.nn.Module]) -> Iterator[type[torch.nn.Module]]:
+    seen: set[type[torch.nn.Module]] = set()
+
+    def visit(base: type[torch.nn.Module]) -> Iterator[type[torch.nn.Module]]:
+        for sub in base.__subclasses__():
+            if sub not in seen:
+                seen.add(sub)
+                yield sub
+                yield from visit(sub)
+
+    yield from visit(kind)
+
+
+def new_subclass(init: Init, kind: type[torch.nn.Module], **kwargs: Any) -> None:
+    """A class that is defined within the context."""
+    super(MODULE, kind).__init_subclass__(**kwargs)
+    init.wrap(kind)
+
+
+def apply_whole(
+    module: torch.nn.Module,
+    function: Callable[[torch.nn.Module], Any],
+    plain: Callable[[torch.nn.Module, Any], torch.nn.Module],
+) -> torch.nn.Module:
+    """Module.apply with params whole for the function; rank 0's changes count. Collective."""
+    if not any(is_sharded(part) for part in module.modules()):
+        return plain(module, function)
+    for child in module.children():
+        apply_whole(child, function, plain)
+    lazy = LazyGather()
+    init = state.init
+    if init is not None and init.sharding is not None:
+        lazy.begin(init.sharding)
+    failure: BaseException | None = None
+    try:
+        closed = [param for param in module._parameters.values() if param is not None]
+        with GatheredParameters(not_gathered(closed), modifier_rank=0):
+            function(module)
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        lazy.end(failure)
+    return module
+
+
+def not_gathered(params: list[torch.nn.Parameter]) -> list[torch.nn.Parameter]:
+    """Without those that a context around has gathered."""
+    from meron.torch.sharding import unit_of
+    from meron.zero.gathered import opened
+
+    def free(param: torch.nn.Parameter) -> bool:
+        place = unit_of(param)
+        return place is not None and not (
+            place[0] in opened and place[1] in opened[place[0]].indices
+        )
+
+    return [param for param in params if free(param)]
+
+
+def choose_group(data_parallel: Any, sequence_data_parallel: Any, mpu: Any) -> Any:
+    if data_parallel is not None and sequence_data_parallel is not None:
+        raise errors.argument(
+            "data_parallel_group and sequence_data_parallel_group are both given",
+            advice="Give the one that params are to be sharded over.",
+        )
+    for group in (data_parallel, sequence_data_parallel):
+        if group is not None:
+            return group
+    if mpu is None:
+        return None
+    for name in ("get_sequence_data_parallel_group", "get_data_parallel_group"):
+        if hasattr(mpu, name):
+            return getattr(mpu, name)()
+    raise errors.argument("mpu has no get_data_parallel_group()", subject="mpu")
+
+
+def refuse(**given: Any) -> None:
+    """UnsupportedError naming arguments that Meron has nothing for."""
+    names = [name for name, value in given.items() if value is not None]
+    if names:
+        raise errors.UnsupportedError(
+            f"Meron does not have yet: {', '.join(names)}", subject=names[0], advice="Leave it out."
+        )
+
+
+class MiCS_Init(Init):
+    """Not there yet: raises UnsupportedError."""
+
+    def __init__(self, *_args: Any, **_kwargs: Any) -> None:
+        raise errors.UnsupportedError(
+            "Meron does not have yet: MiCS (sharding within groups of ranks)",
+            subject="MiCS_Init",
+            advice="Use zero.Init.",
+        )
+
+
+def in_init() -> bool:
+    return state.init is not None

@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""initialize: a model and a config become an engine."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
+
+from meron import errors
+from meron.torch.sharding import Sharding, sharding_of, unit_of
+from meron.torch.world import context_for
+from meron.zero.config import Config, Source, parse
+from meron.zero.engine import Engine
+from meron.zero.gathered import checked
+from meron.zero.init import choose_group, refuse
+from meron.zero.leaf import set_leaves_of_config
+from meron.zero.optimizers import Client, ParamGroups, check_trainable, make_optimizer
+from meron.zero.schedulers import make_scheduler
+from meron.zero.units import shard_module, units_of
+
+# Schedules that change more than the learning rate.
+MOMENTUM_SCHEDULES = {"OneCycle", "OneCycleLR", "CyclicLR"}
+
+
+def initialize(
+    args: Any = None,
+    model: torch.nn.Module | None = None,
+    optimizer: Client = None,
+    model_parameters: ParamGroups = None,
+    training_data: Any = None,
+    lr_scheduler: Any = None,
+    distributed_port: int | None = None,
+    mpu: Any = None,
+    dist_init_required: bool | None = None,
+    collate_fn: Any = None,
+    config: Source = None,
+    mesh_param: Any = None,
+    config_params: Source = None,
+) -> tuple[Engine, torch.optim.Optimizer | None, Any, Any]:
+    """Shards a model by a config and returns what trains it. Collective.
+
+    Args:
+        args: an object whose `deepspeed_config` is the config, where `config` is not given.
+        model: built before, also within zero.Init, also on the device "meta".
+        optimizer: of torch, or a function of the params; it counts rather than the config's.
+        model_parameters: params or param groups for the optimizer; default is all trainable ones.
+        training_data: a dataset; its batches are spread over the ranks.
+        lr_scheduler: of torch, or a function of the optimizer; it counts rather than the config's.
+        mpu: get_data_parallel_group() of it is the group to shard over; default is all ranks.
+        config, config_params: a dict or the path of a JSON file; one of them.
+        distributed_port, dist_init_required: without effect, as ranks find each other by
+            `meron run`, torchrun, or an initialised torch.distributed.
+
+    Returns:
+        (engine, optimizer, dataloader, lr_scheduler); None for what there is not.
+
+    Raises:
+        ArgumentError: no model, no config or two, unknown keys, batch sizes that do not fit.
+        UnsupportedError: names what Meron does not have. StateError: the model has an engine.
+    """
+    if not isinstance(model, torch.nn.Module):
+        raise errors.argument("initialize needs a torch.nn.Module as model", subject="model")
+    if isinstance(model, Engine) or model.__dict__.get("_meron_engine") is not None:
+        raise errors.StateError(
+            f"{type(model).__name__} has an engine already",
+            operation="initialize",
+            advice="Call initialize once per model.",
+        )
+    refuse(mesh_param=mesh_param)
+    chosen = parse(choose_config(args, config, config_params))
+    sharding = shard(model, chosen, choose_group(None, None, mpu))
+    chosen.resolve(sharding.context.world_size)
+    check_trainable(model)
+
+    engine = Engine(model, chosen, sharding, units_of(model))
+    block = chosen.optimizer
+    if block is not None and (
+        chosen.scheduler is not None and chosen.scheduler[0] in MOMENTUM_SCHEDULES
+    ):
+        block = (block[0], {**block[1], "torch_adam": True})
+    engine.optimizer = make_optimizer(model, optimizer, block, model_parameters, chosen.clipping)
+    if lr_scheduler is not None:
+        made = callable(lr_scheduler) and not hasattr(lr_scheduler, "step")
+        engine.lr_scheduler = lr_scheduler(engine.optimizer) if made else lr_scheduler
+    elif chosen.scheduler is not None and engine.optimizer is not None:
+        engine.lr_scheduler = make_scheduler(engine.optimizer, *chosen.scheduler)
+    if training_data is not None:
+        engine.training_dataloader = make_dataloader(engine, training_data, collate_fn)
+    return engine, engine.optimizer, engine.training_dataloader, engine.lr_scheduler
+
+
+def choose_config(args: Any, config: Source, config_params: Source) -> Source:
+    given = {
+        "config": config,
+        "config_params": config_params,
+        "args.deepspeed_config": getattr(args, "deepspeed_config", None),
+    }
+    names = [name for name, value in given.items() if value is not None]
+    if len(names) != 1:
+        what = " and ".join(names) + " are given" if names else "no config is given"
+        raise errors.argument(
+            what,
+            subject="config",
+            advice="Pass initialize(config=...) a dict or a JSON file's path.",
+        )
+    return given[names[0]]
+
+
+def shard(model: torch.nn.Module, config: Config, group: Any) -> Sharding:
+    """Shards what zero.Init did not. Collective."""
+    set_leaves_of_config(model, config.leaf)
+    plan = config.plan()
+    places = [place for place in map(unit_of, model.parameters()) if place is not None]
+    shardings = {place[0].sharding for place in places}
+    if len(shardings) > 1:
+        raise errors.StateError(
+            f"parts of {type(model).__name__} were sharded by {len(shardings)} different plans or "
+            "groups",
+            advice="Give every zero.Init of a model the same config and group.",
+        )
+    if shardings:
+        sharding = shardings.pop()
+        if sharding.context.plan.json() != plan.json():
+            raise errors.StateError(
+                f"{type(model).__name__} was sharded by the plan {sharding.context.plan.json()}, "
+                f"the config asks for {plan.json()}",
+                subject="zero_optimization.stage",
+                advice="Give zero.Init the same config as initialize, or do without it below stage "
+                "3 (zero.Init(enabled=False)).",
+            )
+        if config.limits and config.limits != sharding.limits:
+            sharding.limits = {**sharding.limits, **config.limits}
+            sharding.schedule = None  # made anew at the next use
+    else:
+        sharding = sharding_of(context_for(plan, group), **config.limits)
+    if config.sanity_checks:
+        checked.add(sharding)
+    name = sharding.unique(type(model).__name__)
+    shard_module(sharding, model, name, dtype=config.dtype)
+    if not units_of(model):
+        raise errors.argument(f"{type(model).__name__} has no params", subject="model")
+    if config.buffer_dtype is not None:
+        convert_buffers(model, config.buffer_dtype)
+    return sharding
+
+
+def convert_buffers(model: torch.nn.Module, dtype: torch.dtype) -> None:
+    for part in model.modules():
+        for name, buffer in part._buffers.items():
+            if buffer is not None and buffer.is_floating_point():
+                part._buffers[name] = buffer.to(dtype)
+
+
+def make_dataloader(engine: Engine, data: Any, collate_fn: Any) -> DataLoader[Any]:
+    """Batches of the micro batch size, of which each rank gets others."""
+    sampler: DistributedSampler[Any] | None = None
+    if not isinstance(data, IterableDataset):
+        sampler = DistributedSampler(data, engine.world_size, engine.global_rank)
+    return DataLoader(
+        data,
+        batch_size=engine.config.micro_batch_size or 1,
+        sampler=sampler,
+        collate_fn=collate_fn,
+        drop_last=engine.config.drop_last,
+    )

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The factor that keeps small gradients of fp16 above zero (arXiv 1710.03740)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meron import errors
+from meron.zero.config import Fp16
+
+
+class LossScale:
+    """A loss scale, fixed or dynamic. It depends on the history of overflows only, which ranks
+    share, so it is equal on all ranks.
+
+    Dynamic: an overflow uses up one of `hysteresis`; the last one halves the scale, not below the
+    floor. After `window` steps without an overflow the scale doubles and the hysteresis is whole
+    again (with `consecutive`, it is whole again after every such step).
+
+    Attributes:
+        value: the scale of the next backward.
+    """
+
+    def __init__(self, options: Fp16) -> None:
+        self.dynamic = options.loss_scale == 0
+        self.value = 2.0**options.initial_scale_power if self.dynamic else options.loss_scale
+        self.floor = options.min_loss_scale
+        self.window = options.loss_scale_window
+        self.hysteresis = options.hysteresis
+        self.consecutive = options.consecutive_hysteresis
+        self.left = self.hysteresis
+        self.clean = 0  # steps since the last overflow or growth
+
+    def update(self, overflow: bool) -> None:
+        """After a step, taken or skipped.
+
+        Raises NonFiniteError for an overflow at the floor of a dynamic scale.
+        """
+        if not self.dynamic:
+            return
+        if not overflow:
+            self.clean += 1
+            if self.consecutive:
+                self.left = self.hysteresis
+            if self.clean % self.window == 0:
+                self.value *= 2
+                self.left = self.hysteresis
+            return
+        self.clean = 0
+        if self.left > 1:
+            self.left -= 1
+            return
+        if self.value <= self.floor:
+            raise errors.NonFiniteError(
+                f"gradients overflow at the smallest loss scale, {self.value:g}",
+                advice="Training has diverged: lower the learning rate, or use bf16.",
+            )
+        self.value = max(self.value / 2, self.floor)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"value": self.value, "left": self.left, "clean": self.clean}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.value, self.left, self.clean = state["value"], state["left"], state["clean"]

@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""safe_get_* and safe_set_*: values, gradients and optimizer states by param.
+
+Whole tensors are f32. Everything is collective unless it says otherwise: all ranks call it, with
+equal values where it writes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+
+import meron.torch as mt
+from meron import errors
+from meron._native import call, lib, new
+from meron.torch.sharding import placed, unit_of
+from meron.torch.state import optimizer_state, whole_of
+from meron.torch.tensors import tensor_of
+from meron.zero.engine import Engine
+
+
+def engine_of(param: torch.Tensor) -> Engine | None:
+    reference = getattr(param, "_meron_engine", None)
+    engine: Engine | None = reference() if reference is not None else None
+    return engine
+
+
+def optimizer_of(param: torch.Tensor) -> torch.optim.Optimizer:
+    engine = engine_of(param)
+    if engine is None or engine.optimizer is None:
+        raise errors.StateError(
+            "this param has no optimizer", advice="Call meron.zero.initialize with one first."
+        )
+    return engine.optimizer
+
+
+def local_master(param: torch.Tensor) -> torch.Tensor | None:
+    """The f32 values that an optimizer updates of a param on this rank, in place; None when no
+    optimizer has it. Local. Read-only where the engine's AdamW updates f32 params."""
+    unit, i = placed(param)
+    engine = engine_of(param)
+    optimizer = engine.optimizer if engine is not None else None
+    if i not in unit.trainable or optimizer is None:
+        return None
+    if isinstance(optimizer, mt.AdamW):
+        view = new("meron_view *")
+        call(
+            lib.meron_optimizer_state_view,
+            view,
+            optimizer.engine._handle,
+            unit.handles[i]._handle,
+            lib.MERON_STATE_MASTER,
+        )
+        return tensor_of(view, (view.count,), unit.sharding.context._require_open())
+    shards = getattr(optimizer, "_meron_shards", None)
+    return shards.parts.get(unit, {}).get(i) if shards is not None else None
+
+
+# ---- Values -------------------------------------------------------------------------------------
+
+
+def safe_get_full_fp32_param(param: torch.Tensor) -> torch.Tensor | None:
+    """A copy of a param's f32 values, whole; None when it is not sharded."""
+    if unit_of(param) is None:
+        return None
+    unit, i = placed(param)
+    master = local_master(param) if unit.handles[i].dtype != "f32" else None
+    return mt.full_param(param).float() if master is None else whole_of(unit, i, master)
+
+
+def safe_set_full_fp32_param(param: torch.Tensor, value: torch.Tensor) -> None:
+    """Writes a param, and the f32 values that its optimizer updates."""
+    mt.set_full_param(param, value.float())
+
+
+def safe_get_local_fp32_param(param: torch.Tensor) -> torch.Tensor | None:
+    """A copy of this rank's part of a param's f32 values, flat, without padding."""
+    if unit_of(param) is None:
+        return None
+    master = local_master(param)
+    return mt.local_param(param).float() if master is None else master.detach().float().clone()
+
+
+def safe_set_local_fp32_param(param: torch.Tensor, value: torch.Tensor) -> None:
+    """Writes this rank's part of a param."""
+    unit, i = placed(param)
+    part = value.detach().reshape(-1).float()
+    owned = unit.owned(i)
+    check_part(param, part)
+    unit.sharding.drop()
+    whole = torch.zeros(unit.handles[i].size)
+    whole[owned.start : owned.stop] = part  # of the whole only this rank's part is read
+    unit.sharding.write(unit, {i: whole.view(unit.handles[i].shape)})
+
+
+# ---- Gradients ----------------------------------------------------------------------------------
+
+
+def require_complete(param: torch.Tensor) -> None:
+    engine = engine_of(param)
+    if engine is not None and not engine.is_gradient_accumulation_boundary():
+        raise errors.StateError(
+            "the gradient is not complete: more micro-batches follow before the update",
+            operation="safe_get_full_grad",
+            advice="Ask for it after the last backward of an accumulation "
+            "(engine.is_gradient_accumulation_boundary()).",
+        )
+
+
+def safe_get_full_grad(param: torch.Tensor) -> torch.Tensor | None:
+    """A copy of a param's gradient, whole: the mean over ranks and micro-batches, unscaled.
+
+    Between the last backward of an accumulation and step(); None when there is none.
+    """
+    if unit_of(param) is None:
+        return None
+    require_complete(param)
+    return mt.full_grad(param)
+
+
+def safe_set_full_grad(param: torch.Tensor, value: torch.Tensor) -> None:
+    require_complete(param)
+    mt.set_full_grad(param, value)
+
+
+def safe_get_local_grad(param: torch.Tensor) -> torch.Tensor | None:
+    """A copy of this rank's part of a param's gradient, flat."""
+    if unit_of(param) is None:
+        return None
+    require_complete(param)
+    part = mt.local_grad(param)
+    return None if part is None else part.clone()
+
+
+def safe_set_local_grad(param: torch.Tensor, value: torch.Tensor) -> None:
+    require_complete(param)
+    check_part(param, value)
+    part = mt.local_grad(param)
+    if part is None:
+        raise errors.StateError("this param has no gradient", advice="Call backward first.")
+    part.copy_(value.detach().reshape(-1))
+
+
+def safe_update_full_grad_vectorized(
+    params: Iterable[torch.Tensor], update: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
+) -> None:
+    """Replaces the gradients of some params by update(gradient, param), whole tensors both."""
+    for param in params:
+        grad = safe_get_full_grad(param)
+        if grad is not None:
+            whole = safe_get_full_fp32_param(param)
+            assert whole is not None
+            safe_set_full_grad(param, update(grad, whole))
+
+
+# ---- Optimizer states ---------------------------------------------------------------------------
+
+
+def safe_get_full_optimizer_state(param: torch.Tensor, optim_state_key: str) -> torch.Tensor | None:
+    """A copy of a state such as "exp_avg", whole; None before the first step."""
+    if unit_of(param) is None:
+        return None
+    return mt.full_optimizer_state(optimizer_of(param), param, optim_state_key)
+
+
+def safe_set_full_optimizer_state(
+    param: torch.Tensor, value: torch.Tensor, optim_state_key: str
+) -> None:
+    """Writes this rank's part of a state. Local."""
+    mt.set_full_optimizer_state(optimizer_of(param), param, optim_state_key, value)
+
+
+def safe_get_local_optimizer_state(param: torch.Tensor, optim_state_key: str) -> Any:
+    """A copy of this rank's part of a state, flat. Local."""
+    unit, i = placed(param)
+    state = optimizer_state(optimizer_of(param), unit, i, optim_state_key)
+    return None if state is None else state.detach().clone()
+
+
+def safe_set_local_optimizer_state(
+    param: torch.Tensor, value: torch.Tensor, optim_state_key: str
+) -> None:
+    """Writes this rank's part of a state. Local."""
+    unit, i = placed(param)
+    state = optimizer_state(optimizer_of(param), unit, i, optim_state_key)
+    if state is None:
+        raise errors.argument(f"the optimizer has no state {optim_state_key!r} of this param (yet)")
+    if state.dim():
+        check_part(param, value)
+    with torch.no_grad():
+        state.copy_(value.detach().reshape(state.shape))
+
+
+def check_part(param: torch.Tensor, value: torch.Tensor) -> None:
+    unit, i = placed(param)
+    if value.numel() != len(unit.owned(i)):
+        raise errors.argument(
+            f"this rank has {len(unit.owned(i))} elements of {unit.name}.{unit.names[i]}, the "
+            f"value {value.numel()}",
+            subject=f"{unit.name}.{unit.names[i]}",
+        )

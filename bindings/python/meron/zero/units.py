@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DeepSpeed's granularity: every module that directly owns params is a unit of its own, and a leaf
+module is one with all that is below it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from meron import errors
+from meron.torch.materialize import RESET, materialize
+from meron.torch.partition import make_scope, scope_of
+from meron.torch.sharding import Sharding, unit_of
+from meron.torch.unit import ShardedUnit
+from meron.zero.attributes import name_params
+from meron.zero.external import hook_external
+from meron.zero.leaf import is_leaf
+
+
+def shard_module(sharding: Sharding, module: torch.nn.Module, name: str, **options: Any) -> None:
+    """Shards what is not sharded yet in a module and below, the innermost first. Collective."""
+    seen: set[torch.nn.Module] = set()
+
+    def visit(part: torch.nn.Module, path: str) -> None:
+        if part in seen:
+            return
+        seen.add(part)
+        if not is_leaf(part):
+            for child_name, child in part._modules.items():
+                if child is not None:
+                    visit(child, f"{path}.{child_name}")
+        shard_part(sharding, part, path, **options)
+
+    visit(module, name)
+
+
+def shard_part(sharding: Sharding, part: torch.nn.Module, name: str, **options: Any) -> None:
+    """Shards a module's own params; all below it where it is a leaf. Collective."""
+    units = len(sharding.units)
+    leaf = is_leaf(part)
+    if leaf:
+        drop_scopes(part)
+    make_scope(sharding, part, name, recurse=leaf, **options)
+    for unit in sharding.units[units:]:
+        if unit.unmade:
+            materialize(sharding, part, unit, seed=0)
+        name_params(unit)
+    fill_buffers(part, name)
+    hook_external(sharding, part)
+
+
+def drop_scopes(leaf: torch.nn.Module) -> None:
+    """Unhooks a module and its parts, whose units stay: a leaf uses them all together."""
+    for part in leaf.modules():
+        scope = scope_of(part)
+        if scope is not None:
+            scope.remove()
+            del part.__dict__["_meron_scope"]
+
+
+def fill_buffers(part: torch.nn.Module, name: str) -> None:
+    """Real buffers for a module without params that was built on the device "meta"."""
+    missing = [key for key, value in part._buffers.items() if value is not None and value.is_meta]
+    if not missing:
+        return
+    reset = next((getattr(part, key) for key in RESET if hasattr(part, key)), None)
+    if reset is None:
+        raise errors.argument(
+            f"the buffer {name}.{missing[0]} is on the device meta, and {type(part).__name__} has "
+            "no reset_parameters",
+            subject=f"{name}.{missing[0]}",
+            advice="Give the class a method reset_parameters() that fills it, or build it on the "
+            "CPU.",
+        )
+    for key in missing:
+        buffer = part._buffers[key]
+        assert buffer is not None
+        part._buffers[key] = torch.empty_like(buffer, device="cpu")
+    with torch.no_grad():
+        reset()
+
+
+def units_of(module: torch.nn.Module) -> list[ShardedUnit]:
+    """The units of a module's params, in the order in which they were made."""
+    places = [unit_of(param) for param in module.parameters()]
+    units = {place[0] for place in places if place is not None}
+    return sorted(units, key=lambda unit: unit.index)
