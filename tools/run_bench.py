@@ -15,11 +15,13 @@ BENCHES = {
     "collectives": "all-gather and reduce-scatter against Open MPI's best algorithm and memcpy",
     "adamw": "the optimizer step against what memory allows, wherever its buffers lie",
     "overhead": "begin + wait + release of a unit that is at hand, in C, Rust, Julia and Python",
+    "torch": "a GPT and many small layers: Meron, FSDP2, DeepSpeed, DDP and plain torch",
 }
 TARGETS = {
     "collectives": ("meron_cli", "bench_collectives"),
     "adamw": ("bench_adamw",),
     "overhead": ("meron_cli", "bench_overhead"),
+    "torch": ("meron_cli", "meron"),
 }
 
 HELP = """\

@@ -1,0 +1,212 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of one arm: trains a model for some steps, and rank 0 prints its figures as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+WARM_UP = 4
+Step = Callable[[], None]
+
+
+class Model:
+    """A model, its units as each system is to see them, and its loss."""
+
+    def __init__(self, name: str, ranks: int, rank: int) -> None:
+        torch.manual_seed(1)
+        generator = torch.Generator().manual_seed(100 + rank)
+        self.rows = 1
+        if name == "gpt":
+            sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples" / "03_gpt"))
+            from gpt.model import GPT, Block, loss_of
+
+            self.module: nn.Module = GPT(width=320, layers=8, heads=5, context=128)
+            self.unit: type[nn.Module] = Block
+            batch = torch.randint(0, 256, (4, 129), generator=generator)
+            self.loss = lambda module: loss_of(module, batch)
+        else:
+            width = {"many": 256, "tiny": 16}[name]
+            self.module = nn.Sequential(*(nn.Linear(width, width) for _ in range(200)))
+            self.unit = nn.Linear
+            inputs = torch.randn(8, width, generator=generator)
+            self.loss = lambda module: module(inputs).square().mean()
+        self.units = sum(isinstance(part, self.unit) for part in self.module.modules())
+        self.params = sum(param.numel() for param in self.module.parameters())
+
+
+# ---- Arms: each gives a function that runs one step, and one that counts this rank's bytes --------
+
+
+def plain(model: Model) -> tuple[Step, Callable[[], int]]:
+    optimizer = torch.optim.AdamW(model.module.parameters())
+    return loop(model.module, model, optimizer), lambda: 0
+
+
+def ddp(model: Model) -> tuple[Step, Callable[[], int]]:
+    torch.distributed.init_process_group("gloo")
+    module = nn.parallel.DistributedDataParallel(model.module)
+    optimizer = torch.optim.AdamW(model.module.parameters())
+    return loop(module, model, optimizer), loopback_bytes
+
+
+def fsdp2(model: Model) -> tuple[Step, Callable[[], int]]:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    torch.distributed.init_process_group("gloo")
+    mesh = init_device_mesh("cpu", (torch.distributed.get_world_size(),))
+    for part in list(model.module.modules()):
+        if isinstance(part, model.unit):
+            fully_shard(part, mesh=mesh)
+    fully_shard(model.module, mesh=mesh)
+    optimizer = torch.optim.AdamW(model.module.parameters())
+    return loop(model.module, model, optimizer), loopback_bytes
+
+
+def deepspeed(model: Model) -> tuple[Step, Callable[[], int]]:
+    import deepspeed  # type: ignore[import-not-found]
+
+    config = {
+        "train_micro_batch_size_per_gpu": 1,
+        "zero_optimization": {"stage": 3, "stage3_param_persistence_threshold": 0},
+        "zero_allow_untested_optimizer": True,
+        "gradient_clipping": 0.0,
+        "steps_per_print": 10**9,
+    }
+    optimizer = torch.optim.AdamW(model.module.parameters())
+    engine, *_ = deepspeed.initialize(model=model.module, optimizer=optimizer, config=config)
+
+    def step() -> None:
+        engine.backward(model.loss(engine))
+        engine.step()
+
+    return step, loopback_bytes
+
+
+def meron(model: Model, plan: str = "zero3") -> tuple[Step, Callable[[], int]]:
+    import meron.torch as mt
+    from meron import Plan
+
+    mt.shard(model.module, units=model.unit, plan=plan)
+    optimizer = torch.optim.AdamW(model.module.parameters())
+    mt.shard_optimizer(model.module, optimizer)
+    context = mt.context_for(Plan.preset(plan))
+
+    def read() -> int:
+        stats = context.stats()
+        return stats.gather_copied_bytes + stats.reduce_bytes + stats.collective_bytes
+
+    return loop(model.module, model, optimizer), read
+
+
+def meron_adamw(model: Model) -> tuple[Step, Callable[[], int]]:
+    """The engine's own AdamW."""
+    import meron.torch as mt
+    from meron import Plan
+
+    mt.shard(model.module, units=model.unit)
+    optimizer = mt.AdamW(model.module)
+    context = mt.context_for(Plan.preset("zero3"))
+    stats = context.stats
+    return loop(model.module, model, optimizer), lambda: stats().reduce_bytes
+
+
+def loop(module: nn.Module, model: Model, optimizer: torch.optim.Optimizer) -> Step:
+    def step() -> None:
+        model.loss(module).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+ARMS = {
+    "plain": plain,
+    "ddp": ddp,
+    "fsdp2": fsdp2,
+    "deepspeed": deepspeed,
+    "meron": meron,
+    "meron adamw": meron_adamw,
+}
+
+# ---- Measuring ----------------------------------------------------------------------------------
+
+
+def loopback_bytes() -> int:
+    """What gloo has sent over this host's loopback, of all ranks, per rank."""
+    for line in Path("/proc/net/dev").read_text().splitlines():
+        name, _, counters = line.partition(":")
+        if name.strip() == "lo":
+            return int(counters.split()[8]) // int(os.environ.get("WORLD_SIZE", "1"))
+    return 0
+
+
+def memory() -> int:
+    """This process's memory; pages that ranks share count in equal parts."""
+    for line in Path("/proc/self/smaps_rollup").read_text().splitlines():
+        if line.startswith("Pss:"):
+            return int(line.split()[1]) * 1024
+    return 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--arm", choices=ARMS, required=True)
+    parser.add_argument("--model", choices=("gpt", "many", "tiny"), required=True)
+    parser.add_argument("--seconds", type=float, default=6.0)
+    options = parser.parse_args()
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+    rank = int(os.environ.get("RANK", os.environ.get("MERON_RANK", "0")))
+    ranks = int(os.environ.get("WORLD_SIZE", os.environ.get("MERON_WORLD_SIZE", "1")))
+    cpus = sorted(os.sched_getaffinity(0))
+    if ranks <= len(cpus):
+        os.sched_setaffinity(0, {cpus[rank]})
+    if options.arm == "deepspeed":
+        import deepspeed  # noqa: F401  (its memory is not the model's)
+
+    before = memory()
+    model = Model(options.model, ranks, rank)
+    step, moved = ARMS[options.arm](model)
+    for _ in range(WARM_UP):
+        step()
+    gc.collect()
+    at_rest = memory() - before
+    begun = time.perf_counter()
+    step()
+    once = time.perf_counter() - begun
+    count = max(5, min(60, int(options.seconds / once)))
+    bytes_before = moved()
+    times = []
+    for _ in range(count):
+        begun = time.perf_counter()
+        step()
+        times.append(time.perf_counter() - begun)
+    bytes_moved = (moved() - bytes_before) // count
+    if rank == 0:
+        figures: dict[str, Any] = {
+            "ms": [value * 1e3 for value in times],
+            "at_rest": at_rest,
+            "bytes": bytes_moved,
+            "units": model.units,
+            "params": model.params,
+        }
+        # In one write: other ranks, and libraries, write too.
+        sys.stdout.write("\n" + json.dumps(figures) + "\n")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,191 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A GPT and a model of many small layers on some ranks: Meron, FSDP2, DeepSpeed, DDP, plain torch."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import socket
+import subprocess
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+import report
+from report import Goal, Json, median
+
+RANK = Path(__file__).with_name("rank.py")
+DEEPSPEED = "0.19.8"
+# DeepSpeed and what it imports that torch has not brought: not among what Meron itself needs.
+DEEPSPEED_PACKAGES = (
+    f"deepspeed=={DEEPSPEED}",
+    "einops",
+    "hjson",
+    "msgpack",
+    "ninja",
+    "packaging",
+    "psutil",
+    "py-cpuinfo",
+    "pydantic",
+    "tqdm",
+)
+SHARDED = ("meron", "meron adamw", "fsdp2", "deepspeed")
+PEERS = ("fsdp2", "deepspeed")
+TITLES = {
+    "gpt": "GPT: 8 blocks of width 320, 4 x 128 bytes per rank",
+    "many": "Many small layers: 200 linear layers of 256, 8 rows per rank",
+    "tiny": "Host time: 200 linear layers of 16, 8 rows, one rank, so that bytes do not count",
+}
+
+
+def install_deepspeed(folder: Path) -> str | None:
+    """Puts DeepSpeed into a folder of its own; the reason where that cannot be."""
+    if (folder / "deepspeed").exists():
+        return None
+    print(f"Installing DeepSpeed {DEEPSPEED} into {folder} ...", file=sys.stderr)
+    words = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", folder]
+    words += ["--no-build-isolation", "--disable-pip-version-check", *DEEPSPEED_PACKAGES]
+    needed = ["pydantic_core", "annotated-types", "typing-inspection"]
+    environment = {**os.environ, "DS_BUILD_OPS": "0", "DS_ACCELERATOR": "cpu"}
+    base = [*words[:5], "--target", str(folder), "--disable-pip-version-check"]
+    for command in (words, [*base, "pydantic", *needed]):
+        done = subprocess.run(
+            list(map(str, command)), env=environment, capture_output=True, text=True
+        )
+        if done.returncode != 0:
+            return done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "pip failed"
+    return None
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Bench:
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self.arguments = arguments
+        self.folder = arguments.build / "bench-deepspeed"
+        self.without_deepspeed = (
+            "left out" if arguments.no_deepspeed else install_deepspeed(self.folder)
+        )
+        self.runs: dict[tuple[str, str, int], list[Json]] = defaultdict(list)
+
+    def arms(self) -> list[str]:
+        every = ["meron", "meron adamw", "fsdp2", "deepspeed", "ddp", "plain"]
+        return [arm for arm in every if arm != "deepspeed" or self.without_deepspeed is None]
+
+    def run(self, model: str, arm: str, ranks: int) -> None:
+        seconds = "0.1" if self.arguments.quick else str(self.arguments.seconds)
+        words = [str(RANK), "--arm", arm, "--model", model, "--seconds", seconds]
+        environment = {"OMP_NUM_THREADS": "1"}
+        if arm == "plain":
+            command: list[str | Path] = [sys.executable, "-B", *words]
+        elif arm.startswith("meron"):
+            command = [self.arguments.build / "tools/meron/meron", "run", "-n", str(ranks), "--"]
+            command += [sys.executable, "-B", *words]
+        else:
+            command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1"]
+            command += ["--nproc-per-node", str(ranks), "--master-addr", "127.0.0.1"]
+            command += ["--master-port", str(free_port()), *words]
+            environment["GLOO_SOCKET_IFNAME"] = "lo"
+        if arm == "deepspeed":
+            environment["DS_ACCELERATOR"] = "cpu"
+            path = os.environ.get("PYTHONPATH", "")
+            environment["PYTHONPATH"] = os.pathsep.join(filter(None, [path, str(self.folder)]))
+        self.runs[model, arm, ranks].append(report.run_ranks(command, environment))
+
+    def measure(self) -> None:
+        rounds = 1 if self.arguments.quick else self.arguments.rounds
+        jobs = [
+            (model, arm, self.arguments.ranks) for model in ("gpt", "many") for arm in self.arms()
+        ]
+        jobs += [("tiny", arm, 1) for arm in self.arms() if arm != "ddp"]
+        for number in range(rounds):
+            for model, arm, ranks in jobs:
+                if sys.stderr.isatty():
+                    text = f"round {number + 1} of {rounds}: {model}, {arm}"
+                    print(f"\r{text:<60}", end="", file=sys.stderr, flush=True)
+                self.run(model, arm, ranks)
+        if sys.stderr.isatty():
+            print("\r" + " " * 60 + "\r", end="", file=sys.stderr)
+
+    def ms(self, model: str, arm: str, ranks: int | None = None) -> float:
+        runs = self.runs[model, arm, ranks or self.arguments.ranks]
+        return median(median(run["ms"]) for run in runs)
+
+    def figure(self, model: str, arm: str, key: str) -> float:
+        return median(run[key] for run in self.runs[model, arm, self.arguments.ranks])
+
+    def host_us(self, arm: str) -> float:
+        """Host time per unit and step: what a step takes beyond plain torch's."""
+        run = self.runs["tiny", arm, 1][0]
+        return (self.ms("tiny", arm, 1) - self.ms("tiny", "plain", 1)) * 1e3 / int(run["units"])
+
+    def print_tables(self) -> None:
+        ranks = self.arguments.ranks
+        print(f"{ranks} ranks, one thread each; medians. 'plain' is one process with one rank's")
+        print("batch: no communication, nothing sharded. x: step time over Meron's.\n")
+        for model in ("gpt", "many"):
+            rows = [["system", "ms per step", "x", "at rest MiB", "moved MiB"]]
+            for arm in self.arms():
+                rows.append(
+                    [
+                        arm,
+                        f"{self.ms(model, arm):.1f}",
+                        f"{self.ms(model, arm) / self.ms(model, 'meron'):.2f}",
+                        f"{self.figure(model, arm, 'at_rest') / 2**20:.0f}",
+                        f"{self.figure(model, arm, 'bytes') / 2**20:.1f}",
+                    ]
+                )
+            print(TITLES[model])
+            print(report.columns(rows), end="\n\n")
+        rows = [["system", "us per unit and step"]]
+        rows += [[arm, f"{self.host_us(arm):.1f}"] for arm in self.arms() if arm in SHARDED]
+        print(TITLES["tiny"])
+        print(report.columns(rows), end="\n\n")
+        if self.without_deepspeed is not None:
+            print(f"Without DeepSpeed: {self.without_deepspeed}\n")
+
+    def goals(self) -> list[Goal]:
+        goals = []
+        for peer in PEERS:
+            if peer not in self.arms():
+                continue
+            host = self.host_us("meron") / self.host_us(peer)
+            goals.append(Goal(f"host time per unit, of {peer}'s", host, 0.1, at_least=False))
+            times = self.ms("many", peer) / self.ms("many", "meron")
+            goals.append(Goal(f"many layers, x {peer}", times, 2))
+            rest = self.figure("gpt", "meron", "at_rest") / self.figure("gpt", peer, "at_rest")
+            goals.append(Goal(f"GPT at rest, of {peer}'s", rest, 1, at_least=False))
+        ddp = self.ms("gpt", "meron") / self.ms("gpt", "ddp")
+        goals.append(Goal("GPT, step time of DDP's", ddp, 1.05, at_least=False))
+        return goals
+
+
+def main() -> None:
+    parser = report.parser("torch", __doc__ or "")
+    parser.add_argument("--ranks", type=int, default=2, metavar="N", help="default: 2")
+    parser.add_argument("--rounds", type=int, default=2, metavar="N", help="default: 2")
+    parser.add_argument("--seconds", type=float, default=5, help="per arm and round; default: 5")
+    parser.add_argument("--no-deepspeed", action="store_true", help="do not install or run it")
+    arguments = parser.parse_args()
+    arguments.build = arguments.build.resolve()
+    try:
+        import torch
+    except ImportError:
+        raise report.BenchError("torch is not installed: tools/setup --torch") from None
+    bench = Bench(arguments)
+    bench.measure()
+    bench.print_tables()
+    series = [
+        {"model": model, "arm": arm, "ranks": ranks, "runs": runs}
+        for (model, arm, ranks), runs in bench.runs.items()
+    ]
+    versions = {"torch": torch.__version__, "deepspeed": DEEPSPEED}
+    report.finish("torch", arguments, bench.goals(), 0.0, versions=versions, series=series)
+
+
+if __name__ == "__main__":
+    sys.exit(report.exit_code_of(main))
