@@ -46,7 +46,7 @@ class Model:
         self.params = sum(param.numel() for param in self.module.parameters())
 
 
-# ---- Arms: each gives a function that runs one step, and one that counts this rank's bytes --------
+# ---- Arms: each gives a function for one step, and one that counts this rank's bytes -------------
 
 
 def plain(model: Model) -> tuple[Step, Callable[[], int]]:

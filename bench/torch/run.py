@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A GPT and a model of many small layers on some ranks: Meron, FSDP2, DeepSpeed, DDP, plain torch."""
+"""A GPT and many small layers on some ranks: Meron, FSDP2, DeepSpeed, DDP and plain torch."""
 
 from __future__ import annotations
 
