@@ -31,6 +31,7 @@ DEEPSPEED_PACKAGES = (
 )
 SHARDED = ("meron", "meron adamw", "fsdp2", "deepspeed")
 PEERS = ("fsdp2", "deepspeed")
+ARMS = ("meron", "meron adamw", "fsdp2", "deepspeed", "ddp", "plain")
 TITLES = {
     "gpt": "GPT: 8 blocks of width 320, 4 x 128 bytes per rank",
     "many": "Many small layers: 200 linear layers of 256, 8 rows per rank",
@@ -67,14 +68,13 @@ class Bench:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
         self.folder = arguments.build / "bench-deepspeed"
-        self.without_deepspeed = (
-            "left out" if arguments.no_deepspeed else install_deepspeed(self.folder)
-        )
+        wanted = "deepspeed" in arguments.arms
+        self.without_deepspeed = install_deepspeed(self.folder) if wanted else "left out"
         self.runs: dict[tuple[str, str, int], list[Json]] = defaultdict(list)
 
     def arms(self) -> list[str]:
-        every = ["meron", "meron adamw", "fsdp2", "deepspeed", "ddp", "plain"]
-        return [arm for arm in every if arm != "deepspeed" or self.without_deepspeed is None]
+        arms = [arm for arm in ARMS if arm in self.arguments.arms]
+        return [arm for arm in arms if arm != "deepspeed" or self.without_deepspeed is None]
 
     def run(self, model: str, arm: str, ranks: int) -> None:
         seconds = "0.1" if self.arguments.quick else str(self.arguments.seconds)
@@ -159,8 +159,9 @@ class Bench:
             goals.append(Goal(f"many layers, x {peer}", times, 2))
             rest = self.figure("gpt", "meron", "at_rest") / self.figure("gpt", peer, "at_rest")
             goals.append(Goal(f"GPT at rest, of {peer}'s", rest, 1, at_least=False))
-        ddp = self.ms("gpt", "meron") / self.ms("gpt", "ddp")
-        goals.append(Goal("GPT, step time of DDP's", ddp, 1.05, at_least=False))
+        if "ddp" in self.arms():
+            ddp = self.ms("gpt", "meron") / self.ms("gpt", "ddp")
+            goals.append(Goal("GPT, step time of DDP's", ddp, 1.05, at_least=False))
         return goals
 
 
@@ -169,8 +170,17 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=2, metavar="N", help="default: 2")
     parser.add_argument("--rounds", type=int, default=2, metavar="N", help="default: 2")
     parser.add_argument("--seconds", type=float, default=5, help="per arm and round; default: 5")
-    parser.add_argument("--no-deepspeed", action="store_true", help="do not install or run it")
+    parser.add_argument(
+        "--arms",
+        default=",".join(ARMS),
+        metavar="A,B",
+        help="only these, and always meron and plain (default: %(default)s)",
+    )
     arguments = parser.parse_args()
+    arguments.arms = [*arguments.arms.split(","), "meron", "plain"]
+    unknown = sorted(set(arguments.arms) - set(ARMS))
+    if unknown:
+        raise report.BenchError(f"there is no arm {unknown[0]!r}: {', '.join(ARMS)}")
     arguments.build = arguments.build.resolve()
     try:
         import torch

@@ -24,13 +24,13 @@ ENVIRONMENT = {
 }
 
 
-def bench(name: str, json_file: Path, **changes: str) -> tuple[str, dict]:
+def bench(name: str, json_file: Path, *options: str, **changes: str) -> tuple[str, dict]:
     script = ROOT / "bench" / name / "run.py"
     command = [sys.executable, str(script), "--build", str(BUILD), "--quick", "--json", json_file]
     if not script.exists():
         command = [BUILD / "bench" / name / f"bench_{name}", "--quick", "--json", json_file]
     done = subprocess.run(
-        list(map(str, command)),
+        [*map(str, command), *options],
         env=ENVIRONMENT | changes,
         capture_output=True,
         text=True,
@@ -49,6 +49,15 @@ def test_every_bench_leaves_the_same_kind_of_report(tmp_path):
         assert report["quick"] is True
         assert report["passed"] == all(goal["passed"] for goal in report["goals"])
         assert "goal" in text or not report["goals"]
+
+
+def test_torch(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    text, report = bench("torch", tmp_path / "report.json", "--arms", "meron,plain")
+    assert "us per unit" in text
+    assert {row["arm"] for row in report["series"]} == {"meron", "plain"}
+    moved = {row["runs"][0]["bytes"] for row in report["series"] if row["arm"] == "meron"}
+    assert max(moved) > 0
 
 
 def test_collectives_without_open_mpi(tmp_path):
