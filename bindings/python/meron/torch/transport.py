@@ -282,7 +282,7 @@ class GroupTransport(CustomTransport):
             else:
                 rest = torch.empty(size, dtype=torch.uint8)
                 yield self._group.recv([rest], peer.rank, self._rest_tag)
-                message = memoryview(rest.numpy())
+                message = rest.numpy().data
             with self._changed:
                 self._messages[peer.rank, tag].append(message)
                 self._tell()

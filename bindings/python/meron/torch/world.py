@@ -182,8 +182,9 @@ def number_of(variable: str) -> int:
 
 # ---- How they find each other -------------------------------------------------------------------
 
-# How many contexts each set of ranks has opened: a set opens its contexts in one order.
-opened: collections.Counter[str] = collections.Counter()
+# How often each set of ranks has met to open a context: a set opens its contexts in one order. What
+# a rank gave up because others did not come does not count; it may try again.
+meetings: collections.Counter[str] = collections.Counter()
 
 
 class Meeting:
@@ -198,8 +199,8 @@ class Meeting:
         self.world_size = world_size
         self.timeout = timeout
         digest = hashlib.sha256(str(ranks_of(group)).encode()).hexdigest()[:16]
-        opened[digest] += 1
-        self.number = opened[digest]
+        self.digest = digest
+        self.number = meetings[digest] + 1
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         self.name = f"meron/{attempt}/{digest}/{self.number}"
         self.token = ""
@@ -220,13 +221,15 @@ class Meeting:
     def exchange(self, transport: str) -> list[str]:
         """The ranks' hosts. Blocks until all have come, at most `timeout` seconds."""
         if self.rank == 0:
-            self.store.set(f"{self.name}/token", secrets.token_hex(32))
+            # One that stays where this is another try.
+            self.store.compare_set(f"{self.name}/token", "", secrets.token_hex(32))
         self.store.set(f"{self.name}/{self.rank}", f"{transport}\n{host_identity()}")
         keys = [f"{self.name}/{peer}" for peer in range(self.world_size)]
         try:
             self.store.wait([*keys, f"{self.name}/token"], datetime.timedelta(seconds=self.timeout))
         except RuntimeError as error:
             raise self.missed(keys, error) from None
+        meetings[self.digest] += 1
         said = [self.store.get(key).decode().split("\n", 1) for key in keys]
         self.token = self.store.get(f"{self.name}/token").decode()
         for peer, (other, _) in enumerate(said):
@@ -265,8 +268,10 @@ class Meeting:
 @functools.cache  # the store ends with the process: peers may be late
 def launcher_store(rank: int, world_size: int, timeout: float) -> Any:
     """The store of torchrun's agent, by the same variables as torch's env:// method."""
+    from torch._C._distributed_c10d import TCPStore
+
     agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    return dist.TCPStore(
+    return TCPStore(
         os.environ["MASTER_ADDR"],
         number_of("MASTER_PORT"),
         world_size,
