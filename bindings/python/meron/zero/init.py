@@ -22,11 +22,12 @@ import torch
 import meron
 from meron import errors
 from meron.torch.partition import is_sharded
-from meron.torch.sharding import Sharding, sharding_of
+from meron.torch.sharding import Sharding, sharding_of, unit_of
 from meron.torch.world import context_for
 from meron.zero.config import Config, Source, parse
-from meron.zero.gathered import GatheredParameters, LazyGather, checked
-from meron.zero.leaf import set_leaves_of_config, set_z3_leaf_module
+from meron.zero.copying import copy_unsharded
+from meron.zero.gathered import GatheredParameters, LazyGather, checked, opened
+from meron.zero.leaf import fits, set_leaves_of_config, set_z3_leaf_module
 from meron.zero.units import shard_module, shard_part
 
 MODULE = torch.nn.Module
@@ -172,7 +173,14 @@ class Init:
                 return module
             return plain_empty(module, **kwargs)
 
+        def deepcopy(module: torch.nn.Module, memo: dict[int, Any]) -> torch.nn.Module:
+            result = copy_unsharded(module, memo)
+            if is_sharded(module):
+                self.shard(result)
+            return result
+
         self.replace(MODULE, "to_empty", to_empty)
+        self.replace(MODULE, "__deepcopy__", deepcopy)
         if self.config.override_apply:
             self.replace(MODULE, "apply", lambda module, fn: apply_whole(module, fn, plain_apply))
 
@@ -226,14 +234,16 @@ class Init:
             return  # lazy: initialize shards it, after its first forward
         if fits_leaf(module, self.config):
             set_z3_leaf_module(module, True)
+        self.shard(module)
+
+    def shard(self, module: torch.nn.Module) -> None:
+        """Makes a unit of the own params of a module that is built."""
         sharding = self.open()
         name = sharding.unique(type(module).__name__)
         shard_part(sharding, module, name, dtype=self.dtype)
 
 
 def fits_leaf(module: torch.nn.Module, config: Config) -> bool:
-    from meron.zero.leaf import fits
-
     return any(fits(module, name) for name in config.leaf.classes)
 
 
@@ -285,8 +295,6 @@ def apply_whole(
 
 def not_gathered(params: list[torch.nn.Parameter]) -> list[torch.nn.Parameter]:
     """Without those that a context around has gathered."""
-    from meron.torch.sharding import unit_of
-    from meron.zero.gathered import opened
 
     def free(param: torch.nn.Parameter) -> bool:
         place = unit_of(param)
@@ -332,7 +340,3 @@ class MiCS_Init(Init):
             subject="MiCS_Init",
             advice="Use zero.Init.",
         )
-
-
-def in_init() -> bool:
-    return state.init is not None

@@ -41,12 +41,19 @@ def shard_part(sharding: Sharding, part: torch.nn.Module, name: str, **options: 
     leaf = is_leaf(part)
     if leaf:
         drop_scopes(part)
-    make_scope(sharding, part, name, recurse=leaf, **options)
-    for unit in sharding.units[units:]:
-        if unit.unmade:
-            materialize(sharding, part, unit, seed=0)
-        name_params(unit)
-    fill_buffers(part, name)
+    # What reset_parameters reads here is no use in a module that is active around.
+    active = sharding.active[:]
+    sharding.active.clear()
+    try:
+        with torch.device("cpu"):  # whatever the default is while a model is built
+            make_scope(sharding, part, name, recurse=leaf, **options)
+            for unit in sharding.units[units:]:
+                if unit.unmade:
+                    materialize(sharding, part, unit, seed=0)
+                name_params(unit)
+            fill_buffers(part, name)
+    finally:
+        sharding.active[:] = active
     hook_external(sharding, part)
 
 
