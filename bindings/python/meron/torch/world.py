@@ -150,6 +150,7 @@ def ranks_of(group: Any) -> tuple[int, ...] | None:
 
 def place_in(group: Any) -> tuple[int, int]:
     """This rank and the number of ranks."""
+    ranks_of(group)
     if not dist.is_initialized():
         rank, world_size = number_of("RANK"), number_of("WORLD_SIZE")
         if not 0 <= rank < world_size:
@@ -158,7 +159,6 @@ def place_in(group: Any) -> tuple[int, int]:
                 advice="Start the program by torchrun or meron run, which set both.",
             )
         return rank, world_size
-    ranks_of(group)
     rank, world_size = dist.get_rank(group), dist.get_world_size(group)
     for variable in ("WORLD_SIZE", "MERON_WORLD_SIZE"):
         promised = number_of(variable) if group is None and variable in os.environ else 0

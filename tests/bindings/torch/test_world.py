@@ -1,0 +1,368 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who the ranks are and how they meet: launchers, groups, several contexts, failures."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch.distributed as dist
+from conftest import run_ranks
+from twin import compare
+
+import meron
+from meron.torch import world
+from meron.torch.world import open_context
+
+PLANS = ("zero0", "zero1", "zero2", "zero3")
+LIMIT = 120
+
+
+def group_source(folder: Path) -> str:
+    """The beginning of a program of ranks that `run_ranks` starts, with a gloo group of all."""
+    return f"""
+import os, signal, sys, time
+import torch, torch.distributed as dist
+import meron, meron.torch as mt
+from meron.torch.world import open_context
+
+rank, world_size = int(os.environ["MERON_RANK"]), int(os.environ["MERON_WORLD_SIZE"])
+dist.init_process_group("gloo", init_method="file://{folder}/meet", rank=rank,
+                        world_size=world_size)
+"""
+
+
+# ---- Training over a group ----------------------------------------------------------------------
+
+MODEL = """
+import torch, torch.distributed as dist
+from torch.utils.checkpoint import checkpoint
+import meron.torch as mt
+
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(16)
+        self.linear = torch.nn.Linear(16, 32)
+        self.weight = torch.nn.Parameter(torch.randn(16, 32) / 8)
+    def forward(self, x):
+        return x + torch.relu(self.linear(self.norm(x))) @ self.weight.t()  # saves the transposed
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding = torch.nn.Embedding(11, 16)
+        self.blocks = torch.nn.ModuleList(Block() for _ in range(3))
+        self.head = torch.nn.Linear(16, 11, bias=False)
+        self.head.weight = self.embedding.weight
+    def forward(self, tokens):
+        x = self.embedding(tokens)
+        for i, block in enumerate(self.blocks):
+            x = checkpoint(block, x, use_reentrant=False) if i else block(x)
+        return self.head(x)
+
+def build():
+    return Model()
+
+def batch(generator):
+    return torch.randint(0, 11, (2, 9), generator=generator)
+
+def loss(model, tokens):
+    check(model)
+    return torch.nn.functional.cross_entropy(model(tokens[:, :-1]).flatten(0, 1),
+                                             tokens[:, 1:].flatten())
+
+def check(module):
+    # Out of use no storage of a whole tensor holds memory; a recomputed block is in use.
+    if torch._C._current_graph_task_id() != -1:
+        return
+    for unit in {param._meron[0] for param in module.parameters() if hasattr(param, "_meron")}:
+        assert not unit.sharding.mapped
+        assert all(whole.untyped_storage().nbytes() == 0 for whole in unit.wholes), unit
+
+def shard(model, plan):
+    model = mt.shard(model, units=Block, plan=plan, transport="group")
+    for block in model.blocks:
+        block.register_forward_hook(lambda module, *_: check(module))
+    return model
+"""
+
+
+@pytest.mark.parametrize("ranks", [2, 3])
+def test_training_over_a_group(ranks: int, tmp_path: Path) -> None:
+    rendezvous = f"""
+import os
+dist.init_process_group("gloo", init_method="file://{tmp_path}/meet",
+                        rank=int(os.environ["MERON_RANK"]),
+                        world_size=int(os.environ["MERON_WORLD_SIZE"]))
+"""
+    runs = compare(MODEL + rendezvous, ranks, PLANS, steps=4)
+    for plan in PLANS:
+        runs[plan, 1].check()
+
+
+# ---- Launchers ----------------------------------------------------------------------------------
+
+TORCHRUN = """
+import os, sys
+import torch, torch.distributed as dist
+import meron, meron.torch as mt
+from meron.torch.world import open_context
+
+rank = int(os.environ["RANK"])
+model = mt.shard(torch.nn.Linear(4, 2), plan="zero3")
+context = mt.context_for(meron.Plan.preset("zero3"))
+assert (context.rank, context.world_size, context.transport) == (rank, 2, "shm"), context
+optimizer = mt.shard_optimizer(model, torch.optim.SGD(model.parameters(), lr=0.1))
+model(torch.ones(1, 4) * rank).sum().backward()
+optimizer.step()
+if os.environ["TORCHELASTIC_RESTART_COUNT"] == "0":
+    if rank == 1:
+        os._exit(1)
+    try:
+        context.world.barrier()
+    except meron.PeerDeadError as error:
+        assert error.peer == 1
+    sys.exit(1)
+# torch.distributed may come later, and changes nothing.
+dist.init_process_group("gloo")
+assert mt.context_for(meron.Plan.preset("zero3")) is context
+other = mt.shard(torch.nn.Linear(4, 2), plan="zero1")
+second = mt.context_for(meron.Plan.preset("zero1"))
+assert second is not context and second.transport == "shm"
+over = open_context(meron.Plan.preset("zero1"), transport="group")
+assert over.transport == "group"
+over.world.barrier()
+over.close()
+print("done", rank)
+"""
+
+
+def test_torchrun_with_a_restart(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TORCHRUN)
+    launcher = "-m torch.distributed.run --standalone --nproc-per-node 2 --max-restarts 1"
+    done = subprocess.run(
+        [sys.executable, *launcher.split(), str(script)],
+        capture_output=True,
+        text=True,
+        timeout=LIMIT,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert sorted(done.stdout.split()) == ["0", "1", "done", "done"]
+
+
+# ---- Groups, contexts, disagreement -------------------------------------------------------------
+
+GROUPS = """
+import numpy as np
+groups = [dist.new_group([0, 2]), dist.new_group([3, 1])]
+mine = rank % 2
+place = [[0, 2], [1, 3]][mine].index(rank)
+zero3, zero1 = meron.Plan.preset("zero3"), meron.Plan.preset("zero1")
+
+# Two models of a data-parallel group, with different plans; the groups know nothing of each other.
+for transport in ("shm", "group"):
+    one = torch.nn.Linear(4, 2)
+    with torch.no_grad():
+        one.weight.fill_(mine)
+    one = mt.shard(one, plan=zero3, group=groups[mine], transport=transport)
+    two = mt.shard(torch.nn.Linear(8, 2), plan=zero1, group=groups[mine], transport=transport)
+    contexts = [mt.context_for(plan, groups[mine], transport) for plan in (zero3, zero1)]
+    assert contexts[0] is not contexts[1]
+    for context in contexts:
+        assert (context.transport, context.world_size) == (transport, 2), context
+        assert context.rank == place
+    optimizer = mt.shard_optimizer(one, torch.optim.SGD(one.parameters(), lr=1.0))
+    (one(torch.ones(1, 4) * place).sum() + two(torch.ones(1, 8)).sum()).backward()
+    optimizer.step()
+    assert torch.equal(mt.full_param(one.weight), torch.full((2, 4), mine - 0.5))
+    for context in contexts:
+        context.close()
+
+def failing(kind, function):
+    try:
+        function()
+    except kind as error:
+        return error
+    raise AssertionError(f"rank {rank}: no {kind}")
+
+error = failing(meron.ArgumentError, lambda: open_context(zero3, groups[1 - mine]))
+assert "not in the group" in str(error)
+
+# Ranks that disagree on the way.
+error = failing(meron.MismatchError,
+                lambda: open_context(zero3, transport="group" if rank == 2 else "shm"))
+assert "'group'" in str(error) and "'shm'" in str(error)
+
+# Rank 3 does not come: the others learn so, and may try again.
+if rank != 3:
+    begun = time.monotonic()
+    error = failing(meron.DeadlineError,
+                    lambda: open_context(zero3, transport="group", timeout=1.0))
+    assert error.peer == 3 and "missing: 3" in str(error), error
+    assert time.monotonic() - begun < 10
+dist.barrier()
+
+# One rank fails to open after all have met: nobody waits longer than the deadline.
+error = failing(meron.Error, lambda: open_context(
+    zero3, transport="group", timeout=2.0, **({"threads": -1} if rank == 1 else {})))
+assert isinstance(error, meron.DeadlineError if rank != 1 else meron.ArgumentError), error
+dist.barrier()
+
+# Different calls over the group.
+context = open_context(zero3, transport="group")
+assert (context.rank, context.world_size) == (rank, 4)
+error = failing(meron.MismatchError,
+                lambda: context.world.all_reduce(np.ones(5 + (rank == 2), np.float32)))
+assert "rank 2" in str(error), error
+context.close()
+
+# The world group is all ranks, also where the group was destroyed since.
+context = mt.context_for(zero3, dist.group.WORLD, "group")
+assert mt.context_for(zero3) is context
+dist.barrier()
+dist.destroy_process_group()
+values = np.ones(3, np.float32)
+context.world.all_reduce(values)
+assert values[0] == 4
+"""
+
+
+def test_groups_and_disagreement(tmp_path: Path) -> None:
+    done = run_ranks(4, source=group_source(tmp_path) + GROUPS)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+KILLED = """
+import numpy as np
+context = open_context(meron.Plan.preset("zero3"), transport="group")
+context.world.barrier()
+if rank == 1:
+    print("killed", time.time(), flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+try:
+    context.world.all_reduce(np.ones(3, np.float32))
+except meron.PeerDeadError as error:
+    print("heard", time.time(), error.peer, flush=True)
+    os._exit(0)
+"""
+
+
+def test_a_killed_rank_is_named(tmp_path: Path) -> None:
+    source = group_source(tmp_path) + KILLED
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, "-c", source],
+            env={**os.environ, "MERON_RANK": str(rank), "MERON_WORLD_SIZE": "3"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(3)
+    ]
+    outputs = [rank.communicate(timeout=LIMIT) for rank in ranks]
+    killed = float(outputs[1][0].split()[1])
+    for out, err in (outputs[0], outputs[2]):
+        assert out.startswith("heard"), out + err
+        _, heard, peer = out.split()
+        assert peer == "1"
+        assert float(heard) - killed < 2
+        assert "Exception" not in err, err
+
+
+# ---- Wrong settings, in this process ------------------------------------------------------------
+
+ZERO3 = meron.Plan.preset("zero3")
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """torch.distributed with a world of one rank."""
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+@pytest.mark.parametrize("variable", ["WORLD_SIZE", "MERON_WORLD_SIZE"])
+def test_fewer_ranks_than_the_launcher_promised(
+    alone: None, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "4")
+    monkeypatch.setenv("MERON_RANK", "0")
+    if variable == "MERON_WORLD_SIZE":
+        monkeypatch.setattr(world, "uses_torch", lambda: True)
+    with pytest.raises(meron.ArgumentError, match="promised 4 ranks") as caught:
+        open_context(ZERO3)
+    assert "group=" in caught.value.advice
+
+
+def test_a_world_of_one(alone: None) -> None:
+    with open_context(ZERO3, transport="group") as context:
+        assert context.transport == "self"
+
+
+def test_a_group_of_other_ranks(alone: None) -> None:
+    with pytest.raises(meron.ArgumentError, match="not in the group"):
+        open_context(ZERO3, dist.GroupMember.NON_GROUP_MEMBER)
+
+
+def test_an_unknown_transport(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(meron.ArgumentError, match="no transport 'tcp'"):
+        open_context(ZERO3, transport="tcp")
+    monkeypatch.setenv("MERON_TORCH_TRANSPORT", "tcp")
+    with pytest.raises(meron.ArgumentError, match="MERON_TORCH_TRANSPORT"):
+        open_context(ZERO3)
+
+
+def test_a_group_transport_without_a_group() -> None:
+    with pytest.raises(meron.ArgumentError, match="needs a torch") as caught:
+        open_context(ZERO3, transport="group")
+    assert "init_process_group" in caught.value.advice
+    with pytest.raises(meron.ArgumentError, match="not initialised"):
+        open_context(ZERO3, object())
+
+
+@pytest.mark.parametrize(
+    ("rank", "world_size", "message"),
+    [("4", "4", "RANK is 4"), ("one", "4", "RANK='one'"), ("0", "-2", "WORLD_SIZE='-2'")],
+)
+def test_wrong_variables(
+    monkeypatch: pytest.MonkeyPatch, rank: str, world_size: str, message: str
+) -> None:
+    launcher(monkeypatch, rank, world_size)
+    with pytest.raises(meron.ArgumentError, match=message):
+        open_context(ZERO3)
+
+
+def test_ranks_of_several_hosts_need_a_group(monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher(monkeypatch, "0", "2")
+    store = dist.HashStore()
+    monkeypatch.setattr(world, "launcher_store", lambda *_: store)
+    monkeypatch.setattr(world, "meetings", type(world.meetings)())
+    name = world.Meeting(None, 0, 2, 1.0).name
+    store.set(f"{name}/1", "auto\nanother host")
+    with pytest.raises(meron.ArgumentError, match="2 hosts") as caught:
+        open_context(ZERO3, timeout=5)
+    assert "init_process_group" in caught.value.advice
+
+
+def test_rank_0_that_is_not_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    launcher(monkeypatch, "1", "2")
+    monkeypatch.setenv("MASTER_PORT", "1")
+    with pytest.raises(meron.DeadlineError, match="cannot reach rank 0") as caught:
+        open_context(ZERO3, timeout=1)
+    assert caught.value.peer == 0
+
+
+def launcher(monkeypatch: pytest.MonkeyPatch, rank: str, world_size: str) -> None:
+    for name, value in (("RANK", rank), ("WORLD_SIZE", world_size)):
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("MASTER_ADDR", "127.0.0.1")
+    monkeypatch.setenv("MASTER_PORT", "29500")
+    monkeypatch.delenv("MERON_WORLD_SIZE", raising=False)
+    monkeypatch.delenv("MERON_TOKEN", raising=False)
