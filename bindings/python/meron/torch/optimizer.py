@@ -230,6 +230,8 @@ def wrap(optimizer: torch.optim.Optimizer, shards: Shards) -> None:
         plain_add(group)
         shards.bind()
 
+    if hasattr(plain_step, "_wrapped_by_lr_sched"):  # by a scheduler, which looks for its mark
+        step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
     for name, function in (
         ("step", step),
         ("zero_grad", zero_grad),
