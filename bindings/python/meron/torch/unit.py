@@ -167,7 +167,7 @@ class ShardedUnit:
     def check(self) -> None:
         """StateError for what was done to a param out of use and could have no effect."""
         for param, version, handle in zip(self.params, self.versions, self.handles):
-            if param._version != version:
+            if param._version != version and self.uses == 0:
                 self.accept_writes()
                 raise errors.StateError(
                     f"{handle.name} was written to while it was sharded: the values were not kept",
