@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -12,15 +13,20 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LANGUAGES = ("c", "python")
+needs_torch = pytest.mark.skipif(
+    importlib.util.find_spec("torch") is None,
+    reason="torch is not installed (tools/setup --torch)",
+)
 
 
 def program(example: str, language: str) -> list[str]:
-    """The command line of example "gather" or "language_model"."""
+    """The command line of example "gather", "language_model" or "gpt"."""
     if language == "c":
         return [os.environ[f"MERON_EXAMPLE_{example.upper()}"]]
     script = {
         "gather": "examples/01_gather/python/gather.py",
         "language_model": "examples/02_language_model/python/main.py",
+        "gpt": "examples/03_gpt/train.py",
     }[example]
     return [sys.executable, "-B", str(ROOT / script)]
 

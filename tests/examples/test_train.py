@@ -10,7 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import ROOT, start
+from conftest import ROOT, needs_torch, start
+
+TORCH_ONLY = {"--api", "--heads", "--clip", "--compare"}
 
 
 def tools_train(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -25,7 +27,15 @@ def test_help_tells_of_every_option_of_the_programs(language: str) -> None:
         r"^ +(--[a-z]+)", start("language_model", language, "--help", ranks=1).stdout, re.MULTILINE
     )
     assert set(known) <= listed
-    assert listed - set(known) <= {"--lang", "--plot"}
+    assert listed - set(known) <= {"--lang", "--plot", *TORCH_ONLY}
+
+
+@needs_torch
+def test_help_tells_of_every_option_of_the_gpt() -> None:
+    listed = set(re.findall(r"^ +(--[a-z]+)", tools_train("--help").stdout, re.MULTILINE))
+    known = re.findall(r"^ +(--[a-z]+)", start("gpt", "torch", "--help", ranks=1).stdout, re.M)
+    assert set(known) <= listed
+    assert listed - set(known) == {"--lang"}
 
 
 @pytest.mark.parametrize(

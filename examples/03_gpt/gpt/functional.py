@@ -15,16 +15,14 @@ import meron
 import meron.torch as mt
 
 from .model import Block, loss_of
-from .recipe import Losses, build, learning_rate
+from .recipe import Losses, Trained, build, learning_rate
 from .report import Progress
 from .text import Examples
 
 
 def train(
     context: meron.Context, options: Namespace, examples: Examples, progress: Progress
-) -> tuple[Losses, int]:
-    """The losses of this rank's micro-batches (zero elsewhere), and the bytes that the optimizer
-    keeps on this rank."""
+) -> Trained:
     rank, ranks, accumulate = context.rank, context.world_size, options.accumulate
     losses = Losses.of(options, ranks)
 
@@ -49,5 +47,8 @@ def train(
         progress.step(losses.values[step, :, rank])
     progress.end()
 
-    states = [value for state in optimizer.state.values() for value in state.values()]
-    return losses, sum(state.nbytes for state in states if state.dim())
+    kept = [value for state in optimizer.state.values() for value in state.values()]
+    if precision is not None:  # f32 values of this rank's part of what is gathered in bf16
+        kept += [part for group in optimizer.param_groups for part in group["params"]]
+    kept_bytes = sum(tensor.nbytes for tensor in kept if tensor.dim())
+    return Trained(losses, model, optimizer, kept_bytes)

@@ -14,6 +14,8 @@ import meron
 
 from . import text
 
+PRESETS = ("zero0", "zero1", "zero2", "zero3")
+
 
 class BadInput(Exception):
     """What is wrong with what the user gave, and what to do."""
@@ -78,7 +80,7 @@ def parse(arguments: list[str]) -> Namespace:
             {"nargs": "+", "action": "extend", "metavar": "FILE"},
         ),
         ("--plan", "zero0, zero1, zero2, zero3 or a JSON file", {"default": "zero3"}),
-        ("--steps", "optimizer steps", {"type": count, "default": 150}),
+        ("--steps", "optimizer steps", {"type": count, "default": 200}),
         ("--batch", "examples per micro-batch and rank", {"type": size, "default": 4}),
         ("--accumulate", "micro-batches per step and rank", {"type": size, "default": 1}),
         (
@@ -89,7 +91,7 @@ def parse(arguments: list[str]) -> Namespace:
         ("--layers", "blocks", {"type": whole(1, 1000), "default": 6}),
         ("--heads", "attention heads per block", {"type": size, "default": 6}),
         ("--context", "bytes that the model sees", {"type": size, "default": 64}),
-        ("--lr", "peak learning rate", {"type": number(above=True), "default": 0.001}),
+        ("--lr", "peak learning rate", {"type": number(above=True), "default": 0.0005}),
         (
             "--clip",
             "most that the norm of the gradients may be; 0: any",
@@ -129,6 +131,8 @@ def parse(arguments: list[str]) -> Namespace:
             f"--width {options.width} is no multiple of --heads {options.heads}: take "
             f"{next_width}, for example"
         )
+    if options.api == "zero" and options.plan not in PRESETS:
+        raise BadInput(f"--plan {options.plan}: --api zero takes {', '.join(PRESETS)}")
     options.usage = parser.format_help()
     return options
 

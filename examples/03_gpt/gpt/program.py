@@ -43,10 +43,11 @@ def train(
         report.print_begin(summary)
     progress = report.Progress(options.steps, shown, "training")
     before = context.stats()
-    losses, optimizer_bytes = way.train(context, options, examples, progress)
+    trained = way.train(context, options, examples, progress)
+    losses = trained.losses
     context.world.all_reduce(losses.values)  # each rank filled in its own
     summary.losses, summary.seconds = losses.curve(), progress.seconds
-    summary.figures = collect_figures(context, before, options, optimizer_bytes)
+    summary.figures = collect_figures(context, before, options, trained.optimizer_bytes)
     summary.micro_losses = losses
     return summary
 

@@ -29,6 +29,16 @@ class Losses:
         return self.values.mean((1, 2), dtype=np.float64)
 
 
+@dataclass
+class Trained:
+    """What a run leaves on a rank."""
+
+    losses: Losses  # of this rank's micro-batches; zero elsewhere
+    model: torch.nn.Module
+    optimizer: torch.optim.Optimizer
+    optimizer_bytes: int  # that it keeps in torch's memory, beside the engine's
+
+
 def build(options: Namespace) -> GPT:
     """The same initial values in every process."""
     torch.manual_seed(options.seed)

@@ -150,7 +150,7 @@ def print_summary(summary: Summary) -> None:
             if summary.equal_bits
             else f"losses differ by at most {summary.twin_difference:.1e}, relative"
         )
-        print(f"twin    one process of plain PyTorch: {verdict}")
+        print(f"twin    one process of plain PyTorch, in f32: {verdict}")
 
     def row(rank: object, what: str, *cells: object) -> None:
         shown = [f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in cells]

@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The same training with meron.zero, in DeepSpeed's words: a config, an engine that has the loop's
+verbs, and AdamW by Meron. A script for DeepSpeed gets here by changing its import."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any
+
+import torch
+
+import meron
+from meron import zero
+
+from .model import loss_of
+from .recipe import Losses, Trained, build, learning_rate
+from .report import Progress
+from .text import Examples
+
+
+def config_of(options: Namespace) -> dict[str, Any]:
+    return {
+        "train_micro_batch_size_per_gpu": options.batch,
+        "gradient_accumulation_steps": options.accumulate,
+        "gradient_clipping": options.clip,
+        "zero_optimization": {"stage": int(options.plan.removeprefix("zero"))},
+        "bf16": {"enabled": options.dtype == "bf16"},
+        "optimizer": {"type": "AdamW", "params": {"lr": options.lr, "weight_decay": 0.01}},
+    }
+
+
+def train(
+    context: meron.Context, options: Namespace, examples: Examples, progress: Progress
+) -> Trained:
+    rank, ranks, accumulate = context.rank, context.world_size, options.accumulate
+    losses = Losses.of(options, ranks)
+
+    def make_schedule(optimizer: torch.optim.Optimizer) -> Any:
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate(options.steps))
+
+    engine, optimizer, *_ = zero.initialize(
+        model=build(options), config=config_of(options), lr_scheduler=make_schedule
+    )
+
+    progress.begin()
+    for step in range(options.steps):
+        for turn in range(accumulate):
+            number = (step * accumulate + turn) * ranks + rank
+            loss = loss_of(engine, examples[number])
+            engine.backward(loss)
+            engine.step()  # updates after the last micro-batch of the step
+            losses.values[step, turn, rank] = loss.item()
+        progress.step(losses.values[step, :, rank])
+    progress.end()
+    return Trained(losses, engine, optimizer, optimizer_bytes=0)

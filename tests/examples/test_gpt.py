@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Example 03: it learns, as plain PyTorch does, and its counters keep the plan's word."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import needs_torch, start
+
+pytestmark = needs_torch
+SMALL = ("--width", 48, "--layers", 2, "--heads", 2, "--context", 32, "--lr", 0.003)
+
+
+def train(
+    folder: Path, *arguments: object, ranks: int = 2, steps: int = 30, api: str = "functional"
+) -> dict[str, Any]:
+    """What --json wrote."""
+    file = folder / "run.json"
+    options = (*SMALL, "--steps", steps, "--api", api, "--quiet", "--json", file, *arguments)
+    done = start("gpt", "torch", *options, ranks=ranks)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    run: dict[str, Any] = json.loads(file.read_text())
+    return run
+
+
+def check(run: dict[str, Any], ranks: int, drop: float = 0.8) -> None:
+    assert (run["ranks"], len(run["losses"]), len(run["per_rank"])) == (ranks, run["steps"], ranks)
+    assert run["loss_first"] == pytest.approx(5.545, abs=0.2)  # ln 256: it knows nothing
+    assert run["loss_last"] < drop * run["loss_first"]
+    assert run["as_planned"] is True
+    for row in run["per_rank"]:
+        assert row["reduce_bytes"]["counted"] == run["steps"] * row["reduce_bytes"]["plan_per_step"]
+        assert row["peak_bytes"]["counted"] == pytest.approx(row["peak_bytes"]["plan"], rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "plan", "accumulate"),
+    [(1, "zero3", 1), (2, "zero0", 2), (2, "zero1", 1), (2, "zero3", 2), (3, "zero2", 1)],
+)
+def test_it_learns_what_plain_pytorch_learns(
+    tmp_path: Path, ranks: int, plan: str, accumulate: int
+) -> None:
+    arguments = ("--plan", plan, "--accumulate", accumulate, "--compare")
+    run = train(tmp_path, *arguments, ranks=ranks)
+    check(run, ranks)
+    assert run["plan"]["name"] == plan
+    assert run["twin"]["largest_relative_difference"] <= (1e-6 if ranks == 3 else 0)
+    assert run["twin"]["equal_bits"] or ranks == 3
+
+
+@pytest.mark.parametrize(("plan", "accumulate"), [("zero1", 2), ("zero3", 1)])
+def test_deepspeeds_names(tmp_path: Path, plan: str, accumulate: int) -> None:
+    """The engine's AdamW rounds otherwise than torch's."""
+    arguments = ("--plan", plan, "--accumulate", accumulate, "--compare")
+    run = train(tmp_path, *arguments, api="zero")
+    check(run, 2)
+    assert run["twin"]["largest_relative_difference"] <= 1e-5
+    for row in run["per_rank"]:
+        held = row["optimizer_bytes"]
+        assert held["counted"] == held["plan"]
+
+
+def test_a_rank_holds_its_part_of_the_parameters(tmp_path: Path) -> None:
+    run = train(tmp_path, ranks=3, steps=3)
+    for row in run["per_rank"]:
+        assert row["param_bytes"]["counted"] == pytest.approx(4 * run["parameters"] / 3, rel=0.06)
+
+
+def test_bf16(tmp_path: Path) -> None:
+    run = train(tmp_path, "--dtype", "bf16", "--compare")
+    check(run, 2)
+    assert run["twin"]["largest_relative_difference"] < 0.02
+
+
+def test_what_a_person_sees(tmp_path: Path) -> None:
+    picture = tmp_path / "loss.png"
+    done = start("gpt", "torch", *SMALL, "--steps", 10, "--compare", "--plot", picture)
+    assert done.returncode == 0, done.stderr
+    for words in ("parameters (f32) over 2 ranks", "loss ", "tokens/s", "equal bits", "reduced"):
+        assert words in done.stdout
+    assert "training 100 %  step 10/10" in done.stderr
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("--width", 97, "--heads", 6), "take 102"),
+        (("--api", "magic"), "must be functional or zero"),
+        (("--api", "zero", "--plan", "mine.json"), "--api zero takes"),
+        (("--plan", "zero9"), "zero9"),
+        (("--data", "/nowhere"), "/nowhere"),
+        (("--lr", 0), "above 0"),
+        (("--clip", -1), "0 or more"),
+        (("--json", "/nowhere/run.json"), "/nowhere/run.json"),
+        (("--depth", 3), "--depth"),
+    ],
+)
+def test_bad_input_is_answered_once(arguments: tuple[object, ...], words: str) -> None:
+    done = start("gpt", "torch", *arguments)
+    assert done.returncode == 2
+    lines = [line for line in done.stderr.splitlines() if not line.startswith("meron run:")]
+    assert len(lines) == 1 and words in lines[0]
