@@ -96,11 +96,18 @@ def test_what_a_person_sees(tmp_path: Path) -> None:
         (("--lr", 0), "above 0"),
         (("--clip", -1), "0 or more"),
         (("--json", "/nowhere/run.json"), "/nowhere/run.json"),
-        (("--depth", 3), "--depth"),
     ],
 )
-def test_bad_input_is_answered_once(arguments: tuple[object, ...], words: str) -> None:
-    done = start("gpt", "torch", *arguments)
+def test_bad_input(arguments: tuple[object, ...], words: str) -> None:
+    complain(1, arguments, words)
+
+
+def test_bad_input_is_answered_once() -> None:
+    complain(2, ("--depth", 3), "--depth")
+
+
+def complain(ranks: int, arguments: tuple[object, ...], words: str) -> None:
+    done = start("gpt", "torch", *arguments, ranks=ranks)
     assert done.returncode == 2
     lines = [line for line in done.stderr.splitlines() if not line.startswith("meron run:")]
     assert len(lines) == 1 and words in lines[0]
