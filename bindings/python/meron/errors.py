@@ -41,6 +41,8 @@ class Error(Exception):
         rank: int | None = None,
         peer: int | None = None,
     ) -> None:
+        if advice and advice.rstrip(".") not in message:  # the library's messages hold it
+            message = f"{message.rstrip('.')}. {advice}"
         super().__init__(message)
         self.message = message
         self.status = type(self).status if status is None else status
