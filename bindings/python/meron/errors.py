@@ -41,7 +41,8 @@ class Error(Exception):
         rank: int | None = None,
         peer: int | None = None,
     ) -> None:
-        if advice and advice.rstrip(".") not in message:  # the library's messages hold it
+        # The library's messages hold the advice already, as a sentence.
+        if advice and advice.rstrip(".").casefold() not in message.casefold():
             message = f"{message.rstrip('.')}. {advice}"
         super().__init__(message)
         self.message = message
