@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+"""meron.zero on 1 to 3 ranks: the programs of the folder zero."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from conftest import run_ranks
+
+PROGRAMS = Path(__file__).parent / "zero"
+
+
+@pytest.mark.parametrize(
+    ("program", "ranks"),
+    [("engine", 1), ("engine", 2), ("engine", 3), ("build", 1), ("build", 3), ("params", 3)],
+)
+def test_a_program(program: str, ranks: int) -> None:
+    path = f"{PROGRAMS}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    done = run_ranks(ranks, PROGRAMS / f"{program}.py", PYTHONPATH=path)
+    # Not an assertion's own display: what the ranks wrote says it all.
+    if done.returncode != 0:
+        raise AssertionError(f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
+    assert sorted(done.stdout.split("\n")[:-1]) == [f"rank {rank} done" for rank in range(ranks)]

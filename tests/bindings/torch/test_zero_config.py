@@ -1,0 +1,195 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DeepSpeed's config: what it becomes, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import meron
+from meron.zero.config import Config, parse
+from meron.zero.keys import BLOCKS, Off
+
+
+def test_a_config_becomes_a_plan_and_limits() -> None:
+    config = parse(
+        {
+            "zero_optimization": {
+                "stage": 3,
+                "stage3_prefetch_bucket_size": 5e7,
+                "stage3_max_live_parameters": 10,
+                "stage3_max_reuse_distance": 11,
+                "stage3_param_persistence_threshold": 12,
+                "stage3_model_persistence_threshold": sys.maxsize,
+                "overlap_comm": True,
+                "offload_param": {"device": "none"},
+                "offload_optimizer": None,
+                "zero_hpz_partition_size": 1,
+                "mics_shard_size": -1,
+            },
+            "communication_data_type": "fp32",
+            "bf16": {"enabled": True},
+            "gradient_clipping": 1,
+        }
+    )
+    assert config.limits == {
+        "prefetch_elements": 50_000_000,
+        "max_live_elements": 10,
+        "max_reuse_elements": 11,
+        "persist_elements": 12,
+        "persist_total_elements": 2**64 - 1,
+    }
+    table = json.loads(config.plan().json())
+    assert table["name"] == "zero3" and table["gradient"]["dtype"] == "f32"
+    assert config.dtype == torch.bfloat16 and config.check_overflow and config.clipping == 1.0
+
+
+@pytest.mark.parametrize("stage", range(4))
+def test_stages_are_presets(stage: int) -> None:
+    plan = parse({"zero_optimization": {"stage": stage}}).plan()
+    assert plan == meron.Plan.preset(f"zero{stage}")
+
+
+def test_defaults() -> None:
+    assert parse({}) == Config()
+    assert parse({"gradient_clipping": "auto", "fp16": {"enabled": "auto"}}) == Config()
+    assert parse({"zero_optimization": True}).stage == 1
+
+
+def test_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "config.json"
+    path.write_text('{"zero_optimization": {"stage": 2}}')
+    assert parse(path).stage == parse(str(path)).stage == 2
+    path.write_text('{"zero_optimization": {"stage": 2}, "zero_optimization": {}}')
+    with pytest.raises(meron.ParseError, match="comes twice"):
+        parse(path)
+    path.write_text("{")
+    with pytest.raises(meron.ParseError, match=r"config\.json"):
+        parse(path)
+    with pytest.raises(meron.ArgumentError, match="no config file"):
+        parse(tmp_path / "other.json")
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"train_batchsize": 1}, ["train_batchsize", "train_batch_size"]),
+        (
+            {"zero_optimization": {"stage3_max_live_parameter": 1, "sage": 3}},
+            [
+                "2 unknown",
+                "stage3_max_live_parameter ",
+                "stage3_max_live_parameters",
+                "mean stage?",
+            ],
+        ),
+        ({"stage": 3}, ["stage", "zero_optimization"]),
+        ({"fp16": {"enable": True}}, ["fp16.enable", "enabled"]),
+        ({"zero_optimization": {"offload_param": {"devise": 1}}}, ["offload_param.devise"]),
+        ({"optimizer": {"typ": "Adam"}}, ["optimizer.typ", "type"]),
+        ({"quite something else": 1}, ["quite something else"]),
+    ],
+)
+def test_unknown_keys_are_listed_with_the_nearest(config: Any, words: list[str]) -> None:
+    with pytest.raises(meron.ArgumentError) as info:
+        parse(config)
+    for word in words:
+        assert word in str(info.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        ({"zero_optimization": {"offload_param": {"device": "cpu"}}}, "offload_param"),
+        ({"zero_optimization": {"offload_optimizer": {"device": "nvme"}}}, "offload_optimizer"),
+        ({"zero_optimization": {"mics_shard_size": 2}}, "mics_shard_size"),
+        ({"zero_optimization": {"zero_hpz_partition_size": 2}}, "zero_hpz_partition_size"),
+        ({"zero_optimization": {"zenflow": {"topk_ratio": 0.1}}}, "zenflow"),
+        ({"prescale_gradients": True}, "prescale_gradients"),
+        ({"gradient_allreduce_op": "sum"}, "gradient_allreduce_op"),
+        ({"amp": {"enabled": True}}, "amp"),
+        ({"tensorboard": {"enabled": True}}, "tensorboard"),
+        ({"data_types": {"grad_accum_dtype": "bf16"}}, "grad_accum_dtype"),
+        ({"activation_checkpointing": {"number_checkpoints": 4}}, "activation_checkpointing"),
+    ],
+)
+def test_what_is_not_there_is_named(config: Any, name: str) -> None:
+    with pytest.raises(meron.UnsupportedError, match=name):
+        parse(config)
+
+
+def test_quantization_is_for_the_plan() -> None:
+    config = parse({"zero_optimization": {"stage": 3, "zero_quantized_weights": True}})
+    with pytest.raises(meron.UnsupportedError, match="zero_quantized_weights"):
+        config.plan()
+
+
+def test_every_unsupported_key_has_a_value_that_leaves_it_off() -> None:
+    for path, block in BLOCKS.items():
+        for key, use in block.items():
+            if isinstance(use, Off):
+                assert use.values, f"{path}.{key}"
+                assert use.accepts(use.values[0])
+    assert not Off(False).accepts(0.5) and not Off(-1).accepts(True)
+
+
+@pytest.mark.parametrize(
+    ("config", "name"),
+    [
+        ({"zero_optimization": {"stage": 4}}, "zero_optimization.stage"),
+        ({"zero_optimization": {"stage": "3"}}, "zero_optimization.stage"),
+        ({"zero_optimization": {"stage": True}}, "zero_optimization.stage"),
+        ({"zero_optimization": {"max_live_parameters": -1}}, "max_live_parameters"),
+        ({"zero_optimization": [3]}, "zero_optimization"),
+        ({"zero_optimization": {"leaf_module": {"classes": [3]}}}, "leaf_module.classes"),
+        ({"gradient_clipping": -1}, "gradient_clipping"),
+        ({"gradient_clipping": float("nan")}, "gradient_clipping"),
+        ({"gradient_accumulation_steps": 0}, "gradient_accumulation_steps"),
+        ({"train_batch_size": 1.5}, "train_batch_size"),
+        ({"bf16": {"enabled": 1}}, "bf16.enabled"),
+        ({"fp16": {"enabled": True}, "bf16": {"enabled": True}}, "both enabled"),
+        ({"fp16": {"enabled": True, "loss_scale_window": 0}}, "loss_scale_window"),
+        ({"fp16": {"enabled": True, "min_loss_scale": 0}}, "min_loss_scale"),
+        ({"communication_data_type": "fp64"}, "communication_data_type"),
+    ],
+)
+def test_wrong_values_are_named(config: Any, name: str) -> None:
+    with pytest.raises(meron.ArgumentError, match=name):
+        parse(config)
+
+
+@pytest.mark.parametrize(
+    ("train", "micro", "steps", "expected"),
+    [
+        (None, None, None, (None, None, 1)),
+        (None, None, 3, (None, None, 3)),
+        (None, 2, None, (8, 2, 1)),
+        (None, 2, 3, (24, 2, 3)),
+        (16, None, None, (16, 4, 1)),
+        (16, None, 2, (16, 2, 2)),
+        (16, 2, None, (16, 2, 2)),
+        (16, 2, 2, (16, 2, 2)),
+    ],
+)
+def test_batch_sizes_follow_from_each_other(
+    train: int | None, micro: int | None, steps: int | None, expected: Any
+) -> None:
+    config = Config(train_batch_size=train, micro_batch_size=micro, accumulation_steps=steps)
+    config.resolve(4)
+    assert (config.train_batch_size, config.micro_batch_size, config.accumulation_steps) == expected
+
+
+@pytest.mark.parametrize(
+    ("train", "micro", "steps"), [(17, None, None), (16, 3, None), (16, 2, 3), (2, 1, None)]
+)
+def test_batch_sizes_that_do_not_fit(
+    train: int | None, micro: int | None, steps: int | None
+) -> None:
+    config = Config(train_batch_size=train, micro_batch_size=micro, accumulation_steps=steps)
+    with pytest.raises(meron.ArgumentError, match="train_batch_size"):
+        config.resolve(4)

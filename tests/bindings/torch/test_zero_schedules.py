@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loss scale, learning rates and estimates: numbers over time."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+import torch
+
+import meron
+from meron import zero
+from meron.zero.config import Fp16
+from meron.zero.loss_scale import LossScale
+from meron.zero.schedulers import make_scheduler
+
+
+def scales(options: Fp16, overflows: str) -> list[float]:
+    """The scale after each step; "x" is one that overflows."""
+    scale = LossScale(options)
+    values = []
+    for step in overflows:
+        scale.update(step == "x")
+        values.append(scale.value)
+    return values
+
+
+def test_the_scale_halves_when_the_hysteresis_is_used_up() -> None:
+    options = Fp16(initial_scale_power=4, hysteresis=2, loss_scale_window=100)
+    assert scales(options, "x.x.x") == [16, 16, 8, 8, 4]
+
+
+def test_consecutive_hysteresis_is_whole_after_every_clean_step() -> None:
+    options = Fp16(
+        initial_scale_power=4, hysteresis=2, loss_scale_window=100, consecutive_hysteresis=True
+    )
+    assert scales(options, "x.x.xx") == [16, 16, 16, 16, 16, 8]
+
+
+def test_the_scale_doubles_after_a_window() -> None:
+    options = Fp16(initial_scale_power=4, hysteresis=1, loss_scale_window=3)
+    assert scales(options, "..x...") == [16, 16, 8, 8, 8, 16]
+    options = Fp16(initial_scale_power=4, hysteresis=2, loss_scale_window=2)
+    assert scales(options, "x..x") == [16, 16, 32, 32]  # the hysteresis is whole again
+
+
+def test_an_overflow_at_the_floor_is_an_error() -> None:
+    scale = LossScale(Fp16(initial_scale_power=2, hysteresis=1, min_loss_scale=3))
+    scale.update(True)
+    assert scale.value == 3
+    with pytest.raises(meron.NonFiniteError, match="smallest loss scale"):
+        scale.update(True)
+
+
+def test_a_fixed_scale_stays() -> None:
+    assert scales(Fp16(loss_scale=128), "xxxx....") == [128] * 8
+    first = LossScale(Fp16(initial_scale_power=4))
+    first.update(True)
+    second = LossScale(Fp16())
+    second.load_state_dict(first.state_dict())
+    assert second.state_dict() == first.state_dict()
+
+
+def rates(kind: str, steps: int, lr: float = 1.0, **params: Any) -> list[float]:
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.ones(1))], lr=lr)
+    schedule = make_scheduler(optimizer, kind, params)
+    values = [optimizer.param_groups[0]["lr"]]
+    for _ in range(steps):
+        schedule.step()
+        values.append(optimizer.param_groups[0]["lr"])
+        assert schedule.get_last_lr() == [values[-1]]
+    return values
+
+
+def test_warmup() -> None:
+    linear = {"warmup_num_steps": 4, "warmup_type": "linear", "warmup_max_lr": 8}
+    assert rates("WarmupLR", 6, **linear) == [0, 0, 2, 4, 6, 8, 8]
+    log = rates("WarmupLR", 4, warmup_num_steps=4, warmup_max_lr=1)
+    assert log == pytest.approx([0, 0, math.log(2) / math.log(4), math.log(3) / math.log(4), 1])
+    decay = rates("WarmupDecayLR", 8, total_num_steps=6, **linear)
+    assert decay == [0, 0, 2, 4, 6, 8, 4, 0, 0]
+
+
+def test_a_cosine() -> None:
+    values = rates(
+        "WarmupCosineLR",
+        8,
+        lr=10.0,
+        total_num_steps=6,
+        warmup_num_steps=2,
+        warmup_type="linear",
+        cos_min_ratio=0.1,
+    )
+    expected = [0, 0, 5] + [1 + 9 * (1 + math.cos(math.pi * k / 4)) / 2 for k in (1, 2, 3, 4)]
+    assert values == pytest.approx([*expected, 1, 1])
+
+
+def test_one_cycle() -> None:
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.ones(1))])
+    schedule = make_scheduler(
+        optimizer,
+        "OneCycle",
+        {
+            "cycle_min_lr": 1,
+            "cycle_max_lr": 3,
+            "cycle_first_step_size": 2,
+            "decay_step_size": 1,
+            "decay_lr_rate": 1,
+        },
+    )
+    group = optimizer.param_groups[0]
+    assert group["lr"] == 1 and group["betas"] == (0.8, 0.99)
+    seen = []
+    for _ in range(7):
+        schedule.step()
+        seen.append((group["lr"], round(group["betas"][0], 6)))
+    assert [lr for lr, _ in seen] == pytest.approx([2, 3, 2, 1, 1 / 2, 1 / 3, 1 / 4])
+    assert seen[1][1] == 0.8 and seen[3][1] == 0.9
+
+
+def test_a_range() -> None:
+    options = {"lr_range_test_min_lr": 1.0, "lr_range_test_step_size": 2}
+    assert rates("LRRangeTest", 3, **options) == [1, 1.5, 2, 2.5]
+    assert rates("LRRangeTest", 3, lr_range_test_staircase=True, **options) == [1, 1, 2, 2]
+
+
+def test_schedules_of_torch_and_mistakes() -> None:
+    assert rates("StepLR", 2, step_size=1, gamma=0.5) == [1, 0.5, 0.25]
+    with pytest.raises(meron.ArgumentError, match="unknown scheduler"):
+        rates("WarmUp", 1)
+    with pytest.raises(meron.ArgumentError, match="warmup_steps"):
+        rates("WarmupLR", 1, warmup_steps=3)
+    with pytest.raises(meron.ArgumentError, match="log and linear"):
+        rates("WarmupLR", 1, warmup_type="cosine")
+    with pytest.raises(meron.ArgumentError, match="2 values"):
+        rates("WarmupLR", 1, warmup_max_lr=[1, 2])
+
+
+def test_estimates(capsys: pytest.CaptureFixture[str]) -> None:
+    # 1000 params, a layer of 100, 2 nodes with 4 GPUs.
+    estimate = zero.estimate_zero3_model_states_mem_needs
+    assert estimate(1000, 100, 4, 2, False) == (2400, 400 + 2250, 400)
+    assert estimate(1000, 100, 4, 2) == (13500, 400, 400)
+    assert estimate(1000, 100, 4, 2, True, False) == (12000, 650, 400)
+    assert estimate(1000, 100, 4, 2, True, True, False) == (24000, 400, 400)
+    assert zero.estimate_zero2_model_states_mem_needs(1000, 4, 2, False) == (24000, 4250)
+    assert zero.estimate_zero2_model_states_mem_needs(1000, 1, 1) == (24000, 2000)
+    zero.estimate_zero3_model_states_mem_needs_all_live(torch.nn.Linear(10, 10), 4, 2)
+    zero.estimate_zero2_model_states_mem_needs_all_live(torch.nn.Linear(10, 10))
+    printed = capsys.readouterr().out
+    assert printed.count("offload_param=cpu") == 2 and "ZeRO-2" in printed

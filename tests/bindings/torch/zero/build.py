@@ -1,0 +1,274 @@
+# SPDX-License-Identifier: Apache-2.0
+"""zero.Init and zero.GatheredParameters."""
+
+from __future__ import annotations
+
+import copy
+import sys
+from typing import Any
+
+import torch
+from torch import nn
+
+import meron
+from meron import zero
+from meron.torch.sharding import unit_of
+from model import (
+    RANK,
+    RANKS,
+    Model,
+    assert_equal_weights,
+    config,
+    raises,
+    run_cases,
+    train,
+    twins,
+)
+
+
+def sharded(param: torch.Tensor) -> bool:
+    return unit_of(param) is not None
+
+
+def whole(param: torch.Tensor) -> torch.Tensor:
+    value = zero.safe_get_full_fp32_param(param)
+    assert value is not None
+    return value
+
+
+def case_a_model_is_sharded_as_it_is_built() -> None:
+    torch.manual_seed(RANK)  # rank 0's values count
+    plain_init = nn.Linear.__dict__["__init__"]
+    with zero.Init(config_dict_or_path=config()):
+        model = Model()
+    assert nn.Linear.__dict__["__init__"] is plain_init
+    assert "__init_subclass__" not in nn.Module.__dict__
+    assert all(sharded(param) for param in model.parameters())
+    assert not sharded(nn.Linear(2, 2).weight)
+    assert model.head.weight is model.embed.weight
+    torch.manual_seed(0)
+    plain = Model()
+    assert_equal_weights(model, plain, 0.0)
+    engine = zero.initialize(model=model, config=config())[0]
+    train(engine, plain, torch.optim.SGD(plain.parameters(), lr=0.1), 3)
+    assert_equal_weights(model, plain, 1e-6)
+
+
+def case_nested_and_disabled_contexts() -> None:
+    with zero.Init():
+        with zero.Init():
+            inner = nn.Linear(2, 3)
+        after = nn.Linear(2, 3)
+        with zero.Init(enabled=False):
+            within = nn.Linear(2, 3)
+    with zero.Init(enabled=False):
+        outside = nn.Linear(2, 3)
+    assert [sharded(m.weight) for m in (inner, after, within, outside)] == [True, True, True, False]
+
+
+def case_an_exception_ends_the_context() -> None:
+    class Broken(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = nn.Linear(2, 2)
+            raise KeyError("broken")
+
+    with raises(KeyError, "broken"), zero.Init():
+        Broken()
+    assert not sharded(nn.Linear(2, 2).weight)
+    with zero.Init():
+        assert sharded(nn.Linear(2, 2).weight)
+
+
+def case_parents_see_whole_params() -> None:
+    class Parent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.part = nn.Linear(3, 3)
+            nn.init.constant_(self.part.weight, 2.0 + RANK)
+            with torch.no_grad():
+                self.part.bias.copy_(self.part.weight.sum(0))
+            self.own = nn.Parameter(torch.ones(2))
+            self.seen: list[Any] = []
+            self.apply(self.start)
+
+        def start(self, module: nn.Module) -> None:
+            self.seen.append(
+                (type(module).__name__, float(next(module.parameters()).detach().sum()))
+            )
+            if isinstance(module, Parent):
+                module.part.weight.data.mul_(2.0)  # of another module
+                nn.init.zeros_(module.own)
+
+    with zero.Init():
+        parent = Parent()
+    assert torch.equal(whole(parent.part.weight), torch.full((3, 3), 4.0))
+    assert torch.equal(whole(parent.part.bias), torch.full((3,), 6.0))
+    assert torch.equal(whole(parent.own), torch.zeros(2))
+    if RANK == 0:
+        assert parent.seen == [("Linear", 18.0), ("Parent", 2.0)], parent.seen
+
+
+def case_apply_after_the_build() -> None:
+    with zero.Init():
+        model = nn.Sequential(nn.Linear(2, 2), nn.ReLU(), nn.Linear(2, 1))
+        model.apply(lambda m: nn.init.ones_(m.weight) if isinstance(m, nn.Linear) else None)
+    assert torch.equal(whole(model[0].weight), torch.ones(2, 2))
+
+
+def case_meta_and_skip_init() -> None:
+    with torch.device("meta"), zero.Init():
+        model = Model()
+    value = whole(model.embed.weight)
+    assert torch.isfinite(value).all() and 0.5 < float(value.std()) < 1.5
+    with zero.Init():
+        skipped = nn.utils.skip_init(nn.Linear, 4, 4)
+    assert sharded(skipped.weight) and torch.isfinite(whole(skipped.weight)).all()
+    engine = zero.initialize(model=model, config=config())[0]
+    plain = Model()
+    plain.load_state_dict(engine.state_dict())
+    train(engine, plain, torch.optim.SGD(plain.parameters(), lr=0.1), 2)
+    assert_equal_weights(model, plain, 1e-6)
+
+
+def case_layers_made_of_copies() -> None:
+    torch.manual_seed(0)
+    with zero.Init():
+        layer = nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True)
+        model = nn.TransformerEncoder(layer, 2)
+    assert all(sharded(param) for param in model.parameters())
+    assert len(set(map(id, model.parameters()))) == 24
+    plain = nn.TransformerEncoder(
+        nn.TransformerEncoderLayer(8, 2, 16, dropout=0.0, batch_first=True), 2
+    )
+    plain.load_state_dict(model.state_dict())
+    x = torch.rand(2, 3, 8)
+    assert torch.allclose(model(x), plain(x), atol=1e-6)
+
+
+def case_a_model_that_is_built_already() -> None:
+    model, _ = twins()
+    zero.Init(module=model, dtype=torch.bfloat16)
+    assert all(sharded(param) for param in model.parameters())
+    assert model.shift.dtype == torch.bfloat16
+    with raises(meron.StateError, "zero3"):
+        zero.initialize(model=model, config=config(2))
+
+
+def case_arguments() -> None:
+    group = object()
+    with raises(meron.ArgumentError, "both given"):
+        zero.Init(data_parallel_group=group, sequence_data_parallel_group=group)
+    with raises(meron.ArgumentError, "both given"):
+        zero.Init(config={}, config_dict_or_path={})
+    with raises(meron.ArgumentError, "dtype"):
+        zero.Init(dtype=torch.float64)
+    with raises(meron.UnsupportedError, "nvme"):
+        zero.Init(remote_device="nvme")
+    with raises(meron.UnsupportedError, "zero_quantized_weights"):
+        zero.Init(zero_quantized_weights=True)
+    with raises(meron.UnsupportedError, "MiCS"):
+        zero.MiCS_Init()
+    zero.Init(remote_device="cpu", pin_memory=True, mem_efficient_linear=False)
+
+
+def case_gathered_values() -> None:
+    for stage in (1, 3):
+        model, plain = twins()
+        zero.initialize(model=model, config=config(stage))
+        with zero.GatheredParameters(model.parameters()):
+            for param, expected in zip(model.parameters(), plain.parameters(), strict=True):
+                assert torch.equal(param, expected)
+        weight = model.blocks[0].up.weight
+        with zero.GatheredParameters(weight):
+            with torch.no_grad():
+                weight.fill_(9.0)
+            assert float(weight.detach().sum()) == 9.0 * weight.numel()
+        assert torch.equal(whole(weight), plain.blocks[0].up.weight)  # dropped
+        gathered = zero.GatheredParameters([weight, model.shift], modifier_rank=RANKS - 1)
+        with gathered, torch.no_grad():
+            weight.fill_(float(RANK))
+            model.shift.fill_(float(RANK + 1))
+            model.blocks[0].up.bias.fill_(5.0)  # not asked for: dropped
+        assert torch.equal(whole(weight), torch.full_like(plain.blocks[0].up.weight, RANKS - 1))
+        assert torch.equal(whole(model.shift), torch.full((12,), float(RANKS)))
+        assert torch.equal(whole(model.blocks[0].up.bias), plain.blocks[0].up.bias)
+        with zero.GatheredParameters(weight, enabled=False):
+            assert torch.isnan(weight).all()
+        with zero.GatheredParameters([nn.Parameter(torch.ones(2))], modifier_rank=0):
+            pass  # not sharded
+        with raises(meron.ArgumentError, "modifier_rank"):
+            zero.GatheredParameters(weight, modifier_rank=RANKS).__enter__()
+
+
+def case_nested_gathers() -> None:
+    model = zero.initialize(model=twins()[0], config=config())[0].module
+    layer = model.blocks[0].up
+    with zero.GatheredParameters(layer.weight, modifier_rank=0):
+        with torch.no_grad():
+            layer.weight.fill_(1.0)
+        with zero.GatheredParameters(layer.bias, modifier_rank=0), torch.no_grad():
+            layer.bias.fill_(2.0)
+        assert float(layer.weight.detach().min()) == 1.0
+        with raises(meron.StateError, "gathered already"):
+            zero.GatheredParameters(layer.weight).__enter__()
+    assert float(whole(layer.weight).min()) == 1.0 and float(whole(layer.bias).min()) == 2.0
+
+
+def case_a_forward_within() -> None:
+    model, plain = twins()
+    engine = zero.initialize(model=model, config=config())[0]
+    x = torch.arange(10).view(2, 5)
+    with torch.no_grad(), zero.GatheredParameters(model.parameters()):
+        assert torch.equal(engine(x), plain(x))
+        model.shift.add_(1.0)
+        plain.shift.add_(1.0)
+        assert torch.equal(engine(x), plain(x))
+        assert torch.equal(model.shift, plain.shift)
+        plain.shift.sub_(1.0)
+    train(engine, plain, torch.optim.SGD(plain.parameters(), lr=0.1), 2)
+    assert_equal_weights(model, plain, 1e-6)
+
+
+def case_sanity_checks() -> None:
+    settings = config(zero_optimization={"stage": 3, "enable_sanity_checks": True})
+    model = zero.initialize(model=nn.Linear(3, 5), config=settings)[0].module
+    refused = raises(meron.StateError, "changed in a GatheredParameters")
+    with refused, zero.GatheredParameters(model.weight), torch.no_grad():
+        if RANK == RANKS - 1:
+            model.weight.add_(1.0)
+    from meron.zero.gathered import checked
+
+    checked.clear()
+
+
+def case_attributes() -> None:
+    with zero.Init():
+        model = nn.Linear(5, 7)
+    weight = model.weight
+    assert weight.ds_shape == (7, 5) and weight.ds_numel == 35
+    assert weight.ds_id != model.bias.ds_id and not hasattr(nn.Linear(1, 1).weight, "ds_id")
+    assert weight.ds_status is zero.ZeroParamStatus.NOT_AVAILABLE
+    unit, i = weight._meron
+    assert weight.ds_tensor.numel() == len(unit.owned(i))
+    expected = whole(weight)
+    assert weight.ds_summary()["ds_shape"] == (7, 5)
+    weight.all_gather()
+    assert weight.ds_status is zero.ZeroParamStatus.AVAILABLE
+    assert torch.equal(weight, expected)
+    with torch.no_grad():
+        weight.add_(1.0)
+    weight.partition(has_been_updated=True)
+    assert torch.equal(whole(weight), expected + 1)
+    weight.all_gather([weight, model.bias])
+    with torch.no_grad():
+        weight.zero_()
+    weight.partition([weight, model.bias])
+    assert torch.equal(whole(weight), expected + 1)
+    with raises(meron.StateError, "not gathered"):
+        weight.partition()
+    assert copy.copy(weight.ds_summary())["status"] == "NOT_AVAILABLE"
+
+
+if __name__ == "__main__":
+    run_cases(sys.modules[__name__])

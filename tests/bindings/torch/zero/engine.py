@@ -1,0 +1,297 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training by an engine against plain torch; what an engine refuses."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+
+import meron
+from meron import zero
+from model import (
+    RANK,
+    RANKS,
+    assert_equal_weights,
+    config,
+    data,
+    engine_step,
+    loss_of,
+    plain_step,
+    raises,
+    run_cases,
+    train,
+    twins,
+)
+
+
+def case_stages_accumulate_and_clip() -> None:
+    for stage in range(4):
+        for own in (False, True):
+            model, plain = twins()
+            block = {"type": "AdamW", "params": {"lr": 0.01, "torch_adam": not own}}
+            engine, optimizer, _, _ = zero.initialize(
+                model=model,
+                config=config(
+                    stage, optimizer=block, gradient_accumulation_steps=2, gradient_clipping=0.3
+                ),
+            )
+            expected = torch.optim.AdamW(plain.parameters(), lr=0.01, weight_decay=0.0)
+            train(engine, plain, expected, 4, clip=0.3)
+            assert_equal_weights(model, plain, 2e-5)
+            assert engine.global_steps == 4 and engine.micro_steps == 8
+            assert engine.train_batch_size() == 4 * RANKS
+            assert type(optimizer).__module__.startswith("meron") == own
+
+
+def case_a_plain_backward_is_the_same() -> None:
+    weights = []
+    for by_hand in (False, True):
+        model, _ = twins()
+        engine, _, _, _ = zero.initialize(model=model, config=config(gradient_accumulation_steps=2))
+        generator = torch.Generator().manual_seed(1)
+        for _ in range(4):
+            x, y = data(generator)
+            loss = loss_of(engine, x[RANK], y[RANK])
+            if by_hand:
+                loss.backward()
+            else:
+                assert torch.equal(engine.backward(loss), loss.detach() / 2)
+            engine.step()
+        weights.append(zero.safe_get_full_fp32_param(model.embed.weight))
+    assert torch.equal(*weights)
+
+
+def case_no_sync() -> None:
+    for stage in (1, 2, 3):
+        model, plain = twins()
+        engine, _, _, _ = zero.initialize(model=model, config=config(stage))
+        optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+        generator = torch.Generator().manual_seed(1)
+        batches = [data(generator) for _ in range(2)]
+        with engine.no_sync():
+            x, y = batches[0]
+            engine.backward(loss_of(engine, x[RANK], y[RANK]) / 2)
+            with raises(meron.StateError, "no_sync"):
+                engine.step()
+            with raises(meron.StateError, "no_sync"), engine.no_sync():
+                pass
+        x, y = batches[1]
+        engine.backward(loss_of(engine, x[RANK], y[RANK]) / 2)
+        engine.step()
+        plain_step(plain, optimizer, batches)
+        assert_equal_weights(model, plain, 1e-6)
+
+
+def case_two_engines_at_a_time() -> None:
+    first, plain_first = twins()
+    second, plain_second = twins(size=8)
+    one = zero.initialize(model=first, config=config())[0]
+    two = zero.initialize(model=second, config=config(gradient_accumulation_steps=2))[0]
+    generator = torch.Generator().manual_seed(1)
+    batches = [data(generator) for _ in range(2)]
+    for x, y in batches:
+        losses = loss_of(one, x[RANK], y[RANK]), loss_of(two, x[RANK], y[RANK])
+        one.backward(losses[0])
+        two.backward(losses[1])
+        one.step()
+        two.step()
+    optimizer = torch.optim.SGD(plain_first.parameters(), lr=0.1)
+    for batch in batches:
+        plain_step(plain_first, optimizer, [batch])
+    plain_step(plain_second, torch.optim.SGD(plain_second.parameters(), lr=0.1), batches)
+    assert_equal_weights(first, plain_first, 1e-6)
+    assert_equal_weights(second, plain_second, 1e-6)
+
+
+def case_bf16_keeps_f32_values() -> None:
+    for kind in ("SGD", "AdamW"):
+        model, plain = twins()
+        engine, _, _, _ = zero.initialize(
+            model=model,
+            config=config(bf16={"enabled": True}, optimizer={"type": kind, "params": {"lr": 1e-4}}),
+        )
+        assert model.embed.weight.dtype == torch.bfloat16
+        # Steps too small for bf16: only f32 values can take them.
+        before = zero.safe_get_full_fp32_param(model.embed.weight)
+        assert torch.equal(before, plain.embed.weight)
+        generator = torch.Generator().manual_seed(1)
+        batches = [data(generator) for _ in range(3)]
+        for batch in batches:
+            engine_step(engine, [batch])
+        after = zero.safe_get_full_fp32_param(model.embed.weight)
+        assert 0 < float((after - before).abs().max()) < 1e-3
+        whole = zero.safe_get_full_fp32_param(model.blocks[0].up.weight)
+        with zero.GatheredParameters(model.blocks[0].up.weight):
+            assert torch.equal(whole.bfloat16(), model.blocks[0].up.weight)
+        # What is written reaches the f32 values.
+        zero.safe_set_full_fp32_param(model.shift, torch.full((12,), 0.1))
+        engine_step(engine, batches[:1])
+        moved = zero.safe_get_full_fp32_param(model.shift) - 0.1
+        assert float(moved.abs().max()) < 1e-3
+
+
+def case_fp16_scales_and_skips() -> None:
+    for kind in ("SGD", "AdamW"):
+        model, plain = twins()
+        fp16 = {"enabled": True, "initial_scale_power": 8, "loss_scale_window": 4, "hysteresis": 1}
+        block = {"type": kind, "params": {"lr": 0.01}}
+        engine, _, _, _ = zero.initialize(
+            model=model,
+            config=config(
+                fp16=fp16,
+                optimizer=block,
+                scheduler={"type": "LambdaLR", "params": {"lr_lambda": lambda n: 1 / (n + 1)}},
+            ),
+        )
+        generator = torch.Generator().manual_seed(1)
+        batch = data(generator)
+        x, y = batch[0][RANK], batch[1][RANK]
+        engine_step(engine, [batch])
+        assert engine.was_step_applied() and engine.get_lr()[0] == 0.005
+        expected = torch.optim.SGD(plain.parameters(), lr=0.01)
+        plain_step(plain, expected, [batch])
+        if kind == "SGD":
+            assert_equal_weights(model, plain, 1e-3)
+        before = zero.safe_get_full_fp32_param(model.embed.weight)
+        states = zero.safe_get_full_optimizer_state(model.embed.weight, "exp_avg")
+        # Only the last rank overflows: none may step.
+        loss = loss_of(engine, x, y) * (float("inf") if RANK == RANKS - 1 else 1.0)
+        engine.backward(loss)
+        engine.step()
+        assert engine.skipped_steps == 1 and not engine.was_step_applied()
+        assert engine.cur_scale == 128 and engine.get_lr()[0] == 0.005
+        assert torch.equal(before, zero.safe_get_full_fp32_param(model.embed.weight))
+        if states is not None:
+            again = zero.safe_get_full_optimizer_state(model.embed.weight, "exp_avg")
+            assert torch.equal(states, again)
+        for _ in range(4):
+            engine_step(engine, [batch])
+        assert engine.cur_scale == 256 and engine.skipped_steps == 1
+        loss_of(engine, x, y).backward()
+        with raises(meron.StateError, "not scaled"):
+            engine.step()
+        engine.scale(loss_of(engine, x, y)).backward()
+        engine.step()
+        assert engine.was_step_applied()
+
+
+def case_infinity_elsewhere() -> None:
+    model, plain = twins()
+    engine = zero.initialize(model=model, config=config())[0]
+    x, y = data(torch.Generator().manual_seed(1))
+    factor = float("inf") if RANK == 0 else 1.0
+    engine.backward(loss_of(engine, x[RANK], y[RANK]) * factor)
+    with raises(meron.NonFiniteError, "norm"):
+        engine.step()
+    assert_equal_weights(model, plain, 0.0)
+    engine_step(engine, [(x, y)])
+
+
+def case_misuse() -> None:
+    model, _ = twins()
+    engine = zero.initialize(model=model, config=config())[0]
+    x, y = data(torch.Generator().manual_seed(1))
+    with raises(meron.StateError, "without a backward"):
+        engine.step()
+    engine(x[RANK])
+    with raises(meron.StateError, "without a backward"):
+        engine.step()
+    loss = loss_of(engine, x[RANK], y[RANK])
+    engine.backward(loss, retain_graph=True)
+    with raises(meron.StateError, "backward ran already"):
+        engine.backward(loss)
+    engine.step()
+    with raises(meron.StateError, "without a backward"):
+        engine.step()
+    with raises(meron.ArgumentError, "scalar"):
+        engine.backward(engine(x[RANK]))
+    with raises(meron.StateError, "has an engine already"):
+        zero.initialize(model=model, config=config())
+    with raises(meron.StateError, "has an engine already"):
+        zero.initialize(model=engine, config=config())
+    with raises(meron.ArgumentError, "no config"):
+        zero.initialize(model=torch.nn.Linear(2, 2))
+    with raises(meron.ArgumentError, "no params"):
+        zero.initialize(model=torch.nn.ReLU(), config=config())
+    with raises(meron.ArgumentError, "torch.nn.Module"):
+        zero.initialize(model=None, config=config())
+    with raises(meron.ArgumentError, "train_batch_size"):
+        zero.initialize(model=torch.nn.Linear(2, 2), config=config(train_batch_size=14 * RANKS + 1))
+
+
+def case_optimizers_and_schedulers_of_the_caller() -> None:
+    model, plain = twins()
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, 0.5)
+    dataset = [torch.full((5,), i) for i in range(8)]
+    engine, same, loader, schedule = zero.initialize(
+        model=model,
+        optimizer=optimizer,
+        lr_scheduler=scheduler,
+        training_data=dataset,
+        config=config(),
+    )
+    assert same is optimizer and schedule is scheduler
+    assert len(loader) == -(-8 // RANKS // 2) and next(iter(loader)).shape == (2, 5)
+    expected = torch.optim.Adam(plain.parameters(), lr=0.01)
+    expected_schedule = torch.optim.lr_scheduler.StepLR(expected, 2, 0.5)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(5):
+        batch = data(generator)
+        engine_step(engine, [batch])
+        plain_step(plain, expected, [batch])
+        expected_schedule.step()
+    assert engine.get_lr() == expected_schedule.get_last_lr()
+    assert_equal_weights(model, plain, 1e-5)
+
+
+def case_param_groups_and_a_function_for_an_optimizer() -> None:
+    def make(params: Any) -> torch.optim.Optimizer:
+        return torch.optim.SGD(params, lr=0.1, momentum=0.9)
+
+    def groups(model: torch.nn.Module) -> list[dict[str, Any]]:
+        decay = [p for p in model.parameters() if p.dim() > 1]
+        return [
+            {"params": decay, "weight_decay": 0.1},
+            {"params": [p for p in model.parameters() if p.dim() < 2], "lr": 0.01},
+        ]
+
+    model, plain = twins()
+    engine = zero.initialize(
+        model=model, optimizer=make, model_parameters=groups(model), config=config(2)
+    )[0]
+    train(engine, plain, make(groups(plain)), 3)
+    assert_equal_weights(model, plain, 1e-5)
+
+
+def case_frozen_params() -> None:
+    model, plain = twins()
+    for twin in (model, plain):
+        twin.blocks[0].requires_grad_(False)
+    engine = zero.initialize(model=model, config=config())[0]
+    train(engine, plain, torch.optim.SGD(plain.parameters(), lr=0.1), 2)
+    assert_equal_weights(model, plain, 1e-6)
+
+
+def case_weights_are_saved_whole() -> None:
+    import tempfile
+    from pathlib import Path
+
+    model, plain = twins()
+    engine = zero.initialize(model=model, config=config())[0]
+    assert [name for name, _ in engine.named_parameters()] == [
+        name for name, _ in plain.named_parameters()
+    ]
+    with tempfile.TemporaryDirectory() as folder:
+        assert engine.save_16bit_model(folder)
+        if RANK == 0:
+            state = torch.load(Path(folder, "pytorch_model.bin"))
+            plain.load_state_dict(state)
+    with raises(meron.UnsupportedError, "save_checkpoint"):
+        engine.save_checkpoint("x")
+
+
+if __name__ == "__main__":
+    run_cases(sys.modules[__name__])

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the programs of this folder train, and how they compare it with plain torch."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import os
+import sys
+from collections.abc import Callable, Iterator
+from types import ModuleType
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+
+from meron import zero
+
+RANK = int(os.environ.get("MERON_RANK", "0"))
+RANKS = int(os.environ.get("MERON_WORLD_SIZE", "1"))
+
+
+class Block(torch.nn.Module):
+    def __init__(self, size: int) -> None:
+        super().__init__()
+        self.norm = torch.nn.LayerNorm(size)
+        self.up = torch.nn.Linear(size, 2 * size)
+        self.down = torch.nn.Linear(2 * size, size)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x + self.down(torch.relu(self.up(self.norm(x))))
+
+
+class Model(torch.nn.Module):
+    """Tied weights, and a param of its own that it adds."""
+
+    def __init__(self, size: int = 12, words: int = 19, blocks: int = 2) -> None:
+        super().__init__()
+        self.embed = torch.nn.Embedding(words, size)
+        self.blocks = torch.nn.ModuleList(Block(size) for _ in range(blocks))
+        self.head = torch.nn.Linear(size, words, bias=False)
+        self.head.weight = self.embed.weight
+        self.shift = torch.nn.Parameter(torch.zeros(size))
+
+    def reset_parameters(self) -> None:
+        torch.nn.init.zeros_(self.shift)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.embed(x) + self.shift
+        for block in self.blocks:
+            hidden = block(hidden)
+        return self.head(hidden)
+
+
+def data(generator: torch.Generator, words: int = 19) -> tuple[torch.Tensor, torch.Tensor]:
+    """A micro-batch for every rank: the first index is the rank."""
+    shape = (RANKS, 2, 5)
+    x = torch.randint(0, words, shape, generator=generator)
+    return x, torch.randint(0, words, shape, generator=generator)
+
+
+def loss_of(model: Callable[[torch.Tensor], Any], x: torch.Tensor, y: torch.Tensor) -> Any:
+    return F.cross_entropy(model(x).flatten(0, 1).float(), y.flatten())
+
+
+def twins(**options: Any) -> tuple[Model, Model]:
+    torch.manual_seed(0)
+    model = Model(**options)
+    return model, copy.deepcopy(model)
+
+
+def plain_step(
+    plain: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    batches: list[tuple[torch.Tensor, torch.Tensor]],
+    clip: float = 0.0,
+) -> None:
+    """One step of plain torch over all ranks' micro-batches."""
+    optimizer.zero_grad()
+    for x, y in batches:
+        for rank in range(RANKS):
+            (loss_of(plain, x[rank], y[rank]) / RANKS / len(batches)).backward()
+    if clip:
+        torch.nn.utils.clip_grad_norm_(plain.parameters(), clip)
+    optimizer.step()
+
+
+def engine_step(engine: Any, batches: list[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    for x, y in batches:
+        engine.backward(loss_of(engine, x[RANK], y[RANK]))
+        engine.step()
+
+
+def train(engine: Any, plain: torch.nn.Module, optimizer: Any, steps: int, **options: Any) -> None:
+    """The same steps for both."""
+    generator = torch.Generator().manual_seed(1)
+    accumulate = engine.gradient_accumulation_steps()
+    for _ in range(steps):
+        batches = [data(generator) for _ in range(accumulate)]
+        engine_step(engine, batches)
+        plain_step(plain, optimizer, batches, **options)
+
+
+def assert_equal_weights(model: torch.nn.Module, plain: torch.nn.Module, tolerance: float) -> None:
+    for (name, param), expected in zip(model.named_parameters(), plain.parameters(), strict=True):
+        value = zero.safe_get_full_fp32_param(param)
+        assert value is not None, name
+        distance = float((value - expected.detach()).abs().max())
+        assert distance <= tolerance, (name, distance)
+
+
+@contextlib.contextmanager
+def raises(kind: type[BaseException], text: str) -> Iterator[None]:
+    try:
+        yield
+    except kind as error:
+        assert text in str(error), f"{text!r} is not in {error}"
+        return
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def config(stage: int = 3, **others: Any) -> dict[str, Any]:
+    return {
+        "train_micro_batch_size_per_gpu": 2,
+        "zero_optimization": {"stage": stage},
+        "optimizer": {"type": "SGD", "params": {"lr": 0.1}},
+        **others,
+    }
+
+
+def run_cases(module: ModuleType) -> None:
+    """Runs the functions case_* of a program, on all ranks in one order."""
+    torch.set_num_threads(1)
+    for name, function in list(vars(module).items()):
+        if name.startswith("case_"):
+            try:
+                function()
+            except BaseException:
+                print(f"rank {RANK} failed in {name}", flush=True)
+                raise
+    sys.stdout.write(f"rank {RANK} done\n")  # in one piece, beside those of the others

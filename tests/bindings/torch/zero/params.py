@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Leaf modules, external params, safe_get and safe_set, and DeepSpeed's module tree."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Any
+
+import torch
+from torch import nn
+
+import meron
+from meron import zero
+from meron.torch.partition import scope_of
+from model import (
+    RANK,
+    RANKS,
+    Block,
+    Model,
+    assert_equal_weights,
+    config,
+    data,
+    engine_step,
+    loss_of,
+    plain_step,
+    raises,
+    run_cases,
+    train,
+    twins,
+)
+
+
+class Experts(nn.Module):
+    """Which expert runs depends on the data, and on the rank."""
+
+    def __init__(self, size: int = 12, count: int = 3) -> None:
+        super().__init__()
+        self.experts = nn.ModuleList(nn.Linear(size, size) for _ in range(count))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        chosen = int(x.detach().abs().sum() * 1e3) % len(self.experts)
+        return x + self.experts[chosen](x)
+
+
+class Mixture(Model):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList([Experts(), Block(12)])
+
+
+def mixtures(init: bool) -> tuple[Mixture, Mixture]:
+    torch.manual_seed(0)
+    with zero.Init(enabled=init):
+        model = Mixture()
+    torch.manual_seed(0)
+    return model, Mixture()
+
+
+def case_leaves_are_one() -> None:
+    for init in (False, True):
+        model, plain = mixtures(init)
+        assert zero.set_z3_leaf_modules(model, [Experts]) == [model.blocks[0]]
+        engine = zero.initialize(model=model, config=config())[0]
+        scope = scope_of(model.blocks[0])
+        assert scope is not None
+        assert sum(len(unit.params) for unit in scope.units) == 6
+        assert scope_of(model.blocks[0].experts[0]) is None
+        assert zero.z3_leaf_module(model.blocks[0]) and not zero.z3_leaf_module(model.blocks[1])
+        assert zero.z3_leaf_parameter(model.blocks[0].experts[1].bias)
+        assert not zero.z3_leaf_parameter(model.shift)
+        train(engine, plain, torch.optim.SGD(plain.parameters(), lr=0.1), 4)
+        assert_equal_weights(model, plain, 1e-6)
+        with raises(meron.StateError, "in use by an engine"):
+            zero.set_z3_leaf_modules(model, [Block])
+
+
+def case_choosing_leaves() -> None:
+    class Wide(Block):
+        pass
+
+    def model() -> nn.Module:
+        return nn.ModuleDict({"a": Block(4), "b": nn.Sequential(Wide(4), nn.Linear(4, 4))})
+
+    first = model()
+    assert len(zero.set_z3_leaf_modules(first, Block)) == 2
+    assert zero.unset_z3_leaf_modules(first, ["Wide"]) == [first["b"][0]]
+    assert zero.get_z3_leaf_modules(first) == [first["a"]]
+    assert zero.set_z3_leaf_modules(model(), "model.Block") != []
+    with raises(meron.ArgumentError, "Conv2d"):
+        zero.set_z3_leaf_modules(first, [nn.Conv2d])
+    assert zero.set_z3_leaf_modules(first, [nn.Conv2d], raise_if_not_found=False) == []
+    second = model()
+    assert zero.set_z3_leaf_modules_by_name(second, ["b.0"]) == ([second["b"][0]], [])
+    found, missing = zero.set_z3_leaf_modules_by_suffix(
+        second, [".1", "zz"], raise_if_not_found=False
+    )
+    assert found == [second["b"][1]] and missing == ["zz"]
+
+    third = nn.Sequential(Wide(4), Block(4))
+    settings = {"stage": 3, "leaf_module": {"classes": ["Wide"], "name_suffixes": ["1"]}}
+    zero.initialize(model=third, config=config(zero_optimization=settings))
+    assert zero.get_z3_leaf_modules(third) == [third[0], third[1]]
+    small = {"stage": 3, "stage3_module_granularity_threshold": 100}
+    fourth = nn.Sequential(Block(4), nn.Linear(64, 64))
+    zero.initialize(model=fourth, config=config(zero_optimization=small))
+    assert zero.get_z3_leaf_modules(fourth) == [fourth[0]]
+
+
+class Hidden(nn.Module):
+    """Gets a param that no one can see it gets."""
+
+    def __init__(self, get: Any) -> None:
+        super().__init__()
+        self.get = get
+        self.own = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.own(x) @ self.get()
+
+
+class Outer(nn.Module):
+    def __init__(self, register: bool) -> None:
+        super().__init__()
+        self.weights = nn.Linear(4, 4)
+        weight = [self.weights.weight]
+        self.hidden = Hidden(lambda: weight[0])
+        if register:
+            zero.register_external_parameter(self.hidden, self.weights.weight)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.hidden(x)
+
+
+class Returns(nn.Module):
+    """Gives its param away; the parent uses it, and another one's by name."""
+
+    class Inner(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4, 4))
+
+        def forward(self) -> torch.Tensor:
+            return self.weight
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = self.Inner()
+        self.other = nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.inner() @ self.other.weight
+
+
+def case_params_of_others() -> None:
+    for make in (lambda: Outer(True), Returns):
+        for init in (False, True):
+            torch.manual_seed(0)
+            with zero.Init(enabled=init):
+                model = make()
+            torch.manual_seed(0)
+            plain = make()
+            engine = zero.initialize(model=model, config=config())[0]
+            optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+            for step in range(3):
+                x = torch.arange(RANKS * 8.0).view(RANKS, 2, 4) / 30 + step
+                engine.backward(engine(x[RANK]).tanh().sum())
+                engine.step()
+                optimizer.zero_grad()
+                for rank in range(RANKS):
+                    (plain(x[rank]).tanh().sum() / RANKS).backward()
+                optimizer.step()
+            assert_equal_weights(model, plain, 1e-6)
+
+
+def case_registering() -> None:
+    module, param = nn.Linear(2, 2), nn.Parameter(torch.ones(2))
+    with raises(meron.ArgumentError, "torch.nn.Parameter"):
+        zero.register_external_parameter(module, torch.ones(2))
+    with raises(meron.ArgumentError, "not registered"):
+        zero.unregister_external_parameter(module, param)
+    with zero.Init():
+        first, second = nn.Linear(2, 2), nn.Linear(2, 2)
+    zero.register_external_parameter(first, second.weight)
+    scope = scope_of(first)
+    assert scope is not None and len(scope.units) == 2
+    zero.unregister_external_parameter(first, second.weight)
+    assert len(scope.units) == 1
+
+
+def case_values_gradients_and_states() -> None:
+    for stage in (1, 2, 3):
+        for kind in ("AdamW", "torch"):
+            model, plain = twins()
+            block = {"type": "AdamW", "params": {"lr": 0.01, "torch_adam": kind == "torch"}}
+            engine = zero.initialize(model=model, config=config(stage, optimizer=block))[0]
+            expected = torch.optim.AdamW(plain.parameters(), lr=0.01, weight_decay=0.0)
+            generator = torch.Generator().manual_seed(1)
+            x, y = data(generator)
+            weight, twin = model.blocks[1].up.weight, plain.blocks[1].up.weight
+            assert zero.safe_get_full_optimizer_state(weight, "nonsense") is None
+            engine.backward(loss_of(engine, x[RANK], y[RANK]))
+            gradient = zero.safe_get_full_grad(weight)
+            local = zero.safe_get_local_grad(weight)
+            zero.safe_set_full_grad(model.shift, torch.zeros(12))
+            engine.step()
+            plain_step(plain, expected, [(x, y)])
+            assert torch.allclose(gradient, twin.grad, atol=1e-6)
+            unit, i = weight._meron
+            owned = unit.owned(i)
+            mine = gradient.view(-1)[owned.start : owned.stop]
+            assert torch.equal(local, mine)
+            assert float(zero.safe_get_full_fp32_param(model.shift).abs().max()) == 0.0
+            for key in ("exp_avg", "exp_avg_sq"):
+                state = zero.safe_get_full_optimizer_state(weight, key)
+                assert torch.allclose(state, expected.state[twin][key], atol=1e-6), key
+                zero.safe_set_full_optimizer_state(weight, state * 2, key)
+                part = zero.safe_get_local_optimizer_state(weight, key)
+                assert torch.equal(part, state.view(-1)[owned.start : owned.stop] * 2)
+                zero.safe_set_local_optimizer_state(weight, part / 2, key)
+                assert torch.equal(zero.safe_get_full_optimizer_state(weight, key), state)
+            # Sizes that do not divide by the number of ranks.
+            zero.safe_set_full_fp32_param(weight, torch.arange(288.0).view(24, 12))
+            part = zero.safe_get_local_fp32_param(weight)
+            assert torch.equal(part, torch.arange(288.0)[owned.start : owned.stop])
+            zero.safe_set_local_fp32_param(weight, part + 1)
+            whole = zero.safe_get_full_fp32_param(weight)
+            assert torch.equal(whole.view(-1), torch.arange(288.0) + 1)
+            engine.backward(loss_of(engine, x[RANK], y[RANK]))
+            with raises(meron.ArgumentError, "elements"):
+                zero.safe_set_local_grad(weight, torch.zeros(len(owned) + 1))
+            zero.safe_update_full_grad_vectorized([weight], lambda g, p: torch.ones_like(p))
+            assert torch.equal(zero.safe_get_full_grad(weight), torch.ones(24, 12))
+            engine.step()
+    assert zero.safe_get_full_grad(nn.Parameter(torch.ones(2))) is None
+
+
+def case_gradients_in_an_accumulation() -> None:
+    model, _ = twins()
+    engine = zero.initialize(model=model, config=config(gradient_accumulation_steps=2))[0]
+    batch = data(torch.Generator().manual_seed(1))
+    engine.backward(loss_of(engine, batch[0][RANK], batch[1][RANK]))
+    with raises(meron.StateError, "not complete"):
+        zero.safe_get_full_grad(model.shift)
+    engine.step()
+    engine_step(engine, [batch])
+
+
+def case_a_script_of_deepspeed() -> None:
+    import meron.zero.compat as deepspeed
+
+    parser = deepspeed.add_config_arguments(argparse.ArgumentParser())
+    args = parser.parse_args(["--deepspeed", "--local_rank", "0"])
+    assert args.deepspeed
+    deepspeed.init_distributed("gloo")
+    assert deepspeed.comm.get_rank() == RANK and deepspeed.comm.get_world_size() == RANKS
+    total = torch.tensor([float(RANK), 1.0])
+    deepspeed.comm.all_reduce(total)
+    assert total.tolist() == [sum(range(RANKS)), RANKS]
+    deepspeed.comm.broadcast(total.fill_(RANK), RANKS - 1)
+    assert total.tolist() == [RANKS - 1] * 2
+    deepspeed.comm.barrier()
+    torch.manual_seed(0)
+    with deepspeed.zero.Init(config_dict_or_path=config()):
+        model = Model()
+    optimizer = deepspeed.ops.adam.FusedAdam(model.parameters(), lr=0.01)
+    engine, optimizer, _, _ = deepspeed.initialize(
+        args=args, model=model, optimizer=optimizer, config=config()
+    )
+    assert isinstance(engine, deepspeed.DeepSpeedEngine)
+    torch.manual_seed(0)
+    plain = Model()
+    train(engine, plain, torch.optim.AdamW(plain.parameters(), lr=0.01, weight_decay=0.0), 3)
+    assert_equal_weights(model, plain, 1e-5)
+    value = deepspeed.utils.safe_get_full_fp32_param(model.shift)
+    with deepspeed.zero.GatheredParameters(model.shift):
+        assert torch.equal(model.shift, value)
+
+    deepspeed.install("deepspeed_of_a_test")
+    scope: dict[str, Any] = {}
+    exec(
+        "import deepspeed_of_a_test as d\n"
+        "from deepspeed_of_a_test.utils import safe_get_full_grad\n"
+        "from deepspeed_of_a_test.ops.adam import DeepSpeedCPUAdam\n"
+        "from deepspeed_of_a_test.runtime.zero.stage3 import "
+        "estimate_zero3_model_states_mem_needs\n"
+        "from deepspeed_of_a_test.runtime.lr_schedules import WarmupLR\n"
+        "from deepspeed_of_a_test.zero import GatheredParameters, register_external_parameter\n",
+        scope,
+    )
+    assert scope["d"] is deepspeed
+
+
+if __name__ == "__main__":
+    run_cases(sys.modules[__name__])
