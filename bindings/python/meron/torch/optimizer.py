@@ -101,10 +101,9 @@ class Shards:
         units = reducer.finish(self.units())
         for unit in units:
             grads = self.grads.setdefault(unit, {})
-            if len(grads) < len(self.parts[unit]) or moved(
-                grads, functools.partial(reducer.part_view, unit)
-            ):
-                self.grads[unit] = grads = {i: reducer.part(unit, i) for i in self.parts[unit]}
+            held = [i for i in unit.trainable if i in self.parts[unit]]
+            if len(grads) < len(held) or moved(grads, functools.partial(reducer.part_view, unit)):
+                self.grads[unit] = grads = {i: reducer.part(unit, i) for i in held}
             for i, part in self.parts[unit].items():
                 if reducer.has_grad(unit, i):
                     grad = grads[i]
