@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+import functools
+from collections.abc import Callable, Iterable
 
 import torch
 
@@ -114,13 +114,34 @@ def watch_params(module: torch.nn.Module, sharding: Sharding, recurse: bool) -> 
         params = part._parameters
         if type(params) is dict and any(p is not None and unit_of(p) for p in params.values()):
             part.__dict__["_parameters"] = Parameters(params, sharding)
-            part.__dict__["_apply"] = refuse_move
+            part.__dict__["_apply"] = functools.partial(refuse_move, part)
             hook_state_dict(part)
 
 
-def refuse_move(*_args: Any, **_kwargs: Any) -> Any:
-    raise errors.StateError(
-        "a sharded module cannot be moved or converted (.to, .cuda, .half, .float, .to_empty, ...)",
-        advice="Do so before sharding it; meron.torch.shard(..., mp=MixedPrecision(...)) chooses "
-        "the dtype of compute.",
-    )
+def refuse_move(
+    module: torch.nn.Module,
+    function: Callable[[torch.Tensor], torch.Tensor],
+    recurse: bool = True,
+) -> torch.nn.Module:
+    """In place of Module._apply: does to buffers and parts what leaves sharded params as they are,
+    such as .to() with the device and dtype that they have."""
+    for param in module._parameters.values():
+        if param is not None and unit_of(param) is not None:
+            probe = torch.empty(0, dtype=param.dtype)
+            if function(probe) is not probe:
+                raise errors.StateError(
+                    "a sharded module cannot be moved or converted (.to, .cuda, .half, .float, "
+                    ".to_empty, ...)",
+                    advice="Do so before sharding it; meron.torch.shard(..., "
+                    "mp=MixedPrecision(...)) chooses the dtype of compute.",
+                )
+    if recurse:
+        for child in module.children():
+            child._apply(function)
+    for name, buffer in module._buffers.items():
+        if buffer is not None:
+            module._buffers[name] = function(buffer)
+    for param in module._parameters.values():
+        if param is not None and unit_of(param) is None:
+            param.data = function(param.data)
+    return module

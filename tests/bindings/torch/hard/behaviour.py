@@ -387,8 +387,9 @@ def mistakes_are_told() -> None:
     plain = sgd(model)
     loss(model, RANK).backward()
     raises(meron.StateError, "0.weight, which is sharded", plain.step)
-    for move in (lambda: model.to(torch.float64), model.half, lambda: model.to("cpu")):
+    for move in (lambda: model.to(torch.float64), model.half, lambda: model.to("meta")):
         raises(meron.StateError, "cannot be moved", move)
+    assert model.to("cpu").float() is model  # changes nothing
     raises(meron.ArgumentError, "float64", lambda: mt.shard(nn.Linear(3, 3).double()))
     raises(meron.ArgumentError, "fits no submodule", lambda: mt.shard(mlp(), units=nn.Conv1d))
     whole = torch.optim.LBFGS(model.parameters())

@@ -188,6 +188,16 @@ def case_registering() -> None:
     assert len(scope.units) == 1
 
 
+def case_moves_that_change_nothing() -> None:
+    with zero.Init():
+        model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2))
+    assert model.to("cpu").float() is model
+    with raises(meron.StateError, "cannot be moved"):
+        model.to(torch.bfloat16)
+    with raises(meron.StateError, "cannot be moved"):
+        model.to_empty(device="cpu")
+
+
 def case_values_gradients_and_states() -> None:
     for stage in (1, 2, 3):
         for kind in ("AdamW", "torch"):
