@@ -14,11 +14,21 @@ PROGRAMS = Path(__file__).parent / "zero"
 
 @pytest.mark.parametrize(
     ("program", "ranks"),
-    [("engine", 1), ("engine", 2), ("engine", 3), ("build", 1), ("build", 3), ("params", 3)],
+    [
+        ("engine", 1),
+        ("engine", 2),
+        ("engine", 3),
+        ("build", 1),
+        ("build", 3),
+        ("params", 3),
+        ("groups", 3),
+    ],
 )
-def test_a_program(program: str, ranks: int) -> None:
+def test_a_program(program: str, ranks: int, tmp_path: Path) -> None:
     path = f"{PROGRAMS}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
-    done = run_ranks(ranks, PROGRAMS / f"{program}.py", PYTHONPATH=path)
+    done = run_ranks(
+        ranks, PROGRAMS / f"{program}.py", PYTHONPATH=path, MEETING=str(tmp_path / "meeting")
+    )
     # Not an assertion's own display: what the ranks wrote says it all.
     if done.returncode != 0:
         raise AssertionError(f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}")

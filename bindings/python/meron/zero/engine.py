@@ -412,9 +412,15 @@ class Engine(torch.nn.Module):
         )
 
     def destroy(self) -> None:
-        """Drops gradients and what stays whole."""
+        """Gives the model back: still sharded, and free for another engine."""
         self.zero_grad()
         self.sharding.drop()
+        for part in self.module.modules():
+            part.__dict__.pop("_meron_engine", None)
+        for unit in self.units:
+            unit.divisor = 1.0
+            for param in unit.params:
+                param.__dict__.pop("_meron_engine", None)
 
 
 def check_options(optimizer: mt.AdamW) -> None:

@@ -211,6 +211,8 @@ def case_misuse() -> None:
         zero.initialize(model=model, config=config())
     with raises(meron.StateError, "has an engine already"):
         zero.initialize(model=engine, config=config())
+    engine.destroy()
+    engine_step(zero.initialize(model=model, config=config())[0], [(x, y)])
     with raises(meron.ArgumentError, "no config"):
         zero.initialize(model=torch.nn.Linear(2, 2))
     with raises(meron.ArgumentError, "no params"):
