@@ -119,12 +119,14 @@ def clip_grad_norm_(
 
 def global_norm(sharding: Sharding, parts: list[torch.Tensor], norm_type: float) -> float:
     """The norm over all ranks of gradients of which each rank has parts."""
-    sizes = [part.double().abs() for part in parts if part.numel()]
+    norms = [
+        torch.linalg.vector_norm(part, norm_type, dtype=torch.float64)
+        for part in parts
+        if part.numel()
+    ]
     infinite = math.isinf(norm_type)
-    if infinite:
-        local = max((float(size.max()) for size in sizes), default=0.0)
-    else:
-        local = math.fsum(float(size.pow(norm_type).sum()) for size in sizes)
+    together = torch.stack(norms) if norms else torch.zeros(1, dtype=torch.float64)
+    local = float(together.max() if infinite else together.pow(norm_type).sum())
     context = sharding.context
     if context.world_size == 1 or sharding.updates_everything:
         return local if infinite else local ** (1 / norm_type)
