@@ -210,41 +210,54 @@ bool Link::receive_control(int rank) {
   return true;
 }
 
+// Starts everything that is there: nothing may wait for the end of a message before, because the
+// trainer may leave the engine for long, and its peers need what it has said already. (No rank is
+// more than kRing operations ahead, which bounds what is under way.)
 bool Link::send_control(int rank) {
   Peer& peer = *peers_[static_cast<size_t>(rank)];
-  if (!peer.send_under_way) {
-    if (peer.sending.empty()) {
-      const std::lock_guard lock(queue_mutex_);
-      // Whole records, as many as a message holds.
-      uint64_t end = 0;
-      while (end < peer.outbox.size()) {
-        Record record;
-        std::memcpy(&record, peer.outbox.data() + end, sizeof(record));
-        const uint64_t next = end + sizeof(record) + record.bytes;
-        if (next > control_bytes_) break;
-        end = next;
-      }
-      const auto split = peer.outbox.begin() + static_cast<ptrdiff_t>(end);
-      peer.sending.assign(peer.outbox.begin(), split);
-      peer.outbox.erase(peer.outbox.begin(), split);
-    }
-    if (peer.sending.empty()) return false;
-    const meron_status status = table_.send(table_.user, &peer.send_request, rank, kControlTag,
-                                            peer.sending.data(), peer.sending.size());
-    if (status == MERON_IN_PROGRESS) return false;
+  bool moved = false;
+  while (!peer.sends.empty()) {
+    uint64_t bytes = 0;
+    const meron_status status = table_.test(table_.user, peer.sends.front().request, &bytes);
+    if (status == MERON_IN_PROGRESS) break;
+    peer.sends.pop_front();
+    moved = true;
     if (status < 0) {
       failed(rank, status, true);
       return true;
     }
-    peer.send_under_way = true;
   }
-  uint64_t bytes = 0;
-  const meron_status status = table_.test(table_.user, peer.send_request, &bytes);
-  if (status == MERON_IN_PROGRESS) return false;
-  peer.send_under_way = false;
-  peer.sending.clear();
-  if (status < 0) failed(rank, status, true);
-  return true;
+  while (true) {
+    if (peer.sending.empty()) take_from_outbox(peer);
+    if (peer.sending.empty()) return moved;
+    uint64_t request = 0;
+    const meron_status status = table_.send(table_.user, &request, rank, kControlTag,
+                                            peer.sending.data(), peer.sending.size());
+    if (status == MERON_IN_PROGRESS) return moved;
+    if (status < 0) {
+      failed(rank, status, true);
+      return true;
+    }
+    peer.sends.push_back({std::move(peer.sending), request});
+    peer.sending = {};
+    moved = true;
+  }
+}
+
+// Whole records, as many as a message holds.
+void Link::take_from_outbox(Peer& peer) {
+  const std::lock_guard lock(queue_mutex_);
+  uint64_t end = 0;
+  while (end < peer.outbox.size()) {
+    Record record;
+    std::memcpy(&record, peer.outbox.data() + end, sizeof(record));
+    const uint64_t next = end + sizeof(record) + record.bytes;
+    if (next > control_bytes_) break;
+    end = next;
+  }
+  const auto split = peer.outbox.begin() + static_cast<ptrdiff_t>(end);
+  peer.sending.assign(peer.outbox.begin(), split);
+  peer.outbox.erase(peer.outbox.begin(), split);
 }
 
 bool Link::start_transfers() {
@@ -442,7 +455,7 @@ void Link::close(int64_t patience_ns) {
     const std::lock_guard queues(queue_mutex_);
     return std::any_of(peers_.begin(), peers_.end(), [](const auto& peer) {
       return !peer->takes_nothing &&
-             (!peer->outbox.empty() || peer->send_under_way || !peer->sending.empty());
+             (!peer->outbox.empty() || !peer->sends.empty() || !peer->sending.empty());
     });
   };
   // Others may still be pumping; all that is asked here is settled under pump_mutex_.
@@ -464,7 +477,7 @@ void Link::close(int64_t patience_ns) {
 
 void Link::cancel_all() {
   for (const auto& peer : peers_) {
-    if (peer->send_under_way) table_.cancel(table_.user, peer->send_request);
+    for (const ControlSend& send : peer->sends) table_.cancel(table_.user, send.request);
     if (peer->receive_under_way) table_.cancel(table_.user, peer->receive_request);
   }
   for (const Transfer& transfer : active_) table_.cancel(table_.user, transfer.request);

@@ -113,11 +113,18 @@ class Link {
     uint64_t request = 0;
     int rank = 0;
   };
+  // The bytes stay where they are until the request has ended.
+  struct ControlSend {
+    std::vector<std::byte> bytes;
+    uint64_t request = 0;
+  };
   struct Peer {
     // Of the pumping thread.
-    std::vector<std::byte> sending, receiving;
-    uint64_t send_request = 0, receive_request = 0;
-    bool send_under_way = false, receive_under_way = false;
+    std::deque<ControlSend> sends;   // under way, in order
+    std::vector<std::byte> sending;  // the next, which the transport would not take yet
+    std::vector<std::byte> receiving;
+    uint64_t receive_request = 0;
+    bool receive_under_way = false;
     // A rank from which nothing can be received may still be told why its group breaks.
     bool takes_nothing = false, gives_nothing = false;
     int64_t failed_ns = 0;  // when a function first said that the rank cannot be reached
@@ -134,6 +141,7 @@ class Link {
   bool pump_control(int rank);
   bool receive_control(int rank);
   bool send_control(int rank);
+  void take_from_outbox(Peer& peer);
   bool start_transfers();
   bool test_transfers();
   void ask_alive();

@@ -217,6 +217,7 @@ dist.barrier()
 # Different calls over the group.
 context = open_context(zero3, transport="group")
 assert (context.rank, context.world_size) == (rank, 4)
+dist.barrier()  # all have opened
 error = failing(meron.MismatchError,
                 lambda: context.world.all_reduce(np.ones(5 + (rank == 2), np.float32)))
 assert "rank 2" in str(error), error
