@@ -39,3 +39,27 @@ def test_promise(ranks: int, promise: str) -> None:
     found, rest = outcomes(ranks)
     assert promise in found, f"it did not run\n{rest[-3000:]}"
     assert found[promise] is None, found[promise]
+
+
+WRITES_IN_FORWARD = """
+import torch
+import meron.torch as mt
+
+class Clamps(torch.nn.Linear):
+    def forward(self, x):
+        with torch.no_grad():
+            self.weight.clamp_(-1, 1)  # this line
+        return super().forward(x)
+
+mt.shard(Clamps(2, 2))(torch.ones(1, 2))
+"""
+
+
+def test_a_write_to_a_param_in_use_names_its_line() -> None:
+    done = run_ranks(2, source=WRITES_IN_FORWARD)
+    assert done.returncode != 0
+    assert "Segmentation fault" in done.stderr
+    line = 1 + WRITES_IN_FORWARD.splitlines().index(
+        "            self.weight.clamp_(-1, 1)  # this line"
+    )
+    assert f"line {line} in forward" in done.stderr

@@ -16,11 +16,21 @@ from typing import Any
 
 import torch
 
+from meron import errors
 from meron.torch.sharding import Sharding, current_graph_task, unit_of
 from meron.torch.tensors import map_tensors, tensors_in
 from meron.torch.unit import ShardedUnit
 
 grad_enabled = torch.is_grad_enabled
+
+
+def refuse_copy(_self: Any, _protocol: Any) -> Any:
+    """In place of __reduce_ex__, by which objects are copied and pickled."""
+    raise errors.StateError(
+        "a sharded module cannot be copied or pickled: this rank has parts of its params",
+        advice="Save or copy model.state_dict(), which holds whole tensors (on all ranks), or copy "
+        "the model before sharding it.",
+    )
 
 
 class Use:
@@ -145,6 +155,8 @@ class Scope:
         if unit not in self.units:
             self.units.append(unit)
 
+    __reduce_ex__ = refuse_copy
+
     def remove(self) -> None:
         for handle in self.handles:
             handle.remove()
@@ -175,5 +187,4 @@ class Parameters(dict[str, Any]):
             self.sharding.use_outside(place[0])
         return param
 
-    def __reduce__(self) -> Any:
-        return (dict, (dict(self),))
+    __reduce_ex__ = refuse_copy

@@ -8,6 +8,8 @@ it.
 
 from __future__ import annotations
 
+import contextlib
+import faulthandler
 import json
 import weakref
 from typing import TYPE_CHECKING, Any
@@ -43,6 +45,11 @@ class Sharding:
     def __init__(self, context: meron.Context, **limits: int) -> None:
         self.context = context
         self.mapped = context.transport in ("self", "local", "shm")
+        if self.mapped:
+            # A write to a param in use ends the process; then it shall say in which line.
+            with contextlib.suppress(Exception):  # stderr may be no file
+                if not faulthandler.is_enabled():
+                    faulthandler.enable()
         self.units: list[ShardedUnit] = []
         plan = json.loads(context.plan.json())
         self.keeps_gradients = plan["gradient"]["sharding"] == "none"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
+import pickle
 import sys
 import traceback
 from collections.abc import Callable
@@ -423,6 +424,13 @@ def writes_out_of_use_are_told() -> None:
     write(weight.zero_)
     raises(meron.StateError, "0.weight was written to", lambda: model(data(RANK)))
     assert model(data(RANK)).isfinite().all(), "told once"
+
+
+def copies_are_told() -> None:
+    model, _ = sharded()
+    outer = nn.Sequential(model)
+    raises(meron.StateError, "state_dict", lambda: copy.deepcopy(outer))
+    raises(meron.StateError, "state_dict", lambda: pickle.dumps(model))
 
 
 def unfreezing_is_told() -> None:
