@@ -223,6 +223,13 @@ error = failing(meron.MismatchError,
 assert "rank 2" in str(error), error
 context.close()
 
+# A mesh of one dimension is a group.
+mesh = dist.device_mesh.init_device_mesh("cpu", (2, 2), mesh_dim_names=("replica", "shard"))
+error = failing(meron.ArgumentError, lambda: mt.shard(torch.nn.Linear(2, 2), mesh=mesh))
+assert "2 dimensions" in str(error)
+mt.shard(torch.nn.Linear(2, 2), mesh=mesh["shard"])
+assert mt.context_for(zero3, mesh["shard"].get_group()).world_size == 2
+
 # The world group is all ranks, also where the group was destroyed since.
 context = mt.context_for(zero3, dist.group.WORLD, "group")
 assert mt.context_for(zero3) is context

@@ -54,7 +54,9 @@ def shard(
     context: meron.Context | None = None,
     group: Any = None,
     transport: str | None = None,
-    plan: meron.Plan | Json = "zero3",
+    mesh: Any = None,
+    plan: meron.Plan | Json | None = None,
+    config: Any = None,
     leaf: bool = False,
     ignored_params: Iterable[torch.nn.Parameter] = (),
     mp: MixedPrecision | None = None,
@@ -84,7 +86,10 @@ def shard(
         group: a torch.distributed group; default is all ranks. Only its ranks call this.
         transport: "shm" on one host, or "group": over the torch.distributed group. Default is
             MERON_TORCH_TRANSPORT, else what fits.
-        plan: "zero0" to "zero3", or as meron.open takes it.
+        mesh: the same as a torch DeviceMesh of one dimension.
+        plan: "zero0" to "zero3", or as meron.open takes it. Default is zero3.
+        config: in its place a DeepSpeed config, a dict or a JSON file's path: its stage, dtypes and
+            limits count. (meron.zero.initialize makes an engine of the rest.)
         leaf: the module must be one unit: an error when parts of it are sharded already.
         ignored_params: stay as they are on every rank; nobody reduces their gradients.
         mp: dtypes of compute and reduction.
@@ -103,9 +108,12 @@ def shard(
         Meron does not shard. MismatchError: ranks shard different things.
     """
     modules = [module] if isinstance(module, torch.nn.Module) else list(module)
+    if config is not None:
+        plan, mp, limits = from_config(config, plan, mp, limits)
     mp = mp or MixedPrecision()
     if context is None:
-        context = context_for(with_reduce_dtype(plan, mp.reduce_dtype), group, transport)
+        chosen = with_reduce_dtype("zero3" if plan is None else plan, mp.reduce_dtype)
+        context = context_for(chosen, group_of(group, mesh), transport)
     sharding = sharding_of(context, **limits)
     options = {
         "ignored": set(ignored_params),
@@ -167,6 +175,32 @@ def chosen_units(module: torch.nn.Module, units: Units | None) -> list[tuple[str
             advice="Pass a class that occurs in it; print(model) shows which do.",
         )
     return sorted(chosen, key=lambda item: -item[0].count("."))
+
+
+def from_config(
+    config: Any, plan: Any, mp: MixedPrecision | None, limits: dict[str, int]
+) -> tuple[meron.Plan, MixedPrecision, dict[str, int]]:
+    """What a DeepSpeed config says of sharding; arguments of the caller's go before."""
+    from meron.zero.config import parse  # which is built upon this package
+
+    if plan is not None:
+        raise errors.argument("give either a plan or a config, not both")
+    parsed = parse(config)
+    return parsed.plan(), mp or MixedPrecision(parsed.dtype), {**parsed.limits, **limits}
+
+
+def group_of(group: Any, mesh: Any) -> Any:
+    """A torch.distributed group, or that of a mesh of one dimension."""
+    if mesh is None:
+        return group
+    if group is not None:
+        raise errors.argument("give either a group or a mesh, not both")
+    if mesh.ndim != 1:
+        raise errors.argument(
+            f"the mesh has {mesh.ndim} dimensions: params are sharded over one",
+            advice="Pass one dimension of it, as mesh['shard'].",
+        )
+    return mesh.get_group()
 
 
 def with_reduce_dtype(plan: meron.Plan | Json, dtype: torch.dtype | None) -> meron.Plan:

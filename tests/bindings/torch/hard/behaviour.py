@@ -141,6 +141,21 @@ def two_engines_with_other_plans() -> None:
     same(other, plain)
 
 
+def a_deepspeed_config_is_a_plan() -> None:
+    config = {
+        "train_micro_batch_size_per_gpu": 4,
+        "zero_optimization": {"stage": 2, "stage3_param_persistence_threshold": 0},
+        "bf16": {"enabled": True},
+    }
+    model = mt.shard(mlp(), config=config)
+    assert model(data(RANK)).dtype == torch.bfloat16
+    unit = model[0].weight._meron[0]
+    assert json.loads(unit.sharding.context.plan.json())["name"] == "zero2"
+    raises(meron.ArgumentError, "not both", lambda: mt.shard(mlp(), plan="zero1", config=config))
+    wrong = {"zero_optimization": {"stagee": 2}}
+    raises(meron.ArgumentError, "stage", lambda: mt.shard(mlp(), config=wrong))
+
+
 def gradient_of_a_gradient() -> None:
     def penalty(model: nn.Module, seed: int) -> torch.Tensor:
         x = data(seed).requires_grad_()
