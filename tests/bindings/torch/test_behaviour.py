@@ -63,3 +63,49 @@ def test_a_write_to_a_param_in_use_names_its_line() -> None:
         "            self.weight.clamp_(-1, 1)  # this line"
     )
     assert f"line {line} in forward" in done.stderr
+
+
+SKIPS_A_LAYER = """
+import os
+import time
+
+import torch
+
+import meron
+import meron.torch as mt
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(WIDTH, WIDTH) for _ in range(6))
+
+    def forward(self, x, skip=None):
+        for i, layer in enumerate(self.layers):
+            if i != skip:
+                x = layer(x)
+        return x
+
+
+model = mt.shard(Model(), units=torch.nn.Linear, persist_elements=0, prefetch_elements=AHEAD)
+optimizer = mt.shard_optimizer(model, torch.optim.SGD(model.parameters(), lr=0.1))
+for _ in range(3):
+    model(torch.ones(2, WIDTH)).sum().backward()
+    optimizer.step()
+begun = time.monotonic()
+try:
+    model(torch.ones(2, WIDTH), 3 if os.environ["MERON_RANK"] == "1" else None).sum().backward()
+    optimizer.step()
+except meron.MismatchError as error:
+    assert "layers.3" in str(error) and str(error).count("layers.") == 2, error
+    assert time.monotonic() - begun < 1
+else:
+    raise AssertionError("nobody was told")
+"""
+
+
+@pytest.mark.parametrize("ahead", [0, 10**6])
+def test_ranks_that_run_different_layers_are_told_both(ahead: int) -> None:
+    source = SKIPS_A_LAYER.replace("WIDTH", "8").replace("AHEAD", str(ahead))
+    done = run_ranks(2, source=source)
+    assert done.returncode == 0, done.stderr
