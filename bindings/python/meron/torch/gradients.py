@@ -20,14 +20,31 @@ import numpy as np
 import torch
 
 from meron import errors
-from meron._native import call, ffi, initial, lib, new
-from meron.future import Future
+from meron._native import (
+    DEFAULT_TIMEOUT,
+    NULL,
+    call,
+    ffi,
+    initial,
+    interrupts,
+    lib,
+    new,
+    settle,
+)
 from meron.torch.tensors import CODES_OF_TORCH, tensor_of
 
 if TYPE_CHECKING:
     from meron.torch.sharding import Sharding
     from meron.torch.unit import ShardedUnit
 
+
+cast = ffi.cast
+reduce_begin = lib.meron_reduce_begin
+reduce_finish_begin = lib.meron_reduce_finish_begin
+future_wait = lib.meron_future_wait
+future_release = lib.meron_future_release
+FUTURE_OUT = ffi.typeof("meron_future *")
+CANCELLED = lib.MERON_E_CANCELLED  # the wait ended, not the operation
 
 _LEFT = 4096.0  # of ranks: a gradient that is still this rank's own, beside those that are not
 
@@ -43,8 +60,8 @@ class GradientReducer:
         self.order: list[ShardedUnit] = []  # of this backward
         self.position = 0  # of the first that was not given yet
         self.any_arrived = False
-        self.seen: set[tuple[ShardedUnit, int]] = set()  # params with a gradient since their step
-        self.futures: list[Future] = []
+        self.futures: list[Any] = []  # operations begun and not waited for
+        self._slot = new("meron_error **")
         self._options = initial("meron_reduce_options")
         self._options.op = lib.MERON_MEAN
         self._options.boundary = 0
@@ -74,7 +91,7 @@ class GradientReducer:
                     sharding.begin_backward()
                 self.give_complete()
             for use in list(sharding.uses):
-                if use.inputs_left == 0 and unit in use.scope.units:
+                if use.inputs_left == 0 and unit in use.units:
                     use.end_if_done()
 
         return hook
@@ -122,33 +139,54 @@ class GradientReducer:
                 advice="Call optimizer.step() or optimizer.zero_grad() between clip_grad_norm_ or "
                 "full_grad and the next backward.",
             )
-        present = [i for i in unit.trainable if unit.params[i].grad is not None]
-        sources = new("meron_source[]", max(len(present), 1))
-        keep = []
-        for source, i in zip(sources, present):
-            grad = unit.params[i].grad
-            assert grad is not None
-            if grad.is_sparse:
+        params, seen = unit.params, unit.seen
+        sources, count = unit.sources, 0
+        keep = []  # what the engine reads during the call
+        for i in unit.trainable:
+            param = params[i]
+            grad = param.grad
+            if grad is None:
+                continue
+            if grad.layout is not torch.strided:
                 grad = grad.to_dense()
-            grad = grad.contiguous()
+            if not grad.is_contiguous():
+                grad = grad.contiguous()
             keep.append(grad)
+            source = sources[count]
             source.param = unit.handles[i]._handle
-            source.data = ffi.cast("void *", grad.data_ptr())
+            source.data = cast("void *", grad.data_ptr())
             source.count = grad.numel()
             source.dtype = CODES_OF_TORCH[grad.dtype]
-            self.seen.add((unit, i))
-        out = new("meron_future *")
-        call(lib.meron_reduce_begin, out, unit.unit._handle, sources, len(present), self._options)
-        self.futures.append(Future(self.sharding.context, out[0]))
-        for i in present:
-            unit.params[i].grad = None
+            count += 1
+            seen.add(i)
+            param.grad = None
         unit.arrived.clear()
         unit.given = True
+        self._begin(reduce_begin, unit.unit._handle, sources, count, self._options)
+
+    def _begin(self, function: Any, *arguments: Any) -> None:
+        """Begins an operation, for which `wait` waits."""
+        out = new(FUTURE_OUT)
+        slot = self._slot
+        status = function(out, *arguments, slot)
+        if status < 0 or interrupts:
+            settle(status, slot)
+        self.futures.append(out)
 
     def wait(self) -> None:
-        futures, self.futures = self.futures, []
-        for future in futures:
-            future.wait()
+        """Waits for what was begun. An interrupt leaves the rest for the next wait."""
+        futures, slot = self.futures, self._slot
+        ended = 0
+        try:
+            for out in futures:
+                status = future_wait(out[0], DEFAULT_TIMEOUT, slot)
+                if status != CANCELLED:
+                    ended += 1
+                    future_release(out[0], NULL)
+                if status or interrupts:
+                    settle(status, slot)
+        finally:
+            del futures[:ended]
 
     # ---- A step --------------------------------------------------------------------------------
 
@@ -158,27 +196,33 @@ class GradientReducer:
         fresh = [unit for unit in units if not unit.finished]
         if fresh:
             self.wait()
-            places = [(unit, i) for unit in fresh for i in unit.trainable]
-            flags = np.zeros(len(places), np.float32)
-            for k, (unit, i) in enumerate(places):
-                left = unit.params[i].grad is not None  # by no_sync
-                flags[k] = _LEFT if left else 1 if (unit, i) in self.seen else 0
-            if self.sharding.context.world_size > 1:
-                self.sharding.context.world.all_reduce(flags)
-            left_units = {place[0] for place, flag in zip(places, flags) if flag >= _LEFT}
-            for unit in reversed(fresh):
-                if unit in left_units:
-                    self.give(unit)
-            self.wait()
-            for place, flag in zip(places, flags):
-                if flag:
-                    self.seen.add(place)
+            self._agree(fresh)
             for unit in fresh:
-                if self.has_any(unit):
+                if unit.seen:
                     self._begin_finish(unit)
                 unit.finished = True
             self.wait()
-        return [unit for unit in units if self.has_any(unit)]
+        return [unit for unit in units if unit.seen]
+
+    def _agree(self, units: list[ShardedUnit]) -> None:
+        """What any rank has seen, all have; and what no_sync left, is given away."""
+        flags = [
+            _LEFT if unit.params[i].grad is not None else 1.0 if i in unit.seen else 0.0
+            for unit in units
+            for i in unit.trainable
+        ]
+        if self.sharding.context.world_size > 1:
+            shared = np.array(flags, np.float32)
+            self.sharding.context.world.all_reduce(shared)
+            flags = shared.tolist()
+        values = iter(flags)
+        of_units = [[next(values) for _ in unit.trainable] for unit in units]
+        for unit, of_params in zip(reversed(units), reversed(of_units)):
+            if max(of_params) >= _LEFT:
+                self.give(unit)
+        self.wait()
+        for unit, of_params in zip(units, of_units):
+            unit.seen.update(i for i, flag in zip(unit.trainable, of_params) if flag)
 
     def finish_rest(self, units: list[ShardedUnit]) -> None:
         """Finishes units without any gradient too, as zero. Collective."""
@@ -187,17 +231,15 @@ class GradientReducer:
         self.wait()
 
     def _begin_finish(self, unit: ShardedUnit) -> None:
-        out = new("meron_future *")
         self._finish.divisor = unit.divisor
-        call(lib.meron_reduce_finish_begin, out, unit.unit._handle, self._finish)
-        self.futures.append(Future(self.sharding.context, out[0]))
+        self._begin(reduce_finish_begin, unit.unit._handle, self._finish)
 
     def has_grad(self, unit: ShardedUnit, i: int) -> bool:
         """Whether a param has a gradient; of all ranks once its unit is finished."""
-        return (unit, i) in self.seen
+        return i in unit.seen
 
     def has_any(self, unit: ShardedUnit) -> bool:
-        return any((unit, i) in self.seen for i in unit.trainable)
+        return bool(unit.seen)
 
     def part(self, unit: ShardedUnit, i: int) -> torch.Tensor:
         """The finished gradient of what this rank updates of a param, f32, flat, writable."""
@@ -213,17 +255,18 @@ class GradientReducer:
         """The finished gradients of some units are used up."""
         for unit in units:
             unit.finished = False
-            for i in unit.trainable:
-                self.seen.discard((unit, i))
+            unit.seen.clear()
 
     def discard(self, units: Iterable[ShardedUnit]) -> None:
         """Forgets the gradients of some units since their last step. All ranks must do so."""
         self.wait()
-        units = list(units)
         for unit in units:
-            unit.arrived.clear()
-            for i in unit.trainable:
-                unit.params[i].grad = None
-            if self.has_any(unit):
+            if unit.seen:
                 call(lib.meron_reduce_discard, unit.unit._handle)
-        self.used(units)
+                unit.seen.clear()
+            unit.arrived.clear()
+            unit.finished = False
+            for i in unit.trainable:
+                param = unit.params[i]
+                if param.grad is not None:
+                    param.grad = None

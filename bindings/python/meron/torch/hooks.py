@@ -2,11 +2,11 @@
 """What runs around a sharded module's forward and backward.
 
     forward    enter the unit, run, leave it
-    backward   enter at the first gradient of an output; leave when the gradients of all inputs and
-               of the unit's own params are there, else when the backward ends
+    backward   enter at the first gradient of an output; leave when all the unit's own params have
+               got theirs, else when the backward ends
 
-Both conditions are needed to leave: the gradient of an input may be complete while a part of the
-module that does not depend on it still needs weights.
+A trainable param gets its gradient when every use of it has gone backward. Frozen ones say nothing:
+where a unit has some, the gradients of all inputs must be complete, too.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Scope:
             unit.enter()
             entered.append(unit)
             sharding.entered[unit] = None
-        if use is not None:
+        if use is not None and any(unit.partly_frozen for unit in self.units):
             for tensor in tensors_in((args, kwargs) if kwargs else args):
                 if tensor.requires_grad:
                     use.inputs += 1

@@ -35,14 +35,15 @@ class Shard(torch.nn.Parameter):
 class Shards:
     """The parts of a sharding's params as tensors, and how a step goes over them.
 
-    Where parts and their gradients lie does not change from step to step, so the tensors are kept,
-    and one address per unit is looked at to be sure.
+    Where ranks share memory, parts and their gradients stay at their addresses, so the tensors are
+    kept from step to step; elsewhere one address per unit is looked at.
     """
 
     def __init__(self, sharding: Sharding) -> None:
         self.sharding = sharding
         self.parts: dict[ShardedUnit, dict[int, torch.nn.Parameter]] = {}
         self.grads: dict[ShardedUnit, dict[int, torch.Tensor]] = {}  # f32, in the engine's memory
+        self.bound: set[ShardedUnit] = set()  # units whose parts lie where they should
         self.update: meron.Update | None = None
 
     def part(self, unit: ShardedUnit, i: int) -> torch.nn.Parameter:
@@ -53,6 +54,7 @@ class Shards:
             if master is None:
                 master = torch.zeros(len(unit.owned(i)), dtype=unit.placeholders[i].dtype)
             parts[i] = torch.nn.Parameter(master, unit.params[i].requires_grad)
+            self.bound.discard(unit)
         return parts[i]
 
     def units(self) -> list[ShardedUnit]:
@@ -71,6 +73,9 @@ class Shards:
         self.update = meron.Update(self.sharding.context, [unit.unit for unit in units])
         self.update.__enter__()
         for unit in units:
+            if unit in self.bound and self.sharding.mapped:
+                continue  # where ranks share memory nothing ever moves
+            self.bound.add(unit)
             direct = {i: part for i, part in self.parts[unit].items() if i not in unit.masters}
             if moved(direct, functools.partial(self._view, unit)):
                 for i, part in direct.items():
@@ -102,7 +107,8 @@ class Shards:
         for unit in units:
             grads = self.grads.setdefault(unit, {})
             held = [i for i in unit.trainable if i in self.parts[unit]]
-            if len(grads) < len(held) or moved(grads, functools.partial(reducer.part_view, unit)):
+            view = functools.partial(reducer.part_view, unit)
+            if len(grads) < len(held) or (not self.sharding.mapped and moved(grads, view)):
                 self.grads[unit] = grads = {i: reducer.part(unit, i) for i in held}
             for i, part in self.parts[unit].items():
                 if reducer.has_grad(unit, i):

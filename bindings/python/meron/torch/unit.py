@@ -56,6 +56,7 @@ class ShardedUnit:
         self.uses = 0
         self.scheduled = False  # whether the schedule knows of the use
         self.trainable = [i for i, handle in enumerate(handles) if not handle.frozen]
+        self.partly_frozen = len(self.trainable) < len(params)
         self.elements = sum(handle.size for handle in handles)
         self.placeholders = [placeholder(h.shape, DTYPES[h.dtype]) for h in handles]
         self.wholes: list[torch.Tensor] = []
@@ -67,6 +68,9 @@ class ShardedUnit:
         self.unmade: dict[int, torch.dtype] = {}
         self.pinned: meron.Gather | None = None
         self.ahead: meron.Gather | None = None
+        # Those that have brought one since the last step; of all ranks once it is `finished`.
+        self.seen: set[int] = set()
+        self.sources = new("meron_source[]", max(len(self.trainable), 1))  # for the engine's reads
         self.given = False  # in the present backward pass, to the engine
         self.finished = False  # its gradients: complete, and waiting for a step
         self.divisor = 1.0  # of the sum of its gradients, beside the number of ranks
