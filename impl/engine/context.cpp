@@ -364,11 +364,14 @@ std::string Context::waiting_text_locked(const Operation& operation) const {
 }
 
 void Context::inspect_locked(Operation& target) {
-  // A staged operation waits for those before it in its channel: the first of them is looked at.
+  // A staged operation waits for those before it in its channel, and one that peers do not know of
+  // (for a bucket) may wait for a reduction of this rank's own: the first of them is looked at.
   Operation* head = &target;
-  if (target.staged()) {
+  const bool waits_here = target.sequence() == 0 && target.missing().empty();
+  if (target.staged() || waits_here) {
     const auto first = std::find_if(pending_.begin(), pending_.end(), [&](const auto& other) {
-      return other->staged() && &other->channel() == &target.channel();
+      return &other->channel() == &target.channel() && !other->ended() &&
+             (waits_here ? other->sequence() != 0 : other->staged());
     });
     if (first != pending_.end()) head = first->get();
   }
@@ -408,7 +411,7 @@ void Context::inspect_locked(Operation& target) {
               "let all ranks make the same calls before they close")
             .blaming(rank));
   }
-  if (operation.deadline().passed()) {
+  if (operation.deadline().passed() || target.deadline().passed()) {
     return break_group(Error(MERON_E_TIMEOUT,
                              fmt::format("the deadline of {} s passed: {}",
                                          static_cast<double>(rank_->timeout_ns) / kNanosPerSecond,

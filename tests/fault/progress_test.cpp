@@ -83,6 +83,39 @@ TEST(Progress, TheSecondOfTwoFailsWithTheFirst) {
   EXPECT_LT(job[0].failed_ns - job[0].times[0], kSecond);
 }
 
+// All buckets are held by reductions for which a peer that closed never came: who waits for a
+// bucket hears of it, although nobody is missing in that wait itself.
+TEST(Progress, ABucketThatIsNeverFreeFailsWithItsReduction) {
+  constexpr size_t kCount = 1000;
+  const Open open = open_shm(2);  // zero3: two buckets
+  Job job(2, [&](int rank, Report& report) {
+    Session session(open, rank);
+    for (const char* name : {"a", "b", "c"}) {
+      session.make_unit(name, {session.register_param(std::string(name) + ".weight", {kCount})});
+    }
+    session.barrier();
+    if (rank == 0) {
+      const std::vector<float> gradient(kCount, 1.0f);
+      report.times[0] = now_ns();
+      try {
+        for (size_t i = 0; i < 3; ++i) {
+          const meron_source source = {session.params[i], gradient.data(), kCount, MERON_F32, 0};
+          meron_future done = {0};
+          MUST(meron_reduce_begin, &done, session.units[i], &source, 1, nullptr);
+        }
+      } catch (const CallFailed&) {
+        session.close();
+        throw;
+      }
+    }
+    session.close();
+  });
+  ASSERT_TRUE(job.wait(30 * kSecond));
+  EXPECT_EQ(MERON_E_PEER_CLOSED, job[0].status) << job[0].message;
+  EXPECT_EQ(1, job[0].peer);
+  EXPECT_LT(job[0].failed_ns - job[0].times[0], kSecond);
+}
+
 // A rank that is a whole ring ahead waits for a peer that waits for it: its own operations must go
 // on meanwhile.
 TEST(Progress, ARingAheadOfAPeerThatNeedsThisRank) {
