@@ -161,6 +161,21 @@ def memory() -> int:
     return 0
 
 
+def agreed(count: int, arm: str, ranks: int) -> int:
+    """Rank 0's number, on every rank."""
+    if ranks == 1:
+        return count
+    value = torch.tensor([float(count)])
+    if arm.startswith("meron"):
+        import meron.torch as mt
+        from meron import Plan
+
+        mt.context_for(Plan.preset("zero3")).world.broadcast(value.numpy())
+    else:
+        torch.distributed.broadcast(value, 0)
+    return int(value)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--arm", choices=ARMS, required=True)
@@ -187,7 +202,8 @@ def main() -> None:
     begun = time.perf_counter()
     step()
     once = time.perf_counter() - begun
-    count = max(5, min(60, int(options.seconds / once)))
+    # The same number on all ranks, whatever each measured: the first one's.
+    count = agreed(max(5, min(60, int(options.seconds / once))), options.arm, ranks)
     bytes_before = moved()
     times = []
     for _ in range(count):
