@@ -139,12 +139,11 @@ class GradientReducer:
                 advice="Call optimizer.step() or optimizer.zero_grad() between clip_grad_norm_ or "
                 "full_grad and the next backward.",
             )
-        params, seen = unit.params, unit.seen
         sources, count = unit.sources, 0
+        present = []
         keep = []  # what the engine reads during the call
         for i in unit.trainable:
-            param = params[i]
-            grad = param.grad
+            grad = unit.params[i].grad
             if grad is None:
                 continue
             if grad.layout is not torch.strided:
@@ -158,11 +157,14 @@ class GradientReducer:
             source.count = grad.numel()
             source.dtype = CODES_OF_TORCH[grad.dtype]
             count += 1
-            seen.add(i)
-            param.grad = None
+            present.append(i)
+        # Only what the engine has taken is gone: an interrupt while it waits loses nothing.
+        self._begin(reduce_begin, unit.unit._handle, sources, count, self._options)
+        for i in present:
+            unit.params[i].grad = None
+        unit.seen.update(present)
         unit.arrived.clear()
         unit.given = True
-        self._begin(reduce_begin, unit.unit._handle, sources, count, self._options)
 
     def _begin(self, function: Any, *arguments: Any) -> None:
         """Begins an operation, for which `wait` waits."""

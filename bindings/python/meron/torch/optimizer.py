@@ -9,8 +9,10 @@ params, lets it write them where peers will read them, and publishes. `AdamW` is
 from __future__ import annotations
 
 import functools
+import gc
 import types
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -43,6 +45,7 @@ class Shards:
         self.sharding = sharding
         self.parts: dict[ShardedUnit, dict[int, torch.nn.Parameter]] = {}
         self.grads: dict[ShardedUnit, dict[int, torch.Tensor]] = {}  # f32, in the engine's memory
+        everybody.add(self)
         self.bound: set[ShardedUnit] = set()  # units whose parts lie where they should
         self.update: meron.Update | None = None
 
@@ -122,6 +125,36 @@ class Shards:
                 part.grad = None
 
 
+# One engine operation takes the gradients of a whole unit: it cannot serve two optimizers.
+everybody: weakref.WeakSet[Shards] = weakref.WeakSet()
+
+
+def check_alone(params: Iterable[torch.Tensor], own: Shards | None) -> None:
+    """ArgumentError where another optimizer than `own` has other params of a unit."""
+    wanted: dict[ShardedUnit, set[int]] = {}
+    for param in params:
+        place = unit_of(param)
+        if place is not None:
+            wanted.setdefault(place[0], set()).add(place[1])
+
+    def shared() -> ShardedUnit | None:
+        for other in everybody:
+            for unit in other.parts.keys() & wanted.keys() if other is not own else ():
+                if not other.parts[unit].keys() & wanted[unit]:
+                    return unit
+        return None
+
+    # An optimizer that nobody holds any more may still be there.
+    if shared() is not None and gc.collect() >= 0 and (unit := shared()) is not None:
+        raise errors.argument(
+            f"two optimizers share the unit '{unit.name}': a step of one would drop the gradients "
+            "of the other",
+            subject=unit.name,
+            advice="Shard the params of each optimizer as units of their own, or use one optimizer "
+            "with two param groups.",
+        )
+
+
 def moved(tensors: Mapping[int, torch.Tensor], view: Callable[[int], Any]) -> bool:
     """Whether the first of some tensors that has elements lies elsewhere than its view now."""
     for i, tensor in tensors.items():
@@ -168,6 +201,7 @@ def shard_optimizer(
                     "have, or that is not sharded",
                     advice="Make the optimizer from module.parameters().",
                 )
+    check_alone((p for group in optimizer.param_groups for p in group["params"]), None)
     shards = Shards(sharding)
     optimizer._meron_shards = shards  # type: ignore[attr-defined]
     for group in optimizer.param_groups:
@@ -228,6 +262,7 @@ def wrap(optimizer: torch.optim.Optimizer, shards: Shards) -> None:
     def add_param_group(self: torch.optim.Optimizer, group: dict[str, Any]) -> None:
         params = group["params"]
         params = [params] if isinstance(params, torch.Tensor) else list(params)
+        check_alone(params, shards)
         group["params"] = [
             swap_param(self, shards, param) if unit_of(param) is not None else param
             for param in params

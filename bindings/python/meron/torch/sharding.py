@@ -47,7 +47,8 @@ class Sharding:
         self.mapped = context.transport in ("self", "local", "shm")
         if self.mapped:
             # A write to a param in use ends the process; then it shall say in which line.
-            with contextlib.suppress(Exception):  # stderr may be no file
+            with contextlib.suppress(OSError, ValueError, RuntimeError, AttributeError):
+                # (What stderr may be that is no file.)
                 if not faulthandler.is_enabled():
                     faulthandler.enable()
         self.units: list[ShardedUnit] = []
@@ -179,6 +180,8 @@ class Sharding:
         """Gives back what is kept full, before values are written."""
         self.recover_if_stale()
         self.end_kept()
+        for unit in self.units:
+            unit.end_prefetch()
         if self.schedule is not None:
             self.schedule.drop()
 

@@ -96,9 +96,7 @@ class ShardedUnit:
         if self.uses == 0:
             self.sharding.enter_unit(self.index)
             self.scheduled = True
-            if self.ahead is not None:
-                self.ahead.release()
-                self.ahead = None
+            self.end_prefetch()
             self.show(self.sharding.schedule_view)
             if not self.sharding.mapped:
                 self._leave_schedule()
@@ -136,6 +134,11 @@ class ShardedUnit:
         """Begins to gather. Collective."""
         if self.uses == 0 and self.ahead is None:
             self.ahead = self.unit.gather_begin()
+
+    def end_prefetch(self) -> None:
+        if self.ahead is not None:
+            self.ahead.release()
+            self.ahead = None
 
     def show(self, view: Callable[[meron.Param], Any]) -> None:
         """Points the params at whole tensors; `view` gives the engine's, which are full now."""

@@ -448,6 +448,28 @@ def copies_are_told() -> None:
     raises(meron.StateError, "state_dict", lambda: pickle.dumps(model))
 
 
+def two_optimizers_of_one_unit_are_told() -> None:
+    model = mt.shard(mlp())
+    params = list(model.parameters())
+    first = mt.shard_optimizer(model, torch.optim.SGD(params[:2], lr=0.1))
+    second = torch.optim.SGD(params[2:], lr=0.1)
+    raises(meron.ArgumentError, "share the unit", lambda: mt.shard_optimizer(model, second))
+    assert second.param_groups[0]["params"][0] is params[2], "it was changed"
+    first.add_param_group({"params": params[2:]})
+    loss(model, RANK).backward()
+    first.step()
+    parts = mt.shard(mlp(), units=nn.Linear)
+    for part in (parts[0], parts[2]):
+        mt.shard_optimizer(parts, sgd(part))
+
+
+def a_prefetch_without_a_use() -> None:
+    model, optimizer = sharded()
+    loss(model, RANK).backward()
+    mt.prefetch(model)
+    optimizer.step()
+
+
 def unfreezing_is_told() -> None:
     model = mlp()
     model[0].weight.requires_grad_(False)
