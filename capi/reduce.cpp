@@ -201,6 +201,12 @@ meron_status meron_reduce_discard(meron_unit unit, meron_error** err) {
                    "reduce the unit with boundary 1, and wait for it, first")
           .on(target.name());
     }
+    if (target.finishing) {
+      return Error(MERON_E_STATE,
+                   fmt::format("the accumulation of unit '{}' is being ended", target.name()),
+                   "wait for the future of meron_reduce_finish_begin")
+          .on(target.name());
+    }
     if (target.stepping) {
       return Error(MERON_E_STATE,
                    fmt::format("the gradient of unit '{}' is in use by a step", target.name()),

@@ -45,6 +45,12 @@ Result<bool> UnitSchedule::enter(size_t unit, int64_t timeout_ns) {
   const int64_t begun = now_ns();
   auto ended = context_.wait(gather, timeout_ns);
   const auto guard = context_.lock();
+  if (gathers_[unit] != gather) {  // the uses that schedule_ counts now are not this one
+    return Error(MERON_E_STATE,
+                 fmt::format("unit '{}' was given back while its enter waited", name(unit)),
+                 "reset or release a schedule when no thread enters its units")
+        .on(name(unit));
+  }
   schedule_.waited(unit, ended.ok() && *ended, static_cast<uint64_t>(now_ns() - begun));
   return ended;
 }

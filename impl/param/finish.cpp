@@ -18,6 +18,11 @@ Status FinishOperation::check(const Unit& unit) {
     return refuse("all params of unit '{}' are frozen",
                   "register params without `frozen` to train them");
   }
+  const auto ends_already = [&] {
+    return refuse("the accumulation of unit '{}' ends already",
+                  "give all micro-batches with boundary 0 before meron_reduce_finish_begin");
+  };
+  if (unit.finishing) return ends_already();
   switch (unit.gradient_state()) {
     case GradientState::filling:
       return refuse("a gradient of unit '{}' was written and not reduced",
@@ -27,8 +32,7 @@ Status FinishOperation::check(const Unit& unit) {
                     "step the optimizer, or call meron_reduce_discard, before the next gradient");
     case GradientState::reducing:
       if (!unit.at_boundary) return Ok{};
-      return refuse("the accumulation of unit '{}' ends already",
-                    "give all micro-batches with boundary 0 before meron_reduce_finish_begin");
+      return ends_already();
     case GradientState::empty:
     case GradientState::partial:
       break;
@@ -39,7 +43,7 @@ Status FinishOperation::check(const Unit& unit) {
 FinishOperation::FinishOperation(std::shared_ptr<Unit> unit, const ReduceOptions& options,
                                  Deadline deadline)
     : Operation(unit->channel(), deadline), unit_(std::move(unit)), options_(options) {
-  unit_->at_boundary = true;
+  unit_->finishing = true;
 }
 
 Result<bool> FinishOperation::advance() {
@@ -70,6 +74,7 @@ Result<bool> FinishOperation::advance() {
     for (const auto& each : squares) unit.squares.merge(each);
   }
   unit.sum_started = false;
+  unit.finishing = false;
   MERON_TRY(unit.enter(GradientState::ready));
   return true;
 }

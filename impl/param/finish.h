@@ -17,7 +17,8 @@ class FinishOperation final : public Operation {
   // first.
   static Status check(const Unit& unit);
 
-  // check() has passed and the call has been posted.
+  // check() has passed and the call has been posted. Until this has ended the unit takes no other
+  // gradient: Unit::finishing.
   FinishOperation(std::shared_ptr<Unit> unit, const ReduceOptions& options, Deadline deadline);
 
   // Waits for the last micro-batch's reduction, if that is under way.

@@ -41,6 +41,7 @@ Result<bool> OpenBucketOperation::advance() {
           .on(unit.name());
     case GradientState::empty:
     case GradientState::partial:
+      if (unit.finishing) return false;  // peers have not called yet: what is summed is not final
       break;
   }
   const bool whole = !is_sharded(unit.rank().plan.gradient);

@@ -158,7 +158,8 @@ class Unit {
   std::vector<bool> fresh;  // per param: nothing of this accumulation is in its bucket yet
   GradientRing::Bucket* bucket = nullptr;  // where gradients are sharded, while filling or reducing
   std::weak_ptr<Operation> reduction;      // the last one begun
-  bool at_boundary = false;                // with it, or after it, the accumulation ends
+  bool at_boundary = false;                // it ends the accumulation
+  bool finishing = false;                  // a FinishOperation is to end the accumulation
   bool sum_started = false;                // the sum holds earlier micro-batches
   kernels::ExactSum squares;               // of this rank's part of a complete sum, if
   bool squares_known = false;  // the reduction took them: it does where an optimizer will ask

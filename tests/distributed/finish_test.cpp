@@ -3,6 +3,9 @@
 // of a usual boundary is the twin test's.)
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
+
 #include "ranks.h"
 
 namespace meron::test {
@@ -137,6 +140,39 @@ TEST(Finish, MayBeBegunBehindAReduction) {
     test::finish(reduced);
     return session.reduced_to(5.0f);
   });
+}
+
+// Where a peer's call must come before the end: until then no gradient gets in between, nor is the
+// sum given up or ended twice.
+TEST(Finish, NothingComesBetweenItsBeginAndItsEnd) {
+  for (const char* plan : {"zero2", "zero3"}) {
+    SCOPED_TRACE(plan);
+    Shared<std::atomic<int>> asked(1);
+    Shared<int> right(2);
+    ASSERT_TRUE(run_world({"sockets", 2, plan}, [&](int rank, meron_context context) {
+      const Session session(context);
+      session.give(6.0f);
+      while (rank == 1 && asked[0].load() == 0) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+      meron_future ended{}, second{};
+      CALL(meron_reduce_finish_begin, &ended, session.unit, nullptr);
+      bool refused = true;
+      if (rank == 0) {
+        meron_view view{};
+        refused = meron_reduce_discard(session.unit, nullptr) == MERON_E_STATE;
+        refused =
+            meron_reduce_finish_begin(&second, session.unit, nullptr, nullptr) == MERON_E_STATE &&
+            refused;
+        asked[0] = 1;
+        refused = meron_gradient_view(&view, session.param, 0, nullptr) == MERON_E_STATE && refused;
+      }
+      test::finish(ended);
+      right[static_cast<size_t>(rank)] = refused && session.reduced_to(6.0f) ? 1 : 0;
+    }));
+    EXPECT_EQ(1, right[0]);
+    EXPECT_EQ(1, right[1]);
+  }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 // or kept; ranks that use other units are told, or go on, but never hang.
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
 #include <random>
 
@@ -178,6 +179,39 @@ TEST(Replay, ARankThatSkipsAUnitIsToldOrGoesOn) {
         EXPECT_EQ(prefetch == 0 ? 1 : 0, names_both[rank]);
       }
     }
+  }
+}
+
+// A reset takes the gather from an enter that waits in another thread: that must not say that the
+// unit is full.
+TEST(Replay, AnEnterWhoseUnitWasGivenBackIsTold) {
+  for (const char* transport : {"local", "shm"}) {
+    SCOPED_TRACE(transport);
+    Shared<std::atomic<int>> was_reset(1);
+    Shared<int> told(1);
+    ASSERT_TRUE(run_world({transport, 2, "zero3"}, [&](int rank, meron_context context) {
+      Session session(context, MERON_SCHEDULE_OPTIONS_INIT);
+      meron_update update{};
+      CALL(meron_update_begin, &update, session.units.data(), session.units.size());
+      CALL(meron_update_wait, update, MERON_TIMEOUT_DEFAULT);
+      while (rank == 1 && was_reset[0].load() == 0) std::this_thread::yield();
+      CALL(meron_update_publish, update);  // no gather is full before both have
+      if (rank == 1) {
+        CALL(meron_schedule_enter, session.schedule, 0, MERON_TIMEOUT_DEFAULT);
+        CALL(meron_schedule_leave, session.schedule, 0);
+        return;
+      }
+      meron_status entered = MERON_OK;
+      std::thread other([&] {
+        entered = meron_schedule_enter(session.schedule, 0, MERON_TIMEOUT_DEFAULT, nullptr);
+      });
+      while (session.info().entered == 0) std::this_thread::yield();
+      CALL(meron_schedule_reset, session.schedule);
+      was_reset[0] = 1;
+      other.join();
+      told[0] = entered == MERON_E_STATE ? 1 : 0;
+    }));
+    EXPECT_EQ(1, told[0]);
   }
 }
 

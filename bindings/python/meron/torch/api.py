@@ -97,7 +97,8 @@ def shard(
         broadcast: start from rank 0's values. False is for values that are equal on all ranks.
         seed: for modules on the device "meta": they are made real one at a time by their
             reset_parameters, under seeds that derive from this, and only shards are kept.
-        limits: of the schedule, as meron.Schedule takes them; the first call of a context counts.
+        limits: of the schedule, as Context.schedule takes them. They hold for all units of the
+            context; what is given last counts.
 
     Returns:
         The same module. Its params keep their shapes and, out of use, hold no memory: reading

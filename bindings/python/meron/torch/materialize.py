@@ -25,12 +25,14 @@ def materialize(sharding: Sharding, module: torch.nn.Module, unit: ShardedUnit, 
     ranks nor on the order. At most the unit is whole at a time. Buffers that are on meta become
     real where a reset_parameters is there to fill them.
 
-    Raises ArgumentError naming modules with params or buffers on meta but no reset_parameters.
+    Raises ArgumentError naming modules with params or buffers on meta but no reset_parameters, or
+    with params of which only some are on meta.
     """
     values: dict[int, torch.Tensor] = {}
     for path, part in module.named_modules():
         places = [unit_of(param) for param in part._parameters.values() if param is not None]
-        mine = [place[1] for place in places if place is not None and place[0] is unit]
+        own = [place[1] for place in places if place is not None and place[0] is unit]
+        mine = [i for i in own if i in unit.unmade]
         missing = [
             name for name, buffer in part._buffers.items() if buffer is not None and buffer.is_meta
         ]
@@ -38,6 +40,12 @@ def materialize(sharding: Sharding, module: torch.nn.Module, unit: ShardedUnit, 
             continue
         reset = next((getattr(part, name) for name in RESET if hasattr(part, name)), None)
         name = f"{unit.name}.{path}" if path else unit.name
+        if 0 < len(mine) < len(own):
+            raise errors.argument(
+                f"{name} ({type(part).__name__}) is on the device meta in part",
+                subject=name,
+                advice="Build all of a module's own params on meta, or none.",
+            )
         if reset is None:
             raise errors.argument(
                 f"{name} ({type(part).__name__}) is on the device meta and has no reset_parameters",

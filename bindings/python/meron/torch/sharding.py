@@ -85,7 +85,7 @@ class Sharding:
         """Makes a unit of whole torch parameters. Collective.
 
         With `broadcast` rank 0's values count, else those of all ranks are equal. Params on the
-        device "meta" have none yet: the unit's are zero until they are written.
+        device "meta" have none yet: they are zero until they are written.
         """
         handles = []
         for param, own in zip(params, names):
@@ -100,10 +100,11 @@ class Sharding:
         self.units.append(sharded)
         for i, param in enumerate(params):
             param._meron = (sharded, i)  # type: ignore[attr-defined]
-        if not sharded.unmade:
+        real = {i: value for i, value in enumerate(values) if i not in sharded.unmade}
+        if real:
             if broadcast and self.context.world_size > 1:
-                values = [self.broadcast(value) for value in values]
-            self.write(sharded, dict(enumerate(values)))
+                real = {i: self.broadcast(value) for i, value in real.items()}
+            self.write(sharded, real)
         self.schedule = None
         return sharded
 
@@ -270,6 +271,9 @@ def sharding_of(context: meron.Context, **limits: int) -> Sharding:
     sharding = shardings.get(context)
     if sharding is None:
         sharding = shardings[context] = Sharding(context, **limits)
+    elif limits and limits != sharding.limits:
+        sharding.limits = {**sharding.limits, **limits}
+        sharding.schedule = None  # it is made anew
     return sharding
 
 

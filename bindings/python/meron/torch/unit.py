@@ -57,7 +57,6 @@ class ShardedUnit:
         self.scheduled = False  # whether the schedule knows of the use
         self.trainable = [i for i, handle in enumerate(handles) if not handle.frozen]
         self.partly_frozen = len(self.trainable) < len(params)
-        self.elements = sum(handle.size for handle in handles)
         self.placeholders = [placeholder(h.shape, DTYPES[h.dtype]) for h in handles]
         self.wholes: list[torch.Tensor] = []
         # f32 values of this rank's parts where the model's own were wider than what is gathered.

@@ -54,7 +54,9 @@ class ZeroParameter(torch.nn.Parameter):
     def ds_persist(self) -> bool:
         """Whether it is small enough to stay whole between uses."""
         unit, _ = placed(self)
-        return unit.elements <= int(unit.sharding.limits.get("persist_elements", 100000))
+        return sum(h.size for h in unit.handles) <= int(
+            unit.sharding.limits.get("persist_elements", 100000)
+        )
 
     @property
     def ds_tensor(self) -> torch.Tensor:

@@ -342,6 +342,15 @@ def built_on_meta() -> None:
     optimizer.step()
     raises(meron.ArgumentError, "has no reset_parameters", lambda: mt.shard(empty))
 
+    mixed = nn.Sequential(nn.Linear(8, 8, device="meta"), mlp()[0])
+    expected = mixed[1].weight.detach().clone()
+    mt.shard(mixed, seed=5)
+    assert torch.equal(mt.full_param(mixed[1].weight), expected), "a real param was lost"
+    assert mt.full_param(mixed[0].weight).std() > 0.1
+    partly = nn.Linear(8, 8, device="meta")
+    partly.bias = nn.Parameter(torch.zeros(8))
+    raises(meron.ArgumentError, "meta in part", lambda: mt.shard(partly))
+
 
 # ---- Errors -------------------------------------------------------------------------------------
 
