@@ -89,6 +89,13 @@ Result<ReduceOptions> to_options(const meron_reduce_options* options) {
   return ReduceOptions{given.op == MERON_MEAN, given.boundary == 1, given.divisor};
 }
 
+// Where nobody asked for the future the operation goes on by itself.
+Status put_future(meron_future* out, const UnitHolder& holder,
+                  std::shared_ptr<Operation> operation) {
+  if (out == nullptr) return Ok{};
+  return put<FutureHolder>(out, holder.context, std::move(operation));
+}
+
 }  // namespace
 
 extern "C" {
@@ -129,7 +136,6 @@ meron_status meron_reduce_begin(meron_future* out, meron_unit unit, const meron_
                                 size_t count, const meron_reduce_options* options,
                                 meron_error** err) {
   return guard("reduce_begin", err, [&](int& rank) -> Status {
-    MERON_TRY(need(out, "out"));
     MERON_ASSIGN(const auto holder, get<UnitHolder>(unit, rank));
     MERON_ASSIGN(const ReduceOptions given, to_options(options));
     if (sources == nullptr && count > 0) MERON_TRY(need(sources, "sources"));
@@ -144,14 +150,13 @@ meron_status meron_reduce_begin(meron_future* out, meron_unit unit, const meron_
                    static_cast<DType>(source.given->dtype));
     }
     MERON_ASSIGN(auto reduce, holder->context->reduce_locked(target, given));
-    return put<FutureHolder>(out, holder->context, std::move(reduce));
+    return put_future(out, *holder, std::move(reduce));
   });
 }
 
 meron_status meron_reduce_finish_begin(meron_future* out, meron_unit unit,
                                        const meron_reduce_options* options, meron_error** err) {
   return guard("reduce_finish_begin", err, [&](int& rank) -> Status {
-    MERON_TRY(need(out, "out"));
     MERON_ASSIGN(const auto holder, get<UnitHolder>(unit, rank));
     MERON_ASSIGN(const ReduceOptions given, to_options(options));
     if (!given.boundary) {
@@ -159,7 +164,16 @@ meron_status meron_reduce_finish_begin(meron_future* out, meron_unit unit,
                    "give boundary 1, or give another micro-batch to meron_reduce_begin");
     }
     MERON_ASSIGN(auto finish, holder->context->finish_reduction(holder->value, given));
-    return put<FutureHolder>(out, holder->context, std::move(finish));
+    return put_future(out, *holder, std::move(finish));
+  });
+}
+
+meron_status meron_reduce_wait(const meron_unit* units, size_t count, int64_t timeout_ns,
+                               meron_error** err) {
+  return guard("reduce_wait", err, [&](int& rank) -> Result<meron_status> {
+    MERON_ASSIGN(const Units found, get_units(units, count));
+    rank = found.context->transport().rank();
+    return progress_status(found.context->wait_reductions(found.units, timeout_ns));
   });
 }
 

@@ -84,6 +84,7 @@
   X(meron_gradient_view) \
   X(meron_reduce_options_init) \
   X(meron_reduce_begin) \
+  X(meron_reduce_wait) \
   X(meron_reduced_view) \
   X(meron_reduce_finish_begin) \
   X(meron_reduce_discard) \
@@ -418,6 +419,7 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_gather_wait;
 %feature("nothread", "0") meron_swig::meron_gradient_view;
 %feature("nothread", "0") meron_swig::meron_reduce_begin;
+%feature("nothread", "0") meron_swig::meron_reduce_wait;
 %feature("nothread", "0") meron_swig::meron_reduce_finish_begin;
 %feature("nothread", "0") meron_swig::meron_schedule_enter;
 %inline %{
@@ -1194,10 +1196,11 @@ inline ::meron_reduce_options meron_reduce_options_init() {
 /**
  * Begins the reduction of a unit's gradients of one micro-batch. Collective over the unit's group.
  * Under a plan that keeps whole gradients, a call with boundary 0 only accumulates: no
- * communication. Ownership: the caller releases *out; sources are read during the call. Blocks: as
- * meron_gradient_view when sources are given. Threads: any. Errors: MERON_E_ARGUMENT (a wrong
- * count, a param of another unit), MERON_E_DUPLICATE, MERON_E_STATE (reduced already and not used,
- * or all params frozen), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * communication. whenever this rank waits for another one, the unit's next operation waits for it,
+ * and what it fails of breaks the group. Ownership: the caller releases *out; sources are read
+ * during the call. Blocks: as meron_gradient_view when sources are given. Threads: any. Errors:
+ * MERON_E_ARGUMENT (a wrong count, a param of another unit), MERON_E_DUPLICATE, MERON_E_STATE
+ * (reduced already and not used, or all params frozen), MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 inline int64_t meron_reduce_begin(int64_t unit, const meron_source_list *sources, int32_t op, int32_t boundary, double divisor) {
   ::meron_reduce_options options = initial(api().meron_reduce_options_init);
@@ -1208,6 +1211,18 @@ inline int64_t meron_reduce_begin(int64_t unit, const meron_source_list *sources
   error_slot error;
   error.check(api().meron_reduce_begin(&out, ::meron_unit{static_cast<uint64_t>(unit)}, sources ? sources->data() : nullptr, sources ? sources->size() : 0, &options, error));
   return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Waits until the last reduction, and the last end of an accumulation, that were begun of each unit
+ * have ended: also of those begun without a future. One call for many units. Returns
+ * MERON_IN_PROGRESS when timeout_ns passed first; all go on. Blocks: as meron_future_wait. Threads:
+ * any. Errors: as meron_future_wait; MERON_E_ARGUMENT (no unit), MERON_E_HANDLE (units of several
+ * contexts).
+ */
+inline int32_t meron_reduce_wait(int64_array units, int64_t timeout_ns) {
+  error_slot error;
+  return error.check(api().meron_reduce_wait(reinterpret_cast<const ::meron_unit *>(units.items), units.count, static_cast<int64_t>(timeout_ns), error));
 }
 
 /**

@@ -100,6 +100,8 @@ class Context : public std::enable_shared_from_this<Context> {
   // Ends an accumulation. Takes the lock itself, because it may wait for the bucket.
   Result<std::shared_ptr<Operation>> finish_reduction(const std::shared_ptr<Unit>& unit,
                                                       const ReduceOptions& options);
+  // Until nothing that was begun of the units' gradients is under way. As wait().
+  Result<bool> wait_reductions(std::span<const std::shared_ptr<Unit>> units, int64_t timeout_ns);
   Result<std::shared_ptr<UnitSchedule>> create_schedule_locked(
       std::vector<std::shared_ptr<Unit>> units, const ScheduleOptions& options);
   Result<std::shared_ptr<Optimizer>> create_optimizer_locked(

@@ -264,8 +264,46 @@ Result<std::shared_ptr<Operation>> Context::finish_reduction(const std::shared_p
   std::shared_ptr<Operation> finish =
       std::make_shared<FinishOperation>(unit, options, rank_->deadline());
   finish->set_sequence(sequence);
+  unit->finish = finish;
   submit_locked(finish);
   return finish;
+}
+
+Result<bool> Context::wait_reductions(std::span<const std::shared_ptr<Unit>> units,
+                                      int64_t timeout_ns) {
+  const Deadline user = timeout_ns < 0 ? Deadline::never() : Deadline::after(timeout_ns);
+  // What is under way of a unit. Of what has failed and is gone the group keeps the error.
+  const auto under_way = [](const Unit& unit) -> Result<std::shared_ptr<Operation>> {
+    for (const auto& begun : {unit.finish, unit.reduction}) {
+      auto operation = begun.lock();
+      if (!operation) continue;
+      if (operation->error()) return *operation->error();
+      if (!operation->ended()) return operation;
+    }
+    MERON_TRY(unit.channel().status());
+    return std::shared_ptr<Operation>();
+  };
+  auto unit = units.begin();
+  while (true) {
+    std::shared_ptr<Operation> operation;
+    {
+      const auto guard = lock();
+      MERON_TRY(check_open());
+      for (; unit != units.end(); ++unit) {
+        auto found = under_way(**unit);
+        if (!found.ok()) {
+          record_failure_locked(found.error());
+          return std::move(found).error();
+        }
+        operation = std::move(*found);
+        if (operation) break;
+      }
+    }
+    if (!operation) return true;
+    const int64_t left = timeout_ns <= 0 ? timeout_ns : user.remaining();
+    MERON_ASSIGN(const bool ended, wait(operation, left));
+    if (!ended) return false;
+  }
 }
 
 Result<std::shared_ptr<UnitSchedule>> Context::create_schedule_locked(

@@ -158,6 +158,7 @@ class Unit {
   std::vector<bool> fresh;  // per param: nothing of this accumulation is in its bucket yet
   GradientRing::Bucket* bucket = nullptr;  // where gradients are sharded, while filling or reducing
   std::weak_ptr<Operation> reduction;      // the last one begun
+  std::weak_ptr<Operation> finish;         // the last end of an accumulation begun
   bool at_boundary = false;                // it ends the accumulation
   bool finishing = false;                  // a FinishOperation is to end the accumulation
   bool sum_started = false;                // the sum holds earlier micro-batches

@@ -67,7 +67,9 @@ MERON_API MERON_NODISCARD meron_status meron_reduce_options_init(meron_reduce_op
  * Begins the reduction of a unit's gradients of one micro-batch. Collective over the unit's group.
  * Under a plan that keeps whole gradients, a call with boundary 0 only accumulates: no
  * communication.
- * @param out      receives the future.
+ * @param out      receives the future. NULL: nobody waits for this one by itself. It goes on
+ * whenever this rank waits for another one, the unit's next operation waits for it, and what it
+ * fails of breaks the group.
  * @param sources  NULL: the bucket was filled through meron_gradient_view. Else `count` gradients;
  *                 params without one count as zero.
  * @param options  NULL for a mean at the boundary.
@@ -81,6 +83,18 @@ MERON_API MERON_NODISCARD meron_status meron_reduce_begin(meron_future *out, mer
                                                           const meron_source *sources, size_t count,
                                                           const meron_reduce_options *options,
                                                           meron_error **err);
+
+/**
+ * Waits until the last reduction, and the last end of an accumulation, that were begun of each unit
+ * have ended: also of those begun without a future. One call for many units.
+ * @param units       `count` units, also of several groups; one of which nothing was begun is done.
+ * @param timeout_ns  of the whole call; as in meron_future_wait.
+ * Returns MERON_IN_PROGRESS when timeout_ns passed first; all go on.
+ * Blocks: as meron_future_wait. Threads: any. Errors: as meron_future_wait; MERON_E_ARGUMENT (no
+ * unit), MERON_E_HANDLE (units of several contexts).
+ */
+MERON_API MERON_NODISCARD meron_status meron_reduce_wait(const meron_unit *units, size_t count,
+                                                         int64_t timeout_ns, meron_error **err);
 
 /**
  * The reduced gradient of the part of `param` that this rank updates, f32, writable; for trainers
@@ -99,7 +113,8 @@ MERON_API MERON_NODISCARD meron_status meron_reduced_view(meron_view *out, meron
  * shards gradients nothing moves, what was summed is scaled; under one that keeps whole gradients,
  * what was accumulated is reduced. A rank without a gradient takes part with zeros. Collective over
  * the unit's group.
- * @param out      receives the future. When it has ended, the gradient is reduced.
+ * @param out      receives the future; NULL as in meron_reduce_begin. When it has ended, the
+ *                 gradient is reduced.
  * @param options  op and divisor; boundary must be 1. NULL for a mean.
  * Ownership: the caller releases *out. Blocks: under a plan that keeps whole gradients as
  * meron_gradient_view, else never. Threads: any.

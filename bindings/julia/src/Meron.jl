@@ -61,6 +61,7 @@ export MeronError, Context, Group, Plan, Param, Unit, Gather, Update, Future, Op
 export TensorView, BFloat16, ParamTree
 export gather, gather_begin, update, write!, part, release, info, owned
 export gradient_view, reduce!, reduce_begin!, reduce_finish!, reduce_finish_begin!, reduced, discard!
+export wait_reductions
 export Schedule, begin_pass!, enter!, leave!, drop!, reset!
 export adamw, step!, step_begin!, set_learning_rate!, state_view
 export barrier, barrier_begin, bcast!, bcast_begin!, allreduce!, allreduce_begin!

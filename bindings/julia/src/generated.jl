@@ -600,6 +600,7 @@ mutable struct Functions
     meron_gradient_view::Ptr{Cvoid}
     meron_reduce_options_init::Ptr{Cvoid}
     meron_reduce_begin::Ptr{Cvoid}
+    meron_reduce_wait::Ptr{Cvoid}
     meron_reduced_view::Ptr{Cvoid}
     meron_reduce_finish_begin::Ptr{Cvoid}
     meron_reduce_discard::Ptr{Cvoid}
@@ -621,7 +622,7 @@ mutable struct Functions
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
-        C_NULL, C_NULL)
+        C_NULL, C_NULL, C_NULL)
 end
 const functions = Functions()
 
@@ -1805,9 +1806,10 @@ Errors: MERON_E_ARGUMENT.
 
 Begins the reduction of a unit's gradients of one micro-batch. Collective over the unit's group.
 Under a plan that keeps whole gradients, a call with boundary 0 only accumulates: no
-communication.
+communication. whenever this rank waits for another one, the unit's next operation waits for it,
+and what it fails of breaks the group.
 
-- `out`: receives the future.
+- `out`: receives the future. NULL: nobody waits for this one by itself. It goes on
 
 - `sources`: NULL: the bucket was filled through meron_gradient_view. Else `count` gradients;
 params without one count as zero.
@@ -1825,6 +1827,26 @@ MERON_E_STALE, -3xx.
         functions.meron_reduce_begin, meron_status, (Ptr{meron_future}, meron_unit,
         Ptr{meron_source}, Csize_t, Ptr{meron_reduce_options}, Ptr{Ptr{meron_error}}), out,
         unit, sources, count, options, err)
+
+"""
+    meron_reduce_wait(units, count, timeout_ns, err)
+
+Waits until the last reduction, and the last end of an accumulation, that were begun of each
+unit have ended: also of those begun without a future. One call for many units. Returns
+MERON_IN_PROGRESS when timeout_ns passed first; all go on.
+
+- `units`: `count` units, also of several groups; one of which nothing was begun is done.
+
+- `timeout_ns`: of the whole call; as in meron_future_wait.
+
+Blocks: as meron_future_wait.
+Threads: any.
+Errors: as meron_future_wait; MERON_E_ARGUMENT (no unit), MERON_E_HANDLE (units of several
+contexts).
+"""
+@inline meron_reduce_wait(units, count, timeout_ns, err) = @blocking_ccall(
+        functions.meron_reduce_wait, meron_status, (Ptr{meron_unit}, Csize_t, Int64,
+        Ptr{Ptr{meron_error}}), units, count, timeout_ns, err)
 
 """
     meron_reduced_view(out, param, err)
@@ -1852,7 +1874,8 @@ that shards gradients nothing moves, what was summed is scaled; under one that k
 gradients, what was accumulated is reduced. A rank without a gradient takes part with zeros.
 Collective over the unit's group.
 
-- `out`: receives the future. When it has ended, the gradient is reduced.
+- `out`: receives the future; NULL as in meron_reduce_begin. When it has ended, the gradient is
+reduced.
 
 - `options`: op and divisor; boundary must be 1. NULL for a mean.
 

@@ -99,6 +99,23 @@ function reduce_finish_begin!(unit::Unit; op = :mean, divisor = 1)
     return future
 end
 
+"""
+    wait_reductions(units; timeout = nothing)
+
+Waits until the last reduction, and the last end of an accumulation, that were begun of each of these
+units have ended: `true`; or until `timeout` seconds have passed: `false`, and all go on. One call for
+many units, also where nobody kept the futures.
+
+- `units`: of one context, also of several groups; one of which nothing was begun is done.
+
+Other tasks of the thread run meanwhile. Throws what `wait` throws, `MERON_E_ARGUMENT` for no unit, and
+`MERON_E_HANDLE` for units of several contexts.
+"""
+function wait_reductions(units; timeout = nothing)
+    list = collect(Unit, units)
+    return GC.@preserve list await(handles_of(list), context_of(list), nanoseconds(timeout))
+end
+
 # Arrays to keep meanwhile, and what the library takes.
 function source_table(gradients)
     arrays, sources = Any[], LibMeron.meron_source[]

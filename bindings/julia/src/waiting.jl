@@ -20,6 +20,7 @@ poll_operation(future::LibMeron.meron_future, error) = LibMeron.meron_future_pol
 poll_operation(gather::LibMeron.meron_gather, error) = LibMeron.meron_gather_poll(gather, error)
 poll_operation(update::LibMeron.meron_update, error) =
     LibMeron.meron_update_wait(update, 0, error)
+poll_operation(units::Vector{LibMeron.meron_unit}, error) = wait_operation(units, 0, error)
 
 wait_operation(future::LibMeron.meron_future, slice, error) =
     LibMeron.meron_future_wait(future, slice, error)
@@ -27,6 +28,9 @@ wait_operation(gather::LibMeron.meron_gather, slice, error) =
     LibMeron.meron_gather_wait(gather, slice, error)
 wait_operation(update::LibMeron.meron_update, slice, error) =
     LibMeron.meron_update_wait(update, slice, error)
+# What was begun of the gradients of some units.
+wait_operation(units::Vector{LibMeron.meron_unit}, slice, error) =
+    LibMeron.meron_reduce_wait(units, length(units), slice, error)
 
 # Waits until an operation has ended: true; or until `timeout` nanoseconds have passed: false. A
 # negative timeout is the operation's own deadline.

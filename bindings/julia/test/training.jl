@@ -37,6 +37,29 @@
     end
 end
 
+@testset "one wait for many units under $plan" for plan in ("zero0", "zero1", "zero2", "zero3")
+    alone(; plan = plan) do ctx
+        params = [Param(ctx, "w$i", (3, 2)) for i in 1:3]
+        units = [Unit(ctx, "u$i", [params[i]]) for i in 1:3]
+        @test wait_reductions(units; timeout = 0)
+        release(reduce_begin!(units[1], [params[1] => ones(3, 2)]))
+        release(reduce_begin!(units[2], [params[2] => ones(3, 2)]; boundary = false))
+        release(reduce_finish_begin!(units[2]; divisor = 0.5))
+        @test wait_reductions(unit for unit in units)
+        @test reduced(units[1], params[1]) == ones(Float32, 6)
+        @test reduced(units[2], params[2]) == fill(2.0f0, 6)
+        @test status_of(() -> wait_reductions(Unit[])) == "MERON_E_ARGUMENT"
+        @test status_of(() -> wait_reductions(units; timeout = -1)) == "MERON_E_ARGUMENT"
+        @test_throws MethodError wait_reductions(params)
+        alone() do other
+            foreign = Unit(other, "u", [Param(other, "w", 3)])
+            @test status_of(() -> wait_reductions([units[3], foreign])) == "MERON_E_HANDLE"
+        end
+        Meron.abort(ctx.world, "to see it")
+        @test status_of(() -> wait_reductions(units)) == "MERON_E_ABORTED"
+    end
+end
+
 @testset "contexts, groups and plans" begin
     alone(; plan = Plan("zero2"), threads = 1, log = (_, _) -> nothing) do ctx
         @test (ctx.rank, ctx.world_size, ctx.transport) == (0, 1, "self")

@@ -67,6 +67,15 @@ with_a_silent_peer(; should_stop = stop) do ctx
     end
     @test length(Meron.in_flight) == 1 # it has not ended, so its memory is kept
 
+    # A wait for units ends as one for a future does.
+    unit = Unit(ctx, "u", [Param(ctx, "w", 10)])
+    release(reduce_begin!(unit))
+    @test wait_reductions([unit]; timeout = 0) == false
+    @test wait_reductions([unit]; timeout = 0.05) == false
+    answer[] = true
+    @test status_of(() -> wait_reductions([unit])) == "MERON_E_CANCELLED"
+    answer[] = false
+
     # Several tasks wait for one future.
     tasks = [@async(wait(future; timeout = 0.3)) for _ in 1:3]
     @test map(fetch, tasks) == [false, false, false]

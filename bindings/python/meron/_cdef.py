@@ -352,6 +352,8 @@ meron_status meron_reduce_options_init(meron_reduce_options *options, size_t str
     meron_error **err);
 meron_status meron_reduce_begin(meron_future *out, meron_unit unit, const meron_source *sources,
     size_t count, const meron_reduce_options *options, meron_error **err);
+meron_status meron_reduce_wait(const meron_unit *units, size_t count, int64_t timeout_ns,
+    meron_error **err);
 meron_status meron_reduced_view(meron_view *out, meron_param param, meron_error **err);
 meron_status meron_reduce_finish_begin(meron_future *out, meron_unit unit, const
     meron_reduce_options *options, meron_error **err);

@@ -15,6 +15,7 @@ from typing import Any
 from meron import errors
 from meron._callbacks import LogFunction, StopFunction, log_callback, stop_callback
 from meron._native import (
+    IN_PROGRESS,
     NULL,
     Owner,
     call,
@@ -306,6 +307,27 @@ class Context:
             persist_elements=persist_elements,
             persist_total_elements=persist_total_elements,
         )
+
+    # ---- Waiting -------------------------------------------------------------------------------
+
+    def wait_reductions(self, units: Iterable[Unit], timeout: float | None = None) -> bool:
+        """Waits until all that was begun by `reduce` and `reduce_finish` of the units has ended.
+
+        One call for many units, also where nobody kept the futures.
+
+        Args:
+            units: also of several groups; one of which nothing was begun is done.
+            timeout: seconds for all of them; None waits until each operation's own deadline.
+
+        Returns:
+            True when all have ended well, False when `timeout` passed first and they go on.
+
+        Blocks as Future.wait. Raises as Future.wait; ArgumentError for no unit, HandleError for
+        units of several contexts.
+        """
+        self._require_open()
+        table, count = unit_table(units)
+        return call(lib.meron_reduce_wait, table, count, nanoseconds(timeout)) != IN_PROGRESS
 
     # ---- Looking at it -------------------------------------------------------------------------
 

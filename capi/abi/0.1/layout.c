@@ -483,6 +483,7 @@ HAS_TYPE(&meron_optimizer_release, meron_status (*)(meron_optimizer, meron_error
 HAS_TYPE(&meron_gradient_view, meron_status (*)(meron_view *, meron_param, uint64_t, meron_error **), "meron_gradient_view was meron_status (*)(meron_view *, meron_param, uint64_t, meron_error **)");
 HAS_TYPE(&meron_reduce_options_init, meron_status (*)(meron_reduce_options *, size_t, meron_error **), "meron_reduce_options_init was meron_status (*)(meron_reduce_options *, size_t, meron_error **)");
 HAS_TYPE(&meron_reduce_begin, meron_status (*)(meron_future *, meron_unit, const meron_source *, size_t, const meron_reduce_options *, meron_error **), "meron_reduce_begin was meron_status (*)(meron_future *, meron_unit, const meron_source *, size_t, const meron_reduce_options *, meron_error **)");
+HAS_TYPE(&meron_reduce_wait, meron_status (*)(const meron_unit *, size_t, int64_t, meron_error **), "meron_reduce_wait was meron_status (*)(const meron_unit *, size_t, int64_t, meron_error **)");
 HAS_TYPE(&meron_reduced_view, meron_status (*)(meron_view *, meron_param, meron_error **), "meron_reduced_view was meron_status (*)(meron_view *, meron_param, meron_error **)");
 HAS_TYPE(&meron_reduce_finish_begin, meron_status (*)(meron_future *, meron_unit, const meron_reduce_options *, meron_error **), "meron_reduce_finish_begin was meron_status (*)(meron_future *, meron_unit, const meron_reduce_options *, meron_error **)");
 HAS_TYPE(&meron_reduce_discard, meron_status (*)(meron_unit, meron_error **), "meron_reduce_discard was meron_status (*)(meron_unit, meron_error **)");

@@ -3,6 +3,7 @@
 #ifndef MERON_CPP_REDUCE_HPP
 #define MERON_CPP_REDUCE_HPP
 
+#include <chrono>
 #include <initializer_list>
 
 #include "meron/cpp/param.hpp"
@@ -76,6 +77,18 @@ meron_source source(const Param& param, const Range& whole) {
                                                 const ReduceOptions& options = {}) {
   const meron_reduce_options raw = options.raw();
   return Future(detail::receive(meron_reduce_finish_begin, unit.handle(), &raw));
+}
+
+// Waits until what was begun last of the units' reductions, and of the ends of their accumulations,
+// has ended; also of those whose futures were given away. Blocks on peers, at most the deadline.
+inline void wait_reductions(const UnitList& units) {
+  detail::call(meron_reduce_wait, units.data(), units.size(), int64_t{MERON_TIMEOUT_DEFAULT});
+}
+// The same for at most so long. Whether they have ended; if not, all go on.
+[[nodiscard]] inline bool wait_reductions_for(const UnitList& units,
+                                              std::chrono::nanoseconds duration) {
+  return detail::call(meron_reduce_wait, units.data(), units.size(), detail::timeout(duration)) ==
+         MERON_OK;
 }
 
 // The reduced gradient of the part of `param` that this rank updates, f32, writable, until the

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 from conftest import run_ranks
@@ -148,3 +150,50 @@ def test_wrong_arguments(alone: meron.Context) -> None:
             use()
     unit.reduce({}).wait()
     assert (unit.reduced(param) == 0).all()
+
+
+@pytest.mark.parametrize("plan", PLANS)
+def test_one_wait_for_many_units(plan: str) -> None:
+    begun = threading.Event()
+
+    def body(ctx: meron.Context) -> None:
+        params = [ctx.param(name, 100) for name in "abc"]
+        at_once, summed, idle = units = [ctx.unit(f"unit {p.name}", [p]) for p in params]
+        assert ctx.wait_reductions(units, timeout=0), "nothing was begun"
+        if ctx.rank == 1:
+            assert begun.wait(20)
+        at_once.reduce({params[0]: np.full(100, 2 * ctx.rank)})
+        summed.reduce({params[1]: np.full(100, 4 * ctx.rank)}, boundary=False)
+        summed.reduce_finish(op="sum")
+        if ctx.rank == 0:
+            assert not ctx.wait_reductions((unit for unit in units), timeout=0.001)
+            begun.set()
+        assert ctx.wait_reductions(units)
+        assert ctx.wait_reductions([idle], timeout=0)
+        assert (at_once.reduced(params[0]) == 1).all()
+        assert (summed.reduced(params[1]) == 4).all()
+
+    run_ranks(2, body, plan=plan)
+
+
+def test_a_wait_for_units_that_cannot_be() -> None:
+    def body(ctx: meron.Context) -> None:
+        unit = make(ctx)
+        with pytest.raises(meron.ArgumentError, match="no unit"):
+            ctx.wait_reductions([])
+        with pytest.raises(meron.ArgumentError, match="timeout"):
+            ctx.wait_reductions([unit], timeout=-1)
+        with pytest.raises(TypeError, match=r"meron\.Unit"):
+            ctx.wait_reductions(unit.params)  # type: ignore[arg-type]
+        with meron.open(0, 1, "self") as other, pytest.raises(meron.HandleError, match="another"):
+            ctx.wait_reductions([unit, make(other)])
+        ctx.world.barrier()
+        if ctx.rank == 0:  # rank 1 closes instead
+            unit.reduce()
+            with pytest.raises(meron.PeerClosedError):
+                ctx.wait_reductions([unit])
+        ctx.close()
+        with pytest.raises(meron.ClosedError):
+            ctx.wait_reductions([unit])
+
+    run_ranks(2, body)

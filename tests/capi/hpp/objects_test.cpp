@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -173,7 +174,9 @@ TEST(Use, FromARegistrationToAStep) {
 
   reduce_begin(unit, {source(weight, ones)}, {ReduceOp::sum, false}).wait();
   reduce_begin(unit, {source(weight, ones)}, {ReduceOp::sum, false}).wait();
-  reduce_finish_begin(unit, {ReduceOp::sum}).wait();
+  static_cast<void>(reduce_finish_begin(unit, {ReduceOp::sum}));  // its future is given away
+  EXPECT_TRUE(wait_reductions_for(unit, std::chrono::seconds(20)));
+  wait_reductions({unit});
   EXPECT_EQ(2, reduced(weight).as<const float>()[23]);
   discard(unit);
 }

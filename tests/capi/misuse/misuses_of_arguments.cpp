@@ -246,6 +246,7 @@ std::vector<Misuse> misuses_of_values() {
       ALWAYS("no units", MERON_E_ARGUMENT, meron_gather_begin, &out.gather, &o.a->units[0], 0,
              nullptr),
       ALWAYS("no units", MERON_E_ARGUMENT, meron_update_begin, &out.update, &o.a->units[0], 0),
+      ALWAYS("no units", MERON_E_ARGUMENT, meron_reduce_wait, &o.a->units[0], 0, 0),
       ALWAYS("no units", MERON_E_ARGUMENT, meron_optimizer_create, &out.optimizer, &o.half_unit, 0,
              nullptr),
       // The first handle that is none ends the walk; a count is no reason to take memory.

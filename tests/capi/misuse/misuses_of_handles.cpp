@@ -140,6 +140,7 @@ std::vector<Place> unit_places() {
        }},
       PLACE(unit, meron_reduce_begin, &out.future, it, nullptr, 0, nullptr),
       PLACE(unit, meron_reduce_finish_begin, &out.future, it, nullptr),
+      PLACE(unit, meron_reduce_wait, &it, 1, 0),
       PLACE(unit, meron_reduce_discard, it),
       PLACE(unit, meron_schedule_create, &out.schedule, &it, 1, nullptr),
       PLACE(unit, meron_optimizer_create, &out.optimizer, &it, 1, nullptr),
@@ -215,6 +216,10 @@ std::vector<Misuse> misuses_of_handles() {
   all.push_back(foreign("meron_update_begin", refused, [](Objects& o) {
     const meron_unit both[] = {o.a->units[0], o.b->units[0]};
     return FAILURE_OF(meron_update_begin, &out.update, both, 2);
+  }));
+  all.push_back(foreign("meron_reduce_wait", {MERON_E_HANDLE}, [](Objects& o) {
+    const meron_unit both[] = {o.a->units[0], o.b->units[0]};
+    return FAILURE_OF(meron_reduce_wait, both, 2, 0);
   }));
   all.push_back(foreign("meron_optimizer_create", refused, [](Objects& o) {
     const meron_unit both[] = {o.half_unit, o.b->units[0]};

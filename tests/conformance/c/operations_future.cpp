@@ -19,16 +19,8 @@ meron_status poll_once(Object& object) {
   return call(meron_future_poll, dynamic_cast<Future&>(object).handle);
 }
 
-void check_ended(const Statement& statement, meron_status status) {
-  const bool ended = status == MERON_OK;
-  check(ended != statement.has("pending"), ended ? "it has ended" : "it has not ended");
-}
-
 void wait(Session& session, const Statement& statement) {
-  const auto timeout_ns = statement.has("timeout")
-                              ? static_cast<int64_t>(statement.number("timeout", 0) * 1e9)
-                              : int64_t{MERON_TIMEOUT_DEFAULT};
-  check_ended(statement, wait_for(session.any(statement.name), timeout_ns));
+  check_ended(statement, wait_for(session.any(statement.name), timeout_of(statement)));
 }
 
 void poll(Session& session, const Statement& statement) {

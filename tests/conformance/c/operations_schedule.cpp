@@ -35,11 +35,8 @@ void pass(Session& session, const Statement& statement) {
 }
 
 void enter(Session& session, const Statement& statement) {
-  const bool bounded = statement.has("timeout");
-  const auto timeout = bounded ? static_cast<int64_t>(statement.number("timeout", 0) * 1e9)
-                               : int64_t{MERON_TIMEOUT_DEFAULT};
-  const meron_status status =
-      call(meron_schedule_enter, found(session, statement), index_of(statement), timeout);
+  const meron_status status = call(meron_schedule_enter, found(session, statement),
+                                   index_of(statement), timeout_of(statement));
   check_equal("entered", status == MERON_OK ? 1 : 0, statement.number("pending", 0) == 1 ? 0 : 1);
 }
 

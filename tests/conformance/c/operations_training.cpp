@@ -54,20 +54,33 @@ meron_reduce_options options_of(const Statement& statement) {
   return options;
 }
 
+bool nobody_waits(const Statement& statement) {
+  return statement.get("future", "") == "none";
+}
+
 void reduce(Session& session, const Statement& statement) {
   const meron_reduce_options options = options_of(statement);
   const Sources sources = sources_of(session, statement);
   meron_future future{};
-  call(meron_reduce_begin, &future, session.find<Unit>(statement.name).handle,
+  meron_future* const out = nobody_waits(statement) ? nullptr : &future;
+  call(meron_reduce_begin, out, session.find<Unit>(statement.name).handle,
        sources.table.empty() ? nullptr : sources.table.data(), sources.table.size(), &options);
-  finish_or_keep(session, statement, future);
+  if (out != nullptr) finish_or_keep(session, statement, future);
 }
 
 void reduce_finish(Session& session, const Statement& statement) {
   const meron_reduce_options options = options_of(statement);
   meron_future future{};
-  call(meron_reduce_finish_begin, &future, session.find<Unit>(statement.name).handle, &options);
-  finish_or_keep(session, statement, future);
+  meron_future* const out = nobody_waits(statement) ? nullptr : &future;
+  call(meron_reduce_finish_begin, out, session.find<Unit>(statement.name).handle, &options);
+  if (out != nullptr) finish_or_keep(session, statement, future);
+}
+
+void reduce_wait(Session& session, const Statement& statement) {
+  const std::vector<meron_unit> units = session.units(statement);
+  const meron_status status =
+      call(meron_reduce_wait, units.data(), units.size(), timeout_of(statement));
+  check_ended(statement, status);
 }
 
 void reduced(Session& session, const Statement& statement) {
@@ -144,16 +157,10 @@ void state(Session& session, const Statement& statement) {
 }  // namespace
 
 Operations training_operations() {
-  return {{"gradient", gradient},
-          {"reduce", reduce},
-          {"reduce_finish", reduce_finish},
-          {"reduced", reduced},
-          {"discard", discard},
-          {"optimizer", optimizer},
-          {"step", step},
-          {"optimizer_is", optimizer_is},
-          {"learning_rate", learning_rate},
-          {"state", state}};
+  return {{"gradient", gradient},           {"reduce", reduce},   {"reduce_finish", reduce_finish},
+          {"reduce_wait", reduce_wait},     {"reduced", reduced}, {"discard", discard},
+          {"optimizer", optimizer},         {"step", step},       {"optimizer_is", optimizer_is},
+          {"learning_rate", learning_rate}, {"state", state}};
 }
 
 }  // namespace conformance

@@ -119,6 +119,16 @@ void finish_or_keep(Session& session, const Statement& statement, meron_future f
   }
 }
 
+int64_t timeout_of(const Statement& statement) {
+  return statement.has("timeout") ? static_cast<int64_t>(statement.number("timeout", 0) * 1e9)
+                                  : int64_t{MERON_TIMEOUT_DEFAULT};
+}
+
+void check_ended(const Statement& statement, meron_status status) {
+  const bool ended = status == MERON_OK;
+  check(ended != statement.has("pending"), ended ? "it has ended" : "it has not ended");
+}
+
 void sleep_seconds(double seconds) {
   std::this_thread::sleep_for(std::chrono::duration<double>(seconds));
 }

@@ -154,6 +154,9 @@ class Session {
 void finish(meron_future future);
 // Of a future: waits for it, or keeps it under the name that `future=` gives.
 void finish_or_keep(Session& session, const Statement& statement, meron_future future);
+// What `timeout=` gives a wait in nanoseconds, and what `pending=` wants of its status.
+int64_t timeout_of(const Statement& statement);
+void check_ended(const Statement& statement, meron_status status);
 // The bound of loops that ask again and again.
 constexpr int kAttempts = 20000;
 void sleep_seconds(double seconds);

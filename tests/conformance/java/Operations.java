@@ -117,7 +117,9 @@ final class Operations {
     }
 
     static void finishOrKeep(Session session, Table.Statement statement, Future future) {
-        if (statement.get("future") != null) {
+        if ("none".equals(statement.get("future"))) {
+            future.close();
+        } else if (statement.get("future") != null) {
             session.keep(statement.get("future"), future);
         } else {
             future.finish();
@@ -200,7 +202,7 @@ final class Operations {
                 session.job + "." + session.title, null, 0, 0, 0, 1, 0, null, null));
     }
 
-    private static Duration seconds(double seconds) {
+    static Duration seconds(double seconds) {
         return Duration.ofNanos(Math.round(1e9 * seconds));
     }
 
@@ -256,7 +258,7 @@ final class Operations {
         return ReduceOp.valueOf(name.toUpperCase());
     }
 
-    private static void ended(Table.Statement statement, boolean ended) {
+    static void ended(Table.Statement statement, boolean ended) {
         Values.check(ended != "1".equals(statement.get("pending")), "ended: " + ended);
     }
 

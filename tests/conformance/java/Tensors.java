@@ -68,6 +68,7 @@ final class Tensors {
                                 .op(Operations.op(statement.get("op", "mean")))
                                 .divisor(statement.number("divisor", 1))));
                 return true;
+            case "reduce_wait": reduceWait(session, statement); return true;
             case "reduced": {
                 final View view = session.find(Param.class, name).reduced();
                 Values.equal("the dtype", view.dtype(), Dtype.F32);
@@ -267,6 +268,18 @@ final class Tensors {
             return;
         }
         Operations.finishOrKeep(session, statement, future);
+    }
+
+    private static void reduceWait(Session session, Table.Statement statement) {
+        final Unit[] units = session.units(statement);
+        final String limit = statement.get("timeout");
+        if (limit != null) {
+            Operations.ended(statement, session.context().awaitReductions(
+                    Operations.seconds(Double.parseDouble(limit)), units));
+        } else {
+            session.context().awaitReductions(units);
+            Operations.ended(statement, true);
+        }
     }
 
     /** 16 bits, or a param twice: the natural layer takes one float gradient per param. */

@@ -19,8 +19,9 @@ end
 const OPERATIONS = Dict{String,Function}()
 operation(function_, name) = OPERATIONS[name] = function_
 
-# Waits for a future, or keeps it under the name that `future=` gives.
+# Waits for a future, gives it away (`none`), or keeps it under the name that `future=` gives.
 function finish_or_keep(session, statement, future)
+    get(statement, "future", "") == "none" && return release(future)
     has(statement, "future") && return keep!(session, wanted(statement, "future"), future)
     wait(future)
     release(future)
@@ -237,9 +238,10 @@ end
 check_ended(statement, ended) =
     check(ended != (get(statement, "pending", "0") == "1"), "ended: $ended")
 
+timeout_of(statement) = has(statement, "timeout") ? number(statement, "timeout", 0.0) : nothing
+
 operation("wait") do session, statement
-    timeout = has(statement, "timeout") ? number(statement, "timeout", 0.0) : nothing
-    check_ended(statement, wait(held(session, statement.name).item; timeout = timeout))
+    check_ended(statement, wait(held(session, statement.name).item; timeout = timeout_of(statement)))
 end
 
 operation("poll") do session, statement

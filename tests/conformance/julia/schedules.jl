@@ -17,8 +17,8 @@ operation("pass") do session, statement
 end
 
 operation("enter") do session, statement
-    timeout = has(statement, "timeout") ? number(statement, "timeout", 0.0) : nothing
-    entered = enter!(found(session, statement), index_of(statement); timeout = timeout)
+    entered = enter!(
+        found(session, statement), index_of(statement); timeout = timeout_of(statement))
     check(entered != (get(statement, "pending", "0") == "1"), "entered: $entered")
 end
 

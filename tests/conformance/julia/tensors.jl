@@ -189,6 +189,11 @@ operation("reduce_finish") do session, statement
     finish_or_keep(session, statement, future)
 end
 
+operation("reduce_wait") do session, statement
+    units = units_of(session, statement)
+    check_ended(statement, wait_reductions(units; timeout = timeout_of(statement)))
+end
+
 operation("reduced") do session, statement
     param = find(session, Param, statement.name)
     array = reduced(unit_of(session, param), param)

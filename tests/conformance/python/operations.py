@@ -47,8 +47,10 @@ def number(statement: Statement, key: str, otherwise: float) -> float:
 
 
 def finish_or_keep(session: Session, statement: Statement, future: meron.Future) -> None:
-    """Waits for a future, or keeps it under the name that `future=` gives."""
-    if statement.get("future"):
+    """Waits for a future, gives it away (`none`), or keeps it under the name of `future=`."""
+    if statement.get("future") == "none":
+        future.release()
+    elif statement.get("future"):
         session.keep(statement.get("future"), future)
     else:
         future.wait()
@@ -310,15 +312,18 @@ def all_reduce(session: Session, statement: Statement) -> None:
 # ---- Waiting and letting go ----------------------------------------------------------------------
 
 
+def timeout_of(statement: Statement) -> float | None:
+    text = statement.get("timeout")
+    return None if text is None else float(text)
+
+
 def check_ended(statement: Statement, ended: bool) -> None:
     check(ended != (statement.get("pending") == "1"), f"ended: {ended}")
 
 
 @operation
 def wait(session: Session, statement: Statement) -> None:
-    text = statement.get("timeout")
-    timeout = None if text is None else float(text)
-    check_ended(statement, session.held(statement.name).item.wait(timeout))
+    check_ended(statement, session.held(statement.name).item.wait(timeout_of(statement)))
 
 
 @operation

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import meron
 from meron.dtypes import NUMPY
-from operations import number, operation, wanted
+from operations import number, operation, timeout_of, wanted
 from session import Session
 from table import Statement
 from values import check, check_equal
@@ -51,9 +51,8 @@ def pass_(session: Session, statement: Statement) -> None:
 
 @operation
 def enter(session: Session, statement: Statement) -> None:
-    timeout = statement.get("timeout")
     entered = found(session, statement).enter(
-        int(wanted(statement, "index")), None if timeout is None else float(timeout)
+        int(wanted(statement, "index")), timeout_of(statement)
     )
     check(entered != (statement.get("pending") == "1"), f"entered: {entered}")
 

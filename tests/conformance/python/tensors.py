@@ -10,7 +10,7 @@ import numpy as np
 import meron
 from meron._native import NULL, ffi, lib, new, receive
 from meron.dtypes import CODES, NUMPY
-from operations import finish_or_keep, number, operation, wanted
+from operations import check_ended, finish_or_keep, number, operation, timeout_of, wanted
 from session import Session
 from table import Malformed, Statement
 from values import Array, check, check_equal, shape_of
@@ -236,6 +236,12 @@ def reduce_finish(session: Session, statement: Statement) -> None:
         statement.get("op") or "mean", number(statement, "divisor", 1)
     )
     finish_or_keep(session, statement, future)
+
+
+@operation
+def reduce_wait(session: Session, statement: Statement) -> None:
+    ended = session.context().wait_reductions(session.units(statement), timeout_of(statement))
+    check_ended(statement, ended)
 
 
 @operation

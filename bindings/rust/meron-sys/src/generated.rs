@@ -1954,9 +1954,10 @@ extern "C" {
 
     /// Begins the reduction of a unit's gradients of one micro-batch. Collective over the unit's
     /// group. Under a plan that keeps whole gradients, a call with boundary 0 only accumulates:
-    /// no communication.
+    /// no communication. whenever this rank waits for another one, the unit's next operation
+    /// waits for it, and what it fails of breaks the group.
     ///
-    /// - `out`: receives the future.
+    /// - `out`: receives the future. NULL: nobody waits for this one by itself. It goes on
     /// - `sources`: NULL: the bucket was filled through meron_gradient_view. Else `count` gradients;
     ///   params without one count as zero.
     /// - `options`: NULL for a mean at the boundary.
@@ -1977,6 +1978,27 @@ extern "C" {
         sources: *const meron_source,
         count: usize,
         options: *const meron_reduce_options,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Waits until the last reduction, and the last end of an accumulation, that were begun of
+    /// each unit have ended: also of those begun without a future. One call for many units.
+    /// Returns MERON_IN_PROGRESS when timeout_ns passed first; all go on.
+    ///
+    /// - `units`: `count` units, also of several groups; one of which nothing was begun is done.
+    /// - `timeout_ns`: of the whole call; as in meron_future_wait.
+    ///
+    /// **Blocks**: as meron_future_wait.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_future_wait; MERON_E_ARGUMENT (no unit), MERON_E_HANDLE (units of several
+    /// contexts).
+    #[must_use]
+    pub fn meron_reduce_wait(
+        units: *const meron_unit,
+        count: usize,
+        timeout_ns: i64,
         err: *mut *mut meron_error,
     ) -> meron_status;
 
@@ -2005,7 +2027,8 @@ extern "C" {
     /// keeps whole gradients, what was accumulated is reduced. A rank without a gradient takes
     /// part with zeros. Collective over the unit's group.
     ///
-    /// - `out`: receives the future. When it has ended, the gradient is reduced.
+    /// - `out`: receives the future; NULL as in meron_reduce_begin. When it has ended, the gradient
+    ///   is reduced.
     /// - `options`: op and divisor; boundary must be 1. NULL for a mean.
     ///
     /// **Ownership**: the caller releases \*out.

@@ -6,13 +6,14 @@ use std::fmt;
 use std::os::raw::c_char;
 use std::ptr;
 use std::sync::Arc;
+use std::time::Duration;
 
 use meron_sys as sys;
 
-use crate::call::{check, receive, receive_text, sized};
+use crate::call::{call, check, nanoseconds, receive, receive_text, sized, NO_TIMEOUT};
 use crate::error::Result;
 use crate::gather::PendingGather;
-use crate::group::Group;
+use crate::group::{table, Group};
 use crate::home::{Open, Shared};
 use crate::optimizer::{AdamW, Optimizer};
 use crate::options::ContextOptions;
@@ -242,6 +243,34 @@ impl Context {
     /// Begins an update and returns at once. Else as [`update`](Context::update).
     pub fn update_begin(&self, units: &[&Unit]) -> Result<PendingUpdate> {
         PendingUpdate::begin(self.shared(), units)
+    }
+
+    /// Waits until the last reduction, and the last end of an accumulation, that were begun of each of
+    /// these units have ended; also where nobody kept their [`Operation`](crate::Operation)s. One call for
+    /// many units, also of several groups; one of which nothing was begun is done.
+    ///
+    /// Blocks on peers, at most until each operation's deadline.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Operation::wait`](crate::Operation::wait); [`Argument`](crate::ErrorKind::Argument) for
+    /// no unit, [`Handle`](crate::ErrorKind::Handle) for units of several contexts.
+    pub fn wait_reductions(&self, units: &[&Unit]) -> Result<()> {
+        self.wait_reductions_ns(units, NO_TIMEOUT).map(drop)
+    }
+
+    /// Waits at most so long for all of them. `false` when that has passed first; all go on. Else as
+    /// [`wait_reductions`](Context::wait_reductions).
+    pub fn wait_reductions_timeout(&self, units: &[&Unit], timeout: Duration) -> Result<bool> {
+        self.wait_reductions_ns(units, nanoseconds(timeout))
+    }
+
+    fn wait_reductions_ns(&self, units: &[&Unit], timeout: i64) -> Result<bool> {
+        let handles = raw_units(units);
+        let (first, count) = (table(&handles), handles.len());
+        // SAFETY: the handles are only read, during the call; what is borrowed keeps the closures alive
+        // that waiting may call.
+        call(|err| unsafe { sys::meron_reduce_wait(first, count, timeout, err) })
     }
 
     /// Makes an AdamW optimizer and its states (zero) for the trainable params of some units.

@@ -92,6 +92,56 @@ fn sources_may_be_slices() {
     });
 }
 
+#[test]
+fn one_wait_is_for_many_units() {
+    for plan in ["zero0", "zero1", "zero2", "zero3"] {
+        let begun = Arc::new(Barrier::new(2));
+        ranks(2, plan, move |context| {
+            let params = ["a", "b", "c"].map(|name| context.param(name, &[50]).unwrap());
+            let unit =
+                |place: usize| context.unit(["u", "v", "w"][place], &[&params[place]]).unwrap();
+            let (at_once, summed, idle) = (&unit(0), &unit(1), &unit(2));
+            let units = [at_once, summed, idle];
+            assert!(context.wait_reductions_timeout(&units, Duration::ZERO).unwrap());
+
+            let late = context.rank() == 1;
+            if late {
+                begun.wait();
+            }
+            let values = vec![2.0f32 * context.rank() as f32; 50];
+            let more = ReduceOptions { boundary: false, ..ReduceOptions::default() };
+            let sum = ReduceOptions { op: ReduceOp::Sum, ..ReduceOptions::default() };
+            drop(at_once.reduce_from(&[Source::new(&params[0], &values)], &sum).unwrap());
+            drop(summed.reduce_from(&[Source::new(&params[1], &values)], &more).unwrap());
+            drop(summed.reduce_finish(&ReduceOptions::default()).unwrap());
+            if !late {
+                let short = Duration::from_millis(1);
+                assert!(!context.wait_reductions_timeout(&units, short).unwrap());
+                begun.wait();
+            }
+            context.wait_reductions(&units).unwrap();
+            for (unit, param, value) in [(at_once, &params[0], 2.0), (summed, &params[1], 1.0)] {
+                let mut reduced = unit.reduced().unwrap();
+                let view = reduced.view(param).unwrap();
+                assert!(view.as_slice::<f32>().unwrap().iter().all(|&x| x == value));
+            }
+            context.world().unwrap().barrier().unwrap();
+
+            assert_eq!(context.wait_reductions(&[]).unwrap_err().kind(), ErrorKind::Argument);
+            let other = alone();
+            let param = other.param("a", &[50]).unwrap();
+            let foreign = other.unit("a", &[&param]).unwrap();
+            let error = context.wait_reductions(&[idle, &foreign]).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Handle);
+            if !late {
+                drop(idle.gradients().unwrap().reduce(&sum).unwrap()); // rank 1 closes instead
+                let error = context.wait_reductions(&units).unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::PeerClosed);
+            }
+        });
+    }
+}
+
 struct Wakes(AtomicUsize);
 
 impl Wake for Wakes {

@@ -8,6 +8,7 @@ import java.nio.ReadOnlyBufferException;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.Map;
+import java.util.concurrent.CountDownLatch;
 import org.meron.AdamW;
 import org.meron.Context;
 import org.meron.Dtype;
@@ -43,6 +44,9 @@ public final class TrainTest {
         suite.test("gather modes", TrainTest::gatherModes);
         suite.test("16 bits", TrainTest::sixteenBits);
         suite.test("gradients of one's own and an optimizer of one's own", TrainTest::ownOptimizer);
+        for (String plan : new String[] {"zero0", "zero1", "zero2", "zero3"}) {
+            suite.test(plan + ": one wait for many units", () -> waitsForMany(plan));
+        }
         suite.test("groups and collectives", () -> Suite.ranks(3, "zero3", TrainTest::groups));
         suite.test("an async gather", () -> Suite.ranks(2, "zero3", TrainTest::polls));
         suite.test("plans", TrainTest::plans);
@@ -227,6 +231,46 @@ public final class TrainTest {
             Suite.fails(Status.ARGUMENT,
                     () -> unit.reduce(Map.of(weight, "no gradient"), new ReduceOptions()));
             context.world().barrier().finish();
+        });
+    }
+
+    private static void waitsForMany(String plan) throws Exception {
+        final CountDownLatch begun = new CountDownLatch(1);
+        Suite.ranks(2, plan, context -> {
+            final Param[] params = new Param[3];
+            final Unit[] units = new Unit[3];
+            for (int i = 0; i < 3; ++i) {
+                params[i] = context.param("w" + i, Dtype.F32, 50);
+                units[i] = context.unit("u" + i, params[i]);
+            }
+            Suite.check(context.awaitReductions(Duration.ZERO, units), "nothing was begun");
+            if (context.rank() == 1) begun.await();
+            final float[] gradient = new float[50];
+            Arrays.fill(gradient, 2 * context.rank());
+            units[0].reduce(Map.of(params[0], gradient), new ReduceOptions()).close();
+            units[1].reduce(Map.of(params[1], gradient), new ReduceOptions().boundary(false))
+                    .close();
+            units[1].reduceFinish(new ReduceOptions().op(ReduceOp.SUM)).close();
+            if (context.rank() == 0) {
+                Suite.check(!context.awaitReductions(Duration.ofMillis(1), units), "it is early");
+                begun.countDown();
+            }
+            context.awaitReductions(units);
+            for (int i = 0; i < 2; ++i) {
+                final View reduced = params[i].reduced();
+                for (long k = 0; k < reduced.count(); ++k) Suite.equal(1f + i, reduced.get(k));
+            }
+            context.world().barrier().finish();
+
+            Suite.fails(Status.ARGUMENT, () -> context.awaitReductions());
+            try (Context other = Suite.alone(plan)) {
+                final Unit foreign = other.unit("u", other.param("w", Dtype.F32, 50));
+                Suite.fails(Status.HANDLE, () -> context.awaitReductions(units[2], foreign));
+            }
+            if (context.rank() == 0) { // rank 1 closes instead
+                units[2].reduce().close();
+                Suite.fails(Status.PEER_CLOSED, () -> context.awaitReductions(units));
+            }
         });
     }
 

@@ -369,6 +369,7 @@ pub fn compare(seen: &Buffer, s: &Statement, offset: u64, rank: i32, ranks: i32)
 /// Keeps an operation under the name `future=`, or waits for it.
 pub fn finish(session: &mut Session, s: &Statement, operation: Operation) -> Done {
     match s.get("future") {
+        Some("none") => drop(operation), // given away
         Some(name) => session.put(name, Object::Future(operation)),
         None => operation.wait()?,
     }
@@ -376,9 +377,9 @@ pub fn finish(session: &mut Session, s: &Statement, operation: Operation) -> Don
 }
 
 /// Whether it has ended; waits at most so long.
-fn ended(object: &mut Object, timeout: Option<f64>) -> Result<bool, Failure> {
+fn ended(object: &mut Object, timeout: Option<Duration>) -> Result<bool, Failure> {
     // Without a limit: longer than any deadline of a case.
-    let timeout = Duration::from_secs_f64(timeout.unwrap_or(60.0));
+    let timeout = timeout.unwrap_or(Duration::from_secs(60));
     let nanoseconds = timeout.as_nanos() as i64;
     match object {
         Object::Future(operation) => Ok(operation.wait_timeout(timeout)?),
@@ -404,11 +405,20 @@ fn ended(object: &mut Object, timeout: Option<f64>) -> Result<bool, Failure> {
     }
 }
 
-fn wait(session: &mut Session, s: &Statement) -> Done {
-    let timeout = s.get("timeout").map(|_| s.number("timeout", 0.0)).transpose()?;
+/// What `timeout=` gives a wait.
+pub fn timeout_of(s: &Statement) -> Result<Option<Duration>, Failure> {
+    let seconds = s.get("timeout").map(|_| s.number("timeout", 0.0)).transpose()?;
+    Ok(seconds.map(Duration::from_secs_f64))
+}
+
+pub fn check_ended(s: &Statement, done: bool) -> Done {
     let pending = s.get("pending") == Some("1");
-    let done = ended(session.object(s.object()?)?, timeout)?;
     check(done != pending, if done { "it has ended" } else { "it has not ended" })
+}
+
+fn wait(session: &mut Session, s: &Statement) -> Done {
+    let done = ended(session.object(s.object()?)?, timeout_of(s)?)?;
+    check_ended(s, done)
 }
 
 fn poll(session: &mut Session, s: &Statement) -> Done {
@@ -432,7 +442,7 @@ fn poll(session: &mut Session, s: &Statement) -> Done {
         check(Instant::now() < deadline, "it does not end")?;
         sleep(Duration::from_millis(1));
     }
-    ended(object, Some(0.0)).map(drop)
+    ended(object, Some(Duration::ZERO)).map(drop)
 }
 
 fn release(session: &mut Session, name: &str) -> Done {

@@ -9,7 +9,7 @@ use meron::{
     View, ViewMut,
 };
 
-use crate::operations::{check, compare, finish, reduce_op, Done};
+use crate::operations::{check, check_ended, compare, finish, reduce_op, timeout_of, Done};
 use crate::schedules;
 use crate::session::{raw, wrong, Failure, Full, Object, Session};
 use crate::table::Statement;
@@ -53,6 +53,7 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
             let operation = session.unit(s.object()?)?.reduce_finish(&options)?;
             finish(session, s, operation)
         }
+        "reduce_wait" => reduce_wait(session, s),
         "reduced" => reduced(session, s),
         "discard" => Ok(session.unit(s.object()?)?.discard_reduced()?),
         "optimizer" => optimizer(session, s),
@@ -437,6 +438,15 @@ fn reduce(session: &mut Session, s: &Statement) -> Done {
         unit.reduce_from(&sources, &options)?
     };
     finish(session, s, operation)
+}
+
+fn reduce_wait(session: &mut Session, s: &Statement) -> Done {
+    let (context, units) = (session.context()?, session.units(&s.list("units"))?);
+    let done = match timeout_of(s)? {
+        Some(limit) => context.wait_reductions_timeout(&units, limit)?,
+        None => context.wait_reductions(&units).map(|()| true)?,
+    };
+    check_ended(s, done)
 }
 
 fn reduced(session: &mut Session, s: &Statement) -> Done {

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 package org.meron;
 
+import java.lang.ref.Reference;
 import java.nio.Buffer;
+import java.time.Duration;
 import java.util.Map;
 import org.meron.abi.Abi;
 
@@ -160,6 +162,21 @@ public final class Context extends Handle {
         return new Schedule(this, options, units);
     }
 
+    /**
+     * Waits until the last reduction, and the last end of an accumulation, that were begun of each of
+     * these units have ended; also where nobody kept their futures. One call for many units, also of
+     * several groups; one of which nothing was begun is done. Errors as Future.await; ARGUMENT for no
+     * unit, HANDLE for units of several contexts.
+     */
+    public void awaitReductions(Unit... units) {
+        reductionsEnded(Abi.MERON_TIMEOUT_DEFAULT, units);
+    }
+
+    /** Waits at most `timeout` for all of them; false when that passed first and they go on. */
+    public boolean awaitReductions(Duration timeout, Unit... units) {
+        return reductionsEnded(Future.nanoseconds(timeout), units);
+    }
+
     /** Advances every operation that can advance, without waiting. Errors as Future.await. */
     public void progress() {
         call(handle -> Abi.meron_context_progress(handle));
@@ -189,6 +206,16 @@ public final class Context extends Handle {
     public String toString() {
         return "Context[rank " + rank + " of " + worldSize + ", "
                 + (closed() ? "closed" : transport) + "]";
+    }
+
+    private boolean reductionsEnded(long timeout, Unit... units) {
+        requireOpen();
+        try {
+            return Abi.meron_reduce_wait(handles(units), timeout) == Abi.MERON_OK;
+        } finally {
+            Reference.reachabilityFence(this);
+            Reference.reachabilityFence(units);
+        }
     }
 
     Lifetime lifetime() {
