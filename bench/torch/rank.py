@@ -18,7 +18,9 @@ import torch
 from torch import nn
 
 WARM_UP = 4
-Step = Callable[[], None]
+# A step. Gives the seconds of its forward, of its backward, and of the optimizer's part.
+Step = Callable[[], tuple[float, float, float]]
+now = time.perf_counter
 
 
 class Model:
@@ -88,9 +90,14 @@ def deepspeed(model: Model) -> tuple[Step, Callable[[], int]]:
     optimizer = torch.optim.AdamW(model.module.parameters())
     engine, *_ = deepspeed.initialize(model=model.module, optimizer=optimizer, config=config)
 
-    def step() -> None:
-        engine.backward(model.loss(engine))
+    def step() -> tuple[float, float, float]:
+        begun = now()
+        loss = model.loss(engine)
+        forward = now()
+        engine.backward(loss)
+        backward = now()
         engine.step()
+        return forward - begun, backward - forward, now() - backward
 
     return step, loopback_bytes
 
@@ -124,10 +131,15 @@ def meron_adamw(model: Model) -> tuple[Step, Callable[[], int]]:
 
 
 def loop(module: nn.Module, model: Model, optimizer: torch.optim.Optimizer) -> Step:
-    def step() -> None:
-        model.loss(module).backward()
+    def step() -> tuple[float, float, float]:
+        begun = now()
+        loss = model.loss(module)
+        forward = now()
+        loss.backward()
+        backward = now()
         optimizer.step()
         optimizer.zero_grad()
+        return forward - begun, backward - forward, now() - backward
 
     return step
 
@@ -199,21 +211,16 @@ def main() -> None:
         step()
     gc.collect()
     at_rest = memory() - before
-    begun = time.perf_counter()
-    step()
-    once = time.perf_counter() - begun
+    once = sum(step())
     # The same number on all ranks, whatever each measured: the first one's.
     count = agreed(max(5, min(60, int(options.seconds / once))), options.arm, ranks)
     bytes_before = moved()
-    times = []
-    for _ in range(count):
-        begun = time.perf_counter()
-        step()
-        times.append(time.perf_counter() - begun)
+    phases = [step() for _ in range(count)]
     bytes_moved = (moved() - bytes_before) // count
     if rank == 0:
         figures: dict[str, Any] = {
-            "ms": [value * 1e3 for value in times],
+            "ms": [sum(times) * 1e3 for times in phases],
+            "hooks_ms": [sum(times[:2]) * 1e3 for times in phases],
             "at_rest": at_rest,
             "bytes": bytes_moved,
             "units": model.units,

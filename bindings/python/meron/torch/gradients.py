@@ -14,23 +14,13 @@ params have a gradient at all, because one that has none anywhere is to be left 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
 
 from meron import errors
-from meron._native import (
-    DEFAULT_TIMEOUT,
-    NULL,
-    call,
-    ffi,
-    initial,
-    interrupts,
-    lib,
-    new,
-    settle,
-)
+from meron._native import DEFAULT_TIMEOUT, NULL, call, ffi, initial, interrupts, lib, new, settle
 from meron.torch.tensors import CODES_OF_TORCH, tensor_of
 
 if TYPE_CHECKING:
@@ -38,15 +28,22 @@ if TYPE_CHECKING:
     from meron.torch.unit import ShardedUnit
 
 
-cast = ffi.cast
 reduce_begin = lib.meron_reduce_begin
 reduce_finish_begin = lib.meron_reduce_finish_begin
-future_wait = lib.meron_future_wait
-future_release = lib.meron_future_release
-FUTURE_OUT = ffi.typeof("meron_future *")
-CANCELLED = lib.MERON_E_CANCELLED  # the wait ended, not the operation
+reduce_discard = lib.meron_reduce_discard
+strided = torch.strided
 
 _LEFT = 4096.0  # of ranks: a gradient that is still this rank's own, beside those that are not
+
+
+class Sources(NamedTuple):
+    """All gradients of a unit, as the engine takes them.
+
+    places: for each its param, its dtype, and where in `table` its address goes.
+    """
+
+    table: Any
+    places: list[tuple[torch.nn.Parameter, torch.dtype, Any]]
 
 
 class GradientReducer:
@@ -60,7 +57,8 @@ class GradientReducer:
         self.order: list[ShardedUnit] = []  # of this backward
         self.position = 0  # of the first that was not given yet
         self.any_arrived = False
-        self.futures: list[Any] = []  # operations begun and not waited for
+        self.under_way = False  # something was begun and not waited for
+        self._table: tuple[int, Any] = (0, NULL)  # so many units of the sharding, for the engine
         self._slot = new("meron_error **")
         self._options = initial("meron_reduce_options")
         self._options.op = lib.MERON_MEAN
@@ -69,15 +67,29 @@ class GradientReducer:
         self._finish.op = lib.MERON_MEAN
 
     def watch(self, unit: ShardedUnit) -> list[Any]:
-        """Hooks that see the gradients of a unit's params arrive."""
+        """Sees the gradients of a unit's params arrive."""
+        unit.sources = self._sources(unit)
         handles = []
         for i in unit.trainable:
             hook = self._hook(unit, i)
             handles.append(unit.params[i].register_post_accumulate_grad_hook(hook))
         return handles
 
+    @staticmethod
+    def _sources(unit: ShardedUnit) -> Sources:
+        params = [unit.params[i] for i in unit.trainable]
+        table = new("meron_source[]", max(len(params), 1))
+        places = []
+        for i, param, source in zip(unit.trainable, params, table):
+            source.param = unit.handles[i]._handle
+            source.count = unit.handles[i].size
+            source.dtype = CODES_OF_TORCH[param.dtype]
+            place = ffi.cast("uintptr_t *", ffi.addressof(source, "data"))
+            places.append((param, param.dtype, place))
+        return Sources(table, places)
+
     def _hook(self, unit: ShardedUnit, i: int) -> Any:
-        wanted = len(unit.trainable)
+        wanted = unit.wanted
         arrived = unit.arrived
         sharding = self.sharding
 
@@ -90,7 +102,7 @@ class GradientReducer:
                 if not sharding.in_backward:
                     sharding.begin_backward()
                 self.give_complete()
-            for use in list(sharding.uses):
+            for use in sharding.uses[:]:
                 if use.inputs_left == 0 and unit in use.units:
                     use.end_if_done()
 
@@ -108,7 +120,7 @@ class GradientReducer:
         order = self.order
         while self.position < len(order):
             unit = order[self.position]
-            if len(unit.arrived) < len(unit.trainable):
+            if len(unit.arrived) < unit.wanted:
                 return
             self.position += 1
             self.give(unit)
@@ -139,56 +151,70 @@ class GradientReducer:
                 advice="Call optimizer.step() or optimizer.zero_grad() between clip_grad_norm_ or "
                 "full_grad and the next backward.",
             )
-        sources, count = unit.sources, 0
-        present = []
-        keep = []  # what the engine reads during the call
-        for i in unit.trainable:
-            grad = unit.params[i].grad
-            if grad is None:
-                continue
-            if grad.layout is not torch.strided:
-                grad = grad.to_dense()
-            if not grad.is_contiguous():
-                grad = grad.contiguous()
-            keep.append(grad)
-            source = sources[count]
-            source.param = unit.handles[i]._handle
-            source.data = cast("void *", grad.data_ptr())
-            source.count = grad.numel()
-            source.dtype = CODES_OF_TORCH[grad.dtype]
-            count += 1
-            present.append(i)
-        # Only what the engine has taken is gone: an interrupt while it waits loses nothing.
-        self._begin(reduce_begin, unit.unit._handle, sources, count, self._options)
-        for i in present:
-            unit.params[i].grad = None
-        unit.seen.update(present)
+        # Addresses alone are new where all is as it was registered.
+        for param, dtype, place in unit.sources.places:
+            grad = param.grad
+            if (
+                grad is None
+                or grad.dtype is not dtype
+                or grad.layout is not strided
+                or not grad.is_contiguous()
+            ):
+                self._give_some(unit)
+                break
+            place[0] = grad.data_ptr()
+        else:
+            self._begin(
+                reduce_begin, unit.unit._handle, unit.sources.table, unit.wanted, self._options
+            )
+            unit.seen.update(unit.trainable)
+            # Only what the engine has taken is gone: an interrupt while it waits loses nothing.
+            for param, _, _ in unit.sources.places:
+                param.grad = None
         unit.arrived.clear()
         unit.given = True
 
+    def _give_some(self, unit: ShardedUnit) -> None:
+        """Where gradients are missing, or not as the engine takes them."""
+        present = [i for i in unit.trainable if unit.params[i].grad is not None]
+        sources = new("meron_source[]", max(len(present), 1))
+        keep = []  # what the engine reads during the call
+        for i, source in zip(present, sources):
+            grad = unit.params[i].grad
+            assert grad is not None
+            grad = (grad if grad.layout is strided else grad.to_dense()).contiguous()
+            keep.append(grad)
+            source.param = unit.handles[i]._handle
+            source.data = ffi.cast("void *", grad.data_ptr())
+            source.count = grad.numel()
+            source.dtype = CODES_OF_TORCH[grad.dtype]
+        self._begin(reduce_begin, unit.unit._handle, sources, len(present), self._options)
+        for i in present:
+            unit.params[i].grad = None
+        unit.seen.update(present)
+
     def _begin(self, function: Any, *arguments: Any) -> None:
         """Begins an operation, for which `wait` waits."""
-        out = new(FUTURE_OUT)
         slot = self._slot
-        status = function(out, *arguments, slot)
+        self.under_way = True
+        status = function(NULL, *arguments, slot)
         if status < 0 or interrupts:
             settle(status, slot)
-        self.futures.append(out)
 
     def wait(self) -> None:
         """Waits for what was begun. An interrupt leaves the rest for the next wait."""
-        futures, slot = self.futures, self._slot
-        ended = 0
-        try:
-            for out in futures:
-                status = future_wait(out[0], DEFAULT_TIMEOUT, slot)
-                if status != CANCELLED:
-                    ended += 1
-                    future_release(out[0], NULL)
-                if status or interrupts:
-                    settle(status, slot)
-        finally:
-            del futures[:ended]
+        if not self.under_way:
+            return
+        units = self.sharding.units
+        count, table = self._table
+        if count != len(units):
+            count, table = len(units), new("meron_unit[]", [unit.unit._handle for unit in units])
+            self._table = (count, table)
+        slot = self._slot
+        status = lib.meron_reduce_wait(table, count, DEFAULT_TIMEOUT, slot)
+        if status < 0 or interrupts:
+            settle(status, slot)
+        self.under_way = False
 
     # ---- A step --------------------------------------------------------------------------------
 
@@ -208,15 +234,19 @@ class GradientReducer:
 
     def _agree(self, units: list[ShardedUnit]) -> None:
         """What any rank has seen, all have; and what no_sync left, is given away."""
-        flags = [
-            _LEFT if unit.params[i].grad is not None else 1.0 if i in unit.seen else 0.0
-            for unit in units
-            for i in unit.trainable
-        ]
+        own: list[float] = []
+        for unit in units:
+            seen = unit.seen
+            for i in unit.trainable:
+                left = unit.params[i].grad is not None
+                own.append(_LEFT if left else 1.0 if i in seen else 0.0)
+        flags = own
         if self.sharding.context.world_size > 1:
-            shared = np.array(flags, np.float32)
+            shared = np.array(own, np.float32)
             self.sharding.context.world.all_reduce(shared)
             flags = shared.tolist()
+        if max(flags) < _LEFT and all(map(bool, own)):
+            return  # every rank is told of what this one knows
         values = iter(flags)
         of_units = [[next(values) for _ in unit.trainable] for unit in units]
         for unit, of_params in zip(reversed(units), reversed(of_units)):
@@ -233,8 +263,9 @@ class GradientReducer:
         self.wait()
 
     def _begin_finish(self, unit: ShardedUnit) -> None:
-        self._finish.divisor = unit.divisor
-        self._begin(reduce_finish_begin, unit.unit._handle, self._finish)
+        options = self._finish
+        options.divisor = unit.divisor
+        self._begin(reduce_finish_begin, unit.unit._handle, options)
 
     def has_grad(self, unit: ShardedUnit, i: int) -> bool:
         """Whether a param has a gradient; of all ranks once its unit is finished."""
@@ -262,13 +293,15 @@ class GradientReducer:
     def discard(self, units: Iterable[ShardedUnit]) -> None:
         """Forgets the gradients of some units since their last step. All ranks must do so."""
         self.wait()
+        slot = self._slot
         for unit in units:
             if unit.seen:
-                call(lib.meron_reduce_discard, unit.unit._handle)
+                status = reduce_discard(unit.unit._handle, slot)
+                if status < 0 or interrupts:
+                    settle(status, slot)
                 unit.seen.clear()
             unit.arrived.clear()
             unit.finished = False
-            for i in unit.trainable:
-                param = unit.params[i]
+            for param, _, _ in unit.sources.places:
                 if param.grad is not None:
                     param.grad = None

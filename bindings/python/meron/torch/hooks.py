@@ -12,6 +12,8 @@ where a unit has some, the gradients of all inputs must be complete, too.
 from __future__ import annotations
 
 import functools
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -34,27 +36,40 @@ def refuse_copy(_self: Any, _protocol: Any) -> Any:
 
 
 class Use:
-    """One forward of a module with gradients: what its backward needs to know."""
+    """One forward of a sharded module; with gradients, its backward too."""
 
-    __slots__ = ("inputs", "inputs_left", "scope", "units")
+    __slots__ = ("entered", "inputs", "inputs_left", "scope", "units")
 
     def __init__(self, scope: Scope) -> None:
         self.scope = scope
-        self.units: list[ShardedUnit] = []  # entered by its backward
+        self.entered: list[ShardedUnit] = []  # by its forward
+        self.units: Sequence[ShardedUnit] = ()  # entered by its backward
         self.inputs = 0  # that require gradients
         self.inputs_left = 0
 
-    def begin(self, gradient: torch.Tensor) -> None:
+    def use_of_other(self, unit: ShardedUnit) -> None:
+        """A param of another module's unit is used in this forward: from now on always."""
+        scope = self.scope
+        unit.enter()
+        scope.sharding.entered[unit] = None
+        self.entered.append(unit)
+        if unit not in scope.units:
+            scope.units.append(unit)
+
+    def begin(self, _gradients: Any) -> None:
         """The gradient of an output has come."""
         if self.units:
             return
         self.inputs_left = self.inputs
-        sharding = self.scope.sharding
-        sharding.begin_backward()
+        scope = self.scope
+        sharding = scope.sharding
+        if not sharding.in_backward:
+            sharding.begin_backward()
         sharding.uses.append(self)
-        for unit in self.scope.units:
+        self.units = entered = []
+        for unit in scope.units:
             unit.enter()
-            self.units.append(unit)
+            entered.append(unit)
 
     def input_done(self, gradient: torch.Tensor) -> None:
         """The gradient of an input is complete."""
@@ -64,13 +79,13 @@ class Use:
 
     def end_if_done(self) -> None:
         for unit in self.units:
-            if not unit.backward_done():
-                return
+            if not (unit.given or len(unit.arrived) == unit.wanted):
+                return  # a gradient of its params is still to come, as far as one can know
         self.scope.sharding.uses.remove(self)
         self.end()
 
     def end(self) -> None:
-        units, self.units = self.units, []
+        units, self.units = self.units, ()
         for unit in units:
             unit.leave()
 
@@ -91,75 +106,95 @@ class Scope:
         self.units = units
         self.reshard_after_forward = reshard_after_forward
         self.input_dtype = input_dtype
-        self.stack: list[tuple[Use | None, list[ShardedUnit]]] = []  # of forwards under way
-        self.handles = [
-            module.register_forward_pre_hook(self.before, prepend=True, with_kwargs=True),
-            module.register_forward_hook(self.after, always_call=True),
-        ]
+        # In place of hooks, which torch.nn.Module calls in a slower way; and it lies around the
+        # hooks of others, which so see whole params.
+        self.call = module._call_impl
+        module.__dict__["_call_impl"] = self.run
 
-    def before(self, module: torch.nn.Module, args: Any, kwargs: Any) -> Any:
+    def run(self, *args: Any, **kwargs: Any) -> Any:
+        """The module's forward with its hooks, between the begin and the end of a use."""
         sharding = self.sharding
+        active = sharding.active
         if current_graph_task() != -1:
             sharding.begin_backward()  # recomputation
-        elif not sharding.active:
-            sharding.begin_pass(module)
-        use = Use(self) if grad_enabled() else None
-        entered: list[ShardedUnit] = []
-        self.stack.append((use, entered))
-        sharding.active.append(self)
-        for unit in self.units:
-            unit.enter()
-            entered.append(unit)
-            sharding.entered[unit] = None
-        if use is not None and any(unit.partly_frozen for unit in self.units):
-            for tensor in tensors_in((args, kwargs) if kwargs else args):
-                if tensor.requires_grad:
-                    use.inputs += 1
-                    handle = tensor.register_hook(use.input_done)
-                    if tensor.is_leaf:
-                        sharding.temporary.append(handle)
-        if self.input_dtype is not None:
-            cast = functools.partial(cast_floating, dtype=self.input_dtype)
-            return map_tensors(args, cast), map_tensors(kwargs, cast)
-        return None
+        elif not active:
+            sharding.begin_pass(self.module)
+        use = Use(self)
+        active.append(use)
+        entered = use.entered
+        graded = grad_enabled()
+        kept = False
+        # Params that are whole are plain attributes meanwhile, which Python finds at once, where
+        # torch.nn.Module asks its dicts one by one.
+        attributes, own = self.module.__dict__, self.module._parameters
+        try:
+            for unit in self.units:
+                unit.enter()
+                entered.append(unit)
+                sharding.entered[unit] = None
+                if unit.partly_frozen and graded:
+                    self.watch_inputs(use, (args, kwargs))
+            if self.input_dtype is not None:
+                cast = functools.partial(cast_floating, dtype=self.input_dtype)
+                args, kwargs = map_tensors(args, cast), map_tensors(kwargs, cast)
+            for name, param in own.items():
+                place = getattr(param, "_meron", None)
+                if place is not None and place[0].uses:
+                    attributes[name] = param
+            output = self.call(*args, **kwargs)
+            if type(output) is torch.Tensor and graded and output.grad_fn is not None:
+                hook_gradient(output, use.begin)
+            else:
+                self.watch_outputs(use, output, graded)
+            kept = graded and not self.reshard_after_forward and not sharding.in_backward
+            return output
+        finally:
+            for name in own:
+                attributes.pop(name, None)
+            while active and active.pop() is not use:
+                pass
+            if kept:
+                sharding.kept.extend(entered)  # until the backward has ended
+            else:
+                for unit in entered:
+                    unit.leave()
 
-    def after(self, module: torch.nn.Module, args: Any, output: Any) -> None:
-        """Also called when the forward raised; `output` is None then."""
-        if not self.stack:
-            return  # the pass could not begin
-        use, entered = self.stack.pop()
-        sharding = self.sharding
-        if sharding.active and sharding.active[-1] is self:
-            sharding.active.pop()
-        for tensor in tensors_in(output):
+    def watch_inputs(self, use: Use, inputs: Any) -> None:
+        if use.inputs:
+            return  # for another unit of the module
+        for tensor in tensors_in(inputs):
             if tensor.requires_grad:
-                if use is not None:
-                    handle = tensor.register_hook(use.begin)
-                    if tensor.is_leaf:
-                        sharding.temporary.append(handle)
-                place = unit_of(tensor)
-                if place is not None and sharding.active:  # a param was returned
-                    sharding.active[-1].use_of_other(place[0])
-        if use is not None and not self.reshard_after_forward and not sharding.in_backward:
-            sharding.kept.extend(entered)  # until the backward has ended
-        else:
-            for unit in entered:
-                unit.leave()
+                use.inputs += 1
+                handle = tensor.register_hook(use.input_done)
+                if tensor.is_leaf:
+                    self.sharding.temporary.append(handle)
 
-    def use_of_other(self, unit: ShardedUnit) -> None:
-        """A param of another module's unit is used in this forward: from now on always."""
-        _, units = self.stack[-1]
-        unit.enter()
-        self.sharding.entered[unit] = None
-        units.append(unit)
-        if unit not in self.units:
-            self.units.append(unit)
+    def watch_outputs(self, use: Use, output: Any, graded: bool) -> None:
+        for tensor in tensors_in(output):
+            if not tensor.requires_grad:
+                continue
+            if graded and tensor.is_leaf:
+                self.sharding.temporary.append(tensor.register_hook(use.begin))
+            elif graded:
+                hook_gradient(tensor, use.begin)
+            place = unit_of(tensor)
+            if place is not None and len(self.sharding.active) > 1:  # a param was returned
+                self.sharding.active[-2].use_of_other(place[0])
 
     __reduce_ex__ = refuse_copy
 
     def remove(self) -> None:
-        for handle in self.handles:
-            handle.remove()
+        del self.module.__dict__["_call_impl"]
+
+
+def hook_gradient(tensor: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> None:
+    """register_hook of a tensor that is no leaf, at half its price: without a handle."""
+    node: Any = tensor.grad_fn
+    if tensor._backward_hooks is None and type(tensor) is torch.Tensor:
+        tensor._backward_hooks = OrderedDict(((-1, hook),))  # handles count from 0
+        node._register_hook_dict(tensor)
+    else:
+        tensor.register_hook(hook)
 
 
 def cast_floating(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -30,10 +30,6 @@ from meron.torch.unit import ShardedUnit
 WHOLE_TENSOR_RULES = {"LBFGS", "Adafactor", "Muon", "SparseAdam"}
 
 
-class Shard(torch.nn.Parameter):
-    """This rank's part of a param, flat: what an optimizer holds after shard_optimizer."""
-
-
 class Shards:
     """The parts of a sharding's params as tensors, and how a step goes over them.
 
@@ -44,6 +40,7 @@ class Shards:
     def __init__(self, sharding: Sharding) -> None:
         self.sharding = sharding
         self.parts: dict[ShardedUnit, dict[int, torch.nn.Parameter]] = {}
+        self.sorted: list[ShardedUnit] = []  # the keys of `parts`
         self.grads: dict[ShardedUnit, dict[int, torch.Tensor]] = {}  # f32, in the engine's memory
         everybody.add(self)
         self.bound: set[ShardedUnit] = set()  # units whose parts lie where they should
@@ -62,7 +59,9 @@ class Shards:
 
     def units(self) -> list[ShardedUnit]:
         """Those that the optimizer has params of, in the order in which they were made."""
-        return sorted(self.parts, key=lambda unit: unit.index)
+        if len(self.sorted) != len(self.parts):
+            self.sorted = sorted(self.parts, key=lambda unit: unit.index)
+        return self.sorted
 
     def bind(self) -> None:
         """Points parts at the engine's memory. Collective: an update that changes nothing."""
@@ -107,17 +106,27 @@ class Shards:
         """Sets `grad` of every part; the units that have any. Collective."""
         reducer = self.sharding.reducer
         units = reducer.finish(self.units())
+        mapped = self.sharding.mapped
         for unit in units:
-            grads = self.grads.setdefault(unit, {})
-            held = [i for i in unit.trainable if i in self.parts[unit]]
-            view = functools.partial(reducer.part_view, unit)
-            if len(grads) < len(held) or (not self.sharding.mapped and moved(grads, view)):
-                self.grads[unit] = grads = {i: reducer.part(unit, i) for i in held}
-            for i, part in self.parts[unit].items():
-                if reducer.has_grad(unit, i):
+            parts = self.parts[unit]
+            grads = self.grads.get(unit)
+            if grads is None or len(grads) < len(parts) or not mapped:
+                grads = self._find_gradients(unit)
+            seen = unit.seen
+            for i, part in parts.items():
+                if i in seen:
                     grad = grads[i]
-                    part.grad = grad if part.dtype == grad.dtype else grad.to(part.dtype)
+                    part.grad = grad if part.dtype is torch.float32 else grad.to(part.dtype)
         return units
+
+    def _find_gradients(self, unit: ShardedUnit) -> dict[int, torch.Tensor]:
+        reducer = self.sharding.reducer
+        grads = self.grads.get(unit, {})
+        held = [i for i in unit.trainable if i in self.parts[unit]]
+        view = functools.partial(reducer.part_view, unit)
+        if len(grads) < len(held) or moved(grads, view):
+            self.grads[unit] = grads = {i: reducer.part(unit, i) for i in held}
+        return grads
 
     def forget_gradients(self) -> None:
         for parts in self.parts.values():
@@ -297,7 +306,7 @@ def check_covered(module: torch.nn.Module) -> None:
 
 def refuse_whole_params(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
     """A step of an optimizer that holds sharded params themselves would silently do nothing."""
-    if isinstance(optimizer, AdamW):
+    if isinstance(optimizer, AdamW) or getattr(optimizer, "_meron_shards", None) is not None:
         return
     for group in optimizer.param_groups:
         for param in group["params"]:

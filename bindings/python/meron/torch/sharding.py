@@ -182,7 +182,8 @@ class Sharding:
         self.recover_if_stale()
         self.end_kept()
         for unit in self.units:
-            unit.end_prefetch()
+            if unit.ahead is not None:
+                unit.end_prefetch()
         if self.schedule is not None:
             self.schedule.drop()
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -56,10 +58,18 @@ def tensor_of(view: Any, shape: tuple[int, ...], keep: Any) -> torch.Tensor:
 def placeholder(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """What stands for a param that is not at hand: its shape, one NaN, no memory.
 
-    Torch refuses to write to it, because all elements share one place.
+    Torch refuses to write to it, because all elements share one place. So those of one shape are
+    one object, which a pass finds in the cache; but a lone element can be written to.
     """
+    return shared_placeholder(shape, dtype) if prod(shape) != 1 else new_placeholder(shape, dtype)
+
+
+def new_placeholder(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     with torch.inference_mode(False):
         return torch.full((), float("nan"), dtype=dtype).expand(shape)
+
+
+shared_placeholder = lru_cache(maxsize=None)(new_placeholder)
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:

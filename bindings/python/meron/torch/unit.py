@@ -33,7 +33,7 @@ class ShardedUnit:
     """Attributes that others read:
 
     params:     the torch parameters; `handles` are the engine's, in the same order
-    trainable:  those of them that get gradients, by index
+    trainable:  those of them that get gradients, by index; `wanted` is how many
     uses:       how often it is in use now
     """
 
@@ -56,9 +56,15 @@ class ShardedUnit:
         self.uses = 0
         self.scheduled = False  # whether the schedule knows of the use
         self.trainable = [i for i, handle in enumerate(handles) if not handle.frozen]
-        self.partly_frozen = len(self.trainable) < len(params)
+        self.wanted = len(self.trainable)
+        self.frozen = [i for i, handle in enumerate(handles) if handle.frozen]
+        self.partly_frozen = bool(self.frozen)
         self.placeholders = [placeholder(h.shape, DTYPES[h.dtype]) for h in handles]
         self.wholes: list[torch.Tensor] = []
+        # Each param with its whole tensor, once and as long as that stays at one address; and with
+        # its placeholder. What the params' hooks need in every pass.
+        self.shown: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
+        self.hidden = list(zip(params, self.placeholders))
         # f32 values of this rank's parts where the model's own were wider than what is gathered.
         self.masters: dict[int, torch.Tensor] = {}
         # Which params have brought a gradient in the present backward pass.
@@ -69,7 +75,7 @@ class ShardedUnit:
         self.ahead: meron.Gather | None = None
         # Those that have brought one since the last step; of all ranks once it is `finished`.
         self.seen: set[int] = set()
-        self.sources = new("meron_source[]", max(len(self.trainable), 1))  # for the engine's reads
+        self.sources: Any = None  # for the reducer
         self.given = False  # in the present backward pass, to the engine
         self.finished = False  # its gradients: complete, and waiting for a step
         self.divisor = 1.0  # of the sum of its gradients, beside the number of ranks
@@ -79,7 +85,8 @@ class ShardedUnit:
             param.grad = None
             if param.is_meta:
                 self.unmade[i] = param.dtype
-                fresh = torch.nn.Parameter(empty, param.requires_grad)
+                # By .data, for a version of its own: placeholders may be shared.
+                fresh = torch.nn.Parameter(empty.data, param.requires_grad)
                 torch.utils.swap_tensors(param, fresh)
             else:
                 param.data = empty
@@ -93,12 +100,18 @@ class ShardedUnit:
     def enter(self) -> None:
         """The params are whole from now on. Counted; blocks on peers."""
         if self.uses == 0:
-            self.sharding.enter_unit(self.index)
+            sharding = self.sharding
+            sharding.enter_unit(self.index)
             self.scheduled = True
-            self.end_prefetch()
-            self.show(self.sharding.schedule_view)
-            if not self.sharding.mapped:
-                self._leave_schedule()
+            if self.ahead is not None:
+                self.end_prefetch()
+            if self.shown:
+                for param, whole in self.shown:
+                    param.data = whole
+            else:
+                self.show(sharding.schedule_view)
+                if not sharding.mapped:
+                    self._leave_schedule()
         self.uses += 1
 
     def leave(self) -> None:
@@ -106,12 +119,12 @@ class ShardedUnit:
         self.uses -= 1
         if self.uses == 0:
             self.hide()
-            self._leave_schedule()
+            if self.scheduled:
+                self._leave_schedule()
 
     def _leave_schedule(self) -> None:
-        if self.scheduled:
-            self.scheduled = False
-            self.sharding.leave_unit(self.index)
+        self.scheduled = False
+        self.sharding.leave_unit(self.index)
 
     def pin(self) -> None:
         """Makes the params whole until `unpin`, beside the schedule. Collective; blocks."""
@@ -146,6 +159,7 @@ class ShardedUnit:
         elif not self.wholes:
             lifetime = self.sharding.context._require_open()
             self.wholes = [tensor_of(view(h), h.shape, lifetime) for h in self.handles]
+            self.shown = list(zip(self.params, self.wholes))
         for param, whole in zip(self.params, self.wholes):
             param.data = whole
 
@@ -160,9 +174,9 @@ class ShardedUnit:
                 whole.detach().copy_(tensor_of(view(handle), handle.shape, None))
 
     def hide(self) -> None:
-        for param, empty in zip(self.params, self.placeholders):
+        for param, empty in self.hidden:
             param.data = empty
-        if not self.sharding.mapped:
+        if not self.shown:
             for whole in self.wholes:
                 whole.untyped_storage().resize_(0)
 
@@ -172,19 +186,23 @@ class ShardedUnit:
 
     def check(self) -> None:
         """StateError for what was done to a param out of use and could have no effect."""
-        for param, version, handle in zip(self.params, self.versions, self.handles):
-            if param._version != version and self.uses == 0:
-                self.accept_writes()
+        versions = [param._version for param in self.params]
+        if versions != self.versions and self.uses == 0:
+            written = [now != then for now, then in zip(versions, self.versions)].index(True)
+            name = self.handles[written].name
+            self.accept_writes()
+            raise errors.StateError(
+                f"{name} was written to while it was sharded: the values were not kept",
+                subject=name,
+                advice="Use meron.torch.set_full_param(param, value), load_state_dict, or "
+                "meron.zero.GatheredParameters with modifier_rank.",
+            )
+        for i in self.frozen:
+            if self.params[i].requires_grad:
+                name = self.handles[i].name
                 raise errors.StateError(
-                    f"{handle.name} was written to while it was sharded: the values were not kept",
-                    subject=handle.name,
-                    advice="Use meron.torch.set_full_param(param, value), load_state_dict, or "
-                    "meron.zero.GatheredParameters with modifier_rank.",
-                )
-            if handle.frozen and param.requires_grad:
-                raise errors.StateError(
-                    f"{handle.name} was frozen when it was sharded, and requires gradients now",
-                    subject=handle.name,
+                    f"{name} was frozen when it was sharded, and requires gradients now",
+                    subject=name,
                     advice="Set requires_grad before sharding; what is to be frozen later may be "
                     "trainable then.",
                 )
@@ -193,10 +211,6 @@ class ShardedUnit:
 
     def owned(self, i: int) -> range:
         return self.handles[i].owned
-
-    def backward_done(self) -> bool:
-        """Whether no gradient of its params is still to come, as far as one can know."""
-        return self.given or len(self.arrived) == len(self.trainable)
 
 
 def gather_view(gather: meron.Gather, handle: meron.Param) -> Any:

@@ -13,7 +13,7 @@ from meron.torch.state import full_param
 from meron.zero.gathered import opened
 
 # What sharding put into a module's __dict__.
-MARKS = ("_meron_scope", "_meron_engine", "_apply")
+MARKS = ("_meron_scope", "_meron_engine", "_apply", "_call_impl")
 
 
 def copy_unsharded(module: torch.nn.Module, memo: dict[int, Any]) -> torch.nn.Module:
@@ -24,21 +24,8 @@ def copy_unsharded(module: torch.nn.Module, memo: dict[int, Any]) -> torch.nn.Mo
     result = type(module).__new__(type(module))
     memo[id(module)] = result
     state = {key: value for key, value in module.__dict__.items() if key not in MARKS}
-    for key, value in state.items():
-        if key.endswith("_hooks") and isinstance(value, dict):
-            state[key] = type(value)((k, v) for k, v in value.items() if not is_ours(v))
     params = state.pop("_parameters")
     state["_parameters"] = {}
-    for name in ("_forward_hooks_with_kwargs", "_forward_hooks_always_called"):
-        if name in state:
-            state[name] = type(state[name])(
-                (k, v) for k, v in state[name].items() if k in state["_forward_hooks"]
-            )
-    if "_forward_pre_hooks_with_kwargs" in state:
-        with_kwargs = state["_forward_pre_hooks_with_kwargs"]
-        state["_forward_pre_hooks_with_kwargs"] = type(with_kwargs)(
-            (k, v) for k, v in with_kwargs.items() if k in state["_forward_pre_hooks"]
-        )
     for param in params.values():
         if param is not None and unit_of(param) is not None and id(param) not in memo:
             memo[id(param)] = whole_copy(param)
@@ -54,9 +41,3 @@ def whole_copy(param: torch.nn.Parameter) -> torch.nn.Parameter:
     gathered = place[0] in opened and place[1] in opened[place[0]].indices
     value = param.detach().clone() if gathered else full_param(param)
     return torch.nn.Parameter(value, param.requires_grad)
-
-
-def is_ours(hook: Any) -> bool:
-    function = getattr(hook, "hook", hook)
-    function = getattr(function, "__func__", function)
-    return str(getattr(function, "__module__", "")).startswith("meron.torch.")

@@ -212,6 +212,8 @@ class LazyGather:
     model sees and writes params of parts that are sharded already.
     """
 
+    scope = None  # it is among uses of modules, and of none
+
     def __init__(self) -> None:
         self.contexts: list[GatheredParameters] = []
         self.shardings: list[Sharding] = []

@@ -304,6 +304,52 @@ def out_of_use_params_hold_nothing() -> None:
     assert [param.shape for param in model.parameters()] == [p.shape for p in mlp().parameters()]
 
 
+def hooks_of_others_see_whole_params() -> None:
+    plain = mlp()
+    seen: list[torch.Tensor] = []
+    model = mlp()
+    model[0].register_forward_pre_hook(lambda module, _: seen.append(module.weight.clone()))
+    mt.shard(model, units=nn.Linear)
+    model[0].register_forward_hook(lambda module, *_: seen.append(module.weight.clone()))
+    doubled = model[2].register_forward_hook(lambda module, _, output: output * 2)
+    assert torch.equal(model(data(1)), plain(data(1)) * 2)
+    doubled.remove()
+    assert len(seen) == 2 and all(torch.equal(value, plain[0].weight) for value in seen)
+    inputs: list[torch.Tensor] = []
+    model[2].register_full_backward_hook(lambda module, given, _: inputs.extend(given))
+    loss(model, 1).backward()
+    assert len(inputs) == 1
+    # What a forward finds in the place of its params, in its own module and in others.
+    other = torch.zeros(8, 8)
+    swapped = torch.func.functional_call(model[0], {"weight": other}, data(1))
+    assert torch.equal(swapped, plain[0].bias.expand(4, 8))
+    assert "weight" not in model[0].__dict__
+    tied = mt.shard(nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)), units=nn.Linear)
+    tied[1].weight = tied[0].weight  # after sharding: a use of another's param
+    value = mt.full_param(tied[0].weight)
+    with torch.no_grad():
+        expected = data(1) @ value.T + mt.full_param(tied[0].bias)
+        expected = expected @ value.T + mt.full_param(tied[1].bias)
+        torch.testing.assert_close(tied(data(1)), expected)
+
+
+def outputs_may_have_hooks() -> None:
+    plain, (model, _) = mlp(), sharded()
+    gradients: list[torch.Tensor] = []
+    for each in (plain, model):
+        each[0].register_forward_hook(
+            lambda _module, _args, output: output.register_hook(gradients.append) and None
+        )
+        output = each(data(1))
+        handle = output.register_hook(lambda gradient: gradient * 3)
+        output.sum().backward(retain_graph=True)
+        handle.remove()
+        output.sum().backward()
+    assert len(gradients) == 4
+    for mine, torchs in zip(gradients[2:], gradients[:2]):
+        torch.testing.assert_close(mine, torchs)
+
+
 def unshard_by_hand() -> None:
     model, _ = sharded()
     mt.unshard(model)
