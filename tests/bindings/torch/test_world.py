@@ -136,7 +136,7 @@ over = open_context(meron.Plan.preset("zero1"), transport="group")
 assert over.transport == "group"
 over.world.barrier()
 over.close()
-os.write(1, f"done {rank}\n".encode())  # at once: both ranks write here
+os.write(1, f"done {rank}\\n".encode())  # at once: both ranks write here
 """
 
 
