@@ -54,10 +54,13 @@ def test_every_bench_leaves_the_same_kind_of_report(tmp_path):
 def test_torch(tmp_path):
     pytest.importorskip("torch", reason="torch is not installed")
     text, report = bench("torch", tmp_path / "report.json", "--arms", "meron,plain")
-    assert "us per unit" in text
-    assert {row["arm"] for row in report["series"]} == {"meron", "plain"}
-    moved = {row["runs"][0]["bytes"] for row in report["series"] if row["arm"] == "meron"}
-    assert max(moved) > 0
+    assert "us in hooks" in text
+    runs = {(row["model"], row["arm"]): row["runs"][0] for row in report["series"]}
+    assert set(runs) == {(m, a) for m in ("gpt", "many", "tiny") for a in ("meron", "plain")}
+    for (model, arm), run in runs.items():
+        assert run["params"] == runs[model, "plain"]["params"]
+        sent = arm == "meron" and model != "tiny"  # which runs on one rank
+        assert (run["bytes"] > 0) == sent
 
 
 def test_collectives_without_open_mpi(tmp_path):
@@ -90,7 +93,7 @@ def run_front_end(*words: str) -> subprocess.CompletedProcess:
 def test_the_front_end_lists_the_names():
     done = run_front_end()
     assert done.returncode == 0
-    for name in ("collectives", "adamw", "overhead"):
+    for name in ("collectives", "adamw", "overhead", "torch"):
         assert f"\n  {name} " in done.stdout
         assert (ROOT / "bench" / name / "README.md").exists()
 
