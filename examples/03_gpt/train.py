@@ -6,6 +6,9 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
+
+EXAMPLES = Path(__file__).resolve().parents[1]
 
 
 def share_cores() -> None:
@@ -20,6 +23,7 @@ def share_cores() -> None:
 
 if __name__ == "__main__":
     share_cores()
+    sys.path.insert(1, str(EXAMPLES))  # where the package `common` is
     from gpt.program import main
 
     sys.exit(main())

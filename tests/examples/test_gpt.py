@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import needs_torch, start
+from conftest import complaints, needs_torch, start
 
 pytestmark = needs_torch
 SMALL = ("--width", 48, "--layers", 2, "--heads", 2, "--context", 32, "--lr", 0.003)
@@ -21,7 +21,7 @@ def train(
     file = folder / "run.json"
     options = (*SMALL, "--steps", steps, "--api", api, "--quiet", "--json", file, *arguments)
     done = start("gpt", "torch", *options, ranks=ranks)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (done.returncode, done.stdout, complaints(done)) == (0, "", [])
     run: dict[str, Any] = json.loads(file.read_text())
     return run
 
@@ -92,10 +92,15 @@ def test_what_a_person_sees(tmp_path: Path) -> None:
         (("--api", "magic"), "must be functional or zero"),
         (("--api", "zero", "--plan", "mine.json"), "--api zero takes"),
         (("--plan", "zero9"), "zero9"),
+        (("--plan", "/nowhere.json"), "cannot read /nowhere.json: No such file"),
+        (("--steps", 0), "from 1 to"),
         (("--data", "/nowhere"), "/nowhere"),
+        (("--data", "/dev/null"), "/dev/null is empty"),
+        (("--context", 65536, "--data", __file__), "lower --context"),
         (("--lr", 0), "above 0"),
         (("--clip", -1), "0 or more"),
         (("--json", "/nowhere/run.json"), "/nowhere/run.json"),
+        (("--plot", "loss.txt"), ".png or .pdf or .svg"),
     ],
 )
 def test_bad_input(arguments: tuple[object, ...], words: str) -> None:

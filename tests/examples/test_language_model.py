@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import LANGUAGES, start
+from conftest import LANGUAGES, complaints, start
 
 # A fraction of a second of arithmetic.
 SMALL = ("--width", 128, "--layers", 2, "--batch", 32, "--lr", 0.005)
@@ -22,7 +22,7 @@ def train(
     file = folder / f"{language}-{ranks}.json"
     options = (*SMALL, "--steps", steps, "--quiet", "--json", file, *arguments)
     done = start("language_model", language, *options, ranks=ranks)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert (done.returncode, done.stdout, complaints(done)) == (0, "", [])
     run: dict[str, Any] = json.loads(file.read_text())
     return run
 

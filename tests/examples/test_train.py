@@ -46,6 +46,7 @@ def test_help_tells_of_every_option_of_the_gpt() -> None:
         (("-n", "0"), "-n 0"),
         (("-n", "two"), "-n two"),
         (("--plot", "/nowhere/loss.png"), "there is no such folder"),
+        (("--plot", "loss.txt"), ".png, .pdf or .svg"),
     ],
 )
 def test_bad_input(arguments: tuple[str, ...], expected: str) -> None:
@@ -54,13 +55,49 @@ def test_bad_input(arguments: tuple[str, ...], expected: str) -> None:
     assert expected in done.stderr
 
 
-def test_the_picture(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    run = tmp_path / "run.json"
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What --json wrote."""
+    file = tmp_path_factory.mktemp("run") / "run.json"
     sizes = ("--width", "32", "--layers", "1", "--context", "4", "--batch", "4", "--steps", "20")
-    assert start("language_model", "c", *sizes, "--quiet", "--json", run).returncode == 0
-    assert json.loads(run.read_text())["language"] == "c"
-    picture = tmp_path / "loss.png"
-    script = ROOT / "examples/02_language_model/plot.py"
-    subprocess.run([sys.executable, "-B", script, picture, run], check=True)
-    assert picture.read_bytes().startswith(b"\x89PNG")
+    assert start("language_model", "c", *sizes, "--quiet", "--json", file).returncode == 0
+    return file
+
+
+def plot(*arguments: object) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-B", ROOT / "examples/common/plot.py", *arguments]
+    return subprocess.run(list(map(str, command)), capture_output=True, text=True)
+
+
+def test_the_picture_has_a_curve_for_each_run_and_for_the_twin(tmp_path: Path, run: Path) -> None:
+    pytest.importorskip("matplotlib")
+    compared = json.loads(run.read_text())
+    compared["ranks"], compared["twin"] = 7, {"losses": compared["losses"]}
+    second = tmp_path / "second.json"
+    second.write_text(json.dumps(compared))
+    picture = tmp_path / "loss.svg"
+    assert plot(picture, run, second).returncode == 0
+    drawn = picture.read_text()  # texts stand beside their glyphs in comments
+    for label in ("zero3, 2 ranks, f32 (c)", "zero3, 7 ranks, f32 (c)", "the same without Meron"):
+        assert drawn.count(f"<!-- {label} -->") == 1
+
+
+@pytest.mark.parametrize(
+    ("picture", "file", "words"),
+    [
+        ("loss.txt", "run.json", ".png or .pdf or .svg"),
+        ("loss.png", "nowhere.json", "cannot read"),
+        ("loss.png", "list.json", "is not what"),
+        ("loss.png", "text.json", "is not what"),
+        ("nowhere/loss.png", "run.json", "cannot write"),
+    ],
+)
+def test_what_cannot_be_drawn(
+    tmp_path: Path, run: Path, picture: str, file: str, words: str
+) -> None:
+    (tmp_path / "list.json").write_text("[1, 2]")
+    (tmp_path / "text.json").write_text("losses: none")
+    (tmp_path / "run.json").write_bytes(run.read_bytes())
+    done = plot(tmp_path / picture, tmp_path / file)
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 1 and words in done.stderr

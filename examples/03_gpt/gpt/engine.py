@@ -10,12 +10,12 @@ from typing import Any
 import torch
 
 import meron
+from common.progress import Progress
 from meron import zero
 
+from .examples import Examples
 from .model import loss_of
 from .recipe import Losses, Trained, build, learning_rate
-from .report import Progress
-from .text import Examples
 
 
 def config_of(options: Namespace) -> dict[str, Any]:
@@ -42,14 +42,13 @@ def train(
         model=build(options), config=config_of(options), lr_scheduler=make_schedule
     )
 
-    progress.begin()
-    for step in range(options.steps):
-        for turn in range(accumulate):
-            number = (step * accumulate + turn) * ranks + rank
-            loss = loss_of(engine, examples[number])
-            engine.backward(loss)
-            engine.step()  # updates after the last micro-batch of the step
-            losses.values[step, turn, rank] = loss.item()
-        progress.step(losses.values[step, :, rank])
-    progress.end()
+    with progress:
+        for step in range(options.steps):
+            for turn in range(accumulate):
+                number = (step * accumulate + turn) * ranks + rank
+                loss = loss_of(engine, examples[number])
+                engine.backward(loss)
+                engine.step()  # updates after the last micro-batch of the step
+                losses.values[step, turn, rank] = loss.item()
+            progress(step + 1, losses.values[step, :, rank].mean())
     return Trained(losses, engine, optimizer, optimizer_bytes=0)

@@ -13,11 +13,11 @@ import torch
 
 import meron
 import meron.torch as mt
+from common.progress import Progress
 
+from .examples import Examples
 from .model import Block, loss_of
 from .recipe import Losses, Trained, build, learning_rate
-from .report import Progress
-from .text import Examples
 
 
 def train(
@@ -32,23 +32,27 @@ def train(
     mt.shard_optimizer(model, optimizer)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate(options.steps))
 
-    progress.begin()
-    for step in range(options.steps):
-        for turn in range(accumulate):
-            number = (step * accumulate + turn) * ranks + rank
-            loss = loss_of(model, examples[number])
-            (loss / accumulate).backward()
-            losses.values[step, turn, rank] = loss.item()
-        if options.clip:
-            mt.clip_grad_norm_(model, options.clip)
-        optimizer.step()
-        optimizer.zero_grad()
-        schedule.step()
-        progress.step(losses.values[step, :, rank])
-    progress.end()
+    with progress:
+        for step in range(options.steps):
+            for turn in range(accumulate):
+                number = (step * accumulate + turn) * ranks + rank
+                loss = loss_of(model, examples[number])
+                (loss / accumulate).backward()
+                losses.values[step, turn, rank] = loss.item()
+            if options.clip:
+                mt.clip_grad_norm_(model, options.clip)
+            optimizer.step()
+            optimizer.zero_grad()
+            schedule.step()
+            progress(step + 1, losses.values[step, :, rank].mean())
 
+    return Trained(losses, model, optimizer, bytes_of(optimizer, precision is not None))
+
+
+def bytes_of(optimizer: torch.optim.Optimizer, sixteen: bool) -> int:
+    """What torch's optimizer keeps of this rank's part, for the table: its states, and the f32
+    values where params are gathered in bf16."""
     kept = [value for state in optimizer.state.values() for value in state.values()]
-    if precision is not None:  # f32 values of this rank's part of what is gathered in bf16
+    if sixteen:
         kept += [part for group in optimizer.param_groups for part in group["params"]]
-    kept_bytes = sum(tensor.nbytes for tensor in kept if tensor.dim())
-    return Trained(losses, model, optimizer, kept_bytes)
+    return sum(tensor.nbytes for tensor in kept if tensor.dim())

@@ -14,10 +14,11 @@ from argparse import Namespace
 import torch
 from torch import Tensor, nn
 
+from common.progress import Progress
+
+from .examples import Examples
 from .model import loss_of
 from .recipe import Losses, build, learning_rate
-from .report import Progress
-from .text import Examples
 
 
 def train(
@@ -32,26 +33,25 @@ def train(
     places = [(turn, rank) for turn in range(accumulate) for rank in range(ranks)]
     parts = [places[rank::ranks] for rank in range(ranks)] if by_rank else [places]
 
-    progress.begin()
-    for step in range(options.steps):
-        sums: list[Tensor] = []
-        for part in parts:
-            for turn, rank in part:
-                number = (step * accumulate + turn) * ranks + rank
-                loss = loss_of(model, examples[number])
-                (loss / accumulate).backward()
-                losses.values[step, turn, rank] = loss.item()
-            if len(parts) > 1:
-                sums = take_gradients(params, sums)
-        for i, param in enumerate(params):
-            param.grad = (sums[i] if sums else param.grad).mul_(1 / ranks)
-        if options.clip:
-            clip(params, options.clip)
-        optimizer.step()
-        optimizer.zero_grad()
-        schedule.step()
-        progress.step(losses.values[step].ravel())
-    progress.end()
+    with progress:
+        for step in range(options.steps):
+            sums: list[Tensor] = []
+            for part in parts:
+                for turn, rank in part:
+                    number = (step * accumulate + turn) * ranks + rank
+                    loss = loss_of(model, examples[number])
+                    (loss / accumulate).backward()
+                    losses.values[step, turn, rank] = loss.item()
+                if len(parts) > 1:
+                    sums = take_gradients(params, sums)
+            for i, param in enumerate(params):
+                param.grad = (sums[i] if sums else param.grad).mul_(1 / ranks)
+            if options.clip:
+                clip(params, options.clip)
+            optimizer.step()
+            optimizer.zero_grad()
+            schedule.step()
+            progress(step + 1, losses.values[step].mean())
     return losses
 
 

@@ -12,14 +12,18 @@ from argparse import Namespace
 from dataclasses import astuple
 
 import numpy as np
+import torch
 
 import meron
 import meron.torch as mt
+from common import text
+from common.command_line import BadInput, load_plan, try_outputs
+from common.progress import Progress
 
 from . import options as command_line
 from . import plain, report
+from .examples import Examples
 from .recipe import build
-from .text import Examples
 
 
 def train(
@@ -41,7 +45,7 @@ def train(
     )
     if shown:
         report.print_begin(summary)
-    progress = report.Progress(options.steps, shown, "training")
+    progress = Progress(options.steps, shown, "training")
     before = context.stats()
     trained = way.train(context, options, examples, progress)
     losses = trained.losses
@@ -90,7 +94,7 @@ def compare(summary: report.Summary, examples: Examples, shown: bool) -> None:
     """Trains the plain twin in this process, with as many threads as the rank had."""
     options = summary.options
     by_rank = summary.plan["gradient"]["sharding"] == "none"
-    progress = report.Progress(options.steps, shown, "comparing")
+    progress = Progress(options.steps, shown, "comparing")
     losses = plain.train(options, examples, summary.ranks, by_rank, progress)
     summary.twin = losses.curve()
     summary.equal_bits = bool((losses.values == summary.micro_losses.values).all())
@@ -113,10 +117,10 @@ def start(arguments: list[str]) -> int:
     try:
         options = command_line.parse(arguments)
         if not options.help:
-            plan = command_line.load_plan(options.plan)
-            examples = command_line.load_examples(options)
-            command_line.try_outputs(options)
-    except command_line.BadInput as error:
+            plan = load_plan(options.plan)
+            data = text.load(options.data, options.context + 1)
+            try_outputs(options)
+    except BadInput as error:
         problem = str(error)
 
     context = mt.context_for(plan or meron.Plan.preset("zero3"))
@@ -129,6 +133,8 @@ def start(arguments: list[str]) -> int:
             print(options.usage, end="", flush=True)
     else:
         shown = leads and not options.quiet
+        text_bytes = torch.frombuffer(data, dtype=torch.uint8)
+        examples = Examples(text_bytes, options.batch, options.context, options.seed)
         summary = train(context, options, examples, shown)
     # `meron run` ends the job when a rank leaves with an error: let rank 0 have said why first.
     context.world.barrier()

@@ -31,7 +31,7 @@ class Losses:
 
 @dataclass
 class Trained:
-    """What a run leaves on a rank."""
+    """What a run leaves on a rank. It lives until the counters were read."""
 
     losses: Losses  # of this rank's micro-batches; zero elsewhere
     model: torch.nn.Module

@@ -4,8 +4,6 @@
 from __future__ import annotations
 
 import json
-import sys
-import time
 from argparse import Namespace
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +11,8 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from tqdm import tqdm
+
+from common.plot import plot
 
 from .recipe import Losses
 
@@ -88,42 +87,6 @@ class Summary:
         """The largest, relative."""
         assert self.twin is not None
         return float((np.abs(self.losses - self.twin) / self.twin).max())
-
-
-class Progress:
-    """A bar on a terminal, a line every tenth of the way in a log, or nothing; and the clock."""
-
-    def __init__(self, steps: int, shown: bool, what: str) -> None:
-        self._steps, self._what, self._done = steps, what, 0
-        self._log = shown and not sys.stderr.isatty()
-        self._hidden = not shown or self._log
-        self.seconds = 0.0
-
-    def begin(self) -> None:
-        self._bar = tqdm(
-            total=self._steps, desc=self._what, unit="step", disable=self._hidden, ncols=100
-        )
-        self._begin = time.perf_counter()
-
-    def step(self, losses: NDArray[np.float32]) -> None:
-        """After each step, with the losses that this process has seen in it."""
-        self._done += 1
-        done, steps = self._done, self._steps
-        loss = float(losses.mean())
-        self._bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
-        self._bar.update()
-        if self._log and 10 * done // steps > 10 * (done - 1) // steps:
-            rate = done / (time.perf_counter() - self._begin)
-            print(
-                f"{self._what} {100 * done // steps:3d} %  step {done}/{steps}  loss {loss:.3f}  "
-                f"{rate:.1f} steps/s  {(steps - done) / rate:.0f} s left",
-                file=sys.stderr,
-                flush=True,
-            )
-
-    def end(self) -> None:
-        self.seconds = time.perf_counter() - self._begin
-        self._bar.close()
 
 
 def print_begin(summary: Summary) -> None:
@@ -235,22 +198,4 @@ def write_json(summary: Summary, path: str) -> None:
 
 
 def draw(summary: Summary, path: str) -> None:
-    """The loss curve, and that of plain PyTorch where there is one."""
-    import matplotlib
-
-    matplotlib.use("Agg")  # a picture in a file: no display is needed
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(figsize=(8, 4.5), layout="constrained")
-    steps = range(1, len(summary.losses) + 1)
-    name = summary.plan.get("name", "plan")
-    axes.plot(steps, summary.losses, label=f"{name}, {summary.ranks} ranks")
-    if summary.twin is not None:
-        axes.plot(steps, summary.twin, "k:", label="plain PyTorch, one process")
-    axes.set_xlabel("step")
-    axes.set_ylabel("loss, nats per byte")
-    axes.set_ylim(bottom=0)
-    axes.grid(alpha=0.25)
-    axes.legend(frameon=False)
-    figure.savefig(path, dpi=150)
-    plt.close(figure)
+    plot([as_json(summary)], Path(path))

@@ -4,15 +4,14 @@
 from __future__ import annotations
 
 import json
-import sys
-import time
 from argparse import Namespace
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from tqdm import tqdm
+
+from common.plot import plot
 
 from .model import Floats
 
@@ -72,32 +71,6 @@ class Summary:
         """The mean over the last twentieth of the steps."""
         count = max(1, len(self.losses) // 20)
         return float(np.mean(self.losses[-count:], dtype=np.float64))
-
-
-class Progress:
-    """A bar on a terminal, a line every tenth of the way in a log, or nothing."""
-
-    def __init__(self, steps: int, shown: bool) -> None:
-        self._steps, self._done = steps, 0
-        self._log = shown and not sys.stderr.isatty()
-        self._bar = tqdm(total=steps, unit="step", disable=not shown or self._log, ncols=100)
-        self._begin = time.perf_counter()
-
-    def __call__(self, step: int, loss: float) -> None:
-        tenth, before = 10 * step // self._steps, 10 * self._done // self._steps
-        self._bar.set_postfix(loss=f"{loss:.3f}", refresh=False)
-        self._bar.update(step - self._done)
-        self._done = step
-        if self._log and tenth > before:
-            rate = step / (time.perf_counter() - self._begin)
-            print(
-                f"{100 * step // self._steps:3d} %  step {step}/{self._steps}  loss {loss:.3f}  "
-                f"{rate:.1f} steps/s  {(self._steps - step) / rate:.0f} s left",
-                file=sys.stderr,
-                flush=True,
-            )
-        if step == self._steps:
-            self._bar.close()
 
 
 def print_begin(summary: Summary) -> None:
@@ -183,8 +156,4 @@ def write_json(summary: Summary, path: str) -> None:
 
 
 def draw(summary: Summary, path: str) -> None:
-    """The picture of ../../plot.py, which needs matplotlib."""
-    sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-    from plot import plot
-
     plot([as_json(summary)], Path(path))

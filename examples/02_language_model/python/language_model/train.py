@@ -9,15 +9,14 @@ depends on it.
 
 from __future__ import annotations
 
-import time
 from argparse import Namespace
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import meron
+from common.progress import Progress
 
 from .model import MAX_TENSORS, Floats, Model, initial_values, random_bits
 
@@ -97,24 +96,24 @@ class Trainer:
         self.optimizer.step()
         return loss
 
-    def train(self, progress: Callable[[int, float], None]) -> tuple[Floats, float]:
-        """The loss of each step, a mean over all ranks, and the seconds that it took. Now and then
-        `progress` gets the steps done and the mean loss since its last call."""
+    def train(self, progress: Progress) -> Floats:
+        """The loss of each step, a mean over all ranks. Now and then `progress` gets the mean of
+        those since its last call."""
         steps = self.options.steps
         every = steps_per_report(steps)
         micro_batches = self.options.accumulate * self.context.world_size
         losses = np.zeros(steps, np.float32)
-        begin = time.perf_counter()
         known = 0
-        for step in range(1, steps + 1):
-            losses[step - 1] = self._step(step - 1)
-            if step % every == 0 or step == steps:
-                recent = losses[known:step]
-                self.context.world.all_reduce(recent)
-                recent /= micro_batches
-                progress(step, float(recent.mean()))
-                known = step
-        return losses, time.perf_counter() - begin
+        with progress:
+            for step in range(1, steps + 1):
+                losses[step - 1] = self._step(step - 1)
+                if step % every == 0 or step == steps:
+                    recent = losses[known:step]
+                    self.context.world.all_reduce(recent)
+                    recent /= micro_batches
+                    progress(step, float(recent.mean()))
+                    known = step
+        return losses
 
 
 def steps_per_report(steps: int) -> int:

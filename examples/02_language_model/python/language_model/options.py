@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command line."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+from common.command_line import BadInput, Option, Parser, number, one_of, whole
+from common.text import DEFAULT_FOLDER
+
+COUNT, SIZE = whole(1, 10**8), whole(1, 65536)
+OPTIONS: list[Option] = [
+    (
+        "--data",
+        f"text to train on (default: {DEFAULT_FOLDER})",
+        {"nargs": "+", "action": "extend", "metavar": "FILE"},
+    ),
+    ("--plan", "zero0, zero1, zero2, zero3 or a JSON file", {"default": "zero3"}),
+    ("--steps", "optimizer steps", {"type": COUNT, "default": 400}),
+    ("--batch", "examples per micro-batch and rank", {"type": SIZE, "default": 64}),
+    ("--accumulate", "micro-batches per step and rank", {"type": SIZE, "default": 1}),
+    ("--width", "values that flow from layer to layer", {"type": SIZE, "default": 512}),
+    ("--layers", "residual blocks of two matrices each", {"type": whole(0, 1000), "default": 4}),
+    (
+        "--context",
+        "bytes that the model sees; must divide the width",
+        {"type": SIZE, "default": 16},
+    ),
+    ("--lr", "peak learning rate", {"type": number(True), "default": 0.002, "metavar": "RATE"}),
+    (
+        "--dtype",
+        "of the parameters: f32, bf16 or f16",
+        {"type": one_of("f32", "bf16", "f16"), "default": "f32", "metavar": "DTYPE"},
+    ),
+    (
+        "--seed",
+        "of the initial values and the choice of examples",
+        {"type": whole(0, 10**9), "default": 1},
+    ),
+    ("--json", "write all figures and the loss curve there", {"metavar": "FILE"}),
+    ("--plot", "draw the loss curve there", {"metavar": "FILE.png"}),
+    ("--quiet", "print nothing but errors", {"action": "store_true"}),
+    ("--help", "this text", {"action": "store_true"}),
+]
+
+
+def parse(arguments: list[str]) -> Namespace:
+    description = "Trains a language model on the bytes of a text, partitioned over the ranks."
+    options = Parser("main.py", description, OPTIONS).read(arguments)
+    if options.width % options.context:
+        next_width = (options.width // options.context + 1) * options.context
+        raise BadInput(
+            f"--width {options.width} is no multiple of --context {options.context}: take "
+            f"{next_width}, for example"
+        )
+    return options
