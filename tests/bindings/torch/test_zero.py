@@ -18,6 +18,8 @@ PROGRAMS = Path(__file__).parent / "zero"
         ("engine", 1),
         ("engine", 2),
         ("engine", 3),
+        ("steps", 1),
+        ("steps", 3),
         ("build", 1),
         ("build", 3),
         ("params", 3),

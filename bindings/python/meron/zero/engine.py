@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import os
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -25,9 +26,10 @@ from meron.torch.tensors import map_tensors, tensors_in
 from meron.torch.unit import ShardedUnit
 from meron.zero.config import Config
 from meron.zero.loss_scale import LossScale
+from meron.zero.wrapper import Wrapper
 
 
-class Engine(torch.nn.Module):
+class Engine(Wrapper):
     """What `meron.zero.initialize` returns. Everything that trains is collective.
 
     Attributes:
@@ -35,13 +37,13 @@ class Engine(torch.nn.Module):
         optimizer, lr_scheduler, training_dataloader: or None.
         micro_steps, global_steps, skipped_steps: calls of step(), steps of the optimizer with those
             that were skipped, and those.
+        global_samples: samples of all those steps, where the config says how many a step has.
     """
 
     def __init__(
         self, module: torch.nn.Module, config: Config, sharding: Sharding, units: list[ShardedUnit]
     ) -> None:
-        super().__init__()
-        self.__dict__["module"] = module  # not a part: names of params stay those of the model
+        super().__init__(module)
         self.config = config
         self.sharding = sharding
         self.units = units
@@ -52,13 +54,17 @@ class Engine(torch.nn.Module):
         self.micro_steps = 0
         self.global_steps = 0
         self.skipped_steps = 0
+        self.global_samples = 0
         self._norm: float | None = None
         self._applied = False
         self._boundary: bool | None = None
-        self._forwards = 0  # since the last step()
+        self._accumulated = 0  # micro-batches since the last update
+        self._forwards = 0  # since the last step(), of which a backward would be seen
         self._backward_ran = False
         self._scaled = False  # the loss of this micro-batch
         self._unsynced = False
+        self._destroyed = False
+        self._owns_optimizer = False  # the config's, not the caller's
         for part in module.modules():
             part.__dict__["_meron_engine"] = weakref.ref(self)
         for unit in units:
@@ -74,48 +80,14 @@ class Engine(torch.nn.Module):
             kwargs = map_tensors(kwargs, to_half)
         output = self.module(*inputs, **kwargs)
         if torch.is_grad_enabled():
-            self._forwards += 1
-            for tensor in tensors_in(output):
-                if tensor.requires_grad and not tensor.is_leaf:
-                    tensor.register_hook(self._saw_backward)
+            seen = [t for t in tensors_in(output) if t.requires_grad and not t.is_leaf]
+            for tensor in seen:
+                tensor.register_hook(self._saw_backward)
+            self._forwards += bool(seen)
         return output
 
     def _saw_backward(self, _gradient: torch.Tensor) -> None:
         self._backward_ran = True
-
-    def __getattr__(self, name: str) -> Any:
-        """What the engine does not have itself is the model's."""
-        module = self.__dict__.get("module")
-        if module is None:
-            raise AttributeError(name)
-        return getattr(module, name)
-
-    def train(self, mode: bool = True) -> Engine:
-        self.module.train(mode)
-        self.training = mode
-        return self
-
-    def named_parameters(self, *args: Any, **kwargs: Any) -> Any:
-        return self.module.named_parameters(*args, **kwargs)
-
-    def named_buffers(self, *args: Any, **kwargs: Any) -> Any:
-        return self.module.named_buffers(*args, **kwargs)
-
-    def named_children(self) -> Any:
-        return self.module.named_children()
-
-    def named_modules(self, *args: Any, **kwargs: Any) -> Any:
-        return self.module.named_modules(*args, **kwargs)
-
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Whole tensors, on every rank. Collective."""
-        return self.module.state_dict(*args, **kwargs)
-
-    def module_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        return self.module.state_dict(*args, **kwargs)
-
-    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        return self.module.load_state_dict(*args, **kwargs)
 
     # ---- Training ------------------------------------------------------------------------------
 
@@ -133,18 +105,20 @@ class Engine(torch.nn.Module):
             scale_wrt_gas: False when the loss is divided by the accumulation steps already.
 
         Raises StateError when this micro-batch had its backward, ArgumentError for a loss that is
-        no scalar.
+        no scalar. Where the caller decides on the boundary (managed_gradient_accumulation: false,
+        set_gradient_accumulation_boundary, no_sync) any number of them may follow each other.
         """
+        self._require_alive("backward")
         if not isinstance(loss, torch.Tensor) or loss.numel() != 1:
             raise errors.argument("backward takes a scalar tensor, the loss", subject="loss")
-        if self._backward_ran:
+        if self._backward_ran and self._managed() and not self._unsynced:
             raise errors.StateError(
                 "backward ran already for this micro-batch",
                 operation="backward",
                 advice="Call engine.step() after each micro-batch (it updates only when the "
                 "accumulation is complete), and add losses up before backward.",
             )
-        steps = self._steps() if self.config.managed_accumulation else 1
+        steps = self._divided_steps()
         value = loss if scale_wrt_gas else loss * steps
         self.scale(value).backward(retain_graph=retain_graph)
         self._backward_ran = True
@@ -160,6 +134,7 @@ class Engine(torch.nn.Module):
             StateError: no backward came before, or this is inside no_sync.
             NonFiniteError: NaN or infinity in other dtypes, or at the smallest loss scale.
         """
+        self._require_alive("step")
         if self._unsynced:
             raise errors.StateError("step() inside no_sync()", advice="Leave no_sync() first.")
         self._require_backward()
@@ -171,12 +146,22 @@ class Engine(torch.nn.Module):
                 operation="step",
                 advice="Call engine.backward(loss), or engine.scale(loss).backward().",
             )
+        boundary = self.is_gradient_accumulation_boundary()
         try:
-            if self.is_gradient_accumulation_boundary():
+            if boundary:
                 self._update(lr_kwargs)
         finally:
             self.micro_steps += 1
+            self._accumulated = 0 if boundary else self._accumulated + 1
             self._end_micro_batch()
+
+    def _require_alive(self, operation: str) -> None:
+        if self._destroyed:
+            raise errors.StateError(
+                "this engine was destroyed",
+                operation=operation,
+                advice="Use the engine that initialize made of its model since then.",
+            )
 
     def _require_backward(self) -> None:
         ran = self._backward_ran
@@ -214,6 +199,7 @@ class Engine(torch.nn.Module):
                 raise
             overflow = True
         self.global_steps += 1
+        self.global_samples += self.config.train_batch_size or 0
         if self.loss_scaler is not None:
             self.loss_scaler.update(overflow)
             self._set_divisor()
@@ -235,7 +221,13 @@ class Engine(torch.nn.Module):
             return
         reducer = self.sharding.reducer
         given = reducer.finish(self.units)
-        places = [(unit, i) for unit in given for i in unit.trainable if reducer.has_grad(unit, i)]
+        held = optimizer._meron_shards.parts  # type: ignore[attr-defined]
+        places = [
+            (unit, i)
+            for unit in given
+            for i in unit.trainable
+            if reducer.has_grad(unit, i) and i in held.get(unit, {})
+        ]
         parts = [reducer.part(*place) for place in places]
         norm = global_norm(self.sharding, parts, 2.0) if places else 0.0
         if not math.isfinite(norm):
@@ -255,6 +247,7 @@ class Engine(torch.nn.Module):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops the gradients since the last update. Collective."""
         self.sharding.reducer.discard(self.units)
+        self._backward_ran = False
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -267,18 +260,26 @@ class Engine(torch.nn.Module):
                 yield
         finally:
             self._unsynced = False
-            self._end_micro_batch()
+            # Whether the loss was scaled is known until the step.
+            self._forwards = 0
+            self._backward_ran = False
 
     # ---- Accumulation --------------------------------------------------------------------------
 
     def _steps(self) -> int:
         return self.config.accumulation_steps or 1
 
+    def _managed(self) -> bool:
+        """Whether the engine counts micro-batches, rather than that the caller decides."""
+        return self.config.managed_accumulation and self._boundary is None
+
+    def _divided_steps(self) -> int:
+        """By how many micro-batches gradients are divided."""
+        return self._steps() if self.config.managed_accumulation else 1
+
     def _set_divisor(self) -> None:
-        steps = self._steps() if self.config.managed_accumulation else 1
-        scale = self.loss_scaler.value if self.loss_scaler is not None else 1.0
         for unit in self.units:
-            unit.divisor = steps * scale
+            unit.divisor = self._divided_steps() * self.cur_scale
 
     def is_gradient_accumulation_boundary(self) -> bool:
         """Whether the next step() updates the params."""
@@ -286,19 +287,39 @@ class Engine(torch.nn.Module):
             return self._boundary
         if not self.config.managed_accumulation:
             return True
-        return (self.micro_steps + 1) % self._steps() == 0
+        return self._accumulated + 1 >= self._steps()
 
     def set_gradient_accumulation_boundary(self, is_boundary: bool) -> None:
-        """Decides by hand whether the next step() updates, from now on."""
+        """Decides by hand whether the next step() updates, from now on.
+
+        Raises StateError where the config leaves the boundary to the caller anyway: every step()
+        updates then.
+        """
+        if not self.config.managed_accumulation:
+            raise errors.StateError(
+                "managed_gradient_accumulation is false: there is no boundary to set",
+                operation="set_gradient_accumulation_boundary",
+                advice="Call step() when the accumulation is complete.",
+            )
         self._boundary = bool(is_boundary)
 
     def set_train_batch_size(self, train_batch_size: int) -> None:
-        """Changes the accumulation steps so that a step takes that many samples."""
+        """Changes the accumulation steps so that a step takes that many samples.
+
+        Raises StateError within an accumulation: its gradients are divided by one number.
+        """
+        if self._accumulated or self._backward_ran:
+            raise errors.StateError(
+                f"{self._accumulated + self._backward_ran} micro-batch(es) of an accumulation "
+                "had their backward",
+                operation="set_train_batch_size",
+                advice="Change the batch size right after a step that updated the params.",
+            )
         micro = self.config.micro_batch_size or 1
         steps, rest = divmod(train_batch_size, micro * self.world_size)
         if rest or steps < 1:
             raise errors.argument(
-                f"train batch size {train_batch_size} is no multiple of {micro} x "
+                f"train_batch_size {train_batch_size} is no multiple of {micro} x "
                 f"{self.world_size} ranks",
                 subject="train_batch_size",
             )
@@ -307,6 +328,11 @@ class Engine(torch.nn.Module):
         self._set_divisor()
 
     def set_train_micro_batch_size(self, micro_batch_size: int) -> None:
+        """Changes what a step counts as samples. Batches themselves are the caller's."""
+        if micro_batch_size < 1:
+            raise errors.argument(
+                f"train_micro_batch_size is {micro_batch_size}", subject="micro_batch_size"
+            )
         self.config.micro_batch_size = micro_batch_size
         self.config.train_batch_size = micro_batch_size * self._steps() * self.world_size
 
@@ -318,7 +344,8 @@ class Engine(torch.nn.Module):
 
     @property
     def local_rank(self) -> int:
-        return self.sharding.context.rank
+        """The rank on this host, as the launcher says."""
+        return int(os.environ.get("LOCAL_RANK", self.global_rank))
 
     @property
     def world_size(self) -> int:
@@ -327,10 +354,6 @@ class Engine(torch.nn.Module):
     @property
     def device(self) -> torch.device:
         return torch.device("cpu")
-
-    @property
-    def global_samples(self) -> int:
-        return self.global_steps * (self.config.train_batch_size or 0)
 
     def train_batch_size(self) -> int | None:
         return self.config.train_batch_size
@@ -385,13 +408,16 @@ class Engine(torch.nn.Module):
         self.sharding.drop()
 
     def save_16bit_model(
-        self, save_dir: str, save_filename: str = "pytorch_model.bin", **_ignored: Any
+        self,
+        save_dir: str,
+        save_filename: str = "pytorch_model.bin",
+        exclude_frozen_parameters: bool = False,
     ) -> bool:
         """Rank 0 saves the whole weights by torch.save. Collective.
 
         Works at every stage, whatever stage3_gather_16bit_weights_on_model_save says.
         """
-        state = self.module.state_dict()
+        state = self.module_state_dict(exclude_frozen_parameters=exclude_frozen_parameters)
         if self.global_rank == 0:
             folder = Path(save_dir)
             folder.mkdir(parents=True, exist_ok=True)
@@ -411,16 +437,48 @@ class Engine(torch.nn.Module):
             advice="Use engine.load_state_dict (collective).",
         )
 
+    def compile(self, *_args: Any, **_kwargs: Any) -> None:
+        raise errors.UnsupportedError(
+            "Meron does not have yet: engine.compile",
+            advice="Call torch.compile on parts of the model before initialize.",
+        )
+
     def destroy(self) -> None:
-        """Gives the model back: still sharded, and free for another engine."""
+        """Gives the model back: still sharded, and free for another engine. Collective."""
+        if self._destroyed:
+            return
         self.zero_grad()
         self.sharding.drop()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """What another engine of the model must not find. Local."""
+        from meron.zero.safe import local_master  # which needs this module
+
+        self._destroyed = True
+        optimizer = self.optimizer
+        if self._owns_optimizer and isinstance(optimizer, mt.AdamW):
+            # A unit has one of these at a time. Its f32 values are to outlive it.
+            for unit in optimizer.sharded:
+                for i in unit.trainable:
+                    if unit.handles[i].dtype != "f32":
+                        master = local_master(unit.params[i])
+                        assert master is not None
+                        unit.masters[i] = master.clone()
+            del optimizer.engine
         for part in self.module.modules():
             part.__dict__.pop("_meron_engine", None)
         for unit in self.units:
             unit.divisor = 1.0
             for param in unit.params:
                 param.__dict__.pop("_meron_engine", None)
+
+
+def engine_of(thing: torch.nn.Module | torch.Tensor) -> Engine | None:
+    """The engine that a module or a param of a model belongs to."""
+    reference = thing.__dict__.get("_meron_engine")
+    engine: Engine | None = reference() if reference is not None else None
+    return engine
 
 
 def check_options(optimizer: mt.AdamW) -> None:

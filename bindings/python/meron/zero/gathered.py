@@ -57,13 +57,23 @@ class Opened:
 
 
 opened: dict[ShardedUnit, Opened] = {}
-# Whose changes without a modifier_rank are an error.
-checked: weakref.WeakSet[Sharding] = weakref.WeakSet()
+# Changes of whose params without a modifier_rank are an error.
+checked: weakref.WeakSet[ShardedUnit] = weakref.WeakSet()
 
 
 def places_of(params: Iterable[torch.Tensor]) -> list[Place]:
     """Where the sharded ones of some params are, each once, in one order on all ranks."""
-    places = {place for place in map(unit_of, params) if place is not None}
+    places: dict[Place, None] = {}
+    for param in params:
+        if not isinstance(param, torch.Tensor):
+            raise errors.argument(
+                f"a list of params has a {type(param).__name__} in it",
+                subject="params",
+                advice="Pass params themselves, as module.parameters() gives them.",
+            )
+        place = unit_of(param)
+        if place is not None:
+            places[place] = None
     return sorted(
         places, key=lambda place: (place[0].sharding.context.plan.json(), place[0].index, place[1])
     )
@@ -79,10 +89,16 @@ def open_params(params: Iterable[torch.Tensor]) -> list[Place]:
                 subject=f"{unit.name}.{unit.names[i]}",
                 advice="Do not nest GatheredParameters of the same param.",
             )
-    for unit, i in places:
-        if unit not in opened:
-            opened[unit] = Opened(unit)
-        opened[unit].indices.add(i)
+    done: list[Place] = []
+    try:
+        for unit, i in places:
+            if unit not in opened:
+                opened[unit] = Opened(unit)
+            opened[unit].indices.add(i)
+            done.append((unit, i))
+    except BaseException:
+        close_places(done, False)
+        raise
     return places
 
 
@@ -146,7 +162,6 @@ class GatheredParameters:
         )
         self.fwd_module = fwd_module
         self.places: list[Place] = []
-        self.versions: list[int] = []
 
     def __enter__(self) -> GatheredParameters:
         if not self.enabled:
@@ -159,7 +174,6 @@ class GatheredParameters:
                         f"modifier_rank is {self.modifier_rank}: there are {world_size} ranks"
                     )
         self.places = open_params(self.params)
-        self.versions = [unit.params[i]._version for unit, i in self.places]
         if self.fwd_module is not None:
             for unit, i in self.places:
                 register_external_parameter(self.fwd_module, unit.params[i])
@@ -174,29 +188,67 @@ class GatheredParameters:
         places, self.places = self.places, []
         if not places:
             return
-        changed = [
-            unit.params[i]._version != version for (unit, i), version in zip(places, self.versions)
-        ]
+        replaced = restore_shapes(places)
         if self.modifier_rank is not None and kind is None:
-            for unit, i in places:
-                param = unit.params[i]
-                param.data = unit.sharding.broadcast(param.data, self.modifier_rank)
+            try:
+                for unit, i in places:
+                    param = unit.params[i]
+                    param.data = unit.sharding.broadcast(param.data, self.modifier_rank)
+            except BaseException:
+                close_places(places, False)
+                raise
             close_places(places, True)
+            if replaced:
+                raise errors.argument(
+                    f"param.data of {', '.join(replaced)} was replaced by a tensor of another "
+                    "shape: the values from before were written",
+                    subject=replaced[0],
+                    advice="Give it a tensor of the same shape.",
+                )
             return
+        suspects = [(unit, i) for unit, i in places if unit in checked] if kind is None else []
+        changed = [not same_bytes(unit.params[i].data, unit.wholes[i]) for unit, i in suspects]
         close_places(places, False)
-        if kind is None:
-            refuse_changes(places, changed)
+        refuse_changes(suspects, changed)
+
+
+def restore_shapes(places: list[Place]) -> list[str]:
+    """Puts values of the right shape and dtype into params that a caller gave other data.
+
+    Returns the names of those whose shape was wrong: their values are those from before. An error
+    of one rank here would leave the others waiting, so the caller raises it at the end.
+    """
+    replaced = []
+    for unit, i in places:
+        param, copy = unit.params[i], opened[unit].copies[i]
+        if param.shape != copy.shape:
+            replaced.append(f"{unit.name}.{unit.names[i]}")
+            param.data = copy
+        elif param.dtype != copy.dtype:
+            param.data = param.data.to(copy.dtype)
+    return replaced
+
+
+def same_bytes(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors of a dtype are equal, also in what is NaN."""
+    if not one.numel():
+        return True
+    first, second = (t.contiguous().view(-1).view(torch.uint8) for t in (one, other))
+    return torch.equal(first, second)
 
 
 def refuse_changes(places: list[Place], changed: list[bool]) -> None:
     """Under enable_sanity_checks: StateError on all ranks when one of them changed a param."""
-    sharding = places[0][0].sharding
-    if sharding not in checked:
-        return
-    flags = np.array(changed, np.float32)
-    if sharding.context.world_size > 1:
-        sharding.context.world.all_reduce(flags)
-    names = [f"{unit.name}.{unit.names[i]}" for (unit, i), flag in zip(places, flags) if flag]
+    names = []
+    for sharding in dict.fromkeys(unit.sharding for unit, _ in places):
+        flags = np.array(
+            [flag for (unit, _), flag in zip(places, changed) if unit.sharding is sharding],
+            np.float32,
+        )
+        own = [place for place in places if place[0].sharding is sharding]
+        if sharding.context.world_size > 1:
+            sharding.context.world.all_reduce(flags)
+        names += [f"{unit.name}.{unit.names[i]}" for (unit, i), flag in zip(own, flags) if flag]
     if names:
         raise errors.StateError(
             f"{', '.join(names)} changed in a GatheredParameters without modifier_rank",

@@ -28,7 +28,7 @@ from meron.zero.config import Config, Source, parse
 from meron.zero.copying import copy_unsharded
 from meron.zero.gathered import GatheredParameters, LazyGather, checked, opened
 from meron.zero.leaf import fits, set_leaves_of_config, set_z3_leaf_module
-from meron.zero.units import shard_module, shard_part
+from meron.zero.units import set_limits, shard_module, shard_part, units_of
 
 MODULE = torch.nn.Module
 
@@ -122,14 +122,18 @@ class Init:
         set_leaves_of_config(module, self.config.leaf)
         sharding = self.open()
         shard_module(sharding, module, sharding.unique(type(module).__name__), dtype=self.dtype)
+        self.check_changes(module)
+
+    def check_changes(self, module: torch.nn.Module) -> None:
+        if self.config.sanity_checks:
+            checked.update(units_of(module))
 
     def open(self) -> Sharding:
         """The sharding that modules go to; opened when the first comes. Collective then."""
         if self.sharding is None or self.sharding.context.closed:
             context = context_for(self.plan, self.group)
-            self.sharding = sharding_of(context, **self.config.limits)
-            if self.config.sanity_checks:
-                checked.add(self.sharding)
+            self.sharding = sharding_of(context)
+            set_limits(self.sharding, self.config.limits)
         return self.sharding
 
     # ---- The context ---------------------------------------------------------------------------
@@ -157,8 +161,9 @@ class Init:
             return
         state.depth -= 1
         if state.depth == 0:
-            state.init = None
-            self.undo.close()
+            outermost, state.init = state.init, None
+            assert outermost is not None
+            outermost.undo.close()  # also where contexts end in another order than they began
 
     def patch(self) -> None:
         for kind in list(subclasses(MODULE)):
@@ -212,12 +217,9 @@ class Init:
         """Runs the outermost __init__ of an object, then shards what it owns."""
         self.running.add(id(module))
         lazy = LazyGather()
-        if self.sharding is not None:
-            lazy.begin(self.sharding)
         failure: BaseException | None = None
         try:
-            if self.sharding is None:
-                lazy.begin(self.open())
+            lazy.begin(self.open())
             plain(module, *args, **kwargs)
         except BaseException as error:
             failure = error
@@ -241,6 +243,7 @@ class Init:
         sharding = self.open()
         name = sharding.unique(type(module).__name__)
         shard_part(sharding, module, name, dtype=self.dtype)
+        self.check_changes(module)
 
 
 def fits_leaf(module: torch.nn.Module, config: Config) -> bool:

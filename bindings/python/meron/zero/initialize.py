@@ -12,13 +12,13 @@ from meron import errors
 from meron.torch.sharding import Sharding, sharding_of, unit_of
 from meron.torch.world import context_for
 from meron.zero.config import Config, Source, parse
-from meron.zero.engine import Engine
+from meron.zero.engine import Engine, engine_of
 from meron.zero.gathered import checked
 from meron.zero.init import choose_group, refuse
 from meron.zero.leaf import set_leaves_of_config
 from meron.zero.optimizers import Client, ParamGroups, check_trainable, make_optimizer
 from meron.zero.schedulers import make_scheduler
-from meron.zero.units import shard_module, units_of
+from meron.zero.units import set_limits, shard_module, units_of
 
 # Schedules that change more than the learning rate.
 MOMENTUM_SCHEDULES = {"OneCycle", "OneCycleLR", "CyclicLR"}
@@ -46,7 +46,8 @@ def initialize(
         model: built before, also within zero.Init, also on the device "meta".
         optimizer: of torch, or a function of the params; it counts rather than the config's.
         model_parameters: params or param groups for the optimizer; default is all trainable ones.
-        training_data: a dataset; its batches are spread over the ranks.
+        training_data: a dataset; its batches are spread over the ranks. (An IterableDataset must
+            do so itself.)
         lr_scheduler: of torch, or a function of the optimizer; it counts rather than the config's.
         mpu: get_data_parallel_group() of it is the group to shard over; default is all ranks.
         config, config_params: a dict or the path of a JSON file; one of them.
@@ -57,17 +58,13 @@ def initialize(
         (engine, optimizer, dataloader, lr_scheduler); None for what there is not.
 
     Raises:
-        ArgumentError: no model, no config or two, unknown keys, batch sizes that do not fit.
-        UnsupportedError: names what Meron does not have. StateError: the model has an engine.
+        ArgumentError: no model, no config or two, unknown keys, batch sizes that do not fit, a
+        scheduler without its optimizer. UnsupportedError: names what Meron does not have.
+        StateError: the model, or a param of it, has an engine.
     """
     if not isinstance(model, torch.nn.Module):
         raise errors.argument("initialize needs a torch.nn.Module as model", subject="model")
-    if isinstance(model, Engine) or model.__dict__.get("_meron_engine") is not None:
-        raise errors.StateError(
-            f"{type(model).__name__} has an engine already",
-            operation="initialize",
-            advice="Call initialize once per model.",
-        )
+    check_free(model)
     refuse(mesh_param=mesh_param)
     chosen = parse(choose_config(args, config, config_params))
     sharding = shard(model, chosen, choose_group(None, None, mpu))
@@ -75,20 +72,71 @@ def initialize(
     check_trainable(model)
 
     engine = Engine(model, chosen, sharding, units_of(model))
-    block = chosen.optimizer
-    if block is not None and (
-        chosen.scheduler is not None and chosen.scheduler[0] in MOMENTUM_SCHEDULES
-    ):
-        block = (block[0], {**block[1], "torch_adam": True})
-    engine.optimizer = make_optimizer(model, optimizer, block, model_parameters, chosen.clipping)
-    if lr_scheduler is not None:
-        made = callable(lr_scheduler) and not hasattr(lr_scheduler, "step")
-        engine.lr_scheduler = lr_scheduler(engine.optimizer) if made else lr_scheduler
-    elif chosen.scheduler is not None and engine.optimizer is not None:
-        engine.lr_scheduler = make_scheduler(engine.optimizer, *chosen.scheduler)
-    if training_data is not None:
-        engine.training_dataloader = make_dataloader(engine, training_data, collate_fn)
+    try:
+        equip(engine, optimizer, model_parameters, lr_scheduler)
+        if training_data is not None:
+            engine.training_dataloader = make_dataloader(engine, training_data, collate_fn)
+    except BaseException:
+        engine._let_go()
+        raise
     return engine, engine.optimizer, engine.training_dataloader, engine.lr_scheduler
+
+
+def check_free(model: torch.nn.Module) -> None:
+    """StateError when a model, or a param of it, belongs to an engine."""
+    if isinstance(model, Engine) or engine_of(model) is not None:
+        raise errors.StateError(
+            f"{type(model).__name__} has an engine already",
+            operation="initialize",
+            advice="Call initialize once per model, or engine.destroy() before.",
+        )
+    for name, param in model.named_parameters():
+        other = engine_of(param)
+        if other is not None:
+            raise errors.StateError(
+                f"{name} of {type(model).__name__} belongs to the engine of a "
+                f"{type(other.module).__name__}: two engines would divide and drop each other's "
+                "gradients",
+                subject=name,
+                operation="initialize",
+                advice="Put both models into one module with one engine, or call "
+                "engine.destroy() before.",
+            )
+
+
+def equip(
+    engine: Engine, optimizer: Client, model_parameters: ParamGroups, lr_scheduler: Any
+) -> None:
+    """Gives an engine its optimizer and scheduler. Collective."""
+    model, chosen = engine.module, engine.config
+    block = chosen.optimizer
+    momentum = chosen.scheduler is not None and chosen.scheduler[0] in MOMENTUM_SCHEDULES
+    if block is not None and momentum and block[0].lower() in ("adam", "adamw"):
+        block = (block[0], {**block[1], "torch_adam": True})
+    engine._owns_optimizer = optimizer is None
+    engine.optimizer = make_optimizer(model, optimizer, block, model_parameters, chosen.clipping)
+    if lr_scheduler is None and chosen.scheduler is None:
+        return
+    if engine.optimizer is None:
+        raise errors.argument(
+            "there is a scheduler, but no optimizer for it",
+            subject="scheduler" if lr_scheduler is None else "lr_scheduler",
+            advice="Pass an optimizer to initialize, name one in the config, or leave the "
+            "scheduler out.",
+        )
+    if lr_scheduler is None:
+        assert chosen.scheduler is not None
+        engine.lr_scheduler = make_scheduler(engine.optimizer, *chosen.scheduler)
+        return
+    made = callable(lr_scheduler) and not hasattr(lr_scheduler, "step")
+    engine.lr_scheduler = lr_scheduler(engine.optimizer) if made else lr_scheduler
+    its_optimizer = getattr(engine.lr_scheduler, "optimizer", None)
+    if isinstance(its_optimizer, torch.optim.Optimizer) and its_optimizer is not engine.optimizer:
+        raise errors.argument(
+            f"the {type(engine.lr_scheduler).__name__} is of another optimizer than the engine's",
+            subject="lr_scheduler",
+            advice="Pass its optimizer to initialize too, or pass a function of the optimizer.",
+        )
 
 
 def choose_config(args: Any, config: Source, config_params: Source) -> Source:
@@ -130,17 +178,15 @@ def shard(model: torch.nn.Module, config: Config, group: Any) -> Sharding:
                 advice="Give zero.Init the same config as initialize, or do without it below stage "
                 "3 (zero.Init(enabled=False)).",
             )
-        if config.limits and config.limits != sharding.limits:
-            sharding.limits = {**sharding.limits, **config.limits}
-            sharding.schedule = None  # made anew at the next use
     else:
-        sharding = sharding_of(context_for(plan, group), **config.limits)
-    if config.sanity_checks:
-        checked.add(sharding)
+        sharding = sharding_of(context_for(plan, group))
+    set_limits(sharding, config.limits)
     name = sharding.unique(type(model).__name__)
     shard_module(sharding, model, name, dtype=config.dtype)
     if not units_of(model):
         raise errors.argument(f"{type(model).__name__} has no params", subject="model")
+    if config.sanity_checks:
+        checked.update(units_of(model))
     if config.buffer_dtype is not None:
         convert_buffers(model, config.buffer_dtype)
     return sharding

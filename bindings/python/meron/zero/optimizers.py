@@ -11,6 +11,7 @@ import torch
 import meron.torch as mt
 from meron import errors
 from meron.torch.sharding import unit_of
+from meron.torch.unit import ShardedUnit
 from meron.zero.units import units_of
 
 ParamGroups = Union["Iterable[torch.Tensor]", "Iterable[dict[str, Any]]", None]
@@ -31,9 +32,7 @@ RULES: dict[str, type[torch.optim.Optimizer]] = {
         "SGD",
     )
 }
-# Of DeepSpeed's Adam, which torch's do not know.
-SWITCHES = ("torch_adam", "adam_w_mode", "fp32_optimizer_states")
-ENGINE_ADAMW = {"lr", "betas", "eps", "weight_decay", "bias_correction"}
+ENGINE_ADAMW = {"lr", "betas", "eps", "weight_decay"}
 
 
 def make_optimizer(
@@ -49,12 +48,31 @@ def make_optimizer(
     one group of options, are the engine's own, which also clips.
     """
     if client is not None:
-        if not isinstance(client, torch.optim.Optimizer):
-            client = client(groups_of(model, model_parameters))
-        if isinstance(client, mt.AdamW) or getattr(client, "_meron_shards", None) is not None:
-            return client
+        optimizer = client
+        if not isinstance(optimizer, torch.optim.Optimizer) and callable(optimizer):
+            optimizer = optimizer(groups_of(model, model_parameters))
+        if not isinstance(optimizer, torch.optim.Optimizer):
+            raise errors.argument(
+                f"optimizer is a {type(client).__name__}: a torch.optim.Optimizer, or a function "
+                "of params that makes one, is known",
+                subject="optimizer",
+            )
+        if isinstance(optimizer, mt.AdamW):
+            check_own(model, optimizer.sharded)
+            if clipping:
+                raise errors.argument(
+                    "gradient_clipping of the config is no option of a meron.torch.AdamW that is "
+                    "made already",
+                    subject="gradient_clipping",
+                    advice="Pass it max_norm instead, and leave gradient_clipping out.",
+                )
+            return optimizer
+        shards = getattr(optimizer, "_meron_shards", None)
+        if shards is not None:
+            check_own(model, shards.units())
+            return optimizer
         keep_masters(model)
-        return mt.shard_optimizer(model, client)
+        return mt.shard_optimizer(model, optimizer)
     if block is None:
         return None
     kind, params = block[0], dict(block[1])
@@ -68,33 +86,47 @@ def make_optimizer(
             subject="optimizer.type",
             advice="Pass an optimizer to initialize instead.",
         )
-    switches = {key: params.pop(key) for key in SWITCHES if key in params}
+    torch_adam = False
     if name in ("adam", "adamw"):
         # DeepSpeed's Adam decays weights as AdamW does, unless told otherwise, and not at all by
         # default.
-        name = "adamw" if name == "adamw" or switches.get("adam_w_mode", True) else "adam"
+        name = "adamw" if params.pop("adam_w_mode", True) or name == "adamw" else "adam"
         params.setdefault("weight_decay", 0.0)
+        torch_adam = bool(params.pop("torch_adam", False))
+        for key in ("bias_correction", "fp32_optimizer_states"):
+            if not params.pop(key, True):
+                raise errors.UnsupportedError(
+                    f"Meron does not have yet: {kind} with {key} = false",
+                    subject=f"optimizer.params.{key}",
+                    advice="Leave it out, or pass an optimizer to initialize.",
+                )
     groups = groups_of(model, model_parameters)
     trainable = {id(param) for param in model.parameters() if param.requires_grad}
     plain = all(isinstance(item, torch.Tensor) for item in groups)
     whole = plain and {id(param) for param in groups} == trainable
-    if (
-        name == "adamw"
-        and whole
-        and not switches.get("torch_adam", False)
-        and params.keys() <= ENGINE_ADAMW
-        and params.pop("bias_correction", True)
-    ):
+    if name == "adamw" and whole and not torch_adam and params.keys() <= ENGINE_ADAMW:
         if "betas" in params:
             params["betas"] = tuple(params["betas"])
         return mt.AdamW(model, max_norm=clipping, **params)
-    params.pop("bias_correction", None)
     try:
         optimizer = RULES[name](groups, **params)
     except TypeError as error:
         raise errors.argument(f"optimizer {kind}: {error}", "optimizer.params") from None
     keep_masters(model)
     return mt.shard_optimizer(model, optimizer)
+
+
+def check_own(model: torch.nn.Module, units: Iterable[ShardedUnit]) -> None:
+    """ArgumentError for an optimizer whose units are not those of the model."""
+    known = set(units_of(model))
+    for unit in units:
+        if unit not in known:
+            raise errors.argument(
+                f"the optimizer has the params of '{unit.name}', which is of another model than "
+                f"the {type(model).__name__}",
+                subject="optimizer",
+                advice="Make it from the params of the model.",
+            )
 
 
 def groups_of(model: torch.nn.Module, given: ParamGroups) -> list[Any]:

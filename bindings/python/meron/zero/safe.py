@@ -18,13 +18,7 @@ from meron._native import call, lib, new
 from meron.torch.sharding import placed, unit_of
 from meron.torch.state import optimizer_state, whole_of
 from meron.torch.tensors import tensor_of
-from meron.zero.engine import Engine
-
-
-def engine_of(param: torch.Tensor) -> Engine | None:
-    reference = getattr(param, "_meron_engine", None)
-    engine: Engine | None = reference() if reference is not None else None
-    return engine
+from meron.zero.engine import engine_of
 
 
 def optimizer_of(param: torch.Tensor) -> torch.optim.Optimizer:

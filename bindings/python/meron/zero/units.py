@@ -4,6 +4,7 @@ module is one with all that is below it."""
 
 from __future__ import annotations
 
+import warnings
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from meron.torch.partition import make_scope, scope_of
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.unit import ShardedUnit
 from meron.zero.attributes import name_params
+from meron.zero.engine import engine_of
 from meron.zero.external import hook_external
 from meron.zero.leaf import is_leaf
 
@@ -86,6 +88,25 @@ def fill_buffers(part: torch.nn.Module, name: str) -> None:
         part._buffers[key] = torch.empty_like(buffer, device="cpu")
     with torch.no_grad():
         reset()
+
+
+def set_limits(sharding: Sharding, limits: dict[str, int]) -> None:
+    """Sets limits of a schedule. Models of one plan and group share it: a change is told where
+    another one trains already."""
+    changed = [name for name, value in limits.items() if sharding.limits.get(name) != value]
+    if not changed:
+        return
+    if any(engine_of(unit.params[0]) is not None for unit in sharding.units):
+        listed = ", ".join(
+            f"{name} {sharding.limits.get(name, 'default')} -> {limits[name]}" for name in changed
+        )
+        warnings.warn(
+            "models of one plan share the limits of their schedule, and the last config's count "
+            f"for all: {listed}",
+            stacklevel=4,
+        )
+    sharding.limits = {**sharding.limits, **limits}
+    sharding.schedule = None  # made anew at the next use
 
 
 def units_of(module: torch.nn.Module) -> list[ShardedUnit]:

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A module that stands for another: same names of params, same parts, same state_dict."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+
+class Wrapper(torch.nn.Module):
+    """Attributes: `module`, what it stands for. It is not a part, so no name gets a prefix."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        super().__init__()
+        self.__dict__["module"] = module
+
+    def __getattr__(self, name: str) -> Any:
+        """What it does not have itself is the module's."""
+        module = self.__dict__.get("module")
+        if module is None:
+            raise AttributeError(name)
+        return getattr(module, name)
+
+    def train(self, mode: bool = True) -> Wrapper:
+        self.module.train(mode)
+        self.training = mode
+        return self
+
+    def apply(self, fn: Callable[[torch.nn.Module], None]) -> Wrapper:
+        self.module.apply(fn)
+        return self
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Wrapper:
+        """What .to(), .half() and their like do: to the model, which refuses what moves it."""
+        self.module._apply(fn, recurse)
+        return self
+
+    def named_parameters(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module.named_parameters(*args, **kwargs)
+
+    def named_buffers(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module.named_buffers(*args, **kwargs)
+
+    def named_children(self) -> Any:
+        return self.module.named_children()
+
+    def named_modules(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module.named_modules(*args, **kwargs)
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """Whole tensors, on every rank. Collective."""
+        return self.module.state_dict(*args, **kwargs)
+
+    def module_state_dict(
+        self, *args: Any, exclude_frozen_parameters: bool = False, **kwargs: Any
+    ) -> Any:
+        """As state_dict. Collective."""
+        state = self.module.state_dict(*args, **kwargs)
+        if exclude_frozen_parameters:
+            prefix = kwargs.get("prefix", "")
+            for name, param in self.module.named_parameters(remove_duplicate=False):
+                if not param.requires_grad:
+                    state.pop(prefix + name, None)
+        return state
+
+    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module.load_state_dict(*args, **kwargs)

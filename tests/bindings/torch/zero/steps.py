@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When an engine steps, on what gradients, and what a failed or second engine leaves behind."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import meron
+import meron.torch as mt
+from meron import zero
+from meron.zero import comm
+from model import (
+    RANK,
+    RANKS,
+    Model,
+    assert_equal_weights,
+    config,
+    data,
+    engine_step,
+    loss_of,
+    plain_step,
+    raises,
+    run_cases,
+    twins,
+)
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+
+def batches_of(count: int) -> list[Batch]:
+    generator = torch.Generator().manual_seed(1)
+    return [data(generator) for _ in range(count)]
+
+
+def backward(engine: Any, batch: Batch) -> None:
+    engine.backward(loss_of(engine, batch[0][RANK], batch[1][RANK]))
+
+
+def sgd(model: nn.Module) -> torch.optim.SGD:
+    return torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def case_the_caller_decides_on_the_boundary() -> None:
+    model, plain = twins()
+    settings = config(managed_gradient_accumulation=False, gradient_accumulation_steps=2)
+    engine = zero.initialize(model=model, config=settings)[0]
+    batches = batches_of(3)
+    with raises(meron.StateError, "managed_gradient_accumulation"):
+        engine.set_gradient_accumulation_boundary(False)
+    for batch in batches:
+        assert engine.is_gradient_accumulation_boundary()
+        loss = loss_of(engine, batch[0][RANK], batch[1][RANK]) / 3
+        assert torch.equal(engine.backward(loss), loss.detach())
+    engine.step()
+    plain_step(plain, sgd(plain), batches)
+    assert_equal_weights(model, plain, 1e-6)
+    assert engine.global_steps == 1
+
+
+def case_a_boundary_by_hand_needs_no_steps_between() -> None:
+    model, plain = twins()
+    engine = zero.initialize(model=model, config=config(gradient_accumulation_steps=2))[0]
+    batches = batches_of(2)
+    for batch in batches:
+        engine.set_gradient_accumulation_boundary(batch is batches[-1])
+        backward(engine, batch)
+    engine.step()
+    plain_step(plain, sgd(plain), batches)
+    assert_equal_weights(model, plain, 1e-6)
+
+
+def case_many_backwards_in_one_no_sync() -> None:
+    for fp16 in (False, True):
+        model, plain = twins()
+        block = {"fp16": {"enabled": True, "initial_scale_power": 8}} if fp16 else {}
+        settings = config(gradient_accumulation_steps=3, **block)
+        engine = zero.initialize(model=model, config=settings)[0]
+        engine.set_gradient_accumulation_boundary(True)
+        batches = batches_of(3)
+        with engine.no_sync():
+            for batch in batches:
+                backward(engine, batch)
+        engine.step()
+        plain_step(plain, sgd(plain), batches)
+        assert_equal_weights(model, plain, 1e-3 if fp16 else 1e-6)
+
+
+def case_a_new_batch_size_begins_a_new_accumulation() -> None:
+    model, plain = twins()
+    engine = zero.initialize(model=model, config=config(gradient_accumulation_steps=3))[0]
+    batches = batches_of(5)
+    backward(engine, batches[0])
+    engine.step()
+    with raises(meron.StateError, "micro-batch"):
+        engine.set_train_batch_size(4 * RANKS)
+    for batch in batches[1:3]:
+        backward(engine, batch)
+        engine.step()
+    engine.set_train_batch_size(4 * RANKS)
+    assert engine.gradient_accumulation_steps() == 2
+    boundaries = []
+    for batch in batches[3:]:
+        boundaries.append(engine.is_gradient_accumulation_boundary())
+        backward(engine, batch)
+        engine.step()
+    assert boundaries == [False, True]
+    optimizer = sgd(plain)
+    plain_step(plain, optimizer, batches[:3])
+    plain_step(plain, optimizer, batches[3:])
+    assert_equal_weights(model, plain, 1e-6)
+    assert engine.global_steps == 2 and engine.global_samples == 6 * RANKS + 4 * RANKS
+    with raises(meron.ArgumentError, "micro_batch_size"):
+        engine.set_train_micro_batch_size(0)
+    with raises(meron.ArgumentError, "train_batch_size"):
+        engine.set_train_batch_size(4 * RANKS + 1)
+
+
+def case_the_norm_is_that_of_the_optimizers_params() -> None:
+    model, plain = twins()
+    engine = zero.initialize(
+        model=model,
+        model_parameters=model.blocks.parameters(),
+        config=config(gradient_clipping=0.05),
+    )[0]
+    batch = batches_of(1)[0]
+    engine_step(engine, [batch])
+    chosen = list(plain.blocks.parameters())
+    before = [param.detach().clone() for param in chosen]
+    plain_step(plain, torch.optim.SGD(chosen, lr=0.0), [batch])
+    norm = torch.nn.utils.clip_grad_norm_(chosen, 0.05)
+    assert norm > 0.05 and abs(engine.get_global_grad_norm() - norm) < 1e-5
+    for param, old, own in zip(chosen, before, model.blocks.parameters(), strict=True):
+        assert torch.allclose(zero.safe_get_full_fp32_param(own), old - 0.1 * param.grad, atol=1e-6)
+    assert torch.equal(zero.safe_get_full_fp32_param(model.shift), plain.shift)
+
+
+class Answer:
+    """What no one looks into for tensors."""
+
+    def __init__(self, scores: torch.Tensor) -> None:
+        self.scores = scores
+
+
+class Wrapped(nn.Module):
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, x: torch.Tensor) -> Answer:
+        return Answer(self.model(x))
+
+
+def case_a_plain_backward_from_an_opaque_output() -> None:
+    model, plain = twins()
+    engine = zero.initialize(model=Wrapped(model), config=config())[0]
+    batch = batches_of(1)[0]
+    loss_of(lambda x: engine(x).scores, batch[0][RANK], batch[1][RANK]).backward()
+    engine.step()
+    plain_step(plain, sgd(plain), [batch])
+    assert_equal_weights(model, plain, 1e-6)
+
+
+def case_zero_grad_undoes_a_backward() -> None:
+    model, plain = twins()
+    engine = zero.initialize(model=model, config=config())[0]
+    batches = batches_of(2)
+    backward(engine, batches[0])
+    engine.zero_grad()
+    with raises(meron.StateError, "without a backward"):
+        engine.step()
+    backward(engine, batches[0])
+    engine.zero_grad()
+    engine_step(engine, batches[1:])
+    plain_step(plain, sgd(plain), batches[1:])
+    assert_equal_weights(model, plain, 1e-6)
+
+
+def case_a_failed_initialize_can_be_repeated() -> None:
+    model, plain = twins()
+    wrong = config(optimizer={"type": "Adammm", "params": {}})
+    for _ in range(2):
+        with raises(meron.ArgumentError, "Adammm"):
+            zero.initialize(model=model, config=wrong)
+    engine = zero.initialize(model=model, config=config())[0]
+    batches = batches_of(1)
+    engine_step(engine, batches)
+    plain_step(plain, sgd(plain), batches)
+    assert_equal_weights(model, plain, 1e-6)
+
+
+def case_an_engine_after_another() -> None:
+    model, plain = twins()
+    batches = batches_of(2)
+    optimizer = torch.optim.AdamW(plain.parameters(), lr=0.01, weight_decay=0.0)
+    settings = config(optimizer={"type": "AdamW", "params": {"lr": 0.01}})
+    engine = zero.initialize(model=model, config=settings)[0]
+    engine_step(engine, batches[:1])
+    plain_step(plain, optimizer, batches[:1])
+    engine.destroy()
+    engine.destroy()  # again is nothing
+    with raises(meron.StateError, "destroyed"):
+        engine.step()
+    engine = zero.initialize(model=model, config=settings)[0]
+    engine_step(engine, batches[1:])
+    # Its states are new.
+    optimizer = torch.optim.AdamW(plain.parameters(), lr=0.01, weight_decay=0.0)
+    plain_step(plain, optimizer, batches[1:])
+    assert_equal_weights(model, plain, 1e-5)
+
+
+def case_f32_values_outlive_an_engine() -> None:
+    model, _ = twins()
+    settings = config(bf16={"enabled": True}, optimizer={"type": "AdamW", "params": {"lr": 1e-4}})
+    engine = zero.initialize(model=model, config=settings)[0]
+    engine_step(engine, batches_of(1))
+    before = zero.safe_get_full_fp32_param(model.embed.weight)
+    assert not torch.equal(before, before.bfloat16().float())
+    engine.destroy()
+    again = zero.initialize(model=model, config=settings)[0]
+    assert again.optimizer is not engine.optimizer
+    assert torch.equal(before, zero.safe_get_full_fp32_param(model.embed.weight))
+
+
+def case_engines_share_nothing() -> None:
+    shared = nn.Linear(3, 3)
+    first, second = nn.Sequential(shared), nn.Sequential(shared, nn.Linear(3, 1))
+    engine = zero.initialize(model=first, config=config())[0]
+    with raises(meron.StateError, "0.weight"):
+        zero.initialize(model=second, config=config())
+    engine.destroy()
+    zero.initialize(model=second, config=config())
+
+
+def case_limits_are_of_all_engines_of_a_plan() -> None:
+    def limited(elements: int) -> dict[str, Any]:
+        return config(
+            zero_optimization={"stage": 3, "stage3_prefetch_bucket_size": elements},
+            communication_data_type="bf16",  # a plan of its own
+        )
+
+    first = zero.initialize(model=nn.Linear(3, 3), config=limited(10))[0]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        zero.initialize(model=nn.Linear(3, 3), config=limited(10))
+        assert not caught
+        zero.initialize(model=nn.Linear(3, 3), config=limited(20))
+    assert "prefetch_elements 10 -> 20" in str(caught[0].message)
+    assert first.sharding.limits["prefetch_elements"] == 20
+
+
+def case_sanity_checks_are_of_one_engine() -> None:
+    settings = config(zero_optimization={"stage": 3, "enable_sanity_checks": True})
+    checked = zero.initialize(model=nn.Linear(3, 5), config=settings)[0].module
+    free = zero.initialize(model=nn.Linear(3, 5), config=config())[0].module
+    refused = raises(meron.StateError, "changed in a GatheredParameters")
+    with refused, zero.GatheredParameters([free.weight, checked.weight]):
+        if RANK == RANKS - 1:
+            checked.weight.data.add_(1.0)
+    with zero.GatheredParameters([checked.bias, free.weight]), torch.no_grad():
+        free.weight.add_(1.0)
+
+
+def case_optimizers_and_schedulers_that_do_not_fit() -> None:
+    def begin(**arguments: Any) -> None:
+        model = arguments.pop("model", None) or nn.Linear(3, 3)
+        zero.initialize(model=model, **{"config": config(), **arguments})
+
+    other = nn.Linear(3, 3)
+    stray = torch.optim.lr_scheduler.StepLR(torch.optim.SGD(other.parameters(), lr=0.1), 1)
+    with raises(meron.ArgumentError, "another optimizer"):
+        begin(lr_scheduler=stray)
+    for block in ({"scheduler": {"type": "WarmupLR"}}, {}):
+        given = {} if block else {"lr_scheduler": lambda optimizer: None}
+        with raises(meron.ArgumentError, "no optimizer"):
+            begin(config={"zero_optimization": {"stage": 3}, **block}, **given)
+    with raises(meron.ArgumentError, "torch.optim.Optimizer"):
+        begin(optimizer=3)
+    with raises(meron.ArgumentError, "torch.optim.Optimizer"):
+        begin(optimizer=lambda params: None)
+    own = mt.shard(nn.Linear(3, 3))
+    with raises(meron.ArgumentError, "max_norm"):
+        begin(model=own, optimizer=mt.AdamW(own), config=config(gradient_clipping=0.5))
+    foreign = mt.AdamW(mt.shard(nn.Linear(3, 3)))
+    with raises(meron.ArgumentError, "another model"):
+        begin(optimizer=foreign)
+
+
+def case_the_engine_is_the_models_face() -> None:
+    model = nn.Sequential(nn.Linear(3, 3))
+    engine = zero.initialize(model=model, config=config())[0]
+    seen: list[nn.Module] = []
+    assert engine.apply(seen.append) is engine
+    assert seen == [model[0], model]
+    alone = zero.initialize(model=nn.Linear(3, 3), config=config())[0]
+    with raises(meron.StateError, "cannot be moved"):
+        alone.to(torch.bfloat16)
+    with raises(meron.UnsupportedError, "torch.compile"):
+        engine.compile()
+    os.environ["LOCAL_RANK"] = "7"
+    assert engine.local_rank == comm.get_local_rank() == 7
+    del os.environ["LOCAL_RANK"]
+    assert engine.local_rank == RANK
+
+
+def case_saved_weights() -> None:
+    model, _ = twins()
+    model.blocks[0].requires_grad_(False)
+    engine = zero.initialize(model=model, config=config())[0]
+    engine_step(engine, batches_of(1))
+    expected = engine.state_dict()
+    with tempfile.TemporaryDirectory() as folder:
+        engine.save_16bit_model(folder)
+        engine.save_16bit_model(folder, "part.bin", exclude_frozen_parameters=True)
+        if RANK == 0:
+            whole = torch.load(Path(folder, "pytorch_model.bin"))
+            assert whole.keys() == expected.keys()
+            assert all(torch.equal(whole[name], expected[name]) for name in whole)
+            part = torch.load(Path(folder, "part.bin"))
+            missing = expected.keys() - part.keys()
+            assert missing == {name for name in expected if name.startswith("blocks.0.")}
+    assert engine.module_state_dict(exclude_frozen_parameters=True).keys() == (
+        expected.keys() - {name for name in expected if name.startswith("blocks.0.")}
+    )
+
+
+if __name__ == "__main__":
+    run_cases(sys.modules[__name__])
