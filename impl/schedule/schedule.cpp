@@ -50,6 +50,7 @@ Result<bool> Schedule::enter(size_t unit) {
   }
   const bool ready = state.held && (state.full || arrived(unit));
   const bool resumed = suspended_ == unit;
+  if (!resumed) looks_ahead_ = true;
   if (!state.held) MERON_TRY(hold(unit));
   if (!resumed) {
     ++counts_.uses;
@@ -62,7 +63,8 @@ Result<bool> Schedule::enter(size_t unit) {
   ++counts_.entered;
   const auto go_on = [&]() -> Result<bool> {
     if (!resumed) MERON_TRY(follow(unit));
-    MERON_TRY(look_ahead());
+    if (looks_ahead_) MERON_TRY(look_ahead());
+    looks_ahead_ = false;
     return look_full(unit);
   };
   auto full = go_on();
@@ -84,7 +86,7 @@ void Schedule::waited(size_t unit, bool full, uint64_t nanoseconds) {
 
 Status Schedule::leave(size_t unit) {
   Unit& state = units_[unit];
-  if (state.uses == 0) {
+  if (state.uses == 0 || !state.full) {
     return Error(MERON_E_STATE, fmt::format("unit '{}' is not entered", gatherer_.name(unit)),
                  "leave a unit once for each time that it was entered")
         .on(gatherer_.name(unit));

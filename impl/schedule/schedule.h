@@ -70,7 +70,7 @@ class Schedule {
   // Ends the wait of an enter that gave false: with the unit full, or given up (then the unit is
   // not entered, and what is said of errors holds).
   void waited(size_t unit, bool full, uint64_t nanoseconds);
-  // Ends a use. MERON_E_STATE if the unit is not entered.
+  // Ends a use. MERON_E_STATE if the unit is not entered, also while it is still waited for.
   Status leave(size_t unit);
 
   // Gives back whatever is held. MERON_E_STATE while units are entered.
@@ -124,6 +124,9 @@ class Schedule {
   // unit that was used out of turn must not take the rest of the order with it.
   size_t before_skip_ = kNone;
   size_t suspended_ = kNone;  // the unit whose use goes on when it is entered next
+  // Whether that use has not begun yet what comes after it. It does so once: ranks on which it was
+  // tried more often, and whose leaves came in between, begin no more than the others.
+  bool looks_ahead_ = false;
 };
 
 }  // namespace meron

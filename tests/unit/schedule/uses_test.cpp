@@ -101,6 +101,47 @@ TEST(UsesTest, AUseThatWasNotEnteredGoesOnWhenItIsTriedAgain) {
   EXPECT_EQ(0u, trainer.counts().deviations);
 }
 
+// What was begun ahead of it is what ranks whose wait did not time out began: what came free since
+// must not be used up before they use it, which is in their next enter.
+TEST(UsesTest, AUseThatIsTriedAgainBeginsNothingMoreAhead) {
+  ScheduleOptions options = plain();
+  options.prefetch_elements = 10;
+  options.max_live_elements = 2;
+  const auto gathers = [&](bool times_out) {
+    Trainer trainer({1, 1, 1, 1}, options, 5);
+    trainer.pass("ba");
+    trainer.pass("bac");
+    EXPECT_TRUE(trainer.schedule.begin(0).ok());
+    trainer.gatherer.log.clear();
+    trainer.enter(1);
+    if (times_out) {
+      EXPECT_FALSE(*trainer.schedule.enter(0));
+      trainer.schedule.waited(0, false, 0);
+      trainer.leave(1);
+      trainer.enter(0);
+    } else {
+      trainer.enter(0);
+      trainer.leave(1);
+    }
+    trainer.enter(3);  // out of turn, and takes the room
+    trainer.leave(3);
+    return trainer.gatherer.log;
+  };
+  EXPECT_EQ(gathers(false), gathers(true));
+}
+
+// Another thread's mistake: nobody has entered the unit yet.
+TEST(UsesTest, AUnitThatIsStillWaitedForCannotBeLeft) {
+  Trainer trainer({1}, plain(), 5);
+  const auto entered = trainer.schedule.enter(0);
+  ASSERT_TRUE(entered.ok() && !*entered);
+  EXPECT_EQ(MERON_E_STATE, code_of(trainer.schedule.leave(0)));
+  trainer.gatherer.now = trainer.gatherer.ready_at(0);
+  trainer.schedule.waited(0, true, 0);
+  EXPECT_EQ(1u, trainer.counts().entered);
+  trainer.leave(0);
+}
+
 TEST(UsesTest, AGatherAheadThatFailsIsToldAtItsUse) {
   ScheduleOptions options = plain();
   options.prefetch_elements = 10;
