@@ -343,13 +343,19 @@ std::vector<int> Context::missing_of(const Operation& operation) const {
 }
 
 std::string Context::waiting_text_locked(const Operation& operation) const {
-  const Channel& channel = operation.channel();
-  const std::vector<int> missing = missing_of(operation);
   std::string text =
       fmt::format("rank {} waits in the {}", transport_->rank(), operation.describe());
+  const Operation* head = &operation;
+  const auto behind = operation.behind();
+  if (behind && !behind->ended()) {
+    head = behind.get();
+    text += fmt::format(", behind the {}", head->describe());
+  }
+  const Channel& channel = head->missing_in();
+  const std::vector<int> missing = missing_of(*head);
   if (missing.empty()) {
-    return text + (operation.staged() ? " behind operations that were begun before"
-                                      : "; all ranks have arrived");
+    return text + (head->staged() ? " behind operations that were begun before"
+                                  : "; all ranks have arrived");
   }
   std::vector<int> arrived;
   for (int m = 0; m < channel.size(); ++m) {
@@ -364,19 +370,20 @@ std::string Context::waiting_text_locked(const Operation& operation) const {
 }
 
 void Context::inspect_locked(Operation& target) {
-  // A staged operation waits for those before it in its channel, and one that peers do not know of
-  // (for a bucket) may wait for a reduction of this rank's own: the first of them is looked at.
+  // What is looked at is the operation that the target waits for. A staged one waits for those
+  // before it in its channel.
   Operation* head = &target;
-  const bool waits_here = target.sequence() == 0 && target.missing().empty();
-  if (target.staged() || waits_here) {
+  const std::shared_ptr<Operation> behind = target.behind();
+  if (behind && !behind->ended()) {
+    head = behind.get();
+  } else if (target.staged()) {
     const auto first = std::find_if(pending_.begin(), pending_.end(), [&](const auto& other) {
-      return &other->channel() == &target.channel() && !other->ended() &&
-             (waits_here ? other->sequence() != 0 : other->staged());
+      return other->staged() && &other->channel() == &target.channel();
     });
     if (first != pending_.end()) head = first->get();
   }
   Operation& operation = *head;
-  Channel& channel = operation.channel();
+  Channel& channel = operation.missing_in();
   // A rank that closed has done all it will do. Its words are read after this, so that what it did
   // last counts.
   std::vector<bool> left;

@@ -162,11 +162,14 @@ Status Context::check_units(std::span<const std::shared_ptr<Unit>> units) const 
 
 Result<uint64_t> Context::post_call(CallKind kind, std::span<const std::shared_ptr<Unit>> units,
                                     uint64_t detail) {
+  // A schedule is made of units whatever their values are. A step may be under way, which publishes
+  // on one rank before the other.
+  const bool versioned = kind != CallKind::create_schedule;
   uint64_t bytes = 0;
   for (const auto& unit : units) {
     bytes += unit->bytes();
     detail = hash_combine(detail, unit->name_hash());
-    detail = hash_combine(detail, unit->version());
+    if (versioned) detail = hash_combine(detail, unit->version());
   }
   const Call call{kind, units.front()->name(), bytes, detail};
   return post(units.front()->channel(), call);
@@ -216,8 +219,12 @@ Status Context::open_bucket(const std::shared_ptr<Unit>& unit) {
     opening = std::make_shared<OpenBucketOperation>(unit, rank_->deadline());
     submit_locked(opening);
   }
-  MERON_TRY(wait(opening, -1));
-  return Ok{};
+  const auto opened = wait(opening, -1);
+  if (opened.ok()) return Ok{};
+  // Nobody waits for it any more (should_stop): it must not take a bucket later.
+  const auto guard = lock();
+  std::erase(pending_, opening);
+  return opened.error();
 }
 
 Result<std::shared_ptr<ReduceOperation>> Context::reduce_locked(const std::shared_ptr<Unit>& unit,

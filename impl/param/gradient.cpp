@@ -29,6 +29,7 @@ OpenBucketOperation::OpenBucketOperation(std::shared_ptr<Unit> unit, Deadline de
 
 Result<bool> OpenBucketOperation::advance() {
   Unit& unit = *unit_;
+  waiting_for_ = nullptr;
   switch (unit.gradient_state()) {
     case GradientState::filling:
       return true;
@@ -81,7 +82,6 @@ Result<bool> OpenBucketOperation::take_from_ring() {
     return bucket.last_user == nullptr || bucket.last_user->bucket_read(bucket.last_reduction);
   };
   GradientRing::Bucket* chosen = nullptr;
-  waiting_for_ = nullptr;
   for (size_t i = 0; i < buckets.size() && chosen == nullptr; ++i) {
     GradientRing::Bucket& bucket = buckets[(ring.next + i) % buckets.size()];
     if (bucket.held) continue;
@@ -94,17 +94,7 @@ Result<bool> OpenBucketOperation::take_from_ring() {
     }
   }
   if (chosen == nullptr) {
-    const bool hopeless = std::all_of(buckets.begin(), buckets.end(), [](const auto& bucket) {
-      return bucket.held && bucket.last_user->gradient_state() == GradientState::filling;
-    });
-    if (hopeless) {
-      return Error(MERON_E_STATE,
-                   fmt::format("all {} gradient buckets are being filled (one by unit '{}')",
-                               buckets.size(), buckets.front().last_user->name()),
-                   "begin the reduction of a unit before the gradient of the next, or raise the "
-                   "plan's gradient_buckets")
-          .on(unit.name());
-    }
+    MERON_TRY(check_hope());
     return false;
   }
   if (chosen->buffer.bytes < ring.bytes()) {  // a larger unit was made since
@@ -127,9 +117,47 @@ Result<bool> OpenBucketOperation::take_from_ring() {
   return true;
 }
 
+// Whether a bucket can become free: not what the trainer itself still fills, nor what peers of a
+// broken group may still read.
+Status OpenBucketOperation::check_hope() const {
+  const auto& buckets = unit_->rank().ring.buckets();
+  Status broken = Ok{};
+  for (const GradientRing::Bucket& bucket : buckets) {
+    const Unit& user = *bucket.last_user;
+    if (bucket.held && user.gradient_state() == GradientState::filling) continue;
+    Status status = user.channel().status();
+    if (status.ok()) return Ok{};
+    broken = std::move(status);
+  }
+  MERON_TRY(std::move(broken));
+  return Error(MERON_E_STATE,
+               fmt::format("all {} gradient buckets are being filled (one by unit '{}')",
+                           buckets.size(), buckets.front().last_user->name()),
+               "begin the reduction of a unit before the gradient of the next, or raise the "
+               "plan's gradient_buckets")
+      .on(unit_->name());
+}
+
 std::vector<int> OpenBucketOperation::missing() const {
   if (waiting_for_ == nullptr) return {};
   return waiting_for_->bucket_readers(waiting_reduction_);
+}
+
+// Buckets are the rank's: their users belong to any group.
+Channel& OpenBucketOperation::missing_in() const {
+  return waiting_for_ != nullptr ? waiting_for_->channel() : channel_;
+}
+
+std::shared_ptr<Operation> OpenBucketOperation::behind() const {
+  const Unit& unit = *unit_;
+  if (unit.gradient_state() == GradientState::reducing) return unit.reduction.lock();
+  if (unit.finishing) return unit.finish.lock();
+  if (waiting_for_ != nullptr || !is_sharded(unit.rank().plan.gradient)) return nullptr;
+  for (const GradientRing::Bucket& bucket : unit.rank().ring.buckets()) {
+    if (!bucket.held || bucket.last_user->gradient_state() != GradientState::reducing) continue;
+    return bucket.last_user->reduction.lock();
+  }
+  return nullptr;
 }
 
 std::string OpenBucketOperation::describe() const {

@@ -23,13 +23,16 @@ class OpenBucketOperation final : public Operation {
   OpenBucketOperation(std::shared_ptr<Unit> unit, Deadline deadline);
   Result<bool> advance() override;
   std::vector<int> missing() const override;
+  Channel& missing_in() const override;
+  std::shared_ptr<Operation> behind() const override;
   std::string describe() const override;
 
  private:
   Result<bool> take_from_ring();
+  Status check_hope() const;
 
   std::shared_ptr<Unit> unit_;
-  const Unit* waiting_for_ = nullptr;
+  const Unit* waiting_for_ = nullptr;  // peers still read its reduction waiting_reduction_
   uint64_t waiting_reduction_ = 0;
 };
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -25,8 +26,13 @@ class Operation {
   // Does what can be done without waiting. True when the operation has ended. Called under the
   // context's lock, not after the end, not after an error.
   virtual Result<bool> advance() = 0;
-  // Members of the channel (by index) that have not arrived, for messages; empty when unknown.
+  // Members of missing_in() (by index) that have not arrived; empty when unknown.
   virtual std::vector<int> missing() const = 0;
+  // The channel that breaks where they never arrive.
+  virtual Channel& missing_in() const { return channel_; }
+  // What this rank has begun before and must end first, where that is known: peers are looked for
+  // there.
+  virtual std::shared_ptr<Operation> behind() const { return nullptr; }
   // "gather of unit 'layer.3'", for messages.
   virtual std::string describe() const = 0;
   // Where ranks share no memory, whether it may advance before all members are known to have begun

@@ -215,6 +215,44 @@ TEST(Replay, AnEnterWhoseUnitWasGivenBackIsTold) {
   }
 }
 
+// A step under way has published what it has on one rank and not yet on the other. The calls are
+// the same all the same.
+TEST(Replay, ASchedulesUnitsMayBeStepping) {
+  for (const char* transport : {"local", "shm"}) {
+    SCOPED_TRACE(transport);
+    Shared<std::atomic<int>> reached(1);
+    const auto meet = [&](int place) {
+      while (reached[0].load() < place) std::this_thread::yield();
+    };
+    Shared<int> well(2);
+    ASSERT_TRUE(run_world({transport, 2, "zero3"}, [&](int rank, meron_context context) {
+      Session session(context, MERON_SCHEDULE_OPTIONS_INIT);
+      const meron_unit& unit = session.units[0];
+      meron_optimizer optimizer{};
+      CALL(meron_optimizer_create, &optimizer, &unit, 1, nullptr);
+      CALL(meron_reduce_finish_begin, nullptr, unit, nullptr);
+      meron_future step{}, barrier{};
+      // Rank 1 knows all that rank 0 needs, and looks no further before it makes the schedule.
+      meet(rank);
+      CALL(meron_optimizer_step_begin, &step, optimizer);
+      reached[0] = rank + 1;
+      meet(2 + rank);
+      if (rank == 0) test::finish(step);
+      reached[0] = 3;
+      meron_schedule schedule{};
+      CALL(meron_schedule_create, &schedule, session.units.data(), kUnits, nullptr);
+      if (rank == 1) test::finish(step);
+      meron_group world{};
+      CALL(meron_context_world, &world, context);
+      CALL(meron_barrier_begin, &barrier, world);
+      test::finish(barrier);
+      well[static_cast<size_t>(rank)] = 1;
+    }));
+    EXPECT_EQ(1, well[0]);
+    EXPECT_EQ(1, well[1]);
+  }
+}
+
 TEST(Replay, SchedulesThatDifferAreTold) {
   for (const char* transport : {"local", "shm"}) {
     Shared<int> told(2);
