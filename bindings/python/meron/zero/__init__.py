@@ -17,45 +17,19 @@ docs/torch_deepspeed.md goes through DeepSpeed name by name.
 
 from __future__ import annotations
 
+from typing import Any
+
+from meron import errors
+from meron.zero import estimate, leaf, safe
 from meron.zero.attributes import ZeroParameter, ZeroParamStatus
 from meron.zero.engine import Engine
-from meron.zero.estimate import (
-    estimate_zero2_model_states_mem_needs,
-    estimate_zero2_model_states_mem_needs_all_cold,
-    estimate_zero2_model_states_mem_needs_all_live,
-    estimate_zero3_model_states_mem_needs,
-    estimate_zero3_model_states_mem_needs_all_cold,
-    estimate_zero3_model_states_mem_needs_all_live,
-)
+from meron.zero.estimate import *  # noqa: F403
 from meron.zero.external import register_external_parameter, unregister_external_parameter
 from meron.zero.gathered import GatheredParameters
 from meron.zero.init import Init, MiCS_Init
 from meron.zero.initialize import initialize
-from meron.zero.leaf import (
-    get_z3_leaf_modules,
-    set_z3_leaf_module,
-    set_z3_leaf_modules,
-    set_z3_leaf_modules_by_name,
-    set_z3_leaf_modules_by_suffix,
-    unset_z3_leaf_modules,
-    z3_leaf_module,
-    z3_leaf_parameter,
-)
-from meron.zero.safe import (
-    safe_get_full_fp32_param,
-    safe_get_full_grad,
-    safe_get_full_optimizer_state,
-    safe_get_local_fp32_param,
-    safe_get_local_grad,
-    safe_get_local_optimizer_state,
-    safe_set_full_fp32_param,
-    safe_set_full_grad,
-    safe_set_full_optimizer_state,
-    safe_set_local_fp32_param,
-    safe_set_local_grad,
-    safe_set_local_optimizer_state,
-    safe_update_full_grad_vectorized,
-)
+from meron.zero.leaf import *  # noqa: F403
+from meron.zero.safe import *  # noqa: F403
 
 __all__ = [
     "Engine",
@@ -64,34 +38,25 @@ __all__ = [
     "MiCS_Init",
     "ZeroParamStatus",
     "ZeroParameter",
-    "estimate_zero2_model_states_mem_needs",
-    "estimate_zero2_model_states_mem_needs_all_cold",
-    "estimate_zero2_model_states_mem_needs_all_live",
-    "estimate_zero3_model_states_mem_needs",
-    "estimate_zero3_model_states_mem_needs_all_cold",
-    "estimate_zero3_model_states_mem_needs_all_live",
-    "get_z3_leaf_modules",
     "initialize",
     "register_external_parameter",
-    "safe_get_full_fp32_param",
-    "safe_get_full_grad",
-    "safe_get_full_optimizer_state",
-    "safe_get_local_fp32_param",
-    "safe_get_local_grad",
-    "safe_get_local_optimizer_state",
-    "safe_set_full_fp32_param",
-    "safe_set_full_grad",
-    "safe_set_full_optimizer_state",
-    "safe_set_local_fp32_param",
-    "safe_set_local_grad",
-    "safe_set_local_optimizer_state",
-    "safe_update_full_grad_vectorized",
-    "set_z3_leaf_module",
-    "set_z3_leaf_modules",
-    "set_z3_leaf_modules_by_name",
-    "set_z3_leaf_modules_by_suffix",
     "unregister_external_parameter",
-    "unset_z3_leaf_modules",
-    "z3_leaf_module",
-    "z3_leaf_parameter",
 ]
+__all__ += estimate.__all__
+__all__ += leaf.__all__
+__all__ += safe.__all__
+
+# Of deepspeed.zero, by what does the same here.
+_MISSING = {
+    "TiledLinear": "Make a torch.nn.Sequential or a loop of smaller layers.",
+    "TiledLinearReturnBias": "Make a torch.nn.Sequential or a loop of smaller layers.",
+    "unwrap_model_for_generation": "Call engine(x) on all ranks alike, or use GatheredParameters.",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MISSING:
+        raise errors.UnsupportedError(
+            f"Meron does not have yet: zero.{name}", subject=name, advice=_MISSING[name]
+        )
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -11,8 +11,9 @@ from typing import Any
 import torch
 
 from meron.torch.sharding import placed
-from meron.torch.state import local_param
+from meron.torch.state import full_param, local_param
 from meron.torch.unit import ShardedUnit
+from meron.zero.comm import refuse_async
 
 ids = itertools.count()
 
@@ -30,6 +31,10 @@ class ZeroParameter(torch.nn.Parameter):
     """
 
     ds_id: int
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> torch.nn.Parameter:
+        """A whole copy that is not sharded. Collective."""
+        return whole_copy(self)
 
     @property
     def ds_shape(self) -> torch.Size:
@@ -90,11 +95,20 @@ class ZeroParameter(torch.nn.Parameter):
         }
 
     def all_gather(
-        self, param_list: Iterable[torch.nn.Parameter] | None = None, **_ignored: Any
+        self,
+        param_list: Iterable[torch.nn.Parameter] | None = None,
+        async_op: bool = False,
+        hierarchy: int = 0,
     ) -> None:
-        """Makes this param, or a list, whole and writable until `partition`. Collective."""
+        """Makes this param, or a list, whole and writable until `partition`. Collective.
+
+        Args:
+            async_op: not there yet; the params are whole on return.
+            hierarchy: without effect, as for `partition`: it indents DeepSpeed's messages.
+        """
         from meron.zero.gathered import open_params
 
+        refuse_async(async_op, "all_gather")
         open_params([self] if param_list is None else list(param_list))
 
     def partition(
@@ -106,12 +120,22 @@ class ZeroParameter(torch.nn.Parameter):
         """Ends `all_gather`. Collective.
 
         Args:
+            hierarchy: without effect.
             has_been_updated: every rank writes its part from the values that it has; else changes
                 are dropped.
         """
         from meron.zero.gathered import close_params
 
         close_params([self] if param_list is None else list(param_list), has_been_updated)
+
+
+def whole_copy(param: torch.nn.Parameter) -> torch.nn.Parameter:
+    """A copy of a sharded param that is whole and not sharded. Collective."""
+    from meron.zero.gathered import is_open
+
+    place = placed(param)
+    value = param.detach().clone() if is_open(place) else full_param(param)
+    return torch.nn.Parameter(value, param.requires_grad)
 
 
 def name_params(unit: ShardedUnit) -> None:

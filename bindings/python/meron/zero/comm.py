@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The least of deepspeed.comm: who the ranks are, and small collectives over the engine."""
+"""The least of deepspeed.comm: who the ranks are, and small collectives over the engine.
+
+`group` is a torch.distributed group, of whose ranks each calls; default is all ranks.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +11,14 @@ import os
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 import meron
+from meron import errors
 from meron.torch.tensors import CODES_OF_TORCH
-from meron.torch.world import context_for
+from meron.torch.world import context_for, contexts, ranks_of
+
+ReduceOp: Any = getattr(dist, "ReduceOp", None)  # absent where torch was built without
 
 
 @functools.cache
@@ -19,9 +26,18 @@ def plan() -> meron.Plan:
     return meron.Plan.preset("zero3")
 
 
-def world() -> meron.Context:
-    """The context of all ranks. Collective where it is the first of its kind."""
-    return context_for(plan())
+def world(group: Any = None) -> meron.Context:
+    """The context for collectives. Collective where it is the first of its kind."""
+    return context_for(plan(), group)
+
+
+def any_world(group: Any = None) -> meron.Context:
+    """A context of these ranks. Collective only where there is none yet."""
+    ranks = ranks_of(group)
+    for (its_ranks, _, _), context in contexts.items():
+        if its_ranks == ranks and not context.closed:
+            return context
+    return world(group)
 
 
 def init_distributed(*_args: Any, **_kwargs: Any) -> None:
@@ -31,48 +47,67 @@ def init_distributed(*_args: Any, **_kwargs: Any) -> None:
 
 
 def is_initialized() -> bool:
-    from meron.torch.world import contexts
-
     return any(not context.closed for context in contexts.values())
 
 
 def get_rank(group: Any = None) -> int:
-    return world().rank
+    return any_world(group).rank
 
 
 def get_world_size(group: Any = None) -> int:
-    return world().world_size
+    return any_world(group).world_size
 
 
 def get_local_rank() -> int:
     """The rank on this host, as the launcher says."""
-    return int(os.environ.get("LOCAL_RANK", world().rank))
+    return int(os.environ["LOCAL_RANK"]) if "LOCAL_RANK" in os.environ else get_rank()
 
 
-def barrier(*_args: Any, **_kwargs: Any) -> None:
-    world().world.barrier()
+def barrier(group: Any = None, async_op: bool = False) -> None:
+    refuse_async(async_op, "barrier")
+    world(group).world.barrier()
 
 
 def broadcast(
     tensor: torch.Tensor, src: int = 0, group: Any = None, async_op: bool = False
 ) -> None:
-    """Fills a contiguous CPU tensor with rank `src`'s. Collective."""
-    world().world.broadcast(tensor.detach().view(-1).view(torch.uint8).numpy(), src)
+    """Fills a CPU tensor with that of rank `src` (of all ranks). Collective."""
+    refuse_async(async_op, "broadcast")
+    ranks = ranks_of(group) or range(any_world(group).world_size)
+    if src not in ranks:
+        raise errors.argument(f"src is {src}: the ranks are {list(ranks)}", "src")
+    values = tensor.detach().contiguous()
+    if values.numel():
+        data = values.view(-1).view(torch.uint8).numpy()
+        world(group).world.broadcast(data, ranks.index(src))
+    if values.data_ptr() != tensor.data_ptr():
+        tensor.detach().copy_(values)
 
 
 def all_reduce(
     tensor: torch.Tensor, op: Any = None, group: Any = None, async_op: bool = False
 ) -> None:
     """The sum over ranks of a float tensor, in place, in f32. Collective."""
-    value = tensor.detach().float().contiguous()
-    assert_float(tensor)
-    total = value.clone().view(-1)
-    world().world.all_reduce(total.numpy())
-    tensor.detach().copy_(total.view(value.shape))
-
-
-def assert_float(tensor: torch.Tensor) -> None:
+    refuse_async(async_op, "all_reduce")
+    if op is not None and op != ReduceOp.SUM:
+        raise errors.UnsupportedError(
+            f"Meron does not have yet: all_reduce with op {op}",
+            subject="op",
+            advice="Sum, or use torch.distributed.all_reduce.",
+        )
     if tensor.dtype not in CODES_OF_TORCH:
-        raise meron.errors.argument(
-            f"all_reduce sums float32, bfloat16, float16; not {tensor.dtype}"
+        raise errors.argument(
+            f"all_reduce sums float32, bfloat16 and float16; not {tensor.dtype}", "tensor"
+        )
+    total = tensor.detach().to(torch.float32, copy=True).contiguous()
+    world(group).world.all_reduce(total.view(-1).numpy())
+    tensor.detach().copy_(total)
+
+
+def refuse_async(async_op: bool, operation: str) -> None:
+    if async_op:
+        raise errors.UnsupportedError(
+            f"Meron does not have yet: {operation} with async_op",
+            subject="async_op",
+            advice="Leave it out: the result is there on return.",
         )

@@ -46,6 +46,16 @@ def _namespace(name: str, **content: Any) -> types.ModuleType:
     return module
 
 
+def refuse_options(kind: str, unsupported: dict[str, bool]) -> None:
+    names = [name for name, given in unsupported.items() if given]
+    if names:
+        raise errors.UnsupportedError(
+            f"Meron does not have yet: {kind} with {', '.join(names)}",
+            subject=names[0],
+            advice="Leave it out, or pass torch.optim.Adam to initialize.",
+        )
+
+
 class FusedAdam(torch.optim.AdamW):
     """torch's AdamW with the defaults of DeepSpeed's class: no weight decay unless asked for."""
 
@@ -61,11 +71,12 @@ class FusedAdam(torch.optim.AdamW):
         amsgrad: bool = False,
         set_grad_none: bool = True,
     ) -> None:
-        if not bias_correction or not (adam_w_mode or weight_decay == 0):
-            raise errors.UnsupportedError(
-                "FusedAdam without bias_correction, or with weight decay and without adam_w_mode",
-                advice="Pass torch.optim.Adam to initialize.",
-            )
+        unsupported = {
+            "bias_correction=False": not bias_correction,
+            "adam_w_mode=False with weight_decay": not adam_w_mode and weight_decay != 0,
+            "set_grad_none=False": not set_grad_none,  # gradients never stay after a step
+        }
+        refuse_options(type(self).__name__, unsupported)
         super().__init__(
             params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad
         )
@@ -86,6 +97,9 @@ class DeepSpeedCPUAdam(FusedAdam):
         adamw_mode: bool = True,
         fp32_optimizer_states: bool = True,
     ) -> None:
+        refuse_options(
+            type(self).__name__, {"fp32_optimizer_states=False": not fp32_optimizer_states}
+        )
         super().__init__(
             model_params, lr, bias_correction, betas, eps, adamw_mode, weight_decay, amsgrad
         )
@@ -99,8 +113,8 @@ runtime = _namespace(
     "runtime",
     zero=_namespace(
         "runtime.zero",
-        stage3=_namespace("runtime.zero.stage3", **vars(_estimate)),
-        stage_1_and_2=_namespace("runtime.zero.stage_1_and_2", **vars(_estimate)),
+        stage3=_estimate,
+        stage_1_and_2=_estimate,
         partition_parameters=zero,
     ),
     lr_schedules=_schedulers,

@@ -40,6 +40,14 @@ LIMITS = {
 }
 
 
+# Whose experts are leaves unless the config names other classes.
+KNOWN_MIXTURES = (
+    "transformers.models.mixtral.modeling_mixtral.MixtralSparseMoeBlock",
+    "transformers.models.qwen2_moe.modeling_qwen2_moe.Qwen2MoeSparseMoeBlock",
+    "transformers.models.qwen3_moe.modeling_qwen3_moe.Qwen3MoeSparseMoeBlock",
+)
+
+
 @dataclass
 class Fp16:
     """The loss scale of fp16."""
@@ -57,7 +65,7 @@ class Fp16:
 class LeafModules:
     """Which modules are gathered as one."""
 
-    classes: list[str] = field(default_factory=list)
+    classes: list[str] = field(default_factory=lambda: list(KNOWN_MIXTURES))
     names: list[str] = field(default_factory=list)
     name_suffixes: list[str] = field(default_factory=list)
     granularity: int = 0  # params per module below which a module is a leaf; 0 is off
@@ -225,7 +233,7 @@ def take_zero(config: Config, table: Any) -> None:
         config.quantized[key] = zero.flag(key, False)
     leaf = zero.block("leaf_module")
     config.leaf = LeafModules(
-        leaf.words("classes"),
+        leaf.words("classes") if leaf.table.get("classes") is not None else list(KNOWN_MIXTURES),
         leaf.words("names"),
         leaf.words("name_suffixes"),
         zero.whole("stage3_module_granularity_threshold", 0, 0) or 0,

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 
 from meron.torch.sharding import unit_of
-from meron.torch.state import full_param
-from meron.zero.gathered import opened
+from meron.zero.attributes import whole_copy
 
 # What sharding put into a module's __dict__.
 MARKS = ("_meron_scope", "_meron_engine", "_apply", "_call_impl")
@@ -26,18 +25,14 @@ def copy_unsharded(module: torch.nn.Module, memo: dict[int, Any]) -> torch.nn.Mo
     state = {key: value for key, value in module.__dict__.items() if key not in MARKS}
     params = state.pop("_parameters")
     state["_parameters"] = {}
+    external = state.pop("_meron_external", {})
     for param in params.values():
         if param is not None and unit_of(param) is not None and id(param) not in memo:
             memo[id(param)] = whole_copy(param)
     result.__dict__.update(copy.deepcopy(state, memo))
     for name, param in params.items():
         result.__dict__["_parameters"][name] = copy.deepcopy(param, memo)
+    if external:  # params of others stay those of others, unless they are copied too
+        copied = [memo.get(id(param), param) for param in external.values()]
+        result.__dict__["_meron_external"] = {id(param): param for param in copied}
     return result
-
-
-def whole_copy(param: torch.nn.Parameter) -> torch.nn.Parameter:
-    place = unit_of(param)
-    assert place is not None
-    gathered = place[0] in opened and place[1] in opened[place[0]].indices
-    value = param.detach().clone() if gathered else full_param(param)
-    return torch.nn.Parameter(value, param.requires_grad)

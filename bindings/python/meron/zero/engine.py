@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import os
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from meron.torch.sharding import Sharding
 from meron.torch.state import global_norm
 from meron.torch.tensors import map_tensors, tensors_in
 from meron.torch.unit import ShardedUnit
+from meron.zero import comm
 from meron.zero.config import Config
 from meron.zero.loss_scale import LossScale
 from meron.zero.wrapper import Wrapper
@@ -345,7 +345,7 @@ class Engine(Wrapper):
     @property
     def local_rank(self) -> int:
         """The rank on this host, as the launcher says."""
-        return int(os.environ.get("LOCAL_RANK", self.global_rank))
+        return comm.get_local_rank()
 
     @property
     def world_size(self) -> int:

@@ -9,6 +9,15 @@ from __future__ import annotations
 
 import torch
 
+__all__ = [
+    "estimate_zero2_model_states_mem_needs",
+    "estimate_zero2_model_states_mem_needs_all_cold",
+    "estimate_zero2_model_states_mem_needs_all_live",
+    "estimate_zero3_model_states_mem_needs",
+    "estimate_zero3_model_states_mem_needs_all_cold",
+    "estimate_zero3_model_states_mem_needs_all_live",
+]
+
 # Bytes per param: its 16-bit value; all that training keeps of it; the same without the 16-bit
 # value; an f32 value.
 HALF, TRAINED, UPDATED, WHOLE = 2, 18, 16, 4

@@ -79,11 +79,16 @@ def places_of(params: Iterable[torch.Tensor]) -> list[Place]:
     )
 
 
+def is_open(place: Place) -> bool:
+    """Whether a param is whole outside of a forward."""
+    return place[0] in opened and place[1] in opened[place[0]].indices
+
+
 def open_params(params: Iterable[torch.Tensor]) -> list[Place]:
     """Makes params whole. Collective. Raises StateError for one that is so already."""
     places = places_of(params)
     for unit, i in places:
-        if unit in opened and i in opened[unit].indices:
+        if is_open((unit, i)):
             raise errors.StateError(
                 f"{unit.name}.{unit.names[i]} is gathered already",
                 subject=f"{unit.name}.{unit.names[i]}",
@@ -110,7 +115,7 @@ def close_params(params: Iterable[torch.Tensor], write: bool) -> None:
 def close_places(places: list[Place], write: bool) -> None:
     values: dict[ShardedUnit, dict[int, torch.Tensor]] = {}
     for unit, i in places:
-        if unit not in opened or i not in opened[unit].indices:
+        if not is_open((unit, i)):
             raise errors.StateError(
                 f"{unit.name}.{unit.names[i]} is not gathered",
                 subject=f"{unit.name}.{unit.names[i]}",
@@ -157,6 +162,12 @@ class GatheredParameters:
     ) -> None:
         self.enabled = enabled
         self.modifier_rank = modifier_rank
+        if isinstance(params, torch.nn.Module):
+            raise errors.argument(
+                f"params is a {type(params).__name__}, no params",
+                subject="params",
+                advice="Pass module.parameters().",
+            )
         self.params = (
             [params] if isinstance(params, torch.Tensor) else list(params) if enabled else []
         )

@@ -26,7 +26,7 @@ from meron.torch.sharding import Sharding, sharding_of, unit_of
 from meron.torch.world import context_for
 from meron.zero.config import Config, Source, parse
 from meron.zero.copying import copy_unsharded
-from meron.zero.gathered import GatheredParameters, LazyGather, checked, opened
+from meron.zero.gathered import GatheredParameters, LazyGather, checked, is_open
 from meron.zero.leaf import fits, set_leaves_of_config, set_z3_leaf_module
 from meron.zero.units import set_limits, shard_module, shard_part, units_of
 
@@ -301,9 +301,7 @@ def not_gathered(params: list[torch.nn.Parameter]) -> list[torch.nn.Parameter]:
 
     def free(param: torch.nn.Parameter) -> bool:
         place = unit_of(param)
-        return place is not None and not (
-            place[0] in opened and place[1] in opened[place[0]].indices
-        )
+        return place is not None and not is_open(place)
 
     return [param for param in params if free(param)]
 

@@ -10,7 +10,20 @@ from typing import Any, Union
 import torch
 
 from meron import errors
-from meron.zero.config import LeafModules
+from meron.zero.config import KNOWN_MIXTURES, LeafModules
+from meron.zero.engine import engine_of
+
+# DeepSpeed's names, which meron.zero and meron.zero.utils have too.
+__all__ = [
+    "get_z3_leaf_modules",
+    "set_z3_leaf_module",
+    "set_z3_leaf_modules",
+    "set_z3_leaf_modules_by_name",
+    "set_z3_leaf_modules_by_suffix",
+    "unset_z3_leaf_modules",
+    "z3_leaf_module",
+    "z3_leaf_parameter",
+]
 
 Wanted = Union[type, str]
 CONTAINERS = (torch.nn.ModuleList, torch.nn.ModuleDict)
@@ -36,10 +49,10 @@ def get_z3_leaf_modules(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 def set_z3_leaf_module(module: torch.nn.Module, flag: bool) -> None:
     """Makes one module a leaf, or no leaf. Before `initialize`."""
-    if module.__dict__.get("_meron_engine") is not None:
+    if engine_of(module) is not None:
         raise errors.StateError(
             f"{type(module).__name__} is in use by an engine: its units are made",
-            advice="Choose leaf modules before initialize.",
+            advice="Choose leaf modules before initialize, or call engine.destroy() before.",
         )
     module.__dict__["_z3_leaf"] = flag
     for param in module.parameters():
@@ -105,7 +118,16 @@ def change_by_class(
     flag: bool,
     raise_if_not_found: bool,
 ) -> list[torch.nn.Module]:
-    items: list[Wanted] = [wanted] if isinstance(wanted, (type, str)) else list(wanted)
+    items: list[Any] = (
+        list(wanted) if isinstance(wanted, Iterable) and not isinstance(wanted, str) else [wanted]
+    )
+    for item in [wanted] if isinstance(wanted, torch.nn.Module) else items:
+        if not isinstance(item, (type, str)):
+            raise errors.argument(
+                f"a leaf is chosen by its class or the name of it, not by a {type(item).__name__}",
+                subject="classes_or_names",
+                advice="Call set_z3_leaf_module(module, flag) for one module.",
+            )
     return change(
         model, items, lambda _, module, item: fits(module, item), flag, raise_if_not_found
     )[0]
@@ -116,7 +138,8 @@ def fits(module: torch.nn.Module, wanted: Wanted) -> bool:
         return isinstance(module, wanted)
     return any(
         wanted in (kind.__name__, kind.__qualname__, f"{kind.__module__}.{kind.__qualname__}")
-        for kind in type(module).__mro__[:-2]  # not torch's Module and object
+        for kind in type(module).__mro__
+        if kind not in (torch.nn.Module, object)
     )
 
 
@@ -152,6 +175,7 @@ def change(
 def set_leaves_of_config(model: torch.nn.Module, leaf: LeafModules) -> None:
     """What `leaf_module` and `stage3_module_granularity_threshold` of a config choose."""
     missing = change(model, list(leaf.classes), lambda _, m, item: fits(m, item), True, False)[1]
+    missing = [name for name in missing if name not in KNOWN_MIXTURES]
     missing += set_z3_leaf_modules_by_name(model, leaf.names, True, False)[1]
     missing += set_z3_leaf_modules_by_suffix(model, leaf.name_suffixes, True, False)[1]
     if missing:

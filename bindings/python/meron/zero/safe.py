@@ -20,12 +20,36 @@ from meron.torch.state import optimizer_state, whole_of
 from meron.torch.tensors import tensor_of
 from meron.zero.engine import engine_of
 
+# DeepSpeed's names, which meron.zero and meron.zero.utils have too.
+__all__ = [
+    "safe_get_full_fp32_param",
+    "safe_get_full_grad",
+    "safe_get_full_optimizer_state",
+    "safe_get_local_fp32_param",
+    "safe_get_local_grad",
+    "safe_get_local_optimizer_state",
+    "safe_set_full_fp32_param",
+    "safe_set_full_grad",
+    "safe_set_full_optimizer_state",
+    "safe_set_local_fp32_param",
+    "safe_set_local_grad",
+    "safe_set_local_optimizer_state",
+    "safe_update_full_grad_vectorized",
+]
+
+
+def name_of(param: torch.Tensor) -> str:
+    unit, i = placed(param)
+    return f"{unit.name}.{unit.names[i]}"
+
 
 def optimizer_of(param: torch.Tensor) -> torch.optim.Optimizer:
     engine = engine_of(param)
     if engine is None or engine.optimizer is None:
         raise errors.StateError(
-            "this param has no optimizer", advice="Call meron.zero.initialize with one first."
+            f"{name_of(param)} has no optimizer",
+            subject=name_of(param),
+            advice="Call meron.zero.initialize with one first.",
         )
     return engine.optimizer
 
@@ -111,30 +135,57 @@ def safe_get_full_grad(param: torch.Tensor) -> torch.Tensor | None:
     if unit_of(param) is None:
         return None
     require_complete(param)
-    return mt.full_grad(param)
+    whole = mt.full_grad(param)
+    if whole is None:
+        reopen(param)
+    return whole
 
 
 def safe_set_full_grad(param: torch.Tensor, value: torch.Tensor) -> None:
-    require_complete(param)
+    """Replaces a gradient by a whole tensor. StateError where there is none."""
+    finished_part(param)
     mt.set_full_grad(param, value)
 
 
 def safe_get_local_grad(param: torch.Tensor) -> torch.Tensor | None:
-    """A copy of this rank's part of a param's gradient, flat."""
+    """A copy of this rank's part of a param's gradient, flat. As safe_get_full_grad."""
     if unit_of(param) is None:
         return None
     require_complete(param)
     part = mt.local_grad(param)
+    if part is None:
+        reopen(param)
     return None if part is None else part.clone()
 
 
 def safe_set_local_grad(param: torch.Tensor, value: torch.Tensor) -> None:
-    require_complete(param)
+    """Replaces this rank's part of a gradient. StateError where there is none."""
+    part = finished_part(param)
     check_part(param, value)
+    part.copy_(value.detach().reshape(-1))
+
+
+def finished_part(param: torch.Tensor) -> torch.Tensor:
+    """This rank's part of a gradient, in place; StateError where there is none. Collective."""
+    placed(param)
+    require_complete(param)
     part = mt.local_grad(param)
     if part is None:
-        raise errors.StateError("this param has no gradient", advice="Call backward first.")
-    part.copy_(value.detach().reshape(-1))
+        reopen(param)
+        raise errors.StateError(
+            f"{name_of(param)} has no gradient",
+            subject=name_of(param),
+            advice="Call backward first.",
+        )
+    return part
+
+
+def reopen(param: torch.Tensor) -> None:
+    """Asking for a gradient ends the accumulation; where nothing had come, it goes on."""
+    unit, _ = placed(param)
+    reducer = unit.sharding.reducer
+    if not reducer.has_any(unit):
+        reducer.used([unit])
 
 
 def safe_update_full_grad_vectorized(
@@ -162,12 +213,17 @@ def safe_get_full_optimizer_state(param: torch.Tensor, optim_state_key: str) -> 
 def safe_set_full_optimizer_state(
     param: torch.Tensor, value: torch.Tensor, optim_state_key: str
 ) -> None:
-    """Writes this rank's part of a state. Local."""
-    mt.set_full_optimizer_state(optimizer_of(param), param, optim_state_key, value)
+    """Writes this rank's part of a state; the state itself where it is one number. Local."""
+    if writable_state(param, optim_state_key).dim():
+        mt.set_full_optimizer_state(optimizer_of(param), param, optim_state_key, value)
+    else:
+        safe_set_local_optimizer_state(param, value, optim_state_key)
 
 
 def safe_get_local_optimizer_state(param: torch.Tensor, optim_state_key: str) -> Any:
-    """A copy of this rank's part of a state, flat. Local."""
+    """A copy of this rank's part of a state, flat; None before the first step. Local."""
+    if unit_of(param) is None:
+        return None
     unit, i = placed(param)
     state = optimizer_state(optimizer_of(param), unit, i, optim_state_key)
     return None if state is None else state.detach().clone()
@@ -177,21 +233,39 @@ def safe_set_local_optimizer_state(
     param: torch.Tensor, value: torch.Tensor, optim_state_key: str
 ) -> None:
     """Writes this rank's part of a state. Local."""
-    unit, i = placed(param)
-    state = optimizer_state(optimizer_of(param), unit, i, optim_state_key)
-    if state is None:
-        raise errors.argument(f"the optimizer has no state {optim_state_key!r} of this param (yet)")
+    state = writable_state(param, optim_state_key)
     if state.dim():
         check_part(param, value)
     with torch.no_grad():
         state.copy_(value.detach().reshape(state.shape))
 
 
+def writable_state(param: torch.Tensor, key: str) -> torch.Tensor:
+    """This rank's part of a state, in place."""
+    unit, i = placed(param)
+    optimizer = optimizer_of(param)
+    state = optimizer_state(optimizer, unit, i, key)
+    if state is None:
+        raise errors.argument(
+            f"the optimizer has no state {key!r} of {name_of(param)}",
+            subject=name_of(param),
+            advice="States exist after the first step.",
+        )
+    if isinstance(optimizer, mt.AdamW) and not state.dim():
+        raise errors.UnsupportedError(
+            f"Meron does not have yet: writing {key!r} of meron.torch.AdamW, which counts steps "
+            "of all its params",
+            subject=name_of(param),
+            advice='Write "torch_adam": true in the optimizer\'s params.',
+        )
+    return state
+
+
 def check_part(param: torch.Tensor, value: torch.Tensor) -> None:
     unit, i = placed(param)
     if value.numel() != len(unit.owned(i)):
         raise errors.argument(
-            f"this rank has {len(unit.owned(i))} elements of {unit.name}.{unit.names[i]}, the "
-            f"value {value.numel()}",
-            subject=f"{unit.name}.{unit.names[i]}",
+            f"this rank has {len(unit.owned(i))} elements of {name_of(param)}, the value "
+            f"{value.numel()}",
+            subject=name_of(param),
         )

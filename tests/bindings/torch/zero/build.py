@@ -12,6 +12,7 @@ from torch import nn
 
 import meron
 from meron import zero
+from meron.torch.partition import scope_of
 from meron.torch.sharding import unit_of
 from model import (
     RANK,
@@ -265,6 +266,122 @@ def case_attributes() -> None:
     with raises(meron.StateError, "not gathered"):
         weight.partition()
     assert copy.copy(weight.ds_summary())["status"] == "NOT_AVAILABLE"
+
+
+def case_contexts_that_end_in_another_order() -> None:
+    plain_init = nn.Linear.__dict__["__init__"]
+    first, second = zero.Init(), zero.Init()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    second.__exit__(None, None, None)
+    assert nn.Linear.__dict__["__init__"] is plain_init
+    assert "__init_subclass__" not in nn.Module.__dict__ and not sharded(nn.Linear(2, 2).weight)
+
+
+def case_initialize_within_init() -> None:
+    torch.manual_seed(0)
+    with zero.Init():
+        model = Model()
+        engine = zero.initialize(model=model, config=config())[0]
+    torch.manual_seed(0)
+    plain = Model()
+    train(engine, plain, torch.optim.SGD(plain.parameters(), lr=0.1), 3)
+    assert_equal_weights(model, plain, 1e-6)
+
+
+def case_leaves_of_a_config_within_init() -> None:
+    class Pair(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Linear(2, 2), nn.Linear(2, 2)
+
+    leaf = {"stage": 3, "leaf_module": {"classes": ["Pair"], "names": []}}
+    with zero.Init(config_dict_or_path=config(zero_optimization=leaf)):
+        pair = Pair()
+    assert zero.z3_leaf_module(pair) and scope_of(pair.one) is None
+    scope = scope_of(pair)
+    assert scope is not None and len(scope.units) == 2
+
+
+def case_an_exception_within_a_gather() -> None:
+    with zero.Init():
+        layer = nn.Linear(3, 4)
+    before = whole(layer.weight)
+    with raises(KeyError, "mine"), zero.GatheredParameters(layer.weight, modifier_rank=0):
+        layer.weight.data.zero_()
+        raise KeyError("mine")
+    assert layer.weight.ds_status is zero.ZeroParamStatus.NOT_AVAILABLE
+    assert torch.equal(whole(layer.weight), before)
+    with zero.GatheredParameters(layer.weight):
+        assert torch.equal(layer.weight, before)
+
+
+def case_gathers_of_what_is_no_param() -> None:
+    with zero.Init():
+        layer = nn.Linear(3, 4)
+    for wrong in (layer.named_parameters(), ["weight"]):
+        with raises(meron.ArgumentError, "list of params"):
+            zero.GatheredParameters(wrong).__enter__()
+    with raises(meron.ArgumentError, "Linear"):
+        zero.GatheredParameters(layer)
+    with raises(meron.ArgumentError, "Linear"):
+        zero.GatheredParameters(layer, enabled=False)
+
+
+def case_data_that_was_replaced() -> None:
+    with zero.Init():
+        layer = nn.Linear(3, 4)
+    with zero.GatheredParameters(layer.weight, modifier_rank=0):
+        if RANK == 0:
+            layer.weight.data = torch.full((4, 3), 2.0, dtype=torch.float64)
+    assert torch.equal(whole(layer.weight), torch.full((4, 3), 2.0))
+    try:
+        with zero.GatheredParameters(layer.weight, modifier_rank=0):
+            if RANK == 0:
+                layer.weight.data = torch.zeros(5)
+    except meron.ArgumentError as error:
+        assert RANK == 0 and "Linear" in str(error) and "weight" in str(error)
+    else:
+        assert RANK != 0
+    assert torch.equal(whole(layer.weight), torch.full((4, 3), 2.0))
+
+
+def case_handles_and_hierarchies() -> None:
+    with zero.Init():
+        layer = nn.Linear(3, 4)
+    with raises(meron.UnsupportedError, "async_op"):
+        layer.weight.all_gather(async_op=True)
+    with raises(TypeError, "asinc"):
+        layer.weight.all_gather(asinc=True)
+    assert layer.weight.ds_status is zero.ZeroParamStatus.NOT_AVAILABLE
+
+
+def case_copies_keep_external_params() -> None:
+    with zero.Init():
+        table = nn.Embedding(3, 4)
+        layer = nn.Linear(4, 4)
+        zero.register_external_parameter(layer, table.weight)
+        zero.register_external_parameter(layer, layer.bias)
+        second = copy.deepcopy(layer)
+        both = copy.deepcopy(nn.ModuleList([table, layer]))
+    for copied, outside, own in (
+        (second, table.weight, second.bias),
+        (both[1], both[0].weight, both[1].bias),
+    ):
+        scope = scope_of(copied)
+        assert scope is not None
+        assert {unit for unit in scope.units} == {copied.weight._meron[0], outside._meron[0]}
+        zero.unregister_external_parameter(copied, outside)
+        zero.unregister_external_parameter(copied, own)
+        assert scope.units == [copied.weight._meron[0]]
+
+
+def case_a_param_is_copied_whole() -> None:
+    with zero.Init():
+        layer = nn.Linear(3, 4)
+    alone = copy.deepcopy(layer.weight)
+    assert type(alone) is nn.Parameter and torch.equal(alone, whole(layer.weight))
 
 
 if __name__ == "__main__":

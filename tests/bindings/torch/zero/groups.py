@@ -13,6 +13,7 @@ from torch import nn
 
 import meron
 from meron import zero
+from meron.zero import comm
 from model import RANK, RANKS, config, raises, run_cases
 
 
@@ -45,6 +46,22 @@ def case_some_ranks() -> None:
     else:
         with raises(meron.ArgumentError, "not in the group"):
             zero.Init(module=nn.Linear(3, 1), data_parallel_group=pair)
+
+
+def case_collectives_of_some_ranks() -> None:
+    last = [RANKS - 2, RANKS - 1]
+    pair = dist.new_group(last)
+    if RANK in last:
+        assert comm.get_world_size(pair) == 2 and comm.get_rank(pair) == last.index(RANK)
+        total = torch.tensor([float(RANK), 1.0])
+        comm.all_reduce(total, group=pair)
+        assert total.tolist() == [sum(last), 2.0]
+        comm.broadcast(total.fill_(RANK), RANKS - 1, pair)  # ranks are those of all
+        assert total.tolist() == [RANKS - 1] * 2
+        with raises(meron.ArgumentError, "src"):
+            comm.broadcast(total, 0, pair)
+        comm.barrier(pair)
+    assert comm.get_world_size() == RANKS
 
 
 def case_all_ranks() -> None:

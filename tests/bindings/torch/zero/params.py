@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import warnings
 from typing import Any
 
 import torch
@@ -299,6 +300,178 @@ def case_a_script_of_deepspeed() -> None:
         scope,
     )
     assert scope["d"] is deepspeed
+
+
+def case_leaves_by_any_base() -> None:
+    class Expert:
+        """No module, but a base of one."""
+
+    class Both(nn.Linear, Expert):
+        pass
+
+    model = nn.Sequential(Both(2, 2), nn.Linear(2, 2))
+    assert zero.set_z3_leaf_modules(model, "Expert") == [model[0]]
+    for wrong in (model[0], [model[0]], [3]):
+        with raises(meron.ArgumentError, "class"):
+            zero.set_z3_leaf_modules(model, wrong)
+    with raises(meron.ArgumentError, "Module"):
+        zero.set_z3_leaf_modules(model, "Module")
+
+
+def case_known_mixtures_are_leaves() -> None:
+    class MixtralSparseMoeBlock(Experts):
+        __module__ = "transformers.models.mixtral.modeling_mixtral"
+        __qualname__ = "MixtralSparseMoeBlock"
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # that none of them is there is no reason to warn
+        zero.initialize(model=nn.Linear(2, 2), config=config())
+    model = nn.Sequential(MixtralSparseMoeBlock())
+    zero.initialize(model=model, config=config())
+    assert zero.get_z3_leaf_modules(model) == [model[0]]
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        settings = {"stage": 3, "leaf_module": {"classes": ["Elsewhere"]}}
+        zero.initialize(model=nn.Linear(2, 2), config=config(zero_optimization=settings))
+    assert "Elsewhere" in str(caught[0].message)
+
+
+def case_leaves_after_an_engine() -> None:
+    model = nn.Sequential(Block(4))
+    engine = zero.initialize(model=model, config=config())[0]
+    with raises(meron.StateError, "in use by an engine"):
+        zero.set_z3_leaf_module(model[0], True)
+    engine.destroy()
+    zero.set_z3_leaf_module(model[0], True)
+
+
+def case_one_rank_has_it_all() -> None:
+    """Stage 0: a rank's part is the whole."""
+    for kind in ("AdamW", "SGD"):
+        model, _ = twins()
+        block = {"type": kind, "params": {"lr": 0.1}}
+        engine = zero.initialize(model=model, config=config(0, optimizer=block))[0]
+        x, y = data(torch.Generator().manual_seed(1))
+        engine.backward(loss_of(engine, x[RANK], y[RANK]))
+        weight = model.blocks[0].up.weight
+        part = zero.safe_get_local_grad(weight)
+        assert torch.equal(part, zero.safe_get_full_grad(weight).view(-1))
+        zero.safe_set_local_grad(weight, torch.zeros(288))
+        zero.safe_set_local_fp32_param(weight, torch.arange(288.0))
+        engine.step()
+        assert torch.equal(zero.safe_get_full_fp32_param(weight).view(-1), torch.arange(288.0))
+        assert torch.equal(zero.safe_get_local_fp32_param(weight), torch.arange(288.0))
+
+
+def case_f32_values_of_16_bit_params() -> None:
+    for kind in ("AdamW", "SGD"):
+        model, _ = twins()
+        block = {"type": kind, "params": {"lr": 0.0}}
+        settings = config(bf16={"enabled": True}, optimizer=block)
+        engine = zero.initialize(model=model, config=settings)[0]
+        weight = model.blocks[0].up.weight
+        unit, i = weight._meron
+        values = torch.arange(288.0) + 1 / 3
+        owned = unit.owned(i)
+        zero.safe_set_local_fp32_param(weight, values[owned.start : owned.stop].double())
+        assert torch.equal(zero.safe_get_full_fp32_param(weight).view(-1), values)
+        engine_step(engine, [data(torch.Generator().manual_seed(1))])
+        assert torch.equal(zero.safe_get_full_fp32_param(weight).view(-1), values)
+        assert torch.equal(weight.ds_tensor, values[owned.start : owned.stop].bfloat16())
+        zero.safe_set_full_fp32_param(weight, torch.ones(24, 12, dtype=torch.int64))
+        assert torch.equal(zero.safe_get_full_fp32_param(weight), torch.ones(24, 12))
+
+
+def case_states_that_cannot_be_written() -> None:
+    for kind in ("AdamW", "torch"):
+        model, _ = twins()
+        block = {"type": "AdamW", "params": {"torch_adam": kind == "torch"}}
+        engine = zero.initialize(model=model, config=config(optimizer=block))[0]
+        engine_step(engine, [data(torch.Generator().manual_seed(1))])
+        weight = model.blocks[0].up.weight
+        assert float(zero.safe_get_full_optimizer_state(weight, "step")) == 1
+        for write in (zero.safe_set_full_optimizer_state, zero.safe_set_local_optimizer_state):
+            if kind == "torch":
+                write(weight, torch.tensor(5.0), "step")
+                assert float(zero.safe_get_local_optimizer_state(weight, "step")) == 5
+            else:
+                with raises(meron.UnsupportedError, "step"):
+                    write(weight, torch.tensor(5.0), "step")
+            with raises(meron.ArgumentError, "weight"):
+                write(weight, torch.zeros(3), "exp_avg")
+            with raises(meron.ArgumentError, "'nonsense'"):
+                write(weight, torch.zeros(24, 12), "nonsense")
+
+
+def case_misuse_names_the_param() -> None:
+    outside = nn.Parameter(torch.ones(2))
+    for get in (zero.safe_get_full_optimizer_state, zero.safe_get_local_optimizer_state):
+        assert get(outside, "exp_avg") is None
+    assert zero.safe_get_local_fp32_param(outside) is None
+    assert zero.safe_get_local_grad(outside) is None
+    for write in (zero.safe_set_full_fp32_param, zero.safe_set_local_fp32_param):
+        with raises(meron.ArgumentError, "no sharded param"):
+            write(outside, torch.ones(2))
+    with zero.Init():
+        layer = nn.Linear(2, 3)
+    with raises(meron.StateError, "weight has no optimizer"):
+        zero.safe_get_full_optimizer_state(layer.weight, "exp_avg")
+    with raises(meron.ArgumentError, "(3, 2)"):
+        zero.safe_set_full_fp32_param(layer.weight, torch.ones(2, 3))
+    engine = zero.initialize(model=layer, config=config())[0]
+    with raises(meron.StateError, "has no gradient"):
+        zero.safe_set_local_grad(layer.weight, torch.zeros(len(layer.weight._meron[0].owned(0))))
+    assert zero.safe_get_full_grad(layer.weight) is None
+    engine.backward(engine(torch.ones(2)).sum())
+    with raises(meron.ArgumentError, "(3, 2)"):
+        zero.safe_set_full_grad(layer.weight, torch.ones(2, 3))
+    with raises(meron.ArgumentError, "(3, 2)"):
+        zero.safe_update_full_grad_vectorized([layer.weight], lambda g, p: g.sum(0))
+    engine.step()
+
+
+def case_collectives_do_what_they_are_asked() -> None:
+    from meron.zero import comm
+
+    total = torch.tensor([float(RANK)])
+    comm.all_reduce(total, comm.ReduceOp.SUM)
+    assert total.tolist() == [sum(range(RANKS))]
+    with raises(meron.UnsupportedError, "MAX"):
+        comm.all_reduce(total, op=comm.ReduceOp.MAX)
+    for collective in (comm.all_reduce, comm.broadcast):
+        with raises(meron.UnsupportedError, "async_op"):
+            collective(total, async_op=True)
+    with raises(meron.ArgumentError, "int64"):
+        comm.all_reduce(torch.tensor([1]))
+    with raises(meron.ArgumentError, "src"):
+        comm.broadcast(total, RANKS)
+    strided = torch.full((4, 3), float(RANK)).t()
+    comm.broadcast(strided, RANKS - 1)
+    assert torch.equal(strided, torch.full((3, 4), RANKS - 1.0))
+    with raises(meron.ArgumentError, "torch.distributed"):
+        comm.get_rank(group=object())
+
+
+def case_options_of_deepspeeds_adam() -> None:
+    from meron.zero.compat import ops
+
+    params = [nn.Parameter(torch.ones(2))]
+    for kind, option in (
+        (ops.adam.FusedAdam, {"bias_correction": False}),
+        (ops.adam.FusedAdam, {"adam_w_mode": False, "weight_decay": 0.1}),
+        (ops.adam.FusedAdam, {"set_grad_none": False}),
+        (ops.adam.DeepSpeedCPUAdam, {"fp32_optimizer_states": False}),
+    ):
+        with raises(meron.UnsupportedError, next(iter(option))):
+            kind(params, **option)
+    assert ops.adam.DeepSpeedCPUAdam(params).defaults["weight_decay"] == 0.0
+
+
+def case_what_is_missing_says_so() -> None:
+    for name in ("TiledLinear", "TiledLinearReturnBias", "unwrap_model_for_generation"):
+        with raises(meron.UnsupportedError, name):
+            getattr(zero, name)
+    assert not hasattr(zero, "nonsense")
 
 
 if __name__ == "__main__":
