@@ -116,6 +116,11 @@ def test_unknown_keys_are_listed_with_the_nearest(config: Any, words: list[str])
         ({"tensorboard": {"enabled": True}}, "tensorboard"),
         ({"data_types": {"grad_accum_dtype": "bf16"}}, "grad_accum_dtype"),
         ({"activation_checkpointing": {"number_checkpoints": 4}}, "activation_checkpointing"),
+        ({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}, "host memory"),
+        ({"wall_clock_breakdown": True}, "wall_clock_breakdown"),
+        ({"memory_breakdown": True}, "memory_breakdown"),
+        ({"dump_state": True}, "dump_state"),
+        ({"autotuning": {"enabled": True}}, "autotuning"),
     ],
 )
 def test_what_is_not_there_is_named(config: Any, name: str) -> None:
@@ -123,10 +128,50 @@ def test_what_is_not_there_is_named(config: Any, name: str) -> None:
         parse(config)
 
 
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"zero_optimization": {"offload_optimizer": {"device": "auto", "pin_memory": True}}},
+        {"zero_optimization": {"offload_param": {"pin_memory": True, "buffer_count": 5}}},
+        {"timers": {"throughput": {"enabled": False, "synchronized": True}}},
+        {"compression_training": {"layer_reduction": {"enabled": False, "keep_number_layer": 5}}},
+        {"wall_clock_breakdown": False, "autotuning": {"enabled": False, "fast": True}},
+        {"bf16": None, "bfloat16": {"enabled": False}},
+    ],
+)
+def test_blocks_that_are_off(config: Any) -> None:
+    assert parse(config) == Config()
+
+
+def test_keys_without_effect_are_listed() -> None:
+    config = parse(
+        {
+            "steps_per_print": 10,
+            "zero_optimization": {"stage": 2, "overlap_comm": True, "reduce_bucket_size": "auto"},
+        }
+    )
+    assert config.without_effect == ["steps_per_print", "zero_optimization.overlap_comm"]
+
+
+def test_old_names() -> None:
+    assert parse({"bf16": None, "bfloat16": {"enabled": True}}).dtype == torch.bfloat16
+    assert parse({"fp32_allreduce": True}).gradient_dtype == torch.float32
+    zero = {"stage": 3, "prefetch_bucket_size": 7, "stage3_prefetch_bucket_size": None}
+    assert parse({"zero_optimization": zero}).limits == {"prefetch_elements": 7}
+
+
 def test_quantization_is_for_the_plan() -> None:
     config = parse({"zero_optimization": {"stage": 3, "zero_quantized_weights": True}})
     with pytest.raises(meron.UnsupportedError, match="zero_quantized_weights"):
         config.plan()
+
+
+def test_what_a_plan_has_is_not_asked_for_twice() -> None:
+    for stage in (0, 2):
+        key = "zero_quantized_weights"
+        config = parse({"zero_optimization": {"stage": stage, key: True}})
+        with pytest.raises(meron.UnsupportedError, match=key):
+            config.plan()
 
 
 def test_every_unsupported_key_has_a_value_that_leaves_it_off() -> None:
@@ -156,6 +201,16 @@ def test_every_unsupported_key_has_a_value_that_leaves_it_off() -> None:
         ({"fp16": {"enabled": True, "loss_scale_window": 0}}, "loss_scale_window"),
         ({"fp16": {"enabled": True, "min_loss_scale": 0}}, "min_loss_scale"),
         ({"communication_data_type": "fp64"}, "communication_data_type"),
+        ({"bf16": {"enabled": True}, "bfloat16": {"enabled": True}}, "bf16 and bfloat16"),
+        (
+            {"zero_optimization": {"max_live_parameters": 1, "stage3_max_live_parameters": 2}},
+            "stage3_max_live_parameters and zero_optimization.max_live_parameters",
+        ),
+        ({"fp32_allreduce": True, "communication_data_type": "bf16"}, "fp32_allreduce"),
+        ({"optimizer": {"params": {"lr": 0.1}}}, "optimizer.type"),
+        ({"scheduler": {"params": {"warmup_num_steps": 1}}}, "scheduler.type"),
+        ({"scheduler": {"type": 3}}, "scheduler.type"),
+        ({"fp16": {"enabled": True}, "data_types": {"param_dtype": "bf16"}}, "param_dtype"),
     ],
 )
 def test_wrong_values_are_named(config: Any, name: str) -> None:

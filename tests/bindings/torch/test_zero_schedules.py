@@ -137,6 +137,32 @@ def test_schedules_of_torch_and_mistakes() -> None:
         rates("WarmupLR", 1, warmup_max_lr=[1, 2])
 
 
+def test_what_is_no_schedule() -> None:
+    for name in ("Optimizer", "math", "bisect_right"):
+        with pytest.raises(meron.ArgumentError, match="unknown scheduler"):
+            rates(name, 1)
+    for params in (
+        {"kind": "LRRangeTest", "lr_range_test_step_size": 0},
+        {"kind": "OneCycle", "cycle_min_lr": 1, "cycle_max_lr": 2, "cycle_first_step_size": 0},
+    ):
+        with pytest.raises(meron.ArgumentError, match="step_size"):
+            rates(params.pop("kind"), 1, **params)
+
+
+def test_a_schedule_goes_on() -> None:
+    options = {"warmup_num_steps": 4, "warmup_type": "linear", "warmup_max_lr": 8}
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.ones(1))], lr=4.0)
+    schedule = make_scheduler(optimizer, "WarmupLR", {**options, "last_batch_iteration": 2})
+    assert schedule.get_last_lr() == [4.0]  # nothing is changed before the next step
+    schedule.step()
+    assert optimizer.param_groups[0]["lr"] == 6
+    other = make_scheduler(optimizer, "WarmupLR", options)
+    other.load_state_dict(schedule.state_dict())
+    assert other.get_last_lr() == other.get_lr() == [6] == [optimizer.param_groups[0]["lr"]]
+    other.step()
+    assert optimizer.param_groups[0]["lr"] == 8
+
+
 def test_estimates(capsys: pytest.CaptureFixture[str]) -> None:
     # 1000 params, a layer of 100, 2 nodes with 4 GPUs.
     estimate = zero.estimate_zero3_model_states_mem_needs

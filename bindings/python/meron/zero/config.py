@@ -93,8 +93,8 @@ class Config:
     leaf: LeafModules = field(default_factory=LeafModules)
     override_apply: bool = True
     sanity_checks: bool = False
-    gather_on_save: bool = False
     drop_last: bool = False
+    without_effect: list[str] = field(default_factory=list, compare=False)  # keys that it has
 
     def plan(self) -> meron.Plan:
         """The plan of the stage. UnsupportedError for codecs that the engine does not have."""
@@ -190,8 +190,7 @@ def parse(source: Source) -> Config:
     of a wrong type or range, UnsupportedError for keys that switch on what Meron does not have.
     """
     table = read(source)
-    check_keys(table)
-    config = Config()
+    config = Config(without_effect=check_keys(table))
     take_zero(config, table.get("zero_optimization"))
     take_dtypes(config, table)
     top = Block("", table)
@@ -202,13 +201,31 @@ def parse(source: Source) -> Config:
     config.clipping = top.number("gradient_clipping", 0.0)
     config.drop_last = top.flag("dataloader_drop_last", False)
     config.gradient_dtype = top.dtype("communication_data_type")
-    for name in ("optimizer", "scheduler"):
-        if table.get(name) is not None:
-            block = top.block(name)
-            kind = block.table.get("type")
-            if kind is not None:
-                setattr(config, name, (str(kind), dict(block.block("params").table)))
+    if top.flag("fp32_allreduce", False):
+        if config.gradient_dtype not in (None, torch.float32):
+            raise errors.argument(
+                "fp32_allreduce is true, and communication_data_type another dtype",
+                subject="fp32_allreduce",
+                advice="Remove it: it is the old name of communication_data_type fp32.",
+            )
+        config.gradient_dtype = torch.float32
+    config.optimizer = take_kind(top.block("optimizer"))
+    config.scheduler = take_kind(top.block("scheduler"))
     return config
+
+
+def take_kind(block: Block) -> tuple[str, dict[str, Any]] | None:
+    """What a block of `type` and `params` names."""
+    kind, params = block.table.get("type"), block.block("params").table
+    if isinstance(kind, str):
+        return kind, dict(params)
+    if kind is not None or params:
+        raise errors.argument(
+            f"{block.path}.type must be a name, not {kind!r}",
+            subject=f"{block.path}.type",
+            advice="Give it, or leave params out too.",
+        )
+    return None
 
 
 def take_zero(config: Config, table: Any) -> None:
@@ -220,8 +237,7 @@ def take_zero(config: Config, table: Any) -> None:
     zero = Block("zero_optimization", table)
     config.stage = zero.whole("stage", 0, 0, 3) or 0
     for limit, key in LIMITS.items():
-        name = f"stage3_{key}" if f"stage3_{key}" in zero.table else key
-        value = zero.whole(name, None, 0)
+        value = zero.whole(zero.one_of(f"stage3_{key}", key), None, 0)
         if value is not None:
             # DeepSpeed's "no limit".
             config.limits[limit] = 2**64 - 1 if value >= sys.maxsize else value
@@ -230,7 +246,8 @@ def take_zero(config: Config, table: Any) -> None:
         "zero_quantized_nontrainable_weights",
         "zero_quantized_gradients",
     ):
-        config.quantized[key] = zero.flag(key, False)
+        if zero.flag(key, False):
+            config.quantized[key] = True
     leaf = zero.block("leaf_module")
     config.leaf = LeafModules(
         leaf.words("classes") if leaf.table.get("classes") is not None else list(KNOWN_MIXTURES),
@@ -240,16 +257,12 @@ def take_zero(config: Config, table: Any) -> None:
     )
     config.override_apply = zero.flag("override_module_apply", True)
     config.sanity_checks = zero.flag("enable_sanity_checks", False)
-    config.gather_on_save = any(
-        zero.flag(f"{prefix}gather_{kind}_weights_on_model_save", False)
-        for prefix, kind in (("stage3_", "16bit"), ("stage3_", "fp16"), ("", "16bit"))
-    )
 
 
 def take_dtypes(config: Config, table: dict[str, Any]) -> None:
     top = Block("", table)
     fp16 = top.block("fp16")
-    bf16 = top.block("bf16" if "bf16" in table else "bfloat16")
+    bf16 = top.block(top.one_of("bf16", "bfloat16"))
     types = top.block("data_types")
     config.dtype = types.dtype("param_dtype")
     config.buffer_dtype = types.dtype("buffer_dtype")
@@ -279,6 +292,13 @@ def take_dtypes(config: Config, table: dict[str, Any]) -> None:
     elif on[1]:
         config.dtype = torch.bfloat16
         config.check_overflow = bf16.flag("check_grad_overflow", True)
+    asked = types.dtype("param_dtype")
+    if any(on) and asked not in (None, config.dtype):
+        raise errors.argument(
+            f"data_types.param_dtype is {asked}, but {'fp16' if on[0] else 'bf16'} is enabled",
+            subject="data_types.param_dtype",
+            advice="Leave one of them out.",
+        )
     if config.buffer_dtype is None and any(on):
         config.buffer_dtype = config.dtype
 
@@ -295,6 +315,19 @@ class Block:
     def wrong(self, key: str, wanted: str) -> errors.ArgumentError:
         full = f"{self.path}.{key}" if self.path else key
         return errors.argument(f"{full} must be {wanted}, not {self.table[key]!r}", subject=full)
+
+    def one_of(self, name: str, old_name: str) -> str:
+        """Which of two names of a key is there; ArgumentError for both."""
+        if self.table.get(old_name) is None:
+            return name
+        if self.table.get(name) is not None:
+            prefix = f"{self.path}." if self.path else ""
+            raise errors.argument(
+                f"{prefix}{name} and {prefix}{old_name} are two names of one key",
+                subject=prefix + name,
+                advice="Remove one of them.",
+            )
+        return old_name
 
     def block(self, key: str) -> Block:
         value = self.table.get(key)

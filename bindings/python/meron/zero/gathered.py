@@ -7,10 +7,11 @@ would end the process. A forward within the context uses the copy.
 
 from __future__ import annotations
 
+import contextlib
 import weakref
 from collections.abc import Iterable
 from types import TracebackType
-from typing import Any, Union
+from typing import Union
 
 import numpy as np
 import torch
@@ -122,18 +123,22 @@ def close_places(places: list[Place], write: bool) -> None:
                 advice="Call all_gather first.",
             )
         values.setdefault(unit, {})[i] = unit.params[i].data
+    failure: BaseException | None = None
     for unit, changed in values.items():
         record = opened[unit]
         record.unpin()
         record.indices -= changed.keys()
+        if not record.indices:
+            del opened[unit]
         try:
-            if write:
+            if write and failure is None:
                 unit.sharding.write(unit, changed)
-        finally:
             if record.indices:
                 record.pin()
-            else:
-                del opened[unit]
+        except BaseException as error:  # raised when nothing is left open
+            failure = failure or error
+    if failure is not None:
+        raise failure
 
 
 class GatheredParameters:
@@ -278,7 +283,7 @@ class LazyGather:
     scope = None  # it is among uses of modules, and of none
 
     def __init__(self) -> None:
-        self.contexts: list[GatheredParameters] = []
+        self.contexts = contextlib.ExitStack()
         self.shardings: list[Sharding] = []
 
     def begin(self, sharding: Sharding) -> None:
@@ -286,15 +291,10 @@ class LazyGather:
         self.shardings.append(sharding)
 
     def use_of_other(self, unit: ShardedUnit) -> None:
-        context = GatheredParameters(list(unit.params), modifier_rank=0)
-        context.__enter__()
-        self.contexts.append(context)
+        self.contexts.enter_context(GatheredParameters(unit.params, modifier_rank=0))
 
     def end(self, failure: BaseException | None) -> None:
         for sharding in reversed(self.shardings):
             if sharding.active and sharding.active[-1] is self:
                 sharding.active.pop()
-        contexts: Any = reversed(self.contexts)
-        for context in contexts:
-            context.__exit__(None if failure is None else type(failure), failure, None)
-        self.contexts = []
+        self.contexts.__exit__(None if failure is None else type(failure), failure, None)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import torch
@@ -19,6 +20,8 @@ from meron.zero.leaf import set_leaves_of_config
 from meron.zero.optimizers import Client, ParamGroups, check_trainable, make_optimizer
 from meron.zero.schedulers import make_scheduler
 from meron.zero.units import set_limits, shard_module, units_of
+
+logger = logging.getLogger("meron.zero")
 
 # Schedules that change more than the learning rate.
 MOMENTUM_SCHEDULES = {"OneCycle", "OneCycleLR", "CyclicLR"}
@@ -70,6 +73,8 @@ def initialize(
     sharding = shard(model, chosen, choose_group(None, None, mpu))
     chosen.resolve(sharding.context.world_size)
     check_trainable(model)
+    if chosen.without_effect and sharding.context.rank == 0:
+        logger.info("keys of the config without effect: %s", ", ".join(chosen.without_effect))
 
     engine = Engine(model, chosen, sharding, units_of(model))
     try:

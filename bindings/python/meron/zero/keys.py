@@ -20,25 +20,37 @@ WITHOUT_EFFECT = "without effect"
 
 
 class Off:
-    """A key of something that Meron does not have: only values that leave it off are accepted."""
+    """A key of something that Meron does not have: only values that leave it off are accepted.
 
-    def __init__(self, *values: Any, advice: str = "") -> None:
+    block_is_off: a block that does not say whether it is on leaves it off.
+    """
+
+    def __init__(self, *values: Any, advice: str = "", block_is_off: bool = False) -> None:
         self.values = values
         self.advice = advice
+        self.block_is_off = block_is_off
 
     def accepts(self, value: Any) -> bool:
         if isinstance(value, Mapping):
-            # A block is off when it says so, or when it says nothing.
+            # A block is off when it says so, or when it says nothing, or all that is in it is off.
             switch = next((key for key in ("enabled", "device") if key in value), None)
             if switch is not None:
                 return value[switch] in (False, None, "none")
-            return all(item in (False, None) for item in value.values())
+            return self.block_is_off or all(
+                self.accepts(item) if isinstance(item, Mapping) else item in (False, None)
+                for item in value.values()
+            )
         return any(
             value is off or (value == off and type(value) is type(off)) for off in self.values
         )
 
 
-OFFLOAD = Off(None, False, advice="State lives in host memory already; remove the block.")
+OFFLOAD = Off(
+    None,
+    False,
+    advice="State lives in host memory already; remove the block.",
+    block_is_off=True,  # its device is "none" by default
+)
 BLOCK_OFF = Off(None, False)
 
 ZERO: dict[str, Any] = {
@@ -57,9 +69,10 @@ ZERO: dict[str, Any] = {
     "leaf_module": USED,
     "override_module_apply": USED,
     "enable_sanity_checks": USED,
-    "stage3_gather_16bit_weights_on_model_save": USED,
-    "stage3_gather_fp16_weights_on_model_save": USED,
-    "gather_16bit_weights_on_model_save": USED,
+    # save_16bit_model gathers at every stage.
+    "stage3_gather_16bit_weights_on_model_save": WITHOUT_EFFECT,
+    "stage3_gather_fp16_weights_on_model_save": WITHOUT_EFFECT,
+    "gather_16bit_weights_on_model_save": WITHOUT_EFFECT,
     # Gradients are written where peers read them, gathered parameters are mapped: there are no
     # buckets, staging buffers or streams to tune.
     "contiguous_gradients": WITHOUT_EFFECT,
@@ -166,13 +179,13 @@ TOP: dict[str, Any] = {
     "zero_allow_untested_optimizer": WITHOUT_EFFECT,
     "zero_force_ds_cpu_optimizer": WITHOUT_EFFECT,
     "steps_per_print": WITHOUT_EFFECT,
-    "wall_clock_breakdown": WITHOUT_EFFECT,
-    "memory_breakdown": WITHOUT_EFFECT,
-    "dump_state": WITHOUT_EFFECT,
+    "wall_clock_breakdown": Off(False, None),
+    "memory_breakdown": Off(False, None),
+    "dump_state": Off(False, None),
     "aio": WITHOUT_EFFECT,
     "disable_allgather": WITHOUT_EFFECT,
-    "fp32_allreduce": WITHOUT_EFFECT,
-    "autotuning": WITHOUT_EFFECT,
+    "fp32_allreduce": USED,
+    "autotuning": BLOCK_OFF,
     "prescale_gradients": Off(False, None),
     "gradient_predivide_factor": Off(1.0, 1, None),
     "gradient_allreduce_op": Off("mean", None),
@@ -237,11 +250,15 @@ def without_auto(value: Any) -> Any:
     return value
 
 
-def check_keys(config: Mapping[str, Any]) -> None:
-    """ArgumentError naming all unknown keys, UnsupportedError naming all unsupported ones."""
+def check_keys(config: Mapping[str, Any]) -> list[str]:
+    """The keys that are there and have no effect.
+
+    Raises ArgumentError naming all unknown keys, UnsupportedError naming all unsupported ones.
+    """
     unknown: list[str] = []
     unsupported: list[tuple[str, Any, str]] = []
-    visit("", config, unknown, unsupported)
+    idle: list[str] = []
+    visit("", config, unknown, unsupported, idle)
     if unknown:
         raise errors.argument(
             f"{len(unknown)} unknown config key{'s' * (len(unknown) > 1)}: " + ", ".join(unknown),
@@ -256,6 +273,7 @@ def check_keys(config: Mapping[str, Any]) -> None:
         raise errors.UnsupportedError(
             f"Meron does not have yet: {listed}", subject=unsupported[0][0], advice=advice
         )
+    return idle
 
 
 def visit(
@@ -263,6 +281,7 @@ def visit(
     block: Mapping[str, Any],
     unknown: list[str],
     unsupported: list[tuple[str, Any, str]],
+    idle: list[str],
 ) -> None:
     known = BLOCKS[path]
     for key, value in block.items():
@@ -273,8 +292,11 @@ def visit(
             continue
         if isinstance(use, Off) and not use.accepts(value):
             unsupported.append((full, value, use.advice))
+        if use is WITHOUT_EFFECT and value is not None:
+            idle.append(full)
         if full in BLOCKS and isinstance(value, Mapping):
-            visit(full, value, unknown, unsupported)
+            # Of a block that is off nothing has an effect, as in DeepSpeed.
+            visit(full, value, unknown, unsupported, [] if isinstance(use, Off) else idle)
 
 
 def nearest(key: str, path: str) -> str:

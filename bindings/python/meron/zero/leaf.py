@@ -56,7 +56,8 @@ def set_z3_leaf_module(module: torch.nn.Module, flag: bool) -> None:
         )
     module.__dict__["_z3_leaf"] = flag
     for param in module.parameters():
-        param.ds_z3_leaf_module = module if flag else None  # type: ignore[attr-defined]
+        if flag or getattr(param, "ds_z3_leaf_module", None) is module:
+            param.ds_z3_leaf_module = module if flag else None  # type: ignore[attr-defined]
 
 
 def set_z3_leaf_modules(

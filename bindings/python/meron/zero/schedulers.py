@@ -23,6 +23,8 @@ class Schedule:
         self.last_batch_iteration = last_batch_iteration
         if last_batch_iteration == -1:
             self.set(self.first_rates())
+        else:  # it goes on at the next step
+            self._last_lr = [group["lr"] for group in optimizer.param_groups]
 
     def rates(self) -> list[float]:
         raise NotImplementedError
@@ -60,6 +62,7 @@ class Schedule:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.last_batch_iteration = state["last_batch_iteration"]
+        self.set(self.get_lr())
 
 
 def warmup(step: int, steps: int, kind: str) -> float:
@@ -67,6 +70,12 @@ def warmup(step: int, steps: int, kind: str) -> float:
     if step >= steps:
         return 1.0
     return math.log(step + 1) / math.log(steps) if kind == "log" else step / steps
+
+
+def positive(value: float, name: str) -> float:
+    if value <= 0:
+        raise errors.argument(f"{name} is {value}: it must be above 0", name)
+    return value
 
 
 def check_kind(kind: str) -> str:
@@ -185,7 +194,8 @@ class LRRangeTest(Schedule):
     ) -> None:
         self.optimizer = optimizer
         self.low = self.per_group(lr_range_test_min_lr, "lr_range_test_min_lr")
-        self.size, self.rate = lr_range_test_step_size, lr_range_test_step_rate
+        self.size = positive(lr_range_test_step_size, "lr_range_test_step_size")
+        self.rate = lr_range_test_step_rate
         self.stairs = lr_range_test_staircase
         super().__init__(optimizer, last_batch_iteration)
 
@@ -222,7 +232,7 @@ class OneCycle(Schedule):
         self.optimizer = optimizer
         self.low = self.per_group(cycle_min_lr, "cycle_min_lr")
         self.high = self.per_group(cycle_max_lr, "cycle_max_lr")
-        self.first = cycle_first_step_size
+        self.first = positive(cycle_first_step_size, "cycle_first_step_size")
         self.second = cycle_second_step_size or cycle_first_step_size
         self.first_stairs = cycle_first_stair_count
         self.second_stairs = (
@@ -283,8 +293,9 @@ SCHEDULES: dict[str, type[Schedule]] = {
 
 def make_scheduler(optimizer: torch.optim.Optimizer, kind: str, params: dict[str, Any]) -> Any:
     """The schedule of a config: one of the above, or of torch.optim.lr_scheduler."""
+    base = torch.optim.lr_scheduler.LRScheduler
     found: Any = SCHEDULES.get(kind) or getattr(torch.optim.lr_scheduler, kind, None)
-    if found is None:
+    if not (isinstance(found, type) and issubclass(found, (Schedule, base))) or found is base:
         raise errors.argument(
             f"unknown scheduler {kind!r}: {', '.join(SCHEDULES)}, and those of "
             "torch.optim.lr_scheduler are known",

@@ -347,6 +347,48 @@ def case_data_that_was_replaced() -> None:
     assert torch.equal(whole(layer.weight), torch.full((4, 3), 2.0))
 
 
+def case_a_gather_that_fails() -> None:
+    with zero.Init():
+        layers = [nn.Linear(3, 4), nn.Linear(4, 3)]
+    weights = [layer.weight for layer in layers]
+    before = [whole(weight) for weight in weights]
+    sharding = unit_of(weights[0])[0].sharding
+    units = [unit_of(weight)[0] for weight in weights]
+
+    def fail(*_arguments: Any) -> None:
+        raise OSError("on purpose")
+
+    units[1].pin = fail
+    with raises(OSError, "on purpose"):
+        zero.GatheredParameters(weights).__enter__()
+    del units[1].pin
+    sharding.write = fail
+    with raises(OSError, "on purpose"), zero.GatheredParameters(weights, modifier_rank=0):
+        weights[1].data.zero_()
+    del sharding.write
+    for weight, values in zip(weights, before):
+        assert weight.ds_status is zero.ZeroParamStatus.NOT_AVAILABLE
+        with zero.GatheredParameters(weight):
+            assert torch.equal(weight, values)
+
+    class Parent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two = nn.Linear(2, 2), nn.Linear(2, 2)
+            for part in (self.one, self.two):
+                parts.append(part)
+                part.weight.data.zero_()
+            sharding.write = fail
+
+    parts: list[nn.Linear] = []
+    with zero.Init():
+        with raises(OSError, "on purpose"):
+            Parent()
+        del sharding.write
+    for part in parts:
+        assert part.weight.ds_status is zero.ZeroParamStatus.NOT_AVAILABLE
+
+
 def case_handles_and_hierarchies() -> None:
     with zero.Init():
         layer = nn.Linear(3, 4)

@@ -316,6 +316,9 @@ def case_leaves_by_any_base() -> None:
             zero.set_z3_leaf_modules(model, wrong)
     with raises(meron.ArgumentError, "Module"):
         zero.set_z3_leaf_modules(model, "Module")
+    zero.set_z3_leaf_module(model, True)
+    zero.set_z3_leaf_module(model[0], False)
+    assert zero.z3_leaf_parameter(model[0].weight)  # by the leaf around
 
 
 def case_known_mixtures_are_leaves() -> None:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import tempfile
@@ -227,6 +228,20 @@ def case_f32_values_outlive_an_engine() -> None:
     again = zero.initialize(model=model, config=settings)[0]
     assert again.optimizer is not engine.optimizer
     assert torch.equal(before, zero.safe_get_full_fp32_param(model.embed.weight))
+
+
+def case_keys_without_effect_are_told() -> None:
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    lines: list[str] = []
+    logger, handler = logging.getLogger("meron.zero"), Keep()
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    zero.initialize(model=nn.Linear(3, 3), config=config(steps_per_print=5))
+    logger.removeHandler(handler)
+    assert len(lines) == (RANK == 0) and all("steps_per_print" in line for line in lines)
 
 
 def case_engines_share_nothing() -> None:
