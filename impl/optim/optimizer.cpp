@@ -251,12 +251,13 @@ void StepOperation::update(Unit& unit, size_t index) {
     const uint64_t size = size_of(flat.desc.dtype);
     std::byte* values = flat.writable + flat.owned.begin * size;
     float* master = flat.master != nullptr ? flat.master : reinterpret_cast<float*>(values);
+    const bool handed_over = unit.read_by_peers();
     unit.rank().threads.for_range(
         0, flat.owned.size(), kBlock, kInlineElements, [&](int, uint64_t begin, uint64_t end) {
           kernels::adamw(step, master + begin, flat.sum + begin, kernels::Type::f32,
                          moments.exp_avg + begin, moments.exp_avg_sq + begin,
                          flat.master != nullptr ? values + begin * size : nullptr,
-                         kernel_type(flat.desc.dtype), end - begin);
+                         kernel_type(flat.desc.dtype), end - begin, handed_over);
         });
   }
 }

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "kernels/cpu/accumulate.h"
+#include "kernels/cpu/copy.h"
 
 namespace meron {
 namespace {
@@ -82,15 +83,16 @@ Result<bool> OpenBucketOperation::take_from_ring() {
     return bucket.last_user == nullptr || bucket.last_user->bucket_read(bucket.last_reduction);
   };
   GradientRing::Bucket* chosen = nullptr;
-  for (size_t i = 0; i < buckets.size() && chosen == nullptr; ++i) {
-    GradientRing::Bucket& bucket = buckets[(ring.next + i) % buckets.size()];
+  uint64_t first = 0;  // turn of the bucket that is waited for
+  // Of the free ones that which was used last: it is still in this core's cache.
+  for (GradientRing::Bucket& bucket : buckets) {
     if (bucket.held) continue;
     if (free(bucket)) {
-      chosen = &bucket;
-      ring.next = (ring.next + i + 1) % buckets.size();
-    } else if (waiting_for_ == nullptr) {
+      if (chosen == nullptr || bucket.turn > chosen->turn) chosen = &bucket;
+    } else if (waiting_for_ == nullptr || bucket.turn < first) {
       waiting_for_ = bucket.last_user;
       waiting_reduction_ = bucket.last_reduction;
+      first = bucket.turn;
     }
   }
   if (chosen == nullptr) {
@@ -102,6 +104,8 @@ Result<bool> OpenBucketOperation::take_from_ring() {
     rank.arena().release(chosen->buffer);
     chosen->buffer = larger;
   }
+  waiting_for_ = nullptr;
+  chosen->turn = ++ring.turns;
   chosen->held = true;
   chosen->last_user = &unit;
   unit.bucket = chosen;
@@ -188,11 +192,14 @@ void add_gradient(Unit& unit, size_t param, const std::byte* data, DType dtype) 
   const DType type = unit.gradient_type(flat);
   const bool first = unit.fresh[param];
   std::byte* place = gradient_place(unit, param, true);
+  const bool handed_over = first && type == dtype && unit.read_by_peers();
   unit.rank().threads.for_range(
       0, target.count, kBlock, kInlineElements, [&](int, uint64_t begin, uint64_t end) {
         std::byte* to = place + begin * size_of(type);
         const std::byte* from = data + begin * size_of(dtype);
-        if (first) {
+        if (handed_over) {
+          kernels::hand_over(to, from, (end - begin) * size_of(type));
+        } else if (first) {
           kernels::convert(to, kernel_type(type), from, kernel_type(dtype), end - begin);
         } else {
           kernels::accumulate(to, kernel_type(type), from, kernel_type(dtype), end - begin);

@@ -28,6 +28,7 @@ class GradientRing {
     Buffer buffer;
     Unit* last_user = nullptr;    // whose gradient was here, and
     uint64_t last_reduction = 0;  // in which of its reductions
+    uint64_t turn = 0;            // when it was taken last
     bool held = false;            // being filled, or being reduced by this rank
   };
 
@@ -37,7 +38,7 @@ class GradientRing {
   }
   uint64_t bytes() const { return bytes_; }
   std::vector<Bucket>& buckets() { return buckets_; }
-  size_t next = 0;
+  uint64_t turns = 0;  // taken so far
 
  private:
   uint64_t bytes_ = 0;

@@ -3,10 +3,21 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "kernels/cpu/copy.h"
 #include "kernels/cpu/reduce.h"
 
 namespace meron {
+namespace {
+
+// Sums of at most so many elements go back and forth in turn: one begins where the last one ended,
+// with what is in a core's cache still. In chunks, within which the prefetcher goes forward. Longer
+// ones leave nothing behind that would help.
+constexpr uint64_t kCached = 256 << 10;
+constexpr uint64_t kChunk = 8192;
+
+}  // namespace
 
 ReduceOperation::ReduceOperation(std::shared_ptr<Unit> unit, const ReduceOptions& options,
                                  Deadline deadline)
@@ -133,6 +144,7 @@ void ReduceOperation::sum() {
   const size_t members = static_cast<size_t>(channel_.size());
   const float scale = options_.boundary ? options_.scale(channel_.size()) : 1.0f;
   const bool squares_wanted = options_.boundary && unit.has_optimizer;
+  const bool handed_over = !is_sharded(rank.plan.optimizer) && unit.read_by_peers();
   if (squares_wanted) unit.squares = {};
   unit.squares_known = squares_wanted;
 
@@ -160,12 +172,22 @@ void ReduceOperation::sum() {
     rank.threads.for_range(flat.part.begin, flat.part.end, kBlock, kInlineElements,
                            [&](int thread, uint64_t begin, uint64_t end) {
                              std::vector<const void*> inputs(members);
-                             for (size_t m = 0; m < members; ++m)
-                               inputs[m] = buckets[m] + (begin - flat.part.begin) * size;
-                             kernels::reduce(
-                                 flat.sum + (begin - flat.owned.begin), accumulate_, inputs.data(),
-                                 members, kernel_type(type), scale, end - begin,
-                                 squares_wanted ? &squares[static_cast<size_t>(thread)] : nullptr);
+                             kernels::ExactSum* const sum_of_squares =
+                                 squares_wanted ? &squares[static_cast<size_t>(thread)] : nullptr;
+                             const uint64_t count = end - begin;
+                             const bool back = count <= kCached && reduction_ % 2 != 0;
+                             const uint64_t chunk = back ? kChunk : count;
+                             const uint64_t chunks = (count + chunk - 1) / chunk;
+                             for (uint64_t c = 0; c < chunks; ++c) {
+                               const uint64_t from = begin + chunk * (chunks - 1 - c);
+                               for (size_t m = 0; m < members; ++m) {
+                                 inputs[m] = buckets[m] + (from - flat.part.begin) * size;
+                               }
+                               kernels::reduce(flat.sum + (from - flat.owned.begin), accumulate_,
+                                               inputs.data(), members, kernel_type(type), scale,
+                                               std::min(chunk, end - from), sum_of_squares,
+                                               handed_over);
+                             }
                            });
     if (squares_wanted) {
       for (const auto& each : squares) unit.squares.merge(each);
@@ -188,8 +210,9 @@ void ReduceOperation::fetch_sums() {
       const std::byte* from = channel_.memory(m, offset + part.begin * sizeof(float));
       rank.threads.for_range(
           part.begin, part.end, kBlock, kInlineElements, [&](int, uint64_t begin, uint64_t end) {
-            kernels::copy(flat.sum + begin, from + (begin - part.begin) * sizeof(float),
-                          (end - begin) * sizeof(float));
+            // Of f32 buckets, which are the sums too, peers have read all.
+            kernels::hand_over(flat.sum + begin, from + (begin - part.begin) * sizeof(float),
+                               (end - begin) * sizeof(float));
           });
       add(rank.counters.reduced, part.size() * sizeof(float));
     }

@@ -138,6 +138,8 @@ class Unit {
 
   // Where ranks share no memory: the values of peers are made room for while they are needed, and
   // batches that move values are remembered until they are done.
+  // Whether peers read its values and gradients where this rank writes them.
+  bool read_by_peers() const { return channel_.size() > 1 && !remote(); }
   bool remote() const { return channel_.transport().link() != nullptr && channel_.size() > 1; }
   Status hold_remote_values();
   void track(std::shared_ptr<Batch> batch) { exchanges_.push_back(std::move(batch)); }

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "kernels/cpu/accumulate.h"
+#include "kernels/cpu/copy.h"
 
 namespace meron {
 
@@ -59,8 +60,12 @@ void UpdateOperation::write(const Param& param, const std::byte* data, DType dty
   if (part.size() == 0) return;
   const std::byte* source = data + part.begin * size_of(dtype);
   const uint64_t first = param.place.offset + part.begin;  // in the flat
-  kernels::convert(flat.writable + first * size_of(flat.desc.dtype), kernel_type(flat.desc.dtype),
-                   source, kernel_type(dtype), part.size());
+  std::byte* const values = flat.writable + first * size_of(flat.desc.dtype);
+  if (dtype == flat.desc.dtype && param.unit->read_by_peers()) {
+    kernels::hand_over(values, source, part.size() * size_of(dtype));
+  } else {
+    kernels::convert(values, kernel_type(flat.desc.dtype), source, kernel_type(dtype), part.size());
+  }
   if (flat.master != nullptr) {
     kernels::convert(flat.master + (first - flat.owned.begin), kernels::Type::f32, source,
                      kernel_type(dtype), part.size());

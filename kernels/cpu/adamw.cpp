@@ -18,11 +18,12 @@ struct None {
   using Lane = float;
 };
 
-// Copy of p to `out` past the caches when kStream: then `out` is aligned to kLine.
+// The copy of p to `out`, or p itself where there is none, goes past the caches when kStream: then
+// it is aligned to kLine.
 //
 // The hardware prefetchers follow all the streams and the arithmetic hides behind memory: neither
-// software prefetch, nor unrolling, nor streaming stores to arrays that were just read made it
-// faster. A vector's loads all precede its stores, so that `out` may be `g`.
+// software prefetch, nor unrolling, nor streaming stores to arrays that only this core reads made
+// it faster. A vector's loads all precede its stores, so that `out` may be `g`.
 template <class Grad, class Out, bool kStream>
 HWY_NOINLINE void update(const AdamWConstants& c, float* p, const typename Grad::Lane* g, float* m,
                          float* v, typename Out::Lane* out, size_t n) {
@@ -50,7 +51,7 @@ HWY_NOINLINE void update(const AdamWConstants& c, float* p, const typename Grad:
                                  hn::Div(hn::Mul(first, step_size), denominator));
     hn::StoreU(first, d, m + i);
     hn::StoreU(second, d, v + i);
-    hn::StoreU(param, d, p + i);
+    put<F32, kStream && hwy::IsSame<Out, None>()>(param, p + i);
     if constexpr (!hwy::IsSame<Out, None>()) put<Out, kStream>(param, out + i);
   }
   for (; i < n; ++i) {
@@ -62,9 +63,9 @@ HWY_NOINLINE void update(const AdamWConstants& c, float* p, const typename Grad:
 
 template <class Grad, class Out>
 void update_to(const AdamWConstants& c, float* p, const typename Grad::Lane* g, float* m, float* v,
-               void* output, size_t n) {
+               void* output, bool handed_over, size_t n) {
   auto* out = static_cast<typename Out::Lane*>(output);
-  if (output != g && worth_streaming(output, n * sizeof(*out))) {
+  if (output != g && worth_streaming(output, n * sizeof(*out), handed_over)) {
     return update<Grad, Out, true>(c, p, g, m, v, out, n);
   }
   return update<Grad, Out, false>(c, p, g, m, v, out, n);
@@ -72,28 +73,31 @@ void update_to(const AdamWConstants& c, float* p, const typename Grad::Lane* g, 
 
 template <class Grad>
 void update_out(const AdamWConstants& c, float* p, const void* gradients, float* m, float* v,
-                void* out, Type out_type, size_t n) {
+                void* out, Type out_type, bool handed_over, size_t n) {
   const auto* g = static_cast<const typename Grad::Lane*>(gradients);
+  if (out == nullptr && handed_over && worth_streaming(p, n * sizeof(*p), true)) {
+    return update<Grad, None, true>(c, p, g, m, v, nullptr, n);
+  }
   if (out == nullptr) return update<Grad, None, false>(c, p, g, m, v, nullptr, n);
   switch (out_type) {
     case Type::f32:
-      return update_to<Grad, F32>(c, p, g, m, v, out, n);
+      return update_to<Grad, F32>(c, p, g, m, v, out, handed_over, n);
     case Type::bf16:
-      return update_to<Grad, Bf16>(c, p, g, m, v, out, n);
+      return update_to<Grad, Bf16>(c, p, g, m, v, out, handed_over, n);
     case Type::f16:
-      return update_to<Grad, F16>(c, p, g, m, v, out, n);
+      return update_to<Grad, F16>(c, p, g, m, v, out, handed_over, n);
   }
 }
 
 void adamw_target(const AdamWConstants& c, float* p, const void* g, Type g_type, float* m, float* v,
-                  void* out, Type out_type, size_t n) {
+                  void* out, Type out_type, bool handed_over, size_t n) {
   switch (g_type) {
     case Type::f32:
-      return update_out<F32>(c, p, g, m, v, out, out_type, n);
+      return update_out<F32>(c, p, g, m, v, out, out_type, handed_over, n);
     case Type::bf16:
-      return update_out<Bf16>(c, p, g, m, v, out, out_type, n);
+      return update_out<Bf16>(c, p, g, m, v, out, out_type, handed_over, n);
     case Type::f16:
-      return update_out<F16>(c, p, g, m, v, out, out_type, n);
+      return update_out<F16>(c, p, g, m, v, out, out_type, handed_over, n);
   }
 }
 
@@ -106,9 +110,9 @@ namespace meron::kernels {
 HWY_EXPORT(adamw_target);
 
 void adamw(const AdamW& step, float* p, const void* g, Type g_type, float* m, float* v, void* out,
-           Type out_type, size_t n) {
+           Type out_type, size_t n, bool handed_over) {
   HWY_DYNAMIC_DISPATCH(adamw_target)
-  (AdamWConstants(step), p, g, g_type, m, v, out, out_type, n);
+  (AdamWConstants(step), p, g, g_type, m, v, out, out_type, handed_over, n);
 }
 
 }  // namespace meron::kernels

@@ -38,10 +38,11 @@ struct AdamW {
 //
 // Arrays are aligned to their element and do not overlap, except that `out` may be the very array
 // `g` when both types are of one size. Any other large `out` is written past the caches
-// (kStreamBytes of copy.h); on return all of it can be published with a release operation. May be
-// called from any number of threads on ranges that do
-// not overlap.
+// (kStreamBytes of copy.h). `handed_over`: other cores have read the values (`out`, or p where
+// there is none) and will read them next; then these are, whatever their size (hand_over of
+// copy.h). On return all of them can be published with a release operation. May be called from any
+// number of threads on ranges that do not overlap.
 void adamw(const AdamW& step, float* p, const void* g, Type g_type, float* m, float* v, void* out,
-           Type out_type, size_t n);
+           Type out_type, size_t n, bool handed_over = false);
 
 }  // namespace meron::kernels

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/copy.h"
 
+#include <algorithm>
 #include <cstring>
 
 #undef HWY_TARGET_INCLUDE
@@ -35,13 +36,15 @@ namespace meron::kernels {
 HWY_EXPORT(stream_target);
 
 void copy(void* dst, const void* src, size_t bytes) {
-  if (bytes < kStreamBytes) {
-    if (bytes != 0) std::memcpy(dst, src, bytes);
-    return;
-  }
+  if (bytes >= kStreamCopyBytes) return hand_over(dst, src, bytes);
+  if (bytes != 0) std::memcpy(dst, src, bytes);
+}
+
+void hand_over(void* dst, const void* src, size_t bytes) {
+  if (bytes == 0) return;
   auto* to = static_cast<uint8_t*>(dst);
   const auto* from = static_cast<const uint8_t*>(src);
-  const size_t head = (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine;
+  const size_t head = std::min(bytes, (kLine - reinterpret_cast<uintptr_t>(to) % kLine) % kLine);
   const size_t body = (bytes - head) / kLine * kLine;
   std::memcpy(to, from, head);
   HWY_DYNAMIC_DISPATCH(stream_target)(to + head, from + head, body);

@@ -145,9 +145,11 @@ HWY_NOINLINE void sum_range(float* out, const Terms<In>& t, size_t n, ExactSum* 
 
 template <class In>
 void sum_as(float* out, bool accumulate, const void* const* in, size_t count, float scale, size_t n,
-            ExactSum* squares) {
-  bool stream = !accumulate && worth_streaming(out, n * sizeof(float));
-  for (size_t k = 0; k < count; ++k) stream = stream && in[k] != out;
+            ExactSum* squares, bool handed_over) {
+  bool read = accumulate;
+  for (size_t k = 0; k < count; ++k) read = read || in[k] == out;
+  const bool stream =
+      (handed_over || !read) && worth_streaming(out, n * sizeof(float), handed_over);
   const Terms<In> terms{accumulate ? out : nullptr, in, count, scale};
   if (stream) {
     if (squares != nullptr) return sum_range<In, true, true>(out, terms, n, squares);
@@ -158,14 +160,14 @@ void sum_as(float* out, bool accumulate, const void* const* in, size_t count, fl
 }
 
 void reduce_target(float* out, bool accumulate, const void* const* in, size_t count, Type type,
-                   float scale, size_t n, ExactSum* squares) {
+                   float scale, size_t n, ExactSum* squares, bool handed_over) {
   switch (type) {
     case Type::f32:
-      return sum_as<F32>(out, accumulate, in, count, scale, n, squares);
+      return sum_as<F32>(out, accumulate, in, count, scale, n, squares, handed_over);
     case Type::bf16:
-      return sum_as<Bf16>(out, accumulate, in, count, scale, n, squares);
+      return sum_as<Bf16>(out, accumulate, in, count, scale, n, squares, handed_over);
     case Type::f16:
-      return sum_as<F16>(out, accumulate, in, count, scale, n, squares);
+      return sum_as<F16>(out, accumulate, in, count, scale, n, squares, handed_over);
   }
 }
 
@@ -178,8 +180,9 @@ namespace meron::kernels {
 HWY_EXPORT(reduce_target);
 
 void reduce(float* out, bool accumulate, const void* const* in, size_t count, Type type,
-            float scale, size_t n, ExactSum* squares) {
-  HWY_DYNAMIC_DISPATCH(reduce_target)(out, accumulate, in, count, type, scale, n, squares);
+            float scale, size_t n, ExactSum* squares, bool handed_over) {
+  HWY_DYNAMIC_DISPATCH(reduce_target)
+  (out, accumulate, in, count, type, scale, n, squares, handed_over);
 }
 
 }  // namespace meron::kernels

@@ -24,10 +24,11 @@ namespace meron::kernels {
 //
 // Arrays are aligned to their element; `out` may be the very same array as an f32 input, and does
 // not overlap an input otherwise. Reads every input once. A large `out` that is not read is written
-// past the caches (kStreamBytes of copy.h). On return all of `out` can be published with a release
-// operation. May be called from any number of threads on ranges that do not overlap, each with its
-// own `squares`.
+// past the caches (kStreamBytes of copy.h), and any `out` if it is `handed_over`: other cores have
+// read it and will read it next (hand_over of copy.h). On return all of `out` can be published with
+// a release operation. May be called from any number of threads on ranges that do not overlap, each
+// with its own `squares`.
 void reduce(float* out, bool accumulate, const void* const* in, size_t count, Type type,
-            float scale, size_t n, ExactSum* squares);
+            float scale, size_t n, ExactSum* squares, bool handed_over = false);
 
 }  // namespace meron::kernels

@@ -27,10 +27,10 @@ TEST_P(Copy, CopiesEveryByteAndNoOther) {
                           64,
                           65,
                           4096,
-                          kStreamBytes - 1,
-                          kStreamBytes,
-                          kStreamBytes + 1,
-                          kStreamBytes + 12345};
+                          12345,
+                          kStreamCopyBytes - 1,
+                          kStreamCopyBytes,
+                          kStreamCopyBytes + 12345};
   for (const size_t bytes : sizes) {
     for (const size_t to : {0u, 1u, 2u, 63u}) {
       for (const size_t from : {0u, 1u, 17u}) {
@@ -39,8 +39,11 @@ TEST_P(Copy, CopiesEveryByteAndNoOther) {
         std::vector<uint8_t> target(2 * kGuard + to + bytes, 0xa5);
         std::vector<uint8_t> expected = target;
         if (bytes != 0) std::memcpy(expected.data() + kGuard + to, source.data() + from, bytes);
+        std::vector<uint8_t> handed_over = target;
         copy(target.data() + kGuard + to, source.data() + from, bytes);
         ASSERT_TRUE(target == expected);
+        hand_over(handed_over.data() + kGuard + to, source.data() + from, bytes);
+        ASSERT_TRUE(handed_over == expected);
       }
     }
   }
@@ -48,6 +51,7 @@ TEST_P(Copy, CopiesEveryByteAndNoOther) {
 
 TEST_P(Copy, NothingFromNowhereIsFine) {
   copy(nullptr, nullptr, 0);
+  hand_over(nullptr, nullptr, 0);
 }
 
 }  // namespace

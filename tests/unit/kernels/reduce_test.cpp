@@ -52,7 +52,8 @@ void expect_reference(Type type, size_t count, size_t n, size_t offset, bool acc
                    &expected_squares);
   ASSERT_TRUE(same(actual, expected));
   ASSERT_TRUE(same_sum(squares, expected_squares)) << squares.value();
-  reduce(unmeasured.f32(), accumulate, inputs.pointers().data(), count, type, scale, n, nullptr);
+  reduce(unmeasured.f32(), accumulate, inputs.pointers().data(), count, type, scale, n, nullptr,
+         true);
   ASSERT_TRUE(same(unmeasured, expected));
 }
 
@@ -89,15 +90,19 @@ TEST_P(Reduce, AnF32InputMayBeTheOutput) {
     for (size_t own = 0; own < 3; ++own) {
       const Inputs inputs(Type::f32, 3, n, 0, false);
       Array expected(Type::f32, n);
-      ExactSum squares, expected_squares;
+      ExactSum expected_squares;
       reduce_reference(expected.f32(), false, inputs.pointers().data(), 3, Type::f32, 0.25f, n,
                        &expected_squares);
-      Array in_place(inputs.arrays[own]);
-      std::vector<const void*> pointers = inputs.pointers();
-      pointers[own] = in_place.data();
-      reduce(in_place.f32(), false, pointers.data(), 3, Type::f32, 0.25f, n, &squares);
-      ASSERT_TRUE(same(in_place, expected));
-      ASSERT_TRUE(same_sum(squares, expected_squares));
+      for (const bool handed_over : {false, true}) {
+        ExactSum squares;
+        Array in_place(inputs.arrays[own]);
+        std::vector<const void*> pointers = inputs.pointers();
+        pointers[own] = in_place.data();
+        reduce(in_place.f32(), false, pointers.data(), 3, Type::f32, 0.25f, n, &squares,
+               handed_over);
+        ASSERT_TRUE(same(in_place, expected));
+        ASSERT_TRUE(same_sum(squares, expected_squares));
+      }
     }
   }
 }
