@@ -41,6 +41,7 @@ Result<bool> UnitSchedule::enter(size_t unit, int64_t timeout_ns) {
     MERON_ASSIGN(const bool full, schedule_.enter(unit));
     if (full) return true;
     gather = gathers_[unit];
+    gather->begin_use(context_.rank().deadline());
   }
   const int64_t begun = now_ns();
   auto ended = context_.wait(gather, timeout_ns);

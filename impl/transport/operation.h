@@ -43,6 +43,11 @@ class Operation {
 
   Channel& channel() const { return channel_; }
   Deadline deadline() const { return deadline_; }
+  // For what was begun ahead of its use: the deadline is that of the first wait. Called under the
+  // context's lock; whoever has waited reads a deadline that no longer changes.
+  void begin_use(Deadline deadline) {
+    if (first_waited_ns_ == 0) deadline_ = deadline;
+  }
   uint64_t sequence() const { return sequence_; }
   void set_sequence(uint64_t sequence) { sequence_ = sequence; }
 

@@ -253,6 +253,38 @@ TEST(Replay, ASchedulesUnitsMayBeStepping) {
   }
 }
 
+// Where ranks share no memory a gather that was begun ahead is not full before the peers have begun
+// it, too. How long ago that was is not how long this rank has waited.
+TEST(Replay, WhatWasBegunAheadHasItsDeadlineFromItsUse) {
+  constexpr int64_t kTimeoutNs = 2'000'000'000;
+  World world{"sockets", 2, "zero3"};
+  world.timeout_ns = kTimeoutNs;
+  Shared<std::atomic<int>> asked(1);
+  Shared<int> right(2);
+  ASSERT_TRUE(run_world(world, [&](int rank, meron_context context) {
+    Session session(context, options_of(1, 0, 1'000'000, 0));
+    session.update(0.0f);
+    bool good = true;
+    for (int pass = 0; pass < 2; ++pass) {
+      CALL(meron_schedule_begin, session.schedule, 0);
+      for (const size_t unit : {0, 1, 2}) {
+        if (pass == 1 && rank == 0 && unit == 2) {  // begun ahead by the use of 1
+          std::this_thread::sleep_for(std::chrono::nanoseconds(kTimeoutNs * 5 / 4));
+          asked[0] = 1;
+        }
+        if (pass == 1 && rank == 1 && unit == 1) {  // begins 2 ahead
+          while (asked[0].load() == 0) std::this_thread::yield();
+          std::this_thread::sleep_for(std::chrono::milliseconds(50));
+        }
+        good = session.use(unit, 0.0f) && good;
+      }
+    }
+    right[static_cast<size_t>(rank)] = good && session.info().ahead == 2 ? 1 : 0;
+  }));
+  EXPECT_EQ(1, right[0]);
+  EXPECT_EQ(1, right[1]);
+}
+
 TEST(Replay, SchedulesThatDifferAreTold) {
   for (const char* transport : {"local", "shm"}) {
     Shared<int> told(2);
