@@ -16,7 +16,7 @@ namespace meron {
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
 static_assert(std::atomic<uint32_t>::is_always_lock_free);
 
-inline constexpr uint64_t kWindowMagic = 0x6e6f72656d000001ull;  // "meron", layout 1
+inline constexpr uint64_t kWindowMagic = 0x6e6f72656d000002ull;  // "meron", layout 2
 inline constexpr uint32_t kProtocol = 1;
 
 // One per rank of the world.
@@ -67,7 +67,7 @@ struct FailureRecord {
   int32_t code = 0;
   int32_t finder = -1;   // world rank
   int32_t culprit = -1;  // world rank
-  char operation[32] = {};
+  char operation[128] = {};
   char subject[96] = {};
   char what[640] = {};
   char advice[160] = {};

@@ -258,6 +258,7 @@ TEST(Progress, ABucketThatAnotherGroupStillReadsFailsWithThatGroup) {
   for (const int rank : {0, 1}) {
     EXPECT_EQ(MERON_E_PEER_CLOSED, job[rank].status) << job[rank].message;
     EXPECT_EQ(3, job[rank].peer);
+    EXPECT_STREQ("wait for the gradient bucket of unit 'c'", job[rank].operation);
     EXPECT_LT(job[rank].failed_ns - job[rank].times[0], kSecond);
   }
 }
