@@ -44,11 +44,11 @@ meron_status meron_schedule_create(meron_schedule* out, const meron_unit* units,
                                    const meron_schedule_options* options, meron_error** err) {
   return guard("schedule_create", err, [&](int& rank) -> Status {
     MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(Units found, get_units(units, count));
+    rank = found.context->transport().rank();
     const meron_schedule_options defaults = MERON_SCHEDULE_OPTIONS_INIT;
     MERON_ASSIGN(const meron_schedule_options given, read_options(options, defaults, "options"));
     if (given.reserved_0 != 0) return unknown_enum("options.reserved_0", given.reserved_0);
-    MERON_ASSIGN(Units found, get_units(units, count));
-    rank = found.context->transport().rank();
     ScheduleOptions limits;
     limits.prefetch_elements = given.prefetch_elements;
     limits.max_live_elements = given.max_live_elements;
@@ -64,9 +64,16 @@ meron_status meron_schedule_create(meron_schedule* out, const meron_unit* units,
 
 meron_status meron_schedule_begin(meron_schedule schedule, uint32_t kind, meron_error** err) {
   return guard("schedule_begin", err, [&](int& rank) -> Status {
-    if (kind >= MERON_SCHEDULE_KINDS) return unknown_enum("kind", kind);
-    return locked(schedule, rank,
-                  [&](UnitSchedule& target) { return target.schedule().begin(kind); });
+    return locked(schedule, rank, [&](UnitSchedule& target) -> Status {
+      if (kind >= MERON_SCHEDULE_KINDS) {
+        return Error(MERON_E_ARGUMENT,
+                     fmt::format("kind {} is beyond the {} that a schedule has", kind,
+                                 MERON_SCHEDULE_KINDS),
+                     "number the kinds of passes from 0")
+            .on("kind");
+      }
+      return target.schedule().begin(kind);
+    });
   });
 }
 

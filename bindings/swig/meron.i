@@ -1176,7 +1176,9 @@ inline int32_t meron_optimizer_release(int64_t optimizer) {
  * that keeps whole gradients it holds the sum of the micro-batches so far. Ownership: borrowed
  * until meron_reduce_begin of the unit. Blocks: on peers that still read the bucket's last
  * contents, at most the deadline. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (frozen,
- * not in a unit, or the gradient is reduced and not used), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * not in a unit, the gradient is reduced and not used, or all buckets are being filled),
+ * MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED (no bucket is taken), -3xx; those also of
+ * another group whose reduction keeps the buckets.
  */
 inline ::meron_view meron_gradient_view(int64_t param, int64_t flags) {
   ::meron_view out = {};
@@ -1196,11 +1198,10 @@ inline ::meron_reduce_options meron_reduce_options_init() {
 /**
  * Begins the reduction of a unit's gradients of one micro-batch. Collective over the unit's group.
  * Under a plan that keeps whole gradients, a call with boundary 0 only accumulates: no
- * communication. whenever this rank waits for another one, the unit's next operation waits for it,
- * and what it fails of breaks the group. Ownership: the caller releases *out; sources are read
- * during the call. Blocks: as meron_gradient_view when sources are given. Threads: any. Errors:
- * MERON_E_ARGUMENT (a wrong count, a param of another unit), MERON_E_DUPLICATE, MERON_E_STATE
- * (reduced already and not used, or all params frozen), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * communication. Ownership: the caller releases *out; sources are read during the call. Blocks: as
+ * meron_gradient_view when sources are given. Threads: any. Errors: MERON_E_ARGUMENT (a wrong
+ * count, a param of another unit), MERON_E_DUPLICATE, MERON_E_STATE (reduced already and not used,
+ * or all params frozen), MERON_E_HANDLE, MERON_E_STALE, -3xx; and as meron_gradient_view.
  */
 inline int64_t meron_reduce_begin(int64_t unit, const meron_source_list *sources, int32_t op, int32_t boundary, double divisor) {
   ::meron_reduce_options options = initial(api().meron_reduce_options_init);
@@ -1314,11 +1315,11 @@ inline int32_t meron_schedule_begin(int64_t schedule, int32_t kind) {
  * its gather, or takes the one that was begun ahead, begins what the recorded order has next, and
  * waits. Collective over the units' group where the unit is not full already. Before the first
  * meron_schedule_begin, and after meron_schedule_reset, uses are not recorded and nothing is begun
- * ahead. Blocks: on peers, at most the deadline, unless the unit is full. Threads: any; those of
- * one schedule one after the other, in the same order on all ranks. Errors: MERON_E_ARGUMENT,
- * MERON_E_STATE (the unit, or one that is to be begun ahead, is being updated here),
- * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED; and as meron_future_wait, also from a gather that
- * was begun ahead.
+ * ahead. Blocks: on peers, at most the deadline from the first call for this use, unless the unit
+ * is full. Threads: any, one at a time. Errors: MERON_E_ARGUMENT, MERON_E_STATE (the unit, or one
+ * that is to be begun ahead, is being updated here; or another thread has reset or released the
+ * schedule meanwhile), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED; and as meron_future_wait,
+ * also from a gather that was begun ahead.
  */
 inline int32_t meron_schedule_enter(int64_t schedule, int64_t index, int64_t timeout_ns) {
   error_slot error;
@@ -1327,9 +1328,9 @@ inline int32_t meron_schedule_enter(int64_t schedule, int64_t index, int64_t tim
 
 /**
  * Leaves a unit once. When it was left as often as it was entered it is given back, unless it stays
- * full by the options; its views are invalid then either way. Local. Blocks: never. Threads: any.
- * Errors: MERON_E_ARGUMENT, MERON_E_STATE (it is not entered), MERON_E_HANDLE, MERON_E_STALE,
- * MERON_E_FORKED.
+ * full by the options; its views are invalid then either way. Local, but in the same place among
+ * the enters on all ranks. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (it
+ * is not entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 inline int32_t meron_schedule_leave(int64_t schedule, int64_t index) {
   error_slot error;

@@ -35,8 +35,9 @@ typedef struct {
  * @param flags  0 or MERON_GRADIENT_OVERWRITE; the first call for the unit in a micro-batch counts.
  * Ownership: borrowed until meron_reduce_begin of the unit. Blocks: on peers that still read the
  * bucket's last contents, at most the deadline. Threads: any.
- * Errors: MERON_E_ARGUMENT, MERON_E_STATE (frozen, not in a unit, or the gradient is reduced and
- * not used), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * Errors: MERON_E_ARGUMENT, MERON_E_STATE (frozen, not in a unit, the gradient is reduced and not
+ * used, or all buckets are being filled), MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED (no
+ * bucket is taken), -3xx; those also of another group whose reduction keeps the buckets.
  */
 MERON_API MERON_NODISCARD meron_status meron_gradient_view(meron_view *out, meron_param param,
                                                            uint64_t flags, meron_error **err);
@@ -68,8 +69,8 @@ MERON_API MERON_NODISCARD meron_status meron_reduce_options_init(meron_reduce_op
  * Under a plan that keeps whole gradients, a call with boundary 0 only accumulates: no
  * communication.
  * @param out      receives the future. NULL: nobody waits for this one by itself. It goes on
- * whenever this rank waits for another one, the unit's next operation waits for it, and what it
- * fails of breaks the group.
+ *                 whenever this rank waits for anything, the unit's next gradient waits for it, and
+ *                 what it fails of breaks the group. Before a step: meron_reduce_wait.
  * @param sources  NULL: the bucket was filled through meron_gradient_view. Else `count` gradients;
  *                 params without one count as zero.
  * @param options  NULL for a mean at the boundary.
@@ -77,7 +78,7 @@ MERON_API MERON_NODISCARD meron_status meron_reduce_options_init(meron_reduce_op
  * meron_gradient_view when sources are given. Threads: any.
  * Errors: MERON_E_ARGUMENT (a wrong count, a param of another unit), MERON_E_DUPLICATE,
  * MERON_E_STATE (reduced already and not used, or all params frozen), MERON_E_HANDLE,
- * MERON_E_STALE, -3xx.
+ * MERON_E_STALE, -3xx; and as meron_gradient_view.
  */
 MERON_API MERON_NODISCARD meron_status meron_reduce_begin(meron_future *out, meron_unit unit,
                                                           const meron_source *sources, size_t count,

@@ -1780,8 +1780,9 @@ that keeps whole gradients it holds the sum of the micro-batches so far.
 Ownership: borrowed until meron_reduce_begin of the unit.
 Blocks: on peers that still read the bucket's last contents, at most the deadline.
 Threads: any.
-Errors: MERON_E_ARGUMENT, MERON_E_STATE (frozen, not in a unit, or the gradient is reduced and
-not used), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+Errors: MERON_E_ARGUMENT, MERON_E_STATE (frozen, not in a unit, the gradient is reduced and not
+used, or all buckets are being filled), MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED (no
+bucket is taken), -3xx; those also of another group whose reduction keeps the buckets.
 """
 @inline meron_gradient_view(out, param, flags, err) = @blocking_ccall(
         functions.meron_gradient_view, meron_status, (Ptr{meron_view}, meron_param, UInt64,
@@ -1806,10 +1807,11 @@ Errors: MERON_E_ARGUMENT.
 
 Begins the reduction of a unit's gradients of one micro-batch. Collective over the unit's group.
 Under a plan that keeps whole gradients, a call with boundary 0 only accumulates: no
-communication. whenever this rank waits for another one, the unit's next operation waits for it,
-and what it fails of breaks the group.
+communication.
 
-- `out`: receives the future. NULL: nobody waits for this one by itself. It goes on
+- `out`: receives the future. NULL: nobody waits for this one by itself. It goes on whenever
+this rank waits for anything, the unit's next gradient waits for it, and what it fails of breaks
+the group. Before a step: meron_reduce_wait.
 
 - `sources`: NULL: the bucket was filled through meron_gradient_view. Else `count` gradients;
 params without one count as zero.
@@ -1821,7 +1823,7 @@ Blocks: as meron_gradient_view when sources are given.
 Threads: any.
 Errors: MERON_E_ARGUMENT (a wrong count, a param of another unit), MERON_E_DUPLICATE,
 MERON_E_STATE (reduced already and not used, or all params frozen), MERON_E_HANDLE,
-MERON_E_STALE, -3xx.
+MERON_E_STALE, -3xx; and as meron_gradient_view.
 """
 @inline meron_reduce_begin(out, unit, sources, count, options, err) = @blocking_ccall(
         functions.meron_reduce_begin, meron_status, (Ptr{meron_future}, meron_unit,
@@ -1973,11 +1975,13 @@ ahead.
 - `timeout_ns`: as meron_future_wait. After MERON_IN_PROGRESS or an error the unit is not
 entered; its gather goes on, and entering it next goes on with the same use.
 
-Blocks: on peers, at most the deadline, unless the unit is full.
-Threads: any; those of one schedule one after the other, in the same order on all ranks.
+Blocks: on peers, at most the deadline from the first call for this use, unless the unit is
+full.
+Threads: any, one at a time.
 Errors: MERON_E_ARGUMENT, MERON_E_STATE (the unit, or one that is to be begun ahead, is being
-updated here), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED; and as meron_future_wait, also
-from a gather that was begun ahead.
+updated here; or another thread has reset or released the schedule meanwhile), MERON_E_HANDLE,
+MERON_E_STALE, MERON_E_FORKED; and as meron_future_wait, also from a gather that was begun
+ahead.
 """
 @inline meron_schedule_enter(schedule, index, timeout_ns, err) = @blocking_ccall(
         functions.meron_schedule_enter, meron_status, (meron_schedule, Csize_t, Int64,
@@ -1987,7 +1991,8 @@ from a gather that was begun ahead.
     meron_schedule_leave(schedule, index, err)
 
 Leaves a unit once. When it was left as often as it was entered it is given back, unless it
-stays full by the options; its views are invalid then either way. Local.
+stays full by the options; its views are invalid then either way. Local, but in the same place
+among the enters on all ranks.
 
 Blocks: never.
 Threads: any.

@@ -1927,8 +1927,10 @@ extern "C" {
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (frozen, not in a unit, or the gradient is reduced
-    /// and not used), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (frozen, not in a unit, the gradient is reduced
+    /// and not used, or all buckets are being filled), MERON_E_HANDLE, MERON_E_STALE,
+    /// MERON_E_CANCELLED (no bucket is taken), -3xx; those also of another group whose reduction
+    /// keeps the buckets.
     #[must_use]
     pub fn meron_gradient_view(
         out: *mut meron_view,
@@ -1954,10 +1956,11 @@ extern "C" {
 
     /// Begins the reduction of a unit's gradients of one micro-batch. Collective over the unit's
     /// group. Under a plan that keeps whole gradients, a call with boundary 0 only accumulates:
-    /// no communication. whenever this rank waits for another one, the unit's next operation
-    /// waits for it, and what it fails of breaks the group.
+    /// no communication.
     ///
-    /// - `out`: receives the future. NULL: nobody waits for this one by itself. It goes on
+    /// - `out`: receives the future. NULL: nobody waits for this one by itself. It goes on whenever
+    ///   this rank waits for anything, the unit's next gradient waits for it, and what it fails of
+    ///   breaks the group. Before a step: meron_reduce_wait.
     /// - `sources`: NULL: the bucket was filled through meron_gradient_view. Else `count` gradients;
     ///   params without one count as zero.
     /// - `options`: NULL for a mean at the boundary.
@@ -1970,7 +1973,7 @@ extern "C" {
     ///
     /// **Errors**: MERON_E_ARGUMENT (a wrong count, a param of another unit), MERON_E_DUPLICATE,
     /// MERON_E_STATE (reduced already and not used, or all params frozen), MERON_E_HANDLE,
-    /// MERON_E_STALE, -3xx.
+    /// MERON_E_STALE, -3xx; and as meron_gradient_view.
     #[must_use]
     pub fn meron_reduce_begin(
         out: *mut meron_future,
@@ -2129,13 +2132,15 @@ extern "C" {
     /// - `timeout_ns`: as meron_future_wait. After MERON_IN_PROGRESS or an error the unit is not
     ///   entered; its gather goes on, and entering it next goes on with the same use.
     ///
-    /// **Blocks**: on peers, at most the deadline, unless the unit is full.
+    /// **Blocks**: on peers, at most the deadline from the first call for this use, unless the unit
+    /// is full.
     ///
-    /// **Threads**: any; those of one schedule one after the other, in the same order on all ranks.
+    /// **Threads**: any, one at a time.
     ///
     /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (the unit, or one that is to be begun ahead, is
-    /// being updated here), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED; and as
-    /// meron_future_wait, also from a gather that was begun ahead.
+    /// being updated here; or another thread has reset or released the schedule meanwhile),
+    /// MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED; and as meron_future_wait, also from a
+    /// gather that was begun ahead.
     #[must_use]
     pub fn meron_schedule_enter(
         schedule: meron_schedule,
@@ -2145,7 +2150,8 @@ extern "C" {
     ) -> meron_status;
 
     /// Leaves a unit once. When it was left as often as it was entered it is given back, unless
-    /// it stays full by the options; its views are invalid then either way. Local.
+    /// it stays full by the options; its views are invalid then either way. Local, but in the
+    /// same place among the enters on all ranks.
     ///
     /// **Blocks**: never.
     ///

@@ -8,7 +8,9 @@
  * another way loses what was begun ahead where it differs, and is the order of the next one.
  *
  * What is gathered when follows from the calls and the options alone, so ranks that make the same
- * calls post the same gathers in the same order.
+ * calls post the same gathers in the same order. All calls count, also those that are local: what is
+ * left makes room for what is begun ahead. Calls that change a schedule are therefore made one after
+ * the other, in the same order on all ranks.
  */
 #ifndef MERON_SCHEDULE_H
 #define MERON_SCHEDULE_H
@@ -94,18 +96,19 @@ MERON_API MERON_NODISCARD meron_status meron_schedule_begin(meron_schedule sched
  * @param index       of the unit in meron_schedule_create.
  * @param timeout_ns  as meron_future_wait. After MERON_IN_PROGRESS or an error the unit is not
  *                    entered; its gather goes on, and entering it next goes on with the same use.
- * Blocks: on peers, at most the deadline, unless the unit is full. Threads: any; those of one
- * schedule one after the other, in the same order on all ranks.
+ * Blocks: on peers, at most the deadline from the first call for this use, unless the unit is full.
+ * Threads: any, one at a time.
  * Errors: MERON_E_ARGUMENT, MERON_E_STATE (the unit, or one that is to be begun ahead, is being
- * updated here), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED; and as meron_future_wait, also from
- * a gather that was begun ahead.
+ * updated here; or another thread has reset or released the schedule meanwhile), MERON_E_HANDLE,
+ * MERON_E_STALE, MERON_E_FORKED; and as meron_future_wait, also from a gather that was begun ahead.
  */
 MERON_API MERON_NODISCARD meron_status meron_schedule_enter(meron_schedule schedule, size_t index,
                                                             int64_t timeout_ns, meron_error **err);
 
 /**
  * Leaves a unit once. When it was left as often as it was entered it is given back, unless it stays
- * full by the options; its views are invalid then either way. Local.
+ * full by the options; its views are invalid then either way. Local, but in the same place among the
+ * enters on all ranks.
  * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (it is not entered),
  * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
