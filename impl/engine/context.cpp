@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening, closing and waiting. The operations themselves are begun in operations.cpp.
+// Opening, posting and closing. Operations are begun in operations.cpp, and waited for in
+// waiting.cpp.
 #include "engine/context.h"
 
 #include <fmt/format.h>
@@ -18,36 +19,16 @@
 #include "transport/join.h"
 #include "transport/token.h"
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 namespace meron {
 namespace {
 
 constexpr int64_t kDefaultTimeoutNs = 600 * kNanosPerSecond;
-// Longer than the usual hand-over between ranks that run, shorter than a scheduler's patience.
-constexpr int64_t kSpinNs = 50'000;
-constexpr int kPausesPerLook = 4;
-// How long a sleeping rank goes without a look at its peers' processes, and at should_stop.
-constexpr int64_t kSleepNs = 20 * kNanosPerMilli;
-// The same for one that is a whole ring ahead, which holds the lock meanwhile.
+// How long a rank that is a whole ring ahead sleeps, with the lock held, without a look at its
+// peers.
 constexpr int64_t kRoomSleepNs = 5 * kNanosPerMilli;
-constexpr int64_t kStopCheckNs = 100 * kNanosPerMilli;
-constexpr int64_t kWarnAfterNs = 5 * kNanosPerSecond;
 
 Error closed_error() {
   return Error(MERON_E_CLOSED, "the context was closed", "open another one");
-}
-
-void relax() {
-  for (int i = 0; i < kPausesPerLook; ++i) {
-#if defined(__x86_64__)
-    _mm_pause();
-#elif defined(__aarch64__)
-    asm volatile("yield");
-#endif
-  }
 }
 
 }  // namespace
@@ -196,254 +177,6 @@ void Context::close() {
 Status Context::check_open() const {
   if (!closed()) return Ok{};
   return closed_error();
-}
-
-void Context::advance_locked(Operation& operation) {
-  if (operation.ended()) return;
-  // Where ranks share no memory, words of a peer may come before the record of the call that they
-  // belong to was compared.
-  if (transport_->link() != nullptr && operation.sequence() != 0 && !operation.begins_alone()) {
-    auto agreed = operation.channel().agreed(operation.sequence());
-    if (!agreed.ok()) return operation.finish(std::move(agreed).error());
-    if (!*agreed) return;
-  }
-  auto ended = operation.advance();
-  if (!ended.ok()) {
-    operation.finish(std::move(ended).error());
-  } else if (*ended) {
-    operation.finish();
-  }
-}
-
-void Context::submit_locked(const std::shared_ptr<Operation>& operation) {
-  // A staged operation must not overtake one that waits.
-  const bool queue =
-      operation->staged() && std::any_of(pending_.begin(), pending_.end(), [&](const auto& other) {
-        return other->staged() && &other->channel() == &operation->channel();
-      });
-  if (!queue) advance_locked(*operation);
-  if (!operation->ended()) pending_.push_back(operation);
-}
-
-void Context::progress_locked() {
-  if (pending_.empty()) return;
-  std::vector<const Channel*> staged_heads;
-  size_t kept = 0;
-  for (size_t i = 0; i < pending_.size(); ++i) {
-    Operation& operation = *pending_[i];
-    const Channel* channel = &operation.channel();
-    const bool blocked = operation.staged() && std::find(staged_heads.begin(), staged_heads.end(),
-                                                         channel) != staged_heads.end();
-    if (!blocked) advance_locked(operation);
-    if (!operation.ended()) {
-      if (const Status status = channel->status(); !status.ok()) operation.finish(status.error());
-    }
-    if (operation.ended()) continue;
-    if (operation.staged() && !blocked) staged_heads.push_back(channel);
-    if (kept != i) pending_[kept] = std::move(pending_[i]);
-    ++kept;
-  }
-  const bool some_ended = kept < pending_.size();
-  pending_.resize(kept);
-  // Another thread of this rank may sleep for what has ended here.
-  if (some_ended) transport_->ring();
-}
-
-Result<bool> Context::look_locked(Operation& operation) {
-  advance_locked(operation);
-  if (operation.error()) return *operation.error();
-  return operation.ended();
-}
-
-Status Context::progress() {
-  transport_->pump();
-  const auto guard = lock();
-  MERON_TRY(check_open());
-  progress_locked();
-  return Ok{};
-}
-
-Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t timeout_ns) {
-  Operation& target = *operation;
-  transport_->pump();
-  std::string warning;
-  int64_t now = 0;  // of the last look that found the operation under way
-  const auto look = [&](bool last) -> Result<bool> {
-    const auto guard = lock();
-    if (!target.ended()) progress_locked();
-    if (!target.ended()) {
-      now = now_ns();
-      if (target.inspection_due(now, kSleepNs) || last) inspect_locked(target);
-      if (!target.ended() && target.warning_due(now, kWarnAfterNs)) {
-        warning = waiting_text_locked(target);
-      }
-    }
-    if (!target.ended()) {
-      MERON_TRY(check_open());
-      return false;
-    }
-    if (target.error()) {
-      record_failure_locked(*target.error());
-      return *target.error();
-    }
-    return true;
-  };
-
-  const auto tell = [&] {
-    if (!warning.empty()) options_.log(LogLevel::warning, std::exchange(warning, {}));
-  };
-
-  MERON_ASSIGN(bool ended, look(false));
-  tell();
-  if (ended || timeout_ns == 0) return ended;
-
-  const int64_t begun = now;
-  const Deadline user = timeout_ns < 0 ? Deadline::never() : Deadline::after(timeout_ns);
-  const Deadline deadline = target.deadline();
-  int64_t next_stop_check = begun + kStopCheckNs;
-  while (true) {
-    if (now - begun < kSpinNs && transport_->may_spin()) {
-      relax();
-      transport_->pump();
-      MERON_ASSIGN(ended, look(false));
-      if (ended) break;
-      continue;
-    }
-    {
-      Transport::Sleeper sleeper(*transport_);
-      MERON_ASSIGN(ended, look(deadline.passed()));
-      if (ended) break;
-      sleeper.sleep(std::min({kSleepNs, user.remaining(), deadline.remaining()}));
-    }
-    if (user.passed()) {
-      MERON_ASSIGN(ended, look(deadline.passed()));
-      break;
-    }
-    if (options_.should_stop && now >= next_stop_check) {
-      next_stop_check = now + kStopCheckNs;
-      if (options_.should_stop()) {
-        return Error(MERON_E_CANCELLED, "should_stop asked the wait to end",
-                     "the operation goes on: wait again, or abort the group")
-            .during(target.describe());
-      }
-    }
-    tell();
-  }
-  add(rank_->counters.wait_ns, static_cast<uint64_t>(now_ns() - begun));
-  return ended;
-}
-
-// Members that have not arrived: in the call at all, or in what the operation waits for.
-std::vector<int> Context::missing_of(const Operation& operation) const {
-  if (transport_->link() != nullptr && operation.sequence() != 0) {
-    auto late = operation.channel().not_begun(operation.sequence());
-    if (!late.empty()) return late;
-  }
-  return operation.missing();
-}
-
-std::string Context::waiting_text_locked(const Operation& operation) const {
-  std::string text =
-      fmt::format("rank {} waits in the {}", transport_->rank(), operation.describe());
-  const Operation* head = &operation;
-  const auto behind = operation.behind();
-  if (behind && !behind->ended()) {
-    head = behind.get();
-    text += fmt::format(", behind the {}", head->describe());
-  }
-  const Channel& channel = head->missing_in();
-  const std::vector<int> missing = missing_of(*head);
-  if (missing.empty()) {
-    return text + (head->staged() ? " behind operations that were begun before"
-                                  : "; all ranks have arrived");
-  }
-  std::vector<int> arrived;
-  for (int m = 0; m < channel.size(); ++m) {
-    if (std::find(missing.begin(), missing.end(), m) == missing.end()) arrived.push_back(m);
-  }
-  if (!arrived.empty()) text += fmt::format("; {} arrived", channel.ranks_text(arrived));
-  text += fmt::format("; missing: {}", channel.ranks_text(missing));
-  for (const int m : missing) {
-    text += fmt::format("; rank {} {}", channel.members().world_rank(m), channel.last_call_text(m));
-  }
-  return text;
-}
-
-void Context::inspect_locked(Operation& target) {
-  // What is looked at is the operation that the target waits for. A staged one waits for those
-  // before it in its channel.
-  Operation* head = &target;
-  const std::shared_ptr<Operation> behind = target.behind();
-  if (behind && !behind->ended()) {
-    head = behind.get();
-  } else if (target.staged()) {
-    const auto first = std::find_if(pending_.begin(), pending_.end(), [&](const auto& other) {
-      return other->staged() && &other->channel() == &target.channel();
-    });
-    if (first != pending_.end()) head = first->get();
-  }
-  Operation& operation = *head;
-  Channel& channel = operation.missing_in();
-  // A rank that closed has done all it will do. Its words are read after this, so that what it did
-  // last counts.
-  std::vector<bool> left;
-  int dead = -1;
-  for (int m = 0; m < channel.size(); ++m) {
-    const int rank = channel.members().world_rank(m);
-    left.push_back(transport_->left(rank));
-    if (dead < 0 && !left.back() && !transport_->alive(rank) && !transport_->left(rank)) dead = m;
-  }
-  advance_locked(operation);
-  if (operation.ended()) return;
-
-  const auto break_group = [&](Error error) {
-    operation.finish(channel.fail(std::move(error).during(operation.describe())));
-  };
-  if (dead >= 0) {
-    const int rank = channel.members().world_rank(dead);
-    return break_group(
-        Error(MERON_E_PEER_DEAD,
-              fmt::format("{}; it {}", transport_->obituary(rank), channel.last_call_text(dead)),
-              "see its output; `meron run` tells how it ended. Restart the job")
-            .blaming(rank));
-  }
-  const std::vector<int> missing = missing_of(operation);
-  for (const int m : missing) {
-    if (!left[static_cast<size_t>(m)]) continue;
-    const int rank = channel.members().world_rank(m);
-    return break_group(
-        Error(MERON_E_PEER_CLOSED,
-              fmt::format("rank {} closed its context while it was still needed; it {}", rank,
-                          channel.last_call_text(m)),
-              "let all ranks make the same calls before they close")
-            .blaming(rank));
-  }
-  if (operation.deadline().passed() || target.deadline().passed()) {
-    return break_group(Error(MERON_E_TIMEOUT,
-                             fmt::format("the deadline of {} s passed: {}",
-                                         static_cast<double>(rank_->timeout_ns) / kNanosPerSecond,
-                                         waiting_text_locked(operation)),
-                             "look what the missing ranks do, or raise timeout_ns")
-                           .blaming(missing.empty()
-                                        ? MERON_RANK_NONE
-                                        : channel.members().world_rank(missing.front())));
-  }
-}
-
-Status Context::group_status(Channel& channel) {
-  const auto guard = lock();
-  MERON_TRY(check_open());
-  MERON_TRY(channel.status());
-  for (int m = 0; m < channel.size(); ++m) {
-    const int rank = channel.members().world_rank(m);
-    if (transport_->left(rank) || transport_->alive(rank) || transport_->left(rank)) continue;
-    return channel.fail(
-        Error(MERON_E_PEER_DEAD,
-              fmt::format("{}; it {}", transport_->obituary(rank), channel.last_call_text(m)),
-              "see its output; `meron run` tells how it ended. Restart the job")
-            .blaming(rank));
-  }
-  return Ok{};
 }
 
 }  // namespace meron
