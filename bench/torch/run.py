@@ -173,9 +173,13 @@ class Bench:
 
 def main() -> None:
     parser = report.parser("torch", __doc__ or "")
-    parser.add_argument("--ranks", type=int, default=2, metavar="N", help="default: 2")
-    parser.add_argument("--rounds", type=int, default=2, metavar="N", help="default: 2")
-    parser.add_argument("--seconds", type=float, default=5, help="per arm and round; default: 5")
+    parser.add_argument("--ranks", type=int, default=2, metavar="N", help="processes (default: 2)")
+    parser.add_argument(
+        "--rounds", type=int, default=2, metavar="N", help="turns of each arm (default: 2)"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=5, help="per model, arm and round (default: 5)"
+    )
     parser.add_argument(
         "--arms",
         default=",".join(ARMS),
@@ -183,6 +187,10 @@ def main() -> None:
         help="only these, and always meron and plain (default: %(default)s)",
     )
     arguments = parser.parse_args()
+    if arguments.ranks < 1 or arguments.rounds < 1:
+        raise report.BenchError("--ranks and --rounds must be 1 or more")
+    if arguments.json is not None and not arguments.json.resolve().parent.is_dir():
+        raise report.BenchError(f"cannot write {arguments.json}: there is no such folder")
     arguments.arms = [*arguments.arms.split(","), "meron", "plain"]
     unknown = sorted(set(arguments.arms) - set(ARMS))
     if unknown:
