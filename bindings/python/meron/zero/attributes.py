@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import enum
+import functools
 import itertools
 from collections.abc import Iterable
 from typing import Any
@@ -138,9 +139,17 @@ def whole_copy(param: torch.nn.Parameter) -> torch.nn.Parameter:
     return torch.nn.Parameter(value, param.requires_grad)
 
 
+@functools.cache
+def zero_class(kind: type[torch.nn.Parameter]) -> type[torch.nn.Parameter]:
+    """ZeroParameter, and what a class of params has beside."""
+    if kind is torch.nn.Parameter:
+        return ZeroParameter
+    return type(f"Zero{kind.__name__}", (ZeroParameter, kind), {})
+
+
 def name_params(unit: ShardedUnit) -> None:
     """Gives the params of a new unit their attributes."""
     for param in unit.params:
-        if type(param) is torch.nn.Parameter:
-            param.__class__ = ZeroParameter
+        if not isinstance(param, ZeroParameter):
+            param.__class__ = zero_class(type(param))
         param.ds_id = next(ids)  # type: ignore[attr-defined]

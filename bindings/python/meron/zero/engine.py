@@ -25,7 +25,9 @@ from meron.torch.tensors import map_tensors, tensors_in
 from meron.torch.unit import ShardedUnit
 from meron.zero import comm
 from meron.zero.config import Config
+from meron.zero.gathered import opened
 from meron.zero.loss_scale import LossScale
+from meron.zero.optimizers import check_options
 from meron.zero.wrapper import Wrapper
 
 
@@ -116,7 +118,8 @@ class Engine(Wrapper):
                 "backward ran already for this micro-batch",
                 operation="backward",
                 advice="Call engine.step() after each micro-batch (it updates only when the "
-                "accumulation is complete), and add losses up before backward.",
+                "accumulation is complete), and add losses up before backward; after a backward "
+                "that failed, engine.zero_grad().",
             )
         steps = self._divided_steps()
         value = loss if scale_wrt_gas else loss * steps
@@ -137,6 +140,15 @@ class Engine(Wrapper):
         self._require_alive("step")
         if self._unsynced:
             raise errors.StateError("step() inside no_sync()", advice="Leave no_sync() first.")
+        boundary = self.is_gradient_accumulation_boundary()
+        held = [unit.name for unit in self.units if unit in opened] if boundary else []
+        if held:
+            raise errors.StateError(
+                f"step() while {', '.join(held[:8])} of the model are gathered",
+                operation="step",
+                subject=held[0],
+                advice="Leave GatheredParameters first, or end all_gather by partition.",
+            )
         self._require_backward()
         if self.loss_scaler is not None and not self._scaled:
             self.zero_grad()
@@ -146,7 +158,6 @@ class Engine(Wrapper):
                 operation="step",
                 advice="Call engine.backward(loss), or engine.scale(loss).backward().",
             )
-        boundary = self.is_gradient_accumulation_boundary()
         try:
             if boundary:
                 self._update(lr_kwargs)
@@ -472,25 +483,6 @@ class Engine(Wrapper):
             unit.divisor = 1.0
             for param in unit.params:
                 param.__dict__.pop("_meron_engine", None)
-
-
-def engine_of(thing: torch.nn.Module | torch.Tensor) -> Engine | None:
-    """The engine that a module or a param of a model belongs to."""
-    reference = thing.__dict__.get("_meron_engine")
-    engine: Engine | None = reference() if reference is not None else None
-    return engine
-
-
-def check_options(optimizer: mt.AdamW) -> None:
-    """The engine's rule takes a new learning rate only: other changes must not go unnoticed."""
-    for group in optimizer.param_groups:
-        for key, value in optimizer.defaults.items():
-            if key != "lr" and group[key] != value:
-                raise errors.UnsupportedError(
-                    f"{key} of the optimizer changed from {value} to {group[key]}",
-                    subject=key,
-                    advice='Write "torch_adam": true in the optimizer\'s params.',
-                )
 
 
 def to_half(tensor: torch.Tensor) -> torch.Tensor:

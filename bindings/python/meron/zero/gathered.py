@@ -185,9 +185,10 @@ class GatheredParameters:
         if self.modifier_rank is not None:
             for unit, _ in places_of(self.params):
                 world_size = unit.sharding.context.world_size
-                if not 0 <= self.modifier_rank < world_size:
+                if self.modifier_rank not in range(world_size):
                     raise errors.argument(
-                        f"modifier_rank is {self.modifier_rank}: there are {world_size} ranks"
+                        f"modifier_rank is {self.modifier_rank!r}: there are {world_size} ranks",
+                        "modifier_rank",
                     )
         self.places = open_params(self.params)
         if self.fwd_module is not None:

@@ -29,6 +29,7 @@ from meron.zero.copying import copy_unsharded
 from meron.zero.gathered import GatheredParameters, LazyGather, checked, is_open
 from meron.zero.leaf import fits, set_leaves_of_config, set_z3_leaf_module
 from meron.zero.units import set_limits, shard_module, shard_part, units_of
+from meron.zero.wrapper import Wrapper
 
 MODULE = torch.nn.Module
 
@@ -227,8 +228,8 @@ class Init:
         finally:
             self.running.discard(id(module))
             lazy.end(failure)
-        if "_modules" not in module.__dict__:
-            return  # did not call Module.__init__
+        if "_modules" not in module.__dict__ or isinstance(module, Wrapper):
+            return  # did not call Module.__init__; or is an engine, and no part of the model
         if any(
             isinstance(param, torch.nn.parameter.UninitializedParameter)
             for param in module._parameters.values()

@@ -13,13 +13,14 @@ from meron import errors
 from meron.torch.sharding import Sharding, sharding_of, unit_of
 from meron.torch.world import context_for
 from meron.zero.config import Config, Source, parse
-from meron.zero.engine import Engine, engine_of
+from meron.zero.engine import Engine
 from meron.zero.gathered import checked
 from meron.zero.init import choose_group, refuse
 from meron.zero.leaf import set_leaves_of_config
 from meron.zero.optimizers import Client, ParamGroups, check_trainable, make_optimizer
 from meron.zero.schedulers import make_scheduler
 from meron.zero.units import set_limits, shard_module, units_of
+from meron.zero.wrapper import engine_of
 
 logger = logging.getLogger("meron.zero")
 

@@ -101,6 +101,12 @@ def make_optimizer(
                     advice="Leave it out, or pass an optimizer to initialize.",
                 )
     groups = groups_of(model, model_parameters)
+    if not groups:
+        raise errors.argument(
+            f"there are no trainable params of {type(model).__name__} for the optimizer {kind}",
+            subject="optimizer",
+            advice="Leave the optimizer out, or let some params require gradients.",
+        )
     trainable = {id(param) for param in model.parameters() if param.requires_grad}
     plain = all(isinstance(item, torch.Tensor) for item in groups)
     whole = plain and {id(param) for param in groups} == trainable
@@ -156,3 +162,15 @@ def check_trainable(model: torch.nn.Module) -> None:
                 advice="Set requires_grad before the model is sharded (within zero.Init: in the "
                 "module's __init__).",
             )
+
+
+def check_options(optimizer: mt.AdamW) -> None:
+    """The engine's rule takes a new learning rate only: other changes must not go unnoticed."""
+    for group in optimizer.param_groups:
+        for key, value in optimizer.defaults.items():
+            if key != "lr" and group[key] != value:
+                raise errors.UnsupportedError(
+                    f"{key} of the optimizer changed from {value} to {group[key]}",
+                    subject=key,
+                    advice='Write "torch_adam": true in the optimizer\'s params.',
+                )

@@ -18,7 +18,7 @@ from meron._native import call, lib, new
 from meron.torch.sharding import placed, unit_of
 from meron.torch.state import optimizer_state, whole_of
 from meron.torch.tensors import tensor_of
-from meron.zero.engine import engine_of
+from meron.zero.wrapper import engine_of
 
 # DeepSpeed's names, which meron.zero and meron.zero.utils have too.
 __all__ = [

@@ -15,9 +15,9 @@ from meron.torch.partition import make_scope, scope_of
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.unit import ShardedUnit
 from meron.zero.attributes import name_params
-from meron.zero.engine import engine_of
 from meron.zero.external import hook_external
 from meron.zero.leaf import is_leaf
+from meron.zero.wrapper import engine_of
 
 
 def shard_module(sharding: Sharding, module: torch.nn.Module, name: str, **options: Any) -> None:

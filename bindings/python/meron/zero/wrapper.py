@@ -4,9 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
+
+if TYPE_CHECKING:
+    from meron.zero.engine import Engine
 
 
 class Wrapper(torch.nn.Module):
@@ -67,3 +70,10 @@ class Wrapper(torch.nn.Module):
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         return self.module.load_state_dict(*args, **kwargs)
+
+
+def engine_of(thing: torch.nn.Module | torch.Tensor) -> Engine | None:
+    """The engine that a module or a param of a model belongs to."""
+    reference = thing.__dict__.get("_meron_engine")
+    engine: Engine | None = reference() if reference is not None else None
+    return engine

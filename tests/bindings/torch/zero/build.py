@@ -284,6 +284,7 @@ def case_initialize_within_init() -> None:
     with zero.Init():
         model = Model()
         engine = zero.initialize(model=model, config=config())[0]
+    assert scope_of(engine) is None  # it is no part of the model
     torch.manual_seed(0)
     plain = Model()
     train(engine, plain, torch.optim.SGD(plain.parameters(), lr=0.1), 3)
@@ -323,6 +324,9 @@ def case_gathers_of_what_is_no_param() -> None:
     for wrong in (layer.named_parameters(), ["weight"]):
         with raises(meron.ArgumentError, "list of params"):
             zero.GatheredParameters(wrong).__enter__()
+    for rank in ("0", 0.5):
+        with raises(meron.ArgumentError, "modifier_rank"):
+            zero.GatheredParameters(layer.weight, modifier_rank=rank).__enter__()
     with raises(meron.ArgumentError, "Linear"):
         zero.GatheredParameters(layer)
     with raises(meron.ArgumentError, "Linear"):
@@ -417,6 +421,17 @@ def case_copies_keep_external_params() -> None:
         zero.unregister_external_parameter(copied, outside)
         zero.unregister_external_parameter(copied, own)
         assert scope.units == [copied.weight._meron[0]]
+
+
+def case_classes_of_params_stay() -> None:
+    class Special(nn.Parameter):
+        pass
+
+    layer = nn.Linear(3, 4)
+    layer.weight = Special(torch.ones(4, 3))
+    zero.Init(module=layer)
+    assert isinstance(layer.weight, Special) and isinstance(layer.weight, zero.ZeroParameter)
+    assert layer.weight.ds_shape == (4, 3) and torch.equal(whole(layer.weight), torch.ones(4, 3))
 
 
 def case_a_param_is_copied_whole() -> None:

@@ -169,6 +169,45 @@ def case_a_plain_backward_from_an_opaque_output() -> None:
     assert_equal_weights(model, plain, 1e-6)
 
 
+def case_a_step_within_a_gather() -> None:
+    model, plain = twins()
+    engine = zero.initialize(model=model, config=config())[0]
+    batches = batches_of(1)
+    with zero.GatheredParameters(model.blocks[0].up.weight):
+        backward(engine, batches[0])
+        with raises(meron.StateError, "blocks.0.up"):
+            engine.step()
+    engine.step()
+    plain_step(plain, sgd(plain), batches)
+    assert_equal_weights(model, plain, 1e-6)
+
+
+class Fails(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, _gradient: torch.Tensor) -> torch.Tensor:
+        raise OSError("on purpose")
+
+
+def case_a_backward_that_fails() -> None:
+    model, plain = twins()
+    engine = zero.initialize(model=model, config=config())[0]
+    batches = batches_of(1)
+    hook = model.blocks[0].register_forward_hook(lambda _m, _inputs, output: Fails.apply(output))
+    with raises(OSError, "on purpose"):
+        backward(engine, batches[0])
+    hook.remove()
+    with raises(meron.StateError, "zero_grad"):
+        backward(engine, batches[0])
+    engine.zero_grad()
+    engine_step(engine, batches)
+    plain_step(plain, sgd(plain), batches)
+    assert_equal_weights(model, plain, 1e-6)
+
+
 def case_zero_grad_undoes_a_backward() -> None:
     model, plain = twins()
     engine = zero.initialize(model=model, config=config())[0]
@@ -296,6 +335,8 @@ def case_optimizers_and_schedulers_that_do_not_fit() -> None:
         given = {} if block else {"lr_scheduler": lambda optimizer: None}
         with raises(meron.ArgumentError, "no optimizer"):
             begin(config={"zero_optimization": {"stage": 3}, **block}, **given)
+    with raises(meron.ArgumentError, "no trainable params"):
+        begin(model=nn.Linear(3, 3).requires_grad_(False))
     with raises(meron.ArgumentError, "torch.optim.Optimizer"):
         begin(optimizer=3)
     with raises(meron.ArgumentError, "torch.optim.Optimizer"):
