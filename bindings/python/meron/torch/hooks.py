@@ -12,11 +12,13 @@ where a unit has some, the gradients of all inputs must be complete, too.
 from __future__ import annotations
 
 import functools
+import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
+from torch._C._dynamo.eval_frame import set_eval_frame
 
 from meron import errors
 from meron.torch.sharding import Sharding, current_graph_task, unit_of
@@ -24,6 +26,8 @@ from meron.torch.tensors import map_tensors, tensors_in
 from meron.torch.unit import ShardedUnit
 
 grad_enabled = torch.is_grad_enabled
+# It is meant to end here (Scope.run).
+warnings.filterwarnings("ignore", r"Dynamo does not know how to trace the builtin .*set_eval_frame")
 
 
 def refuse_copy(_self: Any, _protocol: Any) -> Any:
@@ -112,7 +116,19 @@ class Scope:
         module.__dict__["_call_impl"] = self.run
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
-        """The module's forward with its hooks, between the begin and the end of a use."""
+        """The module's forward with its hooks, between the begin and the end of a use.
+
+        Not for torch.compile, which could not know when params are whole: eager, with all within.
+        """
+        compiler = set_eval_frame(None)
+        try:
+            return self._run(args, kwargs)
+        finally:
+            set_eval_frame(compiler)
+
+    run._torchdynamo_disable = True  # type: ignore[attr-defined]
+
+    def _run(self, args: Any, kwargs: Any) -> Any:
         sharding = self.sharding
         active = sharding.active
         if current_graph_task() != -1:

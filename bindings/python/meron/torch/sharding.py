@@ -20,8 +20,8 @@ import meron
 from meron import errors
 from meron._native import call, ffi, lib, new, settle
 from meron.torch.gradients import GradientReducer
-from meron.torch.tensors import CODES_OF_TORCH, dtype_name
-from meron.torch.unit import ShardedUnit
+from meron.torch.tensors import CODES_OF_TORCH, dtype_name, overwritten
+from meron.torch.unit import SET_WHOLE, ShardedUnit
 
 if TYPE_CHECKING:
     from meron.torch.hooks import Use
@@ -197,8 +197,11 @@ class Sharding:
         if count != len(self.units):
             units = units_below(root)
             self.roots[root] = (number, len(self.units), units)
+        mended = overwritten()
         for unit in units:
             unit.check()
+        for placeholder in mended:
+            refuse_write(placeholder, units)
         kind = (2 * number + (0 if torch.is_grad_enabled() else 1)) % KINDS
         self.require_schedule().begin(kind)
         for handle in self.temporary:
@@ -276,6 +279,23 @@ def sharding_of(context: meron.Context, **limits: int) -> Sharding:
         sharding.limits = {**sharding.limits, **limits}
         sharding.schedule = None  # it is made anew
     return sharding
+
+
+def refuse_write(placeholder: torch.Tensor, units: list[ShardedUnit]) -> None:
+    """StateError naming the params that a placeholder, which was written to, stands for."""
+    names = [
+        handle.name
+        for unit in units
+        for handle, own in zip(unit.handles, unit.placeholders)
+        if own is placeholder
+    ]
+    if names:
+        raise errors.StateError(
+            f"{' or '.join(names[:4])}{' or another' if len(names) > 4 else ''} was written to by "
+            "way of .data while it was sharded: the values were not kept",
+            subject=names[0],
+            advice=SET_WHOLE,
+        )
 
 
 def unit_of(param: torch.Tensor) -> tuple[ShardedUnit, int] | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Mapping
-from functools import lru_cache
+from functools import cache
 from math import prod
 from typing import Any
 
@@ -58,7 +58,7 @@ def tensor_of(view: Any, shape: tuple[int, ...], keep: Any) -> torch.Tensor:
 def placeholder(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """What stands for a param that is not at hand: its shape, one NaN, no memory.
 
-    Torch refuses to write to it, because all elements share one place. So those of one shape are
+    Torch refuses most writes to it, because all elements share one place. So those of one shape are
     one object, which a pass finds in the cache; but a lone element can be written to.
     """
     return shared_placeholder(shape, dtype) if prod(shape) != 1 else new_placeholder(shape, dtype)
@@ -69,7 +69,27 @@ def new_placeholder(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
         return torch.full((), float("nan"), dtype=dtype).expand(shape)
 
 
-shared_placeholder = lru_cache(maxsize=None)(new_placeholder)
+@cache
+def shared_placeholder(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    made = new_placeholder(shape, dtype)
+    if made.numel():
+        element = made.as_strided((1,), (1,)).view(torch.uint8).numpy()
+        shared.append((made, element, element.tobytes()))
+    return made
+
+
+# Placeholders with their one element's bytes, as they are and as they should be.
+shared: list[tuple[torch.Tensor, np.ndarray[Any, np.dtype[np.uint8]], bytes]] = []
+
+
+def overwritten() -> list[torch.Tensor]:
+    """Placeholders that were written to (`param.data.zero_()` can), which are mended."""
+    found = []
+    for made, element, wanted in shared:
+        if element.tobytes() != wanted:
+            element[:] = np.frombuffer(wanted, np.uint8)
+            found.append(made)
+    return found
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:

@@ -29,6 +29,12 @@ if TYPE_CHECKING:
     from meron.torch.sharding import Sharding
 
 
+SET_WHOLE = (
+    "Use meron.torch.set_full_param(param, value), load_state_dict, or "
+    "meron.zero.GatheredParameters with modifier_rank."
+)
+
+
 class ShardedUnit:
     """Attributes that others read:
 
@@ -194,8 +200,7 @@ class ShardedUnit:
             raise errors.StateError(
                 f"{name} was written to while it was sharded: the values were not kept",
                 subject=name,
-                advice="Use meron.torch.set_full_param(param, value), load_state_dict, or "
-                "meron.zero.GatheredParameters with modifier_rank.",
+                advice=SET_WHOLE,
             )
         for i in self.frozen:
             if self.params[i].requires_grad:

@@ -350,6 +350,16 @@ def outputs_may_have_hooks() -> None:
         torch.testing.assert_close(mine, torchs)
 
 
+def a_compiled_model_runs_as_it_is() -> None:
+    plain, (model, optimizer) = mlp(), sharded(units=nn.Linear)
+    compiled = torch.compile(model, backend="eager")
+    for seed in range(2):
+        torch.testing.assert_close(loss(compiled, seed), loss(plain, seed))
+        loss(compiled, seed).backward()
+        optimizer.zero_grad()
+    optimizer.step()
+
+
 def unshard_by_hand() -> None:
     model, _ = sharded()
     mt.unshard(model)
@@ -494,6 +504,15 @@ def writes_out_of_use_are_told() -> None:
     write(weight.zero_)
     raises(meron.StateError, "0.weight was written to", lambda: model(data(RANK)))
     assert model(data(RANK)).isfinite().all(), "told once"
+
+
+def writes_by_way_of_data_are_told() -> None:
+    model, _ = sharded()
+    for write in (lambda data: data.zero_(), lambda data: data.fill_(1.0)):
+        write(model[2].weight.data)
+        raises(meron.StateError, "way of .data", lambda: loss(model, 1))
+        assert model[0].weight.isnan().all() and model[2].weight.isnan().all()
+        loss(model, 1)
 
 
 def copies_are_told() -> None:
