@@ -144,6 +144,17 @@ print(json.dumps({k: v for k, v in os.environ.items() if k.startswith("MERON_")}
     assert all(fd > 2 for fd in ranks.values())
 
 
+def test_ranks_share_the_cores():
+    code = 'import os; os.write(1, os.environ["OMP_NUM_THREADS"].encode() + b"\\n")'
+    outer = {key: value for key, value in os.environ.items() if key != "OMP_NUM_THREADS"}
+    cores = len(os.sched_getaffinity(0))
+    for ranks in (1, 2, 4 * cores):
+        done = meron("run", "-n", str(ranks), "--", *python(code), env=outer)
+        assert done.stdout.split() == [str(max(1, cores // ranks))] * ranks
+    done = meron("run", "-n", "2", "--", *python(code), env={**outer, "OMP_NUM_THREADS": "7"})
+    assert done.stdout.split() == ["7", "7"]
+
+
 # Reads the token as a stream, so that a shared position would show; then tries to change it.
 TOKEN = """
 import os

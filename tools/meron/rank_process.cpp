@@ -9,10 +9,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <string>
+#include <thread>
 
 #include "tools/meron/failure.h"
 
@@ -56,6 +59,9 @@ void set_environment(const RankCommand& command, int rank, int token_fd) {
   set("MERON_LOCAL_WORLD_SIZE", command.world_size);
   set("MERON_TOKEN_FD", token_fd);
   unsetenv("MERON_TOKEN");  // another job's
+  // Each rank's numeric libraries would else take all of the host's cores.
+  const int threads = static_cast<int>(std::thread::hardware_concurrency()) / command.world_size;
+  setenv("OMP_NUM_THREADS", std::to_string(std::max(threads, 1)).c_str(), 0);
 }
 
 // In the child, up to exec. Returns only if something fails, with errno set.

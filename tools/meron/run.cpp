@@ -16,7 +16,8 @@ constexpr double kLongest = 1e9;      // seconds; nobody waits longer, and it fi
 
 constexpr const char* kFooter = R"(Each rank finds its place in MERON_RANK, MERON_WORLD_SIZE,
 MERON_LOCAL_RANK and MERON_LOCAL_WORLD_SIZE, and the job's secret token in a file that is already
-open, whose descriptor MERON_TOKEN_FD names: meron_context_open reads all that by itself. Rank 0 has
+open, whose descriptor MERON_TOKEN_FD names: meron_context_open reads all that by itself. Where
+OMP_NUM_THREADS is not set, each rank gets its share of the cores that the launcher may use. Rank 0 has
 the launcher's standard input, the others have none. All print where the launcher prints; with --tag
 through pipes, which most programs buffer (for Python, PYTHONUNBUFFERED=1 changes that).
 
