@@ -228,7 +228,7 @@ class GradientReducer:
             for unit in fresh:
                 if unit.seen:
                     self._begin_finish(unit)
-                unit.finished = True
+                    unit.finished = True
             self.wait()
         return [unit for unit in units if unit.seen]
 

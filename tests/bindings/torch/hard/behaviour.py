@@ -186,6 +186,14 @@ def clipping_is_that_of_torch() -> None:
                 torch.testing.assert_close(mt.full_grad(param), twin.grad)
 
 
+def gradients_may_be_asked_for_before_there_are_any() -> None:
+    model, optimizer = sharded()
+    assert mt.full_grad(model[0].weight) is None
+    assert float(mt.clip_grad_norm_(model, 1.0)) == 0.0
+    loss(model, RANK).backward()
+    optimizer.step()
+
+
 def whole_tensors_on_demand() -> None:
     model = mt.shard(mlp())
     optimizer = mt.shard_optimizer(model, torch.optim.AdamW(model.parameters(), lr=0.01))
