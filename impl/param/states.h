@@ -22,7 +22,8 @@ enum class ValueState : uint8_t { partitioned, gathering, available, updating };
 //   empty      nothing is held that matters; as a sharded sum it counts as zero (ready)
 //   filling    the trainer writes into the bucket; peers do not read it
 //   reducing   peers read the bucket in place; it must not change
-//   partial    a micro-batch is in (in the bucket, or in the sum), more follow. A sharded sum may be
+//   partial    a micro-batch is in (in the bucket, or in the sum), more follow. A sharded sum may
+//   be
 //              declared complete (ready), and what was summed may be given up (empty)
 //   ready      the sum is complete and waits for a step
 enum class GradientState : uint8_t { empty, filling, reducing, partial, ready };

@@ -8,9 +8,9 @@
  * another way loses what was begun ahead where it differs, and is the order of the next one.
  *
  * What is gathered when follows from the calls and the options alone, so ranks that make the same
- * calls post the same gathers in the same order. All calls count, also those that are local: what is
- * left makes room for what is begun ahead. Calls that change a schedule are therefore made one after
- * the other, in the same order on all ranks.
+ * calls post the same gathers in the same order. All calls count, also those that are local: what
+ * is left makes room for what is begun ahead. Calls that change a schedule are therefore made one
+ * after the other, in the same order on all ranks.
  */
 #ifndef MERON_SCHEDULE_H
 #define MERON_SCHEDULE_H
@@ -107,10 +107,9 @@ MERON_API MERON_NODISCARD meron_status meron_schedule_enter(meron_schedule sched
 
 /**
  * Leaves a unit once. When it was left as often as it was entered it is given back, unless it stays
- * full by the options; its views are invalid then either way. Local, but in the same place among the
- * enters on all ranks.
- * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (it is not entered),
- * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ * full by the options; its views are invalid then either way. Local, but in the same place among
+ * the enters on all ranks. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (it
+ * is not entered), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
  */
 MERON_API MERON_NODISCARD meron_status meron_schedule_leave(meron_schedule schedule, size_t index,
                                                             meron_error **err);
