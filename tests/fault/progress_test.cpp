@@ -28,6 +28,26 @@ void expect_well(Job& job) {
   }
 }
 
+// Rank 0 was told within a second, from its times[0] on, that rank 1 had closed.
+void expect_rank_1_missed(Job& job) {
+  ASSERT_TRUE(job.wait(30 * kSecond)) << "a rank hangs";
+  EXPECT_EQ(MERON_E_PEER_CLOSED, job[0].status) << job[0].message;
+  EXPECT_EQ(1, job[0].peer);
+  EXPECT_LT(job[0].failed_ns - job[0].times[0], kSecond);
+}
+
+// Closes the session whether the calls of `body` are well or one fails, which the report gets.
+template <class Body>
+void then_close(Session& session, const Body& body) {
+  try {
+    body();
+  } catch (const CallFailed&) {
+    session.close();
+    throw;
+  }
+  session.close();
+}
+
 // Collectives on plain memory share their staging: the second must not move before the first has
 // ended, also where only the second is waited for and a peer is late for both.
 TEST(Progress, TheSecondOfTwoIsWaitedFor) {
@@ -63,25 +83,17 @@ TEST(Progress, TheSecondOfTwoFailsWithTheFirst) {
   Job job(2, [&](int rank, Report& report) {
     Session session(open, rank);
     session.barrier();
-    if (rank == 0) {
-      float data[2] = {};
+    float data[2] = {};  // lives until the session is closed
+    then_close(session, [&] {
+      if (rank != 0) return;
       meron_future futures[2] = {};
       MUST(meron_all_reduce_begin, &futures[0], session.world, &data[0], 1, MERON_F32, MERON_SUM);
       MUST(meron_all_reduce_begin, &futures[1], session.world, &data[1], 1, MERON_F32, MERON_SUM);
       report.times[0] = now_ns();
-      try {
-        session.wait(futures[1]);
-      } catch (const CallFailed&) {
-        session.close();
-        throw;
-      }
-    }
-    session.close();
+      session.wait(futures[1]);
+    });
   });
-  ASSERT_TRUE(job.wait(30 * kSecond));
-  EXPECT_EQ(MERON_E_PEER_CLOSED, job[0].status) << job[0].message;
-  EXPECT_EQ(1, job[0].peer);
-  EXPECT_LT(job[0].failed_ns - job[0].times[0], kSecond);
+  expect_rank_1_missed(job);
 }
 
 // All buckets are held by reductions for which a peer that closed never came: who waits for a
@@ -95,26 +107,18 @@ TEST(Progress, ABucketThatIsNeverFreeFailsWithItsReduction) {
       session.make_unit(name, {session.register_param(std::string(name) + ".weight", {kCount})});
     }
     session.barrier();
-    if (rank == 0) {
+    then_close(session, [&] {
+      if (rank != 0) return;
       const std::vector<float> gradient(kCount, 1.0f);
       report.times[0] = now_ns();
-      try {
-        for (size_t i = 0; i < 3; ++i) {
-          const meron_source source = {session.params[i], gradient.data(), kCount, MERON_F32, 0};
-          meron_future done = {0};
-          MUST(meron_reduce_begin, &done, session.units[i], &source, 1, nullptr);
-        }
-      } catch (const CallFailed&) {
-        session.close();
-        throw;
+      for (size_t i = 0; i < 3; ++i) {
+        const meron_source source = {session.params[i], gradient.data(), kCount, MERON_F32, 0};
+        meron_future done = {0};
+        MUST(meron_reduce_begin, &done, session.units[i], &source, 1, nullptr);
       }
-    }
-    session.close();
+    });
   });
-  ASSERT_TRUE(job.wait(30 * kSecond));
-  EXPECT_EQ(MERON_E_PEER_CLOSED, job[0].status) << job[0].message;
-  EXPECT_EQ(1, job[0].peer);
-  EXPECT_LT(job[0].failed_ns - job[0].times[0], kSecond);
+  expect_rank_1_missed(job);
 }
 
 // What a rank gives as the gradient of its unit `index`, of 1000 elements.

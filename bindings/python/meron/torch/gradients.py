@@ -194,11 +194,14 @@ class GradientReducer:
         unit.seen.update(present)
 
     def _begin(self, function: Any, *arguments: Any) -> None:
-        """Begins an operation, for which `wait` waits."""
+        """Begins an operation, for which `wait` waits.
+
+        An interrupt of one that has begun is left to `wait`: what it took has to be let go first.
+        """
         slot = self._slot
         self.under_way = True
         status = function(NULL, *arguments, slot)
-        if status < 0 or interrupts:
+        if status < 0:
             settle(status, slot)
 
     def wait(self) -> None:

@@ -12,6 +12,7 @@ import contextlib
 import faulthandler
 import json
 import weakref
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -282,13 +283,20 @@ def sharding_of(context: meron.Context, **limits: int) -> Sharding:
 
 
 def refuse_write(placeholder: torch.Tensor, units: list[ShardedUnit]) -> None:
-    """StateError naming the params that a placeholder, which was written to, stands for."""
-    names = [
-        handle.name
-        for unit in units
-        for handle, own in zip(unit.handles, unit.placeholders)
-        if own is placeholder
-    ]
+    """StateError naming the params that a placeholder, which was written to, stands for.
+
+    Those of some units, else of any: it is told once, whichever model runs next.
+    """
+
+    def named(among: Iterable[ShardedUnit]) -> list[str]:
+        return [
+            handle.name
+            for unit in among
+            for handle, own in zip(unit.handles, unit.placeholders)
+            if own is placeholder
+        ]
+
+    names = named(units) or named(unit for each in shardings.values() for unit in each.units)
     if names:
         raise errors.StateError(
             f"{' or '.join(names[:4])}{' or another' if len(names) > 4 else ''} was written to by "

@@ -15,6 +15,7 @@ storage: both still mean the whole tensor when backward has gathered the unit ag
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -71,6 +72,7 @@ class ShardedUnit:
         # its placeholder. What the params' hooks need in every pass.
         self.shown: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
         self.hidden = list(zip(params, self.placeholders))
+        self.lone = [i for i, handle in enumerate(handles) if handle.size == 1]
         # f32 values of this rank's parts where the model's own were wider than what is gathered.
         self.masters: dict[int, torch.Tensor] = {}
         # Which params have brought a gradient in the present backward pass.
@@ -192,9 +194,16 @@ class ShardedUnit:
 
     def check(self) -> None:
         """StateError for what was done to a param out of use and could have no effect."""
-        versions = [param._version for param in self.params]
-        if versions != self.versions and self.uses == 0:
-            written = [now != then for now, then in zip(versions, self.versions)].index(True)
+        written = None
+        if self.uses == 0:
+            versions = [param._version for param in self.params]
+            if versions != self.versions:
+                written = [now != then for now, then in zip(versions, self.versions)].index(True)
+            for i in self.lone:  # by way of .data, which changes no version
+                if not self.placeholders[i].isnan():
+                    self.placeholders[i].fill_(math.nan)
+                    written = i
+        if written is not None:
             name = self.handles[written].name
             self.accept_writes()
             raise errors.StateError(

@@ -521,6 +521,16 @@ def writes_by_way_of_data_are_told() -> None:
         raises(meron.StateError, "way of .data", lambda: loss(model, 1))
         assert model[0].weight.isnan().all() and model[2].weight.isnan().all()
         loss(model, 1)
+    alone = mt.shard(nn.Linear(8, 3))
+    alone.weight.data.zero_()
+    raises(meron.StateError, "Linear", lambda: loss(model, 1))  # whichever model runs next
+    loss(model, 1)
+    loss(alone, 1)
+    lone = mt.shard(nn.Linear(8, 1))
+    lone.bias.data.zero_()
+    raises(meron.StateError, "bias", lambda: loss(lone, 1))
+    assert lone.bias.isnan()
+    loss(lone, 1)
 
 
 def copies_are_told() -> None:
