@@ -315,6 +315,13 @@ Result<uint64_t> JsonValue::count(uint64_t min, uint64_t max) const {
   return value;
 }
 
+Result<double> JsonValue::number() const {
+  const auto& node = text_->nodes_[node_];
+  if (node.kind == JsonKind::count) return static_cast<double>(node.payload);
+  if (node.kind != JsonKind::number) return wrong_type("a number");
+  return std::bit_cast<double>(node.payload);
+}
+
 Status JsonValue::array() const {
   if (text_->nodes_[node_].kind != JsonKind::array) return wrong_type("an array");
   return Ok{};

@@ -26,6 +26,7 @@ class JsonValue {
   Result<bool> boolean() const;
   // A whole number in [min, max]; 7e9 is one.
   Result<uint64_t> count(uint64_t min, uint64_t max) const;
+  Result<double> number() const;
   Status array() const;
   // An object that has no keys but these.
   Status object(std::initializer_list<std::string_view> known_keys) const;

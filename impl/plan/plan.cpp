@@ -3,23 +3,180 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <bit>
+#include <charconv>
+#include <cmath>
+#include <utility>
+
+#include "plan/predict.h"
 #include "plan/text.h"
 #include "plan/unit_layout.h"
 
 namespace meron {
-Result<Plan> preset(std::string_view name) {
-  Plan plan;
-  for (size_t stage = 0; stage < kPresetNames.size(); ++stage) {
-    if (name != kPresetNames[stage]) continue;
-    plan.name = name;
-    if (stage >= 1) plan.optimizer.sharding = Sharding::shard;
-    if (stage >= 2) plan.gradient.sharding = Sharding::shard;
-    if (stage >= 3) plan.param.sharding = Sharding::shard;
-    return plan;
-  }
+namespace {
+
+// What LoCo's authors found to keep the loss (arXiv 2407.04480), and DeepSpeed's default.
+constexpr double kFeedbackBeta = 0.8;
+constexpr uint32_t kFeedbackReset = 1024;
+
+Error unknown_preset(std::string_view name) {
   return Error(MERON_E_ARGUMENT, fmt::format("{} is not the name of a preset", in_quotes(name)),
                suggestion(name, "presets", kPresetNames))
       .on("plan");
+}
+
+struct PresetCall {
+  std::string_view name;
+  std::optional<uint32_t> shard;
+};
+
+// "mics(4)", "hpz(node)", "zero3".
+Result<PresetCall> split(std::string_view text) {
+  const size_t open = text.find('(');
+  if (open == std::string_view::npos) return PresetCall{text, {}};
+  if (!text.ends_with(')')) return unknown_preset(text);
+  const std::string_view word = text.substr(open + 1, text.size() - open - 2);
+  if (word == "node") return PresetCall{text.substr(0, open), Mesh::kNode};
+  uint32_t shard = 0;
+  const auto [end, code] = std::from_chars(word.data(), word.data() + word.size(), shard);
+  if (code != std::errc{} || end != word.data() + word.size() || shard == 0 ||
+      shard > kMaxPlanRanks) {
+    return Error(MERON_E_ARGUMENT, fmt::format("{} is no size of a shard axis", in_quotes(word)),
+                 fmt::format("give a number of ranks from 1 to {}, or node", kMaxPlanRanks))
+        .on("plan");
+  }
+  return PresetCall{text.substr(0, open), shard};
+}
+
+Plan stage(size_t stage, Sharding sharding) {
+  Plan plan;
+  if (stage >= 1) plan.optimizer.sharding = sharding;
+  if (stage >= 2) plan.gradient.sharding = sharding;
+  if (stage >= 3) plan.param.sharding = sharding;
+  return plan;
+}
+
+Status check_codec(const Codec& codec, std::string_view row, bool feedback_possible) {
+  const auto refuse = [&](std::string what, const char* advice) {
+    return Error(MERON_E_ARGUMENT, fmt::format("the codec of the {}: {}", row, what), advice)
+        .on("plan");
+  };
+  if (codec.block < kLeastCodecBlock || codec.block > kMostCodecBlock ||
+      !std::has_single_bit(codec.block)) {
+    return refuse(fmt::format("block is {}", codec.block), "give a power of two from 64 to 2048");
+  }
+  if (!codec.blocked() && (codec.stochastic || codec.hadamard || codec.feedback)) {
+    return refuse(fmt::format("{} rounds no blocks", name_of(codec.kind)),
+                  "give rounding, hadamard and feedback with int8 or int4 only");
+  }
+  if (codec.feedback && !feedback_possible) {
+    return refuse("feedback is for gradients", "leave it out: parameters are encoded afresh");
+  }
+  if (!(codec.feedback_beta >= 0.0 && codec.feedback_beta < 1.0)) {
+    return refuse(fmt::format("beta is {}", codec.feedback_beta), "give 0 <= beta < 1");
+  }
+  if (codec.feedback_reset > kMaxFeedbackReset) {
+    return refuse(fmt::format("reset is {}", codec.feedback_reset), "give at most 2^30");
+  }
+  if (!(codec.error_limit >= 0.0) || !std::isfinite(codec.error_limit)) {
+    return refuse(fmt::format("error_limit is {}", codec.error_limit),
+                  "give a finite number, 0 for no limit");
+  }
+  if (codec.error_limit > 0.0 && !codec.blocked()) {
+    return refuse("error_limit has nothing to go back from", "give it with int8 or int4");
+  }
+  if (!codec.feedback && (codec.feedback_beta != 0.0 || codec.feedback_reset != 0)) {
+    return refuse("beta and reset are of feedback, which is not asked for", "set feedback too");
+  }
+  return Ok{};
+}
+
+// What only a mesh with replicas gives a meaning.
+Status check_mesh(const Plan& plan) {
+  const bool replicas = plan.mesh.shard != Mesh::kAll;
+  const auto refuse = [](std::string what, const char* advice) {
+    return Error(MERON_E_ARGUMENT, std::move(what), advice).on("plan");
+  };
+  constexpr const char* kGiveMesh = "give the mesh, for example \"mesh\": {\"shard\": \"node\"}";
+  if (replicas && plan.mesh.shard != Mesh::kNode && plan.mesh.shard > kMaxPlanRanks) {
+    return refuse(fmt::format("the shard axis has {} ranks", plan.mesh.shard),
+                  "give at most 65536, or \"node\"");
+  }
+  for (const auto& [row, name] :
+       {std::pair{&plan.param, "parameters"}, std::pair{&plan.gradient, "gradients"},
+        std::pair{&plan.optimizer, "optimizer"}}) {
+    if (!replicas && row->sharding == Sharding::world) {
+      return refuse(fmt::format("{} are cut over replicas, but the plan has no mesh", name),
+                    kGiveMesh);
+    }
+    if (!replicas && row->codec.kind != CodecKind::none) {
+      return refuse(fmt::format("{} have a codec, which is for the way between replicas, but the "
+                                "plan has no mesh",
+                                name),
+                    kGiveMesh);
+    }
+  }
+  if (replicas && !is_sharded(plan.optimizer)) {
+    return refuse("the plan has a mesh, but its optimizer is whole on every rank",
+                  "shard the optimizer, or leave the mesh out");
+  }
+  const auto wider = [](const Row& a, const Row& b) { return a.sharding > b.sharding; };
+  if (wider(plan.param, plan.optimizer) || wider(plan.gradient, plan.optimizer)) {
+    return refuse(fmt::format("{} are cut over more ranks than the optimizer",
+                              wider(plan.param, plan.optimizer) ? "parameters" : "gradients"),
+                  "let the optimizer have \"replica x shard\" too");
+  }
+  if (plan.second_copy && plan.param.sharding != Sharding::world) {
+    return refuse("a second copy of the parameters is for those that are cut over replicas too",
+                  "set the sharding of param to \"replica x shard\", or leave second_copy out");
+  }
+  const bool params_travel =
+      plan.param.sharding == Sharding::world ||
+      (plan.param.sharding == Sharding::shard && plan.optimizer.sharding == Sharding::world);
+  if (plan.frozen_int8 &&
+      (plan.param.sharding == Sharding::none || plan.param.sharding != plan.optimizer.sharding)) {
+    return refuse("frozen parameters are int8, but parameters are not cut as the optimizer is",
+                  "give param and optimizer the same sharding, and not none");
+  }
+  if (plan.param.codec.kind != CodecKind::none && !params_travel) {
+    return refuse("parameters have a codec, but do not travel between replicas",
+                  "leave it out, or cut parameters or optimizer over \"replica x shard\"");
+  }
+  return Ok{};
+}
+
+}  // namespace
+
+Result<Plan> preset(std::string_view text) {
+  MERON_ASSIGN(const PresetCall call, split(text));
+  Plan plan;
+  constexpr size_t kStages = 4;
+  const auto known = std::find(kPresetNames.begin(), kPresetNames.end(), call.name);
+  if (known == kPresetNames.end()) return unknown_preset(text);
+  const size_t index = static_cast<size_t>(known - kPresetNames.begin());
+  if (index < kStages) {
+    if (call.shard) {
+      return Error(MERON_E_ARGUMENT, fmt::format("preset {} takes no argument", call.name),
+                   "a mesh is given by the plan's key \"mesh\"")
+          .on("plan");
+    }
+    plan = stage(index, Sharding::shard);
+    plan.name = text;
+    return plan;
+  }
+  plan = stage(3, call.name == "mics" ? Sharding::shard : Sharding::world);
+  plan.name = text;
+  plan.mesh.shard = call.shard.value_or(Mesh::kNode);
+  if (call.name == "mics") return plan;
+  plan.second_copy = true;
+  if (call.name == "hpz") return plan;
+  plan.param.codec.kind = CodecKind::int8;
+  plan.gradient.codec = {.kind = CodecKind::int4,
+                         .feedback = true,
+                         .feedback_beta = kFeedbackBeta,
+                         .feedback_reset = kFeedbackReset};
+  return plan;
 }
 
 Status check_plan_name(std::string_view name) {
@@ -69,7 +226,47 @@ Status validate(const Plan& plan) {
           .on("plan");
     }
   }
-  return Ok{};
+  MERON_TRY(check_codec(plan.param.codec, "parameters", false));
+  MERON_TRY(check_codec(plan.gradient.codec, "gradients", true));
+  return check_mesh(plan);
+}
+
+Result<MeshShape> mesh_shape(const Plan& plan, uint32_t ranks, uint32_t node_ranks) {
+  if (plan.mesh.shard == Mesh::kAll) return MeshShape{.shards = ranks};
+  const bool by_node = plan.mesh.shard == Mesh::kNode;
+  node_ranks = std::min(node_ranks, ranks);
+  if (by_node && node_ranks == 0) {
+    return Error(MERON_E_UNSUPPORTED,
+                 fmt::format("plan '{}' has a mesh by nodes, whose numbers of ranks differ",
+                             plan.name),
+                 "start equally many ranks on every node, or give the shard axis as a number")
+        .on("plan");
+  }
+  const uint32_t shards = by_node ? node_ranks : plan.mesh.shard;
+  if (ranks % shards != 0) {
+    return Error(MERON_E_ARGUMENT,
+                 fmt::format("plan '{}' has a shard axis of {} ranks, which does not divide the {} "
+                             "ranks of the group",
+                             plan.name, shards, ranks),
+                 "give a size that divides the number of ranks")
+        .on("plan");
+  }
+  // Ranks of a node share memory: an axis that begins amid a node would share it by halves.
+  if (node_ranks > 1 && shards % node_ranks != 0 && node_ranks % shards != 0) {
+    return Error(MERON_E_ARGUMENT,
+                 fmt::format("plan '{}' has a shard axis of {} ranks, and a node has {}", plan.name,
+                             shards, node_ranks),
+                 "give a size that divides, or is a multiple of, the ranks of a node")
+        .on("plan");
+  }
+  if (node_ranks > 1 && ranks % node_ranks != 0) {
+    return Error(MERON_E_ARGUMENT,
+                 fmt::format("plan '{}' has a mesh of {} ranks, which do not fill nodes of {}",
+                             plan.name, ranks, node_ranks),
+                 "start equally many ranks on every node")
+        .on("plan");
+  }
+  return MeshShape{.shards = shards, .replicas = ranks / shards};
 }
 
 }  // namespace meron

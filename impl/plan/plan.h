@@ -12,34 +12,44 @@
 #include <string_view>
 
 #include "base/dtype.h"
+#include "base/layout.h"
 #include "base/result.h"
+#include "plan/codec.h"
 
 namespace meron {
 
+// Ranks form a mesh, replica x shard: see MeshShape in base/layout.h.
 enum class Sharding : uint8_t {
   none,   // every rank holds the whole
-  shard,  // cut over all ranks: see shard_range() in base/layout.h
+  shard,  // cut into rows over the shard axis, and held alike by all replicas
+  world,  // "replica x shard": rows, and each row cut over the replica axis
 };
 enum class Tier : uint8_t { host };
-enum class Codec : uint8_t { none };
 
 constexpr std::string_view name_of(Sharding value) {
-  return value == Sharding::none ? "none" : "shard";
+  return value == Sharding::none ? "none" : value == Sharding::shard ? "shard" : "replica x shard";
 }
 constexpr std::string_view name_of(Tier) {
   return "host";
-}
-constexpr std::string_view name_of(Codec) {
-  return "none";
 }
 
 struct Row {
   Sharding sharding = Sharding::none;
   Tier tier = Tier::host;
   std::optional<DType> dtype;  // empty: the dtype that the parameter was registered with
-  Codec codec = Codec::none;   // how it is encoded on the wire; has no meaning for the optimizer
+  Codec codec = {};            // between replicas; has no meaning for the optimizer
 
   bool operator==(const Row&) const = default;
+};
+
+// How many ranks the shard axis has. Sums are taken along it first and between replicas then, so it
+// is part of what a run's bits depend on.
+struct Mesh {
+  static constexpr uint32_t kAll = 0;            // all ranks: there are no replicas
+  static constexpr uint32_t kNode = UINT32_MAX;  // the ranks of a node; see resolve()
+  uint32_t shard = kAll;
+
+  bool operator==(const Mesh&) const = default;
 };
 
 inline constexpr uint32_t kMaxGradientBuckets = 64;
@@ -47,10 +57,15 @@ inline constexpr size_t kMaxPlanName = 64;  // bytes
 
 struct Plan {
   std::string name = "zero0";
+  Mesh mesh;
   Row param;                              // at rest, between gathers; dtype is always empty
   Row gradient;                           // accumulated; dtype empty: as the parameter
   Row optimizer = {.dtype = DType::f32};  // moments and, for 16-bit parameters, the f32 master
-  uint32_t gradient_buckets = 2;          // sharded gradients: how many buffers the ring has
+  // hpZ: from the first gather of a version to the update, each rank keeps its row of what it has
+  // gathered, so that later gathers stay on the shard axis.
+  bool second_copy = false;
+  bool frozen_int8 = false;       // frozen parameters lie encoded at rest, by frozen_codec()
+  uint32_t gradient_buckets = 2;  // sharded gradients: how many buffers the ring has
 
   bool operator==(const Plan&) const = default;
 };
@@ -60,13 +75,34 @@ constexpr DType gradient_dtype(const Plan& plan, DType param) {
   return plan.gradient.dtype.value_or(param);
 }
 constexpr bool is_sharded(const Row& row) {
-  return row.sharding == Sharding::shard;
+  return row.sharding != Sharding::none;
+}
+// Whether a row is cut over all ranks of a mesh, replicas or none.
+constexpr bool over_all(const Row& row, const MeshShape& mesh) {
+  return row.sharding == Sharding::world || (row.sharding == Sharding::shard && mesh.replicas == 1);
+}
+// What `rank` holds of a flat of `elements` under a row.
+constexpr Range held_range(const Row& row, uint64_t elements, uint64_t rank,
+                           const MeshShape& mesh) {
+  switch (row.sharding) {
+    case Sharding::none:
+      break;
+    case Sharding::shard:
+      return row_range(elements, rank, mesh);
+    case Sharding::world:
+      return part_range(elements, rank, mesh);
+  }
+  return {0, elements};
 }
 
-inline constexpr std::array<std::string_view, 4> kPresetNames = {"zero0", "zero1", "zero2",
-                                                                 "zero3"};
+inline constexpr std::array<std::string_view, 7> kPresetNames = {"zero0", "zero1", "zero2", "zero3",
+                                                                 "mics",  "hpz",   "zeropp"};
 
 // zero0 cuts nothing, zero1 the optimizer, zero2 also the gradients, zero3 also the parameters.
+// "mics(4)": zero3 within groups of 4 ranks, gradients synchronized between them at the end of an
+// accumulation. "hpz": zero3 with a second copy of the parameters on each node. "zeropp": hpz with
+// int8 parameters and int4 gradients between nodes. Their argument, the size of the shard axis, may
+// be left out, or be "node": the ranks of a node.
 Result<Plan> preset(std::string_view name);
 
 // 1 to kMaxPlanName bytes of valid UTF-8 without control characters.
@@ -75,5 +111,9 @@ Status check_plan_name(std::string_view name);
 // Refuses tables that contradict themselves or that are not offered. Everything that takes a Plan
 // expects one that passed; preset() and parse_plan() only return such plans.
 Status validate(const Plan& plan);
+
+// The mesh of `ranks` ranks of which `node_ranks` lie on a node (0: nodes differ in size, or are
+// not known). An error names the numbers that do not fit.
+Result<MeshShape> mesh_shape(const Plan& plan, uint32_t ranks, uint32_t node_ranks);
 
 }  // namespace meron

@@ -9,8 +9,10 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "plan/json_text.h"
+#include "plan/predict.h"
 #include "plan/text.h"
 
 namespace meron {
@@ -25,9 +27,15 @@ struct Word {
 };
 
 constexpr std::array kShardings = {Word<Sharding>{"none", Sharding::none},
-                                   Word<Sharding>{"shard", Sharding::shard}};
+                                   Word<Sharding>{"shard", Sharding::shard},
+                                   Word<Sharding>{"replica x shard", Sharding::world}};
 constexpr std::array kTiers = {Word<Tier>{"host", Tier::host}};
-constexpr std::array kCodecs = {Word<Codec>{"none", Codec::none}};
+constexpr std::array kCodecs = {
+    Word<CodecKind>{"none", CodecKind::none}, Word<CodecKind>{"bf16", CodecKind::bf16},
+    Word<CodecKind>{"int8", CodecKind::int8}, Word<CodecKind>{"int4", CodecKind::int4}};
+constexpr std::array kRoundings = {Word<bool>{"nearest", false}, Word<bool>{"stochastic", true}};
+constexpr std::array kFrozen = {Word<bool>{"registered", false}, Word<bool>{"int8", true}};
+constexpr std::array kCopies = {Word<bool>{"none", false}, Word<bool>{"shard", true}};
 
 using MaybeDType = std::optional<DType>;
 constexpr std::array kParamDTypes = {Word<MaybeDType>{"registered", std::nullopt}};
@@ -42,7 +50,7 @@ constexpr std::array<std::string_view, 7> kFieldShardings = {
     "none", "shard", "replica", "replica x shard", "local", "node", "node x local"};
 constexpr std::array<std::string_view, 3> kFieldTiers = {"device", "host", "nvme"};
 constexpr std::array<std::string_view, 4> kFieldDTypes = {"f32", "bf16", "f16", "int8"};
-constexpr std::array<std::string_view, 3> kFieldCodecs = {"none", "int8", "int4"};
+constexpr std::array<std::string_view, 5> kFieldCodecs = {"none", "bf16", "int8", "int4", "fp8"};
 
 // Reads the member `key` of `row`, one of `words`, into `out`; leaves it as it is where the key is
 // not given. `column` is what the value is called.
@@ -71,20 +79,98 @@ Status read_word(JsonValue row, std::string_view key, std::string_view column,
                       suggestion(text, "values", known));
 }
 
-Status read_row(JsonValue plan, std::string_view kind, std::span<const Word<MaybeDType>> dtypes,
-                bool has_codec, Row& row) {
-  const auto value = plan.find(kind);
-  if (!value) return Ok{};
-  if (has_codec) {
-    MERON_TRY(value->object({"sharding", "tier", "dtype", "codec"}));
-  } else {
-    MERON_TRY(value->object({"sharding", "tier", "dtype"}));
+// What the keys of a codec given as an object are, beside its kind.
+Status read_feedback(JsonValue value, Codec& codec) {
+  if (const auto flag = value.boolean(); flag.ok()) {
+    codec.feedback = *flag;
+    return Ok{};
   }
-  MERON_TRY(read_word<Sharding>(*value, "sharding", "sharding", kShardings, kFieldShardings,
-                                row.sharding));
-  MERON_TRY(read_word<Tier>(*value, "tier", "tier", kTiers, kFieldTiers, row.tier));
-  MERON_TRY(read_word<MaybeDType>(*value, "dtype", "dtype", dtypes, kFieldDTypes, row.dtype));
-  return read_word<Codec>(*value, "codec", "wire codec", kCodecs, kFieldCodecs, row.codec);
+  MERON_TRY(value.object({"beta", "reset"}));
+  codec.feedback = true;
+  if (const auto beta = value.find("beta")) {
+    MERON_ASSIGN(codec.feedback_beta, beta->number());
+  }
+  if (const auto reset = value.find("reset")) {
+    MERON_ASSIGN(const uint64_t count, reset->count(0, kMaxFeedbackReset));
+    codec.feedback_reset = static_cast<uint32_t>(count);
+  }
+  return Ok{};
+}
+
+// "int8", or { "kind": "int8", "block": 256, ... }.
+Status read_codec(JsonValue row, Codec& codec) {
+  const auto value = row.find("codec");
+  if (!value) return Ok{};
+  if (value->string().ok()) {
+    codec = {};
+    return read_word<CodecKind>(row, "codec", "wire codec", kCodecs, kFieldCodecs, codec.kind);
+  }
+  MERON_TRY(value->object({"kind", "block", "rounding", "hadamard", "feedback", "error_limit"}));
+  codec = {};
+  MERON_TRY(read_word<CodecKind>(*value, "kind", "wire codec", kCodecs, kFieldCodecs, codec.kind));
+  if (const auto block = value->find("block")) {
+    MERON_ASSIGN(const uint64_t elements, block->count(kLeastCodecBlock, kMostCodecBlock));
+    codec.block = static_cast<uint32_t>(elements);
+  }
+  MERON_TRY(read_word<bool>(*value, "rounding", "rounding", kRoundings, {}, codec.stochastic));
+  if (const auto hadamard = value->find("hadamard")) {
+    MERON_ASSIGN(codec.hadamard, hadamard->boolean());
+  }
+  if (const auto feedback = value->find("feedback")) MERON_TRY(read_feedback(*feedback, codec));
+  if (const auto limit = value->find("error_limit")) {
+    MERON_ASSIGN(codec.error_limit, limit->number());
+  }
+  return Ok{};
+}
+
+Status read_sharding(JsonValue row, Sharding& sharding) {
+  return read_word<Sharding>(row, "sharding", "sharding", kShardings, kFieldShardings, sharding);
+}
+
+Status read_row(JsonValue value, std::span<const Word<MaybeDType>> dtypes, Row& row) {
+  MERON_TRY(read_sharding(value, row.sharding));
+  MERON_TRY(read_word<Tier>(value, "tier", "tier", kTiers, kFieldTiers, row.tier));
+  return read_word<MaybeDType>(value, "dtype", "dtype", dtypes, kFieldDTypes, row.dtype);
+}
+
+Status read_rows(JsonValue root, Plan& plan) {
+  if (const auto param = root.find("param")) {
+    MERON_TRY(param->object({"sharding", "tier", "dtype", "frozen", "second_copy", "codec"}));
+    MERON_TRY(read_row(*param, kParamDTypes, plan.param));
+    MERON_TRY(read_codec(*param, plan.param.codec));
+    MERON_TRY(read_word<bool>(*param, "frozen", "dtype of frozen parameters", kFrozen, kFieldDTypes,
+                              plan.frozen_int8));
+    MERON_TRY(read_word<bool>(*param, "second_copy", "second copy", kCopies, kFieldShardings,
+                              plan.second_copy));
+  }
+  if (const auto gradient = root.find("gradient")) {
+    MERON_TRY(gradient->object({"sharding", "tier", "dtype", "codec"}));
+    MERON_TRY(read_row(*gradient, kGradientDTypes, plan.gradient));
+    MERON_TRY(read_codec(*gradient, plan.gradient.codec));
+  }
+  if (const auto optimizer = root.find("optimizer")) {
+    MERON_TRY(optimizer->object({"sharding", "tier", "dtype"}));
+    MERON_TRY(read_row(*optimizer, kOptimizerDTypes, plan.optimizer));
+  }
+  return Ok{};
+}
+
+// { "shard": 4 } or { "shard": "node" } or { "shard": "all" }.
+Status read_mesh(JsonValue root, Mesh& mesh) {
+  const auto value = root.find("mesh");
+  if (!value) return Ok{};
+  MERON_TRY(value->object({"shard"}));
+  MERON_ASSIGN(const JsonValue shard, value->require("shard"));
+  if (const auto word = shard.string(); word.ok()) {
+    if (*word == "node") mesh.shard = Mesh::kNode;
+    if (*word == "all") mesh.shard = Mesh::kAll;
+    if (*word == "node" || *word == "all") return Ok{};
+    return shard.error(MERON_E_PARSE, fmt::format("{} is no size of an axis", in_quotes(*word)),
+                       R"(give a number of ranks, "node" or "all")");
+  }
+  MERON_ASSIGN(const uint64_t ranks, shard.count(1, kMaxPlanRanks));
+  mesh.shard = static_cast<uint32_t>(ranks);
+  return Ok{};
 }
 
 bool same_table(Plan a, const Plan& b) {
@@ -94,9 +180,11 @@ bool same_table(Plan a, const Plan& b) {
 
 std::string name_by_table(const Plan& plan) {
   for (const std::string_view name : kPresetNames) {
-    if (const Result<Plan> known = preset(name); known && same_table(plan, *known)) {
-      return std::string(name);
+    std::string call(name);
+    if (plan.mesh.shard != Mesh::kAll && plan.mesh.shard != Mesh::kNode) {
+      call += fmt::format("({})", plan.mesh.shard);
     }
+    if (const Result<Plan> known = preset(call); known && same_table(plan, *known)) return call;
   }
   return "custom";
 }
@@ -105,10 +193,12 @@ std::string name_by_table(const Plan& plan) {
 JsonValue to_blame(JsonValue plan) {
   for (const std::string_view kind : {"optimizer", "gradient", "param"}) {
     const auto row = plan.find(kind);
-    const auto sharding = row ? row->find("sharding") : std::nullopt;
-    if (sharding) return *sharding;
+    for (const std::string_view key : {"codec", "second_copy", "sharding"}) {
+      const auto value = row ? row->find(key) : std::nullopt;
+      if (value) return *value;
+    }
   }
-  return plan;
+  return plan.find("mesh").value_or(plan);
 }
 
 std::string_view dtype_word(std::span<const Word<MaybeDType>> words, MaybeDType dtype) {
@@ -124,7 +214,8 @@ Result<Plan> parse_plan(std::string_view json) {
   MERON_ASSIGN(const JsonText text,
                JsonText::parse(json, "plan", {.bytes = kMaxPlanText, .depth = kMaxDepth}));
   const JsonValue root = text.root();
-  MERON_TRY(root.object({"preset", "name", "param", "gradient", "optimizer", "gradient_buckets"}));
+  MERON_TRY(root.object(
+      {"preset", "name", "mesh", "param", "gradient", "optimizer", "gradient_buckets"}));
 
   Plan plan;
   if (const auto value = root.find("preset")) {
@@ -134,9 +225,8 @@ Result<Plan> parse_plan(std::string_view json) {
       return value->error(MERON_E_PARSE, known.error().info().what, known.error().info().advice);
     plan = *std::move(known);
   }
-  MERON_TRY(read_row(root, "param", kParamDTypes, true, plan.param));
-  MERON_TRY(read_row(root, "gradient", kGradientDTypes, true, plan.gradient));
-  MERON_TRY(read_row(root, "optimizer", kOptimizerDTypes, false, plan.optimizer));
+  MERON_TRY(read_mesh(root, plan.mesh));
+  MERON_TRY(read_rows(root, plan));
   if (const auto value = root.find("gradient_buckets")) {
     MERON_ASSIGN(const uint64_t buckets, value->count(1, kMaxGradientBuckets));
     plan.gradient_buckets = static_cast<uint32_t>(buckets);
@@ -160,23 +250,80 @@ Result<Plan> parse_plan(std::string_view json) {
   return plan;
 }
 
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Ordered: the rows read like the table.
+Json row_json(const Row& row, std::span<const Word<MaybeDType>> dtypes) {
+  return {{"sharding", name_of(row.sharding)},
+          {"tier", name_of(row.tier)},
+          {"dtype", dtype_word(dtypes, row.dtype)}};
+}
+
+Json codec_json(const Codec& codec) {
+  if (codec == Codec{.kind = codec.kind}) return name_of(codec.kind);
+  Json out = {{"kind", name_of(codec.kind)},
+              {"block", codec.block},
+              {"rounding", codec.stochastic ? "stochastic" : "nearest"},
+              {"hadamard", codec.hadamard}};
+  out["feedback"] = false;
+  if (codec.feedback) {
+    out["feedback"] = {{"beta", codec.feedback_beta}, {"reset", codec.feedback_reset}};
+  }
+  out["error_limit"] = codec.error_limit;
+  return out;
+}
+
+Json mesh_json(const Mesh& mesh) {
+  if (mesh.shard == Mesh::kAll) return {{"shard", "all"}};
+  if (mesh.shard == Mesh::kNode) return {{"shard", "node"}};
+  return {{"shard", mesh.shard}};
+}
+
+}  // namespace
+
 std::string to_json(const Plan& plan, int indent) {
-  // Ordered: the rows read like the table.
-  const auto row = [](const Row& from, std::span<const Word<MaybeDType>> dtypes) {
-    return nlohmann::ordered_json{{"sharding", name_of(from.sharding)},
-                                  {"tier", name_of(from.tier)},
-                                  {"dtype", dtype_word(dtypes, from.dtype)}};
-  };
-  nlohmann::ordered_json param = row(plan.param, kParamDTypes);
-  param["codec"] = name_of(plan.param.codec);
-  nlohmann::ordered_json gradient = row(plan.gradient, kGradientDTypes);
-  gradient["codec"] = name_of(plan.gradient.codec);
-  const nlohmann::ordered_json out = {{"name", plan.name},
-                                      {"param", std::move(param)},
-                                      {"gradient", std::move(gradient)},
-                                      {"optimizer", row(plan.optimizer, kOptimizerDTypes)},
-                                      {"gradient_buckets", plan.gradient_buckets}};
+  Json param = row_json(plan.param, kParamDTypes);
+  param["frozen"] = plan.frozen_int8 ? "int8" : "registered";
+  param["second_copy"] = plan.second_copy ? "shard" : "none";
+  param["codec"] = codec_json(plan.param.codec);
+  Json gradient = row_json(plan.gradient, kGradientDTypes);
+  gradient["codec"] = codec_json(plan.gradient.codec);
+  const Json out = {{"name", plan.name},
+                    {"mesh", mesh_json(plan.mesh)},
+                    {"param", std::move(param)},
+                    {"gradient", std::move(gradient)},
+                    {"optimizer", row_json(plan.optimizer, kOptimizerDTypes)},
+                    {"gradient_buckets", plan.gradient_buckets}};
   return out.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string plan_difference(std::string_view a, std::string_view b) {
+  const auto flat = [](std::string_view text) {
+    const Json parsed = Json::parse(text, nullptr, false);
+    return parsed.is_object() ? parsed.flatten() : Json::object();
+  };
+  const Json first = flat(a), second = flat(b);
+  const auto shown = [](const Json& plan, const std::string& key) {
+    const auto value = plan.find(key);
+    return value == plan.end() ? std::string("nothing") : value->dump();
+  };
+  std::vector<std::string> keys;
+  for (const Json* plan : {&first, &second}) {
+    for (const auto& [key, value] : plan->items()) {
+      if (shown(first, key) == shown(second, key)) continue;
+      if (std::find(keys.begin(), keys.end(), key) == keys.end()) keys.push_back(key);
+    }
+  }
+  std::string out;
+  for (const std::string& key : keys) {
+    std::string dotted = key.substr(1);
+    std::replace(dotted.begin(), dotted.end(), '/', '.');
+    out += fmt::format("{}{}: {} and {}", out.empty() ? "" : "; ", dotted, shown(first, key),
+                       shown(second, key));
+  }
+  return out;
 }
 
 }  // namespace meron

@@ -16,14 +16,21 @@ inline constexpr size_t kMaxPlanText = size_t{1} << 20;  // bytes
 
 // All keys are optional:
 //
-//   { "preset": "zero2",                      what the other keys start from; else zero0
+//   { "preset": "zero2" | "mics(4)" | ...,    what the other keys start from; else zero0
 //     "name": "mine",
-//     "param":     { "sharding": "none" | "shard", "tier": "host", "dtype": "registered",
-//                    "codec": "none" },
-//     "gradient":  { "sharding": ..., "tier": "host", "codec": "none",
+//     "mesh":      { "shard": 4 | "node" | "all" },
+//     "param":     { "sharding": "none" | "shard" | "replica x shard", "tier": "host",
+//                    "dtype": "registered", "frozen": "registered" | "int8",
+//                    "second_copy": "none" | "shard", "codec": CODEC },
+//     "gradient":  { "sharding": ..., "tier": "host", "codec": CODEC,
 //                    "dtype": "param" | "f32" | "bf16" | "f16" },
 //     "optimizer": { "sharding": ..., "tier": "host", "dtype": "f32" },
 //     "gradient_buckets": 2 }
+//
+// where a CODEC is "none", "bf16", "int8" or "int4", or
+//
+//   { "kind": "int8", "block": 256, "rounding": "nearest" | "stochastic", "hadamard": false,
+//     "feedback": true | { "beta": 0.8, "reset": 1024 }, "error_limit": 0.05 }
 //
 // A plan without a name is called after the preset whose table it has, otherwise "custom".
 Result<Plan> parse_plan(std::string_view json);
@@ -31,5 +38,8 @@ Result<Plan> parse_plan(std::string_view json);
 // The whole table, every key written out. parse_plan(to_json(p)) == p for every valid plan, and
 // equal plans give equal text, so ranks can compare it. indent < 0: one line.
 std::string to_json(const Plan& plan, int indent = 2);
+
+// What differs between two texts of to_json(): `param.codec: "int8" and "none"; ...`.
+std::string plan_difference(std::string_view a, std::string_view b);
 
 }  // namespace meron

@@ -4,93 +4,46 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <span>
+#include <map>
+#include <tuple>
 
 #include "base/layout.h"
+#include "plan/flat_cost.h"
 
 namespace meron {
 namespace {
 
-// Figures are summed in 128 bits and compared with 64 once, at the end. With the limits below the
-// largest sum has 50 (bytes of a flat) + 30 (gathers) + 32 (flats) + 16 (ranks) bits: exact.
-__extension__ using Wide = unsigned __int128;
 constexpr uint32_t kMaxMicroBatches = 1u << 20;
 constexpr uint32_t kMaxGathers = 1u << 10;
 
-enum Figure : size_t {
-  kParam,
-  kBuckets,
-  kReduced,
-  kMoments,
-  kMaster,
-  kMapped,
-  kCopied,
-  kReduce,
-  kFigures
-};
+using FlatKind = std::tuple<DType, uint64_t, bool>;
 
-struct Tally : std::array<Wide, kFigures> {
-  Tally() : std::array<Wide, kFigures>{} {}
-  Tally& operator+=(const Tally& other) {
-    for (size_t i = 0; i < kFigures; ++i) (*this)[i] += other[i];
-    return *this;
-  }
-  Tally& operator-=(const Tally& other) {
-    for (size_t i = 0; i < kFigures; ++i) (*this)[i] -= other[i];
-    return *this;
-  }
-};
-
-// What one flat costs a rank that owns `own` of its elements.
-Tally cost_of(const FlatDesc& flat, uint64_t own, const Plan& plan, const Workload& load) {
-  const uint64_t n = flat.elements;
-  const uint64_t size = size_of(flat.dtype);
-  const bool param_sharded = is_sharded(plan.param);
-  const bool gradient_sharded = is_sharded(plan.gradient);
-  const bool optimizer_sharded = is_sharded(plan.optimizer);
-
-  Tally cost;
-  cost[kParam] = param_sharded ? own * size : footprint(n * size);
-  if (param_sharded) {
-    cost[kMapped] = Wide{load.gathers_per_micro_batch} * load.micro_batches * ((n - own) * size);
-  }
-  if (!flat.trainable) return cost;
-
-  const uint64_t gsize = size_of(gradient_dtype(plan, flat.dtype));
-  const uint64_t owned = optimizer_sharded ? own : n;
-  if (!gradient_sharded) cost[kBuckets] = footprint(n * gsize);
-  if (gradient_sharded || gsize != sizeof(float)) cost[kReduced] = footprint(owned * sizeof(float));
-  cost[kMoments] = 2 * footprint(owned * sizeof(float));
-  if (flat.dtype != DType::f32) cost[kMaster] = footprint(owned * sizeof(float));
-
-  if (!param_sharded && optimizer_sharded) cost[kCopied] = (n - own) * size;
-  const uint32_t reductions = gradient_sharded ? load.micro_batches : 1;
-  cost[kReduce] = Wide{load.ranks - 1} * reductions * (own * gsize);
-  if (!optimizer_sharded) cost[kReduce] += (n - own) * sizeof(float);
-  return cost;
+FlatKind kind_of(const FlatDesc& flat) {
+  return {flat.dtype, flat.elements, flat.trainable};
 }
 
-// Calls f(first, last, own) for each run of ranks [first, last) that own equally much of a flat of
-// `elements`: those with a whole shard, one with the rest, those with nothing.
-template <class F>
-void for_each_run(uint64_t elements, uint32_t ranks, F f) {
-  const uint64_t shard = shard_elements(elements, ranks);
-  const uint32_t whole =
-      shard == 0 ? 0 : static_cast<uint32_t>(std::min<uint64_t>(elements / shard, ranks));
-  const uint32_t begun = std::min(whole + 1, ranks);
-  if (whole > 0) f(0, whole, shard);
-  if (begun > whole) f(whole, begun, shard_range(elements, whole, ranks).size());
-  if (ranks > begun) f(begun, ranks, uint64_t{0});
+// One unit for all that are made of equal flats: a model has few kinds of layers, and many of each.
+using UnitKinds = std::vector<const std::vector<FlatDesc>*>;
+
+UnitKinds kinds_of(const ModelDesc& model) {
+  std::map<std::vector<FlatKind>, const std::vector<FlatDesc>*> kinds;
+  for (const UnitDesc& unit : model.units) {
+    std::vector<FlatKind> kind;
+    for (const FlatDesc& flat : unit.flats) kind.push_back(kind_of(flat));
+    kinds.try_emplace(std::move(kind), &unit.flats);
+  }
+  UnitKinds units;
+  for (const auto& [kind, flats] : kinds) units.push_back(flats);
+  return units;
 }
 
 // The ring that every unit's gradients pass through holds the largest unit.
-Wide ring_bytes(const Plan& plan, const ModelDesc& model) {
+Wide ring_bytes(const Plan& plan, const UnitKinds& units, uint64_t rank, const MeshShape& mesh) {
   if (!is_sharded(plan.gradient)) return 0;
   Wide largest = 0;
-  for (const UnitDesc& unit : model.units) {
-    Wide bytes = 0;
-    for (const FlatDesc& flat : unit.flats) {
+  for (const std::vector<FlatDesc>* flats : units) {
+    Wide bytes = exchange_bytes(plan, *flats, rank, mesh);
+    for (const FlatDesc& flat : *flats) {
       if (!flat.trainable) continue;
       bytes += round_up(flat.elements * size_of(gradient_dtype(plan, flat.dtype)), kPage);
     }
@@ -107,22 +60,26 @@ bool fits(Wide value) {
 }
 
 Result<RankPrediction> narrow(const Tally& tally) {
-  const Wide memory =
-      tally[kParam] + tally[kBuckets] + tally[kReduced] + tally[kMoments] + tally[kMaster];
+  Wide memory = 0;
+  for (size_t figure = kParam; figure <= kMaster; ++figure) memory += tally[figure];
   if (!fits(memory) || !std::all_of(tally.begin(), tally.end(), fits)) {
     return Error(MERON_E_ARGUMENT, "the prediction has more bytes than 64 bits can count",
                  "check the model's sizes and the workload")
         .on("plan");
   }
   const auto get = [&](Figure figure) { return static_cast<uint64_t>(tally[figure]); };
-  return RankPrediction{
-      .memory = {.param = get(kParam),
-                 .gradient_buckets = get(kBuckets),
-                 .reduced_gradient = get(kReduced),
-                 .moments = get(kMoments),
-                 .master = get(kMaster)},
-      .links = {
-          .gather_mapped = get(kMapped), .gather_copied = get(kCopied), .reduce = get(kReduce)}};
+  return RankPrediction{.memory = {.param = get(kParam),
+                                   .second_copy = get(kSecondCopy),
+                                   .gradient_buckets = get(kBuckets),
+                                   .reduced_gradient = get(kReduced),
+                                   .feedback = get(kFeedback),
+                                   .moments = get(kMoments),
+                                   .master = get(kMaster)},
+                        .links = {.gather_mapped = get(kMapped),
+                                  .gather_copied = get(kCopied),
+                                  .reduce = get(kReduce),
+                                  .far_gather = get(kFarGather),
+                                  .far_reduce = get(kFarReduce)}};
 }
 
 Status check_workload(const Workload& load) {
@@ -134,7 +91,8 @@ Status check_workload(const Workload& load) {
   for (const Limit& limit :
        {Limit{"ranks", load.ranks, kMaxPlanRanks},
         Limit{"micro_batches", load.micro_batches, kMaxMicroBatches},
-        Limit{"gathers_per_micro_batch", load.gathers_per_micro_batch, kMaxGathers}}) {
+        Limit{"gathers_per_micro_batch", load.gathers_per_micro_batch, kMaxGathers},
+        Limit{"ranks_per_node", std::max(load.node, 1u), kMaxPlanRanks}}) {
     if (limit.value >= 1 && limit.value <= limit.max) continue;
     return Error(MERON_E_ARGUMENT,
                  fmt::format("{} is {}, outside 1 to {}", limit.name, limit.value, limit.max),
@@ -146,14 +104,49 @@ Status check_workload(const Workload& load) {
 
 }  // namespace
 
+uint64_t encoded_row_room(const Codec& codec, uint64_t row, uint64_t replicas) {
+  const uint64_t part = shard_elements(row, replicas);
+  if (part == 0) return 0;
+  return row / part * room_bytes(codec, part, sizeof(float)) +
+         room_bytes(codec, row % part, sizeof(float));
+}
+
+bool param_coded(const Plan& plan, const FlatDesc& flat, const MeshShape& mesh) {
+  if (mesh.replicas == 1 || (plan.frozen_int8 && !flat.trainable)) return false;
+  return plan.param.codec.blocked() ||
+         (plan.param.codec.kind == CodecKind::bf16 && flat.dtype == DType::f32);
+}
+
+uint64_t exchange_bytes(const Plan& plan, const std::vector<FlatDesc>& flats, uint64_t rank,
+                        const MeshShape& mesh) {
+  if (mesh.replicas == 1) return 0;
+  const bool world_gradient = plan.gradient.sharding == Sharding::world;
+  const bool world_optimizer = plan.optimizer.sharding == Sharding::world;
+  const Codec& codec = plan.gradient.codec;
+  uint64_t bytes = 0;
+  for (const FlatDesc& flat : flats) {
+    if (!flat.trainable) continue;
+    const uint64_t row = row_range(flat.elements, rank, mesh).size();
+    if (world_gradient) bytes += round_up(row * sizeof(float), kPage);
+    if (codec.kind == CodecKind::none) continue;
+    bytes += round_up(encoded_row_room(codec, row, mesh.replicas), kPage);
+    if (world_optimizer) continue;
+    const uint64_t part = part_range(flat.elements, rank, mesh).size();
+    bytes += round_up(room_bytes(codec, part, sizeof(float)), kPage);
+  }
+  return bytes;
+}
+
 Result<Prediction> predict(const Plan& plan, const ModelDesc& model, const Workload& workload) {
   MERON_TRY(validate(plan));
   MERON_TRY(check_workload(workload));
+  const uint32_t node = workload.node == 0 ? workload.ranks : workload.node;
+  MERON_ASSIGN(const MeshShape mesh, mesh_shape(plan, workload.ranks, node));
 
-  Prediction out{.plan = plan, .workload = workload, .units = model.units.size()};
-  // Ranks with equal cost are neighbours: changes[r] is by how much rank r differs from rank r - 1
-  // (modulo 2^128, which the running sum undoes).
-  std::vector<Tally> changes(workload.ranks + size_t{1});
+  Prediction out{.plan = plan, .workload = workload, .mesh = mesh, .units = model.units.size()};
+  std::vector<Tally> ranks(workload.ranks);
+  // A model has few kinds of flats, and many of each.
+  std::map<FlatKind, uint64_t> kinds;
   for (const UnitDesc& unit : model.units) {
     for (const FlatDesc& flat : unit.flats) {
       if (flat.elements > kMaxElements) {
@@ -166,21 +159,35 @@ Result<Prediction> predict(const Plan& plan, const ModelDesc& model, const Workl
       // Where this sum overflows, the total of the bytes does too and is refused below.
       out.elements += flat.elements;
       if (flat.trainable) out.trainable_elements += flat.elements;
-      for_each_run(flat.elements, workload.ranks, [&](uint32_t first, uint32_t last, uint64_t own) {
-        const Tally cost = cost_of(flat, own, plan, workload);
-        changes[first] += cost;
-        changes[last] -= cost;
-      });
+      ++kinds[kind_of(flat)];
+    }
+  }
+  std::vector<Tally> costs(workload.ranks);
+  for (const auto& [kind, count] : kinds) {
+    const auto& [dtype, elements, trainable] = kind;
+    std::fill(costs.begin(), costs.end(), Tally());
+    add_cost({dtype, elements, trainable}, plan, workload, mesh, costs);
+    for (uint32_t r = 0; r < workload.ranks; ++r) {
+      for (size_t figure = 0; figure < kFigures; ++figure) {
+        ranks[r][figure] += costs[r][figure] * count;
+      }
     }
   }
 
-  Tally rank, total;
-  rank[kBuckets] = ring_bytes(plan, model);
+  Tally total;
   out.ranks.reserve(workload.ranks);
+  const UnitKinds units = kinds_of(model);
+  // By place on the shard axis: replicas have equal ones, but for what they send of a sum encoded.
+  std::map<uint64_t, Wide> rings;
+  const bool by_part =
+      plan.gradient.codec.kind != CodecKind::none && plan.optimizer.sharding != Sharding::world;
   for (uint32_t r = 0; r < workload.ranks; ++r) {
-    rank += changes[r];
-    total += rank;
-    MERON_ASSIGN(const RankPrediction narrowed, narrow(rank));
+    const uint64_t like = mesh.replicas == 1 ? 0 : by_part ? r : r % mesh.shards;
+    const auto [ring, fresh] = rings.try_emplace(like);
+    if (fresh) ring->second = ring_bytes(plan, units, r, mesh);
+    ranks[r][kBuckets] += ring->second;
+    total += ranks[r];
+    MERON_ASSIGN(const RankPrediction narrowed, narrow(ranks[r]));
     out.ranks.push_back(narrowed);
     out.peak_host = std::max(out.peak_host, narrowed.memory.total());
   }

@@ -2,9 +2,11 @@
 // What a plan will cost, to the byte: memory per rank, and bytes moved per rank and optimizer step.
 // The engine counts the same quantities, and a test holds both equal.
 //
-// In the comments below: a flat of n elements of `size` bytes over N ranks, of which this rank owns
-// `own`; its gradient has elements of `gsize` bytes; `owned` = own if the optimizer is sharded, n
-// otherwise; F = footprint() of base/layout.h.
+// In the comments below: a flat of n elements of `size` bytes over a mesh of R replicas x s shards;
+// a rank's `row` and its `part` of the row; `held` = n, row or part, as the plan's sharding says;
+// gradients have elements of `gsize` bytes; F = footprint() of base/layout.h; wire(x) =
+// wire_bytes() of plan/codec.h, 4 bytes for an element of a sum without a codec. Without a mesh R
+// is 1, and part and row are the same. `far` are ranks of other nodes.
 #pragma once
 
 #include <cstdint>
@@ -23,41 +25,58 @@ struct Workload {
   uint32_t ranks = 1;
   uint32_t micro_batches = 1;            // per optimizer step
   uint32_t gathers_per_micro_batch = 2;  // of each unit: forward and backward
+  uint32_t node = 0;  // ranks that share memory, side by side; 0: all of them. 1: none
 
   bool operator==(const Workload&) const = default;
 };
 
-// Bytes of one rank in tier host while it trains. Nothing comes and goes within a step, so the sum
-// is the peak. What the engine needs to run itself (queues, control blocks) is counted apart.
+// Bytes of one rank in tier host while it trains. Nothing of it comes and goes within a step, so
+// the sum is the peak on one node. On its way between nodes there is more for a while, and what
+// the engine needs to run itself (queues, control blocks) is counted apart.
 struct MemoryPrediction {
-  // Sharded: own * size in the node's window. Otherwise F(n * size).
+  // Sharded: held * size in the node's window, and where parameters have a codec F(part * size)
+  // with their exact values and F(wire(part)) with the encoded ones. Not sharded: F(n * size).
+  // Frozen ones under `frozen` int8: F(their encoding) instead.
   uint64_t param = 0;
+  uint64_t second_copy = 0;  // (row - part) * size of what far ranks own and this one brings in
   // Not sharded: F(n * gsize) per flat. Sharded: the ring, each buffer
-  // F(max over units of the sum over the unit's flats of n * gsize rounded up to a page).
+  // F(max over units of the sum over the unit's flats of n * gsize rounded up to a page). With
+  // replicas, room for what is exchanged between them: see exchange_bytes().
   uint64_t gradient_buckets = 0;
-  // The f32 sum that the optimizer reads: F(4 * owned); 0 if it reuses the bucket, which it does
-  // when gradients are f32 and not sharded.
+  // The f32 sum: F(4 * held) of the optimizer, or with replicas F(4 * part) where gradients are cut
+  // over them and else F(4 * row); 0 if it reuses the bucket, which it does when gradients are f32
+  // and not sharded.
   uint64_t reduced_gradient = 0;
-  uint64_t moments = 0;  // two of F(4 * owned)
-  uint64_t master = 0;   // F(4 * owned) for 16-bit parameters
+  uint64_t feedback = 0;  // F(4 * row) where the codec of gradients has feedback
+  uint64_t moments = 0;   // two of F(4 * held)
+  uint64_t master = 0;    // F(4 * held) for 16-bit parameters
 
-  uint64_t gradient() const { return gradient_buckets + reduced_gradient; }
+  uint64_t params() const { return param + second_copy; }
+  uint64_t gradient() const { return gradient_buckets + reduced_gradient + feedback; }
   uint64_t optimizer() const { return moments + master; }
-  uint64_t total() const { return param + gradient() + optimizer(); }
+  uint64_t total() const { return params() + gradient() + optimizer(); }
 
   bool operator==(const MemoryPrediction&) const = default;
 };
 
-// Bytes that one rank takes from its peers over the link "shm" (host memory) in one optimizer step.
+// Bytes that one rank takes from its peers in one optimizer step.
 struct LinkPrediction {
-  // Sharded parameters become visible in place: (n - own) * size per gather, nothing is copied.
+  // Sharded parameters that become visible in place: per gather, what neither this rank holds nor
+  // brings in.
   uint64_t gather_mapped = 0;
-  // Whole parameters, sharded optimizer: (n - own) * size once a step, from the updated shards.
+  // What this rank copies or brings in from other nodes: its share of far ranks' parameters per
+  // gather (with a second copy those of its row once a step), and once a step what others have
+  // updated of parameters that are cut over fewer ranks than the optimizer.
   uint64_t gather_copied = 0;
-  // Read from the peers' buckets: (N - 1) * own * gsize per reduction, of which there is one per
-  // micro-batch if gradients are sharded, else one per step. An optimizer that is not sharded also
-  // reads the others' sums: (n - own) * 4.
+  // Gradients read from peers: (s - 1) * row * gsize per reduction, of which there is one per
+  // micro-batch if gradients are sharded, else one per step. With replicas (R - 1) * wire(part)
+  // between them, per reduction if gradients are cut over them and else once a step; and, where
+  // each replica needs the whole row, wire() of the others' parts of the sums. An optimizer that is
+  // not sharded also reads the others' sums: (n - part) * 4.
   uint64_t reduce = 0;
+  // Of these, as they are on the wire, from ranks of other nodes.
+  uint64_t far_gather = 0;
+  uint64_t far_reduce = 0;
 
   bool operator==(const LinkPrediction&) const = default;
 };
@@ -69,9 +88,21 @@ struct RankPrediction {
   bool operator==(const RankPrediction&) const = default;
 };
 
+// What one unit with these flats needs in a gradient bucket beside the gradients, on `rank`.
+uint64_t exchange_bytes(const Plan& plan, const std::vector<FlatDesc>& flats, uint64_t rank,
+                        const MeshShape& mesh);
+
+// Room for a row of sums whose parts are encoded one by one for their owners.
+uint64_t encoded_row_room(const Codec& codec, uint64_t row, uint64_t replicas);
+
+// Whether a flat's values travel between replicas by the codec of parameters. Ranks then see what
+// comes of decoding, also of their own part, so that all see the same.
+bool param_coded(const Plan& plan, const FlatDesc& flat, const MeshShape& mesh);
+
 struct Prediction {
   Plan plan;
   Workload workload;
+  MeshShape mesh;
   uint64_t units = 0;
   uint64_t elements = 0;            // of all flats, with padding
   uint64_t trainable_elements = 0;  // with padding
@@ -82,8 +113,8 @@ struct Prediction {
   bool operator==(const Prediction&) const = default;
 };
 
-// Refuses an invalid plan, a workload with a zero or more than kMaxPlanRanks ranks, and sizes whose
-// bytes do not fit 64 bits.
+// Refuses an invalid plan, a mesh that does not fit the ranks, a workload with a zero or more than
+// kMaxPlanRanks ranks, and sizes whose bytes do not fit 64 bits.
 Result<Prediction> predict(const Plan& plan, const ModelDesc& model, const Workload& workload);
 
 // Each quantity as { "bytes": exact, "human": "1.5 GiB" }. indent < 0: one line.

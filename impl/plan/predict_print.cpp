@@ -20,9 +20,11 @@ Json bytes(uint64_t value) {
 
 Json memory_json(const MemoryPrediction& memory) {
   return {{"param", bytes(memory.param)},
+          {"second_copy", bytes(memory.second_copy)},
           {"gradient", bytes(memory.gradient())},
           {"gradient_buckets", bytes(memory.gradient_buckets)},
           {"reduced_gradient", bytes(memory.reduced_gradient)},
+          {"feedback", bytes(memory.feedback)},
           {"optimizer", bytes(memory.optimizer())},
           {"moments", bytes(memory.moments)},
           {"master", bytes(memory.master)},
@@ -30,24 +32,32 @@ Json memory_json(const MemoryPrediction& memory) {
 }
 
 Json rank_json(const RankPrediction& rank) {
-  return {{"memory", {{"host", memory_json(rank.memory)}}},
-          {"links",
-           {{"shm",
-             {{"gather_mapped", bytes(rank.links.gather_mapped)},
-              {"gather_copied", bytes(rank.links.gather_copied)},
-              {"reduce", bytes(rank.links.reduce)}}}}}};
+  return {
+      {"memory", {{"host", memory_json(rank.memory)}}},
+      {"links",
+       {{"shm",
+         {{"gather_mapped", bytes(rank.links.gather_mapped)},
+          {"gather_copied", bytes(rank.links.gather_copied)},
+          {"reduce", bytes(rank.links.reduce)}}},
+        {"between_nodes",
+         {{"gather", bytes(rank.links.far_gather)}, {"reduce", bytes(rank.links.far_reduce)}}}}}};
 }
 
 using Cells = std::vector<std::string>;
 
 Cells memory_cells(const RankPrediction& rank) {
-  return {human_bytes(rank.memory.param), human_bytes(rank.memory.gradient()),
+  return {human_bytes(rank.memory.params()), human_bytes(rank.memory.gradient()),
           human_bytes(rank.memory.optimizer()), human_bytes(rank.memory.total())};
 }
 
 Cells link_cells(const RankPrediction& rank) {
   return {human_bytes(rank.links.gather_mapped), human_bytes(rank.links.gather_copied),
           human_bytes(rank.links.reduce)};
+}
+
+Cells far_cells(const RankPrediction& rank) {
+  return {human_bytes(rank.links.far_gather), human_bytes(rank.links.far_reduce),
+          human_bytes(rank.links.far_gather + rank.links.far_reduce)};
 }
 
 // A row per run of ranks whose cells read the same, and one for all ranks together.
@@ -87,6 +97,7 @@ std::string to_json(const Prediction& prediction, int indent) {
   const Json out = {{"plan", Json::parse(to_json(prediction.plan, -1))},
                     {"workload",
                      {{"ranks", load.ranks},
+                      {"ranks_per_node", load.node == 0 ? load.ranks : load.node},
                       {"micro_batches", load.micro_batches},
                       {"gathers_per_micro_batch", load.gathers_per_micro_batch}}},
                     {"model",
@@ -101,16 +112,21 @@ std::string to_json(const Prediction& prediction, int indent) {
 
 std::string to_table(const Prediction& prediction) {
   const Workload& load = prediction.workload;
-  return fmt::format(
+  std::string out = fmt::format(
       "plan {}: {}, {}, {} of {} trainable\n\n"
       "memory per rank, tier host\n{}\n"
-      "bytes from peers per rank and optimizer step ({}, {} each), link shm\n{}",
+      "bytes from peers per rank and optimizer step ({}, {} each)\n{}",
       prediction.plan.name, plural(load.ranks, "rank"), plural(prediction.units, "unit"),
       prediction.trainable_elements, plural(prediction.elements, "element"),
       per_rank(prediction, {"rank", "param", "gradient", "optimizer", "total"}, memory_cells),
       plural(load.micro_batches, "micro-batch", "es"),
       plural(load.gathers_per_micro_batch, "gather"),
       per_rank(prediction, {"rank", "gather in place", "gather by copy", "reduce"}, link_cells));
+  if (load.node != 0 && load.node < load.ranks) {
+    out += fmt::format("\nof these, from other nodes ({} a node)\n{}", plural(load.node, "rank"),
+                       per_rank(prediction, {"rank", "gather", "reduce", "together"}, far_cells));
+  }
+  return out;
 }
 
 }  // namespace meron

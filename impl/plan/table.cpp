@@ -7,19 +7,45 @@
 
 namespace meron {
 
+namespace {
+
+std::string codec_text(const Codec& codec) {
+  std::string out(name_of(codec.kind));
+  if (codec.blocked()) out += fmt::format(" by {}", codec.block);
+  if (codec.stochastic) out += ", stochastic";
+  if (codec.hadamard) out += ", hadamard";
+  if (codec.feedback) out += ", feedback";
+  return out;
+}
+
+std::string mesh_text(const Mesh& mesh) {
+  if (mesh.shard == Mesh::kNode) return "mesh: replica x shard, the shard axis a node's ranks\n";
+  return fmt::format("mesh: replica x shard, the shard axis {} rank{}\n", mesh.shard,
+                     mesh.shard == 1 ? "" : "s");
+}
+
+}  // namespace
+
 std::string to_table(const Plan& plan) {
   const auto row = [](const char* kind, const Row& from, const char* no_dtype, bool travels) {
     return std::vector<std::string>{kind, std::string(name_of(from.sharding)),
                                     std::string(name_of(from.tier)),
                                     from.dtype ? std::string(name_of(*from.dtype)) : no_dtype,
-                                    travels ? std::string(name_of(from.codec)) : "-"};
+                                    travels ? codec_text(from.codec) : "-"};
   };
+  std::vector<std::vector<std::string>> rows = {
+      {"kind", "sharded over", "tier", "dtype", "wire codec"},
+      row("param", plan.param,
+          plan.frozen_int8 ? "as registered, int8 where frozen" : "as registered", true)};
+  if (plan.second_copy) {
+    rows.push_back({"param, second copy", "shard", std::string(name_of(plan.param.tier)),
+                    "as registered", "-"});
+  }
+  rows.push_back(row("gradient", plan.gradient, "as param", true));
+  rows.push_back(row("optimizer", plan.optimizer, "-", false));
   std::string out = fmt::format("plan {}\n", plan.name);
-  out += in_columns({{"kind", "sharded over", "tier", "dtype", "wire codec"},
-                     row("param", plan.param, "as registered", true),
-                     row("gradient", plan.gradient, "as param", true),
-                     row("optimizer", plan.optimizer, "-", false)},
-                    5);
+  if (plan.mesh.shard != Mesh::kAll) out += mesh_text(plan.mesh);
+  out += in_columns(rows, 5);
   if (is_sharded(plan.gradient)) {
     out += fmt::format("gradient buckets in the ring: {}\n", plan.gradient_buckets);
   }

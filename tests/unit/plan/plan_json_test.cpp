@@ -15,13 +15,30 @@ Plan random_plan(std::mt19937& random) {
   const auto pick = [&](int count) {
     return static_cast<int>(random() % static_cast<unsigned>(count));
   };
+  const auto sharding = [&] { return static_cast<Sharding>(pick(3)); };
+  const auto codec = [&] {
+    return Codec{.kind = static_cast<CodecKind>(pick(4)),
+                 .block = 64u << pick(6),
+                 .stochastic = pick(2) == 1,
+                 .hadamard = pick(2) == 1,
+                 .feedback = pick(2) == 1,
+                 .feedback_beta = pick(2) * 0.3,
+                 .feedback_reset = static_cast<uint32_t>(pick(2) * 7),
+                 .error_limit = pick(2) * 0.1};
+  };
   Plan plan;
-  const bool sharded = pick(2) == 1;
-  if (sharded) {
-    plan.optimizer.sharding = Sharding::shard;
-    plan.gradient.sharding = pick(2) ? Sharding::shard : Sharding::none;
-    plan.param.sharding = pick(2) ? Sharding::shard : Sharding::none;
-  }
+  do {
+    plan = {};
+    plan.optimizer.sharding = sharding();
+    plan.gradient.sharding = sharding();
+    plan.param.sharding = sharding();
+    const uint32_t sizes[] = {Mesh::kAll, Mesh::kNode, 1, 65536};
+    plan.mesh.shard = sizes[pick(4)];
+    plan.second_copy = pick(2) == 1;
+    plan.frozen_int8 = pick(2) == 1;
+    if (pick(2) == 1) plan.param.codec = codec();
+    if (pick(2) == 1) plan.gradient.codec = codec();
+  } while (!validate(plan));
   if (const int dtype = pick(4); dtype < 3) plan.gradient.dtype = static_cast<DType>(dtype);
   plan.gradient_buckets = 1 + random() % kMaxGradientBuckets;
   constexpr std::string_view kNames[] = {"zero2", "custom",       "a \"quoted\" \\ name",
@@ -48,7 +65,9 @@ TEST(PlanJson, RoundTrip) {
 TEST(PlanJson, TextOfAPreset) {
   EXPECT_EQ(to_json(*preset("zero2"), -1),
             R"({"name":"zero2",)"
-            R"("param":{"sharding":"none","tier":"host","dtype":"registered","codec":"none"},)"
+            R"("mesh":{"shard":"all"},)"
+            R"("param":{"sharding":"none","tier":"host","dtype":"registered",)"
+            R"("frozen":"registered","second_copy":"none","codec":"none"},)"
             R"("gradient":{"sharding":"shard","tier":"host","dtype":"param","codec":"none"},)"
             R"("optimizer":{"sharding":"shard","tier":"host","dtype":"f32"},)"
             R"("gradient_buckets":2})");
@@ -156,10 +175,8 @@ TEST(PlanJson, ErrorsNameLineAndKey) {
        "line 1, key \"param.tier\": tier \"nvme\" is not offered by this version", "\"host\""},
       {"{\"optimizer\": {\"tier\": \"device\"}}", MERON_E_UNSUPPORTED,
        "tier \"device\" is not offered", ""},
-      {"{\"gradient\": {\"codec\": \"int4\"}}", MERON_E_UNSUPPORTED, "wire codec \"int4\" is not",
-       "\"none\""},
-      {"{\"param\": {\"sharding\": \"replica x shard\"}}", MERON_E_UNSUPPORTED,
-       "sharding \"replica x", ""},
+      {"{\"param\": {\"sharding\": \"node x local\"}}", MERON_E_UNSUPPORTED,
+       "sharding \"node x local\" is not offered", "\"replica x shard\""},
       {"{\"param\": {\"dtype\": \"bf16\"}}", MERON_E_UNSUPPORTED, "dtype \"bf16\" is not",
        "\"registered\""},
       {"{\"optimizer\": {\"dtype\": \"bf16\"}}", MERON_E_UNSUPPORTED, "dtype \"bf16\" is not",

@@ -10,7 +10,7 @@ namespace meron {
 namespace {
 
 TEST(Preset, EachCutsOneMoreKind) {
-  for (size_t stage = 0; stage < kPresetNames.size(); ++stage) {
+  for (size_t stage = 0; stage < 4; ++stage) {
     const Result<Plan> plan = preset(kPresetNames[stage]);
     ASSERT_TRUE(plan.ok());
     EXPECT_EQ(plan->name, kPresetNames[stage]);
@@ -28,7 +28,8 @@ TEST(Preset, DefaultPlanIsZero0) {
 
 TEST(Preset, UnknownNameListsAndSuggests) {
   expect_error(preset("zero4"), MERON_E_ARGUMENT, "\"zero4\" is not the name of a preset",
-               "did you mean \"zero3\"? Known presets: \"zero0\", \"zero1\", \"zero2\", \"zero3\"");
+               "did you mean \"zero3\"? Known presets: \"zero0\", \"zero1\", \"zero2\", \"zero3\", "
+               "\"mics\", \"hpz\", \"zeropp\"");
   expect_error(preset("ZeRO-2"), MERON_E_ARGUMENT, "ZeRO-2", "did you mean \"zero2\"?");
   expect_error(preset("stage2"), MERON_E_ARGUMENT, "stage2", "known presets: \"zero0\"");
   expect_error(preset(""), MERON_E_ARGUMENT, "\"\" is not", "known presets");

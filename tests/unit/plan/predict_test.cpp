@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "enumerate.h"
 #include "expect_error.h"
 #include "plan/plan_json.h"
 
@@ -22,8 +23,23 @@ std::vector<RankPrediction> ranks_of(std::string_view plan, const ModelDesc& mod
   return prediction ? prediction->ranks : std::vector<RankPrediction>{};
 }
 
-RankPrediction expected(MemoryPrediction memory, LinkPrediction links) {
-  return {memory, links};
+// Without a mesh, on one node.
+struct Held {
+  uint64_t param, gradient_buckets, reduced_gradient, moments, master;
+};
+struct Moved {
+  uint64_t gather_mapped, gather_copied, reduce;
+};
+
+RankPrediction expected(const Held& held, const Moved& moved) {
+  return {.memory = {.param = held.param,
+                     .gradient_buckets = held.gradient_buckets,
+                     .reduced_gradient = held.reduced_gradient,
+                     .moments = held.moments,
+                     .master = held.master},
+          .links = {.gather_mapped = moved.gather_mapped,
+                    .gather_copied = moved.gather_copied,
+                    .reduce = moved.reduce}};
 }
 
 // Written down by hand. 1000 elements over 3 ranks: a shard is 334 rounded up to 512, so the ranks
@@ -117,8 +133,8 @@ TEST(PredictByHand, OneRankMovesNothing) {
     ASSERT_EQ(got.size(), 1u);
     EXPECT_EQ(got[0].links, LinkPrediction{}) << name;
   }
-  EXPECT_EQ(ranks_of("zero3", one_flat(1000), {.ranks = 1})[0].memory,
-            (MemoryPrediction{4000, 8192, 4096, 8192, 0}));
+  EXPECT_EQ(ranks_of("zero3", one_flat(1000), {.ranks = 1})[0],
+            expected({4000, 8192, 4096, 8192, 0}, {0, 0, 0}));
 }
 
 TEST(PredictByHand, NothingCostsNothing) {
@@ -162,53 +178,6 @@ TEST(PredictByHand, LargeBuffersAreChargedTheirStagger) {
   EXPECT_EQ(ranks_of("zero3", one_flat(n), {.ranks = 1})[0].memory.param, kColorThreshold);
 }
 
-// The same definitions once more, rank by rank and flat by flat, without the shortcuts of
-// predict().
-RankPrediction naive(const Plan& plan, const ModelDesc& model, const Workload& load,
-                     uint32_t rank) {
-  RankPrediction out;
-  uint64_t largest = 0;
-  for (const UnitDesc& unit : model.units) {
-    uint64_t bucket = 0;
-    for (const FlatDesc& flat : unit.flats) {
-      const uint64_t n = flat.elements, size = size_of(flat.dtype);
-      const uint64_t own = shard_range(n, rank, load.ranks).size();
-      const uint64_t gsize = size_of(plan.gradient.dtype.value_or(flat.dtype));
-      const uint64_t owned = is_sharded(plan.optimizer) ? own : n;
-      if (is_sharded(plan.param)) {
-        out.memory.param += own * size;
-        for (uint32_t i = 0; i < load.micro_batches * load.gathers_per_micro_batch; ++i) {
-          out.links.gather_mapped += (n - own) * size;
-        }
-      } else {
-        out.memory.param += footprint(n * size);
-        if (is_sharded(plan.optimizer) && flat.trainable)
-          out.links.gather_copied += (n - own) * size;
-      }
-      if (!flat.trainable) continue;
-      if (is_sharded(plan.gradient)) {
-        bucket += round_up(n * gsize, 4096);
-        for (uint32_t i = 0; i < load.micro_batches; ++i) {
-          out.links.reduce += (load.ranks - 1) * own * gsize;
-        }
-        out.memory.reduced_gradient += footprint(4 * owned);
-      } else {
-        out.memory.gradient_buckets += footprint(n * gsize);
-        out.links.reduce += (load.ranks - 1) * own * gsize;
-        if (gsize == 2) out.memory.reduced_gradient += footprint(4 * owned);
-      }
-      if (!is_sharded(plan.optimizer)) out.links.reduce += (n - own) * 4;
-      out.memory.moments += 2 * footprint(4 * owned);
-      if (size == 2) out.memory.master += footprint(4 * owned);
-    }
-    largest = std::max(largest, bucket);
-  }
-  if (is_sharded(plan.gradient)) {
-    out.memory.gradient_buckets = plan.gradient_buckets * footprint(largest);
-  }
-  return out;
-}
-
 class RandomModels : public testing::Test {
  protected:
   uint64_t pick(uint64_t below) { return random_() % below; }
@@ -247,9 +216,10 @@ TEST_F(RandomModels, EqualTheDefinitionsRankByRank) {
     const Result<Prediction> got = predict(plan, model, load);
     ASSERT_TRUE(got.ok());
     ASSERT_EQ(got->ranks.size(), load.ranks);
+    test::Enumerator counted(plan, load, load.ranks);
     uint64_t peak = 0, total = 0, reduce = 0, mapped = 0;
     for (uint32_t r = 0; r < load.ranks; ++r) {
-      ASSERT_EQ(got->ranks[r], naive(plan, model, load, r)) << to_json(*got);
+      ASSERT_EQ(got->ranks[r], counted.of(model, r)) << to_json(*got);
       peak = std::max(peak, got->ranks[r].memory.total());
       total += got->ranks[r].memory.total();
       reduce += got->ranks[r].links.reduce;
@@ -410,21 +380,20 @@ TEST(PredictPrint, JsonHasExactBytesAndHumanSizes) {
 TEST(PredictPrint, TableSharesRowsOfEqualRanks) {
   const Result<Prediction> got = predict(*preset("zero3"), one_flat(1100), {.ranks = 5});
   ASSERT_TRUE(got.ok());
-  EXPECT_EQ(
-      to_table(*got),
-      "plan zero3: 5 ranks, 1 unit, 1100 of 1100 elements trainable\n"
-      "\n"
-      "memory per rank, tier host\n"
-      "rank    param   gradient  optimizer      total\n"
-      "0-3   1.0 KiB   20.0 KiB    8.0 KiB   29.0 KiB\n"
-      "4       304 B   20.0 KiB    8.0 KiB   28.3 KiB\n"
-      "all   4.3 KiB  100.0 KiB   40.0 KiB  144.3 KiB\n"
-      "\n"
-      "bytes from peers per rank and optimizer step (1 micro-batch, 2 gathers each), link shm\n"
-      "rank  gather in place  gather by copy    reduce\n"
-      "0-3           6.6 KiB             0 B   4.0 KiB\n"
-      "4             8.0 KiB             0 B   1.2 KiB\n"
-      "all          34.4 KiB             0 B  17.2 KiB\n");
+  EXPECT_EQ(to_table(*got),
+            "plan zero3: 5 ranks, 1 unit, 1100 of 1100 elements trainable\n"
+            "\n"
+            "memory per rank, tier host\n"
+            "rank    param   gradient  optimizer      total\n"
+            "0-3   1.0 KiB   20.0 KiB    8.0 KiB   29.0 KiB\n"
+            "4       304 B   20.0 KiB    8.0 KiB   28.3 KiB\n"
+            "all   4.3 KiB  100.0 KiB   40.0 KiB  144.3 KiB\n"
+            "\n"
+            "bytes from peers per rank and optimizer step (1 micro-batch, 2 gathers each)\n"
+            "rank  gather in place  gather by copy    reduce\n"
+            "0-3           6.6 KiB             0 B   4.0 KiB\n"
+            "4             8.0 KiB             0 B   1.2 KiB\n"
+            "all          34.4 KiB             0 B  17.2 KiB\n");
 }
 
 }  // namespace

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// A ranking as JSON and as tables.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "plan/columns.h"
+#include "plan/estimate.h"
+#include "plan/plan_json.h"
+#include "plan/quantity.h"
+#include "plan/text.h"
+
+namespace meron {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json bytes(uint64_t value) {
+  return {{"bytes", value}, {"human", human_bytes(value)}};
+}
+
+Json seconds(double value) {
+  return {{"seconds", value}, {"human", human_seconds(value)}};
+}
+
+Json link_json(const LinkCost& link) {
+  return {{"traffic", bytes(link.bytes)},
+          {"messages", link.messages},
+          {"transfer", seconds(link.transfer)},
+          {"waiting", seconds(link.waiting)},
+          {"time", seconds(link.seconds())}};
+}
+
+Json step_json(double step, double computing) {
+  return {{"step", seconds(step)}, {"exposed", seconds(step - computing)}};
+}
+
+Json estimate_json(const Estimate& cost) {
+  return {{"name", cost.plan.name},
+          {"fits", cost.fits()},
+          {"lossy", cost.lossy},
+          {"perfect_overlap", step_json(cost.with_overlap(), cost.computing)},
+          {"no_overlap", step_json(cost.without_overlap(), cost.computing)},
+          {"between_nodes", link_json(cost.between)},
+          {"inside_node", link_json(cost.inside)},
+          {"copies", {{"traffic", bytes(cost.copied)}, {"time", seconds(cost.copying)}}},
+          {"update", {{"traffic", bytes(cost.updated)}, {"time", seconds(cost.updating)}}},
+          {"computation", seconds(cost.computing)},
+          {"memory",
+           {{"states", bytes(cost.states)},
+            {"gathered", bytes(cost.gathered)},
+            {"total", bytes(cost.memory())},
+            {"available", bytes(cost.available)},
+            {"lacking", bytes(cost.lacking())}}},
+          {"mesh", {{"replicas", cost.mesh.replicas}, {"shards", cost.mesh.shards}}},
+          {"plan", Json::parse(to_json(cost.plan, -1))}};
+}
+
+// What the file gives and no plan of today uses.
+std::vector<std::string> notes(const Cluster& cluster) {
+  std::vector<std::string> out;
+  for (const auto& [tier, key] : {std::pair{&cluster.nvme, "nvme"}, {&cluster.pcie, "pcie"}}) {
+    if (!tier->has_value()) continue;
+    out.push_back(
+        fmt::format("the cluster's \"{}\" is not used yet: no plan keeps states there", key));
+  }
+  return out;
+}
+
+using Cells = std::vector<std::string>;
+
+std::string by_time(const Ranking& ranking) {
+  std::vector<Cells> rows = {
+      {"plan", "overlap", "exposed", "no overlap", "exposed", "memory", "fits"}};
+  for (const Estimate& cost : ranking.estimates) {
+    rows.push_back(
+        {cost.plan.name, human_seconds(cost.with_overlap()),
+         human_seconds(cost.with_overlap() - cost.computing), human_seconds(cost.without_overlap()),
+         human_seconds(cost.without_overlap() - cost.computing), human_bytes(cost.memory()),
+         cost.fits() ? "yes" : "lacks " + human_bytes(cost.lacking())});
+  }
+  return in_columns(rows, 1);
+}
+
+std::string by_link(const Ranking& ranking) {
+  std::vector<Cells> rows = {{"plan", "between nodes", "messages", "time", "inside a node",
+                              "messages", "time", "copies", "update"}};
+  for (const Estimate& cost : ranking.estimates) {
+    rows.push_back({cost.plan.name, human_bytes(cost.between.bytes),
+                    std::to_string(cost.between.messages), human_seconds(cost.between.seconds()),
+                    human_bytes(cost.inside.bytes), std::to_string(cost.inside.messages),
+                    human_seconds(cost.inside.seconds()), human_seconds(cost.copying),
+                    human_seconds(cost.updating)});
+  }
+  return in_columns(rows, 1);
+}
+
+std::string link_words(const LinkSpeed& link) {
+  return fmt::format("{} and {}", human_rate(link.rate), human_seconds(link.latency));
+}
+
+std::string head(const Ranking& ranking) {
+  const Cluster& cluster = ranking.cluster;
+  std::string out = fmt::format("cluster {}: {} node{} of {} device{}", cluster.name, cluster.nodes,
+                                cluster.nodes == 1 ? "" : "s", cluster.devices_per_node,
+                                cluster.devices_per_node == 1 ? "" : "s");
+  if (cluster.nodes > 1) out += fmt::format(", between nodes {}", link_words(cluster.between));
+  if (cluster.devices_per_node > 1) {
+    out += fmt::format(", inside a node {}", link_words(cluster.inside));
+  }
+  const double computing = ranking.estimates.empty() ? 0 : ranking.estimates.front().computing;
+  out += fmt::format(
+      "\nmodel: {} elements in {} units; micro-batches per step {}, gathers per micro-batch {}, "
+      "computation {}\n",
+      ranking.elements, ranking.units, ranking.load.micro_batches,
+      ranking.load.gathers_per_micro_batch, human_seconds(computing));
+  return out;
+}
+
+}  // namespace
+
+std::string to_json(const Ranking& ranking, int indent) {
+  Json estimates = Json::array();
+  for (const Estimate& cost : ranking.estimates) estimates.push_back(estimate_json(cost));
+  const ClusterLoad& load = ranking.load;
+  const Json out = {{"cluster", Json::parse(to_json(ranking.cluster, -1))},
+                    {"model", {{"units", ranking.units}, {"elements", ranking.elements}}},
+                    {"workload",
+                     {{"micro_batches", load.micro_batches},
+                      {"gathers_per_micro_batch", load.gathers_per_micro_batch},
+                      {"tokens", load.tokens},
+                      {"compute_seconds", load.compute_seconds}}},
+                    {"strategies", std::move(estimates)},
+                    {"explanation", explain(ranking)},
+                    {"notes", notes(ranking.cluster)}};
+  return out.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
+std::string to_table(const Ranking& ranking) {
+  std::string out = fmt::format(
+      "{}\nseconds per optimizer step, with perfect overlap and with none, and what of it is no "
+      "computation; memory per device\n{}\n"
+      "what the busiest node and the busiest device of a node take from others, per step\n{}\n",
+      head(ranking), by_time(ranking), by_link(ranking));
+  for (const std::string& sentence : explain(ranking)) out += sentence + "\n";
+  for (const std::string& note : notes(ranking.cluster)) out += "note: " + note + "\n";
+  return out;
+}
+
+}  // namespace meron

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// What one flat costs each rank: the terms of predict.h. Internal to this folder.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "plan/plan.h"
+#include "plan/predict.h"
+
+namespace meron {
+
+// Figures are summed in 128 bits and compared with 64 once, at the end. With the limits of
+// predict() the largest sum has 51 (bytes of a flat) + 30 (gathers) + 32 (flats) + 16 (ranks) bits:
+// exact.
+__extension__ using Wide = unsigned __int128;
+
+enum Figure : size_t {
+  kParam,
+  kSecondCopy,
+  kBuckets,
+  kReduced,
+  kFeedback,
+  kMoments,
+  kMaster,
+  kMapped,
+  kCopied,
+  kReduce,
+  kFarGather,
+  kFarReduce,
+  kFigures
+};
+
+struct Tally : std::array<Wide, kFigures> {
+  Tally() : std::array<Wide, kFigures>{} {}
+  Tally& operator+=(const Tally& other) {
+    for (size_t i = 0; i < kFigures; ++i) (*this)[i] += other[i];
+    return *this;
+  }
+};
+
+// Adds what a flat costs to the tallies of all ranks of `mesh`, but for the ring.
+void add_cost(const FlatDesc& flat, const Plan& plan, const Workload& load, const MeshShape& mesh,
+              std::vector<Tally>& ranks);
+
+}  // namespace meron

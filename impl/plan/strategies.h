@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// The plans that are worth comparing on a cluster. Internal to this folder.
+#pragma once
+
+#include <vector>
+
+#include "plan/cluster.h"
+#include "plan/plan.h"
+
+namespace meron {
+
+// zero0 to zero3, mics at every sensible size of the shard axis, hpz, zeropp, and for several nodes
+// the hybrids. Simple ones first: of two that cost the same, the earlier is to be preferred.
+std::vector<Plan> strategies_for(const Cluster& cluster);
+
+}  // namespace meron

@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a plan costs, counted out: who holds which elements, and who reads what from whom, rank by
+// rank and range by range. Shares with predict() the meaning of a plan alone, and not one formula.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "plan/predict.h"
+
+namespace meron::test {
+
+inline uint64_t up(uint64_t value, uint64_t grain) {
+  return value % grain == 0 ? value : value + grain - value % grain;
+}
+
+inline uint64_t buffer(uint64_t bytes) {
+  return up(bytes, 4096) + (bytes >= kColorThreshold ? kColorReserve : 0);
+}
+
+// Piece k of `count` of n elements: equally long in blocks of 256, the last ones shorter.
+inline uint64_t cut(uint64_t n, uint64_t k, uint64_t count) {
+  uint64_t longest = n / count;
+  if (n % count != 0) ++longest;
+  longest = up(longest, 256);
+  for (; k > 0; --k) n -= std::min(n, longest);
+  return std::min(n, longest);
+}
+
+inline uint64_t encoded(const Codec& codec, uint64_t elements, uint64_t size) {
+  switch (codec.kind) {
+    case CodecKind::none:
+      return elements * size;
+    case CodecKind::bf16:
+      return elements * 2;
+    case CodecKind::int8:
+      return up(elements, codec.block) / codec.block * (codec.block + 4);
+    case CodecKind::int4:
+      return up(elements, codec.block) / codec.block * (codec.block / 2 + 4);
+  }
+  return 0;
+}
+
+// A codec with a limit may give way to bf16.
+inline uint64_t room_for(const Codec& codec, uint64_t elements, uint64_t size) {
+  const uint64_t bytes = encoded(codec, elements, size);
+  return codec.error_limit > 0 ? std::max(bytes, elements * 2) : bytes;
+}
+
+class Enumerator {
+ public:
+  Enumerator(const Plan& plan, const Workload& load, uint64_t shards)
+      : plan_(plan),
+        load_(load),
+        shards_(shards),
+        replicas_(load.ranks / shards),
+        node_(load.node == 0 ? load.ranks : load.node) {}
+
+  RankPrediction of(const ModelDesc& model, uint64_t rank) {
+    rank_ = rank;
+    out_ = {};
+    uint64_t largest = 0;
+    for (const UnitDesc& unit : model.units) {
+      uint64_t bucket = 0;
+      for (const FlatDesc& flat : unit.flats) {
+        n_ = flat.elements;
+        size_ = size_of(flat.dtype);
+        frozen_ = !flat.trainable;
+        params();
+        if (frozen_) continue;
+        gradients(plan_.gradient.dtype.value_or(flat.dtype));
+        if (is_sharded(plan_.gradient)) bucket += up(n_ * gsize_, 4096) + exchange();
+      }
+      largest = std::max(largest, bucket);
+    }
+    if (is_sharded(plan_.gradient)) {
+      out_.memory.gradient_buckets = plan_.gradient_buckets * buffer(largest);
+    }
+    return out_;
+  }
+
+ private:
+  using Ranks = std::vector<uint64_t>;
+
+  uint64_t replica(uint64_t r) const { return r / shards_; }
+  uint64_t place(uint64_t r) const { return r % shards_; }
+  bool near(uint64_t a, uint64_t b) const { return a / node_ == b / node_; }
+  uint64_t row(uint64_t r) const { return cut(n_, place(r), shards_); }
+  uint64_t part(uint64_t r) const { return cut(row(r), replica(r), replicas_); }
+  uint64_t held(Sharding sharding, uint64_t r) const {
+    return sharding == Sharding::none ? n_ : sharding == Sharding::shard ? row(r) : part(r);
+  }
+  bool cut_over_all(const Row& row) const {
+    return row.sharding == Sharding::world || (replicas_ == 1 && is_sharded(row));
+  }
+
+  Ranks shard_axis() const {
+    Ranks out;
+    for (uint64_t r = 0; r < load_.ranks; ++r) {
+      if (replica(r) == replica(rank_)) out.push_back(r);
+    }
+    return out;
+  }
+  Ranks replica_axis() const {
+    Ranks out;
+    for (uint64_t r = 0; r < load_.ranks; ++r) {
+      if (place(r) == place(rank_)) out.push_back(r);
+    }
+    return out;
+  }
+  Ranks everybody() const {
+    Ranks out;
+    for (uint64_t r = 0; r < load_.ranks; ++r) out.push_back(r);
+    return out;
+  }
+
+  // Those of an axis on other nodes whose data this rank, for all of its node, brings in: the axis'
+  // ranks of this node take them in turn.
+  Ranks brings(const Ranks& axis) const {
+    Ranks mates, out;
+    for (const uint64_t r : axis) {
+      if (near(r, rank_)) mates.push_back(r);
+    }
+    for (const uint64_t owner : axis) {
+      if (near(owner, rank_)) continue;
+      size_t turn = 0;
+      for (const uint64_t r : axis) turn += near(r, owner) && r < owner;
+      if (mates[turn % mates.size()] == rank_) out.push_back(owner);
+    }
+    return out;
+  }
+
+  bool packed() const { return frozen_ && plan_.frozen_int8; }
+  bool coded() const {
+    const CodecKind kind = plan_.param.codec.kind;
+    if (packed() || replicas_ == 1 || kind == CodecKind::none) return false;
+    return kind != CodecKind::bf16 || size_ == 4;
+  }
+  uint64_t param_wire(uint64_t elements) const {
+    if (packed()) return encoded(frozen_codec(), elements, size_);
+    return coded() ? encoded(plan_.param.codec, elements, size_) : elements * size_;
+  }
+
+  void params() {
+    MemoryPrediction& memory = out_.memory;
+    LinkPrediction& links = out_.links;
+    if (!is_sharded(plan_.param)) {
+      memory.param += buffer(n_ * size_);
+      if (!frozen_ && is_sharded(plan_.optimizer)) fetch_updated_of_whole();
+      return;
+    }
+    const uint64_t rest = held(plan_.param.sharding, rank_);
+    memory.param += packed() ? buffer(encoded(frozen_codec(), rest, size_)) : rest * size_;
+    if (coded()) {
+      memory.param += buffer(part(rank_) * size_);
+      memory.param += buffer(room_for(plan_.param.codec, part(rank_), size_));
+    }
+
+    // By parts along the replica axis, by rows along the shard axis; the rest it only sees.
+    uint64_t parts = 0, parts_wire = 0, rows = 0, rows_wire = 0;
+    if (plan_.param.sharding == Sharding::world) {
+      for (const uint64_t owner : brings(replica_axis())) {
+        parts += part(owner);
+        parts_wire += param_wire(part(owner));
+      }
+    }
+    for (const uint64_t owner : brings(shard_axis())) {
+      rows += row(owner);
+      rows_wire += replicas_ == 1 ? param_wire(row(owner)) : row(owner) * size_;
+    }
+    if (plan_.second_copy) memory.second_copy += parts * size_;
+    for (uint32_t gather = 0; gather < load_.micro_batches * load_.gathers_per_micro_batch;
+         ++gather) {
+      const bool here = plan_.second_copy && gather > 0;
+      links.gather_mapped += (n_ - rest - parts - rows) * size_;
+      links.gather_copied += (here ? rows : rows + parts) * size_;
+      links.far_gather += here ? rows_wire : rows_wire + parts_wire;
+    }
+    if (!frozen_ && plan_.param.sharding == Sharding::shard &&
+        plan_.optimizer.sharding == Sharding::world) {
+      for (const uint64_t owner : replica_axis()) {
+        if (owner == rank_) continue;
+        links.gather_copied += part(owner) * size_;
+        if (!near(owner, rank_)) links.far_gather += param_wire(part(owner));
+      }
+    }
+  }
+
+  // Once a step, from those who have updated: everybody's parts, or the rows of this rank's
+  // replica.
+  void fetch_updated_of_whole() {
+    const bool parts = plan_.optimizer.sharding == Sharding::world;
+    const Ranks axis = parts ? everybody() : shard_axis();
+    for (const uint64_t owner : axis) {
+      if (owner != rank_) {
+        out_.links.gather_copied += (parts ? part(owner) : row(owner)) * size_;
+      }
+    }
+    for (const uint64_t owner : brings(axis)) {
+      out_.links.far_gather += (parts ? part(owner) : row(owner)) * size_;
+    }
+  }
+
+  void gradients(DType dtype) {
+    gsize_ = size_of(dtype);
+    MemoryPrediction& memory = out_.memory;
+    LinkPrediction& links = out_.links;
+    const bool sharded = is_sharded(plan_.gradient);
+    const bool by_parts = plan_.gradient.sharding == Sharding::world;
+    const Codec& codec = plan_.gradient.codec;
+    if (!sharded) memory.gradient_buckets += buffer(n_ * gsize_) + buffer(exchange());
+    const uint64_t owned = held(plan_.optimizer.sharding, rank_);
+    if (sharded || gsize_ == 2) {
+      const uint64_t summed = replicas_ == 1 ? owned : by_parts ? part(rank_) : row(rank_);
+      memory.reduced_gradient += buffer(4 * summed);
+    }
+    memory.moments += buffer(4 * owned) + buffer(4 * owned);
+    if (size_ == 2) memory.master += buffer(4 * owned);
+    if (replicas_ > 1 && codec.feedback) memory.feedback += buffer(4 * row(rank_));
+
+    for (uint32_t batch = 0; batch < load_.micro_batches; ++batch) {
+      const bool last = batch + 1 == load_.micro_batches;
+      if (sharded || last) {
+        for (const uint64_t peer : shard_axis()) {
+          if (peer != rank_) take(peer, row(rank_) * gsize_, links);
+        }
+      }
+      if (by_parts || last) {
+        for (const uint64_t peer : replica_axis()) {
+          if (peer != rank_) take(peer, encoded(codec, part(rank_), 4), links);
+        }
+      }
+    }
+    if (cut_over_all(plan_.optimizer)) return;
+    for (const uint64_t peer : replicas_ == 1 ? shard_axis() : replica_axis()) {
+      if (peer != rank_) take(peer, encoded(codec, part(peer), 4), links);
+    }
+  }
+  void take(uint64_t peer, uint64_t bytes, LinkPrediction& links) const {
+    links.reduce += bytes;
+    if (!near(peer, rank_)) links.far_reduce += bytes;
+  }
+
+  // The row's sum where gradients are cut over replicas; by a codec the row's parts, each for its
+  // owner, and what this rank sends of the sum where replicas need all of it.
+  uint64_t exchange() const {
+    if (replicas_ == 1) return 0;
+    const Codec& codec = plan_.gradient.codec;
+    uint64_t bytes = 0;
+    if (plan_.gradient.sharding == Sharding::world) bytes += up(4 * row(rank_), 4096);
+    if (codec.kind == CodecKind::none) return bytes;
+    uint64_t parts = 0;
+    for (const uint64_t owner : replica_axis()) parts += room_for(codec, part(owner), 4);
+    bytes += up(parts, 4096);
+    if (plan_.optimizer.sharding != Sharding::world) {
+      bytes += up(room_for(codec, part(rank_), 4), 4096);
+    }
+    return bytes;
+  }
+
+  const Plan& plan_;
+  const Workload& load_;
+  const uint64_t shards_;
+  const uint64_t replicas_;
+  const uint64_t node_;
+
+  RankPrediction out_;
+  uint64_t rank_ = 0;
+  uint64_t n_ = 0;
+  uint64_t size_ = 0;
+  uint64_t gsize_ = 0;
+  bool frozen_ = false;
+};
+
+}  // namespace meron::test
