@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Arrays on the wire: what a codec makes of them, and back.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "kernels/cpu/exact_sum.h"
+#include "kernels/cpu/quant.h"
+#include "os/thread_pool.h"
+#include "plan/codec.h"
+
+namespace meron {
+
+// What is added to the next array of the same place, and kept of what is lost this time.
+struct Feedback {
+  float* residual = nullptr;  // one per element
+  float beta = 0.0f;
+};
+
+// A codec that is not `none`, for arrays of f32, bf16 or f16. ("bf16" leaves 16-bit ones as they
+// are.) An encoded array has wire_bytes(codec, n, ...) bytes and is aligned to 4.
+class Wire {
+ public:
+  Wire(const Codec& codec, ThreadPool& threads) : codec_(codec), threads_(threads) {}
+
+  // `seed` decides stochastic rounding: the same for all who encode the same.
+  void encode(std::byte* out, const void* in, DType type, uint64_t n, uint64_t seed,
+              const Feedback& feedback, kernels::QuantError* error) const;
+  // `handed_over`: into memory that other cores have read; see kernels/cpu/copy.h.
+  void decode(void* out, DType type, const std::byte* in, uint64_t n, bool handed_over) const;
+  // out = ([out] + in[0] + ... + in[count - 1]) * scale in f32, from left to right; with the
+  // squares of the results as kernels::reduce takes them.
+  void sum(float* out, bool accumulate, const std::byte* const* in, size_t count, float scale,
+           uint64_t n, kernels::ExactSum* squares) const;
+
+ private:
+  kernels::QuantFormat format() const;
+
+  Codec codec_;
+  ThreadPool& threads_;
+};
+
+}  // namespace meron
