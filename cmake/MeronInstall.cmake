@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # install(): the headers, the library, the command, and what pkg-config and find_package(Meron) read.
 #
-# Three components, of which `cmake --install` takes all: `runtime`, the library that programs load;
-# `development`, what compiling against it takes; `command`, the command `meron`.
+# Four components, of which `cmake --install` takes all: `runtime`, the library that programs load;
+# `development`, what compiling against it takes; `command`, the command `meron`; `mpi`, the module
+# that the library loads for the transport over MPI.
 
 include(CMakePackageConfigHelpers)
 
@@ -36,6 +37,10 @@ endif()
 
 if(TARGET meron_cli)
   install(TARGETS meron_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT command)
+endif()
+
+if(TARGET meron AND TARGET meron_mpi)
+  install(TARGETS meron_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT mpi)
 endif()
 
 if(TARGET meron AND TARGET meron_cli AND PROJECT_IS_TOP_LEVEL)

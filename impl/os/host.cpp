@@ -5,6 +5,7 @@
 #include <fmt/ranges.h>
 #include <linux/io_uring.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -12,6 +13,7 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <cstdlib>
 
 #include "os/fd.h"
 #include "os/file.h"
@@ -116,6 +118,22 @@ std::string thp_shmem_mode() {
 uint64_t page_size() {
   static const auto size = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
   return size;
+}
+
+std::string host_name() {
+  if (const char* name = std::getenv("MERON_HOST")) return name;
+  std::array<char, 256> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
+}
+
+std::string node_identity() {
+  if (const char* name = std::getenv("MERON_NODE")) return name;
+  constexpr size_t kMaxBootId = 64;
+  const auto boot = read_file("/proc/sys/kernel/random/boot_id", kMaxBootId);
+  struct stat network {};
+  const bool known = stat("/proc/self/ns/net", &network) == 0;
+  return fmt::format("{} {} {}", boot.ok() ? *boot : host_name(), known ? network.st_dev : 0,
+                     known ? network.st_ino : 0);
 }
 
 std::string readable_bytes(uint64_t bytes) {

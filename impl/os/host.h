@@ -57,6 +57,11 @@ std::string thp_shmem_mode();  // "never", "advise", "within_size", "always", ..
 uint64_t page_size();
 inline constexpr uint64_t kHugePage = 2ull << 20;
 
+std::string host_name();  // MERON_HOST, where it is set, or what the kernel says
+// Equal in processes that can share memory: of one boot, and of one network namespace, in which the
+// sockets by which they meet have their names. MERON_NODE, where it is set, says it instead.
+std::string node_identity();
+
 // "512 B", "3.5 MiB", "24.0 GiB".
 std::string readable_bytes(uint64_t bytes);
 

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <bit>
 #include <cstring>
+#include <map>
 
 #include "base/hash.h"
 #include "os/host.h"
@@ -70,13 +71,38 @@ CallRecord CallSlot::load() const {
   return record;
 }
 
-Channel::Channel(Transport& transport, Counters& counters, Members members, uint64_t control_offset)
+Channel::Channel(Transport& transport, Counters& counters, Members members, uint64_t control_offset,
+                 uint32_t number, Channel* parent)
     : transport_(transport),
       counters_(counters),
       members_(std::move(members)),
       control_offset_(control_offset),
+      number_(number),
+      parent_(parent),
       header_(reinterpret_cast<GroupHeader*>(transport.window().writable(control_offset))),
-      blocks_(reinterpret_cast<MemberBlock*>(transport.window().writable(control_offset + 4096))) {}
+      blocks_(reinterpret_cast<MemberBlock*>(transport.window().writable(control_offset + 4096))) {
+  std::map<int, std::vector<int>> nodes;
+  std::vector<uint64_t> positions;  // in its node
+  for (int m = 0; m < size(); ++m) {
+    const int rank = members_.world_rank(m);
+    near_.push_back(transport.near(rank));
+    if (!near_.back()) link_ = transport.link();
+    auto& node = nodes[transport.node(rank)];
+    positions.push_back(node.size());
+    node.push_back(m);
+  }
+  const auto of = [](const std::vector<int>& node, uint64_t position) {
+    return node[importer_of(position, node.size())];
+  };
+  const int home = transport.node(transport.rank());
+  for (const auto& [number_of_node, node] : nodes) {
+    if (number_of_node != home)
+      exports_.push_back(of(node, positions[static_cast<size_t>(index())]));
+  }
+  for (int m = 0; m < size(); ++m) {
+    holders_.push_back(near(m) ? m : of(nodes.at(home), positions[static_cast<size_t>(m)]));
+  }
+}
 
 // The slot of call s still holds call s - kRing, which every peer must have compared: it has when
 // it began the one after.
@@ -91,6 +117,16 @@ bool Channel::has_room() {
 }
 
 Status Channel::check_stragglers(Deadline deadline) {
+  return check_behind(next_ - kRing + 1, deadline, fmt::format("{} calls behind", kRing),
+                      fmt::format("this rank is {} calls ahead of", kRing));
+}
+
+Status Channel::check_present(uint64_t sequence, Deadline deadline) {
+  return check_behind(sequence, deadline, "before it was needed", "this rank waits for");
+}
+
+Status Channel::check_behind(uint64_t sequence, Deadline deadline, const std::string& closed_when,
+                             const std::string& late_how) {
   // Who is gone is looked up before how far it came: what it did last counts.
   std::vector<bool> left, dead;
   for (int m = 0; m < size(); ++m) {
@@ -99,15 +135,15 @@ Status Channel::check_stragglers(Deadline deadline) {
     dead.push_back(!transport_.alive(rank) && !transport_.left(rank));
   }
   const bool late = deadline.passed();
-  const std::vector<int> behind = below(next_ - kRing + 1, [this](int m) {
+  const std::vector<int> behind = below(sequence, [this](int m) {
     return m == index() ? next_ : blocks_[m].posted.load(std::memory_order_seq_cst);
   });
   for (const int m : behind) {
     const int rank = members_.world_rank(m);
     if (left[static_cast<size_t>(m)]) {
       return fail(Error(MERON_E_PEER_CLOSED,
-                        fmt::format("rank {} closed its context {} calls behind; it {}", rank,
-                                    kRing, last_call_text(m)),
+                        fmt::format("rank {} closed its context {}; it {}", rank, closed_when,
+                                    last_call_text(m)),
                         "let all ranks make the same calls before they close")
                       .blaming(rank));
     }
@@ -120,13 +156,11 @@ Status Channel::check_stragglers(Deadline deadline) {
   }
   if (late && !behind.empty()) {
     const int rank = members_.world_rank(behind.front());
-    return fail(
-        Error(MERON_E_TIMEOUT,
-              fmt::format("this rank is {} calls ahead of {}, which did not follow in time; "
-                          "rank {} {}",
-                          kRing, ranks_text(behind), rank, last_call_text(behind.front())),
-              "look what the ranks behind do, or raise timeout_ns")
-            .blaming(rank));
+    return fail(Error(MERON_E_TIMEOUT,
+                      fmt::format("{} {}, which did not follow in time; rank {} {}", late_how,
+                                  ranks_text(behind), rank, last_call_text(behind.front())),
+                      "look what the ranks behind do, or raise timeout_ns")
+                    .blaming(rank));
   }
   return Ok{};
 }
@@ -134,7 +168,7 @@ Status Channel::check_stragglers(Deadline deadline) {
 Result<uint64_t> Channel::post(const Call& call) {
   MERON_TRY(status());
   // Calls that are no operations are compared here, before their slots are used again.
-  if (transport_.link() != nullptr && next_ > 1) MERON_TRY(agreed(next_ - 1));
+  if (link_ != nullptr && next_ > 1) MERON_TRY(agreed(next_ - 1));
   const uint64_t sequence = next_;
   CallRecord record;
   record.sequence = sequence;
@@ -190,7 +224,10 @@ Status Channel::compare(uint64_t sequence, uint64_t fingerprint, const CallRecor
     const int own_rank = transport_.rank();
     const int peer_rank = members_.world_rank(m);
     std::string difference;
-    if (call_text(own) == call_text(other)) {
+    if (difference_ && own.operation == static_cast<uint32_t>(CallKind::open) &&
+        other.operation == own.operation) {
+      difference = difference_(m);
+    } else if (call_text(own) == call_text(other)) {
       difference = "; the names are equal, but arguments that the message does not show differ";
     }
     return fail(Error(MERON_E_MISMATCH,
@@ -208,6 +245,7 @@ Status Channel::compare(uint64_t sequence, uint64_t fingerprint, const CallRecor
 }
 
 Error Channel::fail(const Error& error) {
+  if (parent_ != nullptr) return parent_->fail(error);
   if (failed()) return failure();
   FailureRecord& record = own().failure;
   // A record is written once: a peer may be reading it from then on.
@@ -224,9 +262,9 @@ Error Channel::fail(const Error& error) {
     const uint32_t claim = static_cast<uint32_t>(index()) + 1;
     uint32_t expected = 0;
     header_->failed.compare_exchange_strong(expected, claim, std::memory_order_seq_cst);
-    if (Link* const link = transport_.link()) {
+    if (link_ != nullptr) {
       share(&record, sizeof(record));
-      link->claim_word(members_.ranks(), offset_of(&header_->failed), claim);
+      link_->claim_word(members_.ranks(), offset_of(&header_->failed), claim);
     }
     transport_.ring();
   }

@@ -52,21 +52,37 @@ struct Call {
   uint64_t detail = 0;  // a hash of everything else that must be equal
 };
 
+inline constexpr uint32_t kMaxChannels = (1u << 12) - 1;
+
 class Channel {
  public:
-  // `control_offset`: of group_bytes(members.size()) in the window, reserved, zero.
-  Channel(Transport& transport, Counters& counters, Members members, uint64_t control_offset);
+  // `control_offset`: of group_bytes(members.size()) in the window, reserved, zero. `number`: the
+  // same on all members, below kMaxChannels, and of no other channel that two of them are in.
+  // `parent`: a group whose axis this is; it breaks, and is broken, with it.
+  Channel(Transport& transport, Counters& counters, Members members, uint64_t control_offset,
+          uint32_t number, Channel* parent = nullptr);
 
   const Members& members() const { return members_; }
   int index() const { return members_.index(); }
   int size() const { return members_.size(); }
   Transport& transport() const { return transport_; }
+  // What joins its members; null where they all share memory.
+  Link* link() const { return link_; }
+  // Whether a member shares memory with this rank.
+  bool near(int member) const { return near_[static_cast<size_t>(member)]; }
+  // What a member of another node has, one of each node brings in for all of it. Whom this rank so
+  // sends to, and who of its own node brings in what `owner` has (`owner` itself, where it is
+  // near).
+  const std::vector<int>& exports() const { return exports_; }
+  int holder(int owner) const { return holders_[static_cast<size_t>(owner)]; }
   Counters& counters() const { return counters_; }
 
   // Whether the next call may be posted: no member is a whole ring behind.
   bool has_room();
   // Why there will be no room: a member that is a ring behind has gone, or `deadline` has passed.
   Status check_stragglers(Deadline deadline);
+  // Whether the members that have not begun call `sequence` can still do so.
+  Status check_present(uint64_t sequence, Deadline deadline);
   // Begins a call: gives it the next sequence number, publishes it, checks it. There must be room.
   Result<uint64_t> post(const Call& call);
 
@@ -85,10 +101,15 @@ class Channel {
 
   // The sticky error, or Ok.
   Status status() const {
+    if (parent_ != nullptr) MERON_TRY(parent_->status());
     if (header_->failed.load(std::memory_order_seq_cst) == 0) return Ok{};
     return failure();
   }
   bool failed() const { return header_->failed.load(std::memory_order_relaxed) != 0; }
+  // What messages say of a member that has called `open` with something else.
+  void explain_open(std::function<std::string(int member)> difference) {
+    difference_ = std::move(difference);
+  }
   // Breaks the group with `error`, unless it is broken already. Returns the error that holds.
   Error fail(const Error& error);
 
@@ -98,20 +119,20 @@ class Channel {
   template <class Word>
   void announce(Word& word, uint64_t value) {
     word.store(value, std::memory_order_seq_cst);
-    if (Link* const link = transport_.link()) {
+    if (Link* const link = link_) {
       link->store_word(members_.ranks(), offset_of(&word), value);
     }
   }
   // Lets peers see what was written into this rank's own part of the window: before `announce`.
   void share(const void* data, uint64_t bytes) {
-    if (Link* const link = transport_.link()) {
+    if (Link* const link = link_) {
       link->store(members_.ranks(), offset_of(data), round_up(bytes, 8));
     }
   }
-  // Of the messages of a call's `phase`, where ranks share no memory.
+  // Of the messages of a call's `phase` between nodes: 1 to 2^28 - 1, and of no other call that is
+  // under way, since no member is more than kRing calls ahead.
   uint64_t tag(uint64_t sequence, uint32_t phase) const {
-    return 1ull << 63 | (control_offset_ / 4096 & 0x7fffff) << 40 |
-           ((sequence << 1 | phase) & 0xffffffffff);
+    return uint64_t{number_ + 1} << 15 | (sequence % (4 * kRing)) << 3 | phase;
   }
 
   const MemberBlock& member(int index) const { return blocks_[index]; }
@@ -141,13 +162,22 @@ class Channel {
                                  transport_.window().writable(0));
   }
   Error failure() const;
+  Status check_behind(uint64_t sequence, Deadline deadline, const std::string& closed_when,
+                      const std::string& late_how);
   Status compare(uint64_t sequence, uint64_t fingerprint, const CallRecord& own);
   static std::string call_text(const CallRecord& record);
 
   Transport& transport_;
   Counters& counters_;
   Members members_;
+  Link* link_ = nullptr;
+  std::vector<bool> near_;
+  std::vector<int> exports_;
+  std::vector<int> holders_;
   uint64_t control_offset_;
+  uint32_t number_;
+  Channel* parent_;
+  std::function<std::string(int)> difference_;
   GroupHeader* header_;
   MemberBlock* blocks_;
   uint64_t next_ = 1;

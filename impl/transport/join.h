@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
@@ -17,10 +18,17 @@ namespace meron {
 struct MeetingOptions {
   int rank = 0;
   int world_size = 1;
+  // Where only the ranks of a node meet here: by their place in the meeting, who they are in a
+  // world of `window_ranks`. Empty: the world meets.
+  std::vector<int> names;
+  int window_ranks = 0;
   uint64_t window_reserve = 0;  // see Window::create
   ArenaOptions arena;
   Deadline deadline;
   std::function<bool()> should_stop;  // may be empty; asked without locks held
+
+  int named(int rank) const { return names.empty() ? rank : names[static_cast<size_t>(rank)]; }
+  int ranks_in_window() const { return window_ranks == 0 ? world_size : window_ranks; }
 };
 
 // How often a rank that waits for others asks should_stop.
@@ -46,8 +54,24 @@ Result<Joined> join_local(const MeetingOptions& options, const std::string& job)
 // passed as descriptors; the sockets are closed when all have met.
 Result<Joined> join_shm(const MeetingOptions& options, const std::string& job, const Token& token);
 
-// Ranks that reach each other by the caller's functions. Checks the table, then waits for every
-// rank's first message.
+// Ranks that reach each other by the caller's functions, and share nothing else. Checks the table,
+// then waits for every rank's first message.
 Result<Joined> join_custom(const MeetingOptions& options, const meron_transport& table);
+
+// The same, where those of one node (node_identity() of os/host.h) share memory and use the
+// functions between nodes only.
+Result<Joined> join_cluster(const MeetingOptions& options, const meron_transport& table);
+
+// The world of MPI, as libmeron_mpi.so has it: who this process is there, and the functions for
+// join_cluster(), which takes `table` over.
+struct MpiWorld {
+  int rank;
+  int world_size;
+  bool any_thread;  // its functions may be called by any thread, one at a time
+  meron_transport table;
+};
+Result<MpiWorld> open_mpi();
+// Why it cannot be opened.
+Status mpi_available();
 
 }  // namespace meron

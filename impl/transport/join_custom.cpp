@@ -2,9 +2,15 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <algorithm>
+#include <cstring>
+#include <map>
 #include <new>
 
+#include "base/hash.h"
+#include "os/host.h"
 #include "os/process.h"
+#include "os/random.h"
 #include "transport/join.h"
 
 namespace meron {
@@ -62,31 +68,115 @@ Status await_all(Link& link, const MeetingOptions& options) {
   }
 }
 
+Link::Hello own_hello(const MeetingOptions& options, const meron_transport& table) {
+  Link::Hello hello;
+  hello.magic = kWindowMagic;
+  hello.version = MERON_VERSION;
+  hello.protocol = kProtocol;
+  hello.world_size = static_cast<uint64_t>(options.world_size);
+  hello.rank = static_cast<uint64_t>(options.rank);
+  hello.max_message = table.max_message;
+  hello.node = hash_text(node_identity());
+  hello.pid = process_id();
+  const std::string host = host_name();
+  std::memcpy(hello.host.data(), host.data(), std::min(host.size(), hello.host.size() - 1));
+  return hello;
+}
+
+Result<std::unique_ptr<Link>> meet(const MeetingOptions& options, const meron_transport& table,
+                                   const Link::Hello& hello) {
+  MERON_TRY(check(table));
+  auto link = std::make_unique<Link>(table, options.rank, options.world_size, hello);
+  if (Status met = await_all(*link, options); !met.ok()) {
+    link->close(kPatienceNs);
+    return std::move(met).error();
+  }
+  return link;
+}
+
+// Of a rank that shares memory with none.
+Status join_alone(const MeetingOptions& options, Joined& joined) {
+  MERON_ASSIGN(joined.window, Window::create(options.window_reserve));
+  const auto ranks = static_cast<uint64_t>(options.world_size);
+  MERON_TRY(joined.window->reserve(0, header_bytes(ranks)));
+  auto* header = new (joined.window->writable(0)) WindowHeader;
+  header->magic = kWindowMagic;
+  header->world_size = static_cast<uint32_t>(options.world_size);
+  MERON_ASSIGN(joined.arena, Arena::create(options.arena));
+  joined.peers.resize(ranks);
+  joined.peers[static_cast<size_t>(options.rank)] = {joined.arena->data(), joined.arena, nullptr};
+  return Ok{};
+}
+
+// The ranks of this one's node, by their processes.
+Status join_node(const MeetingOptions& options, const Link& link, const std::vector<int>& mates,
+                 Joined& joined) {
+  MeetingOptions inner = options;
+  inner.names = mates;
+  inner.window_ranks = options.world_size;
+  inner.world_size = static_cast<int>(mates.size());
+  inner.rank =
+      static_cast<int>(std::find(mates.begin(), mates.end(), options.rank) - mates.begin());
+  const Token token{link.hello(mates.front()).nonce};
+  MERON_ASSIGN(Joined node, join_shm(inner, "", token));
+  joined.window = std::move(node.window);
+  joined.arena = std::move(node.arena);
+  joined.peers.resize(static_cast<size_t>(options.world_size));
+  for (size_t i = 0; i < mates.size(); ++i) {
+    joined.peers[static_cast<size_t>(mates[i])] = std::move(node.peers[i]);
+    const auto watch = node.watches.find(static_cast<int>(i));
+    if (watch != node.watches.end()) joined.watches.emplace(mates[i], std::move(watch->second));
+  }
+  return Ok{};
+}
+
+Status close_after(Link& link, Status failed) {
+  link.close(kPatienceNs);
+  return failed;
+}
+
 }  // namespace
 
 Result<Joined> join_custom(const MeetingOptions& options, const meron_transport& table) {
-  MERON_TRY(check(table));
-  MERON_ASSIGN(auto window, Window::create(options.window_reserve));
-  MERON_TRY(window->reserve(0, header_bytes(static_cast<uint64_t>(options.world_size))));
-  auto* header = new (window->writable(0)) WindowHeader;
-  header->magic = kWindowMagic;
-  header->world_size = static_cast<uint32_t>(options.world_size);
-
+  MERON_ASSIGN(auto link, meet(options, table, own_hello(options, table)));
   Joined joined;
   joined.rank = options.rank;
   joined.world_size = options.world_size;
-  joined.window = window;
-  MERON_ASSIGN(joined.arena, Arena::create(options.arena));
-  joined.peers.resize(static_cast<size_t>(options.world_size));
-  joined.peers[static_cast<size_t>(options.rank)] = {joined.arena->data(), joined.arena, nullptr};
+  joined.transport = link->name();
+  if (Status alone = join_alone(options, joined); !alone.ok()) {
+    return close_after(*link, std::move(alone)).error();
+  }
   joined.pids.resize(static_cast<size_t>(options.world_size));
   joined.pids[static_cast<size_t>(options.rank)] = process_id();
-  joined.link = std::make_unique<Link>(table, window, options.rank, options.world_size);
-  joined.transport = joined.link->name();
-  if (Status met = await_all(*joined.link, options); !met.ok()) {
-    joined.link->close(kPatienceNs);
-    return std::move(met).error();
+  for (int rank = 0; rank < options.world_size; ++rank) joined.nodes.push_back(rank);
+  joined.link = std::move(link);
+  joined.link->attach(joined.window, joined.nodes);
+  return joined;
+}
+
+Result<Joined> join_cluster(const MeetingOptions& options, const meron_transport& table) {
+  Link::Hello hello = own_hello(options, table);
+  MERON_TRY(random_bytes(hello.nonce));
+  MERON_ASSIGN(auto link, meet(options, table, hello));
+  Joined joined;
+  joined.rank = options.rank;
+  joined.world_size = options.world_size;
+  joined.transport = link->name();
+  std::map<uint64_t, int> numbers;  // of nodes, by their key
+  std::vector<int> mates;
+  for (int rank = 0; rank < options.world_size; ++rank) {
+    const Link::Hello& said = link->hello(rank);
+    const auto [known, fresh] = numbers.try_emplace(said.node, static_cast<int>(numbers.size()));
+    joined.nodes.push_back(known->second);
+    joined.pids.push_back(static_cast<int32_t>(said.pid));
+    joined.hosts.emplace_back(said.host.data());
+    if (said.node == hello.node) mates.push_back(rank);
   }
+  Status there =
+      mates.size() == 1 ? join_alone(options, joined) : join_node(options, *link, mates, joined);
+  if (!there.ok()) return close_after(*link, std::move(there)).error();
+  joined.link = std::move(link);
+  joined.link->attach(joined.window, joined.nodes);
   return joined;
 }
 

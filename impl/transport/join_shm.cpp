@@ -121,10 +121,11 @@ class Host {
     joined.rank = 0;
     joined.world_size = options_.world_size;
     MERON_ASSIGN(joined.window, Window::create(options_.window_reserve));
-    MERON_TRY(joined.window->reserve(0, header_bytes(static_cast<uint64_t>(options_.world_size))));
+    MERON_TRY(
+        joined.window->reserve(0, header_bytes(static_cast<uint64_t>(options_.ranks_in_window()))));
     auto* header = new (joined.window->writable(0)) WindowHeader;
     header->magic = kWindowMagic;
-    header->world_size = static_cast<uint32_t>(options_.world_size);
+    header->world_size = static_cast<uint32_t>(options_.ranks_in_window());
     MERON_ASSIGN(joined.arena, Arena::create(options_.arena));
 
     const Status gathered = gather();
@@ -144,17 +145,19 @@ class Host {
     auto* ranks = reinterpret_cast<RankBlock*>(joined.window->writable(sizeof(WindowHeader)));
     for (auto& [rank, guest] : guests_) {
       MERON_ASSIGN(const bool there, welcome(rank, guest, joined));
-      if (!there && !has_died(guest, true)) ranks[rank].left.store(1, std::memory_order_seq_cst);
+      if (!there && !has_died(guest, true)) {
+        ranks[options_.named(rank)].left.store(1, std::memory_order_seq_cst);
+      }
     }
 
     joined.peers.push_back({joined.arena->data(), joined.arena, nullptr});
     joined.pids.push_back(process_id());
-    joined.watches.emplace_back(process_id());
+    joined.watches.emplace(0, ProcessWatch(process_id()));
     for (auto& [rank, guest] : guests_) {
       MERON_ASSIGN(auto arena, PeerArena::attach(std::move(guest.arena)));
       joined.peers.push_back({arena->readable(0), arena, arena});
       joined.pids.push_back(guest.watch.pid());
-      joined.watches.push_back(std::move(guest.watch));
+      joined.watches.emplace(rank, std::move(guest.watch));
     }
     return joined;
   }
@@ -203,10 +206,10 @@ class Host {
       const bool here = is_here(guest->second);
       if (has_died(guest->second, !here)) {
         return Error(MERON_E_PEER_DEAD,
-                     fmt::format("rank {} (pid {}) has died while the ranks met", guest->first,
-                                 guest->second.watch.pid()),
+                     fmt::format("rank {} (pid {}) has died while the ranks met",
+                                 options_.named(guest->first), guest->second.watch.pid()),
                      "see its output; the launcher tells how it ended")
-            .blaming(guest->first);
+            .blaming(options_.named(guest->first));
       }
       guest = here ? std::next(guest) : guests_.erase(guest);
     }
@@ -244,7 +247,7 @@ class Host {
   Error late() const {
     std::vector<int> absent;
     for (int rank = 1; rank < options_.world_size; ++rank) {
-      if (guests_.count(rank) == 0) absent.push_back(rank);
+      if (guests_.count(rank) == 0) absent.push_back(options_.named(rank));
     }
     std::string refused;
     if (refused_ > 0) refused = fmt::format("; {} with a wrong token were refused", refused_);
@@ -326,10 +329,10 @@ class Host {
       if (sent.ok()) return true;
       if (sent.error().code() == MERON_E_PEER_CLOSED) return false;
       return Error(sent.error().code(),
-                   fmt::format("rank {} (pid {}) cannot be welcomed: {}", rank, guest.watch.pid(),
-                               sent.error().info().what),
+                   fmt::format("rank {} (pid {}) cannot be welcomed: {}", options_.named(rank),
+                               guest.watch.pid(), sent.error().info().what),
                    sent.error().info().advice)
-          .blaming(rank);
+          .blaming(options_.named(rank));
     };
     MERON_ASSIGN(bool there, tell(Welcome{}, joined.window->fd()));
     for (int other = 0; there && other < options_.world_size; ++other) {
@@ -407,7 +410,7 @@ Result<Joined> visit(const MeetingOptions& options, const std::string& name, con
       return Error(MERON_E_IO, "rank 0 introduced the ranks out of order");
     }
     joined.pids.push_back(who.pid);
-    joined.watches.emplace_back(who.pid);
+    joined.watches.emplace(rank, ProcessWatch(who.pid));
     if (rank == options.rank) {
       joined.peers.push_back({joined.arena->data(), joined.arena, nullptr});
     } else {
@@ -417,7 +420,7 @@ Result<Joined> visit(const MeetingOptions& options, const std::string& name, con
   }
   const auto* header = reinterpret_cast<const WindowHeader*>(joined.window->readable(0));
   if (header->magic != kWindowMagic ||
-      header->world_size != static_cast<uint32_t>(options.world_size)) {
+      header->world_size != static_cast<uint32_t>(options.ranks_in_window())) {
     return Error(MERON_E_VERSION, "rank 0's window is of another layout",
                  "let all ranks load the same library");
   }

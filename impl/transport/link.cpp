@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <utility>
 
 #include "base/layout.h"
@@ -25,21 +26,38 @@ uint64_t control_message(uint64_t max_message) {
 
 }  // namespace
 
-Link::Link(const meron_transport& table, std::shared_ptr<Window> window, int rank, int world_size)
+Link::Link(const meron_transport& table, int rank, int world_size, const Hello& own)
     : table_(table),
       name_(table.name != nullptr ? table.name : "custom"),
-      window_(std::move(window)),
       rank_(rank),
       world_size_(world_size),
       control_bytes_(control_message(table.max_message)) {
   std::vector<int> others;
   for (int r = 0; r < world_size; ++r) {
     peers_.push_back(std::make_unique<Peer>());
+    nodes_.push_back(r);
+    proxies_.push_back(r);
     if (r != rank) others.push_back(r);
   }
-  const Hello hello{kWindowMagic, static_cast<uint64_t>(world_size), static_cast<uint64_t>(rank),
-                    table.max_message};
-  append(others, Kind::hello, 0, &hello, sizeof(hello));
+  static_assert(sizeof(Hello) % 8 == 0);
+  peers_[static_cast<size_t>(rank)]->hello = own;
+  append(others, Kind::hello, 0, &own, sizeof(own));
+}
+
+void Link::attach(std::shared_ptr<Window> window, std::vector<int> nodes) {
+  std::map<int, std::vector<int>> members;
+  size_t position = 0;  // of this rank in its node
+  for (int r = 0; r < world_size_; ++r) {
+    auto& node = members[nodes[static_cast<size_t>(r)]];
+    if (r == rank_) position = node.size();
+    node.push_back(r);
+  }
+  const std::lock_guard pumping(pump_mutex_);
+  const std::lock_guard queues(queue_mutex_);
+  proxies_.clear();
+  for (const auto& [node, ranks] : members) proxies_.push_back(ranks[position % ranks.size()]);
+  nodes_ = std::move(nodes);
+  window_ = std::move(window);
 }
 
 void Link::append(std::span<const int> ranks, Kind kind, uint64_t offset, const void* data,
@@ -47,9 +65,14 @@ void Link::append(std::span<const int> ranks, Kind kind, uint64_t offset, const 
   const auto* from = static_cast<const std::byte*>(data);
   const uint64_t room = control_bytes_ - sizeof(Record);
   const std::lock_guard lock(queue_mutex_);
+  // Once to each node.
+  std::vector<bool> told(proxies_.size(), false);
+  told[static_cast<size_t>(nodes_[static_cast<size_t>(rank_)])] = true;
   for (const int rank : ranks) {
-    if (rank == rank_) continue;
-    auto& outbox = peers_[static_cast<size_t>(rank)]->outbox;
+    const auto node = static_cast<size_t>(nodes_[static_cast<size_t>(rank)]);
+    if (told[node]) continue;
+    told[node] = true;
+    auto& outbox = peers_[static_cast<size_t>(proxies_[node])]->outbox;
     for (uint64_t at = 0; at < bytes; at += room) {
       const uint64_t part = std::min(room, bytes - at);
       const Record record{offset + at, static_cast<uint32_t>(part), kind};

@@ -1,16 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
 // What joins ranks that share no memory, over a transport of the caller's (meron/transport.h).
 //
-// Each rank has a window of its own, laid out as its peers'. The words and small records by which
-// ranks see each other's progress (control.h, UnitSlot) are written into the own window as ever and
-// sent to the same offset of the peers' windows: store(). Values and gradients, whose place or time
-// differs by rank, are sent and received in batches: Batch.
+// Each node has a window of its own, laid out as the others'; ranks that share no memory at all are
+// a node each. The words and small records by which ranks see each other's progress (control.h,
+// UnitSlot) are written into the own window as ever and sent to the same offset of the other nodes'
+// windows: store(). One rank of each node, the same for all that this rank says, puts them there.
+// Values and gradients, whose place or time differs by rank, are sent and received in batches:
+// Batch.
 //
 // Two sides. The engine, under its context's lock, queues stores and transfers; it never calls the
 // transport. pump() does, without that lock: it starts what is queued, asks what is done, and puts
 // what has come into the window. One thread pumps at a time; others return at once.
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -48,14 +51,33 @@ class Batch {
 
 class Link {
  public:
-  // A copy of the table is kept; `table.user` is the caller's.
-  Link(const meron_transport& table, std::shared_ptr<Window> window, int rank, int world_size);
+  // What every rank says first.
+  struct Hello {
+    uint64_t magic = 0;
+    uint32_t version = 0;   // MERON_VERSION
+    uint32_t protocol = 0;  // kProtocol
+    uint64_t world_size = 0;
+    uint64_t rank = 0;
+    uint64_t max_message = 0;
+    uint64_t node = 0;  // equal on ranks that can share memory
+    int64_t pid = 0;
+    std::array<std::byte, 32> nonce{};
+    std::array<char, 64> host{};  // NUL-terminated
+  };
+
+  // A copy of the table is kept; `table.user` is the caller's. Until attach() it only greets.
+  Link(const meron_transport& table, int rank, int world_size, const Hello& own);
   // close() was called, or nothing was ever pumped.
   ~Link() = default;
   Link(const Link&) = delete;
   Link& operator=(const Link&) = delete;
 
   const std::string& name() const { return name_; }
+
+  // Once all have met: what the window is, and the node of each rank.
+  void attach(std::shared_ptr<Window> window, std::vector<int> nodes);
+  // What a rank that was met has said.
+  const Hello& hello(int rank) const { return peers_[static_cast<size_t>(rank)]->hello; }
 
   // For the engine, which calls in the order in which peers shall see it.
 
@@ -96,13 +118,6 @@ class Link {
     uint32_t bytes;
     Kind kind;
   };
-  // What every rank says first.
-  struct Hello {
-    uint64_t magic;
-    uint64_t world_size;
-    uint64_t rank;
-    uint64_t max_message;
-  };
   struct Transfer {
     std::shared_ptr<Batch> batch;
     std::shared_ptr<const void> keep;
@@ -133,6 +148,7 @@ class Link {
     std::atomic<bool> met{false};
     std::atomic<meron_status> status{MERON_OK};
     std::vector<std::byte> outbox;  // records, guarded by queue_mutex_
+    Hello hello;                    // written before `met` is
   };
 
   void append(std::span<const int> ranks, Kind kind, uint64_t offset, const void* data,
@@ -154,7 +170,9 @@ class Link {
 
   const meron_transport table_;
   const std::string name_;
-  const std::shared_ptr<Window> window_;
+  std::shared_ptr<Window> window_;  // and nodes_ and proxies_: set once, by attach()
+  std::vector<int> nodes_;          // by rank
+  std::vector<int> proxies_;        // by node: who puts there what this rank says
   const int rank_;
   const int world_size_;
   const uint64_t control_bytes_;  // of one control message

@@ -59,6 +59,8 @@ bool Link::pump_control(int rank) {
 
 bool Link::receive_control(int rank) {
   Peer& peer = *peers_[static_cast<size_t>(rank)];
+  // What follows the greeting is for the window.
+  if (window_ == nullptr && peer.met.load()) return false;
   if (!peer.receive_under_way) {
     peer.receiving.resize(control_bytes_);
     const meron_status status = table_.receive(table_.user, &peer.receive_request, rank,
@@ -236,6 +238,7 @@ void Link::ask_alive() {
 }
 
 bool Link::departed(int rank) const {
+  if (window_ == nullptr) return false;
   const auto* ranks = reinterpret_cast<const RankBlock*>(window_->writable(sizeof(WindowHeader)));
   return ranks[rank].left.load(std::memory_order_seq_cst) != 0;
 }
@@ -247,14 +250,16 @@ Status Link::apply(int rank, std::span<const std::byte> message) {
     if (message.size() < sizeof(record)) return malformed;
     std::memcpy(&record, message.data(), sizeof(record));
     message = message.subspan(sizeof(record));
-    const uint64_t size = window_->size();
+    const uint64_t size = window_ == nullptr ? 0 : window_->size();
     if (record.bytes > message.size() || record.bytes % 8 != 0 || record.bytes == 0 ||
-        record.offset % 4 != 0 || record.offset > size || record.bytes > size - record.offset) {
+        record.offset % 4 != 0 ||
+        (record.kind != Kind::hello &&
+         (record.offset > size || record.bytes > size - record.offset))) {
       return malformed;
     }
     const std::byte* from = message.data();
     message = message.subspan(record.bytes);
-    std::byte* to = window_->writable(record.offset);
+    std::byte* to = record.kind == Kind::hello ? nullptr : window_->writable(record.offset);
     uint64_t value = 0;
     std::memcpy(&value, from, sizeof(value));
     switch (record.kind) {
@@ -295,8 +300,11 @@ void Link::apply_hello(int rank, const Hello& hello) {
     const std::lock_guard lock(queue_mutex_);
     stranger_ = std::move(what);
   };
-  if (hello.magic != kWindowMagic) {
-    return wrong(fmt::format("rank {} runs another version of Meron", rank));
+  if (hello.magic != kWindowMagic || hello.protocol != kProtocol ||
+      hello.version != MERON_VERSION) {
+    return wrong(fmt::format("rank {} runs Meron {}.{}.{}, rank {} runs {}.{}.{}", rank,
+                             hello.version >> 16, hello.version >> 8 & 0xff, hello.version & 0xff,
+                             rank_, MERON_VERSION_MAJOR, MERON_VERSION_MINOR, MERON_VERSION_PATCH));
   }
   if (hello.rank != static_cast<uint64_t>(rank)) {
     return wrong(fmt::format("what transport '{}' calls rank {} says that it is rank {}", name_,
@@ -310,7 +318,10 @@ void Link::apply_hello(int rank, const Hello& hello) {
     return wrong(fmt::format("rank {} has max_message {}, rank {} has {}", rank, hello.max_message,
                              rank_, table_.max_message));
   }
-  peers_[static_cast<size_t>(rank)]->met.store(true);
+  Peer& peer = *peers_[static_cast<size_t>(rank)];
+  peer.hello = hello;
+  peer.hello.host.back() = '\0';
+  peer.met.store(true);
 }
 
 void Link::idle(int64_t timeout_ns) {

@@ -63,6 +63,10 @@ class Operation {
     return now - first_waited_ns_ >= patience_ns && !std::exchange(warned_, true);
   }
 
+  // Whether it was so already when it was last looked at: what a peer of another node said before
+  // it left may be on its way to this rank still.
+  bool suspected_before() { return std::exchange(suspected_, true); }
+
   bool ended() const { return ended_; }
   const std::optional<Error>& error() const { return error_; }
   void finish() { ended_ = true; }
@@ -80,6 +84,7 @@ class Operation {
   int64_t inspected_ns_ = 0;
   uint64_t sequence_ = 0;
   bool warned_ = false;
+  bool suspected_ = false;
   bool ended_ = false;
   std::optional<Error> error_;
 };

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/layout.h"
 #include "os/futex.h"
 #include "os/host.h"
@@ -12,6 +14,8 @@ namespace {
 
 // How long a rank that leaves tries to tell the others so.
 constexpr int64_t kFarewellNs = kNanosPerSecond;
+// How long a rank sleeps before it looks again whether another node has sent something.
+constexpr int64_t kBetweenPumpsNs = 50'000;
 
 }  // namespace
 
@@ -19,8 +23,16 @@ Transport::Transport(Joined joined)
     : joined_(std::move(joined)),
       header_(reinterpret_cast<WindowHeader*>(joined_.window->writable(0))),
       ranks_(reinterpret_cast<RankBlock*>(joined_.window->writable(sizeof(WindowHeader)))),
-      window_end_(round_up(header_bytes(static_cast<uint64_t>(joined_.world_size)), kPage)),
-      may_spin_(joined_.world_size <= cpu_count()) {}
+      may_spin_(ranks_here() <= cpu_count()) {
+  regions_[0] = {round_up(header_bytes(static_cast<uint64_t>(joined_.world_size)), kPage),
+                 joined_.window->size()};
+}
+
+int Transport::ranks_here() const {
+  int here = 0;
+  for (int rank = 0; rank < joined_.world_size; ++rank) here += near(rank) ? 1 : 0;
+  return here;
+}
 
 void Transport::prefault_peer(int rank, uint64_t offset, uint64_t bytes) const {
   const auto& arena = joined_.peers[static_cast<size_t>(rank)].arena;
@@ -28,31 +40,61 @@ void Transport::prefault_peer(int rank, uint64_t offset, uint64_t bytes) const {
 }
 
 bool Transport::alive(int rank) {
-  if (joined_.link) return !joined_.link->gone(rank);
-  if (rank == joined_.rank || joined_.watches.empty()) return true;
-  return joined_.watches[static_cast<size_t>(rank)].alive();
+  if (rank == joined_.rank) return true;
+  if (!near(rank)) return !joined_.link->gone(rank);
+  const auto watch = joined_.watches.find(rank);
+  return watch == joined_.watches.end() || watch->second.alive();
 }
 
 std::string Transport::obituary(int rank) const {
-  if (joined_.link) {
-    return fmt::format("rank {} cannot be reached any more (transport '{}' says {})", rank,
+  const std::string host =
+      joined_.hosts.empty() ? ""
+                            : fmt::format(" on host {}", joined_.hosts[static_cast<size_t>(rank)]);
+  if (!near(rank)) {
+    return fmt::format("rank {}{} cannot be reached any more (transport '{}' says {})", rank, host,
                        joined_.link->name(), joined_.link->reason(rank));
   }
-  return fmt::format("rank {} (pid {}) has died", rank, joined_.pids[static_cast<size_t>(rank)]);
+  return fmt::format("rank {} (pid {}){} has died", rank, joined_.pids[static_cast<size_t>(rank)],
+                     host);
 }
 
-Result<uint64_t> Transport::window_allocate(uint64_t bytes, std::string_view what) {
-  const uint64_t begin = window_end_;
-  const uint64_t room = joined_.window->size() - begin;
-  if (bytes > room) {
-    return Error(MERON_E_NO_MEMORY,
-                 fmt::format("{} needs {} of the host's shared window, which has {} left of {}",
-                             what, readable_bytes(bytes), readable_bytes(room),
-                             readable_bytes(joined_.window->size())),
-                 "use more ranks or hosts, a smaller model, or raise arena_reserve where the "
-                 "host's memory allows it");
+void Transport::pump() {
+  if (!joined_.link || !joined_.link->pump()) return;
+  // What has come may be for others of this node.
+  ring();
+}
+
+namespace {
+
+Error no_room(std::string_view what, uint64_t bytes, uint64_t left, uint64_t window) {
+  return Error(MERON_E_NO_MEMORY,
+               fmt::format("{} needs {} of the host's shared window, which has {} left of {}", what,
+                           readable_bytes(bytes), readable_bytes(left), readable_bytes(window)),
+               "use more ranks or hosts, a smaller model, or raise arena_reserve where the host's "
+               "memory allows it");
+}
+
+}  // namespace
+
+Status Transport::open_region(uint32_t group) {
+  if (group == 0) return Ok{};
+  const uint64_t bytes = joined_.window->size() / kGroupsInWindow / kPage * kPage;
+  Region& world = regions_[0];
+  if (bytes > world.end - world.next) {
+    return no_room("a group", bytes, world.end - world.next, joined_.window->size());
   }
-  window_end_ += round_up(bytes, kPage);
+  world.end -= bytes;
+  regions_[group] = {world.end, world.end + bytes};
+  return Ok{};
+}
+
+Result<uint64_t> Transport::window_allocate(uint64_t bytes, std::string_view what, uint32_t group) {
+  Region& region = regions_[group];
+  const uint64_t left = region.end - region.next;
+  if (bytes > left) return no_room(what, bytes, left, joined_.window->size());
+  const uint64_t begin = region.next;
+  // Rounding up may pass the region's end, which is then full.
+  region.next = std::min(region.end, begin + round_up(bytes, kPage));
   return begin;
 }
 
@@ -79,8 +121,10 @@ Transport::Sleeper::~Sleeper() {
 }
 
 void Transport::Sleeper::sleep(int64_t timeout_ns) {
-  // No peer can ring here.
-  if (Link* const link = transport_.link()) return link->idle(timeout_ns);
+  // Ranks of other nodes cannot ring; those of this one can, where it has others.
+  Link* const link = transport_.link();
+  if (link != nullptr && transport_.ranks_here() == 1) return link->idle(timeout_ns);
+  if (link != nullptr) timeout_ns = std::min(timeout_ns, kBetweenPumpsNs);
   futex_wait(&transport_.ranks_[transport_.joined_.rank].bell, ticket_, timeout_ns);
 }
 

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The joined world: the window, the bells, and who is still there. The transports self, local
 // (threads) and shm (processes) differ in how the ranks meet (join.h), not in how they work
-// afterwards: they share the window, and see every rank's arena in place. Ranks of a custom
-// transport share nothing; a Link keeps their windows alike.
+// afterwards: they share the window, and see every rank's arena in place. Ranks of a cluster do so
+// within a node, and a Link keeps the nodes' windows alike; over a custom transport each rank is a
+// node.
 #pragma once
 
+#include <array>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -22,6 +25,10 @@
 
 namespace meron {
 
+// Groups, the world among them; what part of the window each of the others gets.
+inline constexpr uint32_t kMaxGroups = 64;
+inline constexpr uint64_t kGroupsInWindow = 32;
+
 // A rank's arena as this rank sees it.
 struct PeerMemory {
   const std::byte* base = nullptr;
@@ -36,10 +43,12 @@ struct Joined {
   int world_size = 1;
   std::shared_ptr<Window> window;
   std::shared_ptr<Arena> arena;
-  std::vector<PeerMemory> peers;      // by rank, this one included
-  std::vector<ProcessWatch> watches;  // by rank; empty where ranks share a process
-  std::vector<int32_t> pids;          // by rank
-  std::unique_ptr<Link> link;         // custom: what joins ranks that share no memory
+  std::vector<PeerMemory> peers;        // by rank, this one included; empty for other nodes'
+  std::map<int, ProcessWatch> watches;  // by rank; of this node, where ranks are processes
+  std::vector<int32_t> pids;            // by rank; 0 where it is not known
+  std::vector<int> nodes;               // by rank: its node, numbered by first rank; empty: one
+  std::vector<std::string> hosts;       // by rank: its host's name; empty where there is one node
+  std::unique_ptr<Link> link;           // what joins ranks that share no memory
 };
 
 class Transport {
@@ -53,8 +62,14 @@ class Transport {
   const Arena& arena() const { return *joined_.arena; }
   const std::shared_ptr<Arena>& shared_arena() const { return joined_.arena; }
   Window& window() { return *joined_.window; }
-  // Null where ranks share the window.
+  // Null where all ranks share the window.
   Link* link() const { return joined_.link.get(); }
+  // Whether a rank shares the window with this one, and which ranks share one.
+  bool near(int rank) const { return node(rank) == node(joined_.rank); }
+  int node(int rank) const {
+    return joined_.nodes.empty() ? 0 : joined_.nodes[static_cast<size_t>(rank)];
+  }
+  int ranks_here() const;  // that share the window, this one included
   // Memory of a rank's arena, in place; valid until the transport goes, also after the rank died.
   const std::byte* peer(int rank, uint64_t offset) const {
     return joined_.peers[static_cast<size_t>(rank)].base + offset;
@@ -69,19 +84,21 @@ class Transport {
   bool alive(int rank);
   bool left(int rank) const { return ranks_[rank].left.load(std::memory_order_seq_cst) != 0; }
 
-  // Reserves `bytes` of the window at the same offset on every rank: all ranks call it in the same
-  // order with the same sizes. The pages become real by Window::reserve. Ranges are not given back:
-  // a peer may read them as long as the world lives.
-  Result<uint64_t> window_allocate(uint64_t bytes, std::string_view what);
+  // Gives a group a region of the window, by its number; 0 is the world, which has what is left.
+  // All ranks of the world call it in the same order.
+  Status open_region(uint32_t group);
+  // Reserves `bytes` of a group's region at the same offset on every rank of the group, which call
+  // it in the same order with the same sizes. (Groups know nothing of what others allocate.) The
+  // pages become real by Window::reserve. Ranges are not given back: a peer may read them as long
+  // as the world lives.
+  Result<uint64_t> window_allocate(uint64_t bytes, std::string_view what, uint32_t group = 0);
 
   // Wakes the threads of other ranks (and of this one) that sleep. Call after a seq_cst store of
   // what they wait for.
   void ring();
   // Moves what is to be sent and what has come; nothing to do where ranks share memory. Called
   // without the context's lock.
-  void pump() {
-    if (joined_.link) (void)joined_.link->pump();
-  }
+  void pump();
 
   // Sleeping: take a ticket, look once more whether there is something to do, then sleep. A ring
   // after the ticket was taken ends the sleep.
@@ -108,7 +125,10 @@ class Transport {
   Joined joined_;
   WindowHeader* header_;
   RankBlock* ranks_;
-  uint64_t window_end_ = 0;
+  struct Region {
+    uint64_t next = 0, end = 0;  // what is free of it
+  };
+  std::array<Region, kMaxGroups> regions_{};
   bool may_spin_ = true;
 };
 

@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "modules/mpi/world.h"
+
+#include <algorithm>
+#include <chrono>
+#include <new>
+#include <thread>
+
+namespace meron::mpi {
+namespace {
+
+// How long all cancelled requests of a context together are waited for, and one of them.
+constexpr int64_t kPatienceNs = 1'000'000'000;
+constexpr int64_t kPatiencePerRequestNs = 100'000'000;
+constexpr int64_t kBetweenTestsNs = 50'000;
+// idle(): how often MPI may move something before the thread sleeps, and for how long after the end
+// of a message the next is near enough not to sleep at all.
+constexpr int kRounds = 8;
+constexpr int64_t kNearNs = 200'000;
+
+int64_t now_ns() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+void sleep_ns(int64_t ns) {
+  std::this_thread::sleep_for(std::chrono::nanoseconds(ns));
+}
+
+// Failing is an end, too.
+bool ends_within(MPI_Request& request, int64_t patience_ns) {
+  const int64_t end = now_ns() + patience_ns;
+  for (int round = 0;; ++round) {
+    int done = 0;
+    if (MPI_Test(&request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS || done != 0) return true;
+    if (round > 1 && now_ns() >= end) return false;
+    sleep_ns(kBetweenTestsNs);
+  }
+}
+
+}  // namespace
+
+World::World() : patience_ns_(kPatienceNs) {
+  const std::lock_guard lock(calls());
+  // Not MPI_Comm_dup: a rank that never comes is noticed, and named, by the engine's own deadline.
+  const int result = MPI_Comm_idup(MPI_COMM_WORLD, &comm_, &making_);
+  if (result != MPI_SUCCESS) (void)never_ready(result);
+  context_opened();
+}
+
+World::~World() {
+  {
+    const std::lock_guard lock(calls());
+    // A context that was not used at all; MPI must not be finalized below a call on all processes.
+    if (making_ != MPI_REQUEST_NULL && usable() == MERON_OK && !ends_within(making_, kPatienceNs)) {
+      give_up_finalizing();
+    }
+  }
+  context_closed();
+}
+
+meron_status World::usable() {
+  if (broken_ == MERON_OK && finalized()) {
+    broken_ = MERON_E_STATE;
+    report("MPI was finalized while a context is open: close contexts before MPI_Finalize");
+  }
+  return broken_;
+}
+
+meron_status World::ready() {
+  if (const meron_status status = usable(); status != MERON_OK) return status;
+  if (making_ == MPI_REQUEST_NULL) return MERON_OK;
+  int done = 0;
+  int result = MPI_Test(&making_, &done, MPI_STATUS_IGNORE);
+  if (result == MPI_SUCCESS && done == 0) return MERON_IN_PROGRESS;
+  // Otherwise what MPI finds wrong would end the process.
+  if (result == MPI_SUCCESS) result = MPI_Comm_set_errhandler(comm_, MPI_ERRORS_RETURN);
+  return result == MPI_SUCCESS ? MERON_OK : never_ready(result);
+}
+
+meron_status World::start(uint64_t* request, bool sends, int peer, uint64_t tag, void* data,
+                          uint64_t bytes) {
+  const std::lock_guard lock(calls());
+  if (const meron_status status = ready(); status != MERON_OK) return status;
+  if (bytes > kMaxMessage || tag > INT32_MAX) return MERON_E_ARGUMENT;
+  if (free_.empty()) {
+    try {
+      free_.reserve(slots_.size() + 1);
+      slots_.emplace_back();
+    } catch (const std::bad_alloc&) {
+      return MERON_E_NO_MEMORY;
+    }
+    free_.push_back(slots_.size() - 1);
+  }
+  Slot& slot = slots_[free_.back()];
+  const int count = static_cast<int>(bytes), mpi_tag = static_cast<int>(tag);
+  const int result = sends ? MPI_Isend(data, count, MPI_BYTE, peer, mpi_tag, comm_, &slot.request)
+                           : MPI_Irecv(data, count, MPI_BYTE, peer, mpi_tag, comm_, &slot.request);
+  if (result != MPI_SUCCESS) return failed(sends ? "MPI_Isend" : "MPI_Irecv", peer, result);
+  slot.bytes = count;
+  slot.peer = peer;
+  slot.sends = sends;
+  *request = free_.back();
+  free_.pop_back();
+  return MERON_OK;
+}
+
+meron_status World::test(uint64_t request, uint64_t* bytes) {
+  const std::lock_guard lock(calls());
+  if (const meron_status status = usable(); status != MERON_OK) return status;
+  Slot& slot = slots_[request];
+  int done = 0;
+  MPI_Status status;
+  const int result = MPI_Test(&slot.request, &done, &status);
+  if (result == MPI_SUCCESS && done == 0) return MERON_IN_PROGRESS;
+  last_end_ns_ = now_ns();
+  slot.request = MPI_REQUEST_NULL;
+  free_.push_back(request);
+  if (result != MPI_SUCCESS) {
+    int error_class = result;
+    MPI_Error_class(result, &error_class);
+    // Nobody is dead: the message is longer than the receive expects.
+    if (error_class == MPI_ERR_TRUNCATE) return MERON_E_MISMATCH;
+    return failed("MPI_Test", slot.peer, result);
+  }
+  int count = slot.bytes;
+  if (!slot.sends) MPI_Get_count(&status, MPI_BYTE, &count);
+  *bytes = static_cast<uint64_t>(count);
+  return MERON_OK;
+}
+
+// MPI moves messages only while it is called, and a large one by a piece at a time.
+void World::idle(int64_t timeout_ns) {
+  for (int round = 0; round < kRounds; ++round) {
+    {
+      const std::lock_guard lock(calls());
+      if (usable() != MERON_OK) break;
+      int found = 0;
+      MPI_Iprobe(0, 0, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE);
+    }
+    std::this_thread::yield();
+  }
+  if (now_ns() - last_end_ns_ > kNearNs) sleep_ns(std::min(timeout_ns, kBetweenTestsNs));
+}
+
+void World::cancel(uint64_t request) {
+  const std::lock_guard lock(calls());
+  Slot& slot = slots_[request];
+  // What MPI keeps of a request is left to it, as is its place here: that of one more message.
+  if (usable() != MERON_OK) return;
+  // MPI cannot cancel what is sent, nor a receive whose message has begun to come.
+  if (!slot.sends) MPI_Cancel(&slot.request);
+  const int64_t begin = now_ns();
+  const bool ended = ends_within(slot.request, std::min(patience_ns_, kPatiencePerRequestNs));
+  patience_ns_ -= std::min(patience_ns_, now_ns() - begin);
+  if (ended) {
+    slot.request = MPI_REQUEST_NULL;
+    free_.push_back(request);
+  } else if (!slot.sends) {
+    // MPI would go on writing to the memory when it is called: from here it is not.
+    broken_ = MERON_E_PEER_DEAD;
+    give_up_finalizing();
+    report("a message from rank " + std::to_string(slot.peer) + " stopped half-way");
+  }
+}
+
+meron_status World::never_ready(int result) {
+  broken_ = MERON_E_PEER_DEAD;
+  give_up_finalizing();
+  report("MPI_Comm_idup failed: " + error_text(result));
+  return MERON_E_PEER_DEAD;
+}
+
+// Other ranks may still be reached, if only to tell them.
+meron_status World::failed(const char* call, int peer, int result) {
+  give_up_finalizing();
+  report(std::string(call) + " with rank " + std::to_string(peer) +
+         " failed: " + error_text(result));
+  return MERON_E_PEER_DEAD;
+}
+
+}  // namespace meron::mpi

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// The functions of one meron_transport: messages over a communicator of its own.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "meron/transport.h"
+#include "modules/mpi/process.h"
+
+namespace meron::mpi {
+
+class World {
+ public:
+  static constexpr uint64_t kMaxMessage = uint64_t{1} << 30;  // MPI counts in int
+
+  // Starts to make the communicator: all processes do, in the same order.
+  World();
+  // No function is called any more. The communicator stays: freeing it takes all processes at once,
+  // and a message that is still on its way must not meet a successor of the same number.
+  ~World();
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+
+  meron_status start(uint64_t* request, bool sends, int peer, uint64_t tag, void* data,
+                     uint64_t bytes);
+  meron_status test(uint64_t request, uint64_t* bytes);
+  void cancel(uint64_t request);
+  void idle(int64_t timeout_ns);
+
+ private:
+  // A request under way, or a free place for one: their number is that of the most messages that
+  // were ever under way at a time.
+  struct Slot {
+    MPI_Request request = MPI_REQUEST_NULL;
+    int bytes = 0;  // of sends, which MPI does not tell
+    int peer = 0;
+    bool sends = false;
+  };
+
+  // MERON_OK once the communicator is there.
+  meron_status ready();
+  meron_status usable();
+  meron_status never_ready(int result);
+  meron_status failed(const char* call, int peer, int result);
+
+  MPI_Comm comm_ = MPI_COMM_NULL;
+  MPI_Request making_ = MPI_REQUEST_NULL;
+  meron_status broken_ = MERON_OK;  // what every function says from now on
+  int64_t patience_ns_;             // left, for what is cancelled
+  int64_t last_end_ns_ = 0;
+  std::vector<Slot> slots_;
+  std::vector<uint64_t> free_;  // always has room for all of them
+};
+
+}  // namespace meron::mpi
