@@ -12,7 +12,10 @@ struct Counters {
   std::atomic<uint64_t> gather_mapped{0};  // bytes of peers made visible in place
   std::atomic<uint64_t> gather_copied{0};  // bytes of peers copied
   std::atomic<uint64_t> reduced{0};        // bytes of gradients read from peers
-  std::atomic<uint64_t> collective{0};     // bytes read from peers by broadcast and all-reduce
+  // Of these, as they came on the wire, from ranks that share no memory with this one.
+  std::atomic<uint64_t> far_gather{0};
+  std::atomic<uint64_t> far_reduced{0};
+  std::atomic<uint64_t> collective{0};  // bytes read from peers by broadcast and all-reduce
   std::atomic<uint64_t> operations{0};
   std::atomic<uint64_t> wait_ns{0};
 };

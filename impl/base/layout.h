@@ -6,6 +6,10 @@
 // of kTensorAlign elements. A flat of n elements over N ranks is cut into N ranges of
 // shard_elements(n, N), the last ones shorter or empty. Cuts fall on multiples of kBlock elements,
 // so that a sum over blocks (the gradient norm) has the same parts for every N.
+//
+// Over a mesh of R replicas x s shards, a flat is cut into s rows, and each row into R parts: rank
+// i * s + j owns part i of row j. What a rank holds of a row is one range, and so is what the ranks
+// of one replica axis hold together.
 #pragma once
 
 #include <algorithm>
@@ -51,6 +55,33 @@ constexpr uint64_t shard_elements(uint64_t elements, uint64_t ranks) {
 constexpr Range shard_range(uint64_t elements, uint64_t rank, uint64_t ranks) {
   const uint64_t shard = shard_elements(elements, ranks);
   return {std::min(elements, rank * shard), std::min(elements, (rank + 1) * shard)};
+}
+
+// How a group's ranks form a mesh: consecutive ranks lie side by side on the shard axis.
+struct MeshShape {
+  uint64_t shards = 1;
+  uint64_t replicas = 1;
+
+  constexpr uint64_t ranks() const { return shards * replicas; }
+  constexpr bool operator==(const MeshShape&) const = default;
+};
+
+// The row of a flat that `rank`'s replica axis owns.
+constexpr Range row_range(uint64_t elements, uint64_t rank, const MeshShape& mesh) {
+  return shard_range(elements, rank % mesh.shards, mesh.shards);
+}
+
+// The part of its row that `rank` owns alone. Without replicas it is the row.
+constexpr Range part_range(uint64_t elements, uint64_t rank, const MeshShape& mesh) {
+  const Range row = row_range(elements, rank, mesh);
+  const Range part = shard_range(row.size(), rank / mesh.shards, mesh.replicas);
+  return {row.begin + part.begin, row.begin + part.end};
+}
+
+// Ranks of a node share memory: what a rank of another node has is brought in once, by the rank at
+// `position` (that of the owner among the `importers` of its own node) modulo their number.
+constexpr uint64_t importer_of(uint64_t position, uint64_t importers) {
+  return position % importers;
 }
 
 }  // namespace meron

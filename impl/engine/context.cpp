@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Opening, posting and closing. Operations are begun in operations.cpp, and waited for in
-// waiting.cpp.
+// Posting and closing. Contexts are opened in opening.cpp, groups made in groups.cpp, operations
+// begun in operations.cpp, and waited for in waiting.cpp.
 #include "engine/context.h"
 
 #include <fmt/format.h>
@@ -9,20 +9,15 @@
 #include <cstdio>
 #include <cstdlib>
 
-#include "base/hash.h"
 #include "engine/handles.h"
+#include "engine/progress_thread.h"
 #include "os/file.h"
 #include "os/process.h"
-#include "plan/plan_json.h"
-#include "topology/identity.h"
 #include "transport/flight_record.h"
-#include "transport/join.h"
-#include "transport/token.h"
 
 namespace meron {
 namespace {
 
-constexpr int64_t kDefaultTimeoutNs = 600 * kNanosPerSecond;
 // How long a rank that is a whole ring ahead sleeps, with the lock held, without a look at its
 // peers.
 constexpr int64_t kRoomSleepNs = 5 * kNanosPerMilli;
@@ -33,78 +28,12 @@ Error closed_error() {
 
 }  // namespace
 
+Context::Context(OpenOptions options) : options_(std::move(options)) {}
+
 Result<std::shared_ptr<Context>> Context::open(OpenOptions options) {
   std::shared_ptr<Context> context(new Context(std::move(options)));
   MERON_TRY(context->start());
   return context;
-}
-
-Status Context::start() {
-  MERON_ASSIGN(const Identity identity, find_identity(options_.rank, options_.world_size));
-  std::string name = options_.transport;
-  if (name == "auto") {
-    name = options_.custom ? "custom" : identity.world_size == 1 ? "self" : "shm";
-  }
-  if (options_.custom && name != "custom") {
-    return Error(MERON_E_ARGUMENT,
-                 fmt::format("a custom transport is given, and transport '{}' asked for", name),
-                 "ask for 'custom', or give no meron_transport");
-  }
-
-  MeetingOptions meeting;
-  meeting.rank = identity.rank;
-  meeting.world_size = identity.world_size;
-  meeting.window_reserve = options_.arena_reserve;
-  meeting.arena.reserve = options_.arena_reserve;
-  meeting.arena.limit = options_.host_memory_limit;
-  const int64_t timeout = options_.timeout_ns > 0 ? options_.timeout_ns : kDefaultTimeoutNs;
-  meeting.deadline = Deadline::after(timeout);
-  meeting.should_stop = options_.should_stop;
-
-  const auto joined = [&]() -> Result<Joined> {
-    if (name == "self") {
-      if (identity.world_size != 1) {
-        return Error(
-            MERON_E_ARGUMENT,
-            fmt::format("transport 'self' is for one rank, the world has {}", identity.world_size),
-            "use 'shm' for processes or 'local' for threads");
-      }
-      return join_self(meeting);
-    }
-    if (name == "local") {
-      return join_local(meeting, options_.job.empty() ? "default" : options_.job);
-    }
-    if (name == "shm") {
-      MERON_ASSIGN(const Token token, find_token(options_.token));
-      return join_shm(meeting, options_.job, token);
-    }
-    if (name == "custom") {
-      if (options_.custom) return join_custom(meeting, *options_.custom);
-      return Error(MERON_E_ARGUMENT, "transport 'custom' needs a meron_transport",
-                   "set meron_context_options::custom");
-    }
-    return Error(MERON_E_ARGUMENT, fmt::format("there is no transport '{}'", name),
-                 "use 'auto', 'self', 'local', 'shm' or 'custom'");
-  };
-  auto met = joined();
-  if (!met.ok()) return std::move(met).error().at(identity.rank);
-
-  transport_ = std::make_unique<Transport>(std::move(*met));
-  const int threads =
-      options_.threads > 0 ? options_.threads : std::max(1, cpu_count() / identity.local_size);
-  rank_ = std::make_unique<Rank>(*transport_, options_.plan, threads, timeout);
-  control_bytes_ += header_bytes(static_cast<uint64_t>(identity.world_size));
-  MERON_ASSIGN(const uint64_t control, reserve_group(identity.world_size));
-  channels_.push_back(std::make_unique<Channel>(
-      *transport_, rank_->counters, Members::world(identity.world_size, identity.rank), control));
-  // The first call of every world: plans that differ are found before anything depends on them.
-  const Call call{CallKind::open, options_.plan.name, 0, hash_text(to_json(options_.plan, -1))};
-  auto posted = post(world(), call);
-  if (!posted.ok()) {
-    transport_->leave();
-    return std::move(posted).error();
-  }
-  return Ok{};
 }
 
 Result<uint64_t> Context::post(Channel& channel, const Call& call) {
@@ -159,6 +88,12 @@ Context::~Context() {
 
 void Context::close() {
   closing_.store(true);
+  std::unique_ptr<ProgressThread> progress;
+  {
+    const auto guard = lock();
+    progress = std::move(progress_);
+  }
+  progress.reset();
   {
     const auto guard = lock();
     if (closed()) return;

@@ -9,6 +9,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -21,6 +22,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "optim/optimizer.h"
+#include "param/axes.h"
 #include "param/gather.h"
 #include "param/reduce.h"
 #include "param/unit.h"
@@ -32,6 +34,7 @@
 
 namespace meron {
 
+class ProgressThread;
 class UnitSchedule;
 
 struct OpenOptions {
@@ -78,10 +81,13 @@ class Context : public std::enable_shared_from_this<Context> {
   Lock lock() { return Lock(*this); }
   Transport& transport() { return *transport_; }
   Rank& rank() { return *rank_; }
-  Channel& world() { return *channels_.front(); }
+  Channel& world() { return *groups_.front().channel; }
 
   // Groups. A null channel: this rank is not a member.
   Result<Channel*> create_group_locked(std::span<const int> ranks);
+  // Ranks of each node that has some of a group, of which the last may have fewer; 0 where they
+  // differ otherwise, or are not side by side.
+  int ranks_per_node(const Members& members) const;
 
   // Params and units.
   Result<std::shared_ptr<Param>> register_param_locked(TensorDesc desc, Channel& channel);
@@ -96,7 +102,8 @@ class Context : public std::enable_shared_from_this<Context> {
   // Null: the micro-batch stayed on this rank and is done.
   Result<std::shared_ptr<ReduceOperation>> reduce_locked(const std::shared_ptr<Unit>& unit,
                                                          const ReduceOptions& options,
-                                                         CallKind kind = CallKind::reduce);
+                                                         CallKind kind = CallKind::reduce,
+                                                         bool ends = false);
   // Ends an accumulation. Takes the lock itself, because it may wait for the bucket.
   Result<std::shared_ptr<Operation>> finish_reduction(const std::shared_ptr<Unit>& unit,
                                                       const ReduceOptions& options);
@@ -122,6 +129,8 @@ class Context : public std::enable_shared_from_this<Context> {
   // Advances it once. Whether it has ended well; its error otherwise.
   Result<bool> look_locked(Operation& operation);
   Status progress();
+  // Threads that wait, and so drive what is under way.
+  int waiters() const { return waiters_.load(std::memory_order_relaxed); }
   // The group's sticky error, after a look whether its members are alive.
   Status group_status(Channel& channel);
 
@@ -131,7 +140,7 @@ class Context : public std::enable_shared_from_this<Context> {
   Status check_open() const;
 
  private:
-  explicit Context(OpenOptions options) : options_(std::move(options)) {}
+  explicit Context(OpenOptions options);
   Status start();
   // Channel::post, with the flight record of a failure.
   Result<uint64_t> post(Channel& channel, const Call& call);
@@ -140,9 +149,19 @@ class Context : public std::enable_shared_from_this<Context> {
   // breaks.
   void record_failure_locked(const Error& error);
   Result<uint64_t> reserve_group(int members);
+  // A group and, where its mesh has replicas, its axes. All ranks call it, members or not.
+  Result<Channel*> make_group(Members members);
+  // The mesh of a group, or why the plan has none for it.
+  Result<const Axes*> axes_of(const Channel& channel) const;
+  Result<MeshShape> shape_of(const Members& members) const;
+  // Lets messages say what differs where ranks have opened with different plans.
+  Status publish_plan();
+  Status await_world();
+  void tell_of_mesh();
   Status check_units(std::span<const std::shared_ptr<Unit>> units) const;
+  // To the units' group where no channel is given.
   Result<uint64_t> post_call(CallKind kind, std::span<const std::shared_ptr<Unit>> units,
-                             uint64_t detail);
+                             uint64_t detail, Channel* channel = nullptr);
   // Advances it once; keeps it if it has not ended.
   void submit_locked(const std::shared_ptr<Operation>& operation);
   void advance_locked(Operation& operation);
@@ -162,11 +181,18 @@ class Context : public std::enable_shared_from_this<Context> {
   // Destroyed from the last to the first: units need the arena, operations need units.
   std::unique_ptr<Transport> transport_;
   std::unique_ptr<Rank> rank_;
-  std::vector<std::unique_ptr<Channel>> channels_;
+  struct Group {
+    std::unique_ptr<Channel> channel, shard, replica;  // null: this rank is not a member
+    Axes axes;
+    std::optional<Error> no_mesh;
+  };
+  std::deque<Group> groups_;  // units keep references
   std::unordered_set<std::string> param_names_;
   std::unordered_set<std::string> unit_names_;
   std::vector<std::shared_ptr<Unit>> units_;
   std::vector<std::shared_ptr<Operation>> pending_;
+  std::atomic<int> waiters_{0};
+  std::unique_ptr<ProgressThread> progress_;  // ended before anything above goes
 };
 
 }  // namespace meron

@@ -13,6 +13,7 @@
 #include "os/fork_guard.h"            // IWYU pragma: export
 #include "param/finish.h"             // IWYU pragma: export
 #include "param/gradient.h"           // IWYU pragma: export
+#include "plan/estimate.h"            // IWYU pragma: export
 #include "plan/model_desc.h"          // IWYU pragma: export
 #include "plan/plan_json.h"           // IWYU pragma: export
 #include "plan/predict.h"             // IWYU pragma: export

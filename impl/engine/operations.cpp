@@ -16,8 +16,6 @@
 namespace meron {
 namespace {
 
-constexpr size_t kMaxGroups = 64;
-
 uint64_t hash_of(double value) {
   return mix(std::bit_cast<uint64_t>(value));
 }
@@ -40,7 +38,7 @@ std::string describe(const TensorDesc& desc) {
 Result<Channel*> Context::create_group_locked(std::span<const int> ranks) {
   MERON_TRY(check_open());
   MERON_ASSIGN(Members members, Members::of(ranks, transport_->world_size(), transport_->rank()));
-  if (channels_.size() >= kMaxGroups) {
+  if (groups_.size() >= kMaxGroups) {
     return Error(MERON_E_UNSUPPORTED, fmt::format("there are {} groups already", kMaxGroups),
                  "make groups once and keep them");
   }
@@ -51,13 +49,8 @@ Result<Channel*> Context::create_group_locked(std::span<const int> ranks) {
     subject += fmt::format("{}{}", subject.empty() ? "" : ",", rank);
   }
   MERON_TRY(post(world(), {CallKind::create_group, subject, 0, detail}));
-  // Ranks outside reserve too: the window's offsets must be the same everywhere.
-  MERON_ASSIGN(const uint64_t control, reserve_group(members.size()));
-  const bool member = members.index() != MERON_RANK_NONE;
-  channels_.push_back(
-      member ? std::make_unique<Channel>(*transport_, rank_->counters, std::move(members), control)
-             : nullptr);
-  return channels_.back().get();
+  // Ranks outside make it too: the window's offsets must be the same everywhere.
+  return make_group(std::move(members));
 }
 
 Result<std::shared_ptr<Param>> Context::register_param_locked(TensorDesc desc, Channel& channel) {
@@ -71,6 +64,7 @@ Result<std::shared_ptr<Param>> Context::register_param_locked(TensorDesc desc, C
                  "give each param a name of its own")
         .on(desc.name);
   }
+  MERON_ASSIGN(const Axes* const axes, axes_of(channel));
   const std::string subject = describe(desc);
   MERON_TRY(post(channel, {CallKind::register_param, subject, count * size_of(desc.dtype),
                            hash_text(subject)}));
@@ -78,7 +72,7 @@ Result<std::shared_ptr<Param>> Context::register_param_locked(TensorDesc desc, C
   auto param = std::make_shared<Param>();
   param->desc = std::move(desc);
   param->count = count;
-  param->channel = &channel;
+  param->axes = axes;
   return param;
 }
 
@@ -111,7 +105,7 @@ Result<std::shared_ptr<Unit>> Context::create_unit_locked(
                    "put each param into one unit, once")
           .on(param.desc.name);
     }
-    if (param.channel != params.front()->channel) {
+    if (param.axes != params.front()->axes) {
       return Error(MERON_E_ARGUMENT,
                    fmt::format("params '{}' and '{}' belong to different groups",
                                params.front()->desc.name, param.desc.name),
@@ -121,10 +115,11 @@ Result<std::shared_ptr<Unit>> Context::create_unit_locked(
     detail = hash_combine(detail, hash_text(describe(param.desc)));
     bytes += param.count * size_of(param.desc.dtype);
   }
-  Channel& channel = *params.front()->channel;
+  const Axes& axes = *params.front()->axes;
+  Channel& channel = *axes.group;
   MERON_TRY(post(channel, {CallKind::create_unit, name, bytes, detail}));
   unit_names_.insert(name);
-  auto created = Unit::create(*rank_, channel, name, std::move(params));
+  auto created = Unit::create(*rank_, axes, name, std::move(params));
   if (!created.ok()) {
     // The peers have gone on with a unit that this rank cannot hold: say so before they wait for
     // it.
@@ -161,7 +156,7 @@ Status Context::check_units(std::span<const std::shared_ptr<Unit>> units) const 
 }
 
 Result<uint64_t> Context::post_call(CallKind kind, std::span<const std::shared_ptr<Unit>> units,
-                                    uint64_t detail) {
+                                    uint64_t detail, Channel* channel) {
   // A schedule is made of units whatever their values are. A step may be under way, which publishes
   // on one rank before the other.
   const bool versioned = kind != CallKind::create_schedule;
@@ -172,7 +167,7 @@ Result<uint64_t> Context::post_call(CallKind kind, std::span<const std::shared_p
     if (versioned) detail = hash_combine(detail, unit->version());
   }
   const Call call{kind, units.front()->name(), bytes, detail};
-  return post(units.front()->channel(), call);
+  return post(channel != nullptr ? *channel : units.front()->channel(), call);
 }
 
 Result<std::shared_ptr<GatherOperation>> Context::gather_locked(
@@ -185,9 +180,10 @@ Result<std::shared_ptr<GatherOperation>> Context::gather_locked(
           .on(unit->name());
     }
   }
-  MERON_ASSIGN(const uint64_t sequence, post_call(CallKind::gather, units, 0));
+  Channel& channel = GatherOperation::channel_for(units);
+  MERON_ASSIGN(const uint64_t sequence, post_call(CallKind::gather, units, 0, &channel));
   MERON_ASSIGN(auto gather, GatherOperation::begin(std::move(units), mode, std::move(targets),
-                                                   rank_->deadline()));
+                                                   channel, rank_->deadline()));
   gather->set_sequence(sequence);
   submit_locked(gather);
   return gather;
@@ -229,16 +225,18 @@ Status Context::open_bucket(const std::shared_ptr<Unit>& unit) {
 
 Result<std::shared_ptr<ReduceOperation>> Context::reduce_locked(const std::shared_ptr<Unit>& unit,
                                                                 const ReduceOptions& options,
-                                                                CallKind kind) {
+                                                                CallKind kind, bool ends) {
   MERON_TRY(check_open());
-  complete_bucket(*unit);
+  if (!ends) complete_bucket(*unit);
   if (stays_local(*unit, options)) {
     MERON_TRY(unit->channel().status());
     MERON_TRY(unit->enter(GradientState::partial));
     return std::shared_ptr<ReduceOperation>();
   }
-  MERON_ASSIGN(const uint64_t sequence, post_call(kind, std::span(&unit, 1), detail_of(options)));
-  MERON_ASSIGN(auto reduce, ReduceOperation::begin(unit, options, rank_->deadline()));
+  Channel& channel = ReduceOperation::channel_for(*unit, options);
+  MERON_ASSIGN(const uint64_t sequence,
+               post_call(kind, std::span(&unit, 1), detail_of(options), &channel));
+  MERON_ASSIGN(auto reduce, ReduceOperation::begin(unit, options, ends, rank_->deadline()));
   reduce->set_sequence(sequence);
   submit_locked(reduce);
   return reduce;
@@ -246,13 +244,15 @@ Result<std::shared_ptr<ReduceOperation>> Context::reduce_locked(const std::share
 
 Result<std::shared_ptr<Operation>> Context::finish_reduction(const std::shared_ptr<Unit>& unit,
                                                              const ReduceOptions& options) {
+  // Whole gradients move now, and sums that replicas have not exchanged yet.
   const bool whole = !is_sharded(rank_->plan.gradient);
+  const bool apart = whole || (between_replicas(*unit, options) && !sums_apart(*unit));
   const auto check = [&]() -> Status {
     MERON_TRY(check_open());
     MERON_TRY(unit->channel().status());
     return FinishOperation::check(*unit);
   };
-  if (whole) {
+  if (apart) {
     {
       const auto guard = lock();
       MERON_TRY(check());
@@ -260,9 +260,9 @@ Result<std::shared_ptr<Operation>> Context::finish_reduction(const std::shared_p
     MERON_TRY(open_bucket(unit));
   }
   const auto guard = lock();
-  if (whole) {
+  if (apart) {
     MERON_TRY(check_filling(*unit));
-    MERON_ASSIGN(auto reduce, reduce_locked(unit, options, CallKind::finish));
+    MERON_ASSIGN(auto reduce, reduce_locked(unit, options, CallKind::finish, !whole));
     return std::shared_ptr<Operation>(std::move(reduce));
   }
   MERON_TRY(check());
@@ -421,34 +421,38 @@ Result<std::shared_ptr<Operation>> Context::all_reduce_locked(Channel& channel, 
 
 Result<RankPrediction> Context::predict_locked(Workload workload) {
   RankPrediction total;
-  for (const auto& channel : channels_) {
-    if (!channel) continue;
+  for (const Group& group : groups_) {
+    if (!group.channel) continue;
+    const Channel& channel = *group.channel;
     ModelDesc model;
     for (const auto& unit : units_) {
-      if (&unit->channel() != channel.get()) continue;
+      if (&unit->channel() != &channel) continue;
       UnitDesc desc;
       desc.name = unit->name();
       for (const Flat& flat : unit->flats()) desc.flats.push_back(flat.desc);
       model.units.push_back(std::move(desc));
     }
     if (model.units.empty()) continue;
-    workload.ranks = static_cast<uint32_t>(channel->size());
+    workload.ranks = static_cast<uint32_t>(channel.size());
+    workload.node = static_cast<uint32_t>(ranks_per_node(channel.members()));
     MERON_ASSIGN(const Prediction prediction, meron::predict(rank_->plan, model, workload));
-    const RankPrediction& own = prediction.ranks[static_cast<size_t>(channel->index())];
+    const RankPrediction& own = prediction.ranks[static_cast<size_t>(channel.index())];
     // One ring of buckets serves all groups; whole gradients have a bucket per unit.
     const uint64_t buckets = own.memory.gradient_buckets;
     total.memory.gradient_buckets = is_sharded(rank_->plan.gradient)
                                         ? std::max(total.memory.gradient_buckets, buckets)
                                         : total.memory.gradient_buckets + buckets;
     total.memory.param += own.memory.param;
+    total.memory.second_copy += own.memory.second_copy;
     total.memory.reduced_gradient += own.memory.reduced_gradient;
+    total.memory.feedback += own.memory.feedback;
     total.memory.moments += own.memory.moments;
     total.memory.master += own.memory.master;
-    // Ranks that share no memory move what others only map.
-    if (transport_->link() == nullptr) total.links.gather_mapped += own.links.gather_mapped;
-    if (transport_->link() != nullptr) total.links.gather_copied += own.links.gather_mapped;
+    total.links.gather_mapped += own.links.gather_mapped;
     total.links.gather_copied += own.links.gather_copied;
     total.links.reduce += own.links.reduce;
+    total.links.far_gather += own.links.far_gather;
+    total.links.far_reduce += own.links.far_reduce;
   }
   return total;
 }

@@ -11,6 +11,7 @@
 #include "os/local_socket.h"
 #include "os/memory_file.h"
 #include "os/process.h"
+#include "transport/join.h"
 
 namespace meron {
 namespace {
@@ -38,17 +39,23 @@ std::string why_no_meeting() {
                                                                    : socket.error().info().what;
 }
 
+std::string why_no_mpi() {
+  const Status available = mpi_available();
+  return available.ok() ? std::string() : available.error().info().what;
+}
+
 Json transports() {
   const std::string memory = why_no_shared_memory();
   const std::string meeting = memory.empty() ? why_no_meeting() : memory;
   return Json::array({entry("self", "one rank", memory),
                       entry("local", "threads of one process", memory),
-                      entry("shm", "processes of one host", meeting)});
+                      entry("shm", "processes of one host", meeting),
+                      entry("mpi", "an MPI world, several hosts", why_no_mpi())});
 }
 
 Json modules() {
   const std::string absent = "not part of this version";
-  return Json::array({entry("mpi", "ranks on several hosts", absent),
+  return Json::array({entry("mpi", "ranks on several hosts", why_no_mpi()),
                       entry("nccl", "ranks on several GPUs", absent),
                       entry("cuda", "device memory", absent)});
 }

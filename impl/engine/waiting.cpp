@@ -32,13 +32,25 @@ void relax() {
   }
 }
 
+class Waiting {
+ public:
+  explicit Waiting(std::atomic<int>& count) : count_(count) { count_.fetch_add(1); }
+  ~Waiting() { count_.fetch_sub(1); }
+  Waiting(const Waiting&) = delete;
+  Waiting& operator=(const Waiting&) = delete;
+
+ private:
+  std::atomic<int>& count_;
+};
+
 }  // namespace
 
 void Context::advance_locked(Operation& operation) {
   if (operation.ended()) return;
   // Where ranks share no memory, words of a peer may come before the record of the call that they
   // belong to was compared.
-  if (transport_->link() != nullptr && operation.sequence() != 0 && !operation.begins_alone()) {
+  if (operation.channel().link() != nullptr && operation.sequence() != 0 &&
+      !operation.begins_alone()) {
     auto agreed = operation.channel().agreed(operation.sequence());
     if (!agreed.ok()) return operation.finish(std::move(agreed).error());
     if (!*agreed) return;
@@ -62,6 +74,9 @@ void Context::submit_locked(const std::shared_ptr<Operation>& operation) {
 }
 
 void Context::progress_locked() {
+  if (!rank_->lingering.empty()) {
+    for (Unit* const unit : std::exchange(rank_->lingering, {})) unit->drop_brought();
+  }
   if (pending_.empty()) return;
   std::vector<const Channel*> staged_heads;
   size_t kept = 0;
@@ -103,10 +118,12 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
   Operation& target = *operation;
   transport_->pump();
   std::string warning;
+  std::vector<std::string> notices;
   int64_t now = 0;  // of the last look that found the operation under way
   const auto look = [&](bool last) -> Result<bool> {
     const auto guard = lock();
     if (!target.ended()) progress_locked();
+    if (!rank_->notices.empty()) notices.swap(rank_->notices);
     if (!target.ended()) {
       now = now_ns();
       if (target.inspection_due(now, kSleepNs) || last) inspect_locked(target);
@@ -127,12 +144,16 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
 
   const auto tell = [&] {
     if (!warning.empty()) options_.log(LogLevel::warning, std::exchange(warning, {}));
+    for (const std::string& notice : std::exchange(notices, {})) {
+      options_.log(LogLevel::warning, notice);
+    }
   };
 
   MERON_ASSIGN(bool ended, look(false));
   tell();
   if (ended || timeout_ns == 0) return ended;
 
+  const Waiting waiting(waiters_);
   const int64_t begun = now;
   const Deadline user = timeout_ns < 0 ? Deadline::never() : Deadline::after(timeout_ns);
   const Deadline deadline = target.deadline();
@@ -165,13 +186,14 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
     }
     tell();
   }
+  tell();
   add(rank_->counters.wait_ns, static_cast<uint64_t>(now_ns() - begun));
   return ended;
 }
 
 // Members that have not arrived: in the call at all, or in what the operation waits for.
 std::vector<int> Context::missing_of(const Operation& operation) const {
-  if (transport_->link() != nullptr && operation.sequence() != 0) {
+  if (operation.channel().link() != nullptr && operation.sequence() != 0) {
     auto late = operation.channel().not_begun(operation.sequence());
     if (!late.empty()) return late;
   }
@@ -246,6 +268,7 @@ void Context::inspect_locked(Operation& target) {
   const std::vector<int> missing = missing_of(operation);
   for (const int m : missing) {
     if (!left[static_cast<size_t>(m)]) continue;
+    if (!channel.near(m) && !operation.suspected_before()) break;
     const int rank = channel.members().world_rank(m);
     return break_group(
         Error(MERON_E_PEER_CLOSED,

@@ -78,8 +78,7 @@ Status Optimizer::allocate_states() {
       MERON_ASSIGN(moments[f].exp_avg_sq, allocate(*unit, elements, "the second moment"));
       if (flat.desc.dtype == DType::f32) continue;
       MERON_ASSIGN(flat.master, allocate(*unit, elements, "the master copy"));
-      kernels::convert(flat.master, kernels::Type::f32,
-                       flat.writable + flat.owned.begin * size_of(flat.desc.dtype),
+      kernels::convert(flat.master, kernels::Type::f32, flat.own(flat.owned.begin),
                        kernel_type(flat.desc.dtype), elements);
     }
   }
@@ -98,7 +97,7 @@ bool Optimizer::state(const Param& param, OptimizerState which, float** data, Ra
       case OptimizerState::master:
         *data = flat.master != nullptr
                     ? flat.master + first
-                    : reinterpret_cast<float*>(flat.writable) + param.place.offset + part->begin;
+                    : reinterpret_cast<float*>(flat.own(param.place.offset + part->begin));
         return true;
       case OptimizerState::exp_avg:
         *data = moments.exp_avg + first;
@@ -152,7 +151,7 @@ void StepOperation::take_squares(Unit& unit) {
   unit.squares = {};
   for (Flat& flat : unit.flats()) {
     if (!flat.desc.trainable || flat.part.size() == 0) continue;
-    kernels::reduce(flat.sum + (flat.part.begin - flat.owned.begin), true, nullptr, 0,
+    kernels::reduce(flat.sum + (flat.part.begin - flat.summed.begin), true, nullptr, 0,
                     kernels::Type::f32, 1.0f, flat.part.size(), &unit.squares);
   }
   unit.squares_known = true;
@@ -195,7 +194,10 @@ Result<bool> StepOperation::agree_on_norm() {
   norm_known_ = true;
   if (!std::isfinite(norm)) {
     set_stepping(false);
-    for (const auto& unit : optimizer_->units_) MERON_TRY(unit->enter(GradientState::empty));
+    for (const auto& unit : optimizer_->units_) {
+      MERON_TRY(unit->enter(GradientState::empty));
+      unit->drop_feedback();
+    }
     return Error(MERON_E_NONFINITE, fmt::format("the global gradient norm is {}", norm),
                  "nothing was changed and the gradients were discarded, on all ranks: skip this "
                  "step, or lower the learning rate or loss scale")
@@ -249,12 +251,13 @@ void StepOperation::update(Unit& unit, size_t index) {
     if (!flat.desc.trainable) continue;
     const Optimizer::Moments& moments = optimizer_->moments_[index][f];
     const uint64_t size = size_of(flat.desc.dtype);
-    std::byte* values = flat.writable + flat.owned.begin * size;
+    std::byte* values = flat.own(flat.owned.begin);
+    const float* const gradient = flat.sum + (flat.owned.begin - flat.summed.begin);
     float* master = flat.master != nullptr ? flat.master : reinterpret_cast<float*>(values);
-    const bool handed_over = unit.read_by_peers();
+    const bool handed_over = unit.read_by_peers() && !flat.coded();
     unit.rank().threads.for_range(
         0, flat.owned.size(), kBlock, kInlineElements, [&](int, uint64_t begin, uint64_t end) {
-          kernels::adamw(step, master + begin, flat.sum + begin, kernels::Type::f32,
+          kernels::adamw(step, master + begin, gradient + begin, kernels::Type::f32,
                          moments.exp_avg + begin, moments.exp_avg_sq + begin,
                          flat.master != nullptr ? values + begin * size : nullptr,
                          kernel_type(flat.desc.dtype), end - begin, handed_over);

@@ -50,7 +50,7 @@ Result<bool> FinishOperation::advance() {
   Unit& unit = *unit_;
   if (unit.gradient_state() == GradientState::reducing) return false;
   Rank& rank = unit.rank();
-  const float scale = options_.scale(channel_.size());
+  const float scale = options_.scale(unit.channel().size());
   unit.squares = {};
   unit.squares_known = unit.has_optimizer;
   for (Flat& flat : unit.flats()) {
@@ -63,8 +63,8 @@ Result<bool> FinishOperation::advance() {
       rank.threads.for_range(range.begin, range.end, kBlock, kInlineElements,
                              [&](int thread, uint64_t begin, uint64_t end) {
                                kernels::reduce(
-                                   flat.sum + (begin - flat.owned.begin), unit.sum_started, nullptr,
-                                   0, kernels::Type::f32, scale, end - begin,
+                                   flat.sum + (begin - flat.summed.begin), unit.sum_started,
+                                   nullptr, 0, kernels::Type::f32, scale, end - begin,
                                    counted ? &squares[static_cast<size_t>(thread)] : nullptr);
                              });
     };

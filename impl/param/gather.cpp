@@ -19,37 +19,42 @@ void parallel_copy(Rank& rank, std::byte* to, const std::byte* from, uint64_t by
                          });
 }
 
-// What of the values of all units lies with peers.
-uint64_t remote_bytes(const Flat& flat) {
-  return (flat.desc.elements - flat.part.size()) * size_of(flat.desc.dtype);
-}
-
 }  // namespace
 
+Channel& GatherOperation::channel_for(const std::vector<std::shared_ptr<Unit>>& units) {
+  const Axes& axes = units.front()->axes();
+  const bool between = std::any_of(units.begin(), units.end(),
+                                   [](const auto& unit) { return unit->between_replicas(); });
+  return between ? *axes.group : *axes.shard;
+}
+
 GatherOperation::GatherOperation(std::vector<std::shared_ptr<Unit>> units, GatherMode mode,
-                                 std::vector<GatherTarget> targets, Deadline deadline)
-    : Operation(units.front()->channel(), deadline),
+                                 std::vector<GatherTarget> targets, Channel& channel,
+                                 Deadline deadline)
+    : Operation(channel, deadline),
       units_(std::move(units)),
-      whole_(units_.size(), false),
       mode_(mode),
       targets_(std::move(targets)) {
-  versions_.reserve(units_.size());
+  items_.reserve(units_.size());
 }
 
 Result<std::shared_ptr<GatherOperation>> GatherOperation::begin(
     std::vector<std::shared_ptr<Unit>> units, GatherMode mode, std::vector<GatherTarget> targets,
-    Deadline deadline) {
+    Channel& channel, Deadline deadline) {
   std::shared_ptr<GatherOperation> gather(
-      new GatherOperation(std::move(units), mode, std::move(targets), deadline));
-  for (size_t i = 0; i < gather->units_.size(); ++i) {
-    Unit& unit = *gather->units_[i];
-    gather->versions_.push_back(unit.version());
-    if (unit.state() == ValueState::available) {
-      gather->whole_[i] = true;
+      new GatherOperation(std::move(units), mode, std::move(targets), channel, deadline));
+  for (const auto& unit : gather->units_) {
+    Item item{.unit = unit.get(),
+              .version = unit->version(),
+              .number = ++unit->gathers,
+              .between = unit->between_replicas()};
+    if (unit->state() == ValueState::available) {
+      if (!unit->brings()) item.stage = Stage::whole;
     } else {
-      MERON_TRY(unit.enter(ValueState::gathering));
+      MERON_TRY(unit->enter(ValueState::gathering));
     }
-    unit.lease();
+    unit->lease();
+    gather->items_.push_back(std::move(item));
   }
   return gather;
 }
@@ -60,114 +65,214 @@ GatherOperation::~GatherOperation() {
   }
 }
 
-bool GatherOperation::make_whole(Unit& unit, size_t index) {
-  Rank& rank = unit.rank();
-  const bool remote = unit.remote();
-  if (!remote && !unit.all_reached(versions_[index], &UnitSlot::published)) return false;
-  const bool replicated = !is_sharded(rank.plan.param);
-  for (size_t f = 0; f < unit.flats().size(); ++f) {
-    Flat& flat = unit.flats()[f];
-    if (!replicated) {
-      if (unit.state() == ValueState::available) continue;
-      if (remote) {
-        add(rank.counters.gather_copied, remote_bytes(flat));
-      } else if (mode_ == GatherMode::view) {
-        add(rank.counters.gather_mapped, remote_bytes(flat));
-      }
+Result<bool> GatherOperation::advance() {
+  bool all = true;
+  for (Item& item : items_) {
+    if (item.stage == Stage::whole) continue;
+    // What others rely on goes on after this rank has let go.
+    if (released_ && !item.unit->brings()) continue;
+    MERON_ASSIGN(const bool whole, advance(item));
+    if (!whole) {
+      all = false;
       continue;
     }
-    // A replicated optimizer writes everything on every rank: there is nothing to fetch.
-    if (flat.fetched == flat.version || !is_sharded(rank.plan.optimizer)) continue;
-    const uint64_t size = size_of(flat.desc.dtype);
-    const uint64_t members = static_cast<uint64_t>(channel_.size());
-    for (int m = 0; m < channel_.size() && !remote; ++m) {
-      if (m == channel_.index()) continue;
-      const Range part = shard_range(flat.desc.elements, static_cast<uint64_t>(m), members);
-      const uint64_t offset = unit.slot(m).value_offset[f].load(std::memory_order_relaxed);
-      parallel_copy(rank, flat.writable + part.begin * size,
-                    channel_.memory(m, offset + part.begin * size), part.size() * size);
-    }
-    add(rank.counters.gather_copied, remote_bytes(flat));
-    flat.fetched = flat.version;
-  }
-  return true;
-}
-
-// Every rank sends at every gather: whether a peer still has the values is the peer's own business.
-Status GatherOperation::exchange() {
-  Link& link = *channel_.transport().link();
-  const uint64_t tag = channel_.tag(sequence(), 0);
-  const uint64_t members = static_cast<uint64_t>(channel_.size());
-  batch_ = std::make_shared<Batch>(channel_.transport().world_size());
-  for (size_t i = 0; i < units_.size(); ++i) {
-    Unit& unit = *units_[i];
-    Rank& rank = unit.rank();
-    const bool replicated = !is_sharded(rank.plan.param);
-    // What comes while the values are read, or come already, is the same once more.
-    const bool again = !replicated && (whole_[i] || unit.exchanging());
-    MERON_TRY(unit.hold_remote_values());
-    for (Flat& flat : unit.flats()) {
-      if (replicated) {
-        if (!is_sharded(rank.plan.optimizer) || flat.requested == flat.version) continue;
-        flat.requested = flat.version;
-      }
-      std::shared_ptr<Staging> staging;
-      if (again) {
-        MERON_ASSIGN(staging,
-                     Staging::allocate(rank.transport.shared_arena(), flat.value_bytes(),
-                                       fmt::format("a second gather of unit '{}'", unit.name())));
-      }
-      std::byte* const to = again ? staging->data() : flat.writable;
-      const uint64_t size = size_of(flat.desc.dtype);
-      for (int m = 0; m < channel_.size(); ++m) {
-        if (m == channel_.index()) continue;
-        const int peer = channel_.members().world_rank(m);
-        const Range part = shard_range(flat.desc.elements, static_cast<uint64_t>(m), members);
-        link.receive(batch_, peer, tag, to + part.begin * size, part.size() * size, staging);
-        link.send(batch_, peer, tag, flat.writable + flat.part.begin * size,
-                  flat.part.size() * size);
-      }
-    }
-    unit.track(batch_);
-  }
-  for (const auto& unit : units_) {
-    const auto& exchanges = unit->exchanges();
-    arriving_.insert(arriving_.end(), exchanges.begin(), exchanges.end());
-  }
-  return Ok{};
-}
-
-Result<bool> GatherOperation::advance() {
-  if (released_) return true;
-  if (units_.front()->remote()) {
-    if (batch_ == nullptr) {
-      if (Status begun = exchange(); !begun.ok()) return channel_.fail(begun.error());
-    }
-    MERON_ASSIGN(const bool agreed, channel_.agreed(sequence()));
-    if (!agreed || !std::all_of(arriving_.begin(), arriving_.end(),
-                                [](const auto& batch) { return batch->done(); })) {
-      return false;
-    }
-  }
-  bool all = true;
-  for (size_t i = 0; i < units_.size(); ++i) {
-    Unit& unit = *units_[i];
-    if (!whole_[i]) {
-      if (!make_whole(unit, i)) {
-        all = false;
-        continue;
-      }
-      whole_[i] = true;
-      MERON_TRY(unit.enter(ValueState::available));
+    item.stage = Stage::whole;
+    if (!released_ && item.unit->state() == ValueState::gathering) {
+      MERON_TRY(item.unit->enter(ValueState::available));
     }
   }
   if (!all) return false;
-  if (mode_ != GatherMode::view) {
+  if (mode_ != GatherMode::view && !released_) {
     copy_targets();
     // The copy is the caller's; the values may change from now on.
     MERON_TRY(release());
   }
   return true;
+}
+
+Result<bool> GatherOperation::advance(Item& item) {
+  Unit& unit = *item.unit;
+  if (!is_sharded(unit.rank().plan.param)) return advance_replicated(item);
+  if (unit.brings()) return advance_brought(item);
+  if (!unit.reached(unit.mates(), item.version, &UnitSlot::published)) return false;
+  if (mode_ != GatherMode::view) return true;
+  for (const Flat& flat : unit.flats()) {
+    add(unit.rank().counters.gather_mapped,
+        (flat.desc.elements - flat.rest.size()) * size_of(flat.desc.dtype));
+  }
+  return true;
+}
+
+// Every rank sends at every gather: whether a peer still has the values is the peer's own business.
+Status GatherOperation::begin_parts(Item& item) {
+  Unit& unit = *item.unit;
+  const Axes& axes = unit.axes();
+  MERON_TRY(unit.hold_brought());
+  item.stage = Stage::parts;
+  item.leads_parts = unit.parts_asked != item.version;
+  unit.parts_asked = item.version;
+  if (!item.between || axes.replica->link() == nullptr) return Ok{};
+  MERON_ASSIGN(item.parts, Import::begin(unit, Import::Kind::parts, *axes.replica,
+                                         channel_.tag(sequence(), 0), !item.leads_parts));
+  return Ok{};
+}
+
+Status GatherOperation::begin_rows(Item& item) {
+  Unit& unit = *item.unit;
+  const Axes& axes = unit.axes();
+  item.stage = Stage::rows;
+  item.leads_rows = unit.rows_asked != item.version;
+  unit.rows_asked = item.version;
+  if (axes.shard->link() == nullptr) return Ok{};
+  MERON_ASSIGN(item.rows, Import::begin(unit, Import::Kind::rows, *axes.shard,
+                                        channel_.tag(sequence(), 1), !item.leads_rows));
+  return Ok{};
+}
+
+// Whether something is here, and nobody has called anything else.
+Result<bool> GatherOperation::arrived(const std::shared_ptr<Import>& import) {
+  if (channel_.link() != nullptr) {
+    MERON_ASSIGN(const bool agreed, channel_.agreed(sequence()));
+    if (!agreed) return false;
+  }
+  return import == nullptr || import->done();
+}
+
+Result<bool> GatherOperation::advance_brought(Item& item) {
+  Unit& unit = *item.unit;
+  if (item.stage == Stage::begun) {
+    if (Status begun = begin_parts(item); !begun.ok()) return channel_.fail(begun.error());
+  }
+  // Without replicas rows are whole already, and need not wait for anyone to be sent.
+  if (item.stage == Stage::parts && !unit.axes().replicas()) {
+    unit.parts_here = item.version;
+    Status begun = unit.unpack();
+    if (begun.ok()) begun = begin_rows(item);
+    if (!begun.ok()) return channel_.fail(begun.error());
+  }
+  if (item.stage == Stage::parts) {
+    if (!unit.reached(unit.readers(), item.version, &UnitSlot::published)) return false;
+    MERON_ASSIGN(const bool here, arrived(item.parts));
+    if (!here) return false;
+    if (Status unpacked = unit.unpack(); !unpacked.ok()) return channel_.fail(unpacked.error());
+    if (item.parts) item.parts->unpack();
+    if (item.leads_parts) {
+      if (item.between) refresh(unit);
+      unit.parts_here = item.version;
+    }
+    if (unit.parts_here != item.version) return false;
+    if (Status begun = begin_rows(item); !begun.ok()) return channel_.fail(begun.error());
+  }
+  if (item.stage == Stage::rows) {
+    if (!unit.reached(unit.readers(), item.version, &UnitSlot::published)) return false;
+    MERON_ASSIGN(const bool here, arrived(item.rows));
+    if (!here) return false;
+    if (item.rows) item.rows->unpack();
+    if (item.leads_rows) unit.rows_here = item.version;
+    if (unit.rows_here != item.version) return false;
+    unit.own_slot().arrived.store(item.number, std::memory_order_seq_cst);
+    channel_.transport().ring();
+    item.stage = Stage::mates;
+  }
+  if (!unit.reached(unit.mates(), item.number, &UnitSlot::arrived)) return false;
+  if (mode_ == GatherMode::view && unit.state() != ValueState::available) {
+    const Unit::Brought brought = unit.brought();
+    uint64_t mapped = 0;
+    for (const Flat& flat : unit.flats()) {
+      mapped += (flat.desc.elements - flat.rest.size()) * size_of(flat.desc.dtype);
+    }
+    for (const auto& [offset, bytes] : brought.parts) mapped -= bytes;
+    for (const auto& [offset, bytes] : brought.rows) mapped -= bytes;
+    add(unit.rank().counters.gather_mapped, mapped);
+  }
+  return true;
+}
+
+void GatherOperation::refresh(Unit& unit) {
+  Rank& rank = unit.rank();
+  const Axes& axes = unit.axes();
+  if (over_all(rank.plan.param, axes.mesh)) return;
+  for (size_t f = 0; f < unit.flats().size(); ++f) {
+    Flat& flat = unit.flats()[f];
+    const uint64_t size = size_of(flat.desc.dtype);
+    for (const int m : unit.near_replicas()) {
+      if (m == axes.index()) continue;
+      const Range part = part_range(flat.desc.elements, static_cast<uint64_t>(m), axes.mesh);
+      std::byte* const to = flat.writable + part.begin * size;
+      add(rank.counters.gather_copied, part.size() * size);
+      if (flat.coded()) {
+        const uint64_t offset = unit.slot(m).encoded_offset[f].load(std::memory_order_relaxed);
+        const Wire wire(unit.value_codec, rank.threads);
+        wire.decode(to, flat.desc.dtype, unit.channel().memory(m, offset), part.size(), true);
+        continue;
+      }
+      // Its row lies where this rank's does, in its replica's place.
+      const uint64_t stride = round_up(flat.value_bytes(), kPage);
+      const uint64_t first =
+          flat.window_offset - stride * static_cast<uint64_t>(axes.own_replica());
+      const uint64_t place =
+          first + stride * (static_cast<uint64_t>(m) / axes.mesh.shards) + part.begin * size;
+      parallel_copy(rank, to, rank.transport.window().readable(place), part.size() * size);
+    }
+  }
+}
+
+Result<bool> GatherOperation::advance_replicated(Item& item) {
+  Unit& unit = *item.unit;
+  Rank& rank = unit.rank();
+  const Axes& axes = unit.axes();
+  // A replicated optimizer writes everything on every rank: there is nothing to fetch.
+  const bool fetches = is_sharded(rank.plan.optimizer);
+  Channel& axis = over_all(rank.plan.optimizer, axes.mesh) ? *axes.group : *axes.shard;
+  if (item.stage == Stage::begun) {
+    item.stage = Stage::parts;
+    if (fetches && axis.link() != nullptr) {
+      auto begun =
+          Import::begin(unit, Import::Kind::whole, axis, channel_.tag(sequence(), 0), false);
+      if (!begun.ok()) return channel_.fail(begun.error());
+      item.parts = std::move(*begun);
+    }
+  }
+  if (item.stage == Stage::parts) {
+    if (!unit.reached(unit.mates(), item.version, &UnitSlot::published)) return false;
+    MERON_ASSIGN(const bool here, arrived(item.parts));
+    if (!here || (unit.exchanging() && axis.link() != nullptr)) return false;
+    if (item.parts) item.parts->unpack();
+    unit.own_slot().arrived.store(item.number, std::memory_order_seq_cst);
+    if (axis.link() != nullptr) channel_.transport().ring();
+    item.stage = Stage::mates;
+  }
+  if (axis.link() != nullptr && !unit.reached(unit.mates(), item.number, &UnitSlot::arrived)) {
+    return false;
+  }
+  if (fetches) copy_from_holders(unit);
+  return true;
+}
+
+void GatherOperation::copy_from_holders(Unit& unit) {
+  Rank& rank = unit.rank();
+  const Axes& axes = unit.axes();
+  const bool world = over_all(rank.plan.optimizer, axes.mesh);
+  const Channel& axis = world ? *axes.group : *axes.shard;
+  for (size_t f = 0; f < unit.flats().size(); ++f) {
+    Flat& flat = unit.flats()[f];
+    if (flat.fetched == flat.version) continue;
+    flat.fetched = flat.version;
+    const uint64_t size = size_of(flat.desc.dtype);
+    for (int m = 0; m < axis.size(); ++m) {
+      const int holder = axis.holder(m);
+      if (holder == axis.index()) continue;
+      const auto place = static_cast<uint64_t>(m);
+      const Range range = world ? part_range(flat.desc.elements, place, axes.mesh)
+                                : row_range(flat.desc.elements, place, axes.mesh);
+      const int member = world ? holder : axes.of_shard(holder);
+      const uint64_t offset = unit.slot(member).value_offset[f].load(std::memory_order_relaxed);
+      parallel_copy(rank, flat.writable + range.begin * size,
+                    unit.channel().memory(member, offset + range.begin * size),
+                    range.size() * size);
+      add(rank.counters.gather_copied, range.size() * size);
+    }
+  }
 }
 
 void GatherOperation::copy_targets() {
@@ -177,8 +282,8 @@ void GatherOperation::copy_targets() {
     const uint64_t size = size_of(flat.desc.dtype);
     Rank& rank = param.unit->rank();
     parallel_copy(rank, target.data, flat.values + param.place.offset * size, param.count * size);
-    if (is_sharded(rank.plan.param) && !param.unit->remote()) {
-      add(rank.counters.gather_copied, (param.count - part_of(param, flat.part).size()) * size);
+    if (is_sharded(rank.plan.param) && !param.unit->brings()) {
+      add(rank.counters.gather_copied, (param.count - part_of(param, flat.rest).size()) * size);
     }
   }
 }
@@ -206,14 +311,35 @@ const std::byte* GatherOperation::data(const Param& param) const {
 }
 
 std::vector<int> GatherOperation::missing() const {
-  if (units_.front()->remote()) return awaited(channel_, batch_.get());
   std::vector<int> late;
-  for (size_t i = 0; i < units_.size(); ++i) {
-    for (const int m : units_[i]->behind(versions_[i], &UnitSlot::published)) {
-      if (std::find(late.begin(), late.end(), m) == late.end()) late.push_back(m);
+  for (const Item& item : items_) {
+    const Unit& unit = *item.unit;
+    const Axes& axes = unit.axes();
+    if (item.stage == Stage::whole) continue;
+    auto members = unit.behind(unit.readers(), item.version, &UnitSlot::published);
+    if (members.empty() && item.stage == Stage::mates) {
+      members = unit.behind(unit.mates(), item.number, &UnitSlot::arrived);
     }
+    if (item.stage == Stage::parts && item.parts) {
+      const Channel& axis = is_sharded(unit.rank().plan.param)                ? *axes.replica
+                            : over_all(unit.rank().plan.optimizer, axes.mesh) ? *axes.group
+                                                                              : *axes.shard;
+      for (const int m : awaited(axis, item.parts->batch().get())) {
+        members.push_back(&axis == axes.replica ? axes.of_replica(m)
+                          : &axis == axes.shard ? axes.of_shard(m)
+                                                : m);
+      }
+    }
+    if (item.stage == Stage::rows && item.rows) {
+      for (const int m : awaited(*axes.shard, item.rows->batch().get())) {
+        members.push_back(axes.of_shard(m));
+      }
+    }
+    const auto found = unit.places(channel_, members);
+    late.insert(late.end(), found.begin(), found.end());
   }
   std::sort(late.begin(), late.end());
+  late.erase(std::unique(late.begin(), late.end()), late.end());
   return late;
 }
 

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// A gather: units on their way to full, then leased. Sharded values are full as soon as every owner
-// has published the version; replicated values are made whole by copying the peers' parts once per
-// version.
+// A gather: units on their way to full, then leased. Where all who hold values share memory, these
+// are full as soon as every owner has published the version; replicated values are made whole by
+// copying the peers' parts once per version. Between nodes each rank first brings in its share
+// (import.h), and then waits until its mates have.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "param/import.h"
 #include "param/unit.h"
 #include "transport/operation.h"
 
@@ -25,11 +27,14 @@ struct GatherTarget {
 
 class GatherOperation final : public Operation {
  public:
-  // The caller has checked the units and posted the call. Takes a lease on every unit.
+  // Where the call is to be posted: between replicas only if one of the units has to be.
+  static Channel& channel_for(const std::vector<std::shared_ptr<Unit>>& units);
+  // The caller has checked the units and posted the call to channel_for(). Takes a lease on every
+  // unit.
   static Result<std::shared_ptr<GatherOperation>> begin(std::vector<std::shared_ptr<Unit>> units,
                                                         GatherMode mode,
                                                         std::vector<GatherTarget> targets,
-                                                        Deadline deadline);
+                                                        Channel& channel, Deadline deadline);
   ~GatherOperation() override;
 
   Result<bool> advance() override;
@@ -47,20 +52,37 @@ class GatherOperation final : public Operation {
   bool released() const { return released_; }
 
  private:
+  // A unit on its way. `mates`: what this rank brings in is there, and its mates' may be not yet.
+  enum class Stage { begun, parts, rows, mates, whole };
+  struct Item {
+    Unit* unit = nullptr;  // of units_
+    uint64_t version = 0;  // that is gathered
+    uint64_t number = 0;   // of the unit's gathers
+    bool between = false;  // replicas
+    // Whether what this gather brings in is used: an earlier one may be bringing in the same.
+    bool leads_parts = false, leads_rows = false;
+    Stage stage = Stage::begun;
+    std::shared_ptr<Import> parts = nullptr, rows = nullptr;
+  };
+
   GatherOperation(std::vector<std::shared_ptr<Unit>> units, GatherMode mode,
-                  std::vector<GatherTarget> targets, Deadline deadline);
-  bool make_whole(Unit& unit, size_t index);
-  // Where ranks share no memory: begins to send this rank's parts and to receive the peers'.
-  Status exchange();
+                  std::vector<GatherTarget> targets, Channel& channel, Deadline deadline);
+  // Whether the unit is whole.
+  Result<bool> advance(Item& item);
+  Result<bool> advance_replicated(Item& item);
+  Result<bool> advance_brought(Item& item);
+  Status begin_parts(Item& item);
+  Status begin_rows(Item& item);
+  // Rows that replicas hold alike: what near ones have updated.
+  void refresh(Unit& unit);
+  void copy_from_holders(Unit& unit);
+  Result<bool> arrived(const std::shared_ptr<Import>& import);
   void copy_targets();
 
   std::vector<std::shared_ptr<Unit>> units_;
-  std::vector<uint64_t> versions_;  // per unit: the version that is gathered
-  std::vector<bool> whole_;         // per unit
+  std::vector<Item> items_;  // one per unit
   GatherMode mode_;
   std::vector<GatherTarget> targets_;
-  std::shared_ptr<Batch> batch_;                  // where ranks share no memory
-  std::vector<std::shared_ptr<Batch>> arriving_;  // this one, and what was begun before
   bool released_ = false;
 };
 

@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/accumulate.h"
 #include "kernels/cpu/copy.h"
+#include "plan/predict.h"
 
 namespace meron {
 namespace {
@@ -48,7 +49,7 @@ Result<bool> OpenBucketOperation::advance() {
   }
   const bool whole = !is_sharded(unit.rank().plan.gradient);
   if (whole) {
-    if (!unit.bucket_read(unit.reductions)) {
+    if (!unit.bucket_read(unit.reductions, unit.between)) {
       waiting_for_ = &unit;
       waiting_reduction_ = unit.reductions;
       return false;
@@ -80,7 +81,8 @@ Result<bool> OpenBucketOperation::take_from_ring() {
     buckets.push_back({buffer});
   }
   const auto free = [](const GradientRing::Bucket& bucket) {
-    return bucket.last_user == nullptr || bucket.last_user->bucket_read(bucket.last_reduction);
+    return bucket.last_user == nullptr ||
+           bucket.last_user->bucket_read(bucket.last_reduction, bucket.between);
   };
   GradientRing::Bucket* chosen = nullptr;
   uint64_t first = 0;  // turn of the bucket that is waited for
@@ -110,6 +112,7 @@ Result<bool> OpenBucketOperation::take_from_ring() {
   chosen->last_user = &unit;
   unit.bucket = chosen;
   auto& offsets = unit.own_slot().bucket_offset[(unit.reductions + 1) % 2];
+  auto& exchange_offsets = unit.own_slot().exchange_offset[(unit.reductions + 1) % 2];
   uint64_t displacement = 0;
   for (size_t f = 0; f < unit.flats().size(); ++f) {
     Flat& flat = unit.flats()[f];
@@ -117,6 +120,10 @@ Result<bool> OpenBucketOperation::take_from_ring() {
     flat.bucket = chosen->buffer.data + displacement;
     offsets[f].store(chosen->buffer.offset + displacement, std::memory_order_relaxed);
     displacement += round_up(flat.desc.elements * size_of(unit.gradient_type(flat)), kPage);
+    flat.exchange = chosen->buffer.data + displacement;
+    exchange_offsets[f].store(chosen->buffer.offset + displacement, std::memory_order_relaxed);
+    displacement += exchange_bytes(rank.plan, {flat.desc},
+                                   static_cast<uint64_t>(unit.axes().index()), unit.axes().mesh);
   }
   return true;
 }
@@ -144,7 +151,7 @@ Status OpenBucketOperation::check_hope() const {
 
 std::vector<int> OpenBucketOperation::missing() const {
   if (waiting_for_ == nullptr) return {};
-  return waiting_for_->bucket_readers(waiting_reduction_);
+  return waiting_for_->bucket_readers(waiting_reduction_, true);
 }
 
 // Buckets are the rank's: their users belong to any group.

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -27,7 +29,8 @@ class GradientRing {
   struct Bucket {
     Buffer buffer;
     Unit* last_user = nullptr;    // whose gradient was here, and
-    uint64_t last_reduction = 0;  // in which of its reductions
+    uint64_t last_reduction = 0;  // in which of its reductions,
+    bool between = false;         // which was between replicas too
     uint64_t turn = 0;            // when it was taken last
     bool held = false;            // being filled, or being reduced by this rank
   };
@@ -52,6 +55,8 @@ struct Rank {
   Counters counters;
   int64_t timeout_ns = 0;
   GradientRing ring;
+  std::vector<Unit*> lingering;      // hold what they brought in until their mates let go of it
+  std::vector<std::string> notices;  // for the log, which may not be called under the lock
 
   Rank(Transport& transport_in, Plan plan_in, int threads_in, int64_t timeout_in)
       : transport(transport_in),

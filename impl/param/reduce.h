@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// A reduction: each rank reads its part of every rank's bucket in place and sums in f32, in rank
-// order. Where the optimizer is replicated, ranks then read each other's sums (all-reduce).
+// A reduction: each rank reads its row (without replicas: its part) of the buckets along the shard
+// axis and sums in f32, in rank order. Where the optimizer is replicated, ranks then read each
+// other's sums (all-reduce). With replicas, these then exchange their rows: each sums its part of
+// them, in the replicas' order, and where replicas need the whole row they read each other's parts.
+// Peers that share memory are read in place; others send what is read of them.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +13,7 @@
 
 #include "param/staging.h"
 #include "param/unit.h"
+#include "quant/wire.h"
 #include "transport/operation.h"
 
 namespace meron {
@@ -30,11 +34,27 @@ inline bool stays_local(const Unit& unit, const ReduceOptions& options) {
   return !is_sharded(unit.rank().plan.gradient) && !options.boundary;
 }
 
+// Whether replicas exchange what a reduction sums: each time where gradients are cut over them,
+// else when the accumulation ends.
+inline bool between_replicas(const Unit& unit, const ReduceOptions& options) {
+  if (!unit.axes().replicas()) return false;
+  return options.boundary || unit.rank().plan.gradient.sharding == Sharding::world;
+}
+
+// Whether sums of rows are apart from what is accumulated, which is of parts then.
+inline bool sums_apart(const Unit& unit) {
+  return unit.rank().plan.gradient.sharding == Sharding::world;
+}
+
 class ReduceOperation final : public Operation {
  public:
-  // The unit is `filling`, its bucket complete; the call has been posted.
+  // Where the call is to be posted.
+  static Channel& channel_for(const Unit& unit, const ReduceOptions& options);
+  // The unit is `filling`, its bucket complete; the call has been posted to channel_for(). Where it
+  // only `ends` an accumulation, its bucket has nothing, and what replicas exchange is the sum of
+  // the micro-batches before.
   static Result<std::shared_ptr<ReduceOperation>> begin(std::shared_ptr<Unit> unit,
-                                                        const ReduceOptions& options,
+                                                        const ReduceOptions& options, bool ends,
                                                         Deadline deadline);
 
   Result<bool> advance() override;
@@ -43,27 +63,49 @@ class ReduceOperation final : public Operation {
   bool begins_alone() const override { return true; }
 
  private:
-  enum class Stage { contributing, sharing, parting };
+  // contributing: to the sum of rows. exchanging: rows, between replicas. sharing: sums of parts,
+  // that all are to have. parting: until nobody reads what this rank may change next.
+  enum class Stage { contributing, exchanging, sharing, parting };
 
-  ReduceOperation(std::shared_ptr<Unit> unit, const ReduceOptions& options, Deadline deadline);
-  // Where ranks share no memory: sends the parts of the bucket to their owners, and receives those
-  // of this rank's own.
-  Status exchange_parts();
-  // The same for the sums of parts, which every rank is to have.
-  void exchange_sums();
-  Result<bool> advance_remote(bool shared);
-  void sum();
+  ReduceOperation(std::shared_ptr<Unit> unit, const ReduceOptions& options, bool ends,
+                  Deadline deadline);
+  // Ranks that share no memory with this one: sends what they read, and receives what it reads.
+  Status send_buckets();
+  void send_sums();
+  Status send_rows();
+  Status send_parts();
+  Result<bool> contributed();
+  Result<bool> exchanged();
+  void sum_rows();
   void fetch_sums();
+  // Between replicas. The f32 sum of this rank's row; where in Flat::exchange encoded parts of the
+  // row, and of the sum, lie; that of a member of the group.
+  float* row_sum(const Flat& flat) const;
+  uint64_t encoded_part_offset(const Flat& flat, int replica) const;
+  uint64_t encoded_sum_offset(const Flat& flat) const;
+  const std::byte* exchange_of(int member, size_t flat) const;
+  uint64_t seed(size_t flat, int part) const;
+  void encode_rows();
+  void sum_parts();
+  void encode_sum(size_t flat);
+  void fetch_parts();
+  Status begin_exchange();
+  Status begin_sharing();
   void consume();
   Status end();
+  bool shares() const;
+  std::vector<int> near_peers() const;
 
   std::shared_ptr<Unit> unit_;
   ReduceOptions options_;
+  bool ends_;
   uint64_t reduction_ = 0;
+  uint64_t exchange_ = 0;    // number of the exchange between replicas
+  bool between_ = false;     // replicas
   bool accumulate_ = false;  // the sum already holds earlier micro-batches
   Stage stage_ = Stage::contributing;
   std::shared_ptr<Batch> batch_;
-  std::vector<std::shared_ptr<Staging>> parts_;  // per flat: this rank's part, from every member
+  std::vector<std::shared_ptr<Staging>> received_;  // per flat: what came of every member
 };
 
 }  // namespace meron

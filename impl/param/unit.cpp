@@ -4,11 +4,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <new>
 
 #include "base/hash.h"
-#include "kernels/cpu/accumulate.h"
 #include "os/host.h"
+#include "plan/predict.h"
 
 namespace meron {
 namespace {
@@ -31,37 +32,47 @@ Range part_of(const Param& param, const Range& range) {
   return {begin - param.place.offset, end - param.place.offset};
 }
 
-Unit::Unit(Rank& rank, Channel& channel, std::string name,
+Unit::Unit(Rank& rank, const Axes& axes, std::string name,
            std::vector<std::shared_ptr<Param>> params)
-    : fresh(params.size(), true),
+    : value_codec(rank.plan.param.codec),
+      gradient_codec(rank.plan.gradient.codec),
+      fresh(params.size(), true),
       rank_(rank),
-      channel_(channel),
+      axes_(axes),
       name_(std::move(name)),
       name_hash_(hash_text(name_)),
       params_(std::move(params)) {}
 
-Result<std::shared_ptr<Unit>> Unit::create(Rank& rank, Channel& channel, std::string name,
+Result<std::shared_ptr<Unit>> Unit::create(Rank& rank, const Axes& axes, std::string name,
                                            std::vector<std::shared_ptr<Param>> params) {
   std::vector<TensorDesc> tensors;
   tensors.reserve(params.size());
   for (const auto& param : params) tensors.push_back(param->desc);
   MERON_ASSIGN(UnitLayout layout, layout_unit(tensors));
 
-  std::shared_ptr<Unit> unit(new Unit(rank, channel, std::move(name), std::move(params)));
-  const uint64_t members = static_cast<uint64_t>(channel.size());
-  const uint64_t index = static_cast<uint64_t>(channel.index());
+  std::shared_ptr<Unit> unit(new Unit(rank, axes, std::move(name), std::move(params)));
+  const MeshShape& mesh = axes.mesh;
+  const uint64_t index = static_cast<uint64_t>(axes.index());
   for (const FlatDesc& desc : layout.flats) {
     Flat flat;
     flat.desc = desc;
-    flat.part = shard_range(desc.elements, index, members);
-    flat.owned = is_sharded(rank.plan.optimizer) ? flat.part : Range{0, desc.elements};
+    flat.row = row_range(desc.elements, index, mesh);
+    flat.part = part_range(desc.elements, index, mesh);
+    flat.rest = held_range(rank.plan.param, desc.elements, index, mesh);
+    flat.owned = held_range(rank.plan.optimizer, desc.elements, index, mesh);
+    flat.summed = !axes.replicas()                                 ? flat.owned
+                  : rank.plan.gradient.sharding == Sharding::world ? flat.part
+                                                                   : flat.row;
+    flat.packed = rank.plan.frozen_int8 && !desc.trainable;
     unit->bytes_ += flat.value_bytes();
     unit->flats_.push_back(flat);
   }
+  unit->find_peers();
 
+  const uint64_t members = mesh.ranks();
   MERON_ASSIGN(const uint64_t slots,
                rank.transport.window_allocate(sizeof(UnitSlot) * members,
-                                              fmt::format("unit '{}'", unit->name_)));
+                                              fmt::format("unit '{}'", unit->name_), axes.number));
   MERON_TRY(rank.transport.window().reserve(slots, sizeof(UnitSlot) * members));
   unit->slots_ = reinterpret_cast<UnitSlot*>(rank.transport.window().writable(slots));
   for (const auto reserve : {&Unit::reserve_values, &Unit::reserve_gradients}) {
@@ -75,6 +86,43 @@ Result<std::shared_ptr<Unit>> Unit::create(Rank& rank, Channel& channel, std::st
     unit->params_[i]->place = layout.tensors[i];
   }
   return unit;
+}
+
+void Unit::find_peers() {
+  const Channel& group = *axes_.group;
+  const bool whole = !is_sharded(rank_.plan.param);
+  // Who fetches whole values from whom depends on who updates them.
+  const bool over_world = over_all(whole ? rank_.plan.optimizer : rank_.plan.param, axes_.mesh);
+  const bool refreshed = !over_world && over_all(rank_.plan.optimizer, axes_.mesh);
+  bool far = false;
+  for (int m = 0; m < group.size(); ++m) {
+    const auto shards = static_cast<int>(axes_.mesh.shards);
+    const bool on_shard = m / shards == axes_.own_replica();
+    const bool on_replica = m % shards == axes_.own_shard();
+    const bool seen = over_world || on_shard;
+    if (!group.near(m)) {
+      far = far || seen || (on_replica && refreshed);
+      continue;
+    }
+    if (seen) mates_.push_back(m);
+    if (seen || (on_replica && refreshed)) readers_.push_back(m);
+    if (on_shard) near_shards_.push_back(m);
+    if (on_replica) near_replicas_.push_back(m);
+  }
+  const bool packed =
+      std::any_of(flats_.begin(), flats_.end(), [](const Flat& flat) { return flat.packed; });
+  brings_ = far || packed || (!whole && refreshed);
+}
+
+std::vector<int> Unit::places(const Channel& channel, const std::vector<int>& members) const {
+  std::vector<int> found;
+  for (const int m : members) {
+    const int rank = axes_.group->members().world_rank(m);
+    for (int place = 0; place < channel.size(); ++place) {
+      if (channel.members().world_rank(place) == rank) found.push_back(place);
+    }
+  }
+  return found;
 }
 
 void Unit::undo() {
@@ -97,30 +145,58 @@ Result<std::byte*> Unit::allocate(uint64_t bytes, MemoryKind kind, const char* w
 }
 
 Status Unit::reserve_values() {
-  Window& window = rank_.transport.window();
   for (size_t f = 0; f < flats_.size(); ++f) {
     Flat& flat = flats_[f];
-    if (!is_sharded(rank_.plan.param)) {
-      uint64_t offset = 0;
-      MERON_ASSIGN(flat.writable,
-                   allocate(flat.value_bytes(), MemoryKind::param, "the values", &offset));
-      flat.values = flat.writable;
-      own_slot().value_offset[f].store(offset, std::memory_order_relaxed);
+    if (is_sharded(rank_.plan.param)) {
+      MERON_TRY(reserve_window(flat));
+      MERON_TRY(reserve_encoded(f));
       continue;
     }
-    MERON_ASSIGN(const uint64_t offset, rank_.transport.window_allocate(
-                                            flat.value_bytes(), fmt::format("unit '{}'", name_)));
-    const uint64_t size = size_of(flat.desc.dtype);
-    const uint64_t part_bytes = flat.part.size() * size;
-    // A group of several ranks shares the flat: each makes its own pages real.
-    MERON_TRY(rank_.arena().charge(part_bytes, MemoryKind::param,
-                                   fmt::format("the values of unit '{}'", name_)));
-    window_parts_.push_back({offset + flat.part.begin * size, part_bytes});
-    MERON_TRY(window.reserve(offset + flat.part.begin * size, part_bytes));
-    flat.window_offset = offset;
-    flat.values = window.readable(offset);
-    flat.writable = window.writable(offset);
+    uint64_t offset = 0;
+    MERON_ASSIGN(flat.writable,
+                 allocate(flat.value_bytes(), MemoryKind::param, "the values", &offset));
+    flat.values = flat.writable;
+    own_slot().value_offset[f].store(offset, std::memory_order_relaxed);
   }
+  return Ok{};
+}
+
+Status Unit::reserve_window(Flat& flat) {
+  Window& window = rank_.transport.window();
+  // Replicas that hold rows alike have a place each; ranks that share the flat make their own pages
+  // real.
+  const bool alike = !over_all(rank_.plan.param, axes_.mesh);
+  const uint64_t stride = round_up(flat.value_bytes(), kPage);
+  MERON_ASSIGN(const uint64_t first,
+               rank_.transport.window_allocate(alike ? stride * axes_.mesh.replicas : stride,
+                                               fmt::format("unit '{}'", name_), axes_.number));
+  const uint64_t offset =
+      first + (alike ? stride * static_cast<uint64_t>(axes_.own_replica()) : uint64_t{0});
+  flat.window_offset = offset;
+  flat.values = window.readable(offset);
+  flat.writable = window.writable(offset);
+  if (flat.packed) return Ok{};
+  const uint64_t size = size_of(flat.desc.dtype);
+  const uint64_t bytes = flat.rest.size() * size;
+  MERON_TRY(rank_.arena().charge(bytes, MemoryKind::param,
+                                 fmt::format("the values of unit '{}'", name_)));
+  window_parts_.push_back({offset + flat.rest.begin * size, bytes});
+  return window.reserve(offset + flat.rest.begin * size, bytes);
+}
+
+Status Unit::reserve_encoded(size_t index) {
+  Flat& flat = flats_[index];
+  const uint64_t size = size_of(flat.desc.dtype);
+  uint64_t bytes = wire_bytes(frozen_codec(), flat.rest.size(), size);
+  if (!flat.packed) {
+    if (!param_coded(rank_.plan, flat.desc, axes_.mesh)) return Ok{};
+    MERON_ASSIGN(flat.exact,
+                 allocate(flat.part.size() * size, MemoryKind::param, "the exact values"));
+    bytes = room_bytes(rank_.plan.param.codec, flat.part.size(), size);
+  }
+  uint64_t offset = 0;
+  MERON_ASSIGN(flat.encoded, allocate(bytes, MemoryKind::param, "the encoded values", &offset));
+  own_slot().encoded_offset[index].store(offset, std::memory_order_relaxed);
   return Ok{};
 }
 
@@ -132,7 +208,9 @@ Status Unit::reserve_gradients() {
     if (!flat.desc.trainable) continue;
     const DType type = gradient_type(flat);
     const uint64_t bucket_bytes = flat.desc.elements * size_of(type);
-    ring_bytes += round_up(bucket_bytes, kPage);
+    const uint64_t exchange =
+        exchange_bytes(rank_.plan, {flat.desc}, static_cast<uint64_t>(axes_.index()), axes_.mesh);
+    ring_bytes += round_up(bucket_bytes, kPage) + exchange;
     uint64_t bucket_offset = 0;
     if (whole) {
       MERON_ASSIGN(flat.bucket, allocate(bucket_bytes, MemoryKind::gradient, "the gradient bucket",
@@ -140,15 +218,27 @@ Status Unit::reserve_gradients() {
       for (auto& offsets : own_slot().bucket_offset) {
         offsets[f].store(bucket_offset, std::memory_order_relaxed);
       }
+      uint64_t exchange_offset = 0;
+      MERON_ASSIGN(flat.exchange, allocate(exchange, MemoryKind::gradient, "what replicas exchange",
+                                           &exchange_offset));
+      for (auto& offsets : own_slot().exchange_offset) {
+        offsets[f].store(exchange_offset, std::memory_order_relaxed);
+      }
+    }
+    if (axes_.replicas() && rank_.plan.gradient.codec.feedback) {
+      MERON_ASSIGN(std::byte* const residual,
+                   allocate(flat.row.size() * sizeof(float), MemoryKind::gradient,
+                            "the feedback of the gradient"));
+      flat.residual = reinterpret_cast<float*>(residual);
     }
     if (whole && type == DType::f32) {
-      flat.sum = reinterpret_cast<float*>(flat.bucket) + flat.owned.begin;
-      own_slot().sum_offset[f].store(bucket_offset + flat.owned.begin * sizeof(float),
+      flat.sum = reinterpret_cast<float*>(flat.bucket) + flat.summed.begin;
+      own_slot().sum_offset[f].store(bucket_offset + flat.summed.begin * sizeof(float),
                                      std::memory_order_relaxed);
     } else {
       uint64_t offset = 0;
       MERON_ASSIGN(std::byte* const sum,
-                   allocate(flat.owned.size() * sizeof(float), MemoryKind::gradient,
+                   allocate(flat.summed.size() * sizeof(float), MemoryKind::gradient,
                             "the reduced gradient", &offset));
       flat.sum = reinterpret_cast<float*>(sum);
       own_slot().sum_offset[f].store(offset, std::memory_order_relaxed);
@@ -180,17 +270,20 @@ Status Unit::enter(GradientState state) {
 
 Status Unit::unlease() {
   if (--leases_ > 0) return Ok{};
-  if (remote()) drop_remote_values();
+  if (brings_) {
+    own_slot().let_go.store(gathers, std::memory_order_seq_cst);
+    rank_.transport.ring();
+    drop_brought();
+  }
   return enter(ValueState::partitioned);
 }
 
 bool Unit::all_released() {
-  return remote() ? !exchanging() : all_reached(version_ + 1, &UnitSlot::released);
+  return reached(readers_, version_ + 1, &UnitSlot::released) && !exchanging();
 }
 
 std::vector<int> Unit::unreleased() const {
-  if (remote()) return {};
-  return behind(version_ + 1, &UnitSlot::released);
+  return behind(readers_, version_ + 1, &UnitSlot::released);
 }
 
 bool Unit::exchanging() {
@@ -198,47 +291,13 @@ bool Unit::exchanging() {
   return !exchanges_.empty();
 }
 
-Status Unit::hold_remote_values() {
-  if (holds_remote_ || !is_sharded(rank_.plan.param)) return Ok{};
-  Window& window = rank_.transport.window();
-  uint64_t held = 0;
-  for (const Flat& flat : flats_) {
-    const uint64_t own = flat.part.size() * size_of(flat.desc.dtype);
-    MERON_TRY(window.reserve(flat.window_offset, flat.value_bytes()));
-    held += flat.value_bytes() - own;
-  }
-  MERON_TRY(rank_.arena().charge(held, MemoryKind::param,
-                                 fmt::format("the gathered values of unit '{}'", name_)));
-  holds_remote_ = true;
-  return Ok{};
-}
-
-// While something still arrives the memory stays, until the next gather is let go of.
-void Unit::drop_remote_values() {
-  if (!holds_remote_ || exchanging()) return;
-  holds_remote_ = false;
-  Window& window = rank_.transport.window();
-  uint64_t held = 0;
-  for (const Flat& flat : flats_) {
-    const uint64_t size = size_of(flat.desc.dtype);
-    const uint64_t end = flat.value_bytes();
-    const uint64_t part_begin = flat.part.begin * size, part_end = flat.part.end * size;
-    // Only memory is given back: what stays is overwritten by the next gather.
-    (void)window.discard(flat.window_offset, part_begin).ok();
-    (void)window.discard(flat.window_offset + part_end, end - part_end).ok();
-    held += end - (part_end - part_begin);
-  }
-  rank_.arena().discharge(held, MemoryKind::param);
-}
-
-bool Unit::bucket_read(uint64_t reduction) const {
-  if (!remote()) return all_reached(reduction, &UnitSlot::consumed);
-  return slot(channel_.index()).consumed.load(std::memory_order_seq_cst) >= reduction;
-}
-
-std::vector<int> Unit::bucket_readers(uint64_t reduction) const {
-  if (remote()) return {};
-  return behind(reduction, &UnitSlot::consumed);
+bool Unit::between_replicas() const {
+  if (!axes_.replicas()) return false;
+  const Plan& plan = rank_.plan;
+  if (!is_sharded(plan.param)) return over_all(plan.optimizer, axes_.mesh);
+  if (!over_all(plan.optimizer, axes_.mesh)) return false;
+  if (over_all(plan.param, axes_.mesh) && !plan.second_copy) return true;
+  return parts_asked != version_;
 }
 
 Status Unit::check_updatable() const {
@@ -264,13 +323,36 @@ Status Unit::release_version() {
   return Ok{};
 }
 
+bool Unit::bucket_read(uint64_t reduction, bool between) const {
+  return reached(near_shards_, reduction, &UnitSlot::consumed) &&
+         (!between || reached(near_replicas_, reduction, &UnitSlot::consumed));
+}
+
+std::vector<int> Unit::bucket_readers(uint64_t reduction, bool between) const {
+  auto readers = behind(near_shards_, reduction, &UnitSlot::consumed);
+  if (!between) return readers;
+  for (const int m : behind(near_replicas_, reduction, &UnitSlot::consumed)) readers.push_back(m);
+  return readers;
+}
+
 Status Unit::publish(bool frozen_too) {
   MERON_TRY(enter(ValueState::partitioned));
+  review_value_codec();
   ++version_;
+  kernels::QuantError error;
   for (Flat& flat : flats_) {
-    if (flat.desc.trainable || frozen_too) flat.version = version_;
+    if (!flat.desc.trainable && !frozen_too) continue;
+    flat.version = version_;
+    if (flat.coded() || flat.packed) encode_values(flat, &error);
+  }
+  if (axes_.replicas() && value_codec.blocked()) {
+    value_error = error.relative();
+    value_worst = error.worst_block;
+    const auto bits = std::bit_cast<uint32_t>(static_cast<float>(value_error));
+    channel().announce(own_slot().value_error[version_ % 2], bits);
   }
   own_slot().published.store(version_, std::memory_order_seq_cst);
+  drop_copies();
   return Ok{};
 }
 

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,9 +18,11 @@
 #include "kernels/cpu/exact_sum.h"
 #include "kernels/cpu/type.h"
 #include "memory/arena.h"
+#include "param/axes.h"
 #include "param/rank.h"
 #include "param/states.h"
 #include "plan/unit_layout.h"
+#include "quant/wire.h"
 #include "transport/channel.h"
 
 namespace meron {
@@ -31,7 +34,7 @@ inline kernels::Type kernel_type(DType dtype) {
 struct Param {
   TensorDesc desc;
   uint64_t count = 0;  // elements
-  Channel* channel = nullptr;
+  const Axes* axes = nullptr;
   Unit* unit = nullptr;  // set once, when the unit is made
   TensorPlace place;     // in the unit's layout
 };
@@ -44,8 +47,11 @@ inline constexpr size_t kMaxFlats = 6;
 struct alignas(128) UnitSlot {
   std::atomic<uint64_t> published{0};    // version whose values this member's part holds
   std::atomic<uint64_t> released{0};     // 1 + the last version this member let go of
+  std::atomic<uint64_t> arrived{0};      // gathers for which it has brought in what is its to bring
+  std::atomic<uint64_t> let_go{0};       // gathers up to which it reads no values any more
   std::atomic<uint64_t> contributed{0};  // reductions for which its bucket may be read
-  std::atomic<uint64_t> summed{0};       // all-reduce: reductions whose part it has summed
+  std::atomic<uint64_t> rowed{0};        // reductions whose row replicas may read
+  std::atomic<uint64_t> summed{0};       // reductions whose part, that others need, it has summed
   std::atomic<uint64_t> consumed{0};     // reductions for which it reads no bucket any more
   // Where its buffers lie in its arena. The bucket's are set before `contributed` is, in turn for
   // odd and even reductions: a rank that is ahead fills the bucket of reduction r + 1 while a peer
@@ -53,31 +59,62 @@ struct alignas(128) UnitSlot {
   std::array<std::atomic<uint64_t>, kMaxFlats> value_offset{};
   std::array<std::array<std::atomic<uint64_t>, kMaxFlats>, 2> bucket_offset{};
   std::array<std::atomic<uint64_t>, kMaxFlats> sum_offset{};
+  std::array<std::atomic<uint64_t>, kMaxFlats> encoded_offset{};
+  // Where, behind its bucket, a flat's row for the replicas lies: see Flat::exchange.
+  std::array<std::array<std::atomic<uint64_t>, kMaxFlats>, 2> exchange_offset{};
+  // What encoding lost, as the bits of a float: of values for odd and even versions, of gradients
+  // for odd and even exchanges. Read by peers before they encode the next time.
+  std::array<std::atomic<uint64_t>, 2> value_error{};
+  std::array<std::atomic<uint64_t>, 2> gradient_error{};
 };
 
 // One dtype's worth of a unit on this rank.
 struct Flat {
   FlatDesc desc;
-  Range part;   // the shard of this rank
-  Range owned;  // what this rank updates: `part`, or everything where the optimizer is replicated
+  Range row;     // of the shard axis; see MeshShape of base/layout.h
+  Range part;    // of the row: this rank's alone
+  Range rest;    // what it holds of the values between gathers: part, row or everything
+  Range owned;   // what it updates: part, row, or everything where the optimizer is replicated
+  Range summed;  // what `sum` is of: contains `owned`
 
-  // Values, whole, in the param dtype. Sharded: in the window, side by side with the peers' parts;
-  // `values` is the read-only mapping. Replicated: a private copy, of which peers read `part`.
+  // Values, whole, in the param dtype, as all ranks see them. Sharded: in the window, side by side
+  // with the peers' parts; `values` is the read-only mapping. Replicated: a private copy, of which
+  // peers read `owned`.
   const std::byte* values = nullptr;
-  std::byte* writable = nullptr;  // the same memory; only `owned` (and fetched parts) are written
-  uint64_t version = 0;           // the last version in which this flat may have changed
+  std::byte* writable =
+      nullptr;  // the same memory; only `rest` (and what is brought in) is written
+  // Where values travel by a codec: the exact values of `owned`, which is `part`, and the encoded
+  // ones. The window has what comes of decoding, also of this rank's own part.
+  std::byte* exact = nullptr;
+  std::byte* encoded = nullptr;
+  // Frozen values that lie encoded at rest: `encoded` is all of `rest`, and the window has them
+  // from a gather to its release only.
+  bool packed = false;
+  uint64_t version = 0;        // the last version in which this flat may have changed
   uint64_t fetched = 0;        // replicated values: the version that the private copy is whole in
-  uint64_t requested = 0;      // remote ranks: the version whose exchange has begun
+  uint64_t requested = 0;      // and the version whose exchange between nodes has begun
   uint64_t window_offset = 0;  // sharded values: where they begin in the window
 
   // Gradient. bucket: n elements of the gradient dtype, valid while filling and reducing
-  // (persistent where gradients are whole). sum: f32, of `owned`.
+  // (persistent where gradients are whole). sum: f32, of `summed`.
   std::byte* bucket = nullptr;
   float* sum = nullptr;
+  // Between replicas. exchange: behind the bucket and valid with it, 4 * row bytes for the sum of
+  // the row, where gradients are cut over replicas; then, with a codec, the row encoded part by
+  // part; then, where replicas need the whole row, this rank's part of the sum encoded. residual:
+  // f32, of the row, what encoding has lost so far.
+  std::byte* exchange = nullptr;
+  float* residual = nullptr;
 
   // f32 values of `owned` where params have 16 bits and an optimizer holds them; else null.
   float* master = nullptr;
 
+  bool coded() const { return exact != nullptr; }
+  // Where this rank's exact value of an element of `owned` is.
+  std::byte* own(uint64_t element) {
+    const uint64_t size = size_of(desc.dtype);
+    return exact != nullptr ? exact + (element - owned.begin) * size : writable + element * size;
+  }
   uint64_t value_bytes() const { return desc.elements * size_of(desc.dtype); }
 };
 
@@ -86,14 +123,15 @@ struct Flat {
 class Unit {
  public:
   // Lays out the params and reserves memory by the plan. The caller has posted the call.
-  static Result<std::shared_ptr<Unit>> create(Rank& rank, Channel& channel, std::string name,
+  static Result<std::shared_ptr<Unit>> create(Rank& rank, const Axes& axes, std::string name,
                                               std::vector<std::shared_ptr<Param>> params);
   Unit(const Unit&) = delete;
   Unit& operator=(const Unit&) = delete;
 
   const std::string& name() const { return name_; }
   Rank& rank() const { return rank_; }
-  Channel& channel() const { return channel_; }
+  Channel& channel() const { return *axes_.group; }
+  const Axes& axes() const { return axes_; }
   const std::vector<std::shared_ptr<Param>>& params() const { return params_; }
   std::vector<Flat>& flats() { return flats_; }
   Flat& flat_of(const Param& param) { return flats_[param.place.flat]; }
@@ -104,20 +142,32 @@ class Unit {
     return gradient_dtype(rank_.plan, flat.desc.dtype);
   }
 
-  UnitSlot& own_slot() { return slots_[channel_.index()]; }
+  UnitSlot& own_slot() { return slots_[axes_.index()]; }
   const UnitSlot& slot(int member) const { return slots_[member]; }
+  // Whether the word of all of `members` (of the group) has come to `value`, and whose has not.
   template <class Word>
-  bool all_reached(uint64_t value, Word word) const {
-    for (int m = 0; m < channel_.size(); ++m) {
+  bool reached(std::span<const int> members, uint64_t value, Word word) const {
+    for (const int m : members) {
       if ((slots_[m].*word).load(std::memory_order_seq_cst) < value) return false;
     }
     return true;
   }
   template <class Word>
-  std::vector<int> behind(uint64_t value, Word word) const {
-    return channel_.below(value,
-                          [&](int m) { return (slots_[m].*word).load(std::memory_order_seq_cst); });
+  std::vector<int> behind(std::span<const int> members, uint64_t value, Word word) const {
+    std::vector<int> late;
+    for (const int m : members) {
+      if ((slots_[m].*word).load(std::memory_order_seq_cst) < value) late.push_back(m);
+    }
+    return late;
   }
+  // Members of the group, this rank among them, that share its memory and: read what it holds of
+  // the values; see the same whole values; lie on its shard axis; on its replica axis.
+  const std::vector<int>& readers() const { return readers_; }
+  const std::vector<int>& mates() const { return mates_; }
+  const std::vector<int>& near_shards() const { return near_shards_; }
+  const std::vector<int>& near_replicas() const { return near_replicas_; }
+  // Where members of the group are on another channel that they are in.
+  std::vector<int> places(const Channel& channel, const std::vector<int>& members) const;
 
   // Values.
   ValueState state() const { return state_; }
@@ -131,27 +181,58 @@ class Unit {
   // Lets go of the present version: from here to publish(), peers may not rely on this rank's
   // reads.
   Status release_version();
-  // Whether nobody uses the present version any more: peers have let go of it, or, where ranks
-  // share no memory, what was sent of it has gone.
+  // Whether nobody uses the present version any more: readers have let go of it, and what was sent
+  // of it to other nodes has gone.
   bool all_released();
   std::vector<int> unreleased() const;
 
-  // Where ranks share no memory: the values of peers are made room for while they are needed, and
-  // batches that move values are remembered until they are done.
   // Whether peers read its values and gradients where this rank writes them.
-  bool read_by_peers() const { return channel_.size() > 1 && !remote(); }
-  bool remote() const { return channel_.transport().link() != nullptr && channel_.size() > 1; }
-  Status hold_remote_values();
+  bool read_by_peers() const { return readers_.size() > 1; }
+
+  // What gathers bring in from other nodes, or unpack: see import.h. Versions of which parts of the
+  // row, or other rows, are on their way or in place, and packed values of its own unpacked.
+  static constexpr uint64_t kNothing = UINT64_MAX;
+  uint64_t gathers = 0;  // begun so far
+  uint64_t parts_asked = kNothing, parts_here = kNothing;
+  uint64_t rows_asked = kNothing, rows_here = kNothing;
+  uint64_t unpacked = kNothing;
+  // Whether gathers bring in anything at all, on this rank or on a mate.
+  bool brings() const { return brings_; }
+  // Whether the next gather is between replicas too: the same on all ranks.
+  bool between_replicas() const;
+  // Ranges of the window, offset and bytes, that this rank brings in: parts of its row from far
+  // replicas, other rows; and what it holds packed.
+  struct Brought {
+    std::vector<std::pair<uint64_t, uint64_t>> parts, rows, packed;
+  };
+  Brought brought() const;
+  // Makes room for what is brought in, and gives it back when no mate reads it any more.
+  Status hold_brought();
+  void drop_brought();
   void track(std::shared_ptr<Batch> batch) { exchanges_.push_back(std::move(batch)); }
   bool exchanging();
-  const std::vector<std::shared_ptr<Batch>>& exchanges() const { return exchanges_; }
+  // Packed values of its own, where the window has them not yet.
+  Status unpack();
   // Makes this rank's part of the next version visible. `frozen_too`: an update wrote it, not a
   // step.
   Status publish(bool frozen_too);
 
-  // Whether nobody reads the bucket of a reduction any more, and who still may.
-  bool bucket_read(uint64_t reduction) const;
-  std::vector<int> bucket_readers(uint64_t reduction) const;
+  // Whether nobody reads the bucket of a reduction any more, and who still may. `between`: replicas
+  // have read it too.
+  bool bucket_read(uint64_t reduction, bool between) const;
+  std::vector<int> bucket_readers(uint64_t reduction, bool between) const;
+
+  // Where replicas exchange gradients. Whether they do in a reduction: see ReduceOperation.
+  bool between = false;    // in the last one begun
+  uint64_t exchanges = 0;  // begun so far
+  // Codecs in use: those of the plan, or bf16 once the error was above the plan's limit.
+  Codec value_codec, gradient_codec;
+  double value_error = 0, gradient_error = 0;  // relative, of what this rank encoded last
+  float value_worst = 0, gradient_worst = 0;   // worst block
+  // Before values or gradients are encoded: falls back where any rank's last error demands it.
+  void review_value_codec();
+  void review_gradient_codec();
+  void drop_feedback();
 
   // Gradient; see gradient.h for how the bucket is filled.
   GradientState gradient_state() const { return gradient_state_; }
@@ -170,17 +251,21 @@ class Unit {
   bool stepping = false;  // a step has begun and not ended: values and gradient are its own
 
  private:
-  Unit(Rank& rank, Channel& channel, std::string name, std::vector<std::shared_ptr<Param>> params);
+  Unit(Rank& rank, const Axes& axes, std::string name, std::vector<std::shared_ptr<Param>> params);
+  void find_peers();
   // Gives back what a creation that failed had taken.
   void undo();
   Status reserve_values();
   Status reserve_gradients();
-  void drop_remote_values();
+  Status reserve_window(Flat& flat);
+  Status reserve_encoded(size_t index);
+  void encode_values(Flat& flat, kernels::QuantError* error);
+  void drop_copies();
   Result<std::byte*> allocate(uint64_t bytes, MemoryKind kind, const char* what,
                               uint64_t* offset = nullptr);
 
   Rank& rank_;
-  Channel& channel_;
+  const Axes& axes_;
   std::string name_;
   uint64_t name_hash_;
   std::vector<std::shared_ptr<Param>> params_;
@@ -188,7 +273,9 @@ class Unit {
   std::vector<Buffer> buffers_;                              // in the arena
   std::vector<std::pair<uint64_t, uint64_t>> window_parts_;  // in the window: offset, bytes
   std::vector<std::shared_ptr<Batch>> exchanges_;
-  bool holds_remote_ = false;
+  std::vector<int> readers_, mates_, near_shards_, near_replicas_;
+  bool brings_ = false;
+  bool holds_parts_ = false, holds_others_ = false;  // memory of Brought
   UnitSlot* slots_ = nullptr;
   uint64_t bytes_ = 0;
 

@@ -22,8 +22,14 @@ Result<std::shared_ptr<UpdateOperation>> UpdateOperation::begin(
 }
 
 Result<bool> UpdateOperation::advance() {
-  return std::all_of(units_.begin(), units_.end(),
-                     [](const auto& unit) { return unit->all_released(); });
+  for (const auto& unit : units_) {
+    if (!unit->all_released()) return false;
+  }
+  // What an update does not write stays as it is, also where values lie packed.
+  for (const auto& unit : units_) {
+    if (Status unpacked = unit->unpack(); !unpacked.ok()) return channel_.fail(unpacked.error());
+  }
+  return true;
 }
 
 std::vector<int> UpdateOperation::missing() const {
@@ -45,9 +51,9 @@ bool UpdateOperation::contains(const Param& param) const {
 }
 
 Range UpdateOperation::view(const Param& param, std::byte** data) {
-  const Flat& flat = param.unit->flat_of(param);
+  Flat& flat = param.unit->flat_of(param);
   const Range part = part_of(param, flat.owned);
-  *data = flat.writable + (param.place.offset + part.begin) * size_of(flat.desc.dtype);
+  *data = flat.own(param.place.offset + part.begin);
   if (std::find(viewed_.begin(), viewed_.end(), &param) == viewed_.end()) {
     viewed_.push_back(&param);
   }
@@ -55,13 +61,13 @@ Range UpdateOperation::view(const Param& param, std::byte** data) {
 }
 
 void UpdateOperation::write(const Param& param, const std::byte* data, DType dtype) {
-  const Flat& flat = param.unit->flat_of(param);
+  Flat& flat = param.unit->flat_of(param);
   const Range part = part_of(param, flat.owned);
   if (part.size() == 0) return;
   const std::byte* source = data + part.begin * size_of(dtype);
   const uint64_t first = param.place.offset + part.begin;  // in the flat
-  std::byte* const values = flat.writable + first * size_of(flat.desc.dtype);
-  if (dtype == flat.desc.dtype && param.unit->read_by_peers()) {
+  std::byte* const values = flat.own(first);
+  if (dtype == flat.desc.dtype && param.unit->read_by_peers() && !flat.coded()) {
     kernels::hand_over(values, source, part.size() * size_of(dtype));
   } else {
     kernels::convert(values, kernel_type(flat.desc.dtype), source, kernel_type(dtype), part.size());
@@ -79,13 +85,12 @@ Status UpdateOperation::publish() {
   }
   published_ = true;
   for (const Param* param : viewed_) {
-    const Flat& flat = param->unit->flat_of(*param);
+    Flat& flat = param->unit->flat_of(*param);
     const Range part = part_of(*param, flat.owned);
     if (flat.master == nullptr || part.size() == 0) continue;
     const uint64_t first = param->place.offset + part.begin;
-    kernels::convert(flat.master + (first - flat.owned.begin), kernels::Type::f32,
-                     flat.writable + first * size_of(flat.desc.dtype), kernel_type(flat.desc.dtype),
-                     part.size());
+    kernels::convert(flat.master + (first - flat.owned.begin), kernels::Type::f32, flat.own(first),
+                     kernel_type(flat.desc.dtype), part.size());
   }
   for (const auto& unit : units_) MERON_TRY(unit->publish(true));
   channel_.transport().ring();

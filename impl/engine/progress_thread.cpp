@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/progress_thread.h"
+
+#include <chrono>
+
+#include "engine/context.h"
+#include "os/threads.h"
+
+namespace meron {
+namespace {
+
+// While a thread of the trainer's waits, it does the work.
+constexpr int64_t kStandAsideNs = kNanosPerMilli;
+constexpr int64_t kIdleNs = kNanosPerMilli;
+
+}  // namespace
+
+ProgressThread::ProgressThread(Context& context) : context_(context) {
+  const MaskSignalsScope masked;
+  thread_ = std::thread([this] { run(); });
+}
+
+ProgressThread::~ProgressThread() {
+  stop_.store(true);
+  thread_.join();
+}
+
+void ProgressThread::run() {
+  set_thread_name("meron-progress");
+  while (!stop_.load()) {
+    if (context_.waiters() > 0) {
+      std::this_thread::sleep_for(std::chrono::nanoseconds(kStandAsideNs));
+      continue;
+    }
+    // What fails here fails the operation, whose waiter hears of it.
+    if (!context_.progress().ok()) return;
+    context_.transport().link()->idle(kIdleNs);
+  }
+}
+
+}  // namespace meron
