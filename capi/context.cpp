@@ -157,6 +157,8 @@ meron_status meron_context_stats(meron_stats* out, meron_context context, meron_
     stats.control_bytes = holder->context->control_bytes();
     stats.peak_bytes = arena.total_peak();
     stats.arena_pages_bytes = arena.file().allocated_bytes();
+    stats.far_gather_bytes = own.counters.far_gather.load();
+    stats.far_reduce_bytes = own.counters.far_reduced.load();
     return write_info(out, stats, "out");
   });
 }
@@ -169,9 +171,10 @@ meron_status meron_context_predict(meron_prediction* out, meron_context context,
     const meron_workload defaults = MERON_WORKLOAD_INIT;
     MERON_ASSIGN(const meron_workload given, read_options(workload, defaults, "workload"));
     const auto lock = holder->context->lock();
-    MERON_ASSIGN(
-        const RankPrediction own,
-        holder->context->predict_locked({1, given.micro_batches, given.gathers_per_micro_batch}));
+    Workload load;
+    load.micro_batches = given.micro_batches;
+    load.gathers_per_micro_batch = given.gathers_per_micro_batch;
+    MERON_ASSIGN(const RankPrediction own, holder->context->predict_locked(load));
 
     meron_prediction result{};
     result.param_bytes = own.memory.param;
@@ -181,6 +184,9 @@ meron_status meron_context_predict(meron_prediction* out, meron_context context,
     result.gather_mapped_bytes = own.links.gather_mapped;
     result.gather_copied_bytes = own.links.gather_copied;
     result.reduce_bytes = own.links.reduce;
+    result.second_copy_bytes = own.memory.second_copy;
+    result.far_gather_bytes = own.links.far_gather;
+    result.far_reduce_bytes = own.links.far_reduce;
     return write_info(out, result, "out");
   });
 }

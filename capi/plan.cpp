@@ -86,8 +86,29 @@ meron_status meron_plan_predict(char** out, meron_plan plan, const char* model, 
     MERON_ASSIGN(const ModelDesc desc, parse_model(std::string_view(model, bytes)));
     MERON_ASSIGN(const Prediction prediction,
                  predict(holder->value, desc,
-                         {given.ranks, given.micro_batches, given.gathers_per_micro_batch}));
+                         {given.ranks, given.micro_batches, given.gathers_per_micro_batch,
+                          given.ranks_per_node}));
     return hand_out(out, table != 0 ? to_table(prediction) : to_json(prediction));
+  });
+}
+
+meron_status meron_plan_rank_cluster(char** out, const char* model, size_t model_bytes,
+                                     const char* cluster, size_t cluster_bytes,
+                                     const meron_workload* workload, uint32_t tokens,
+                                     double compute_seconds, uint32_t table, meron_error** err) {
+  return guard("plan_rank_cluster", err, [&]() -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_TRY(need(model, "model"));
+    MERON_TRY(need(cluster, "cluster"));
+    const meron_workload defaults = MERON_WORKLOAD_INIT;
+    MERON_ASSIGN(const meron_workload given, read_options(workload, defaults, "workload"));
+    MERON_ASSIGN(const ModelDesc desc, parse_model(std::string_view(model, model_bytes)));
+    MERON_ASSIGN(const Cluster machines, parse_cluster(std::string_view(cluster, cluster_bytes)));
+    MERON_ASSIGN(const Ranking ranking,
+                 rank_strategies(desc, machines,
+                                 {given.micro_batches, given.gathers_per_micro_batch, tokens,
+                                  compute_seconds}));
+    return hand_out(out, table != 0 ? to_table(ranking) : to_json(ranking));
   });
 }
 

@@ -195,7 +195,7 @@ meron_status meron_reduced_view(meron_view* out, meron_param param, meron_error*
     const Flat& flat = unit.flat_of(value);
     const Range part = part_of(value, flat.owned);
     out->data = part.size() == 0 ? flat.sum
-                                 : flat.sum + (value.place.offset + part.begin - flat.owned.begin);
+                                 : flat.sum + (value.place.offset + part.begin - flat.summed.begin);
     out->count = part.size();
     out->offset = part.begin;
     out->dtype = MERON_F32;

@@ -27,6 +27,7 @@
   X(meron_plan_table) \
   X(meron_workload_init) \
   X(meron_plan_predict) \
+  X(meron_plan_rank_cluster) \
   X(meron_plan_model_from_safetensors) \
   X(meron_plan_release) \
   X(meron_transport_init) \
@@ -106,6 +107,7 @@ typedef int32_t meron_status;
 typedef int32_t meron_dtype;
 typedef int32_t meron_log_level;
 typedef int32_t meron_reduce_op;
+typedef int32_t meron_codec;
 typedef int32_t meron_unit_state;
 typedef int32_t meron_gather_mode;
 typedef int32_t meron_optimizer_kind;
@@ -153,6 +155,10 @@ typedef int32_t meron_optimizer_state;
 %constant int32_t MERON_LOG_INFO = MERON_LOG_INFO;
 %constant int32_t MERON_SUM = MERON_SUM;
 %constant int32_t MERON_MEAN = MERON_MEAN;
+%constant int32_t MERON_CODEC_NONE = MERON_CODEC_NONE;
+%constant int32_t MERON_CODEC_BF16 = MERON_CODEC_BF16;
+%constant int32_t MERON_CODEC_INT8 = MERON_CODEC_INT8;
+%constant int32_t MERON_CODEC_INT4 = MERON_CODEC_INT4;
 %constant int32_t MERON_UNIT_PARTITIONED = MERON_UNIT_PARTITIONED;
 %constant int32_t MERON_UNIT_GATHERING = MERON_UNIT_GATHERING;
 %constant int32_t MERON_UNIT_AVAILABLE = MERON_UNIT_AVAILABLE;
@@ -192,6 +198,7 @@ struct meron_workload {
   uint32_t ranks; /**< world size, at least 1 */
   uint32_t micro_batches; /**< per optimizer step; default 1 */
   uint32_t gathers_per_micro_batch; /**< of every unit; default 2: forward and backward */
+  uint32_t ranks_per_node; /**< that share memory, side by side; 0: all of them */
 };
 
 /** A transport of the caller's. Read when the context is opened; `user` must outlive the context. */
@@ -208,7 +215,7 @@ struct meron_context_options {
   uint32_t header_version; /**< MERON_VERSION of the caller's headers */
   int32_t rank; /**< -1: from the environment (meron run, torchrun, Slurm, Open MPI) */
   int32_t world_size; /**< -1: from the environment; without one: 1 */
-  const char *transport; /**< "self", "local", "shm", "custom"; NULL or "auto": custom where that is given, self for one rank, else shm */
+  const char *transport; /**< "self", "local", "shm", "mpi", "custom", "cluster"; NULL or "auto": custom where that is given, self for one rank, mpi under mpirun where no token is given, else shm. "cluster": ranks of a node share memory, and `custom` joins the nodes; "mpi": MPI does */
   const char *job; /**< local: ranks of one process with an equal job meet; NULL: "default" */
   const char *token; /**< shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN */
   int64_t timeout_ns; /**< deadline of every operation; 0: 600 s */
@@ -235,6 +242,8 @@ struct meron_stats {
   uint64_t control_bytes;
   uint64_t peak_bytes; /**< most ever held of param + gradient + optimizer + staging */
   uint64_t arena_pages_bytes; /**< bytes of pages that the kernel has given to this rank's arena */
+  uint64_t far_gather_bytes; /**< Of the above, from ranks that share no memory with this one, as it came on the wire. */
+  uint64_t far_reduce_bytes;
 };
 
 /** What the plan predicts for this rank and the units made so far. Bytes. */
@@ -244,10 +253,13 @@ struct meron_prediction {
   uint64_t param_bytes;
   uint64_t gradient_bytes;
   uint64_t optimizer_bytes;
-  uint64_t peak_bytes; /**< over a custom transport, what is on its way comes on top */
+  uint64_t peak_bytes; /**< between nodes, what is on its way comes on top */
   uint64_t gather_mapped_bytes; /**< per optimizer step, as are the two below */
   uint64_t gather_copied_bytes;
   uint64_t reduce_bytes;
+  uint64_t second_copy_bytes; /**< of params, from the first gather to the update, on top of param_bytes and within peak_bytes */
+  uint64_t far_gather_bytes; /**< as meron_stats has them, per optimizer step */
+  uint64_t far_reduce_bytes;
 };
 
 /** What a param is. */
@@ -283,6 +295,12 @@ struct meron_unit_info {
   uint64_t version; /**< of the values; 0 until the first update */
   uint32_t leases;
   uint32_t reduced; /**< 1: a reduced gradient waits for an optimizer step */
+  meron_codec param_codec; /**< How values and gradients travel between replicas: by the plan's codec, or bf16 where its error was above the plan's limit. */
+  meron_codec gradient_codec;
+  double param_error; /**< What the codec lost of what this rank encoded last: |x - decoded x| / |x| in the 2-norm, of all and of the worst block. 0 before, and without a codec; NaN or infinite where values were. */
+  double param_worst_block;
+  double gradient_error;
+  double gradient_worst_block;
 };
 
 /** Part of a tensor in memory. */
@@ -409,6 +427,7 @@ class meron_source_list {
 %newobject meron_swig::meron_plan_json;
 %newobject meron_swig::meron_plan_table;
 %newobject meron_swig::meron_plan_predict;
+%newobject meron_swig::meron_plan_rank_cluster;
 %newobject meron_swig::meron_plan_model_from_safetensors;
 %feature("nothread", "0") meron_swig::meron_context_open;
 %feature("nothread", "0") meron_swig::meron_context_close;
@@ -471,10 +490,14 @@ inline int64_t meron_dtype_size(int32_t dtype) {
 
 /**
  * Makes one of the named plans: "zero0" (everything replicated, as in DDP), "zero1" (optimizer
- * states sharded), "zero2" (gradients too), "zero3" (parameters too). Follows ZeRO, Rajbhandari et
- * al., arXiv 1910.02054. Ownership: the caller releases *out with meron_plan_release; a context
- * keeps its own reference. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT for an unknown
- * name (the message lists the known ones).
+ * states sharded), "zero2" (gradients too), "zero3" (parameters too); for several nodes "mics(4)"
+ * (zero3 within groups of 4 ranks, gradients synchronized between the groups when an accumulation
+ * ends), "hpz(4)" (zero3 with a second copy of the parameters in each group from forward to
+ * backward) and "zeropp(4)" (the same, with parameters in int8 and gradients in int4 between
+ * groups). Without an argument, or with "node", a group is the ranks of a node. Follows ZeRO (arXiv
+ * 1910.02054), MiCS (arXiv 2205.00119) and ZeRO++ (arXiv 2306.10209). Ownership: the caller
+ * releases *out with meron_plan_release; a context keeps its own reference. Blocks: never. Threads:
+ * any. Errors: MERON_E_ARGUMENT for an unknown name (the message lists the known ones).
  */
 inline int64_t meron_plan_preset(const char *name) {
   ::meron_plan out = {};
@@ -532,14 +555,35 @@ inline ::meron_workload meron_workload_init() {
  * caller frees *out with meron_string_free. Blocks: never. Threads: any. Errors: MERON_E_PARSE,
  * MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
  */
-inline char *meron_plan_predict(int64_t plan, const char *model, int32_t ranks, int32_t micro_batches, int32_t gathers_per_micro_batch, int32_t table) {
+inline char *meron_plan_predict(int64_t plan, const char *model, int32_t ranks, int32_t micro_batches, int32_t gathers_per_micro_batch, int32_t ranks_per_node, int32_t table) {
   ::meron_workload workload = initial(api().meron_workload_init);
   workload.ranks = static_cast<uint32_t>(ranks);
   workload.micro_batches = static_cast<uint32_t>(micro_batches);
   workload.gathers_per_micro_batch = static_cast<uint32_t>(gathers_per_micro_batch);
+  workload.ranks_per_node = static_cast<uint32_t>(ranks_per_node);
   char *out = nullptr;
   error_slot error;
   error.check(api().meron_plan_predict(&out, ::meron_plan{static_cast<uint64_t>(plan)}, model, length_of(model), &workload, static_cast<uint32_t>(table), error));
+  return out;
+}
+
+/**
+ * Estimates on a cluster what every known strategy costs per step, and ranks them: bytes and time
+ * on the links between nodes and inside a node, time of a step with perfect overlap and with none,
+ * memory per device and whether it fits, and in sentences why the first is first. Times are made of
+ * predicted bytes, as docs/plan.md says; nothing is measured. Ownership: the caller frees *out with
+ * meron_string_free. Blocks: never. Threads: any. Errors: MERON_E_PARSE (line and key),
+ * MERON_E_ARGUMENT.
+ */
+inline char *meron_plan_rank_cluster(const char *model, const char *cluster, int32_t ranks, int32_t micro_batches, int32_t gathers_per_micro_batch, int32_t ranks_per_node, int32_t tokens, double compute_seconds, int32_t table) {
+  ::meron_workload workload = initial(api().meron_workload_init);
+  workload.ranks = static_cast<uint32_t>(ranks);
+  workload.micro_batches = static_cast<uint32_t>(micro_batches);
+  workload.gathers_per_micro_batch = static_cast<uint32_t>(gathers_per_micro_batch);
+  workload.ranks_per_node = static_cast<uint32_t>(ranks_per_node);
+  char *out = nullptr;
+  error_slot error;
+  error.check(api().meron_plan_rank_cluster(&out, model, length_of(model), cluster, length_of(cluster), &workload, static_cast<uint32_t>(tokens), compute_seconds, static_cast<uint32_t>(table), error));
   return out;
 }
 
@@ -679,11 +723,12 @@ inline ::meron_stats meron_context_stats(int64_t context) {
  * meron_stats grow by exactly these bytes per step of that workload. Blocks: never. Threads: any.
  * Errors: as meron_context_rank, MERON_E_ARGUMENT.
  */
-inline ::meron_prediction meron_context_predict(int64_t context, int32_t ranks, int32_t micro_batches, int32_t gathers_per_micro_batch) {
+inline ::meron_prediction meron_context_predict(int64_t context, int32_t ranks, int32_t micro_batches, int32_t gathers_per_micro_batch, int32_t ranks_per_node) {
   ::meron_workload workload = initial(api().meron_workload_init);
   workload.ranks = static_cast<uint32_t>(ranks);
   workload.micro_batches = static_cast<uint32_t>(micro_batches);
   workload.gathers_per_micro_batch = static_cast<uint32_t>(gathers_per_micro_batch);
+  workload.ranks_per_node = static_cast<uint32_t>(ranks_per_node);
   ::meron_prediction out = {}; out.struct_size = sizeof out;
   error_slot error;
   error.check(api().meron_context_predict(&out, ::meron_context{static_cast<uint64_t>(context)}, &workload, error));

@@ -18,8 +18,12 @@ typedef struct {
 
 /**
  * Makes one of the named plans: "zero0" (everything replicated, as in DDP), "zero1" (optimizer
- * states sharded), "zero2" (gradients too), "zero3" (parameters too).
- * Follows ZeRO, Rajbhandari et al., arXiv 1910.02054.
+ * states sharded), "zero2" (gradients too), "zero3" (parameters too); for several nodes
+ * "mics(4)" (zero3 within groups of 4 ranks, gradients synchronized between the groups when an
+ * accumulation ends), "hpz(4)" (zero3 with a second copy of the parameters in each group from
+ * forward to backward) and "zeropp(4)" (the same, with parameters in int8 and gradients in int4
+ * between groups). Without an argument, or with "node", a group is the ranks of a node.
+ * Follows ZeRO (arXiv 1910.02054), MiCS (arXiv 2205.00119) and ZeRO++ (arXiv 2306.10209).
  * @param out   receives the plan.
  * @param name  NUL-terminated.
  * Ownership: the caller releases *out with meron_plan_release; a context keeps its own reference.
@@ -62,11 +66,12 @@ typedef struct {
   uint32_t ranks;                   /* world size, at least 1 */
   uint32_t micro_batches;           /* per optimizer step; default 1 */
   uint32_t gathers_per_micro_batch; /* of every unit; default 2: forward and backward */
+  uint32_t ranks_per_node;          /* that share memory, side by side; 0: all of them */
 } meron_workload;
 
 /* Initial value of a meron_workload. */
 #define MERON_WORKLOAD_INIT \
-  { (uint32_t)sizeof(meron_workload), 1, 1, 2 }
+  { (uint32_t)sizeof(meron_workload), 1, 1, 2, 0 }
 
 /**
  * Fills the first `struct_size` bytes of *workload with the initial value (for languages without
@@ -89,6 +94,30 @@ MERON_API MERON_NODISCARD meron_status meron_plan_predict(char **out, meron_plan
                                                           const char *model, size_t bytes,
                                                           const meron_workload *workload,
                                                           uint32_t table, meron_error **err);
+
+/**
+ * Estimates on a cluster what every known strategy costs per step, and ranks them: bytes and time
+ * on the links between nodes and inside a node, time of a step with perfect overlap and with none,
+ * memory per device and whether it fits, and in sentences why the first is first. Times are made of
+ * predicted bytes, as docs/plan.md says; nothing is measured.
+ * @param out       receives the text.
+ * @param model     JSON of `model_bytes` bytes, as for meron_plan_predict.
+ * @param cluster   JSON of `cluster_bytes` bytes: nodes, devices and their speeds; docs/plan.md has
+ *                  every key.
+ * @param workload  what a step does; NULL: the initial value. Ranks and ranks_per_node are the
+ *                  cluster's, whatever it says.
+ * @param tokens    per device and micro-batch: computation then takes 6 * elements * tokens
+ *                  operations at the cluster's "device.flops"; 0: not given.
+ * @param compute_seconds  what computation takes per micro-batch, instead of `tokens`; 0 with 0
+ *                  tokens: no time.
+ * @param table     0: JSON, the best first; 1: tables for people.
+ * Ownership: the caller frees *out with meron_string_free. Blocks: never. Threads: any.
+ * Errors: MERON_E_PARSE (line and key), MERON_E_ARGUMENT.
+ */
+MERON_API MERON_NODISCARD meron_status
+meron_plan_rank_cluster(char **out, const char *model, size_t model_bytes, const char *cluster,
+                        size_t cluster_bytes, const meron_workload *workload, uint32_t tokens,
+                        double compute_seconds, uint32_t table, meron_error **err);
 
 /**
  * Turns the header of a safetensors file into the model JSON that meron_plan_predict reads; tensors

@@ -10,6 +10,7 @@
  *   - They never block, and they never call Meron with the context that they serve.
  *   - They are called by threads that are inside a call on the context, one at a time, and never
  *     while a lock of Meron is held.
+ *   - Tags are at least 0 and below 2^28.
  *   - A message is received by the receive of the same tag that its destination started for this
  *     rank; several of one tag in the order in which they were started.
  *   - Sends and receives may be started in any order on both sides: a message whose receive has not

@@ -4,7 +4,7 @@
 This rank's engine; `Meron.open` makes one. Fields:
 
 - `rank`: this rank, 0 to `world_size - 1`; `world_size`: the number of ranks;
-- `transport`: "self", "local", "shm", or a custom transport's name;
+- `transport`: "self", "local", "shm", "cluster", "mpi", or a custom transport's name;
 - `world`: the group of all ranks.
 
 `close(ctx)` closes it, `isopen(ctx)` asks.
@@ -31,8 +31,9 @@ Opens this rank's context and meets the other ranks; the second form closes it a
 - `rank`, `world_size`: by default from the environment (meron run, torchrun, Slurm, Open MPI);
   without one the world has one rank.
 - `transport`: "self", "local" (ranks are threads of this process: call it from one Julia thread per
-  rank), "shm" (processes of this host); by default self for one rank, else shm. Or a
-  `Meron.Transport` of your own.
+  rank), "shm" (processes of this host), "cluster" (processes of a host share memory, and `custom`
+  joins the hosts), "mpi" (MPI does); by default self for one rank, mpi under mpirun where no token
+  is given, else shm. Or a `Meron.Transport` of your own.
 - `plan`: a `Plan`, a preset's name, or JSON text.
 - `job`: local: ranks of one process with an equal job meet.
 - `token`: shm: 64 hexadecimal digits, the same on all ranks; by default from the environment.
@@ -44,6 +45,7 @@ Opens this rank's context and meets the other ranks; the second form closes it a
   Meron. An exception of it is reported by `@error`.
 - `should_stop`: asked about ten times a second while a call waits; `true` ends the wait with
   `MERON_E_CANCELLED`, an exception of it is thrown by the call that waits. It must not call Meron.
+- `custom`: the `Meron.Transport` between hosts for "cluster".
 
 Blocks until all ranks have come, at most until the deadline; tasks of this thread stand still
 meanwhile, those of other threads do not, though a `sleep` of theirs may end 0.1 s late. Ctrl-C
@@ -66,6 +68,7 @@ function open(;
     threads = nothing,
     log = nothing,
     should_stop = nothing,
+    custom = nothing,
 )
     context = Context(Callbacks(log, should_stop))
     numbers = (
@@ -80,13 +83,17 @@ function open(;
         given[:timeout_ns] = max(nanoseconds(timeout), 1) # 0 would mean the default
     end
     strings = Dict{Symbol,String}()
-    custom = Ref{LibMeron.meron_transport}()
     if transport isa Transport
-        context.callbacks.transport = transport
-        strings[:custom] = text(transport_name(transport), "the name of a transport")
-        custom[] = transport_table(transport, strings[:custom], context.callbacks)
-        given[:custom] = Base.unsafe_convert(Ptr{LibMeron.meron_transport}, custom)
-        transport = "custom"
+        custom === nothing || throw(argument_error(
+            "a custom transport is given twice, by transport and by custom"))
+        custom, transport = transport, "custom"
+    end
+    functions = Ref{LibMeron.meron_transport}()
+    if custom !== nothing
+        context.callbacks.transport = custom
+        strings[:custom] = text(transport_name(custom), "the name of a transport")
+        functions[] = transport_table(custom, strings[:custom], context.callbacks)
+        given[:custom] = Base.unsafe_convert(Ptr{LibMeron.meron_transport}, functions)
     end
     for (name, value) in pairs((transport = transport, job = job, token = token))
         value === nothing && continue
@@ -106,7 +113,7 @@ function open(;
 
     options = Ref(changed(
         initial(LibMeron.meron_context_options, LibMeron.meron_context_options_init); given...))
-    GC.@preserve context strings callbacks chosen custom begin
+    GC.@preserve context strings callbacks chosen functions begin
         @check LibMeron.meron_context_open(out_pointer(context, LibMeron.meron_context), options)
     end
     context.isopen = true

@@ -99,6 +99,7 @@ struct meron_workload
     ranks::UInt32 # world size, at least 1
     micro_batches::UInt32 # per optimizer step; default 1
     gathers_per_micro_batch::UInt32 # of every unit; default 2: forward and backward
+    ranks_per_node::UInt32 # that share memory, side by side; 0: all of them
 end
 
 """
@@ -214,7 +215,7 @@ struct meron_context_options
     header_version::UInt32 # MERON_VERSION of the caller's headers
     rank::Int32 # -1: from the environment (meron run, torchrun, Slurm, Open MPI)
     world_size::Int32 # -1: from the environment; without one: 1
-    transport::Ptr{UInt8} # "self", "local", "shm", "custom"; NULL or "auto": custom where that is given, self for one rank, else shm
+    transport::Ptr{UInt8} # "self", "local", "shm", "mpi", "custom", "cluster"; NULL or "auto": custom where that is given, self for one rank, mpi under mpirun where no token is given, else shm. "cluster": ranks of a node share memory, and `custom` joins the nodes; "mpi": MPI does
     job::Ptr{UInt8} # local: ranks of one process with an equal job meet; NULL: "default"
     token::Ptr{UInt8} # shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN
     timeout_ns::Int64 # deadline of every operation; 0: 600 s
@@ -227,7 +228,7 @@ struct meron_context_options
     log_user::Ptr{Cvoid}
     should_stop::meron_should_stop_fn # NULL: waits end by completion or deadline only
     should_stop_user::Ptr{Cvoid}
-    custom::Ptr{meron_transport} # transport "custom"; read while the context opens; else NULL
+    custom::Ptr{meron_transport} # transport "custom" and "cluster"; read while the context opens; else NULL
 end
 
 """
@@ -249,6 +250,8 @@ struct meron_stats
     control_bytes::UInt64
     peak_bytes::UInt64 # most ever held of param + gradient + optimizer + staging
     arena_pages_bytes::UInt64 # bytes of pages that the kernel has given to this rank's arena
+    far_gather_bytes::UInt64 # Of the above, from ranks that share no memory with this one, as it came on the wire.
+    far_reduce_bytes::UInt64
 end
 
 """
@@ -260,10 +263,13 @@ struct meron_prediction
     param_bytes::UInt64
     gradient_bytes::UInt64
     optimizer_bytes::UInt64
-    peak_bytes::UInt64 # over a custom transport, what is on its way comes on top
+    peak_bytes::UInt64 # between nodes, what is on its way comes on top
     gather_mapped_bytes::UInt64 # per optimizer step, as are the two below
     gather_copied_bytes::UInt64
     reduce_bytes::UInt64
+    second_copy_bytes::UInt64 # of params, from the first gather to the update, on top of param_bytes and within peak_bytes
+    far_gather_bytes::UInt64 # as meron_stats has them, per optimizer step
+    far_reduce_bytes::UInt64
 end
 
 """
@@ -345,6 +351,15 @@ struct meron_param_info
 end
 
 """
+How numbers are encoded on the way between replicas; docs/plan.md has the details.
+"""
+const meron_codec = Int32
+const MERON_CODEC_NONE = meron_codec(0)
+const MERON_CODEC_BF16 = meron_codec(1)
+const MERON_CODEC_INT8 = meron_codec(2)
+const MERON_CODEC_INT4 = meron_codec(3)
+
+"""
 State of a unit on this rank.
 """
 const meron_unit_state = Int32
@@ -362,6 +377,12 @@ struct meron_unit_info
     version::UInt64 # of the values; 0 until the first update
     leases::UInt32
     reduced::UInt32 # 1: a reduced gradient waits for an optimizer step
+    param_codec::meron_codec # How values and gradients travel between replicas: by the plan's codec, or bf16 where its error was above the plan's limit.
+    gradient_codec::meron_codec
+    param_error::Float64 # What the codec lost of what this rank encoded last: |x - decoded x| / |x| in the 2-norm, of all and of the worst block. 0 before, and without a codec; NaN or infinite where values were.
+    param_worst_block::Float64
+    gradient_error::Float64
+    gradient_worst_block::Float64
 end
 
 """
@@ -543,6 +564,7 @@ mutable struct Functions
     meron_plan_table::Ptr{Cvoid}
     meron_workload_init::Ptr{Cvoid}
     meron_plan_predict::Ptr{Cvoid}
+    meron_plan_rank_cluster::Ptr{Cvoid}
     meron_plan_model_from_safetensors::Ptr{Cvoid}
     meron_plan_release::Ptr{Cvoid}
     meron_transport_init::Ptr{Cvoid}
@@ -622,7 +644,7 @@ mutable struct Functions
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
-        C_NULL, C_NULL, C_NULL)
+        C_NULL, C_NULL, C_NULL, C_NULL)
 end
 const functions = Functions()
 
@@ -830,8 +852,12 @@ Errors: none.
     meron_plan_preset(out, name, err)
 
 Makes one of the named plans: "zero0" (everything replicated, as in DDP), "zero1" (optimizer
-states sharded), "zero2" (gradients too), "zero3" (parameters too). Follows ZeRO, Rajbhandari et
-al., arXiv 1910.02054.
+states sharded), "zero2" (gradients too), "zero3" (parameters too); for several nodes "mics(4)"
+(zero3 within groups of 4 ranks, gradients synchronized between the groups when an accumulation
+ends), "hpz(4)" (zero3 with a second copy of the parameters in each group from forward to
+backward) and "zeropp(4)" (the same, with parameters in int8 and gradients in int4 between
+groups). Without an argument, or with "node", a group is the ranks of a node. Follows ZeRO
+(arXiv 1910.02054), MiCS (arXiv 2205.00119) and ZeRO++ (arXiv 2306.10209).
 
 - `out`: receives the plan.
 
@@ -928,6 +954,43 @@ Errors: MERON_E_PARSE, MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
         functions.meron_plan_predict, meron_status, (Ptr{Ptr{UInt8}}, meron_plan, Ptr{UInt8},
         Csize_t, Ptr{meron_workload}, UInt32, Ptr{Ptr{meron_error}}), out, plan, model, bytes,
         workload, table, err)
+
+"""
+    meron_plan_rank_cluster(out, model, model_bytes, cluster, cluster_bytes, workload, tokens, compute_seconds, table, err)
+
+Estimates on a cluster what every known strategy costs per step, and ranks them: bytes and time
+on the links between nodes and inside a node, time of a step with perfect overlap and with none,
+memory per device and whether it fits, and in sentences why the first is first. Times are made
+of predicted bytes, as docs/plan.md says; nothing is measured.
+
+- `out`: receives the text.
+
+- `model`: JSON of `model_bytes` bytes, as for meron_plan_predict.
+
+- `cluster`: JSON of `cluster_bytes` bytes: nodes, devices and their speeds; docs/plan.md has
+every key.
+
+- `workload`: what a step does; NULL: the initial value. Ranks and ranks_per_node are the
+cluster's, whatever it says.
+
+- `tokens`: per device and micro-batch: computation then takes 6 * elements * tokens operations
+at the cluster's "device.flops"; 0: not given.
+
+- `compute_seconds`: what computation takes per micro-batch, instead of `tokens`; 0 with 0
+tokens: no time.
+
+- `table`: 0: JSON, the best first; 1: tables for people.
+
+Ownership: the caller frees *out with meron_string_free.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_PARSE (line and key), MERON_E_ARGUMENT.
+"""
+@inline meron_plan_rank_cluster(out, model, model_bytes, cluster, cluster_bytes, workload, tokens, compute_seconds, table, err) = ccall(
+        functions.meron_plan_rank_cluster, meron_status, (Ptr{Ptr{UInt8}}, Ptr{UInt8}, Csize_t,
+        Ptr{UInt8}, Csize_t, Ptr{meron_workload}, UInt32, Float64, UInt32,
+        Ptr{Ptr{meron_error}}), out, model, model_bytes, cluster, cluster_bytes, workload,
+        tokens, compute_seconds, table, err)
 
 """
     meron_plan_model_from_safetensors(out, header, bytes, file_bytes, err)

@@ -5,7 +5,8 @@
     Meron.parse_plan(json)
 
 The strategy as a table: which states are sharded, over which ranks, in which dtype. A preset
-("zero0" to "zero3") or JSON text, for which docs/plan.md has every key.
+("zero0" to "zero3"; for several nodes "mics(4)", "hpz(4)" or "zeropp(4)", whose argument is the
+ranks of a group, a node's without it) or JSON text, for which docs/plan.md has every key.
 
 Throws a `MeronError`: `MERON_E_ARGUMENT` for an unknown preset (the message lists the known ones),
 `MERON_E_PARSE` (line and key), `MERON_E_UNSUPPORTED`. Never blocks. Threads: any.
@@ -67,28 +68,57 @@ Base.show(io::IO, plan::Plan) =
     print(io, plan.id == 0 ? "Meron.Plan(released)" : "Meron.parse_plan($(repr(json(plan))))")
 
 """
-    Meron.predict(plan, model; ranks, micro_batches = 1, gathers_per_micro_batch = 2, table = false)
+    Meron.predict(plan, model; ranks, micro_batches = 1, gathers_per_micro_batch = 2,
+                  ranks_per_node = 0, table = false)
 
 Predicts bytes per link and step and peak bytes per rank, as JSON text, or as a table for people.
 
 - `model`: JSON text: `{"parameters": N, "layers": L, "dtype": "bf16"}`, or
   `{"units": [{"name": ..., "tensors": [{"name", "shape", "dtype"}]}]}` (shapes in C's order).
 - `gathers_per_micro_batch`: of every unit; 2 are forward and backward.
+- `ranks_per_node`: how many ranks share memory, side by side; 0: all of them.
 
 Throws `MERON_E_PARSE`, `MERON_E_ARGUMENT`. Never blocks.
 """
-function predict(plan::Plan, model; ranks, micro_batches = 1, gathers_per_micro_batch = 2, table = false)
+function predict(plan::Plan, model; ranks, micro_batches = 1, gathers_per_micro_batch = 2,
+    ranks_per_node = 0, table = false)
     words = json_text(model)
-    workload = Ref(workload_of(ranks, micro_batches, gathers_per_micro_batch))
+    workload = Ref(workload_of(ranks, micro_batches, gathers_per_micro_batch, ranks_per_node))
     return take_string(LibMeron.meron_plan_predict, raw(plan), words, sizeof(words), workload, table)
 end
 
-workload_of(ranks, micro_batches, gathers_per_micro_batch) = changed(
+workload_of(ranks, micro_batches, gathers_per_micro_batch, ranks_per_node = 0) = changed(
     initial(LibMeron.meron_workload, LibMeron.meron_workload_init);
     ranks = ranks,
     micro_batches = micro_batches,
     gathers_per_micro_batch = gathers_per_micro_batch,
+    ranks_per_node = ranks_per_node,
 )
+
+"""
+    Meron.rank_cluster(model, cluster; micro_batches = 1, gathers_per_micro_batch = 2, tokens = 0,
+                       compute_seconds = 0, table = false)
+
+Estimates what every known strategy costs per step on a cluster and ranks them, the best first, as
+JSON text, or as tables for people.
+
+- `model`: JSON text, as for `Meron.predict`.
+- `cluster`: JSON text: nodes, devices and their speeds, as docs/plan.md describes them.
+- `tokens`: per device and micro-batch, for the time of computation; or `compute_seconds`, what it
+  takes per micro-batch.
+
+Throws `MERON_E_PARSE`, `MERON_E_ARGUMENT`. Never blocks.
+"""
+function rank_cluster(
+    model, cluster; micro_batches = 1, gathers_per_micro_batch = 2, tokens = 0, compute_seconds = 0,
+    table = false)
+    words = json_text(model)
+    machines = json_text(cluster)
+    workload = Ref(workload_of(1, micro_batches, gathers_per_micro_batch))
+    return take_string(
+        LibMeron.meron_plan_rank_cluster, words, sizeof(words), machines, sizeof(machines),
+        workload, tokens, compute_seconds, table)
+end
 
 """
     Meron.safetensors_model(path)

@@ -20,8 +20,8 @@ from Meron, which makes its collectives, checks and failure handling from send a
   message may have, at least 4096; 0, the default, is no limit.
 
 include/meron/transport.h says what they must keep to: they never wait (but for `idle`), they never
-call Meron, and messages of one tag arrive in the order in which they were sent. They are called on
-threads that are inside a call on the context, one at a time. An exception of one of them is reported
+call Meron, and messages of one tag arrive in the order in which they were sent; tags are below 2^28.
+They are called on threads that are inside a call on the context, one at a time. An exception of one of them is reported
 by `@error` and ends the use of that peer: its groups break with `MERON_E_PEER_DEAD`.
 """
 abstract type Transport end

@@ -45,6 +45,7 @@ Base.show(io::IO, unit::Unit) =
     print(io, "Meron.Unit(", repr(unit.name), ", ", length(unit.params), " params)")
 
 const STATES = (:partitioned, :gathering, :available, :updating)
+const CODECS = (:none, :bf16, :int8, :int4)
 
 """
     info(unit)
@@ -52,6 +53,12 @@ const STATES = (:partitioned, :gathering, :available, :updating)
 What is known about a unit on this rank: `state` (`:partitioned`, `:gathering`, `:available`,
 `:updating`), `version` of the values (0 until the first update), `leases` (gathers that hold it),
 `reduced` (a reduced gradient waits for a step). Never blocks.
+
+`param_codec` and `gradient_codec` say how values and gradients travel between replicas: `:none`,
+`:bf16`, `:int8` or `:int4`, by the plan, or bf16 where its codec's error was above the plan's limit.
+`param_error` and `gradient_error` are what the codec lost of what this rank encoded last,
+|x - decoded x| / |x| in the 2-norm, `param_worst_block` and `gradient_worst_block` the same of the
+worst block: 0 before, and without a codec; NaN or infinite where values were.
 """
 function info(unit::Unit)
     known = filled(LibMeron.meron_unit_info, LibMeron.meron_unit_get_info, raw(unit))
@@ -60,6 +67,12 @@ function info(unit::Unit)
         version = Int(known.version),
         leases = Int(known.leases),
         reduced = known.reduced != 0,
+        param_codec = CODECS[known.param_codec+1],
+        gradient_codec = CODECS[known.gradient_codec+1],
+        param_error = known.param_error,
+        param_worst_block = known.param_worst_block,
+        gradient_error = known.gradient_error,
+        gradient_worst_block = known.gradient_worst_block,
     )
 end
 

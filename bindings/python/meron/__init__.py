@@ -56,7 +56,7 @@ from meron.gather import Gather
 from meron.group import Group
 from meron.optimizer import Optimizer
 from meron.param import Param, Unit, UnitInfo
-from meron.plan import Plan, safetensors_model
+from meron.plan import Plan, rank_cluster, rank_cluster_table, safetensors_model
 from meron.schedule import Schedule, ScheduleInfo
 from meron.system import system_info, version
 from meron.transport import CustomTransport
@@ -113,6 +113,8 @@ __all__ = [
     "from_float32",
     "library_path",
     "open",
+    "rank_cluster",
+    "rank_cluster_table",
     "safetensors_model",
     "status_name",
     "system_info",

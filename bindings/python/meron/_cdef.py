@@ -72,10 +72,14 @@ typedef struct {
   uint32_t ranks;
   uint32_t micro_batches;
   uint32_t gathers_per_micro_batch;
+  uint32_t ranks_per_node;
 } meron_workload;
 meron_status meron_workload_init(meron_workload *workload, size_t struct_size, meron_error **err);
 meron_status meron_plan_predict(char **out, meron_plan plan, const char *model, size_t bytes, const
     meron_workload *workload, uint32_t table, meron_error **err);
+meron_status meron_plan_rank_cluster(char **out, const char *model, size_t model_bytes, const char
+    *cluster, size_t cluster_bytes, const meron_workload *workload, uint32_t tokens, double
+    compute_seconds, uint32_t table, meron_error **err);
 meron_status meron_plan_model_from_safetensors(char **out, const void *header, size_t bytes,
     uint64_t file_bytes, meron_error **err);
 meron_status meron_plan_release(meron_plan plan, meron_error **err);
@@ -159,6 +163,8 @@ typedef struct {
   uint64_t control_bytes;
   uint64_t peak_bytes;
   uint64_t arena_pages_bytes;
+  uint64_t far_gather_bytes;
+  uint64_t far_reduce_bytes;
 } meron_stats;
 meron_status meron_context_stats(meron_stats *out, meron_context context, meron_error **err);
 typedef struct {
@@ -171,6 +177,9 @@ typedef struct {
   uint64_t gather_mapped_bytes;
   uint64_t gather_copied_bytes;
   uint64_t reduce_bytes;
+  uint64_t second_copy_bytes;
+  uint64_t far_gather_bytes;
+  uint64_t far_reduce_bytes;
 } meron_prediction;
 meron_status meron_context_predict(meron_prediction *out, meron_context context, const
     meron_workload *workload, meron_error **err);
@@ -235,6 +244,13 @@ meron_status meron_param_name(const char **out, meron_param param, meron_error *
 meron_status meron_param_release(meron_param param, meron_error **err);
 meron_status meron_unit_create(meron_unit *out, meron_context context, const char *name, const
     meron_param *params, size_t count, meron_error **err);
+typedef int32_t meron_codec;
+enum {
+  MERON_CODEC_NONE = 0,
+  MERON_CODEC_BF16 = 1,
+  MERON_CODEC_INT8 = 2,
+  MERON_CODEC_INT4 = 3,
+};
 typedef int32_t meron_unit_state;
 enum {
   MERON_UNIT_PARTITIONED = 0,
@@ -248,6 +264,12 @@ typedef struct {
   uint64_t version;
   uint32_t leases;
   uint32_t reduced;
+  meron_codec param_codec;
+  meron_codec gradient_codec;
+  double param_error;
+  double param_worst_block;
+  double gradient_error;
+  double gradient_worst_block;
 } meron_unit_info;
 meron_status meron_unit_get_info(meron_unit_info *out, meron_unit unit, meron_error **err);
 meron_status meron_unit_release(meron_unit unit, meron_error **err);

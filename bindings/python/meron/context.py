@@ -58,6 +58,8 @@ class Stats:
     control_bytes: int
     peak_bytes: int  # most ever held of param + gradient + optimizer + staging
     arena_pages_bytes: int  # pages that the kernel has given to this rank's arena
+    far_gather_bytes: int  # of the above, from ranks that share no memory with this one, as it came
+    far_reduce_bytes: int  # on the wire: by gathers, and by reductions
 
 
 @dataclass(frozen=True)
@@ -71,6 +73,9 @@ class Prediction:
     gather_mapped_bytes: int  # per optimizer step, as are the two below
     gather_copied_bytes: int
     reduce_bytes: int
+    second_copy_bytes: int  # of params, from the first gather to the update: beside param_bytes
+    far_gather_bytes: int  # per optimizer step, as `Stats` has them
+    far_reduce_bytes: int
 
 
 class Lifetime(Owner):
@@ -95,7 +100,7 @@ class Context:
     Attributes:
         rank:       this rank, 0 to world_size - 1.
         world_size: the number of ranks.
-        transport:  "self", "local", "shm", or the name of a custom one.
+        transport:  "self", "local", "shm", "cluster", "mpi", or the name of a custom one.
         world:      the group of all ranks.
         plan:       the plan that it was opened with.
     """
@@ -376,6 +381,7 @@ def open(
     threads: int | None = None,
     log: LogFunction | logging.Logger | None = None,
     should_stop: StopFunction | None = None,
+    custom: CustomTransport | None = None,
 ) -> Context:
     """Opens this rank's context and meets the other ranks.
 
@@ -383,7 +389,9 @@ def open(
         rank, world_size: None takes them from the environment (meron run, torchrun, Slurm, Open
             MPI); without one the world has one rank.
         transport: "self", "local" (ranks are threads of this process), "shm" (processes of this
-            host), or a CustomTransport; None is self for one rank, else shm.
+            host), or a CustomTransport; "cluster" (processes of a host share memory, and `custom`
+            joins the hosts) or "mpi" (MPI does). None is self for one rank, mpi under mpirun where
+            no token is given, else shm.
         plan: a Plan, a preset's name, JSON text, or such a dict.
         job: local: ranks of one process with an equal job meet.
         token: shm: 64 hexadecimal digits, the same on all ranks; None takes it from the
@@ -398,6 +406,7 @@ def open(
         should_stop: asked about ten times a second while a call waits; True ends the wait with a
             CancelledError, an exception of its own is raised by the call that waits. It must not
             call Meron. Signals (Ctrl-C) are looked at in any case.
+        custom: the transport between hosts for "cluster". As `transport` it joins all ranks.
 
     Blocks until all ranks have come, at most until the deadline, with the GIL given up.
 
@@ -407,10 +416,13 @@ def open(
         VersionError, OutOfMemoryError, InputOutputError, DuplicateError (a rank came twice).
     """
     options = initial("meron_context_options")
-    custom: tuple[Any, ...] = ()
+    kept: tuple[Any, ...] = ()
     if isinstance(transport, CustomTransport):
-        options.custom, custom = transport_table(transport)
-        transport = "custom"
+        if custom is not None:
+            raise errors.argument("a custom transport is given twice, by transport and by custom")
+        custom, transport = transport, "custom"
+    if custom is not None:
+        options.custom, kept = transport_table(custom)
     strings = {
         name: new("char[]", text(value, name))
         for name, value in (("transport", transport), ("job", job), ("token", token))
@@ -436,7 +448,7 @@ def open(
 
     chosen = as_plan(plan)
     options.plan = chosen._handle
-    callbacks = (log_callback(log), stop_callback(should_stop), *custom)
+    callbacks = (log_callback(log), stop_callback(should_stop), *kept)
     if callbacks[0] is not None:
         options.log = callbacks[0]
     options.should_stop = callbacks[1]

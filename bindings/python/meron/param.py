@@ -26,6 +26,13 @@ STATES = {
     lib.MERON_UNIT_UPDATING: "updating",
 }
 
+CODECS = {
+    lib.MERON_CODEC_NONE: "none",
+    lib.MERON_CODEC_BF16: "bf16",
+    lib.MERON_CODEC_INT8: "int8",
+    lib.MERON_CODEC_INT4: "int4",
+}
+
 
 class Param(Owner):
     """A named tensor that the ranks of a group share. Made by `Context.param`.
@@ -99,6 +106,16 @@ class UnitInfo(NamedTuple):
     version: int  # of the values; 0 until the first update
     leases: int  # gathers and DLPack tensors that hold it
     reduced: bool  # whether a reduced gradient waits for an optimizer's step
+    # How values and gradients travel between replicas: "none", "bf16", "int8" or "int4"; by the
+    # plan's codec, or bf16 where its error was above the plan's limit.
+    param_codec: str
+    gradient_codec: str
+    # What the codec lost of what this rank encoded last: |x - decoded x| / |x| in the 2-norm, of
+    # all and of the worst block. 0 before, and without a codec; NaN or infinite where values were.
+    param_error: float
+    param_worst_block: float
+    gradient_error: float
+    gradient_worst_block: float
 
 
 class Unit(Owner):
@@ -132,7 +149,18 @@ class Unit(Owner):
         self._context._require_open()
         info = sized("meron_unit_info")
         call(lib.meron_unit_get_info, info, self._handle)
-        return UnitInfo(STATES[info.state], info.version, info.leases, bool(info.reduced))
+        return UnitInfo(
+            STATES[info.state],
+            info.version,
+            info.leases,
+            bool(info.reduced),
+            CODECS[info.param_codec],
+            CODECS[info.gradient_codec],
+            info.param_error,
+            info.param_worst_block,
+            info.gradient_error,
+            info.gradient_worst_block,
+        )
 
     # ---- Whole tensors -------------------------------------------------------------------------
 

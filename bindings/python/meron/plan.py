@@ -24,8 +24,16 @@ class Plan(Owner):
 
     @classmethod
     def preset(cls, name: str) -> Plan:
-        """ "zero0" (everything replicated), "zero1" (optimizer states sharded), "zero2" (gradients
-        too) or "zero3" (parameters too). ArgumentError for another name, with the known ones."""
+        """One of the named plans.
+
+        "zero0" (everything replicated), "zero1" (optimizer states sharded), "zero2" (gradients too)
+        or "zero3" (parameters too); for several nodes "mics(4)" (zero3 within groups of 4 ranks),
+        "hpz(4)" (zero3 with a second copy of the parameters in each group) or "zeropp(4)" (the
+        same, with parameters in int8 and gradients in int4 between groups). Without an argument a
+        group is the ranks of a node.
+
+        Raises ArgumentError for another name, with the known ones.
+        """
         return cls(receive("meron_plan *", lib.meron_plan_preset, text(name, "a plan's name")))
 
     @classmethod
@@ -51,6 +59,7 @@ class Plan(Owner):
         ranks: int,
         micro_batches: int = 1,
         gathers_per_micro_batch: int = 2,
+        ranks_per_node: int = 0,
     ) -> Any:
         """Predicts bytes per link and step, and peak bytes per tier, per rank.
 
@@ -61,11 +70,13 @@ class Plan(Owner):
             ranks: the number of ranks, at least 1.
             micro_batches: per optimizer step.
             gathers_per_micro_batch: of every unit; 2 are forward and backward.
+            ranks_per_node: how many ranks share memory, side by side; 0: all of them.
 
         Returns:
             The library's JSON as dicts and lists. Raises ParseError or ArgumentError.
         """
-        return json.loads(self._predict(model, ranks, micro_batches, gathers_per_micro_batch, 0))
+        workload = workload_of(micro_batches, gathers_per_micro_batch, ranks, ranks_per_node)
+        return json.loads(self._predict(model, workload, 0))
 
     def predict_table(
         self,
@@ -73,12 +84,13 @@ class Plan(Owner):
         ranks: int,
         micro_batches: int = 1,
         gathers_per_micro_batch: int = 2,
+        ranks_per_node: int = 0,
     ) -> str:
         """The same as a table for people."""
-        return self._predict(model, ranks, micro_batches, gathers_per_micro_batch, 1)
+        workload = workload_of(micro_batches, gathers_per_micro_batch, ranks, ranks_per_node)
+        return self._predict(model, workload, 1)
 
-    def _predict(self, model: Json, ranks: int, batches: int, gathers: int, table: int) -> str:
-        workload = workload_of(batches, gathers, ranks)
+    def _predict(self, model: Json, workload: Any, table: int) -> str:
         data = json_bytes(model)
         return take_string(lib.meron_plan_predict, self._handle, data, len(data), workload, table)
 
@@ -101,17 +113,77 @@ def as_plan(plan: Plan | Json) -> Plan:
     return Plan.parse(plan)
 
 
-def workload_of(micro_batches: int, gathers: int, ranks: int = 1) -> Any:
+def workload_of(micro_batches: int, gathers: int, ranks: int = 1, node: int = 0) -> Any:
     workload = initial("meron_workload")
     try:
         workload.ranks = ranks
         workload.micro_batches = micro_batches
         workload.gathers_per_micro_batch = gathers
+        workload.ranks_per_node = node
     except OverflowError:
         raise errors.argument(
-            f"a workload has numbers from 0 to 4294967295, not {ranks}, {micro_batches}, {gathers}"
+            "a workload has numbers from 0 to 4294967295, not "
+            f"{ranks}, {micro_batches}, {gathers}, {node}"
         ) from None
     return workload
+
+
+def rank_cluster(
+    model: Json,
+    cluster: Json,
+    micro_batches: int = 1,
+    gathers_per_micro_batch: int = 2,
+    tokens: int = 0,
+    compute_seconds: float = 0.0,
+) -> Any:
+    """Estimates what every known strategy costs per step on a cluster, and ranks them.
+
+    Args:
+        model: as for `Plan.predict`.
+        cluster: nodes, devices and their speeds, as docs/plan.md describes them.
+        micro_batches: per optimizer step.
+        gathers_per_micro_batch: of every unit; 2 are forward and backward.
+        tokens: per device and micro-batch, for the time of computation.
+        compute_seconds: what computation takes per micro-batch, instead of `tokens`.
+
+    Returns:
+        The library's JSON as dicts and lists, "strategies" with the best first. Raises ParseError
+        or ArgumentError.
+    """
+    text = _rank(model, cluster, micro_batches, gathers_per_micro_batch, tokens, compute_seconds, 0)
+    return json.loads(text)
+
+
+def rank_cluster_table(
+    model: Json,
+    cluster: Json,
+    micro_batches: int = 1,
+    gathers_per_micro_batch: int = 2,
+    tokens: int = 0,
+    compute_seconds: float = 0.0,
+) -> str:
+    """The same as tables for people."""
+    return _rank(model, cluster, micro_batches, gathers_per_micro_batch, tokens, compute_seconds, 1)
+
+
+def _rank(
+    model: Json, cluster: Json, batches: int, gathers: int, tokens: int, seconds: float, table: int
+) -> str:
+    workload = workload_of(batches, gathers)
+    of_model, of_cluster = json_bytes(model), json_bytes(cluster)
+    if not 0 <= tokens < 1 << 32:
+        raise errors.argument(f"tokens are from 0 to 4294967295, not {tokens}")
+    return take_string(
+        lib.meron_plan_rank_cluster,
+        of_model,
+        len(of_model),
+        of_cluster,
+        len(of_cluster),
+        workload,
+        tokens,
+        seconds,
+        table,
+    )
 
 
 def json_bytes(source: Json) -> bytes:

@@ -19,6 +19,7 @@ class CustomTransport(abc.ABC):
 
     - No method blocks (`idle` may, for as long as it is told), and none calls Meron.
     - Methods are called on threads that are inside a call of the context, one at a time.
+    - Tags are at least 0 and below 2**28.
     - A message is received by the `receive` of the same tag that its destination started for this
       rank; several of one tag in the order in which they were started. A message whose receive has
       not been started yet must not keep those of other tags from arriving.

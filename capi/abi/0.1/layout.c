@@ -27,7 +27,7 @@ IS(sizeof(meron_optimizer) == 8, "sizeof(meron_optimizer) was 8");
 
 IS(sizeof(meron_schedule) == 8, "sizeof(meron_schedule) was 8");
 
-IS(sizeof(meron_workload) >= 16, "sizeof(meron_workload) was 16 and may only grow");
+IS(sizeof(meron_workload) >= 20, "sizeof(meron_workload) was 20 and may only grow");
 IS(offsetof(meron_workload, struct_size) == 0, "meron_workload.struct_size was at offset 0");
 HAS_TYPE(((meron_workload *)0)->struct_size, uint32_t, "meron_workload.struct_size was a uint32_t");
 IS(offsetof(meron_workload, ranks) == 4, "meron_workload.ranks was at offset 4");
@@ -36,6 +36,8 @@ IS(offsetof(meron_workload, micro_batches) == 8, "meron_workload.micro_batches w
 HAS_TYPE(((meron_workload *)0)->micro_batches, uint32_t, "meron_workload.micro_batches was a uint32_t");
 IS(offsetof(meron_workload, gathers_per_micro_batch) == 12, "meron_workload.gathers_per_micro_batch was at offset 12");
 HAS_TYPE(((meron_workload *)0)->gathers_per_micro_batch, uint32_t, "meron_workload.gathers_per_micro_batch was a uint32_t");
+IS(offsetof(meron_workload, ranks_per_node) == 16, "meron_workload.ranks_per_node was at offset 16");
+HAS_TYPE(((meron_workload *)0)->ranks_per_node, uint32_t, "meron_workload.ranks_per_node was a uint32_t");
 
 IS(sizeof(meron_transport) >= 88, "sizeof(meron_transport) was 88 and may only grow");
 IS(offsetof(meron_transport, struct_size) == 0, "meron_transport.struct_size was at offset 0");
@@ -101,7 +103,7 @@ HAS_TYPE(((meron_context_options *)0)->should_stop_user, void *, "meron_context_
 IS(offsetof(meron_context_options, custom) == 112, "meron_context_options.custom was at offset 112");
 HAS_TYPE(((meron_context_options *)0)->custom, const meron_transport *, "meron_context_options.custom was a const meron_transport *");
 
-IS(sizeof(meron_stats) >= 112, "sizeof(meron_stats) was 112 and may only grow");
+IS(sizeof(meron_stats) >= 128, "sizeof(meron_stats) was 128 and may only grow");
 IS(offsetof(meron_stats, struct_size) == 0, "meron_stats.struct_size was at offset 0");
 HAS_TYPE(((meron_stats *)0)->struct_size, uint32_t, "meron_stats.struct_size was a uint32_t");
 IS(offsetof(meron_stats, reserved_0) == 4, "meron_stats.reserved_0 was at offset 4");
@@ -132,8 +134,12 @@ IS(offsetof(meron_stats, peak_bytes) == 96, "meron_stats.peak_bytes was at offse
 HAS_TYPE(((meron_stats *)0)->peak_bytes, uint64_t, "meron_stats.peak_bytes was a uint64_t");
 IS(offsetof(meron_stats, arena_pages_bytes) == 104, "meron_stats.arena_pages_bytes was at offset 104");
 HAS_TYPE(((meron_stats *)0)->arena_pages_bytes, uint64_t, "meron_stats.arena_pages_bytes was a uint64_t");
+IS(offsetof(meron_stats, far_gather_bytes) == 112, "meron_stats.far_gather_bytes was at offset 112");
+HAS_TYPE(((meron_stats *)0)->far_gather_bytes, uint64_t, "meron_stats.far_gather_bytes was a uint64_t");
+IS(offsetof(meron_stats, far_reduce_bytes) == 120, "meron_stats.far_reduce_bytes was at offset 120");
+HAS_TYPE(((meron_stats *)0)->far_reduce_bytes, uint64_t, "meron_stats.far_reduce_bytes was a uint64_t");
 
-IS(sizeof(meron_prediction) >= 64, "sizeof(meron_prediction) was 64 and may only grow");
+IS(sizeof(meron_prediction) >= 88, "sizeof(meron_prediction) was 88 and may only grow");
 IS(offsetof(meron_prediction, struct_size) == 0, "meron_prediction.struct_size was at offset 0");
 HAS_TYPE(((meron_prediction *)0)->struct_size, uint32_t, "meron_prediction.struct_size was a uint32_t");
 IS(offsetof(meron_prediction, reserved_0) == 4, "meron_prediction.reserved_0 was at offset 4");
@@ -152,6 +158,12 @@ IS(offsetof(meron_prediction, gather_copied_bytes) == 48, "meron_prediction.gath
 HAS_TYPE(((meron_prediction *)0)->gather_copied_bytes, uint64_t, "meron_prediction.gather_copied_bytes was a uint64_t");
 IS(offsetof(meron_prediction, reduce_bytes) == 56, "meron_prediction.reduce_bytes was at offset 56");
 HAS_TYPE(((meron_prediction *)0)->reduce_bytes, uint64_t, "meron_prediction.reduce_bytes was a uint64_t");
+IS(offsetof(meron_prediction, second_copy_bytes) == 64, "meron_prediction.second_copy_bytes was at offset 64");
+HAS_TYPE(((meron_prediction *)0)->second_copy_bytes, uint64_t, "meron_prediction.second_copy_bytes was a uint64_t");
+IS(offsetof(meron_prediction, far_gather_bytes) == 72, "meron_prediction.far_gather_bytes was at offset 72");
+HAS_TYPE(((meron_prediction *)0)->far_gather_bytes, uint64_t, "meron_prediction.far_gather_bytes was a uint64_t");
+IS(offsetof(meron_prediction, far_reduce_bytes) == 80, "meron_prediction.far_reduce_bytes was at offset 80");
+HAS_TYPE(((meron_prediction *)0)->far_reduce_bytes, uint64_t, "meron_prediction.far_reduce_bytes was a uint64_t");
 
 IS(sizeof(meron_param_desc) >= 40, "sizeof(meron_param_desc) was 40 and may only grow");
 IS(offsetof(meron_param_desc, struct_size) == 0, "meron_param_desc.struct_size was at offset 0");
@@ -199,7 +211,7 @@ HAS_TYPE(((meron_param_info *)0)->owned_offset, uint64_t, "meron_param_info.owne
 IS(offsetof(meron_param_info, owned_count) == 160, "meron_param_info.owned_count was at offset 160");
 HAS_TYPE(((meron_param_info *)0)->owned_count, uint64_t, "meron_param_info.owned_count was a uint64_t");
 
-IS(sizeof(meron_unit_info) >= 24, "sizeof(meron_unit_info) was 24 and may only grow");
+IS(sizeof(meron_unit_info) >= 64, "sizeof(meron_unit_info) was 64 and may only grow");
 IS(offsetof(meron_unit_info, struct_size) == 0, "meron_unit_info.struct_size was at offset 0");
 HAS_TYPE(((meron_unit_info *)0)->struct_size, uint32_t, "meron_unit_info.struct_size was a uint32_t");
 IS(offsetof(meron_unit_info, state) == 4, "meron_unit_info.state was at offset 4");
@@ -210,6 +222,18 @@ IS(offsetof(meron_unit_info, leases) == 16, "meron_unit_info.leases was at offse
 HAS_TYPE(((meron_unit_info *)0)->leases, uint32_t, "meron_unit_info.leases was a uint32_t");
 IS(offsetof(meron_unit_info, reduced) == 20, "meron_unit_info.reduced was at offset 20");
 HAS_TYPE(((meron_unit_info *)0)->reduced, uint32_t, "meron_unit_info.reduced was a uint32_t");
+IS(offsetof(meron_unit_info, param_codec) == 24, "meron_unit_info.param_codec was at offset 24");
+HAS_TYPE(((meron_unit_info *)0)->param_codec, meron_codec, "meron_unit_info.param_codec was a meron_codec");
+IS(offsetof(meron_unit_info, gradient_codec) == 28, "meron_unit_info.gradient_codec was at offset 28");
+HAS_TYPE(((meron_unit_info *)0)->gradient_codec, meron_codec, "meron_unit_info.gradient_codec was a meron_codec");
+IS(offsetof(meron_unit_info, param_error) == 32, "meron_unit_info.param_error was at offset 32");
+HAS_TYPE(((meron_unit_info *)0)->param_error, double, "meron_unit_info.param_error was a double");
+IS(offsetof(meron_unit_info, param_worst_block) == 40, "meron_unit_info.param_worst_block was at offset 40");
+HAS_TYPE(((meron_unit_info *)0)->param_worst_block, double, "meron_unit_info.param_worst_block was a double");
+IS(offsetof(meron_unit_info, gradient_error) == 48, "meron_unit_info.gradient_error was at offset 48");
+HAS_TYPE(((meron_unit_info *)0)->gradient_error, double, "meron_unit_info.gradient_error was a double");
+IS(offsetof(meron_unit_info, gradient_worst_block) == 56, "meron_unit_info.gradient_worst_block was at offset 56");
+HAS_TYPE(((meron_unit_info *)0)->gradient_worst_block, double, "meron_unit_info.gradient_worst_block was a double");
 
 IS(sizeof(meron_destination) == 24, "sizeof(meron_destination) was 24");
 IS(offsetof(meron_destination, param) == 0, "meron_destination.param was at offset 0");
@@ -381,6 +405,12 @@ HAS_TYPE((meron_reduce_op)0, int32_t, "meron_reduce_op was int32_t");
 IS(MERON_SUM == 0, "MERON_SUM was 0");
 IS(MERON_MEAN == 1, "MERON_MEAN was 1");
 
+HAS_TYPE((meron_codec)0, int32_t, "meron_codec was int32_t");
+IS(MERON_CODEC_NONE == 0, "MERON_CODEC_NONE was 0");
+IS(MERON_CODEC_BF16 == 1, "MERON_CODEC_BF16 was 1");
+IS(MERON_CODEC_INT8 == 2, "MERON_CODEC_INT8 was 2");
+IS(MERON_CODEC_INT4 == 3, "MERON_CODEC_INT4 was 3");
+
 HAS_TYPE((meron_unit_state)0, int32_t, "meron_unit_state was int32_t");
 IS(MERON_UNIT_PARTITIONED == 0, "MERON_UNIT_PARTITIONED was 0");
 IS(MERON_UNIT_GATHERING == 1, "MERON_UNIT_GATHERING was 1");
@@ -426,6 +456,7 @@ HAS_TYPE(&meron_plan_json, meron_status (*)(char **, meron_plan, meron_error **)
 HAS_TYPE(&meron_plan_table, meron_status (*)(char **, meron_plan, meron_error **), "meron_plan_table was meron_status (*)(char **, meron_plan, meron_error **)");
 HAS_TYPE(&meron_workload_init, meron_status (*)(meron_workload *, size_t, meron_error **), "meron_workload_init was meron_status (*)(meron_workload *, size_t, meron_error **)");
 HAS_TYPE(&meron_plan_predict, meron_status (*)(char **, meron_plan, const char *, size_t, const meron_workload *, uint32_t, meron_error **), "meron_plan_predict was meron_status (*)(char **, meron_plan, const char *, size_t, const meron_workload *, uint32_t, meron_error **)");
+HAS_TYPE(&meron_plan_rank_cluster, meron_status (*)(char **, const char *, size_t, const char *, size_t, const meron_workload *, uint32_t, double, uint32_t, meron_error **), "meron_plan_rank_cluster was meron_status (*)(char **, const char *, size_t, const char *, size_t, const meron_workload *, uint32_t, double, uint32_t, meron_error **)");
 HAS_TYPE(&meron_plan_model_from_safetensors, meron_status (*)(char **, const void *, size_t, uint64_t, meron_error **), "meron_plan_model_from_safetensors was meron_status (*)(char **, const void *, size_t, uint64_t, meron_error **)");
 HAS_TYPE(&meron_plan_release, meron_status (*)(meron_plan, meron_error **), "meron_plan_release was meron_status (*)(meron_plan, meron_error **)");
 HAS_TYPE(&meron_transport_init, meron_status (*)(meron_transport *, size_t, meron_error **), "meron_transport_init was meron_status (*)(meron_transport *, size_t, meron_error **)");

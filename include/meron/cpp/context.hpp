@@ -29,7 +29,8 @@ enum class LogLevel : meron_log_level {
 struct ContextOptions {
   int32_t rank = -1;        // -1: from the environment (meron run, torchrun, Slurm, Open MPI)
   int32_t world_size = -1;  // -1: from the environment; without one: 1
-  std::string transport;    // "self", "local", "shm", "custom"; empty: chosen by what is given
+  std::string transport;    // "self", "local", "shm", "mpi", "custom", "cluster"; empty: chosen by
+                            // what is given
   std::string job;          // local: ranks of one process with an equal job meet
   std::string token;        // shm: 64 hexadecimal digits, the same on all ranks; empty: from the
                             // environment
@@ -45,7 +46,8 @@ struct ContextOptions {
   // Asked about ten times a second while a call waits: true, or an exception, ends the wait with
   // MERON_E_CANCELLED, whose cause() is the exception. The operation goes on. Must not call Meron.
   std::function<bool()> should_stop;
-  // Moves the bytes for the transport "custom". The context keeps it alive.
+  // Moves the bytes for the transport "custom", and between hosts for "cluster". The context keeps
+  // it alive.
   std::shared_ptr<Transport> custom;
 };
 
@@ -79,7 +81,8 @@ class Context {
 
   int32_t rank() const { return detail::receive(meron_context_rank, handle()); }
   int32_t world_size() const { return detail::receive(meron_context_world_size, handle()); }
-  // "self", "local", "shm", or the name of a custom one. Static, or the custom transport's.
+  // "self", "local", "shm", "cluster", "mpi", or the name of a custom one. Static, or the custom
+  // transport's.
   const char* transport() const { return detail::receive(meron_context_transport, handle()); }
 
   // Advances every operation that can advance, without waiting. Waits do the same.

@@ -44,7 +44,8 @@ class Unit : public Handle<meron_unit, meron_unit_release> {
  public:
   using Handle::Handle;
 
-  // State, version, leases, and whether a reduced gradient waits for a step.
+  // State, version, leases, whether a reduced gradient waits for a step, and how values and
+  // gradients travel between replicas, with what was lost by it.
   meron_unit_info info() const {
     return detail::receive_info<meron_unit_info>(meron_unit_get_info, handle());
   }

@@ -16,12 +16,14 @@ struct Workload {
   uint32_t ranks = 1;  // of no effect on Context::predict
   uint32_t micro_batches = 1;
   uint32_t gathers_per_micro_batch = 2;
+  uint32_t ranks_per_node = 0;  // that share memory, side by side; 0: all of them. As `ranks`
 
   meron_workload raw() const noexcept {
     meron_workload made = MERON_WORKLOAD_INIT;
     made.ranks = ranks;
     made.micro_batches = micro_batches;
     made.gathers_per_micro_batch = gathers_per_micro_batch;
+    made.ranks_per_node = ranks_per_node;
     return made;
   }
 };
@@ -37,7 +39,8 @@ class Plan : public Handle<meron_plan, meron_plan_release> {
  public:
   using Handle::Handle;
 
-  // "zero0" to "zero3".
+  // "zero0" to "zero3"; for several nodes "mics(4)", "hpz(4)", "zeropp(4)", whose argument is the
+  // ranks of a group, a node's without it.
   static Plan preset(Text name) { return Plan(detail::receive(meron_plan_preset, name.c_str())); }
   // From JSON; docs/plan.md has every key.
   static Plan parse(std::string_view json) {
@@ -57,6 +60,18 @@ class Plan : public Handle<meron_plan, meron_plan_release> {
                                   static_cast<uint32_t>(form)));
   }
 };
+
+// Estimates what every known strategy costs on a cluster and ranks them, the best first. `model`
+// and `cluster` are JSON as meron_plan_rank_cluster reads it; computation per micro-batch is given
+// in tokens per device or in seconds.
+inline String rank_cluster(std::string_view model, std::string_view cluster,
+                           const Workload& workload = {}, uint32_t tokens = 0,
+                           double compute_seconds = 0.0, Form form = Form::json) {
+  const meron_workload raw = workload.raw();
+  return String(detail::receive(meron_plan_rank_cluster, model.data(), model.size(), cluster.data(),
+                                cluster.size(), &raw, tokens, compute_seconds,
+                                static_cast<uint32_t>(form)));
+}
 
 // The header of a safetensors file (its first bytes: 8 of length, then the header) as the model
 // JSON that Plan::predict reads. `file_bytes` is the size of the whole file.

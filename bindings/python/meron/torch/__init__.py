@@ -29,13 +29,13 @@ from meron.torch.state import (
     clip_grad_norm_,
     full_grad,
     full_optimizer_state,
-    full_param,
     local_grad,
     local_param,
     set_full_grad,
     set_full_optimizer_state,
     set_full_param,
 )
+from meron.torch.whole import full_param
 from meron.torch.world import context_for
 
 __all__ = [

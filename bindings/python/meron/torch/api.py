@@ -87,7 +87,8 @@ def shard(
         transport: "shm" on one host, or "group": over the torch.distributed group. Default is
             MERON_TORCH_TRANSPORT, else what fits.
         mesh: the same as a torch DeviceMesh of one dimension.
-        plan: "zero0" to "zero3", or as meron.open takes it. Default is zero3.
+        plan: "zero0" to "zero3", "mics(8)" and others over a mesh of ranks, or as meron.open takes
+            it. Default is zero3.
         config: in its place a DeepSpeed config, a dict or a JSON file's path: its stage, dtypes and
             limits count. (meron.zero.initialize makes an engine of the rest.)
         leaf: the module must be one unit: an error when parts of it are sharded already.
@@ -199,7 +200,8 @@ def group_of(group: Any, mesh: Any) -> Any:
     if mesh.ndim != 1:
         raise errors.argument(
             f"the mesh has {mesh.ndim} dimensions: params are sharded over one",
-            advice="Pass one dimension of it, as mesh['shard'].",
+            advice="Pass one dimension of it, as mesh['shard']; for replicas of shards pass "
+            'plan="mics(8)", with the size of the inner dimension.',
         )
     return mesh.get_group()
 

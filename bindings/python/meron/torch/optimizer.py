@@ -25,6 +25,7 @@ from meron.torch.api import require_units, sharding_below
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.tensors import tensor_of
 from meron.torch.unit import ShardedUnit
+from meron.torch.whole import master_of
 
 # Not elementwise: what they do to one element depends on others of its tensor.
 WHOLE_TENSOR_RULES = {"LBFGS", "Adafactor", "Muon", "SparseAdam"}
@@ -356,20 +357,14 @@ class AdamW(torch.optim.Optimizer):
         params = [unit.params[i] for unit in self.sharded for i in unit.trainable]
         super().__init__(params, defaults)
         self.write_masters()
+        for unit in self.sharded:
+            unit.adamw = weakref.ref(self)
 
     def write_masters(self) -> None:
         """f32 values that the model had, where less is gathered."""
         for unit in self.sharded:
             for i, values in unit.masters.items():
-                view = new("meron_view *")
-                call(
-                    lib.meron_optimizer_state_view,
-                    view,
-                    self.engine._handle,
-                    unit.handles[i]._handle,
-                    lib.MERON_STATE_MASTER,
-                )
-                tensor_of(view, (view.count,), None).copy_(values)
+                master_of(self, unit, i).copy_(values)
             unit.masters.clear()
 
     @property

@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import hashlib
 import json
 import weakref
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 
 import meron
@@ -56,6 +58,12 @@ class Sharding:
         plan = json.loads(context.plan.json())
         self.keeps_gradients = plan["gradient"]["sharding"] == "none"
         self.updates_everything = plan["optimizer"]["sharding"] == "none"  # every rank
+        # Whether ranks may own the same as others: those at one place of the shard axis of a mesh.
+        self.alike = plan["optimizer"]["sharding"] == "shard" and plan["mesh"]["shard"] != "all"
+        # Whether what is gathered has been through a codec, so that a rank's own part is closer.
+        self.coded = plan["param"]["codec"] != "none"
+        self.packs = plan["param"]["frozen"] == "int8"  # frozen params lie encoded everywhere
+        self._counts: tuple[int, bool] = (0, True)
         self.limits = limits
         self.schedule: Any = None
         self.reducer = GradientReducer(self)
@@ -116,6 +124,24 @@ class Sharding:
             own = own.clone()
         if own.numel():
             self.context.world.broadcast(own.view(-1).view(torch.uint8).numpy(), root)
+        return own
+
+    def counts(self) -> bool:
+        """Whether this rank's parts count where those of all ranks are put together: of replicas,
+        which own the same, the first one's do. Collective."""
+        if not self.alike:
+            return True
+        units, own = self._counts
+        if units != len(self.units):
+            context = self.context
+            # Equal ranges have equal digests, whose 16-bit words a sum of floats keeps.
+            ranges = [handle.owned for unit in self.units for handle in unit.handles]
+            digest = hashlib.blake2b(repr(ranges).encode(), digest_size=8).digest()
+            table = np.zeros((context.world_size, 4), np.float32)
+            table[context.rank] = np.frombuffer(digest, np.uint16)
+            context.world.all_reduce(table)
+            own = not (table[: context.rank] == table[context.rank]).all(axis=1).any()
+            self._counts = (len(self.units), own)
         return own
 
     def unique(self, name: str) -> str:

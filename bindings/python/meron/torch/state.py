@@ -16,17 +16,10 @@ from meron._native import call, lib, new
 from meron.torch.optimizer import AdamW
 from meron.torch.sharding import Sharding, placed, unit_of
 from meron.torch.tensors import tensor_of
-from meron.torch.unit import ShardedUnit, gather_view
+from meron.torch.unit import ShardedUnit
+from meron.torch.whole import full_param, has_own, own_part, whole_of
 
 # ---- Values -------------------------------------------------------------------------------------
-
-
-def full_param(param: torch.Tensor) -> torch.Tensor:
-    """A copy of a sharded param's values, whole, on every rank. Collective; blocks on peers."""
-    unit, i = placed(param)
-    with unit.unit.gather() as gather:
-        whole = tensor_of(gather_view(gather, unit.handles[i]), unit.handles[i].shape, None)
-        return whole.clone()
 
 
 def set_full_param(param: torch.Tensor, value: torch.Tensor) -> None:
@@ -37,8 +30,11 @@ def set_full_param(param: torch.Tensor, value: torch.Tensor) -> None:
 
 
 def local_param(param: torch.Tensor) -> torch.Tensor:
-    """A copy of this rank's part of a sharded param, flat. Collective (it gathers)."""
+    """A copy of this rank's part of a sharded param, flat: what no codec has touched. Collective
+    (it gathers)."""
     unit, i = placed(param)
+    if has_own(unit, i):
+        return own_part(unit, i)
     owned = unit.owned(i)
     return full_param(param).view(-1)[owned.start : owned.stop].clone()
 
@@ -130,6 +126,8 @@ def global_norm(sharding: Sharding, parts: list[torch.Tensor], norm_type: float)
     context = sharding.context
     if context.world_size == 1 or sharding.updates_everything:
         return local if infinite else local ** (1 / norm_type)
+    if not sharding.counts():
+        local = 0.0
     values = torch.zeros(context.world_size, 2, dtype=torch.float32)
     # A double as two floats: all-reduce sums in f32, and each rank has a place of its own.
     values[context.rank, 0] = local
@@ -200,17 +198,6 @@ def optimizer_state(
 
 
 # ---- Helpers ------------------------------------------------------------------------------------
-
-
-def whole_of(unit: ShardedUnit, i: int, part: torch.Tensor) -> torch.Tensor:
-    """A whole tensor, f32, from this rank's part of it. Collective."""
-    handle, owned = unit.handles[i], unit.owned(i)
-    if unit.sharding.context.world_size == 1 or unit.sharding.updates_everything:
-        return part.detach().float().reshape(handle.shape).clone()
-    whole = torch.zeros(handle.size, dtype=torch.float32)
-    whole[owned.start : owned.stop] = part.detach()
-    unit.sharding.context.world.all_reduce(whole.numpy())
-    return whole.view(handle.shape)
 
 
 def check_shape(unit: ShardedUnit, i: int, value: torch.Tensor) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 import torch
 
 from meron.torch.sharding import placed, unit_of
-from meron.torch.tensors import tensor_of
-from meron.torch.unit import gather_view
+from meron.torch.whole import exact_param
 
 
 def hook_state_dict(module: torch.nn.Module) -> None:
@@ -26,10 +25,7 @@ def save(module: torch.nn.Module, state: Any, prefix: str, _metadata: Any) -> No
     """After torch collected a module's own params: whole values in place of placeholders."""
     for name, param in module._parameters.items():
         if param is not None and prefix + name in state and unit_of(param) is not None:
-            unit, i = placed(param)
-            with unit.unit.gather() as gather:
-                view = gather_view(gather, unit.handles[i])
-                state[prefix + name] = tensor_of(view, unit.handles[i].shape, None).clone()
+            state[prefix + name] = exact_param(param)
 
 
 def before_load(

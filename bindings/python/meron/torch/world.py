@@ -13,6 +13,7 @@ import collections
 import datetime
 import functools
 import hashlib
+import json
 import os
 import secrets
 import socket
@@ -107,7 +108,35 @@ def open_context(
     if options.get("threads") is None:  # the engine cannot know who shares this host
         cores = len(os.sched_getaffinity(0))
         options["threads"] = max(cores // hosts.count(hosts[rank]), 1)
+    plan = of_hosts(plan, hosts)
     return meron.open(rank, world_size, group_transport(group, meeting.number), plan, **options)
+
+
+def of_hosts(plan: meron.Plan, hosts: list[str]) -> meron.Plan:
+    """A plan whose mesh is by nodes, for ranks that share no memory: a node is a host then."""
+    table = json.loads(plan.json())
+    if table["mesh"]["shard"] != "node":
+        return plan
+    size = hosts.count(hosts[0])
+    different = list(dict.fromkeys(hosts))
+    if hosts != [host for host in different for _ in range(size)]:
+        sizes = [hosts.count(host) for host in different]
+        raise errors.UnsupportedError(
+            f"plan '{table['name']}' has a mesh by nodes, but the hosts have {sizes} ranks, or not "
+            "one after the other",
+            subject="plan",
+            advice="Start equally many ranks on every host, those of a host one after the other, "
+            "or give the mesh a number, such as hpz(2).",
+        )
+    return meron.Plan.parse({**table, "mesh": {"shard": size}})
+
+
+def asked_plan(context: meron.Context) -> meron.Plan:
+    """The plan that a context was asked for."""
+    for (_, plan, _), known in contexts.items():
+        if known is context:
+            return meron.Plan.parse(plan)
+    return context.plan
 
 
 def chosen_transport(transport: str | None) -> str:

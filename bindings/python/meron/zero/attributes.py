@@ -12,8 +12,9 @@ from typing import Any
 import torch
 
 from meron.torch.sharding import placed
-from meron.torch.state import full_param, local_param
+from meron.torch.state import local_param
 from meron.torch.unit import ShardedUnit
+from meron.torch.whole import exact_param
 from meron.zero.comm import refuse_async
 
 ids = itertools.count()
@@ -135,7 +136,7 @@ def whole_copy(param: torch.nn.Parameter) -> torch.nn.Parameter:
     from meron.zero.gathered import is_open
 
     place = placed(param)
-    value = param.detach().clone() if is_open(place) else full_param(param)
+    value = param.detach().clone() if is_open(place) else exact_param(param)
     return torch.nn.Parameter(value, param.requires_grad)
 
 

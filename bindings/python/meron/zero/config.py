@@ -18,6 +18,7 @@ import meron
 from meron import errors
 from meron.torch.tensors import dtype_name
 from meron.zero.keys import check_keys, without_auto
+from meron.zero.topology import Topology
 
 Source = Union[str, "os.PathLike[str]", "Mapping[str, Any]", None]
 
@@ -39,6 +40,7 @@ LIMITS = {
     "persist_total_elements": "model_persistence_threshold",
 }
 
+FEEDBACK = (0.8, 1024)  # of zeropp_loco_param: err_beta, reset_T
 
 # Whose experts are leaves unless the config names other classes.
 KNOWN_MIXTURES = (
@@ -78,7 +80,7 @@ class Config:
     stage: int = 0
     limits: dict[str, int] = field(default_factory=dict)
     gradient_dtype: torch.dtype | None = None
-    quantized: dict[str, bool] = field(default_factory=dict)
+    topology: Topology = field(default_factory=Topology)
     dtype: torch.dtype | None = None  # of params; None leaves them as they are
     buffer_dtype: torch.dtype | None = None
     fp16: Fp16 | None = None
@@ -97,29 +99,13 @@ class Config:
     without_effect: list[str] = field(default_factory=list, compare=False)  # keys that it has
 
     def plan(self) -> meron.Plan:
-        """The plan of the stage. UnsupportedError for codecs that the engine does not have."""
-        table = json.loads(meron.Plan.preset(f"zero{self.stage}").json())
-        if self.gradient_dtype is not None:
-            table["gradient"]["dtype"] = dtype_name(self.gradient_dtype, "communication_data_type")
-        codecs = {
-            "zero_quantized_weights": ("param", "int8"),
-            "zero_quantized_nontrainable_weights": ("param", "int8"),
-            "zero_quantized_gradients": ("gradient", "int4"),
-        }
-        for key, (row, codec) in codecs.items():
-            if self.quantized.get(key):
-                table[row]["codec"] = codec
-        try:
-            return meron.Plan.parse(table)
-        except (errors.ArgumentError, errors.UnsupportedError, errors.ParseError) as error:
-            on = [key for key, value in self.quantized.items() if value]
-            if not on:
-                raise
-            raise errors.UnsupportedError(
-                f"Meron does not have yet: {', '.join(on)} ({error.message})",
-                subject=on[0],
-                advice="Remove it, or switch it off.",
-            ) from None
+        """The plan of the stage and its topology. ArgumentError for keys that contradict."""
+        plan = meron.Plan.parse(self.topology.table(self.stage))
+        if self.gradient_dtype is None:
+            return plan
+        table = json.loads(plan.json())
+        table["gradient"]["dtype"] = dtype_name(self.gradient_dtype, "communication_data_type")
+        return meron.Plan.parse(table)
 
     def resolve(self, world_size: int) -> None:
         """Completes train batch = micro batch x accumulation steps x ranks from what is given.
@@ -241,13 +227,8 @@ def take_zero(config: Config, table: Any) -> None:
         if value is not None:
             # DeepSpeed's "no limit".
             config.limits[limit] = 2**64 - 1 if value >= sys.maxsize else value
-    for key in (
-        "zero_quantized_weights",
-        "zero_quantized_nontrainable_weights",
-        "zero_quantized_gradients",
-    ):
-        if zero.flag(key, False):
-            config.quantized[key] = True
+    config.topology = take_topology(zero)
+    config.topology.check(config.stage)
     leaf = zero.block("leaf_module")
     config.leaf = LeafModules(
         leaf.words("classes") if leaf.table.get("classes") is not None else list(KNOWN_MIXTURES),
@@ -257,6 +238,24 @@ def take_zero(config: Config, table: Any) -> None:
     )
     config.override_apply = zero.flag("override_module_apply", True)
     config.sanity_checks = zero.flag("enable_sanity_checks", False)
+
+
+def take_topology(zero: Block) -> Topology:
+    loco = zero.block("zeropp_loco_param")
+    feedback = None
+    if zero.table.get("zeropp_loco_param") is not None:
+        beta = loco.number("err_beta", FEEDBACK[0])
+        if beta >= 1:
+            raise loco.wrong("err_beta", "a number of at least 0 and below 1")
+        feedback = (beta, loco.whole("reset_T", FEEDBACK[1], 1, 2**30) or 0)
+    return Topology(
+        mics=max(zero.whole("mics_shard_size", -1, -1) or 0, 0),
+        hpz=zero.whole("zero_hpz_partition_size", 1, 0) or 1,
+        weights=zero.flag("zero_quantized_weights", False),
+        frozen=zero.flag("zero_quantized_nontrainable_weights", False),
+        gradients=zero.flag("zero_quantized_gradients", False),
+        feedback=feedback,
+    )
 
 
 def take_dtypes(config: Config, table: dict[str, Any]) -> None:

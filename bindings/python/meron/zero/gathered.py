@@ -19,6 +19,7 @@ import torch
 from meron import errors
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.unit import ShardedUnit
+from meron.torch.whole import exact_param
 from meron.zero.external import register_external_parameter
 
 Params = Union[torch.Tensor, "Iterable[torch.Tensor]"]
@@ -35,13 +36,19 @@ class Opened:
         self.unit = unit
         self.indices: set[int] = set()  # that were asked for
         self.copies: list[torch.Tensor] = []
+        self.before: list[torch.Tensor] = []  # what they were, where changes are checked
         self.pin()
 
     def pin(self) -> None:
         unit = self.unit
+        # A change is to leave the rest of a tensor as its owners have it.
+        exact = [exact_param(param) for param in unit.params] if unit.sharding.coded else []
         self.pinned = unit.pinned is None
         unit.pin()
-        fresh = [whole.clone() for whole in unit.wholes]
+        fresh = exact or [whole.clone() for whole in unit.wholes]
+        self.before = unit.wholes
+        if exact and unit in checked:
+            self.before = [whole.clone() for whole in exact]
         self.copies = [
             self.copies[i] if i in self.indices else whole for i, whole in enumerate(fresh)
         ]
@@ -224,7 +231,9 @@ class GatheredParameters:
                 )
             return
         suspects = [(unit, i) for unit, i in places if unit in checked] if kind is None else []
-        changed = [not same_bytes(unit.params[i].data, unit.wholes[i]) for unit, i in suspects]
+        changed = [
+            not same_bytes(unit.params[i].data, opened[unit].before[i]) for unit, i in suspects
+        ]
         close_places(places, False)
         refuse_changes(suspects, changed)
 

@@ -22,13 +22,12 @@ import torch
 import meron
 from meron import errors
 from meron.torch.partition import is_sharded
-from meron.torch.sharding import Sharding, sharding_of, unit_of
-from meron.torch.world import context_for
+from meron.torch.sharding import Sharding, unit_of
 from meron.zero.config import Config, Source, parse
 from meron.zero.copying import copy_unsharded
 from meron.zero.gathered import GatheredParameters, LazyGather, checked, is_open
 from meron.zero.leaf import fits, set_leaves_of_config, set_z3_leaf_module
-from meron.zero.units import set_limits, shard_module, shard_part, units_of
+from meron.zero.units import open_sharding, set_limits, shard_module, shard_part, units_of
 from meron.zero.wrapper import Wrapper
 
 MODULE = torch.nn.Module
@@ -58,7 +57,9 @@ class Init:
         dtype: of the params; default is the config's, else as they are built.
         mpu: get_data_parallel_group() of it is the group.
         remote_device: None or "cpu"; params live in host memory.
-        zero_quantized_weights, zero_quantized_nontrainable_weights: for the plan.
+        zero_param_parallel_group: hpZ: a torch.distributed group of consecutive ranks, as
+            zero_hpz_partition_size of the config with its size.
+        zero_quantized_weights, zero_quantized_nontrainable_weights: as the config's keys.
         mem_efficient_linear, pin_memory: without effect here.
 
     Raises ArgumentError, and UnsupportedError for what Meron does not have.
@@ -88,11 +89,7 @@ class Init:
         if not enabled:
             return
         self.group = choose_group(data_parallel_group, sequence_data_parallel_group, mpu)
-        refuse(
-            zero_param_parallel_group=zero_param_parallel_group,
-            param_swapper=param_swapper,
-            tensor_overrides=tensor_overrides,
-        )
+        refuse(param_swapper=param_swapper, tensor_overrides=tensor_overrides)
         if remote_device not in (None, "none", "cpu"):
             raise errors.UnsupportedError(
                 f"remote_device {remote_device!r}: params live in host memory",
@@ -103,11 +100,11 @@ class Init:
             raise errors.argument("config and config_dict_or_path are both given")
         source = config if config_dict_or_path is None else config_dict_or_path
         self.config = Config(stage=3) if source is None else parse(source)
-        for key, value in (
-            ("zero_quantized_weights", zero_quantized_weights),
-            ("zero_quantized_nontrainable_weights", zero_quantized_nontrainable_weights),
-        ):
-            self.config.quantized[key] = self.config.quantized.get(key, False) or bool(value)
+        topology = self.config.topology
+        topology.weights |= bool(zero_quantized_weights)
+        topology.frozen |= bool(zero_quantized_nontrainable_weights)
+        if zero_param_parallel_group is not None:
+            topology.take_copy_group(zero_param_parallel_group, self.group)
         if dtype not in (None, torch.float32, torch.float16, torch.bfloat16):
             raise errors.argument(
                 f"dtype is {dtype}: float32, float16 and bfloat16 are known", "dtype"
@@ -132,8 +129,7 @@ class Init:
     def open(self) -> Sharding:
         """The sharding that modules go to; opened when the first comes. Collective then."""
         if self.sharding is None or self.sharding.context.closed:
-            context = context_for(self.plan, self.group)
-            self.sharding = sharding_of(context)
+            self.sharding = open_sharding(self.config, self.plan, self.group)
             set_limits(self.sharding, self.config.limits)
         return self.sharding
 
@@ -334,11 +330,52 @@ def refuse(**given: Any) -> None:
 
 
 class MiCS_Init(Init):
-    """Not there yet: raises UnsupportedError."""
+    """Init for MiCS: groups of `mics_shard_size` ranks shard a model among themselves.
 
-    def __init__(self, *_args: Any, **_kwargs: Any) -> None:
-        raise errors.UnsupportedError(
-            "Meron does not have yet: MiCS (sharding within groups of ranks)",
-            subject="MiCS_Init",
-            advice="Use zero.Init.",
+    `Init` does the same with such a config. The arguments are DeepSpeed's, in its order; a config
+    with mics_shard_size is mandatory.
+
+    Raises ArgumentError.
+    """
+
+    def __init__(
+        self,
+        module: torch.nn.Module | None = None,
+        data_parallel_group: Any = None,
+        sequence_data_parallel_group: Any = None,
+        mem_efficient_linear: bool = True,
+        remote_device: str | None = None,
+        pin_memory: bool = False,
+        config_dict_or_path: Source = None,
+        config: Source = None,
+        enabled: bool = True,
+        dtype: torch.dtype | None = None,
+        mpu: Any = None,
+    ) -> None:
+        if config_dict_or_path is None and config is None:
+            raise errors.argument(
+                "MiCS_Init needs a config",
+                subject="config_dict_or_path",
+                advice="Pass config_dict_or_path with zero_optimization.mics_shard_size, or use "
+                "zero.Init.",
+            )
+        if not parse(config if config_dict_or_path is None else config_dict_or_path).topology.mics:
+            raise errors.argument(
+                "MiCS_Init needs zero_optimization.mics_shard_size, which the config leaves off",
+                subject="zero_optimization.mics_shard_size",
+                advice="Give the number of ranks that shard a model among themselves, or use "
+                "zero.Init.",
+            )
+        super().__init__(
+            module,
+            data_parallel_group,
+            mem_efficient_linear,
+            remote_device,
+            pin_memory,
+            config_dict_or_path,
+            config,
+            enabled,
+            dtype,
+            mpu,
+            sequence_data_parallel_group=sequence_data_parallel_group,
         )

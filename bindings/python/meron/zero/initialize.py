@@ -10,8 +10,8 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from meron import errors
-from meron.torch.sharding import Sharding, sharding_of, unit_of
-from meron.torch.world import context_for
+from meron.torch.sharding import Sharding, unit_of
+from meron.torch.world import asked_plan
 from meron.zero.config import Config, Source, parse
 from meron.zero.engine import Engine
 from meron.zero.gathered import checked
@@ -19,7 +19,7 @@ from meron.zero.init import choose_group, refuse
 from meron.zero.leaf import set_leaves_of_config
 from meron.zero.optimizers import Client, ParamGroups, check_trainable, make_optimizer
 from meron.zero.schedulers import make_scheduler
-from meron.zero.units import set_limits, shard_module, units_of
+from meron.zero.units import open_sharding, set_limits, shard_module, units_of
 from meron.zero.wrapper import engine_of
 
 logger = logging.getLogger("meron.zero")
@@ -176,16 +176,17 @@ def shard(model: torch.nn.Module, config: Config, group: Any) -> Sharding:
         )
     if shardings:
         sharding = shardings.pop()
-        if sharding.context.plan.json() != plan.json():
+        known = asked_plan(sharding.context)
+        if known != plan:
             raise errors.StateError(
-                f"{type(model).__name__} was sharded by the plan {sharding.context.plan.json()}, "
-                f"the config asks for {plan.json()}",
+                f"{type(model).__name__} was sharded by the plan {known.json()}, the config asks "
+                f"for {plan.json()}",
                 subject="zero_optimization.stage",
                 advice="Give zero.Init the same config as initialize, or do without it below stage "
                 "3 (zero.Init(enabled=False)).",
             )
     else:
-        sharding = sharding_of(context_for(plan, group))
+        sharding = open_sharding(config, plan, group)
     set_limits(sharding, config.limits)
     name = sharding.unique(type(model).__name__)
     shard_module(sharding, model, name, dtype=config.dtype)

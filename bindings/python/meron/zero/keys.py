@@ -98,10 +98,11 @@ ZERO: dict[str, Any] = {
     "zero_quantized_weights": USED,
     "zero_quantized_nontrainable_weights": USED,
     "zero_quantized_gradients": USED,
-    "zeropp_loco_param": BLOCK_OFF,
-    "zero_hpz_partition_size": Off(1, None),
-    "mics_shard_size": Off(-1, None),
-    "mics_hierarchical_params_gather": Off(False, None),
+    "zeropp_loco_param": USED,
+    "zero_hpz_partition_size": USED,
+    "mics_shard_size": USED,
+    # A gather between nodes brings each byte in once per node, which shares it, at all times.
+    "mics_hierarchical_params_gather": WITHOUT_EFFECT,
     "elastic_checkpoint": Off(False, None),
     "offload_param": OFFLOAD,
     "offload_optimizer": OFFLOAD,
@@ -131,6 +132,7 @@ OFFLOAD_OPTIMIZER = {
         "cpuadam_cores_perc",
     )
 }
+LOCO = dict.fromkeys(("err_beta", "reset_T"), USED)
 LEAF_MODULE = dict.fromkeys(("classes", "names", "name_suffixes"), USED)
 
 FP16: dict[str, Any] = {
@@ -234,6 +236,7 @@ BLOCKS: dict[str, dict[str, Any]] = {
     "zero_optimization.offload_param": OFFLOAD_PARAM,
     "zero_optimization.offload_optimizer": OFFLOAD_OPTIMIZER,
     "zero_optimization.leaf_module": LEAF_MODULE,
+    "zero_optimization.zeropp_loco_param": LOCO,
     "fp16": FP16,
     "bf16": BF16,
     "bfloat16": BF16,

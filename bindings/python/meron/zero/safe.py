@@ -14,10 +14,9 @@ import torch
 
 import meron.torch as mt
 from meron import errors
-from meron._native import call, lib, new
 from meron.torch.sharding import placed, unit_of
-from meron.torch.state import optimizer_state, whole_of
-from meron.torch.tensors import tensor_of
+from meron.torch.state import optimizer_state
+from meron.torch.whole import exact_param, master_of, whole_of
 from meron.zero.wrapper import engine_of
 
 # DeepSpeed's names, which meron.zero and meron.zero.utils have too.
@@ -63,15 +62,7 @@ def local_master(param: torch.Tensor) -> torch.Tensor | None:
     if i not in unit.trainable or optimizer is None:
         return None
     if isinstance(optimizer, mt.AdamW):
-        view = new("meron_view *")
-        call(
-            lib.meron_optimizer_state_view,
-            view,
-            optimizer.engine._handle,
-            unit.handles[i]._handle,
-            lib.MERON_STATE_MASTER,
-        )
-        return tensor_of(view, (view.count,), unit.sharding.context._require_open())
+        return master_of(optimizer, unit, i)
     shards = getattr(optimizer, "_meron_shards", None)
     return shards.parts.get(unit, {}).get(i) if shards is not None else None
 
@@ -85,7 +76,7 @@ def safe_get_full_fp32_param(param: torch.Tensor) -> torch.Tensor | None:
         return None
     unit, i = placed(param)
     master = local_master(param) if unit.handles[i].dtype != "f32" else None
-    return mt.full_param(param).float() if master is None else whole_of(unit, i, master)
+    return exact_param(param).float() if master is None else whole_of(unit, i, master)
 
 
 def safe_set_full_fp32_param(param: torch.Tensor, value: torch.Tensor) -> None:

@@ -9,12 +9,15 @@ from typing import Any
 
 import torch
 
+import meron
 from meron import errors
 from meron.torch.materialize import RESET, materialize
 from meron.torch.partition import make_scope, scope_of
-from meron.torch.sharding import Sharding, unit_of
+from meron.torch.sharding import Sharding, sharding_of, shardings, unit_of
 from meron.torch.unit import ShardedUnit
+from meron.torch.world import context_for
 from meron.zero.attributes import name_params
+from meron.zero.config import Config
 from meron.zero.external import hook_external
 from meron.zero.leaf import is_leaf
 from meron.zero.wrapper import engine_of
@@ -88,6 +91,22 @@ def fill_buffers(part: torch.nn.Module, name: str) -> None:
         part._buffers[key] = torch.empty_like(buffer, device="cpu")
     with torch.no_grad():
         reset()
+
+
+def open_sharding(config: Config, plan: meron.Plan, group: Any) -> Sharding:
+    """The sharding of a config's plan over the ranks of a group. Collective where it is new."""
+    try:
+        context = context_for(plan, group)
+    except (errors.ArgumentError, errors.UnsupportedError) as error:
+        if error.subject != "plan" or not config.topology.keys():
+            raise
+        raise config.topology.misfit(error) from None
+    new = context not in shardings
+    one_node = context.transport in ("self", "local", "shm")
+    idle = config.topology.idle(context.world_size, one_node)
+    if new and idle and context.rank == 0:
+        warnings.warn(idle, stacklevel=4)
+    return sharding_of(context)
 
 
 def set_limits(sharding: Sharding, limits: dict[str, int]) -> None:

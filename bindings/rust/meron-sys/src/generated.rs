@@ -120,6 +120,8 @@ pub struct meron_workload {
     pub micro_batches: u32,
     /// Of every unit; default 2: forward and backward
     pub gathers_per_micro_batch: u32,
+    /// That share memory, side by side; 0: all of them
+    pub ranks_per_node: u32,
 }
 
 /// Initial value of a [`meron_workload`].
@@ -128,6 +130,7 @@ pub const MERON_WORKLOAD_INIT: meron_workload = meron_workload {
     ranks: 1,
     micro_batches: 1,
     gathers_per_micro_batch: 2,
+    ranks_per_node: 0,
 };
 
 /// Starts to send `bytes` bytes at `data` to rank `peer`. They stay in place and unchanged
@@ -262,8 +265,9 @@ pub struct meron_context_options {
     pub rank: i32,
     /// \-1: from the environment; without one: 1
     pub world_size: i32,
-    /// "self", "local", "shm", "custom"; NULL or "auto": custom where that is given, self for one
-    /// rank, else shm
+    /// "self", "local", "shm", "mpi", "custom", "cluster"; NULL or "auto": custom where that is
+    /// given, self for one rank, mpi under mpirun where no token is given, else shm. "cluster":
+    /// ranks of a node share memory, and `custom` joins the nodes; "mpi": MPI does
     pub transport: *const c_char,
     /// Local: ranks of one process with an equal job meet; NULL: "default"
     pub job: *const c_char,
@@ -290,7 +294,7 @@ pub struct meron_context_options {
     pub should_stop: meron_should_stop_fn,
     /// See the struct.
     pub should_stop_user: *mut c_void,
-    /// Transport "custom"; read while the context opens; else NULL
+    /// Transport "custom" and "cluster"; read while the context opens; else NULL
     pub custom: *const meron_transport,
 }
 
@@ -350,6 +354,10 @@ pub struct meron_stats {
     pub peak_bytes: u64,
     /// Bytes of pages that the kernel has given to this rank's arena
     pub arena_pages_bytes: u64,
+    /// Of the above, from ranks that share no memory with this one, as it came on the wire.
+    pub far_gather_bytes: u64,
+    /// See the struct.
+    pub far_reduce_bytes: u64,
 }
 
 /// What the plan predicts for this rank and the units made so far. Bytes.
@@ -366,7 +374,7 @@ pub struct meron_prediction {
     pub gradient_bytes: u64,
     /// See the struct.
     pub optimizer_bytes: u64,
-    /// Over a custom transport, what is on its way comes on top
+    /// Between nodes, what is on its way comes on top
     pub peak_bytes: u64,
     /// Per optimizer step, as are the two below
     pub gather_mapped_bytes: u64,
@@ -374,6 +382,13 @@ pub struct meron_prediction {
     pub gather_copied_bytes: u64,
     /// See the struct.
     pub reduce_bytes: u64,
+    /// Of params, from the first gather to the update, on top of param_bytes and within
+    /// peak_bytes
+    pub second_copy_bytes: u64,
+    /// As meron_stats has them, per optimizer step
+    pub far_gather_bytes: u64,
+    /// See the struct.
+    pub far_reduce_bytes: u64,
 }
 
 /// A group. A value; 0 is null, and stands for the world where a group is optional.
@@ -487,6 +502,17 @@ pub struct meron_param_info {
     pub owned_count: u64,
 }
 
+/// How numbers are encoded on the way between replicas; docs/plan.md has the details.
+pub type meron_codec = i32;
+/// A value of meron_codec.
+pub const MERON_CODEC_NONE: meron_codec = 0;
+/// A value of meron_codec.
+pub const MERON_CODEC_BF16: meron_codec = 1;
+/// A value of meron_codec.
+pub const MERON_CODEC_INT8: meron_codec = 2;
+/// A value of meron_codec.
+pub const MERON_CODEC_INT4: meron_codec = 3;
+
 /// State of a unit on this rank.
 pub type meron_unit_state = i32;
 /// Only this rank's part is at hand
@@ -512,6 +538,21 @@ pub struct meron_unit_info {
     pub leases: u32,
     /// 1: a reduced gradient waits for an optimizer step
     pub reduced: u32,
+    /// How values and gradients travel between replicas: by the plan's codec, or bf16 where its
+    /// error was above the plan's limit.
+    pub param_codec: meron_codec,
+    /// See the struct.
+    pub gradient_codec: meron_codec,
+    /// What the codec lost of what this rank encoded last: |x - decoded x| / |x| in the 2-norm,
+    /// of all and of the worst block. 0 before, and without a codec; NaN or infinite where values
+    /// were.
+    pub param_error: f64,
+    /// See the struct.
+    pub param_worst_block: f64,
+    /// See the struct.
+    pub gradient_error: f64,
+    /// See the struct.
+    pub gradient_worst_block: f64,
 }
 
 /// A unit or list of units on its way to full, then leased. A value; 0 is null. A view holds
@@ -918,8 +959,13 @@ extern "C" {
     pub fn meron_dtype_size(dtype: meron_dtype) -> usize;
 
     /// Makes one of the named plans: "zero0" (everything replicated, as in DDP), "zero1"
-    /// (optimizer states sharded), "zero2" (gradients too), "zero3" (parameters too). Follows
-    /// ZeRO, Rajbhandari et al., arXiv 1910.02054.
+    /// (optimizer states sharded), "zero2" (gradients too), "zero3" (parameters too); for several
+    /// nodes "mics(4)" (zero3 within groups of 4 ranks, gradients synchronized between the groups
+    /// when an accumulation ends), "hpz(4)" (zero3 with a second copy of the parameters in each
+    /// group from forward to backward) and "zeropp(4)" (the same, with parameters in int8 and
+    /// gradients in int4 between groups). Without an argument, or with "node", a group is the
+    /// ranks of a node. Follows ZeRO (arXiv 1910.02054), MiCS (arXiv 2205.00119) and ZeRO++
+    /// (arXiv 2306.10209).
     ///
     /// - `out`: receives the plan.
     /// - `name`: NUL-terminated.
@@ -1028,6 +1074,44 @@ extern "C" {
         model: *const c_char,
         bytes: usize,
         workload: *const meron_workload,
+        table: u32,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Estimates on a cluster what every known strategy costs per step, and ranks them: bytes and
+    /// time on the links between nodes and inside a node, time of a step with perfect overlap and
+    /// with none, memory per device and whether it fits, and in sentences why the first is first.
+    /// Times are made of predicted bytes, as docs/plan.md says; nothing is measured.
+    ///
+    /// - `out`: receives the text.
+    /// - `model`: JSON of `model_bytes` bytes, as for meron_plan_predict.
+    /// - `cluster`: JSON of `cluster_bytes` bytes: nodes, devices and their speeds; docs/plan.md has
+    ///   every key.
+    /// - `workload`: what a step does; NULL: the initial value. Ranks and ranks_per_node are the
+    ///   cluster's, whatever it says.
+    /// - `tokens`: per device and micro-batch: computation then takes 6 \* elements \* tokens
+    ///   operations at the cluster's "device.flops"; 0: not given.
+    /// - `compute_seconds`: what computation takes per micro-batch, instead of `tokens`; 0 with 0
+    ///   tokens: no time.
+    /// - `table`: 0: JSON, the best first; 1: tables for people.
+    ///
+    /// **Ownership**: the caller frees \*out with meron_string_free.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_PARSE (line and key), MERON_E_ARGUMENT.
+    #[must_use]
+    pub fn meron_plan_rank_cluster(
+        out: *mut *mut c_char,
+        model: *const c_char,
+        model_bytes: usize,
+        cluster: *const c_char,
+        cluster_bytes: usize,
+        workload: *const meron_workload,
+        tokens: u32,
+        compute_seconds: f64,
         table: u32,
         err: *mut *mut meron_error,
     ) -> meron_status;
@@ -2246,7 +2330,7 @@ extern "C" {
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_plan>() == 8);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_workload>() == 16);
+const _: () = assert!(size_of::<meron_workload>() == 20);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_transport>() == 88);
 #[cfg(target_pointer_width = "64")]
@@ -2256,9 +2340,9 @@ const _: () = assert!(size_of::<meron_future>() == 8);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_context_options>() == 120);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_stats>() == 112);
+const _: () = assert!(size_of::<meron_stats>() == 128);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_prediction>() == 64);
+const _: () = assert!(size_of::<meron_prediction>() == 88);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_group>() == 8);
 #[cfg(target_pointer_width = "64")]
@@ -2274,7 +2358,7 @@ const _: () = assert!(size_of::<meron_view>() == 32);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_param_info>() == 168);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_unit_info>() == 24);
+const _: () = assert!(size_of::<meron_unit_info>() == 64);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_gather>() == 8);
 #[cfg(target_pointer_width = "64")]
@@ -2321,7 +2405,7 @@ mod layout {
     fn fields_lie_where_c_puts_them() {
         check!(meron_plan, id: 0);
         check!(meron_workload, struct_size: 0, ranks: 4, micro_batches: 8, gathers_per_micro_batch:
-            12);
+            12, ranks_per_node: 16);
         check!(meron_transport, struct_size: 0, reserved_0: 4, name: 8, user: 16, max_message: 24,
             send: 32, receive: 40, test: 48, cancel: 56, idle: 64, alive: 72, closed: 80);
         check!(meron_context, id: 0);
@@ -2333,10 +2417,11 @@ mod layout {
         check!(meron_stats, struct_size: 0, reserved_0: 4, gather_mapped_bytes: 8,
             gather_copied_bytes: 16, reduce_bytes: 24, collective_bytes: 32, operations: 40,
             wait_ns: 48, param_bytes: 56, gradient_bytes: 64, optimizer_bytes: 72, staging_bytes:
-            80, control_bytes: 88, peak_bytes: 96, arena_pages_bytes: 104);
+            80, control_bytes: 88, peak_bytes: 96, arena_pages_bytes: 104, far_gather_bytes: 112,
+            far_reduce_bytes: 120);
         check!(meron_prediction, struct_size: 0, reserved_0: 4, param_bytes: 8, gradient_bytes: 16,
             optimizer_bytes: 24, peak_bytes: 32, gather_mapped_bytes: 40, gather_copied_bytes: 48,
-            reduce_bytes: 56);
+            reduce_bytes: 56, second_copy_bytes: 64, far_gather_bytes: 72, far_reduce_bytes: 80);
         check!(meron_group, id: 0);
         check!(meron_param, id: 0);
         check!(meron_unit, id: 0);
@@ -2346,7 +2431,9 @@ mod layout {
         check!(meron_view, data: 0, count: 8, offset: 16, dtype: 24, writable: 28);
         check!(meron_param_info, struct_size: 0, dtype: 4, dims: 8, frozen: 12, shape: 16, count:
             144, owned_offset: 152, owned_count: 160);
-        check!(meron_unit_info, struct_size: 0, state: 4, version: 8, leases: 16, reduced: 20);
+        check!(meron_unit_info, struct_size: 0, state: 4, version: 8, leases: 16, reduced: 20,
+            param_codec: 24, gradient_codec: 28, param_error: 32, param_worst_block: 40,
+            gradient_error: 48, gradient_worst_block: 56);
         check!(meron_gather, id: 0);
         check!(meron_destination, param: 0, data: 8, bytes: 16);
         check!(meron_gather_options, struct_size: 0, mode: 4, destinations: 8, destination_count:

@@ -96,7 +96,8 @@ impl Context {
         self.world_size
     }
 
-    /// The transport in use: `"self"`, `"local"` or `"shm"`.
+    /// The transport in use: `"self"`, `"local"`, `"shm"`, `"cluster"`, `"mpi"` or the name of a
+    /// custom one.
     pub fn transport(&self) -> &str {
         &self.transport
     }
@@ -134,6 +135,8 @@ impl Context {
             control_bytes: raw.control_bytes,
             peak_bytes: raw.peak_bytes,
             arena_pages_bytes: raw.arena_pages_bytes,
+            far_gather_bytes: raw.far_gather_bytes,
+            far_reduce_bytes: raw.far_reduce_bytes,
         })
     }
 
@@ -153,6 +156,9 @@ impl Context {
             gather_mapped_bytes: raw.gather_mapped_bytes,
             gather_copied_bytes: raw.gather_copied_bytes,
             reduce_bytes: raw.reduce_bytes,
+            second_copy_bytes: raw.second_copy_bytes,
+            far_gather_bytes: raw.far_gather_bytes,
+            far_reduce_bytes: raw.far_reduce_bytes,
         })
     }
 
@@ -379,6 +385,10 @@ pub struct Stats {
     pub peak_bytes: u64,
     /// Pages that the kernel has given to this rank's arena.
     pub arena_pages_bytes: u64,
+    /// Of what gathers took, from ranks that share no memory with this one, as it was on the wire.
+    pub far_gather_bytes: u64,
+    /// Of what reductions took, likewise.
+    pub far_reduce_bytes: u64,
 }
 
 /// What the plan predicts for this rank and the units made so far. Bytes.
@@ -399,4 +409,11 @@ pub struct Prediction {
     pub gather_copied_bytes: u64,
     /// Read from peers by reductions.
     pub reduce_bytes: u64,
+    /// Of parameters, from the first gather to the update: on top of `param_bytes`, and within
+    /// `peak_bytes`.
+    pub second_copy_bytes: u64,
+    /// As [`Stats`] has them, per optimizer step.
+    pub far_gather_bytes: u64,
+    /// By reductions.
+    pub far_reduce_bytes: u64,
 }

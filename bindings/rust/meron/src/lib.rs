@@ -90,11 +90,13 @@ pub use operation::{Operation, Transfer};
 pub use optimizer::{AdamW, Optimizer, OptimizerInfo, State, States};
 pub use options::ContextOptions;
 pub use param::{Param, ParamDesc};
-pub use plan::{model_from_safetensors, Plan, Workload};
+pub use plan::{
+    model_from_safetensors, rank_cluster, rank_cluster_table, Computation, Plan, Workload,
+};
 pub use schedule::{Entered, Schedule, ScheduleInfo, ScheduleOptions};
 pub use system::{system_info, version};
 pub use transport::CustomTransport;
-pub use unit::{Activity, Source, Unit, UnitInfo};
+pub use unit::{Activity, Codec, Source, Unit, UnitInfo};
 pub use update::{PendingUpdate, Update};
 pub use view::{View, ViewMut};
 

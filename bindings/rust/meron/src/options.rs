@@ -59,8 +59,10 @@ impl ContextOptions {
         self
     }
 
-    /// `"self"`, `"local"` (ranks are threads of this process), `"shm"` (processes of this host) or
-    /// `"auto"`, the default: self for one rank, else shm.
+    /// `"self"`, `"local"` (ranks are threads of this process), `"shm"` (processes of this host),
+    /// `"cluster"` (processes of a host share memory, and [`custom`](ContextOptions::custom) joins
+    /// the hosts), `"mpi"` (MPI does) or `"auto"`, the default: self for one rank, mpi under mpirun
+    /// where no token is given, else shm.
     pub fn transport(mut self, name: &str) -> ContextOptions {
         self.transport = Some(name.to_string());
         self

@@ -38,11 +38,13 @@ pub struct Workload {
     pub micro_batches: u32,
     /// Of every unit: 2 for forward and backward.
     pub gathers_per_micro_batch: u32,
+    /// How many ranks share memory, side by side; 0: all of them. As `ranks` with a context.
+    pub ranks_per_node: u32,
 }
 
 impl Default for Workload {
     fn default() -> Workload {
-        Workload { ranks: 1, micro_batches: 1, gathers_per_micro_batch: 2 }
+        Workload { ranks: 1, micro_batches: 1, gathers_per_micro_batch: 2, ranks_per_node: 0 }
     }
 }
 
@@ -52,6 +54,7 @@ impl Workload {
             ranks: self.ranks,
             micro_batches: self.micro_batches,
             gathers_per_micro_batch: self.gathers_per_micro_batch,
+            ranks_per_node: self.ranks_per_node,
             ..sys::MERON_WORKLOAD_INIT
         }
     }
@@ -59,7 +62,10 @@ impl Workload {
 
 impl Plan {
     /// One of the named plans: `"zero0"` (everything replicated), `"zero1"` (optimizer states cut),
-    /// `"zero2"` (gradients too), `"zero3"` (parameters too).
+    /// `"zero2"` (gradients too), `"zero3"` (parameters too); for several nodes `"mics(4)"` (zero3
+    /// within groups of 4 ranks), `"hpz(4)"` (zero3 with a second copy of the parameters in each
+    /// group), `"zeropp(4)"` (the same, with parameters in int8 and gradients in int4 between
+    /// groups). Without an argument a group is the ranks of a node.
     ///
     /// # Errors
     ///
@@ -136,6 +142,78 @@ impl Plan {
     pub fn release(self) -> Result<()> {
         self.0.release()
     }
+}
+
+/// How long computation takes per micro-batch, for [`rank_cluster`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Computation {
+    /// No time: a step is what moving and updating take.
+    None,
+    /// So many tokens per device, at the speed that the cluster gives.
+    Tokens(u32),
+    /// That long.
+    Seconds(f64),
+}
+
+/// Estimates what every known strategy costs per step on a cluster, and ranks them, as JSON with the
+/// best first.
+///
+/// `model` is JSON as for [`Plan::predict`]; `cluster` has nodes, devices and their speeds, as
+/// docs/plan.md describes them. The workload's ranks are the cluster's, whatever it says.
+///
+/// # Errors
+///
+/// [`Parse`](crate::ErrorKind::Parse) with line and key, [`Argument`](crate::ErrorKind::Argument).
+pub fn rank_cluster(
+    model: &str,
+    cluster: &str,
+    workload: &Workload,
+    computation: Computation,
+) -> Result<String> {
+    ranking(model, cluster, workload, computation, 0)
+}
+
+/// The same as tables for people.
+pub fn rank_cluster_table(
+    model: &str,
+    cluster: &str,
+    workload: &Workload,
+    computation: Computation,
+) -> Result<String> {
+    ranking(model, cluster, workload, computation, 1)
+}
+
+fn ranking(
+    model: &str,
+    cluster: &str,
+    workload: &Workload,
+    computation: Computation,
+    table: u32,
+) -> Result<String> {
+    require_version()?;
+    let workload = workload.raw();
+    let (tokens, seconds) = match computation {
+        Computation::None => (0, 0.0),
+        Computation::Tokens(tokens) => (tokens, 0.0),
+        Computation::Seconds(seconds) => (0, seconds),
+    };
+    let text = model.as_ptr() as *const c_char;
+    let machines = cluster.as_ptr() as *const c_char;
+    // SAFETY: both texts and `workload` are only read, during the call.
+    receive_text(|out, err| unsafe {
+        sys::meron_plan_rank_cluster(
+            out,
+            text,
+            model.len(),
+            machines,
+            cluster.len(),
+            &workload,
+            tokens,
+            seconds,
+            table,
+            err,
+        )
+    })
 }
 
 /// Turns the head of a safetensors file into the model JSON that [`Plan::predict`] reads.

@@ -19,6 +19,7 @@ use crate::callbacks::{describe, note_transport_failure};
 /// [`ContextOptions::custom`](crate::ContextOptions::custom).
 ///
 /// - No function blocks, but [`idle`](CustomTransport::idle), and none calls this crate.
+/// - Tags are below 2^28.
 /// - A message is received by the receive of the same tag that its destination started for this rank;
 ///   several of one tag in the order in which they were started.
 /// - Sends and receives may be started in any order on both sides: a message whose receive has not been

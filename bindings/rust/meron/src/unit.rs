@@ -32,7 +32,7 @@ pub struct Unit {
 }
 
 /// What is known about a unit on this rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct UnitInfo {
     /// What is being done with it.
@@ -43,6 +43,48 @@ pub struct UnitInfo {
     pub leases: u32,
     /// Whether a reduced gradient waits for an optimizer's step.
     pub reduced: bool,
+    /// How values travel between replicas: by the plan's codec, or bf16 where its error was above the
+    /// plan's limit.
+    pub param_codec: Codec,
+    /// The same for gradients.
+    pub gradient_codec: Codec,
+    /// What the codec lost of the values that this rank encoded last: |x - decoded x| / |x| in the
+    /// 2-norm. 0 before, and without a codec; NaN or infinite where values were.
+    pub param_error: f64,
+    /// The same of the block that lost most.
+    pub param_worst_block: f64,
+    /// What the codec lost of the gradients that this rank encoded last, as `param_error`.
+    pub gradient_error: f64,
+    /// The same of the block that lost most.
+    pub gradient_worst_block: f64,
+}
+
+/// How numbers are encoded on the way between replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Codec {
+    /// As they are.
+    None,
+    /// The upper half of an f32.
+    Bf16,
+    /// 8 bits, and a scale per block.
+    Int8,
+    /// 4 bits, and a scale per block.
+    Int4,
+    /// Something that this version of the crate does not know.
+    Other(i32),
+}
+
+impl From<sys::meron_codec> for Codec {
+    fn from(raw: sys::meron_codec) -> Codec {
+        match raw {
+            sys::MERON_CODEC_NONE => Codec::None,
+            sys::MERON_CODEC_BF16 => Codec::Bf16,
+            sys::MERON_CODEC_INT8 => Codec::Int8,
+            sys::MERON_CODEC_INT4 => Codec::Int4,
+            other => Codec::Other(other),
+        }
+    }
 }
 
 /// What is being done with a unit on this rank.
@@ -121,6 +163,12 @@ impl Unit {
             version: raw.version,
             leases: raw.leases,
             reduced: raw.reduced != 0,
+            param_codec: raw.param_codec.into(),
+            gradient_codec: raw.gradient_codec.into(),
+            param_error: raw.param_error,
+            param_worst_block: raw.param_worst_block,
+            gradient_error: raw.gradient_error,
+            gradient_worst_block: raw.gradient_worst_block,
         })
     }
 

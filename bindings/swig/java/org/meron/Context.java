@@ -61,7 +61,7 @@ public final class Context extends Handle {
         return worldSize;
     }
 
-    /** "self", "local", "shm", or the name of a custom one. */
+    /** "self", "local", "shm", "cluster", "mpi", or the name of a custom one. */
     public String transport() {
         return transport;
     }
@@ -194,7 +194,7 @@ public final class Context extends Handle {
      */
     public Prediction predict(int microBatches, int gathersPerMicroBatch) {
         return new Prediction(call(handle -> Abi.meron_context_predict(
-                handle, worldSize, microBatches, gathersPerMicroBatch)));
+                handle, worldSize, microBatches, gathersPerMicroBatch, 0)));
     }
 
     /** The last operations of every rank as JSON. Works on a broken group, too. */

@@ -40,7 +40,10 @@ public final class ContextOptions {
         return this;
     }
 
-    /** "self", "local" (ranks are threads of this process), "shm" (processes of this host), "custom". */
+    /**
+     * "self", "local" (ranks are threads of this process), "shm" (processes of this host), "custom";
+     * "cluster" (processes of a host share memory, and a custom one joins the hosts), "mpi" (MPI does).
+     */
     public ContextOptions transport(String transport) {
         this.transport = transport;
         return this;

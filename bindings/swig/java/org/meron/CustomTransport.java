@@ -13,6 +13,7 @@ import java.util.concurrent.locks.LockSupport;
  * <ul>
  *   <li>No method blocks, but {@link #idle}, and none calls this package.
  *   <li>Methods are called by threads that are inside a call on the context, one at a time.
+ *   <li>Tags are at least 0 and below 2^28.
  *   <li>A message is received by the receive of the same tag that its destination started for this
  *       rank; several of one tag in the order in which they were started.
  *   <li>Sends and receives may be started in any order on both sides: a message whose receive has

@@ -13,7 +13,12 @@ public final class Plan extends Handle {
         super(new Release(handle, Abi::meron_plan_release));
     }
 
-    /** "zero0" to "zero3" (ZeRO, arXiv 1910.02054). Throws ARGUMENT, which lists the known ones. */
+    /**
+     * "zero0" to "zero3" (ZeRO, arXiv 1910.02054); for several nodes "mics", "hpz" and "zeropp" (MiCS,
+     * arXiv 2205.00119, and ZeRO++, arXiv 2306.10209), each with the ranks of a group as its argument,
+     * such as "mics(4)"; without one a group is a node's ranks. Throws ARGUMENT, which lists the known
+     * ones.
+     */
     public static Plan preset(String name) {
         return new Plan(Abi.meron_plan_preset(name));
     }
@@ -33,16 +38,38 @@ public final class Plan extends Handle {
         return call(handle -> Abi.meron_plan_table(handle));
     }
 
+    /** The same where all ranks share memory. */
+    public String predict(
+            String model, int ranks, int microBatches, int gathersPerMicroBatch, boolean table) {
+        return predict(model, ranks, microBatches, gathersPerMicroBatch, 0, table);
+    }
+
     /**
      * Predicts bytes per link and step and peak bytes per tier, per rank.
      *
-     * @param model  JSON: {"parameters": N, "layers": L, "dtype": "bf16"}, or units with tensors
-     * @param table  whether it is to be a table for people, else JSON
+     * @param model        JSON: {"parameters": N, "layers": L, "dtype": "bf16"}, or units with tensors
+     * @param ranksPerNode how many share memory, side by side; 0: all of them
+     * @param table        whether it is to be a table for people, else JSON
      */
-    public String predict(
-            String model, int ranks, int microBatches, int gathersPerMicroBatch, boolean table) {
-        return call(handle -> Abi.meron_plan_predict(
-                handle, model, ranks, microBatches, gathersPerMicroBatch, table ? 1 : 0));
+    public String predict(String model, int ranks, int microBatches, int gathersPerMicroBatch,
+            int ranksPerNode, boolean table) {
+        return call(handle -> Abi.meron_plan_predict(handle, model, ranks, microBatches,
+                gathersPerMicroBatch, ranksPerNode, table ? 1 : 0));
+    }
+
+    /**
+     * Estimates what every known strategy costs per step on a cluster, and ranks them, the best first.
+     *
+     * @param model          JSON, as for predict
+     * @param cluster        JSON: nodes, devices and their speeds, as docs/plan.md describes them
+     * @param tokens         per device and micro-batch, for the time of computation; 0: not given
+     * @param computeSeconds what computation takes per micro-batch, instead of tokens; 0: not given
+     * @param table          whether it is to be tables for people, else JSON
+     */
+    public static String rankCluster(String model, String cluster, int microBatches,
+            int gathersPerMicroBatch, int tokens, double computeSeconds, boolean table) {
+        return Abi.meron_plan_rank_cluster(model, cluster, 1, microBatches, gathersPerMicroBatch, 0,
+                tokens, computeSeconds, table ? 1 : 0);
     }
 
     /**

@@ -26,6 +26,15 @@ public final class Prediction {
     /** Gradients read from peers, per optimizer step. */
     public final long reduceBytes;
 
+    /** Of parameters, from the first gather to the update: on top of paramBytes, within peakBytes. */
+    public final long secondCopyBytes;
+
+    /** Of what gathers take, from ranks that share no memory with this one, as it is on the wire. */
+    public final long farGatherBytes;
+
+    /** Of what reductions take, likewise. */
+    public final long farReduceBytes;
+
     Prediction(meron_prediction from) {
         paramBytes = from.getParam_bytes();
         gradientBytes = from.getGradient_bytes();
@@ -34,6 +43,9 @@ public final class Prediction {
         gatherMappedBytes = from.getGather_mapped_bytes();
         gatherCopiedBytes = from.getGather_copied_bytes();
         reduceBytes = from.getReduce_bytes();
+        secondCopyBytes = from.getSecond_copy_bytes();
+        farGatherBytes = from.getFar_gather_bytes();
+        farReduceBytes = from.getFar_reduce_bytes();
         from.delete();
     }
 }

@@ -44,6 +44,12 @@ public final class Stats {
     /** Bytes of pages that the kernel has given to this rank's arena. */
     public final long arenaPagesBytes;
 
+    /** Of what gathers took, from ranks that share no memory with this one, as it was on the wire. */
+    public final long farGatherBytes;
+
+    /** Of what reductions took, likewise. */
+    public final long farReduceBytes;
+
     Stats(meron_stats from) {
         gatherMappedBytes = from.getGather_mapped_bytes();
         gatherCopiedBytes = from.getGather_copied_bytes();
@@ -58,6 +64,8 @@ public final class Stats {
         controlBytes = from.getControl_bytes();
         peakBytes = from.getPeak_bytes();
         arenaPagesBytes = from.getArena_pages_bytes();
+        farGatherBytes = from.getFar_gather_bytes();
+        farReduceBytes = from.getFar_reduce_bytes();
         from.delete();
     }
 }

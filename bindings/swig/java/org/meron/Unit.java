@@ -22,6 +22,18 @@ public final class Unit extends Handle {
         UPDATING
     }
 
+    /** How numbers are encoded on the way between replicas; docs/plan.md has the details. */
+    public enum Codec {
+        /** As they are. */
+        NONE,
+        /** The upper half of an f32. */
+        BF16,
+        /** 8 bits and a scale per block. */
+        INT8,
+        /** 4 bits and a scale per block. */
+        INT4
+    }
+
     private final Context context;
     private final Param[] params;
     private volatile Loan gradients = new Loan();
@@ -152,6 +164,42 @@ public final class Unit extends Handle {
     /** Whether a reduced gradient waits for a step. */
     public boolean isReduced() {
         return info(meron_unit_info::getReduced) != 0;
+    }
+
+    /**
+     * How values travel between replicas: by the plan's codec, or as bf16 where its error was above the
+     * plan's limit.
+     */
+    public Codec paramCodec() {
+        return Codec.values()[info(meron_unit_info::getParam_codec)];
+    }
+
+    /** The same for gradients. */
+    public Codec gradientCodec() {
+        return Codec.values()[info(meron_unit_info::getGradient_codec)];
+    }
+
+    /**
+     * What the codec lost of the values that this rank encoded last: |x - decoded x| / |x| in the 2-norm.
+     * 0 before, and without a codec; NaN or infinite where values were.
+     */
+    public double paramError() {
+        return info(meron_unit_info::getParam_error);
+    }
+
+    /** The same of the block that lost most. */
+    public double paramWorstBlock() {
+        return info(meron_unit_info::getParam_worst_block);
+    }
+
+    /** What the codec lost of the gradients that this rank encoded last, as paramError. */
+    public double gradientError() {
+        return info(meron_unit_info::getGradient_error);
+    }
+
+    /** The same of the block that lost most. */
+    public double gradientWorstBlock() {
+        return info(meron_unit_info::getGradient_worst_block);
     }
 
     Loan gradientLoan() {

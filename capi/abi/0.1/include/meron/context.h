@@ -50,8 +50,10 @@ typedef struct {
   uint32_t header_version; /* MERON_VERSION of the caller's headers */
   int32_t rank;            /* -1: from the environment (meron run, torchrun, Slurm, Open MPI) */
   int32_t world_size;      /* -1: from the environment; without one: 1 */
-  const char *transport;   /* "self", "local", "shm", "custom"; NULL or "auto": custom where that is
-                              given, self for one rank, else shm */
+  const char *transport;   /* "self", "local", "shm", "mpi", "custom", "cluster"; NULL or "auto":
+                              custom where that is given, self for one rank, mpi under mpirun where
+                              no token is given, else shm. "cluster": ranks of a node share memory,
+                              and `custom` joins the nodes; "mpi": MPI does */
   const char *job;         /* local: ranks of one process with an equal job meet; NULL: "default" */
   const char *token;       /* shm: 64 hexadecimal digits, the same on all ranks; NULL: from the
                               descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN */
@@ -65,7 +67,8 @@ typedef struct {
   void *log_user;
   meron_should_stop_fn should_stop; /* NULL: waits end by completion or deadline only */
   void *should_stop_user;
-  const meron_transport *custom; /* transport "custom"; read while the context opens; else NULL */
+  const meron_transport
+      *custom; /* transport "custom" and "cluster"; read while the context opens; else NULL */
 } meron_context_options;
 
 /* Initial value of a meron_context_options. */
@@ -156,6 +159,9 @@ typedef struct {
   uint64_t control_bytes;
   uint64_t peak_bytes;        /* most ever held of param + gradient + optimizer + staging */
   uint64_t arena_pages_bytes; /* bytes of pages that the kernel has given to this rank's arena */
+  /* Of the above, from ranks that share no memory with this one, as it came on the wire. */
+  uint64_t far_gather_bytes;
+  uint64_t far_reduce_bytes;
 } meron_stats;
 
 /**
@@ -173,10 +179,14 @@ typedef struct {
   uint64_t param_bytes;
   uint64_t gradient_bytes;
   uint64_t optimizer_bytes;
-  uint64_t peak_bytes;          /* over a custom transport, what is on its way comes on top */
+  uint64_t peak_bytes;          /* between nodes, what is on its way comes on top */
   uint64_t gather_mapped_bytes; /* per optimizer step, as are the two below */
   uint64_t gather_copied_bytes;
   uint64_t reduce_bytes;
+  uint64_t second_copy_bytes; /* of params, from the first gather to the update, on top of
+                                 param_bytes and within peak_bytes */
+  uint64_t far_gather_bytes;  /* as meron_stats has them, per optimizer step */
+  uint64_t far_reduce_bytes;
 } meron_prediction;
 
 /**

@@ -133,6 +133,16 @@ MERON_API MERON_NODISCARD meron_status meron_unit_create(meron_unit *out, meron_
                                                          const meron_param *params, size_t count,
                                                          meron_error **err);
 
+/* How numbers are encoded on the way between replicas; docs/plan.md has the details. */
+typedef int32_t meron_codec;
+enum {
+  MERON_CODEC_NONE = 0,
+  MERON_CODEC_BF16 = 1,
+  MERON_CODEC_INT8 = 2,
+  MERON_CODEC_INT4 = 3,
+  MERON_CODEC_FORCE_32_BITS = 0x7FFFFFFF
+};
+
 /* State of a unit on this rank. */
 typedef int32_t meron_unit_state;
 enum {
@@ -150,6 +160,16 @@ typedef struct {
   uint64_t version; /* of the values; 0 until the first update */
   uint32_t leases;
   uint32_t reduced; /* 1: a reduced gradient waits for an optimizer step */
+  /* How values and gradients travel between replicas: by the plan's codec, or bf16 where its error
+   * was above the plan's limit. */
+  meron_codec param_codec;
+  meron_codec gradient_codec;
+  /* What the codec lost of what this rank encoded last: |x - decoded x| / |x| in the 2-norm, of all
+   * and of the worst block. 0 before, and without a codec; NaN or infinite where values were. */
+  double param_error;
+  double param_worst_block;
+  double gradient_error;
+  double gradient_worst_block;
 } meron_unit_info;
 
 /**

@@ -1,0 +1,84 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whole values of a param: those that a forward sees, and those that its owners have.
+
+They differ where the plan has a codec for params: what is gathered has been encoded and decoded,
+also of a rank's own part. Updates are made to the owners' values, so these are what is saved.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from meron._native import call, lib, new
+from meron.torch.sharding import placed
+from meron.torch.tensors import DTYPES, tensor_of
+from meron.torch.unit import ShardedUnit, gather_view
+
+
+def full_param(param: torch.Tensor) -> torch.Tensor:
+    """A copy of a sharded param's values, whole, on every rank. Collective; blocks on peers.
+
+    Those that a forward sees: where the plan has a codec for params, what comes of decoding.
+    """
+    unit, i = placed(param)
+    with unit.unit.gather() as gather:
+        whole = tensor_of(gather_view(gather, unit.handles[i]), unit.handles[i].shape, None)
+        return whole.clone()
+
+
+def exact_param(param: torch.Tensor) -> torch.Tensor:
+    """A copy as of full_param, of the values that its owners have, which no codec has touched."""
+    unit, i = placed(param)
+    if not has_own(unit, i):
+        return full_param(param)
+    return whole_of(unit, i, own_part(unit, i)).to(DTYPES[unit.handles[i].dtype])
+
+
+def has_own(unit: ShardedUnit, i: int) -> bool:
+    """Whether owners have other values than a gather gives, and may be asked for them now."""
+    sharding = unit.sharding
+    return sharding.coded and not (sharding.packs and i in unit.frozen) and unit.uses == 0
+
+
+def own_part(unit: ShardedUnit, i: int) -> torch.Tensor:
+    """A copy of this rank's part as it has it. Collective."""
+    sharding = unit.sharding
+    optimizer = unit.adamw() if unit.adamw is not None else None
+    if i in unit.trainable and hasattr(optimizer, "engine"):
+        return master_of(optimizer, unit, i).to(DTYPES[unit.handles[i].dtype], copy=True)
+    # An update that changes nothing. (Of 16-bit values the engine's AdamW would take what is
+    # looked at for new f32 ones.)
+    sharding.drop()
+    with sharding.context.update([unit.unit]) as update:
+        view = new("meron_view *")
+        call(lib.meron_update_view, view, update._open_handle(), unit.handles[i]._handle)
+        return tensor_of(view, (view.count,), None).clone()
+
+
+def whole_of(unit: ShardedUnit, i: int, part: torch.Tensor) -> torch.Tensor:
+    """A whole tensor, f32, from this rank's part of it. Collective."""
+    handle, owned = unit.handles[i], unit.owned(i)
+    if unit.sharding.context.world_size == 1 or unit.sharding.updates_everything:
+        return part.detach().float().reshape(handle.shape).clone()
+    whole = torch.zeros(handle.size, dtype=torch.float32)
+    if unit.sharding.counts():
+        whole[owned.start : owned.stop] = part.detach()
+    unit.sharding.context.world.all_reduce(whole.numpy())
+    return whole.view(handle.shape)
+
+
+def master_of(optimizer: Any, unit: ShardedUnit, i: int) -> torch.Tensor:
+    """The f32 values that the engine updates of a param on this rank, in place: read-only where the
+    param itself is f32."""
+    view = new("meron_view *")
+    handle = unit.handles[i]._handle
+    call(
+        lib.meron_optimizer_state_view,
+        view,
+        optimizer.engine._handle,
+        handle,
+        lib.MERON_STATE_MASTER,
+    )
+    return tensor_of(view, (view.count,), unit.sharding.context._require_open())
