@@ -4,7 +4,6 @@
 
 #include <CLI/CLI.hpp>
 #include <exception>
-#include <fstream>
 #include <string>
 
 #include "kernels/cpu/target.h"
@@ -20,35 +19,7 @@ int run(const Options& options, size_t threads, bool quick, const std::string& j
   measure_step(workers, options, report);
   measure_spacing(workers, options, report);
 
-  bool all_met = true;
-  nlohmann::ordered_json goals = nlohmann::ordered_json::array();
-  for (const Goal& goal : report.goals) {
-    fmt::print("{:<30}{:>8.2f}   goal {:.2f}   {}\n", goal.name, goal.value, goal.at_least,
-               goal.met() ? "met" : "MISSED");
-    goals.push_back({{"name", goal.name},
-                     {"value", goal.value},
-                     {"goal", goal.at_least},
-                     {"passed", goal.met()}});
-    all_met = all_met && goal.met();
-  }
-  if (quick)
-    fmt::print("These sizes fit in caches (--quick): the figures show only that it runs.\n");
-  if (workers.disturbed() > 0.1) {
-    fmt::print(
-        "Other programs had the CPUs during {:.0f} % of the runs: do not trust the figures.\n",
-        workers.disturbed() * 100);
-  }
-  report.json["disturbed_runs"] = workers.disturbed();
-  report.json["goals"] = goals;
-  report.json["passed"] = all_met;
-  if (json_file.empty()) return 0;
-  std::ofstream file(json_file);
-  file << report.json.dump(2) << '\n';
-  file.close();
-  if (file) return 0;
-  fmt::print(stderr, "bench_adamw: cannot write {}: choose a file in a folder that exists\n",
-             json_file);
-  return 2;
+  return finish("bench_adamw", report, workers, quick, json_file);
 }
 
 }  // namespace

@@ -3,12 +3,10 @@
 #pragma once
 
 #include <cstddef>
-#include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
 
+#include "bench/report.h"
+#include "bench/workers.h"
 #include "kernels/cpu/adamw.h"
-#include "workers.h"
 
 namespace meron::bench {
 
@@ -16,19 +14,6 @@ struct Options {
   size_t elements = size_t{64} << 20;  // parameters of the step
   size_t window = size_t{32} << 20;    // bytes of each array that the sweep visits per spacing
   size_t repeats = 15;
-};
-
-struct Goal {
-  std::string name;
-  double value;
-  double at_least;
-
-  bool met() const { return value >= at_least; }
-};
-
-struct Report {
-  nlohmann::ordered_json json;
-  std::vector<Goal> goals;
 };
 
 // Step 1000 of a training run with clipping.

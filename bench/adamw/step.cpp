@@ -5,12 +5,11 @@
 #include <cstring>
 #include <functional>
 
-#include "base/layout.h"
+#include "bench/memory.h"
 #include "kernels/cpu/accumulate.h"
 #include "kernels/cpu/adamw.h"
 #include "kernels/cpu/reference.h"
 #include "measure.h"
-#include "memory.h"
 #include "stream.h"
 
 namespace meron::bench {
@@ -18,29 +17,18 @@ namespace {
 
 using kernels::Type;
 
-// The arrays, one after the other in one region, staggered as the arena staggers them.
 struct Arrays {
-  explicit Arrays(size_t n)
-      : region(5 * (footprint(n * 4) + kColorReserve) + 2 * (footprint(n * 2) + kColorReserve)) {
-    p = place<float>(n);
-    g = place<float>(n);
-    m = place<float>(n);
-    v = place<float>(n);
-    g16 = place<uint16_t>(n);
-    out16 = place<uint16_t>(n);
-    spare = place<float>(n);
+  explicit Arrays(size_t n) : arena(5 * Arena::room_for(n * 4) + 2 * Arena::room_for(n * 2)) {
+    p = arena.place<float>(n);
+    g = arena.place<float>(n);
+    m = arena.place<float>(n);
+    v = arena.place<float>(n);
+    g16 = arena.place<uint16_t>(n);
+    out16 = arena.place<uint16_t>(n);
+    spare = arena.place<float>(n);
   }
 
-  template <class T>
-  T* place(size_t n) {
-    const size_t at = next + color * kColorStep;
-    next += footprint(n * sizeof(T)) + kColorReserve;
-    color = (color + 1) % kColors;
-    return reinterpret_cast<T*>(region.populate(at, n * sizeof(T)));
-  }
-
-  Region region;
-  size_t next = 0, color = 0;
+  Arena arena;
   float *p, *g, *m, *v, *spare;
   uint16_t *g16, *out16;
 };

@@ -8,8 +8,8 @@
 #include <random>
 
 #include "base/layout.h"
+#include "bench/memory.h"
 #include "measure.h"
-#include "memory.h"
 
 namespace meron::bench {
 namespace {

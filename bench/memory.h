@@ -13,12 +13,14 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "base/layout.h"
+
 namespace meron::bench {
 
 class Region {
  public:
   explicit Region(size_t bytes) : bytes_((bytes + kHuge - 1) / kHuge * kHuge) {
-    const int file = ::memfd_create("bench-adamw", MFD_CLOEXEC);
+    const int file = ::memfd_create("bench", MFD_CLOEXEC);
     if (file < 0) fail("memfd_create");
     if (::ftruncate(file, static_cast<off_t>(bytes_)) != 0) fail("ftruncate");
     // Reserved with room to begin at a huge page, as the offsets within the file do.
@@ -62,6 +64,27 @@ class Region {
   size_t bytes_;
   void* reserved_ = nullptr;
   std::byte* data_ = nullptr;
+};
+
+// Arrays one after the other in one region, staggered as the engine's arena staggers buffers.
+class Arena {
+ public:
+  // What an array of `bytes` takes.
+  static size_t room_for(size_t bytes) { return footprint(bytes) + kColorReserve; }
+
+  explicit Arena(size_t bytes) : region_(bytes) {}
+
+  template <class T>
+  T* place(size_t n) {
+    const size_t at = next_ + color_ * kColorStep;
+    next_ += room_for(n * sizeof(T));
+    color_ = (color_ + 1) % kColors;
+    return reinterpret_cast<T*>(region_.populate(at, n * sizeof(T)));
+  }
+
+ private:
+  Region region_;
+  size_t next_ = 0, color_ = 0;
 };
 
 }  // namespace meron::bench
