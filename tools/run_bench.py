@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,15 +15,21 @@ BUILD = ROOT / "build" / "release"
 BENCHES = {
     "collectives": "all-gather and reduce-scatter against Open MPI's best algorithm and memcpy",
     "adamw": "the optimizer step against what memory allows, wherever its buffers lie",
+    "quant": "int8 and int4 blocks: encoding, decoding and sums against what memory allows",
     "overhead": "begin + wait + release of a unit that is at hand, in C, Rust, Julia and Python",
     "torch": "a GPT and many small layers: Meron, FSDP2, DeepSpeed, DDP and plain torch",
+    "slow-link": "what plans save where two hosts are joined by a slow link",
 }
 TARGETS = {
     "collectives": ("meron_cli", "bench_collectives"),
     "adamw": ("bench_adamw",),
+    "quant": ("bench_quant",),
     "overhead": ("meron_cli", "bench_overhead"),
     "torch": ("meron_cli", "meron"),
+    "slow-link": ("meron",),
 }
+# Targets that exist where there is MPI; elsewhere the benchmark says that it is missing.
+MPI_TARGETS = {"slow-link": ("meron_mpi",)}
 
 HELP = """\
 usage: tools/bench NAME [--json FILE] [--quick] [options of the benchmark]
@@ -66,13 +73,15 @@ def main() -> int:
     if name not in BENCHES:
         print(f"tools/bench: there is no benchmark {name!r}. There are:\n{names}", file=sys.stderr)
         return 2
-    if not build(TARGETS[name]):
+    targets = TARGETS[name] + (MPI_TARGETS.get(name, ()) if shutil.which("mpicc") else ())
+    if not build(targets):
         return 1
-    script = ROOT / "bench" / name / "run.py"
+    folder = name.replace("-", "_")
+    script = ROOT / "bench" / folder / "run.py"
     if script.exists():
         command = [sys.executable, "-B", str(script), "--build", str(BUILD), *options]
     else:
-        command = [str(BUILD / "bench" / name / f"bench_{name}"), *options]
+        command = [str(BUILD / "bench" / folder / f"bench_{folder}"), *options]
     folders = [ROOT / "bench", ROOT / "bindings" / "python"]
     path = os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
     environment = {

@@ -20,7 +20,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 PRESETS = ("release", "asan", "tsan")
 # Folders whose Python is type-checked strictly. (Examples and tests are linted only.)
-TYPED = ("tools/*.py", "tests/layering/*.py", "bindings/python/*.py")
+TYPED = (
+    *("tools/*.py", "tests/layering/*.py", "tests/distributed/hosts/hosts.py"),
+    "bindings/python/*.py",
+)
 # Of those, what cannot be checked where torch is not installed.
 NEED_TORCH = ("bindings/python/meron/torch/", "bindings/python/meron/zero/")
 

@@ -14,7 +14,7 @@ import meron
 
 from .plot import ENDINGS
 
-PRESETS = ("zero0", "zero1", "zero2", "zero3")
+PLANS = "zero0 to zero3, mics(N), hpz(N), zeropp(N) or a JSON file"
 # An option's name, what it means, and how argparse is to read it.
 Option = tuple[str, str, dict[str, Any]]
 
@@ -100,9 +100,7 @@ def load_plan(name: str) -> meron.Plan:
         return meron.Plan.parse(Path(name).read_text())
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
-        raise BadInput(
-            f"--plan: cannot read {name}: {reason}; name {', '.join(PRESETS)} or a JSON file"
-        ) from error
+        raise BadInput(f"--plan: cannot read {name}: {reason}; name {PLANS}") from error
     except meron.Error as error:
         raise BadInput(f"--plan {name}: {error}") from error
 

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdio>
 #include <limits>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -14,6 +15,7 @@
 #include "tools/meron/commands.h"
 #include "tools/meron/failure.h"
 #include "tools/meron/model_source.h"
+#include "tools/meron/picture.h"
 #include "tools/meron/text.h"
 
 namespace meron::tools {
@@ -29,13 +31,30 @@ or by a JSON file: {"parameters": N, "layers": L, "dtype": "bf16"} or
 {"units": [{"name": "layer.0", "tensors": [{"name": "layer.0.w", "shape": [64, 64], "dtype": "f32"}]}]}.
 
 Plans: zero0 replicates everything, zero1 shards the optimizer states over the ranks, zero2 the
-gradients too, zero3 the parameters too.
+gradients too, zero3 the parameters too; for several nodes mics, hpz and zeropp. docs/plan.md has
+them all.
+
+With --cluster, all known plans are compared on the machines that a JSON file describes:
+{"nodes": 128, "devices_per_node": 8,
+ "between_nodes": {"rate": "400 Gb/s", "latency": "10 us"},
+ "inside_node": {"rate": "375 GB/s", "latency": "5 us", "in_place": false},
+ "device": {"memory": "80 GiB", "reserved": "20 GiB", "memory_rate": "2.8 TB/s",
+            "flops": "400 TFLOP/s"}}
+Bytes between nodes are those of all ranks of a node, over the node's one link, as much out as in at
+the same time; bytes inside a node are those of a device over its own link, and none for parameters
+if in_place; each unit, phase and kind of link waits one latency. What is taken from peers is written
+and read once more at memory_rate; an update moves 28 bytes per element, 30 in 16 bits. With perfect
+overlap a step is the longest of computation, both links and copies, and the update; without it is
+their sum. Plans are ranked by the middle of the two; those that do not fit come last. Computation is
+--compute-seconds, or 6 * parameters * --tokens / flops, per micro-batch. All of it is predicted,
+nothing measured. --plot starts python3, which needs matplotlib.
 
 Examples:
   meron plan --parameters 7B --layers 32 -n 8
   meron plan --parameters 350M --layers 24 --dtype f32 -n 4 --compare
   meron plan --safetensors model.safetensors --plan zero2 -n 2 --micro-batches 4
-  meron plan --model model.json --plan plan.json -n 2 --json)";
+  meron plan --model model.json --plan plan.json -n 2 --json
+  meron plan --parameters 70B --layers 80 --cluster cluster.json --tokens 4096 --plot plans.png)";
 
 struct PlanOptions {
   std::string parameters;
@@ -47,6 +66,10 @@ struct PlanOptions {
   int64_t ranks = 2;
   int64_t micro_batches = 1;
   int64_t gathers = 2;
+  std::string cluster;
+  int64_t tokens = 0;
+  double compute_seconds = 0;
+  std::string plot;
   bool compare = false;
   bool json = false;
 };
@@ -156,7 +179,44 @@ std::string comparison(const std::vector<Json>& predictions) {
       in_columns(rows, 1));
 }
 
+std::string rank_cluster(const PlanOptions& options, const std::string& model,
+                         const std::string& cluster, bool as_table) {
+  const meron_workload workload = read_workload(options);
+  const uint32_t tokens = options.tokens == 0 ? 0 : at_least_one("--tokens", options.tokens);
+  char* text = nullptr;
+  LibraryError error;
+  error.check(meron_plan_rank_cluster(&text, model.data(), model.size(), cluster.data(),
+                                      cluster.size(), &workload, tokens, options.compute_seconds,
+                                      as_table ? 1 : 0, error.out()));
+  const std::unique_ptr<char, void (*)(char*)> owner(text, meron_string_free);
+  return text;
+}
+
+int compare_on_cluster(const PlanOptions& options, const CLI::App& app) {
+  for (const char* option : {"--plan", "--ranks", "--compare"}) {
+    if (app.count(option) == 0) continue;
+    throw Failure(
+        fmt::format("--cluster compares all known plans on all its devices: leave {} out", option),
+        kUsageError);
+  }
+  if (!options.plot.empty()) check_picture_name(options.plot);
+  const std::string model = read_model(options);
+  const std::string cluster = read_text(options.cluster, "a cluster in JSON");
+  const std::string text = rank_cluster(options, model, cluster, !options.json);
+  fmt::print("{}{}", text, text.ends_with('\n') ? "" : "\n");
+  if (options.plot.empty()) return kSuccess;
+  std::fflush(stdout);  // before anything that python3 says
+  draw_ranking(options.json ? text : rank_cluster(options, model, cluster, false), options.plot);
+  return kSuccess;
+}
+
 int plan(const PlanOptions& options, const CLI::App& app) {
+  if (!options.cluster.empty()) return compare_on_cluster(options, app);
+  for (const char* option : {"--tokens", "--compute-seconds", "--plot"}) {
+    if (app.count(option) == 0) continue;
+    throw Failure(fmt::format("{} is for --cluster: name a cluster's file too", option),
+                  kUsageError);
+  }
   const meron_workload workload = read_workload(options);
   if (options.compare && app.count("--plan") > 0) {
     throw Failure("--compare shows all the named plans: leave --plan out", kUsageError);
@@ -190,7 +250,8 @@ Subcommand add_plan(CLI::App& parent) {
       ->type_name("DTYPE");
   app->add_option("--safetensors", options->safetensors, "a model's file")->type_name("FILE");
   app->add_option("--model", options->model, "a model described in JSON")->type_name("FILE");
-  app->add_option("--plan", options->plan, "zero0, zero1, zero2, zero3 (default) or a JSON file")
+  app->add_option("--plan", options->plan,
+                  "zero0, zero1, zero2, zero3 (default), mics(4), hpz(4), zeropp(4) or a JSON file")
       ->type_name("PLAN");
   app->add_option("-n,--ranks", options->ranks, "how many ranks (2)")->type_name("N");
   app->add_option("--micro-batches", options->micro_batches, "per optimizer step (1)")
@@ -199,6 +260,18 @@ Subcommand add_plan(CLI::App& parent) {
                   "of each unit per micro-batch (2: forward and backward)")
       ->type_name("N");
   app->add_flag("--compare", options->compare, "show zero0 to zero3 side by side");
+  app->add_option("--cluster", options->cluster,
+                  "compare all known plans on the machines of a JSON file, by predicted time")
+      ->type_name("FILE");
+  app->add_option("--tokens", options->tokens,
+                  "with --cluster: per device and micro-batch, for the time of computation")
+      ->type_name("N");
+  app->add_option("--compute-seconds", options->compute_seconds,
+                  "with --cluster: what computation takes per micro-batch, instead of --tokens")
+      ->type_name("S");
+  app->add_option("--plot", options->plot,
+                  "with --cluster: draw the plans that fit there (or FILE.pdf, FILE.svg)")
+      ->type_name("FILE.png");
   app->add_flag("--json", options->json, "print JSON");
   return {app, [options, app] { return plan(*options, *app); }};
 }

@@ -20,7 +20,8 @@ static int load_plan(meron_plan* plan, const char* name, char* problem, size_t s
   char reason[256];
   struct text json;
   if (text_load(&json, &name, 1, reason, sizeof reason)) {
-    snprintf(problem, size, "--plan: %s; name zero0, zero1, zero2, zero3 or a JSON file", reason);
+    snprintf(problem, size,
+             "--plan: %s; name zero0 to zero3, mics(N), hpz(N), zeropp(N) or a JSON file", reason);
     return -1;
   }
   const meron_status status = meron_plan_parse(plan, (const char*)json.bytes, json.length, &err);
@@ -79,6 +80,7 @@ static void collect_figures(const struct trainer* t, const meron_stats* before,
       .peak = after.peak_bytes,
       .planned_peak = plan.peak_bytes,
       .arena_pages = after.arena_pages_bytes,
+      .between_nodes = plan.far_gather_bytes + plan.far_reduce_bytes > 0,
   };
   for (int32_t r = 0; r < t->ranks; ++r) {
     meron_future sent;

@@ -13,6 +13,7 @@ struct figures {
   uint64_t mapped, copied, reduced;                         /* in all steps together */
   uint64_t planned_mapped, planned_copied, planned_reduced; /* in one step */
   uint64_t peak, planned_peak, arena_pages;
+  bool between_nodes; /* some of the peers share no memory with this rank */
 };
 
 struct summary {

@@ -24,7 +24,8 @@ function load_plan(name)
         catch error
             error isa BadInput || rethrow()
             throw(BadInput(
-                "--plan: $(error.message); name zero0, zero1, zero2, zero3 or a JSON file"))
+                "--plan: $(error.message); name zero0 to zero3, mics(N), hpz(N), zeropp(N) or a " *
+                "JSON file"))
         end
     end
     try

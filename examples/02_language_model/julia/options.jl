@@ -12,7 +12,7 @@ Trains a language model on the bytes of a text, partitioned over the ranks.
 usage: meron run -n RANKS -- julia main.jl [options]
 
   --data FILE...    text to train on (default: the licences in $DEFAULT_FOLDER)
-  --plan PLAN       zero0, zero1, zero2, zero3 or a JSON file (default: zero3)
+  --plan PLAN       zero0 to zero3, mics(N), hpz(N), zeropp(N) or a JSON file (default: zero3)
   --steps N         optimizer steps (default: 400)
   --batch N         examples per micro-batch and rank (default: 64)
   --accumulate N    micro-batches per step and rank (default: 1)

@@ -18,12 +18,31 @@ from .model import loss_of
 from .recipe import Losses, Trained, build, learning_rate
 
 
+def zero_block(plan: str) -> dict[str, Any]:
+    """A plan's name in DeepSpeed's keys."""
+    name, _, size = plan.rstrip(")").partition("(")
+    ranks = int(size or 0)
+    if name == "mics":
+        return {"stage": 3, "mics_shard_size": ranks}
+    if name == "hpz":
+        return {"stage": 3, "zero_hpz_partition_size": ranks}
+    if name == "zeropp":
+        return {
+            "stage": 3,
+            "zero_hpz_partition_size": ranks,
+            "zero_quantized_weights": True,
+            "zero_quantized_gradients": True,
+            "zeropp_loco_param": {"err_beta": 0.8, "reset_T": 1024},
+        }
+    return {"stage": int(name.removeprefix("zero"))}
+
+
 def config_of(options: Namespace) -> dict[str, Any]:
     return {
         "train_micro_batch_size_per_gpu": options.batch,
         "gradient_accumulation_steps": options.accumulate,
         "gradient_clipping": options.clip,
-        "zero_optimization": {"stage": int(options.plan.removeprefix("zero"))},
+        "zero_optimization": zero_block(options.plan),
         "bf16": {"enabled": options.dtype == "bf16"},
         "optimizer": {"type": "AdamW", "params": {"lr": options.lr, "weight_decay": 0.01}},
     }

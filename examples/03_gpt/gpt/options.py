@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import re
 from argparse import Namespace
 
-from common.command_line import PRESETS, BadInput, Option, Parser, number, one_of, whole
+from common.command_line import PLANS, BadInput, Option, Parser, number, one_of, whole
 from common.text import DEFAULT_FOLDER
 
 COUNT, SIZE = whole(1, 10**8), whole(1, 65536)
+IN_KEYS = r"zero[0-3]|(mics|hpz|zeropp)\([1-9]\d*\)"  # plans that DeepSpeed's keys can say
 OPTIONS: list[Option] = [
     (
         "--api",
@@ -20,7 +22,7 @@ OPTIONS: list[Option] = [
         f"text to train on (default: {DEFAULT_FOLDER})",
         {"nargs": "+", "action": "extend", "metavar": "FILE"},
     ),
-    ("--plan", "zero0, zero1, zero2, zero3 or a JSON file", {"default": "zero3"}),
+    ("--plan", PLANS, {"default": "zero3"}),
     ("--steps", "optimizer steps", {"type": COUNT, "default": 200}),
     ("--batch", "examples per micro-batch and rank", {"type": SIZE, "default": 4}),
     ("--accumulate", "micro-batches per step and rank", {"type": SIZE, "default": 1}),
@@ -73,6 +75,8 @@ def parse(arguments: list[str]) -> Namespace:
             f"--width {options.width} is no multiple of --heads {options.heads}: take "
             f"{next_width}, for example"
         )
-    if options.api == "zero" and options.plan not in PRESETS:
-        raise BadInput(f"--plan {options.plan}: --api zero takes {', '.join(PRESETS)}")
+    if options.api == "zero" and not re.fullmatch(IN_KEYS, options.plan):
+        raise BadInput(
+            f"--plan {options.plan}: --api zero takes zero0 to zero3, mics(N), hpz(N) and zeropp(N)"
+        )
     return options

@@ -2,14 +2,16 @@
 """The same training in one process of plain PyTorch, without Meron: what --compare runs.
 
 It sees the micro-batches of all ranks. Where gradients are whole on every rank, a rank adds up its
-own micro-batches before the ranks add up theirs; else they are added one after the other. A sum of
-floats depends on its order: this process adds in the same one.
+own micro-batches before the ranks add up theirs; over a mesh, the ranks of a shard axis do before
+the replicas; else they are added one after the other. A sum of floats depends on its order: this
+process adds in the same one.
 """
 
 from __future__ import annotations
 
 import math
 from argparse import Namespace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -20,9 +22,28 @@ from .examples import Examples
 from .model import loss_of
 from .recipe import Losses, build, learning_rate
 
+Part = list[tuple[int, int]]  # turn and rank of micro-batches that are added first
+
+
+def parts_of(plan: dict[str, Any], ranks: int, accumulate: int) -> list[Part]:
+    turns = [[(turn, rank) for rank in range(ranks)] for turn in range(accumulate)]
+    sharding, shards = plan["gradient"]["sharding"], plan["mesh"]["shard"]
+    if sharding == "none":
+        return [[turn[rank] for turn in turns] for rank in range(ranks)]
+    if not isinstance(shards, int) or shards >= ranks:  # this machine is one node
+        return [[place for turn in turns for place in turn]]
+    rows = [slice(first, first + shards) for first in range(0, ranks, shards)]
+    if sharding == "shard":
+        return [[place for turn in turns for place in turn[row]] for row in rows]
+    return [turn[row] for turn in turns for row in rows]
+
 
 def train(
-    options: Namespace, examples: Examples, ranks: int, by_rank: bool, progress: Progress
+    options: Namespace,
+    examples: Examples,
+    ranks: int,
+    plan: dict[str, Any],
+    progress: Progress,
 ) -> Losses:
     accumulate = options.accumulate
     losses = Losses.of(options, ranks)
@@ -30,8 +51,7 @@ def train(
     params = list(model.parameters())
     optimizer = torch.optim.AdamW(params, lr=options.lr)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate(options.steps))
-    places = [(turn, rank) for turn in range(accumulate) for rank in range(ranks)]
-    parts = [places[rank::ranks] for rank in range(ranks)] if by_rank else [places]
+    parts = parts_of(plan, ranks, accumulate)
 
     with progress:
         for step in range(options.steps):
@@ -56,7 +76,7 @@ def train(
 
 
 def take_gradients(params: list[nn.Parameter], sums: list[Tensor]) -> list[Tensor]:
-    """Moves the gradients of one rank's micro-batches into the sums over ranks."""
+    """Moves the gradients of one part's micro-batches into the sums."""
     grads = [param.grad for param in params]
     for param in params:
         param.grad = None

@@ -81,6 +81,7 @@ def collect_figures(
         reduced=after.reduce_bytes - before.reduce_bytes,
         planned_gathered=plan.gather_mapped_bytes + plan.gather_copied_bytes,
         planned_reduced=plan.reduce_bytes,
+        between_nodes=plan.far_gather_bytes + plan.far_reduce_bytes > 0,
     )
     figures = []
     for rank in range(context.world_size):
@@ -93,9 +94,8 @@ def collect_figures(
 def compare(summary: report.Summary, examples: Examples, shown: bool) -> None:
     """Trains the plain twin in this process, with as many threads as the rank had."""
     options = summary.options
-    by_rank = summary.plan["gradient"]["sharding"] == "none"
     progress = Progress(options.steps, shown, "comparing")
-    losses = plain.train(options, examples, summary.ranks, by_rank, progress)
+    losses = plain.train(options, examples, summary.ranks, summary.plan, progress)
     summary.twin = losses.curve()
     summary.equal_bits = bool((losses.values == summary.micro_losses.values).all())
 

@@ -103,7 +103,7 @@ public final class Main {
             return Plan.parse(new String(Text.read(name), StandardCharsets.UTF_8));
         } catch (BadInput error) {
             throw new BadInput("--plan: " + error.getMessage()
-                    + "; name zero0, zero1, zero2, zero3 or a JSON file");
+                    + "; name zero0 to zero3, mics(N), hpz(N), zeropp(N) or a JSON file");
         } catch (MeronException error) {
             throw new BadInput("--plan " + name + ": " + error.getMessage());
         }

@@ -12,7 +12,7 @@ final class Options {
             + "usage: meron run -n RANKS -- java -cp CLASSES languagemodel.Main [options]\n"
             + "\n"
             + "  --data FILE...    text to train on (default: the licences in /usr/share/common-licenses)\n"
-            + "  --plan PLAN       zero0, zero1, zero2, zero3 or a JSON file (default: zero3)\n"
+            + "  --plan PLAN       zero0 to zero3, mics(N), hpz(N), zeropp(N) or a JSON file (default: zero3)\n"
             + "  --steps N         optimizer steps (default: 400)\n"
             + "  --batch N         examples per micro-batch and rank (default: 64)\n"
             + "  --accumulate N    micro-batches per step and rank (default: 1)\n"

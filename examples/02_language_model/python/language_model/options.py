@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 
-from common.command_line import BadInput, Option, Parser, number, one_of, whole
+from common.command_line import PLANS, BadInput, Option, Parser, number, one_of, whole
 from common.text import DEFAULT_FOLDER
 
 COUNT, SIZE = whole(1, 10**8), whole(1, 65536)
@@ -15,7 +15,7 @@ OPTIONS: list[Option] = [
         f"text to train on (default: {DEFAULT_FOLDER})",
         {"nargs": "+", "action": "extend", "metavar": "FILE"},
     ),
-    ("--plan", "zero0, zero1, zero2, zero3 or a JSON file", {"default": "zero3"}),
+    ("--plan", PLANS, {"default": "zero3"}),
     ("--steps", "optimizer steps", {"type": COUNT, "default": 400}),
     ("--batch", "examples per micro-batch and rank", {"type": SIZE, "default": 64}),
     ("--accumulate", "micro-batches per step and rank", {"type": SIZE, "default": 1}),

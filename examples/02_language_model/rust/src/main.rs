@@ -24,7 +24,9 @@ use train::Trainer;
 fn load_plan(name: &str) -> std::result::Result<Plan, String> {
     let made = if name.contains(&['.', '/'][..]) {
         let json = text::load(&[name.to_string()]).map_err(|reason| {
-            format!("--plan: {reason}; name zero0, zero1, zero2, zero3 or a JSON file")
+            format!(
+                "--plan: {reason}; name zero0 to zero3, mics(N), hpz(N), zeropp(N) or a JSON file"
+            )
         })?;
         Plan::parse(&String::from_utf8_lossy(&json))
     } else {

@@ -31,7 +31,7 @@ Trains a language model on the bytes of a text, partitioned over the ranks.
 usage: meron run -n RANKS -- language_model [options]
 
   --data FILE...    text to train on (default: the licences in /usr/share/common-licenses)
-  --plan PLAN       zero0, zero1, zero2, zero3 or a JSON file (default: zero3)
+  --plan PLAN       zero0 to zero3, mics(N), hpz(N), zeropp(N) or a JSON file (default: zero3)
   --steps N         optimizer steps (default: 400)
   --batch N         examples per micro-batch and rank (default: 64)
   --accumulate N    micro-batches per step and rank (default: 1)
