@@ -181,7 +181,7 @@ TEST_F(OfSize, ParamDesc) {
 TEST_F(OfSize, Workload) {
   accepts<meron_workload>(MERON_WORKLOAD_INIT,
                           {offsetof(meron_workload, ranks), offsetof(meron_workload, micro_batches),
-                           sizeof(meron_workload)},
+                           offsetof(meron_workload, ranks_per_node), sizeof(meron_workload)},
                           [this](const meron_workload* workload) {
                             meron_prediction prediction{};
                             prediction.struct_size = sizeof(prediction);

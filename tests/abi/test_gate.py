@@ -164,7 +164,7 @@ def test_growth_passes(copy: Copy) -> None:
     """Fields at the end of an options and of an info struct, a function, an enum constant."""
     copy.change("optimizer.h", r"(\n  double max_norm;[^\n]*)", r"\1\n  double extra;")
     copy.change("optimizer.h", r"0\.01, 0\.0 }", "0.01, 0.0, 0.0 }")
-    copy.change("context.h", r"(\n  uint64_t arena_pages_bytes;[^\n]*)", r"\1\n  uint64_t extra;")
+    copy.change("context.h", r"(\n  uint64_t far_reduce_bytes;[^\n]*)", r"\1\n  uint64_t extra;")
     copy.change("group.h", r"MERON_END_DECLS", "MERON_API void meron_new(void);\n\nMERON_END_DECLS")
     copy.change("gather.h", r"(MERON_GATHER_INTO = 2,)", r"\1\n  MERON_GATHER_NEW = 3,")
     status, output = copy.check()

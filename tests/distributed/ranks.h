@@ -69,6 +69,7 @@ struct World {
   std::string plan = "zero3";
   int64_t timeout_ns = 30'000'000'000;
   uint64_t max_message = 0;  // of sockets
+  int node = 0;              // cluster: ranks of a node
 };
 
 // A token and a job name that no other test run shares.
@@ -85,7 +86,8 @@ inline meron_context open_context(const World& world, int rank, const std::strin
   meron_context_options options = MERON_CONTEXT_OPTIONS_INIT;
   options.rank = rank;
   options.world_size = world.ranks;
-  options.transport = custom != nullptr ? "custom" : world.transport;
+  const bool cluster = std::strcmp(world.transport, "cluster") == 0;
+  options.transport = custom != nullptr && !cluster ? "custom" : world.transport;
   options.custom = custom;
   options.token = token.c_str();
   options.job = token.c_str();
@@ -106,17 +108,22 @@ inline meron_context open_context(const World& world, int rank, const std::strin
 
 using RankMain = std::function<void(int rank, meron_context context)>;
 
-// Runs `body` on every rank: as processes (self, shm, sockets) or as threads of one process (local,
-// sockets-threads). True when all ranks ended well.
+// Runs `body` on every rank: as processes (self, shm, sockets, cluster) or as threads of one
+// process (local, sockets-threads). In a cluster, ranks say that they are on nodes of `world.node`
+// ranks, and sockets join the nodes. True when all ranks ended well.
 inline bool run_world(const World& world, const RankMain& body) {
   const std::string token = fresh_token();
-  const bool sockets = std::strncmp(world.transport, "sockets", 7) == 0;
+  const bool cluster = std::strcmp(world.transport, "cluster") == 0;
+  const bool sockets = std::strncmp(world.transport, "sockets", 7) == 0 || cluster;
   const bool threads = std::strcmp(world.transport, "local") == 0 ||
                        std::strcmp(world.transport, "sockets-threads") == 0;
   SocketMesh mesh(sockets ? world.ranks : 0);
   const auto rank_main = [&](int rank) {
     std::unique_ptr<SocketTransport> transport;
     meron_transport table = MERON_TRANSPORT_INIT;
+    if (cluster) {
+      setenv("MERON_NODE", std::to_string(rank / world.node).c_str(), 1);
+    }
     if (sockets) {
       transport = std::make_unique<SocketTransport>(mesh.take(rank));
       if (!threads) mesh.drop();

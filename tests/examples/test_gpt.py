@@ -38,7 +38,15 @@ def check(run: dict[str, Any], ranks: int, drop: float = 0.8) -> None:
 
 @pytest.mark.parametrize(
     ("ranks", "plan", "accumulate"),
-    [(1, "zero3", 1), (2, "zero0", 2), (2, "zero1", 1), (2, "zero3", 2), (3, "zero2", 1)],
+    [
+        (1, "zero3", 1),
+        (2, "zero0", 2),
+        (2, "zero1", 1),
+        (2, "zero3", 2),
+        (3, "zero2", 1),
+        (4, "mics(2)", 2),
+        (4, "hpz(2)", 1),
+    ],
 )
 def test_it_learns_what_plain_pytorch_learns(
     tmp_path: Path, ranks: int, plan: str, accumulate: int
@@ -51,7 +59,7 @@ def test_it_learns_what_plain_pytorch_learns(
     assert run["twin"]["equal_bits"] or ranks == 3
 
 
-@pytest.mark.parametrize(("plan", "accumulate"), [("zero1", 2), ("zero3", 1)])
+@pytest.mark.parametrize(("plan", "accumulate"), [("zero1", 2), ("zero3", 1), ("mics(1)", 2)])
 def test_deepspeeds_names(tmp_path: Path, plan: str, accumulate: int) -> None:
     """The engine's AdamW rounds otherwise than torch's."""
     arguments = ("--plan", plan, "--accumulate", accumulate, "--compare")
@@ -61,6 +69,16 @@ def test_deepspeeds_names(tmp_path: Path, plan: str, accumulate: int) -> None:
     for row in run["per_rank"]:
         held = row["optimizer_bytes"]
         assert held["counted"] == held["plan"]
+
+
+def test_codecs_keep_the_loss(tmp_path: Path) -> None:
+    """int8 parameters and int4 gradients with feedback, between groups of two ranks."""
+    last = []
+    for plan in ("zero3", "zeropp(2)"):
+        run = train(tmp_path, "--plan", plan, ranks=4, steps=100)
+        check(run, 4)
+        last.append(sum(run["losses"][-10:]) / 10)
+    assert last[1] == pytest.approx(last[0], rel=0.01)
 
 
 def test_a_rank_holds_its_part_of_the_parameters(tmp_path: Path) -> None:
@@ -91,6 +109,7 @@ def test_what_a_person_sees(tmp_path: Path) -> None:
         (("--width", 97, "--heads", 6), "take 102"),
         (("--api", "magic"), "must be functional or zero"),
         (("--api", "zero", "--plan", "mine.json"), "--api zero takes"),
+        (("--api", "zero", "--plan", "mics(node)"), "mics(N)"),
         (("--plan", "zero9"), "zero9"),
         (("--plan", "/nowhere.json"), "cannot read /nowhere.json: No such file"),
         (("--steps", 0), "from 1 to"),

@@ -337,7 +337,7 @@ TEST(CustomTransport, GatheredValuesAreGivenBack) {
       meron_stats stats{};
       stats.struct_size = sizeof stats;
       MUST(meron_context_stats, &stats, session.context);
-      return static_cast<int32_t>(stats.param_bytes >> 10);
+      return static_cast<int32_t>((stats.param_bytes + stats.staging_bytes) >> 10);
     };
     report.numbers[0] = bytes();
     meron_gather first{}, second{};

@@ -8,7 +8,8 @@ Rules:
   layers    a folder includes only folders below it (the table ALLOWED, drawn from LAYERS)
   public    include/meron/ includes only C99's own headers and itself; its .hpp only C++'s
   kernels   include nothing of the engine
-  system    only impl/os, the tools and the examples include headers that make system calls
+  modules   include the public headers alone; the engine includes the header by which it opens one
+  system    only impl/os, the modules, the tools and the examples include system calls' headers
   readme    every folder of FOLDERS_WITH_README has a README.md
   spdx      every source names its licence in its first lines
 
@@ -51,6 +52,7 @@ HOME_OF_LIBRARY = {
     "hwy": {"kernels"},
     "CLI": {"tools"},
     "liburing.h": {"os"},
+    "mpi.h": {"modules"},
     "gtest": set[str](),
     "gmock": set[str](),
 }
@@ -58,7 +60,11 @@ SYSTEM_HEADER = re.compile(
     r"(sys|linux|asm|netinet|arpa|net)/.*"
     r"|(unistd|fcntl|poll|dirent|pthread|sched|spawn|dlfcn|netdb|pwd|grp|ftw|termios)\.h"
 )
-SYSTEM_CALLERS = {"os", "tools", "examples"}
+SYSTEM_CALLERS = {"os", "modules", "tools", "examples"}
+
+# Libraries that the engine opens at run time: of each it knows one header.
+MODULE_HEADER = re.compile(r"modules/(\w+)/\1_module\.h")
+MODULE_CALLERS = {"os", "transport"}
 
 C99_NAMES = """
     assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdarg
@@ -68,7 +74,10 @@ C99_HEADERS = {f"{name}.h" for name in C99_NAMES.split()}
 
 CXX_HEADER = re.compile(r"[a-z_]+")  # no suffix: the standard library's own
 
-FOLDERS_WITH_README = ("impl/*", "kernels/*", "bindings/*", "capi", "bench", "tools", "examples")
+FOLDERS_WITH_README = (
+    *("impl/*", "kernels/*", "modules/*", "bindings/*"),
+    *("capi", "bench", "tools", "examples"),
+)
 SOURCE_SUFFIXES = {".h", ".c", ".cpp", ".hpp", ".py", ".cmake", ".sh", ".map"}
 PRUNED = {"build", ".venv", ".git", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
 
@@ -114,7 +123,7 @@ def home_of(path: Path) -> str | None:
         return path.parts[1] if len(path.parts) > 2 else None
     if top == "include":
         return "public hpp" if path.suffix == ".hpp" else "public"
-    return top if top in ("kernels", "capi", "tools", "examples") else None
+    return top if top in ("kernels", "modules", "capi", "tools", "examples") else None
 
 
 def check_include(home: str, target: str, quoted: bool) -> str | None:
@@ -137,7 +146,7 @@ def check_include(home: str, target: str, quoted: bool) -> str | None:
         homes = " and ".join(sorted(HOME_OF_LIBRARY[first])) or "the tests"
         return f"{target} belongs to {homes}: {home} must not include it"
     if not quoted:
-        if "/" in target and (first in ALLOWED or first in ("kernels", "capi")):
+        if "/" in target and (first in ALLOWED or first in ("kernels", "modules", "capi")):
             return f'write "{target}", not <{target}>: it is a header of the project'
         return None
 
@@ -149,6 +158,12 @@ def check_include(home: str, target: str, quoted: bool) -> str | None:
         return f"examples show what a user writes: no header of the engine, so not {target}"
     if first == home or target.startswith(f"{home}/"):
         return None
+    if home == "modules":
+        return f"modules see the public headers alone: no header of the engine, so not {target}"
+    if first == "modules":
+        if home in MODULE_CALLERS and MODULE_HEADER.fullmatch(target):
+            return None
+        return f"modules are opened at run time: {home} must not include {target}"
     if "/" not in target:
         return f'includes start at the root of the layer tree: write "{home}/{target}"'
     if home == "kernels":

@@ -24,8 +24,9 @@ class CheckTree(unittest.TestCase):
         file = self.root / path
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(text, encoding="utf-8")
-        if path.startswith(("impl/", "kernels/", "capi/", "tools/", "examples/")):
-            depth = 2 if path.startswith(("impl/", "kernels/")) else 1
+        deep = ("impl/", "kernels/", "modules/")
+        if path.startswith((*deep, "capi/", "tools/", "examples/")):
+            depth = 2 if path.startswith(deep) else 1
             readme = self.root.joinpath(*Path(path).parts[:depth]) / "README.md"
             readme.write_text("# here\n", encoding="utf-8")
 
@@ -51,6 +52,9 @@ class CheckTree(unittest.TestCase):
         self.write("include/meron/a.h", f'{SPDX}#include <stdint.h>\n#include "meron/base.h"\n')
         self.write("examples/01/a.c", f'{SPDX}#include "b.h"\n#include <meron/meron.h>\n')
         self.write("examples/01/b.h", f"{SPDX}#include <unistd.h>\n")
+        self.write("modules/mpi/a.cpp", f'{SPDX}#include <mpi.h>\n#include "modules/mpi/b.h"\n')
+        self.write("modules/mpi/b.h", f'{SPDX}#include "meron/base.h"\n#include <unistd.h>\n')
+        self.write("impl/transport/a.cpp", f'{SPDX}#include "modules/mpi/mpi_module.h"\n')
         self.assertEqual(self.offences(), [])
 
     def test_upward(self) -> None:
@@ -116,8 +120,26 @@ class CheckTree(unittest.TestCase):
         self.assert_offence("impl/optim/a.cpp", '"hwy/highway.h"')
         self.assert_offence("impl/optim/a.cpp", "<gtest/gtest.h>")
 
+    def test_modules_see_the_public_headers_alone(self) -> None:
+        self.assert_offence("modules/mpi/a.cpp", '"base/result.h"')
+
+    def test_modules_are_not_linked(self) -> None:
+        self.assert_offence("impl/transport/a.cpp", "<mpi.h>")
+        self.assert_offence("impl/transport/a.cpp", '"modules/mpi/world.h"')
+        self.assert_offence("impl/transport/a.cpp", '"modules/mpi/other_module.h"')
+        self.assert_offence("impl/transport/a.cpp", "<modules/mpi/world.h>")
+        self.write("impl/transport/a.cpp", SPDX)
+        self.assert_offence("impl/param/a.cpp", '"modules/mpi/mpi_module.h"')
+
     def test_readme(self) -> None:
-        for folder in ("impl/base", "kernels/cpu", "capi", "bindings/python", "tools"):
+        for folder in (
+            "impl/base",
+            "kernels/cpu",
+            "modules/mpi",
+            "capi",
+            "bindings/python",
+            "tools",
+        ):
             self.write(f"{folder}/a.h", SPDX)
             (self.root / folder / "README.md").unlink(missing_ok=True)
             self.assertEqual(len(self.offences()), 1, folder)

@@ -41,7 +41,7 @@ def bench(name: str, json_file: Path, *options: str, **changes: str) -> tuple[st
 
 
 def test_every_bench_leaves_the_same_kind_of_report(tmp_path):
-    for name in ("collectives", "adamw", "overhead"):
+    for name in ("collectives", "adamw", "quant", "overhead"):
         if not (BUILD / "bench" / name / f"bench_{name}").exists():
             pytest.skip("the benchmarks were not built")
         text, report = bench(name, tmp_path / f"{name}.json")
@@ -93,7 +93,7 @@ def run_front_end(*words: str) -> subprocess.CompletedProcess:
 def test_the_front_end_lists_the_names():
     done = run_front_end()
     assert done.returncode == 0
-    for name in ("collectives", "adamw", "overhead", "torch"):
+    for name in ("collectives", "adamw", "quant", "overhead", "torch"):
         assert f"\n  {name} " in done.stdout
         assert (ROOT / "bench" / name / "README.md").exists()
 

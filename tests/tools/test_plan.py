@@ -122,10 +122,11 @@ def test_micro_batches_and_gathers_count():
     assert moved("--gathers", "1") == (gathered // 2, reduced)
 
 
-def test_the_table_has_every_rank_and_the_link():
+def test_the_table_has_every_rank_and_what_it_takes_from_peers():
     text = meron("plan", *SIZE, "-n", "2").stdout
     assert "zero3" in text
-    assert "shm" in text
+    assert "bytes from peers" in text
+    assert "gather in place" in text
     assert "0-1" in text or ("\n0 " in text and "\n1 " in text)
     for column in ("param", "gradient", "optimizer", "total"):
         assert column in text

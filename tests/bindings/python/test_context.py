@@ -5,6 +5,7 @@ import gc
 import threading
 import time
 import weakref
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -158,7 +159,7 @@ def test_a_context_that_is_dropped_is_closed() -> None:
     assert life() is None
 
 
-@pytest.mark.parametrize("plan", ["zero0", "zero1", "zero2", "zero3"])
+@pytest.mark.parametrize("plan", ["zero0", "zero1", "zero2", "zero3", "mics(1)", "hpz(1)"])
 def test_counters_equal_the_prediction(plan: str) -> None:
     def body(ctx: meron.Context) -> None:
         param = ctx.param("w", (1000,))
@@ -175,7 +176,8 @@ def test_counters_equal_the_prediction(plan: str) -> None:
                 unit.reduce(boundary=boundary).wait()
             optimizer.step()
         after = ctx.stats()
-        for name in ("gather_mapped_bytes", "gather_copied_bytes", "reduce_bytes"):
+        links = ("gather_mapped_bytes", "gather_copied_bytes", "reduce_bytes")
+        for name in (*links, "far_gather_bytes", "far_reduce_bytes"):
             grown = getattr(after, name) - getattr(before, name)
             assert grown == getattr(predicted, name), name
         for name in ("param_bytes", "gradient_bytes", "optimizer_bytes", "peak_bytes"):
@@ -183,6 +185,38 @@ def test_counters_equal_the_prediction(plan: str) -> None:
         assert after.operations > before.operations
 
     run_ranks(2, body, plan=plan)
+
+
+def test_what_a_codec_loses() -> None:
+    def body(ctx: meron.Context) -> None:
+        param = ctx.param("w", (1000,))
+        unit = ctx.unit("u", [param])
+        with ctx.update([unit]) as update:
+            update.write(param, np.linspace(-1, 1, 1000, dtype=np.float32))
+        with unit.gather() as full:
+            assert np.abs(full[param] - np.linspace(-1, 1, 1000)).max() < 0.5 / 127 * 1.01
+        unit.gradient(param)[:] = np.linspace(1, 2, 1000)
+        unit.reduce().wait()
+        info = unit.info()
+        assert (info.param_codec, info.gradient_codec) == ("int8", "int4")
+        assert 0 < info.param_error <= info.param_worst_block * 1.000001 < 0.1
+        assert 0 < info.gradient_error <= info.gradient_worst_block * 1.000001 < 0.2
+
+    run_ranks(2, body, plan="zeropp(1)")
+
+
+def test_plans_that_differ_are_told_apart() -> None:
+    plans = ("zeropp(1)", "hpz(1)")
+
+    def rank(number: int) -> str:
+        with pytest.raises(meron.MismatchError) as caught:
+            ctx = meron.open(number, 2, "local", plans[number], job="plans", timeout=20)
+            ctx.world.barrier()
+        return str(caught.value)
+
+    with ThreadPoolExecutor(2) as pool:
+        for message in pool.map(rank, range(2)):
+            assert "param.codec" in message and "int8" in message
 
 
 def test_a_workload_out_of_range(alone: meron.Context) -> None:

@@ -72,6 +72,7 @@ def test_initial_values_are_those_of_the_macro(name: str) -> None:
         ("meron_dtype", dtypes.NAMES),
         ("meron_reduce_op", {value: name for name, value in group.OPERATIONS.items()}),
         ("meron_unit_state", param.STATES),
+        ("meron_codec", param.CODECS),
         ("meron_optimizer_state", {value: name for name, value in optimizer.STATES.items()}),
     ],
 )
@@ -88,7 +89,6 @@ def test_log_levels() -> None:
 def test_open_offers_every_option() -> None:
     fields = {field["name"] for field in STRUCTS["meron_context_options"]["fields"]}
     plumbing = {"struct_size", "header_version", "reserved_0", "log_user", "should_stop_user"}
-    plumbing.add("custom")  # a CustomTransport is given as the transport
     names = set(context.open.__annotations__) - {"return"}
     renamed = {"timeout_ns": "timeout"}
     assert {renamed.get(name, name) for name in fields - plumbing} == names

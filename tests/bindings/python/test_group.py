@@ -73,6 +73,21 @@ def test_groups() -> None:
     run_ranks(3, body)
 
 
+def test_units_of_two_groups_do_not_share_memory() -> None:
+    def body(ctx: meron.Context) -> None:
+        group = [ctx.group([0, 1]), ctx.group([2, 3])][ctx.rank // 2]
+        weight = ctx.param("w", (4096,), group=group)
+        unit = ctx.unit("u", [weight])
+        values = np.arange(4096, dtype=np.float32) + 4096 * (ctx.rank // 2)
+        with ctx.update([unit]) as update:
+            update.write(weight, values)
+        ctx.world.barrier()
+        with unit.gather() as full:
+            np.testing.assert_array_equal(full[weight], values)
+
+    run_ranks(4, body)
+
+
 @pytest.mark.parametrize("ranks", [[0, 0], [0, 7], [-1]])
 def test_bad_groups(ranks: list[int]) -> None:
     def body(ctx: meron.Context) -> None:

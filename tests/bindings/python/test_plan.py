@@ -17,7 +17,9 @@ MODEL = {
 }
 
 
-@pytest.mark.parametrize("name", ["zero0", "zero1", "zero2", "zero3"])
+@pytest.mark.parametrize(
+    "name", ["zero0", "zero1", "zero2", "zero3", "mics", "mics(4)", "hpz(node)", "zeropp(2)"]
+)
 def test_presets_round_trip(name: str) -> None:
     plan = meron.Plan.preset(name)
     again = meron.Plan.parse(plan.json())
@@ -74,6 +76,20 @@ def test_predictions() -> None:
     assert "rank" in plan.predict_table(MODEL, ranks=2)
     total = plan.predict({"parameters": 10**9, "layers": 10, "dtype": "bf16"}, ranks=8)
     assert total
+
+
+def test_predictions_of_nodes() -> None:
+    plan = meron.Plan.preset("hpz(2)")
+    prediction = plan.predict(MODEL, ranks=4, ranks_per_node=2)
+    assert prediction["workload"]["ranks_per_node"] == 2
+    assert prediction["total"]["links"]["between_nodes"]["gather"]["bytes"] > 0
+    alone = plan.predict(MODEL, ranks=4)
+    assert alone["total"]["links"]["between_nodes"]["gather"]["bytes"] == 0
+    assert "other nodes" in plan.predict_table(MODEL, ranks=4, ranks_per_node=2)
+    with pytest.raises(meron.ArgumentError, match="a node has 3"):
+        plan.predict(MODEL, ranks=6, ranks_per_node=3)
+    with pytest.raises(meron.ArgumentError, match="-1"):
+        plan.predict(MODEL, ranks=6, ranks_per_node=-1)
 
 
 def test_bad_predictions() -> None:

@@ -161,6 +161,13 @@ def test_a_world_of_one_needs_nobody() -> None:
     assert transport.was_closed
 
 
+def test_it_may_stand_beside_a_name_but_not_twice() -> None:
+    with meron.open(0, 1, "custom", custom=MailboxTransport(0, Mailbox())) as ctx:
+        assert ctx.transport == "mailbox"
+    with pytest.raises(meron.ArgumentError, match="twice"):
+        meron.open(0, 1, MailboxTransport(0, Mailbox()), custom=MailboxTransport(0, Mailbox()))
+
+
 def test_small_messages_are_refused_before_anything_moves() -> None:
     transport = MailboxTransport(0, Mailbox())
     transport.max_message = 100

@@ -16,3 +16,13 @@ ACCUMULATE = (1, 2)
 def test_a_transformer(ranks: int, plan: str, accumulate: int) -> None:
     runs = compare("models/transformer.py", ranks, PLANS, ACCUMULATE)
     runs[plan, accumulate].check()
+
+
+MESHES = ("mics(2)", "mics(1)", "mics(4)", "hpz(2)", "hpz(1)")
+
+
+@pytest.mark.parametrize("plan", MESHES)
+@pytest.mark.parametrize("accumulate", ACCUMULATE)
+def test_a_transformer_over_a_mesh(plan: str, accumulate: int) -> None:
+    runs = compare("models/transformer.py", 4, MESHES, ACCUMULATE)
+    runs[plan, accumulate].check()

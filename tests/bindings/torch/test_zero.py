@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""meron.zero on 1 to 3 ranks: the programs of the folder zero."""
+"""meron.zero on 1 to 4 ranks: the programs of the folder zero."""
 
 from __future__ import annotations
 
@@ -24,6 +24,8 @@ PROGRAMS = Path(__file__).parent / "zero"
         ("build", 3),
         ("params", 3),
         ("groups", 3),
+        ("groups", 4),
+        ("mesh", 4),
     ],
 )
 def test_a_program(program: str, ranks: int, tmp_path: Path) -> None:

@@ -107,8 +107,6 @@ def test_unknown_keys_are_listed_with_the_nearest(config: Any, words: list[str])
     [
         ({"zero_optimization": {"offload_param": {"device": "cpu"}}}, "offload_param"),
         ({"zero_optimization": {"offload_optimizer": {"device": "nvme"}}}, "offload_optimizer"),
-        ({"zero_optimization": {"mics_shard_size": 2}}, "mics_shard_size"),
-        ({"zero_optimization": {"zero_hpz_partition_size": 2}}, "zero_hpz_partition_size"),
         ({"zero_optimization": {"zenflow": {"topk_ratio": 0.1}}}, "zenflow"),
         ({"prescale_gradients": True}, "prescale_gradients"),
         ({"gradient_allreduce_op": "sum"}, "gradient_allreduce_op"),
@@ -158,20 +156,6 @@ def test_old_names() -> None:
     assert parse({"fp32_allreduce": True}).gradient_dtype == torch.float32
     zero = {"stage": 3, "prefetch_bucket_size": 7, "stage3_prefetch_bucket_size": None}
     assert parse({"zero_optimization": zero}).limits == {"prefetch_elements": 7}
-
-
-def test_quantization_is_for_the_plan() -> None:
-    config = parse({"zero_optimization": {"stage": 3, "zero_quantized_weights": True}})
-    with pytest.raises(meron.UnsupportedError, match="zero_quantized_weights"):
-        config.plan()
-
-
-def test_what_a_plan_has_is_not_asked_for_twice() -> None:
-    for stage in (0, 2):
-        key = "zero_quantized_weights"
-        config = parse({"zero_optimization": {"stage": stage, key: True}})
-        with pytest.raises(meron.UnsupportedError, match=key):
-            config.plan()
 
 
 def test_every_unsupported_key_has_a_value_that_leaves_it_off() -> None:

@@ -42,6 +42,7 @@ HERE = Path(__file__).parent
 EXACT_RANKS = (1, 2, 4)  # their reciprocals are exact
 STEPS = 8
 Weights = dict[str, torch.Tensor]
+Order = tuple[tuple[int, ...], ...]  # of micro-batches
 
 
 @dataclass
@@ -132,23 +133,37 @@ def batches(source: Any, step: int, count: int) -> list[Any]:
     return [source.batch(generator) for _ in range(count)]
 
 
-def train_plain(
-    source: Any, model: torch.nn.Module, steps: int, ranks: int, accumulate: int, by_rank: bool
-) -> tuple[list[list[float]], Weights]:
-    """All micro-batches in one process: the losses of each step, and the weights at the end.
+def order_of(plan: str, ranks: int, accumulate: int) -> Order:
+    """How a plan sums the micro-batches of a step: within each part one after the other, and then
+    the sums of the parts.
 
-    Where gradients are whole on every rank, each rank sums its own first (`by_rank`); else the
-    micro-batches of all ranks are summed one after the other. Both in the order of the ranks.
+    Where gradients are whole on every rank, each rank sums its own first; else those of all ranks
+    are summed one after the other. Over a mesh, those of each shard axis: of the whole accumulation
+    where replicas hold rows alike ("mics"), else of each turn. All in the order of the ranks.
     """
+    name, _, size = plan.rstrip(")").partition("(")
+    turns = [range(turn * ranks, (turn + 1) * ranks) for turn in range(accumulate)]
+    if name in ("zero0", "zero1") and accumulate > 1:
+        return tuple(tuple(turn[rank] for turn in turns) for rank in range(ranks))
+    shards = int(size) if size else ranks
+    rows = [slice(first, first + shards) for first in range(0, ranks, shards)]
+    if len(rows) == 1:
+        return (tuple(range(ranks * accumulate)),)
+    if name == "mics":
+        return tuple(tuple(place for turn in turns for place in turn[row]) for row in rows)
+    return tuple(tuple(turn[row]) for turn in turns for row in rows)
+
+
+def train_plain(
+    source: Any, model: torch.nn.Module, steps: int, ranks: int, accumulate: int, order: Order
+) -> tuple[list[list[float]], Weights]:
+    """All micro-batches in one process: the losses of each step, and the weights at the end."""
     optimizer = source.optimizer(model)
     losses = []
     for step in range(steps):
         data = batches(source, step, ranks * accumulate)
         values = [0.0] * len(data)
         sums: dict[str, torch.Tensor] = {}
-        order = (
-            [range(r, len(data), ranks) for r in range(ranks)] if by_rank else [range(len(data))]
-        )
         for places in order:
             optimizer.zero_grad()
             for place in places:
@@ -222,15 +237,15 @@ def run_rank(job: dict[str, Any]) -> list[Run]:
     torch.manual_seed(0)
     model = source.build()
     steps = job["steps"]
-    plain: dict[tuple[int, bool], Any] = {}
+    plain: dict[tuple[int, Order], Any] = {}
     runs = []
     for accumulate in job["accumulate"]:
         for plan in job["plans"]:
-            by_rank = plan in ("zero0", "zero1") and accumulate > 1
-            key = (accumulate, by_rank)
+            order = order_of(plan, ranks, accumulate)
+            key = (accumulate, order)
             if key not in plain:
                 twin = copy.deepcopy(model)
-                plain[key] = train_plain(source, twin, steps, ranks, accumulate, by_rank)
+                plain[key] = train_plain(source, twin, steps, ranks, accumulate, order)
             expected, expected_weights = plain[key]
             losses, weights = train_sharded(source, copy.deepcopy(model), plan, steps, accumulate)
             distances = {

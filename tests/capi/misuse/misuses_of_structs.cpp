@@ -127,6 +127,12 @@ std::vector<Misuse> misuses_of_structs() {
                                  return FAILURE_OF(meron_plan_predict, &out.text, o.plan, kModel,
                                                    sizeof(kModel) - 1, workload, 0);
                                }),
+      bad_size<meron_workload>("meron_plan_rank_cluster", MERON_WORKLOAD_INIT,
+                               [](Objects&, const meron_workload* workload) {
+                                 return FAILURE_OF(meron_plan_rank_cluster, &out.text, kModel,
+                                                   sizeof(kModel) - 1, "{}", 2, workload, 0, 0.0,
+                                                   0);
+                               }),
       bad_size<meron_workload>("meron_context_predict", MERON_WORKLOAD_INIT,
                                [](Objects& o, const meron_workload* workload) {
                                  meron_prediction prediction = sized<meron_prediction>();

@@ -115,6 +115,8 @@ constexpr Counter kCounters[] = {
     {"gather_mapped_bytes", &meron_stats::gather_mapped_bytes, true},
     {"gather_copied_bytes", &meron_stats::gather_copied_bytes, true},
     {"reduce_bytes", &meron_stats::reduce_bytes, true},
+    {"far_gather_bytes", &meron_stats::far_gather_bytes, true},
+    {"far_reduce_bytes", &meron_stats::far_reduce_bytes, true},
     {"collective_bytes", &meron_stats::collective_bytes, true},
     {"operations", &meron_stats::operations, true},
     {"param_bytes", &meron_stats::param_bytes, false},
@@ -158,6 +160,8 @@ void predicted(Session& session, const Statement& statement) {
       {"gather_mapped_bytes", prediction.gather_mapped_bytes * steps},
       {"gather_copied_bytes", prediction.gather_copied_bytes * steps},
       {"reduce_bytes", prediction.reduce_bytes * steps},
+      {"far_gather_bytes", prediction.far_gather_bytes * steps},
+      {"far_reduce_bytes", prediction.far_reduce_bytes * steps},
   };
   const meron_stats now = stats_of(session);
   for (const auto& [name, value] : expected) {

@@ -90,10 +90,26 @@ meron_view view_of(Session& session, const Gather& gather, meron_param param) {
   return view;
 }
 
+// Every rank of the world has these bytes: the sum of each half of the CRC is a multiple of it.
+void check_same(Session& session, const void* data, size_t bytes) {
+  const auto crc = static_cast<uint32_t>(std::stoul(crc32_of(data, bytes), nullptr, 16));
+  const float own[] = {static_cast<float>(crc >> 16), static_cast<float>(crc & 0xffff)};
+  float sums[] = {own[0], own[1]};
+  meron_future future{};
+  call(meron_all_reduce_begin, &future, session.current().world->handle, static_cast<void*>(sums),
+       std::size(sums), meron_dtype{MERON_F32}, meron_reduce_op{MERON_SUM});
+  finish(future);
+  const auto world = static_cast<float>(session.setup.world);
+  check(sums[0] == world * own[0] && sums[1] == world * own[1], "the ranks differ");
+}
+
 void full(Session& session, const Statement& statement) {
   const meron_view view = view_of(session, session.find<Gather>(statement.name),
                                   session.find<Param>(statement.get("param")).handle);
   session.check_data(statement, view.dtype, view.data, view.count);
+  if (statement.get("same", "0") == "1") {
+    check_same(session, view.data, view.count * meron_dtype_size(view.dtype));
+  }
 }
 
 void overwrite(Session& session, const Statement& statement) {

@@ -69,10 +69,24 @@ void plan_predict(Session& session, const Statement& statement) {
   workload.ranks = static_cast<uint32_t>(statement.number("ranks", 1));
   workload.micro_batches = static_cast<uint32_t>(statement.number("micro_batches", 1));
   workload.gathers_per_micro_batch = static_cast<uint32_t>(statement.number("gathers", 2));
+  workload.ranks_per_node = static_cast<uint32_t>(statement.number("node", 0));
   const std::string& model = statement.get("model");
   check_has(text_of(meron_plan_predict, session.find<Plan>(statement.name).handle, model.data(),
                     model.size(), &workload, static_cast<uint32_t>(statement.number("table", 0))),
             statement);
+}
+
+void rank_cluster(Session&, const Statement& statement) {
+  meron_workload workload = MERON_WORKLOAD_INIT;
+  workload.micro_batches = static_cast<uint32_t>(statement.number("micro_batches", 1));
+  workload.gathers_per_micro_batch = static_cast<uint32_t>(statement.number("gathers", 2));
+  const std::string& model = statement.get("model");
+  const std::string& cluster = statement.get("cluster");
+  check_has(
+      text_of(meron_plan_rank_cluster, model.data(), model.size(), cluster.data(), cluster.size(),
+              &workload, static_cast<uint32_t>(statement.number("tokens", 0)),
+              statement.number("seconds", 0), static_cast<uint32_t>(statement.number("table", 0))),
+      statement);
 }
 
 void safetensors(Session&, const Statement& statement) {
@@ -91,9 +105,15 @@ void safetensors(Session&, const Statement& statement) {
 }  // namespace
 
 Operations library_operations() {
-  return {{"library", library},           {"system", system},          {"plan", plan},
-          {"plan_json", plan_json},       {"plan_same", plan_same},    {"plan_table", plan_table},
-          {"plan_predict", plan_predict}, {"safetensors", safetensors}};
+  return {{"library", library},
+          {"system", system},
+          {"plan", plan},
+          {"plan_json", plan_json},
+          {"plan_same", plan_same},
+          {"plan_table", plan_table},
+          {"plan_predict", plan_predict},
+          {"rank_cluster", rank_cluster},
+          {"safetensors", safetensors}};
 }
 
 }  // namespace conformance

@@ -79,6 +79,16 @@ void unit(Session& session, const Statement& statement) {
   session.keep(statement.name, std::make_unique<Unit>(unit, params));
 }
 
+// 0, or above 0 and at most what is given.
+void check_error(const Statement& statement, const std::string& name, double error, double worst) {
+  if (!statement.has(name)) return;
+  const double most = statement.number(name, 0);
+  for (const double found : {error, worst}) {
+    check(most == 0 ? found == 0 : found > 0 && found <= most,
+          name + " is " + std::to_string(found) + ", not up to " + statement.get(name));
+  }
+}
+
 void unit_is(Session& session, const Statement& statement) {
   meron_unit_info info{};
   info.struct_size = sizeof info;
@@ -90,6 +100,12 @@ void unit_is(Session& session, const Statement& statement) {
   check_equal("the version", version, statement.number("version", version));
   check_equal("the number of leases", info.leases, statement.number("leases", info.leases));
   check_equal("reduced", info.reduced, statement.number("reduced", info.reduced));
+  static const char* const kCodecs[] = {"none", "bf16", "int8", "int4"};
+  const std::string param = kCodecs[info.param_codec], gradient = kCodecs[info.gradient_codec];
+  check_equal("param_codec", param, statement.get("param_codec", param));
+  check_equal("gradient_codec", gradient, statement.get("gradient_codec", gradient));
+  check_error(statement, "param_error", info.param_error, info.param_worst_block);
+  check_error(statement, "gradient_error", info.gradient_error, info.gradient_worst_block);
 }
 
 void update(Session& session, const Statement& statement) {

@@ -89,9 +89,11 @@ void Session::check_data(const Statement& statement, meron_dtype dtype, const vo
                          uint64_t count, uint64_t offset) const {
   if (statement.has("is")) {
     const Values expected = values(statement.get("is"));
+    const double within = statement.number("within", 0);
     for (uint64_t i = 0; i < count; ++i) {
-      check_equal("element " + std::to_string(offset + i), load(dtype, data, i),
-                  expected.at(offset + i));
+      const double found = load(dtype, data, i), wanted = expected.at(offset + i);
+      if (std::fabs(found - wanted) <= within) continue;
+      check_equal("element " + std::to_string(offset + i), found, wanted);
     }
   }
   for (const std::string& key : {std::string("crc"), "crc" + std::to_string(setup.world)}) {

@@ -54,6 +54,7 @@ final class Tensors {
             case "full": {
                 final View view = tensor(session, statement);
                 session.values.checkData(statement, view.bytes(), view.dtype(), 0);
+                if ("1".equals(statement.get("same"))) checkSame(session, view);
                 return true;
             }
             case "overwrite":
@@ -125,6 +126,15 @@ final class Tensors {
         Values.equal("what all ranks own", (long) total[0], copies * param.count());
     }
 
+    /** Every rank of the world has these bytes: the sums of the CRC's halves are multiples of it. */
+    private static void checkSame(Session session, View view) {
+        final long crc = Values.crc(view.bytes());
+        final float[] sums = {crc >> 16, crc & 0xffff};
+        session.context().world().allReduce(sums, ReduceOp.SUM);
+        Values.check(sums[0] == session.world * (crc >> 16)
+                && sums[1] == session.world * (crc & 0xffff), "the ranks differ");
+    }
+
     private static void unit(Session session, Table.Statement statement) {
         final List<Param> params = new ArrayList<>();
         for (String name : statement.list("params")) params.add(session.find(Param.class, name));
@@ -137,6 +147,20 @@ final class Tensors {
         expect(statement, "version", unit.version());
         expect(statement, "leases", unit.leases());
         expect(statement, "reduced", unit.isReduced() ? 1 : 0);
+        expect(statement, "param_codec", unit.paramCodec().name().toLowerCase());
+        expect(statement, "gradient_codec", unit.gradientCodec().name().toLowerCase());
+        checkError(statement, "param_error", unit.paramError(), unit.paramWorstBlock());
+        checkError(statement, "gradient_error", unit.gradientError(), unit.gradientWorstBlock());
+    }
+
+    /** Errors are 0, or above 0 and at most what is given. */
+    private static void checkError(Table.Statement statement, String name, double... errors) {
+        if (statement.get(name) == null) return;
+        final double most = statement.number(name, 0);
+        for (double error : errors) {
+            Values.check(most == 0 ? error == 0 : error > 0 && error <= most,
+                    name + " is " + error + ", not up to " + most);
+        }
     }
 
     private static int count(Table.Statement statement, Param param) {

@@ -112,20 +112,31 @@ final class Values {
     /** Holds elements from `offset` on against `is`, `crc` and `crcN`. */
     void checkData(Table.Statement statement, ByteBuffer data, Dtype dtype, long offset) {
         final String expected = statement.get("is");
-        if (expected != null) checkEqual(get(data, dtype), expected, offset);
+        if (expected != null) {
+            checkNear(get(data, dtype), expected, offset, statement.number("within", 0));
+        }
         for (String key : new String[] {"crc", "crc" + world}) {
             final String wanted = statement.get(key);
             if (wanted == null) continue;
-            final CRC32 crc = new CRC32();
-            crc.update(data.duplicate());
-            equal("the CRC", String.format("%08x", crc.getValue()), wanted);
+            equal("the CRC", String.format("%08x", crc(data)), wanted);
         }
     }
 
+    static long crc(ByteBuffer data) {
+        final CRC32 crc = new CRC32();
+        crc.update(data.duplicate());
+        return crc.getValue();
+    }
+
     void checkEqual(double[] found, String expected, long offset) {
+        checkNear(found, expected, offset, 0);
+    }
+
+    private void checkNear(double[] found, String expected, long offset, double within) {
         final double[] wanted = of(expected, found.length, offset);
         for (int k = 0; k < found.length; ++k) {
-            check(found[k] == wanted[k] || Double.isNaN(found[k]) && Double.isNaN(wanted[k]),
+            check(found[k] == wanted[k] || Math.abs(found[k] - wanted[k]) <= within
+                    || Double.isNaN(found[k]) && Double.isNaN(wanted[k]),
                     "element " + (offset + k) + " is " + found[k] + ", not " + wanted[k]);
         }
     }

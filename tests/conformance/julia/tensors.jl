@@ -38,10 +38,22 @@ operation("unit") do session, statement
 end
 
 operation("unit_is") do session, statement
-    for (key, value) in pairs(info(find(session, Unit, statement.name)))
+    known = info(find(session, Unit, statement.name))
+    for key in (:state, :version, :leases, :reduced, :param_codec, :gradient_codec)
+        value = known[key]
         found = string(value isa Bool ? Int(value) : value)
         check_equal(key, found, get(statement, string(key), found))
     end
+    check_error(statement, "param_error", known.param_error, known.param_worst_block)
+    check_error(statement, "gradient_error", known.gradient_error, known.gradient_worst_block)
+end
+
+# Errors are 0, or above 0 and at most what is given.
+function check_error(statement, name, errors...)
+    has(statement, name) || return
+    most = parse(Float64, wanted(statement, name))
+    check(all(most == 0 ? error == 0 : 0 < error <= most for error in errors),
+        "$name is $errors, not up to $most")
 end
 
 operation("update") do session, statement
@@ -109,7 +121,17 @@ function gathered(session, statement)
 end
 
 operation("full") do session, statement
-    check_data(session.place, statement, gathered(session, statement))
+    array = gathered(session, statement)
+    check_data(session.place, statement, array)
+    get(statement, "same", "0") == "1" && check_same(session, array)
+end
+
+# Every rank of the world has these bytes: the sum of each half of the CRC is a multiple of it.
+function check_same(session, array)
+    crc = crc_of(array)
+    own = Float32[crc>>16, crc&0xffff]
+    sums = allreduce!(copy(own), context(session).world)
+    check(sums == session.setup.world .* own, "the ranks differ")
 end
 
 operation("overwrite") do session, statement

@@ -65,17 +65,19 @@ end
 function check_data(place, statement, array, offset = 0)
     if has(statement, "is")
         expected = values_at(place, wanted(statement, "is"), length(array), offset)
+        within = parse(Float64, get(statement, "within", "0"))
         for (i, (found, value)) in enumerate(zip(array, expected))
-            found == value || isnan(found) && isnan(value) ||
+            found == value || isnan(found) && isnan(value) || abs(found - value) <= within ||
                 check_equal("element $(offset + i - 1)", Float64(found), value)
         end
     end
     for key in ("crc", "crc$(place.world)")
         has(statement, key) || continue
-        bytes = reinterpret(UInt8, vec(collect(array)))
-        check_equal("the CRC", string(crc32(bytes); base = 16, pad = 8), wanted(statement, key))
+        check_equal("the CRC", string(crc_of(array); base = 16, pad = 8), wanted(statement, key))
     end
 end
+
+crc_of(array) = crc32(reinterpret(UInt8, vec(collect(array))))
 
 # CRC-32 of IEEE 802.3, as in zlib.
 function crc32(bytes)

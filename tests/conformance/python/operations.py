@@ -114,6 +114,21 @@ def plan_predict(session: Session, statement: Statement) -> None:
         int(wanted(statement, "ranks")),
         int(number(statement, "micro_batches", 1)),
         int(number(statement, "gathers", 2)),
+        int(number(statement, "node", 0)),
+    )
+    check_has(result if as_table else json.dumps(result), statement)
+
+
+@operation
+def rank_cluster(session: Session, statement: Statement) -> None:
+    as_table = statement.get("table") == "1"
+    result = (meron.rank_cluster_table if as_table else meron.rank_cluster)(
+        wanted(statement, "model"),
+        wanted(statement, "cluster"),
+        int(number(statement, "micro_batches", 1)),
+        int(number(statement, "gathers", 2)),
+        int(number(statement, "tokens", 0)),
+        number(statement, "seconds", 0),
     )
     check_has(result if as_table else json.dumps(result), statement)
 
@@ -213,6 +228,8 @@ GROWING = {
     "gather_mapped_bytes",
     "gather_copied_bytes",
     "reduce_bytes",
+    "far_gather_bytes",
+    "far_reduce_bytes",
     "collective_bytes",
     "operations",
 }
@@ -240,6 +257,7 @@ def predicted(session: Session, statement: Statement) -> None:
             int(number(statement, "micro_batches", 1)), int(number(statement, "gathers", 2))
         )
     )
+    del prediction["second_copy_bytes"]  # within the peak, and otherwise not counted by itself
     steps = int(number(statement, "steps", 1))
     times = {name: steps if name in GROWING else 1 for name in prediction}
     expected = {name: value * times[name] for name, value in prediction.items()}

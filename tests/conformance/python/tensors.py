@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import zlib
 from typing import Any
 
 import numpy as np
@@ -66,9 +67,21 @@ def unit(session: Session, statement: Statement) -> None:
 
 @operation
 def unit_is(session: Session, statement: Statement) -> None:
-    for key, value in session.find(meron.Unit, statement.name).info()._asdict().items():
+    info = session.find(meron.Unit, statement.name).info()
+    for key in ("state", "version", "leases", "reduced", "param_codec", "gradient_codec"):
+        value = getattr(info, key)
         found = str(int(value)) if isinstance(value, bool) else str(value)
         check_equal(key, found, statement.get(key) or found)
+    check_error(statement, "param_error", info.param_error, info.param_worst_block)
+    check_error(statement, "gradient_error", info.gradient_error, info.gradient_worst_block)
+
+
+def check_error(statement: Statement, name: str, *errors: float) -> None:
+    """Errors are 0, or above 0 and at most what is given."""
+    if statement.get(name) is not None:
+        most = number(statement, name, 0)
+        right = all(0 < error <= most if most else error == 0 for error in errors)
+        check(right, f"{name} is {errors}, not up to {most}")
 
 
 @operation
@@ -156,6 +169,16 @@ def tensor(session: Session, statement: Statement) -> tuple[meron.Gather, Array]
 def full(session: Session, statement: Statement) -> None:
     _, array = tensor(session, statement)
     session.place.check_data(statement, array)
+    if statement.get("same") == "1":
+        check_same(session, array)
+
+
+def check_same(session: Session, array: Array) -> None:
+    """Every rank of the world has these bytes: the sums of the CRC's halves are multiples of it."""
+    crc = zlib.crc32(array.tobytes())
+    own = np.array([crc >> 16, crc & 0xFFFF], np.float32)
+    sums = session.context().world.all_reduce(own.copy())
+    check(np.array_equal(sums, session.setup.world * own), "the ranks differ")
 
 
 @operation

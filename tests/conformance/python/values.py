@@ -94,7 +94,10 @@ class Place:
         if expected is not None:
             found = meron.to_float32(array).reshape(-1).astype(np.float64)
             wanted = self.values(expected, array.size, offset)
-            different = np.flatnonzero((found != wanted) & ~(np.isnan(found) & np.isnan(wanted)))
+            equal = (found == wanted) | (np.isnan(found) & np.isnan(wanted))
+            within = float(statement.get("within") or 0)
+            with np.errstate(invalid="ignore"):  # infinite values differ by NaN
+                different = np.flatnonzero(~(equal | (np.abs(found - wanted) <= within)))
             if different.size:
                 first = different[0]
                 check_equal(f"element {offset + first}", found[first], wanted[first])

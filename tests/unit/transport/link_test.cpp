@@ -39,7 +39,8 @@ meron_transport table_of(Slow& slow) {
 // call ends, also while messages before it are.
 TEST(Link, NothingWaitsForTheEndOfASend) {
   Slow slow;
-  Link link(table_of(slow), std::move(Window::create(1 << 20)).value(), 0, 2);
+  Link link(table_of(slow), 0, 2, {});
+  link.attach(std::move(Window::create(1 << 20)).value(), {0, 1});
   const std::array ranks = {0, 1};
   constexpr uint64_t kWord = 512 << 10;
   (void)link.pump();

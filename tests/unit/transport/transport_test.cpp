@@ -54,7 +54,7 @@ struct Pair {
       const auto offset = transports[rank]->window_allocate(group_bytes(2), "test");
       EXPECT_TRUE(transports[rank]->window().reserve(*offset, group_bytes(2)).ok());
       channels[rank] = std::make_unique<Channel>(*transports[rank], counters[rank],
-                                                 Members::world(2, rank), *offset);
+                                                 Members::world(2, rank), *offset, 0);
     }
   }
   std::unique_ptr<Result<Joined>> joined[2];

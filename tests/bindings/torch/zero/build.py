@@ -166,10 +166,12 @@ def case_arguments() -> None:
         zero.Init(dtype=torch.float64)
     with raises(meron.UnsupportedError, "nvme"):
         zero.Init(remote_device="nvme")
-    with raises(meron.UnsupportedError, "zero_quantized_weights"):
-        zero.Init(zero_quantized_weights=True)
-    with raises(meron.UnsupportedError, "MiCS"):
+    with raises(meron.UnsupportedError, "param_swapper"):
+        zero.Init(param_swapper=object())
+    with raises(meron.ArgumentError, "needs a config"):
         zero.MiCS_Init()
+    with raises(meron.ArgumentError, "mics_shard_size"):
+        zero.MiCS_Init(config=config())
     zero.Init(remote_device="cpu", pin_memory=True, mem_efficient_linear=False)
 
 

@@ -6,13 +6,15 @@ use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use meron::{sys, Buffer, Context, Dtype, Group, Operation, Plan, ReduceOp, Stats, Workload};
+use meron::{
+    sys, Buffer, Computation, Context, Dtype, Group, Operation, Plan, ReduceOp, Stats, Workload,
+};
 
 use crate::session::{raw, status_name, wrong, Failure, Full, Object, Session};
 use crate::sockets::Sockets;
 use crate::table::Statement;
 use crate::tensors;
-use crate::values::{checksum, dtype_of, holds, same, Values};
+use crate::values::{checksum, dtype_of, holds, near, Values};
 
 pub type Done = Result<(), Failure>;
 
@@ -48,6 +50,7 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
         }
         "plan_table" => has(&session.plan(s.object()?)?.to_table()?, s),
         "plan_predict" => plan_predict(session, s),
+        "rank_cluster" => rank_cluster(s),
         "safetensors" => safetensors(s),
         "open" => open(session, s),
         "open_version" => open_version(s),
@@ -133,12 +136,32 @@ fn plan_predict(session: &mut Session, s: &Statement) -> Done {
         ranks: s.number("ranks", 1)?,
         micro_batches: s.number("micro_batches", 1)?,
         gathers_per_micro_batch: s.number("gathers", 2)?,
+        ranks_per_node: s.number("node", 0)?,
     };
     let plan = session.plan(s.object()?)?;
     let model = s.require("model")?;
     let text = match s.get("table") {
         Some("1") => plan.predict_table(model, &workload)?,
         _ => plan.predict(model, &workload)?,
+    };
+    has(&text, s)
+}
+
+fn rank_cluster(s: &Statement) -> Done {
+    let workload = Workload {
+        micro_batches: s.number("micro_batches", 1)?,
+        gathers_per_micro_batch: s.number("gathers", 2)?,
+        ..Workload::default()
+    };
+    let computation = match (s.get("tokens"), s.get("seconds")) {
+        (Some(_), _) => Computation::Tokens(s.number("tokens", 0)?),
+        (_, Some(_)) => Computation::Seconds(s.number("seconds", 0.0)?),
+        _ => Computation::None,
+    };
+    let (model, cluster) = (s.require("model")?, s.require("cluster")?);
+    let text = match s.get("table") {
+        Some("1") => meron::rank_cluster_table(model, cluster, &workload, computation)?,
+        _ => meron::rank_cluster(model, cluster, &workload, computation)?,
     };
     has(&text, s)
 }
@@ -208,6 +231,8 @@ fn counter(stats: &Stats, name: &str) -> Result<(u64, bool), Failure> {
         "gather_mapped_bytes" => (stats.gather_mapped_bytes, true),
         "gather_copied_bytes" => (stats.gather_copied_bytes, true),
         "reduce_bytes" => (stats.reduce_bytes, true),
+        "far_gather_bytes" => (stats.far_gather_bytes, true),
+        "far_reduce_bytes" => (stats.far_reduce_bytes, true),
         "collective_bytes" => (stats.collective_bytes, true),
         "operations" => (stats.operations, true),
         "wait_ns" => (stats.wait_ns, true),
@@ -237,9 +262,9 @@ fn counted(session: &mut Session, s: &Statement) -> Done {
 
 fn predicted(session: &mut Session, s: &Statement) -> Done {
     let workload = Workload {
-        ranks: 1,
         micro_batches: s.number("micro_batches", 1)?,
         gathers_per_micro_batch: s.number("gathers", 2)?,
+        ..Workload::default()
     };
     let steps: u64 = s.number("steps", 1)?;
     let plan = session.context()?.predict(&workload)?;
@@ -252,6 +277,8 @@ fn predicted(session: &mut Session, s: &Statement) -> Done {
         ("gather_mapped_bytes", plan.gather_mapped_bytes),
         ("gather_copied_bytes", plan.gather_copied_bytes),
         ("reduce_bytes", plan.reduce_bytes),
+        ("far_gather_bytes", plan.far_gather_bytes),
+        ("far_reduce_bytes", plan.far_reduce_bytes),
     ] {
         let (value, grows) = counter(&now, name)?;
         let (seen, wanted) = match grows {
@@ -353,7 +380,8 @@ fn collective(session: &mut Session, s: &Statement) -> Done {
 pub fn compare(seen: &Buffer, s: &Statement, offset: u64, rank: i32, ranks: i32) -> Done {
     if let Some(is) = s.get("is") {
         let wanted = Values::parse(is, rank, ranks)?;
-        same(seen, &wanted.make(seen.dtype(), offset, seen.len())?)?;
+        let within = s.number("within", 0.0)?;
+        near(seen, &wanted.make(seen.dtype(), offset, seen.len())?, within)?;
     }
     for key in ["crc".to_string(), format!("crc{ranks}")] {
         if let Some(wanted) = s.get(&key) {

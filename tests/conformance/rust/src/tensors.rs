@@ -13,7 +13,7 @@ use crate::operations::{check, check_ended, compare, finish, reduce_op, timeout_
 use crate::schedules;
 use crate::session::{raw, wrong, Failure, Full, Object, Session};
 use crate::table::Statement;
-use crate::values::{dtype_of, floats, same, Values};
+use crate::values::{checksum, dtype_of, floats, same, Values};
 
 pub fn execute(session: &mut Session, s: &Statement) -> Done {
     match s.operation.as_str() {
@@ -157,7 +157,25 @@ fn unit_is(session: &mut Session, s: &Statement) -> Done {
     check(s.number("version", info.version)? == info.version, format!("{info:?}"))?;
     check(s.number("leases", info.leases)? == info.leases, format!("{info:?}"))?;
     let reduced = u8::from(info.reduced);
-    check(s.number("reduced", reduced)? == reduced, format!("{info:?}"))
+    check(s.number("reduced", reduced)? == reduced, format!("{info:?}"))?;
+    for (key, codec) in [("param_codec", info.param_codec), ("gradient_codec", info.gradient_codec)]
+    {
+        let name = format!("{codec:?}").to_lowercase();
+        check(s.get(key).unwrap_or(&name) == name, format!("{key} is {name}"))?;
+    }
+    check_error(s, "param_error", [info.param_error, info.param_worst_block])?;
+    check_error(s, "gradient_error", [info.gradient_error, info.gradient_worst_block])
+}
+
+/// 0, or above 0 and at most what is given.
+fn check_error(s: &Statement, name: &str, errors: [f64; 2]) -> Done {
+    if s.get(name).is_none() {
+        return Ok(());
+    }
+    let most: f64 = s.number(name, 0.0)?;
+    let right =
+        |&error: &f64| if most == 0.0 { error == 0.0 } else { error > 0.0 && error <= most };
+    check(errors.iter().all(right), format!("{name} is {errors:?}, not up to {most}"))
 }
 
 // ---- Elements ------------------------------------------------------------------------------------
@@ -330,7 +348,21 @@ fn full(session: &mut Session, s: &Statement) -> Done {
     };
     check(values.len() as u64 == param.count(), "the number of elements differs")?;
     check(values.dtype() == param.dtype(), "the dtype differs")?;
-    compare(&values, s, 0, rank, ranks)
+    compare(&values, s, 0, rank, ranks)?;
+    match s.get("same") {
+        Some("1") => check_same(session, &values),
+        _ => Ok(()),
+    }
+}
+
+/// Every rank of the world has these bytes: the sum of each half of the CRC is a multiple of it.
+fn check_same(session: &Session, values: &Buffer) -> Done {
+    let crc = u32::from_str_radix(&checksum(values), 16).map_err(|_| wrong("no CRC"))?;
+    let own = [(crc >> 16) as f32, (crc & 0xffff) as f32];
+    let mut sums = own;
+    session.context()?.world()?.all_reduce(&mut sums, ReduceOp::Sum)?;
+    let ranks = session.setup.ranks as f32;
+    check(sums == own.map(|half| ranks * half), "the ranks differ")
 }
 
 fn overwrite(session: &mut Session, s: &Statement) -> Done {

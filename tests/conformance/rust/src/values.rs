@@ -86,12 +86,18 @@ pub fn floats(buffer: &Buffer) -> Vec<f32> {
 
 /// Compares; NaN equals NaN.
 pub fn same(seen: &Buffer, wanted: &Buffer) -> Result<(), Failure> {
+    near(seen, wanted, 0.0)
+}
+
+/// Whether they differ by at most so much in each element.
+pub fn near(seen: &Buffer, wanted: &Buffer, within: f64) -> Result<(), Failure> {
     if seen.dtype() != wanted.dtype() || seen.len() != wanted.len() {
         let (a, b) = (seen.dtype(), wanted.dtype());
         return Err(wrong(format!("{} {a} instead of {} {b}", seen.len(), wanted.len())));
     }
     for (i, (a, b)) in floats(seen).iter().zip(floats(wanted)).enumerate() {
-        if *a != b && !(a.is_nan() && b.is_nan()) {
+        let near = *a == b || (f64::from(*a) - f64::from(b)).abs() <= within;
+        if !near && !(a.is_nan() && b.is_nan()) {
             return Err(wrong(format!("element {i} is {a} instead of {b}")));
         }
     }
