@@ -76,16 +76,13 @@ Error no_room(std::string_view what, uint64_t bytes, uint64_t left, uint64_t win
 
 }  // namespace
 
-Status Transport::open_region(uint32_t group) {
-  if (group == 0) return Ok{};
-  const uint64_t bytes = joined_.window->size() / kGroupsInWindow / kPage * kPage;
+void Transport::open_region(uint32_t group) {
+  if (group == 0) return;
+  // A share of what is left, so that no number of groups uses up the window.
   Region& world = regions_[0];
-  if (bytes > world.end - world.next) {
-    return no_room("a group", bytes, world.end - world.next, joined_.window->size());
-  }
+  const uint64_t bytes = (world.end - world.next) / kShareOfGroup / kPage * kPage;
   world.end -= bytes;
   regions_[group] = {world.end, world.end + bytes};
-  return Ok{};
 }
 
 Result<uint64_t> Transport::window_allocate(uint64_t bytes, std::string_view what, uint32_t group) {

@@ -25,9 +25,10 @@
 
 namespace meron {
 
-// Groups, the world among them; what part of the window each of the others gets.
+// Groups, the world among them; each of the others gets this part of what the world has left of the
+// window, so that the last of them still has an eighth of what the first has.
 inline constexpr uint32_t kMaxGroups = 64;
-inline constexpr uint64_t kGroupsInWindow = 32;
+inline constexpr uint64_t kShareOfGroup = 32;
 
 // A rank's arena as this rank sees it.
 struct PeerMemory {
@@ -86,7 +87,7 @@ class Transport {
 
   // Gives a group a region of the window, by its number; 0 is the world, which has what is left.
   // All ranks of the world call it in the same order.
-  Status open_region(uint32_t group);
+  void open_region(uint32_t group);
   // Reserves `bytes` of a group's region at the same offset on every rank of the group, which call
   // it in the same order with the same sizes. (Groups know nothing of what others allocate.) The
   // pages become real by Window::reserve. Ranges are not given back: a peer may read them as long
