@@ -84,49 +84,75 @@ meron_status World::start(uint64_t* request, bool sends, int peer, uint64_t tag,
   const std::lock_guard lock(calls());
   if (const meron_status status = ready(); status != MERON_OK) return status;
   if (bytes > kMaxMessage || tag > INT32_MAX) return MERON_E_ARGUMENT;
-  if (free_.empty()) {
-    try {
-      free_.reserve(slots_.size() + 1);
-      slots_.emplace_back();
-    } catch (const std::bad_alloc&) {
-      return MERON_E_NO_MEMORY;
-    }
-    free_.push_back(slots_.size() - 1);
-  }
-  Slot& slot = slots_[free_.back()];
+  if (free_.empty() && !add_slot()) return MERON_E_NO_MEMORY;
+  const uint64_t place = free_.back();
+  MPI_Request& started = requests_[place];
   const int count = static_cast<int>(bytes), mpi_tag = static_cast<int>(tag);
-  const int result = sends ? MPI_Isend(data, count, MPI_BYTE, peer, mpi_tag, comm_, &slot.request)
-                           : MPI_Irecv(data, count, MPI_BYTE, peer, mpi_tag, comm_, &slot.request);
+  const int result = sends ? MPI_Isend(data, count, MPI_BYTE, peer, mpi_tag, comm_, &started)
+                           : MPI_Irecv(data, count, MPI_BYTE, peer, mpi_tag, comm_, &started);
   if (result != MPI_SUCCESS) return failed(sends ? "MPI_Isend" : "MPI_Irecv", peer, result);
-  slot.bytes = count;
-  slot.peer = peer;
-  slot.sends = sends;
-  *request = free_.back();
+  slots_[place] = {.bytes = count, .peer = peer, .sends = sends, .asked = looks_};
+  *request = place;
   free_.pop_back();
   return MERON_OK;
 }
 
+bool World::add_slot() {
+  const size_t count = slots_.size() + 1;
+  try {
+    free_.reserve(count);
+    indices_.resize(count);
+    statuses_.resize(count);
+    requests_.resize(count, MPI_REQUEST_NULL);
+    slots_.resize(count);
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+  free_.push_back(count - 1);
+  return true;
+}
+
+int World::look() {
+  ++looks_;
+  int count = 0;
+  const int result = MPI_Testsome(static_cast<int>(slots_.size()), requests_.data(), &count,
+                                  indices_.data(), statuses_.data());
+  if (result != MPI_SUCCESS && result != MPI_ERR_IN_STATUS) return result;
+  if (count == MPI_UNDEFINED || count == 0) return MPI_SUCCESS;
+  last_end_ns_ = now_ns();
+  for (int i = 0; i < count; ++i) {
+    const auto k = static_cast<size_t>(i);
+    Slot& slot = slots_[static_cast<size_t>(indices_[k])];
+    slot.ended = true;
+    // MPI sets the errors only where it says that there is one.
+    if (result == MPI_ERR_IN_STATUS) slot.result = statuses_[k].MPI_ERROR;
+    if (slot.result == MPI_SUCCESS && !slot.sends) {
+      MPI_Get_count(&statuses_[k], MPI_BYTE, &slot.bytes);
+    }
+  }
+  return MPI_SUCCESS;
+}
+
+// The engine asks of each message in turn, and then again: only then MPI is asked, for all.
 meron_status World::test(uint64_t request, uint64_t* bytes) {
   const std::lock_guard lock(calls());
   if (const meron_status status = usable(); status != MERON_OK) return status;
   Slot& slot = slots_[request];
-  int done = 0;
-  MPI_Status status;
-  const int result = MPI_Test(&slot.request, &done, &status);
-  if (result == MPI_SUCCESS && done == 0) return MERON_IN_PROGRESS;
-  last_end_ns_ = now_ns();
-  slot.request = MPI_REQUEST_NULL;
+  int result = MPI_SUCCESS;
+  if (!slot.ended && slot.asked == looks_) result = look();
+  slot.asked = looks_;
+  if (!slot.ended && result == MPI_SUCCESS) return MERON_IN_PROGRESS;
+  if (slot.ended) result = slot.result;
+  requests_[request] = MPI_REQUEST_NULL;
   free_.push_back(request);
   if (result != MPI_SUCCESS) {
     int error_class = result;
     MPI_Error_class(result, &error_class);
     // Nobody is dead: the message is longer than the receive expects.
     if (error_class == MPI_ERR_TRUNCATE) return MERON_E_MISMATCH;
-    return failed("MPI_Test", slot.peer, result);
+    return failed("MPI_Testsome", slot.peer, result);
   }
-  int count = slot.bytes;
-  if (!slot.sends) MPI_Get_count(&status, MPI_BYTE, &count);
-  *bytes = static_cast<uint64_t>(count);
+  *bytes = static_cast<uint64_t>(slot.bytes);
   return MERON_OK;
 }
 
@@ -136,8 +162,8 @@ void World::idle(int64_t timeout_ns) {
     {
       const std::lock_guard lock(calls());
       if (usable() != MERON_OK) break;
-      int found = 0;
-      MPI_Iprobe(0, 0, MPI_COMM_SELF, &found, MPI_STATUS_IGNORE);
+      // What is wrong is found again, and said, by who asks of the message.
+      (void)look();
     }
     std::this_thread::yield();
   }
@@ -149,13 +175,15 @@ void World::cancel(uint64_t request) {
   Slot& slot = slots_[request];
   // What MPI keeps of a request is left to it, as is its place here: that of one more message.
   if (usable() != MERON_OK) return;
+  MPI_Request& cancelled = requests_[request];
   // MPI cannot cancel what is sent, nor a receive whose message has begun to come.
-  if (!slot.sends) MPI_Cancel(&slot.request);
+  if (!slot.ended && !slot.sends) MPI_Cancel(&cancelled);
   const int64_t begin = now_ns();
-  const bool ended = ends_within(slot.request, std::min(patience_ns_, kPatiencePerRequestNs));
+  const bool ended =
+      slot.ended || ends_within(cancelled, std::min(patience_ns_, kPatiencePerRequestNs));
   patience_ns_ -= std::min(patience_ns_, now_ns() - begin);
   if (ended) {
-    slot.request = MPI_REQUEST_NULL;
+    cancelled = MPI_REQUEST_NULL;
     free_.push_back(request);
   } else if (!slot.sends) {
     // MPI would go on writing to the memory when it is called: from here it is not.

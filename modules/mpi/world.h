@@ -29,19 +29,24 @@ class World {
   void idle(int64_t timeout_ns);
 
  private:
-  // A request under way, or a free place for one: their number is that of the most messages that
-  // were ever under way at a time.
+  // A message under way, or a free place for one: their number is that of the most messages that
+  // were ever under way at a time. Its request has the same place in requests_.
   struct Slot {
-    MPI_Request request = MPI_REQUEST_NULL;
     int bytes = 0;  // of sends, which MPI does not tell
     int peer = 0;
     bool sends = false;
+    bool ended = false;  // and by what, until test() was told
+    int result = MPI_SUCCESS;
+    uint64_t asked = 0;  // the look at which test() asked last
   };
 
   // MERON_OK once the communicator is there.
   meron_status ready();
   meron_status usable();
   meron_status never_ready(int result);
+  bool add_slot();
+  // Asks MPI for all messages at once what has ended.
+  int look();
   meron_status failed(const char* call, int peer, int result);
 
   MPI_Comm comm_ = MPI_COMM_NULL;
@@ -49,7 +54,12 @@ class World {
   meron_status broken_ = MERON_OK;  // what every function says from now on
   int64_t patience_ns_;             // left, for what is cancelled
   int64_t last_end_ns_ = 0;
+  uint64_t looks_ = 0;
   std::vector<Slot> slots_;
+  // As many as slots, and room for what MPI says of them.
+  std::vector<MPI_Request> requests_;
+  std::vector<int> indices_;
+  std::vector<MPI_Status> statuses_;
   std::vector<uint64_t> free_;  // always has room for all of them
 };
 

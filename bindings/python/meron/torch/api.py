@@ -251,6 +251,19 @@ def set_requires_gradient_sync(module: torch.nn.Module, flag: bool) -> None:
     sharding_below(module).reducer.sync = flag
 
 
+def set_is_last_backward(module: torch.nn.Module, flag: bool) -> None:
+    """Says whether the backward passes from now on are each the last before a step.
+
+    What is summed once per step - between replicas under `mics` and `hpz`, between all under
+    `zero0` and `zero1` - is then summed while that pass runs, unit by unit; without this, in the
+    step. The bits are the same. All ranks say the same, and use the same units in such a pass. It
+    takes effect after a unit's first step, which shows what a pass brings.
+
+    Raises StateError in a backward pass that follows the last one, before the step.
+    """
+    sharding_below(module).reducer.last = bool(flag)
+
+
 def unshard(module: torch.nn.Module) -> None:
     """Makes the params of a module's own unit whole until `reshard`. Collective; blocks."""
     scope = own_scope(module)

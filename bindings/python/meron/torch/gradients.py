@@ -47,13 +47,15 @@ class Sources(NamedTuple):
 
 
 class GradientReducer:
-    """Attributes that others read: `sync`, whether backward passes reduce (see no_sync)."""
+    """Attributes that others set: `sync`, whether backward passes reduce (see no_sync), and `last`,
+    whether the present one is the last before a step (see set_is_last_backward)."""
 
     def __init__(self, sharding: Sharding) -> None:
         self.sharding = sharding
         # Where gradients are kept whole, giving them away only adds them up: without communication.
         self.local = sharding.keeps_gradients
         self.sync = True
+        self.last = False
         self.order: list[ShardedUnit] = []  # of this backward
         self.position = 0  # of the first that was not given yet
         self.any_arrived = False
@@ -63,8 +65,9 @@ class GradientReducer:
         self._options = initial("meron_reduce_options")
         self._options.op = lib.MERON_MEAN
         self._options.boundary = 0
-        self._finish = initial("meron_reduce_options")
-        self._finish.op = lib.MERON_MEAN
+        # With the unit's divisor; its initial value ends the accumulation.
+        self._ending = initial("meron_reduce_options")
+        self._ending.op = lib.MERON_MEAN
 
     def watch(self, unit: ShardedUnit) -> list[Any]:
         """Sees the gradients of a unit's params arrive."""
@@ -123,18 +126,23 @@ class GradientReducer:
             if len(unit.arrived) < unit.wanted:
                 return
             self.position += 1
-            self.give(unit)
+            self.give(unit, self._ends(unit))
+
+    def _ends(self, unit: ShardedUnit) -> bool:
+        return self.last and self.sync and unit.settled
 
     def end_backward(self) -> None:
         units = self.sharding.units
         if (self.sync or self.local) and (self.any_arrived or any(unit.arrived for unit in units)):
             while self.position < len(self.order):
                 self.position += 1
-                self.give(self.order[self.position - 1])
+                unit = self.order[self.position - 1]
+                self.give(unit, self._ends(unit))
             # Units that this pass did not enter (a second backward through an older graph), and
             # gradients that came again (recomputation of a segment that shares params).
             for unit in reversed(units):
                 if unit.arrived:
+                    unit.again = True
                     self.give(unit)
         for unit in units:
             unit.arrived.clear()
@@ -143,7 +151,7 @@ class GradientReducer:
         self.any_arrived = False
         self.wait()
 
-    def give(self, unit: ShardedUnit) -> None:
+    def give(self, unit: ShardedUnit, ending: bool = False) -> None:
         """Hands the gradients of a unit's params to the engine. Collective."""
         if unit.finished:
             raise errors.StateError(
@@ -151,6 +159,17 @@ class GradientReducer:
                 advice="Call optimizer.step() or optimizer.zero_grad() between clip_grad_norm_ or "
                 "full_grad and the next backward.",
             )
+        if unit.ended:
+            raise errors.StateError(
+                f"gradients of '{unit.name}' came after those of the last backward before a step",
+                advice="Call optimizer.step() between, or optimizer.zero_grad() to drop all of them; "
+                "and set_is_last_backward(model, False) before a pass that others follow, or that "
+                "brings gradients of a unit more than once.",
+            )
+        options = self._options
+        if ending:
+            options = self._ending
+            options.divisor = unit.divisor
         # Addresses alone are new where all is as it was registered.
         for param, dtype, place in unit.sources.places:
             grad = param.grad
@@ -160,21 +179,20 @@ class GradientReducer:
                 or grad.layout is not strided
                 or not grad.is_contiguous()
             ):
-                self._give_some(unit)
+                self._give_some(unit, options)
                 break
             place[0] = grad.data_ptr()
         else:
-            self._begin(
-                reduce_begin, unit.unit._handle, unit.sources.table, unit.wanted, self._options
-            )
+            self._begin(reduce_begin, unit.unit._handle, unit.sources.table, unit.wanted, options)
             unit.seen.update(unit.trainable)
             # Only what the engine has taken is gone: an interrupt while it waits loses nothing.
             for param, _, _ in unit.sources.places:
                 param.grad = None
         unit.arrived.clear()
         unit.given = True
+        unit.ended = ending
 
-    def _give_some(self, unit: ShardedUnit) -> None:
+    def _give_some(self, unit: ShardedUnit, options: Any) -> None:
         """Where gradients are missing, or not as the engine takes them."""
         present = [i for i in unit.trainable if unit.params[i].grad is not None]
         sources = new("meron_source[]", max(len(present), 1))
@@ -188,7 +206,7 @@ class GradientReducer:
             source.data = ffi.cast("void *", grad.data_ptr())
             source.count = grad.numel()
             source.dtype = CODES_OF_TORCH[grad.dtype]
-        self._begin(reduce_begin, unit.unit._handle, sources, len(present), self._options)
+        self._begin(reduce_begin, unit.unit._handle, sources, len(present), options)
         for i in present:
             unit.params[i].grad = None
         unit.seen.update(present)
@@ -230,7 +248,8 @@ class GradientReducer:
             self._agree(fresh)
             for unit in fresh:
                 if unit.seen:
-                    self._begin_finish(unit)
+                    if not unit.ended:
+                        self._begin_finish(unit)
                     unit.finished = True
             self.wait()
         return [unit for unit in units if unit.seen]
@@ -243,11 +262,14 @@ class GradientReducer:
             for i in unit.trainable:
                 left = unit.params[i].grad is not None
                 own.append(_LEFT if left else 1.0 if i in seen else 0.0)
+        again = [float(unit.again) for unit in units]
         flags = own
         if self.sharding.context.world_size > 1:
-            shared = np.array(own, np.float32)
+            shared = np.array(own + again, np.float32)
             self.sharding.context.world.all_reduce(shared)
-            flags = shared.tolist()
+            flags, again = shared[: len(own)].tolist(), shared[len(own) :].tolist()
+        for unit, flag in zip(units, again):
+            unit.settled = not flag
         if max(flags) < _LEFT and all(map(bool, own)):
             return  # every rank is told of what this one knows
         values = iter(flags)
@@ -266,7 +288,7 @@ class GradientReducer:
         self.wait()
 
     def _begin_finish(self, unit: ShardedUnit) -> None:
-        options = self._finish
+        options = self._ending
         options.divisor = unit.divisor
         self._begin(reduce_finish_begin, unit.unit._handle, options)
 
@@ -290,7 +312,7 @@ class GradientReducer:
     def used(self, units: Iterable[ShardedUnit]) -> None:
         """The finished gradients of some units are used up."""
         for unit in units:
-            unit.finished = False
+            unit.finished = unit.ended = False
             unit.seen.clear()
 
     def discard(self, units: Iterable[ShardedUnit]) -> None:
@@ -304,7 +326,7 @@ class GradientReducer:
                     settle(status, slot)
                 unit.seen.clear()
             unit.arrived.clear()
-            unit.finished = False
+            unit.finished = unit.ended = False
             for param, _, _ in unit.sources.places:
                 if param.grad is not None:
                     param.grad = None

@@ -86,6 +86,12 @@ class ShardedUnit:
         self.seen: set[int] = set()
         self.sources: Any = None  # for the reducer
         self.given = False  # in the present backward pass, to the engine
+        self.ended = False  # the accumulation, by what was given
+        # Whether a pass has brought gradients again after all of them; and whether a step has shown
+        # of all ranks that none does. Until then nothing given ends an accumulation, because what
+        # comes again would come too late.
+        self.again = False
+        self.settled = False
         self.finished = False  # its gradients: complete, and waiting for a step
         self.divisor = 1.0  # of the sum of its gradients, beside the number of ranks
         # Counts of in-place changes, by which a write to a placeholder is seen.

@@ -123,7 +123,8 @@ class Engine(Wrapper):
             )
         steps = self._divided_steps()
         value = loss if scale_wrt_gas else loss * steps
-        self.scale(value).backward(retain_graph=retain_graph)
+        with self._last_backward():
+            self.scale(value).backward(retain_graph=retain_graph)
         self._backward_ran = True
         return loss.detach() / steps if scale_wrt_gas else loss.detach()
 
@@ -274,6 +275,21 @@ class Engine(Wrapper):
             # Whether the loss was scaled is known until the step.
             self._forwards = 0
             self._backward_ran = False
+
+    @contextlib.contextmanager
+    def _last_backward(self) -> Iterator[None]:
+        """Within, a backward that is known to be the last before a step ends the accumulation.
+
+        Not at stages 0 and 1, where ranks may use different units.
+        """
+        reducer = self.sharding.reducer
+        before = reducer.last
+        known = self._managed() and not self._unsynced and not reducer.local
+        reducer.last = known and self.is_gradient_accumulation_boundary()
+        try:
+            yield
+        finally:
+            reducer.last = before
 
     # ---- Accumulation --------------------------------------------------------------------------
 

@@ -99,6 +99,42 @@ def a_step_takes_what_no_sync_left() -> None:
     same(model, plain)
 
 
+def the_last_backward_ends_the_accumulation() -> None:
+    """With the bits of a step that ends it; after the first step."""
+    for plan in ("zero1", "zero2", "zero3", "mics(1)"):
+        told, untold = sharded(plan), sharded(plan)
+        for step in range(3):
+            for model, optimizer in (told, untold):
+                for micro in range(3):
+                    mt.set_is_last_backward(model, model is told[0] and micro == 2)
+                    loss(model, 100 * step + 10 * micro + RANK).backward()
+                ended = [unit.ended for unit in mt.api.require_units(model)]
+                assert ended == [model is told[0] and step > 0] * len(ended), (plan, step)
+                mt.clip_grad_norm_(model, 0.5)
+                optimizer.step()
+        for one, other in zip(told[0].parameters(), untold[0].parameters()):
+            assert torch.equal(mt.full_param(one), mt.full_param(other)), plan
+
+
+def a_backward_after_the_last_is_refused() -> None:
+    model, optimizer = sharded()
+    plain = mlp()
+    for step in range(2):
+        mt.set_is_last_backward(model, True)
+        loss(model, 10 * step + RANK).backward()
+        if step == 1:
+            raises(meron.StateError, "after those of the last", lambda: loss(model, 0).backward())
+            raises(meron.StateError, "after those of the last", optimizer.step)
+            optimizer.zero_grad()
+            mt.set_is_last_backward(model, False)
+            loss(model, 10 * step + RANK).backward()
+        optimizer.step()
+        plain.zero_grad()
+        backward_all(plain, 10 * step)
+        sgd(plain).step()
+    same(model, plain)
+
+
 def two_models_take_turns() -> None:
     """A generator and its critic: one backward for both, clipping and steps of each alone."""
     (maker, makers), (critic, critics) = sharded(), sharded()
