@@ -143,8 +143,10 @@ Status Context::start() {
     return opened;
   }
   tell_of_mesh();
-  if (any_thread && transport_->link() != nullptr)
+  if (any_thread && transport_->link() != nullptr) {
     progress_ = std::make_unique<ProgressThread>(*this);
+    transport_->link()->send_in_turn();
+  }
   return Ok{};
 }
 

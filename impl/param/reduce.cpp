@@ -89,6 +89,8 @@ Result<bool> ReduceOperation::advance() {
     if (!here) return false;
     sum_parts();
     received_.clear();
+    // Sums that replicas share are received where they belong: from here the next unit may begin.
+    if (unit.sums_leave_bucket()) release_bucket();
     if (shares()) {
       if (Status begun = begin_sharing(); !begun.ok()) return channel_.fail(begun.error());
       stage_ = Stage::sharing;
@@ -277,12 +279,16 @@ void ReduceOperation::consume() {
   channel_.transport().ring();
 }
 
+void ReduceOperation::release_bucket() {
+  Unit& unit = *unit_;
+  if (unit.bucket == nullptr) return;
+  unit.bucket->held = false;
+  unit.bucket = nullptr;
+}
+
 Status ReduceOperation::end() {
   Unit& unit = *unit_;
-  if (unit.bucket != nullptr) {
-    unit.bucket->held = false;
-    unit.bucket = nullptr;
-  }
+  release_bucket();
   unit.sum_started = !options_.boundary;
   return unit.enter(options_.boundary ? GradientState::ready : GradientState::partial);
 }

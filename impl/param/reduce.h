@@ -92,6 +92,7 @@ class ReduceOperation final : public Operation {
   Status begin_exchange();
   Status begin_sharing();
   void consume();
+  void release_bucket();
   Status end();
   bool shares() const;
   std::vector<int> near_peers() const;

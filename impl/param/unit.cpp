@@ -323,12 +323,19 @@ Status Unit::release_version() {
   return Ok{};
 }
 
+bool Unit::sums_leave_bucket() const {
+  const Row& gradient = rank_.plan.gradient;
+  return gradient.sharding == Sharding::shard && gradient.codec.kind == CodecKind::none;
+}
+
 bool Unit::bucket_read(uint64_t reduction, bool between) const {
+  if (between && sums_leave_bucket()) return reached(near_shards_, reduction, &UnitSlot::rowed);
   return reached(near_shards_, reduction, &UnitSlot::consumed) &&
          (!between || reached(near_replicas_, reduction, &UnitSlot::consumed));
 }
 
 std::vector<int> Unit::bucket_readers(uint64_t reduction, bool between) const {
+  if (between && sums_leave_bucket()) return behind(near_shards_, reduction, &UnitSlot::rowed);
   auto readers = behind(near_shards_, reduction, &UnitSlot::consumed);
   if (!between) return readers;
   for (const int m : behind(near_replicas_, reduction, &UnitSlot::consumed)) readers.push_back(m);

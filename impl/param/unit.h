@@ -202,13 +202,16 @@ class Unit {
   bool between_replicas() const;
   // Ranges of the window, offset and bytes, that this rank brings in: parts of its row from far
   // replicas, other rows; and what it holds packed.
+  using Ranges = std::vector<std::pair<uint64_t, uint64_t>>;
   struct Brought {
-    std::vector<std::pair<uint64_t, uint64_t>> parts, rows, packed;
+    Ranges parts, rows, packed;
   };
   Brought brought() const;
-  // Makes room for what is brought in, and gives it back when no mate reads it any more.
+  // Makes room for what is brought in. When no mate reads it any more the pages stay for the next
+  // gather, until others need them: give_back_idle().
   Status hold_brought();
   void drop_brought();
+  void give_back_idle();
   void track(std::shared_ptr<Batch> batch) { exchanges_.push_back(std::move(batch)); }
   bool exchanging();
   // Packed values of its own, where the window has them not yet.
@@ -220,6 +223,8 @@ class Unit {
   // Whether nobody reads the bucket of a reduction any more, and who still may. `between`: replicas
   // have read it too.
   bool bucket_read(uint64_t reduction, bool between) const;
+  // Whether what replicas exchange lies elsewhere: the bucket is free once rows are summed.
+  bool sums_leave_bucket() const;
   std::vector<int> bucket_readers(uint64_t reduction, bool between) const;
 
   // Where replicas exchange gradients. Whether they do in a reduction: see ReduceOperation.
@@ -261,6 +266,12 @@ class Unit {
   Status reserve_encoded(size_t index);
   void encode_values(Flat& flat, kernels::QuantError* error);
   void drop_copies();
+  Status hold(const Ranges& ranges, MemoryKind kind);
+  void give_back(const Ranges& ranges, MemoryKind kind);
+  // Whether parts go with the rest; and all that does. (Parts of rows that replicas hold alike
+  // stay.)
+  bool drops_parts() const;
+  Ranges passing() const;
   Result<std::byte*> allocate(uint64_t bytes, MemoryKind kind, const char* what,
                               uint64_t* offset = nullptr);
 
@@ -275,7 +286,9 @@ class Unit {
   std::vector<std::shared_ptr<Batch>> exchanges_;
   std::vector<int> readers_, mates_, near_shards_, near_replicas_;
   bool brings_ = false;
-  bool holds_parts_ = false, holds_others_ = false;  // memory of Brought
+  bool holds_parts_ = false;    // memory of Brought that stays,
+  bool holds_passing_ = false;  // and of what is gone with the lease,
+  bool is_idle_ = false;        // or which is kept for the next one
   UnitSlot* slots_ = nullptr;
   uint64_t bytes_ = 0;
 

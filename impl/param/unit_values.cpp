@@ -16,6 +16,12 @@ uint64_t seed_of(const Unit& unit, size_t flat, uint64_t count) {
   return hash_combine(hash_combine(unit.name_hash(), flat), count);
 }
 
+uint64_t bytes_of(const std::vector<std::pair<uint64_t, uint64_t>>& ranges) {
+  uint64_t bytes = 0;
+  for (const auto& [offset, size] : ranges) bytes += size;
+  return bytes;
+}
+
 }  // namespace
 
 Unit::Brought Unit::brought() const {
@@ -45,33 +51,65 @@ Unit::Brought Unit::brought() const {
   return out;
 }
 
-Status Unit::hold_brought() {
-  const Brought ranges = brought();
-  Window& window = rank_.transport.window();
-  const auto hold = [&](const auto& places, MemoryKind kind) -> Status {
-    uint64_t bytes = 0;
-    for (const auto& [offset, size] : places) {
-      MERON_TRY(window.reserve(offset, size));
-      bytes += size;
+Status Unit::hold(const Ranges& ranges, MemoryKind kind) {
+  const uint64_t bytes = bytes_of(ranges);
+  MERON_TRY(
+      rank_.arena().charge(bytes, kind, fmt::format("the gathered values of unit '{}'", name_)));
+  for (const auto& [offset, size] : ranges) {
+    if (Status reserved = rank_.transport.window().reserve(offset, size); !reserved.ok()) {
+      give_back(ranges, kind);
+      return reserved;
     }
-    return rank_.arena().charge(bytes, kind,
-                                fmt::format("the gathered values of unit '{}'", name_));
-  };
-  if (!holds_parts_) {
-    MERON_TRY(hold(ranges.parts, rank_.plan.second_copy ? MemoryKind::param : MemoryKind::staging));
-    holds_parts_ = true;
-  }
-  if (!holds_others_) {
-    MERON_TRY(hold(ranges.rows, MemoryKind::staging));
-    MERON_TRY(hold(ranges.packed, MemoryKind::staging));
-    holds_others_ = true;
   }
   return Ok{};
 }
 
+void Unit::give_back(const Ranges& ranges, MemoryKind kind) {
+  for (const auto& [offset, size] : ranges) {
+    // Only memory is given back: what stays is overwritten by the next gather.
+    (void)rank_.transport.window().discard(offset, size).ok();
+  }
+  rank_.arena().discharge(bytes_of(ranges), kind);
+}
+
+bool Unit::drops_parts() const {
+  return !rank_.plan.second_copy && over_all(rank_.plan.param, axes_.mesh);
+}
+
+Unit::Ranges Unit::passing() const {
+  Brought ranges = brought();
+  Ranges all = std::move(ranges.rows);
+  all.insert(all.end(), ranges.packed.begin(), ranges.packed.end());
+  if (drops_parts()) all.insert(all.end(), ranges.parts.begin(), ranges.parts.end());
+  return all;
+}
+
+Status Unit::hold_brought() {
+  if (!holds_parts_ && !drops_parts()) {
+    MERON_TRY(
+        hold(brought().parts, rank_.plan.second_copy ? MemoryKind::param : MemoryKind::staging));
+    holds_parts_ = true;
+  }
+  if (holds_passing_) return Ok{};
+  IdlePages& idle = rank_.idle;
+  if (is_idle_) {
+    idle.reuse(this);
+  } else {
+    const Ranges ranges = passing();
+    idle.take(bytes_of(ranges));
+    while (Unit* const other = idle.excess()) other->give_back_idle();
+    if (Status held = hold(ranges, MemoryKind::staging); !held.ok()) {
+      idle.drop(bytes_of(ranges));
+      return held;
+    }
+  }
+  is_idle_ = false;
+  holds_passing_ = true;
+  return Ok{};
+}
+
 void Unit::drop_brought() {
-  if (!holds_parts_ && !holds_others_) return;
-  if (leases_ > 0) return;
+  if (!holds_passing_ || leases_ > 0) return;
   if (exchanging() || !reached(mates_, gathers, &UnitSlot::let_go)) {
     auto& lingering = rank_.lingering;
     if (std::find(lingering.begin(), lingering.end(), this) == lingering.end()) {
@@ -79,41 +117,23 @@ void Unit::drop_brought() {
     }
     return;
   }
-  const Brought ranges = brought();
-  Window& window = rank_.transport.window();
-  const auto drop = [&](const auto& places, MemoryKind kind) {
-    uint64_t bytes = 0;
-    for (const auto& [offset, size] : places) {
-      // Only memory is given back: what stays is overwritten by the next gather.
-      (void)window.discard(offset, size).ok();
-      bytes += size;
-    }
-    rank_.arena().discharge(bytes, kind);
-  };
-  if (holds_others_) {
-    holds_others_ = false;
-    drop(ranges.rows, MemoryKind::staging);
-    drop(ranges.packed, MemoryKind::staging);
-    rows_here = rows_asked = unpacked = kNothing;
-  }
-  // Parts of rows that replicas hold alike stay.
-  if (holds_parts_ && !rank_.plan.second_copy && over_all(rank_.plan.param, axes_.mesh)) {
-    holds_parts_ = false;
-    drop(ranges.parts, MemoryKind::staging);
-    parts_here = parts_asked = kNothing;
-  }
+  holds_passing_ = false;
+  rows_here = rows_asked = unpacked = kNothing;
+  if (drops_parts()) parts_here = parts_asked = kNothing;
+  is_idle_ = true;
+  rank_.idle.keep(this, bytes_of(passing()));
+}
+
+void Unit::give_back_idle() {
+  is_idle_ = false;
+  give_back(passing(), MemoryKind::staging);
 }
 
 void Unit::drop_copies() {
   drop_brought();
   if (!holds_parts_ || !rank_.plan.second_copy) return;
   holds_parts_ = false;
-  uint64_t bytes = 0;
-  for (const auto& [offset, size] : brought().parts) {
-    (void)rank_.transport.window().discard(offset, size).ok();
-    bytes += size;
-  }
-  rank_.arena().discharge(bytes, MemoryKind::param);
+  give_back(brought().parts, MemoryKind::param);
 }
 
 Status Unit::unpack() {

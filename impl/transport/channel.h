@@ -129,11 +129,7 @@ class Channel {
       link->store(members_.ranks(), offset_of(data), round_up(bytes, 8));
     }
   }
-  // Of the messages of a call's `phase` between nodes: 1 to 2^28 - 1, and of no other call that is
-  // under way, since no member is more than kRing calls ahead.
-  uint64_t tag(uint64_t sequence, uint32_t phase) const {
-    return uint64_t{number_ + 1} << 15 | (sequence % (4 * kRing)) << 3 | phase;
-  }
+  uint64_t tag(uint64_t sequence, uint32_t phase) const { return tag_of(number_, sequence, phase); }
 
   const MemberBlock& member(int index) const { return blocks_[index]; }
   uint64_t posted() const { return next_ - 1; }

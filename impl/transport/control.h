@@ -62,6 +62,21 @@ class CallSlot {
 // Slots of the ring: how far a rank may run ahead of the slowest, and what the recorder keeps.
 inline constexpr uint64_t kRing = 1024;
 
+// Of the messages between nodes of a call's `phase`: 1 to 2^28 - 1, and of no other call that is
+// under way, since no member of a channel is more than kRing calls ahead.
+inline constexpr uint64_t kTagCalls = 4 * kRing;
+constexpr uint64_t tag_of(uint32_t channel, uint64_t sequence, uint32_t phase) {
+  return uint64_t{channel + 1} << 15 | (sequence % kTagCalls) << 3 | phase;
+}
+constexpr bool same_channel(uint64_t tag, uint64_t other) {
+  return tag >> 15 == other >> 15;
+}
+// Whether a tag's call was made before another's of the channel.
+constexpr bool earlier_call(uint64_t tag, uint64_t other) {
+  const uint64_t ahead = ((other >> 3) - (tag >> 3)) % kTagCalls;
+  return ahead != 0 && ahead < kTagCalls / 2;
+}
+
 // What broke the group, written by its finder before it claims GroupHeader::failed.
 struct FailureRecord {
   int32_t code = 0;

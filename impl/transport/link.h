@@ -95,6 +95,11 @@ class Link {
   void receive(const std::shared_ptr<Batch>& batch, int rank, uint64_t tag, std::byte* data,
                uint64_t bytes, std::shared_ptr<const void> keep = nullptr);
 
+  // From now on somebody pumps at all times. Sends of a channel to one rank then wait for those of
+  // earlier calls, but for so many bytes at a time that the link is never idle: what is begun first
+  // is needed first, and arrives first, instead of all at once in the end.
+  void send_in_turn() { in_turn_.store(true); }
+
   // Whether a rank cannot be reached any more, and the name of the status that said so.
   bool gone(int rank) const;
   std::string reason(int rank) const;
@@ -159,6 +164,7 @@ class Link {
   bool send_control(int rank);
   void take_from_outbox(Peer& peer);
   bool start_transfers();
+  bool has_turn(const Transfer& send) const;
   bool test_transfers();
   void ask_alive();
   Status apply(int rank, std::span<const std::byte> message);
@@ -176,6 +182,8 @@ class Link {
   const int rank_;
   const int world_size_;
   const uint64_t control_bytes_;  // of one control message
+
+  std::atomic<bool> in_turn_{false};
 
   std::vector<std::unique_ptr<Peer>> peers_;  // by world rank; this rank's is not used
   mutable std::mutex queue_mutex_;            // guards the outboxes, queued_ and stranger_

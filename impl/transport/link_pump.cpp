@@ -21,6 +21,8 @@ constexpr uint64_t kControlTag = 0;
 constexpr int64_t kGraceNs = 200 * kNanosPerMilli;
 constexpr int64_t kAskAliveNs = 20 * kNanosPerMilli;
 constexpr int64_t kIdleNs = kNanosPerMilli;
+// Of one channel to one rank, with send_in_turn(): a few round trips of any link's.
+constexpr uint64_t kInFlight = 2 << 20;
 
 std::atomic<uint64_t>& word_at(std::byte* place) {
   return *reinterpret_cast<std::atomic<uint64_t>*>(place);
@@ -135,6 +137,21 @@ void Link::take_from_outbox(Peer& peer) {
   peer.outbox.erase(peer.outbox.begin(), split);
 }
 
+// Sends of the earliest call never wait, whatever is under way: all ranks make the calls of a
+// channel in one order, so that the earliest ends, and then the next. (Receives never wait.)
+bool Link::has_turn(const Transfer& send) const {
+  uint64_t bytes = 0;
+  bool first = true;
+  for (const Transfer& other : active_) {
+    if (other.to != nullptr || other.rank != send.rank || !same_channel(other.tag, send.tag)) {
+      continue;
+    }
+    bytes += other.bytes;
+    first = first && !earlier_call(other.tag, send.tag);
+  }
+  return first || bytes < kInFlight;
+}
+
 bool Link::start_transfers() {
   {
     const std::lock_guard lock(queue_mutex_);
@@ -156,7 +173,7 @@ bool Link::start_transfers() {
     }
     // What will never come is never done: its operation ends by the peer's end.
     if (!sends && peer.gives_nothing) continue;
-    if (blocked[rank]) {
+    if (blocked[rank] || (sends && in_turn_.load() && !has_turn(transfer))) {
       still.push_back(std::move(transfer));
       continue;
     }

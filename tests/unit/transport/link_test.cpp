@@ -4,14 +4,18 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <memory>
 #include <set>
+#include <vector>
+
+#include "transport/control.h"
 
 namespace meron {
 namespace {
 
-// A transport whose sends take for ever.
+// A transport whose sends take for ever, or until they are told to end.
 struct Slow {
-  std::set<uint64_t> under_way;
+  std::set<uint64_t> under_way, ended;
   uint64_t next = 1;
 };
 
@@ -28,7 +32,12 @@ meron_transport table_of(Slow& slow) {
     *request = 0;
     return meron_status{MERON_OK};
   };
-  table.test = [](void*, uint64_t, uint64_t*) { return meron_status{MERON_IN_PROGRESS}; };
+  table.test = [](void* user, uint64_t request, uint64_t*) {
+    auto& self = *static_cast<Slow*>(user);
+    if (self.ended.erase(request) == 0) return meron_status{MERON_IN_PROGRESS};
+    self.under_way.erase(request);
+    return meron_status{MERON_OK};
+  };
   table.cancel = [](void* user, uint64_t request) {
     static_cast<Slow*>(user)->under_way.erase(request);
   };
@@ -52,6 +61,57 @@ TEST(Link, NothingWaitsForTheEndOfASend) {
   }
   link.close(0);
   EXPECT_TRUE(slow.under_way.empty()) << "a request was neither ended nor cancelled";
+}
+
+// What is begun first arrives first, and the earliest call waits for nothing.
+TEST(Link, SendsTakeTurns) {
+  Slow slow;
+  Link link(table_of(slow), 0, 3, {});
+  link.attach(std::move(Window::create(1 << 20)).value(), {0, 1, 2});
+  link.send_in_turn();
+  (void)link.pump();
+  const size_t before = slow.under_way.size();
+  const std::vector<std::byte> data(2 << 20);
+  const auto batch = std::make_shared<Batch>(3);
+  const auto started_by = [&](int rank, uint32_t channel, uint64_t call, uint32_t phase) {
+    const size_t then = slow.under_way.size();
+    link.send(batch, rank, tag_of(channel, call, phase), data.data(), data.size());
+    (void)link.pump();
+    return slow.under_way.size() - then;
+  };
+  EXPECT_EQ(started_by(1, 0, 4095, 0), 1u);
+  EXPECT_EQ(started_by(1, 0, 4096, 0), 0u) << "the link is full of an earlier call's";
+  EXPECT_EQ(started_by(1, 0, 4095, 1), 1u) << "another message of the earliest call";
+  EXPECT_EQ(started_by(2, 0, 4096, 0), 1u) << "to another rank";
+  EXPECT_EQ(started_by(1, 1, 9, 0), 1u) << "of another channel, whose calls are no later";
+  EXPECT_EQ(slow.under_way.size(), before + 4);
+  // Those that have ended make room for the next in turn.
+  EXPECT_EQ(started_by(1, 0, 4097, 0), 0u);
+  for (const bool last : {false, false, true}) {
+    slow.ended = slow.under_way;
+    (void)link.pump();
+    EXPECT_EQ(slow.under_way.size(), last ? 0u : 1u);
+    EXPECT_EQ(batch->done(), last);
+  }
+  link.close(0);
+}
+
+// The earliest call of all is served also when it asks last.
+TEST(Link, AnEarlierCallOvertakes) {
+  Slow slow;
+  Link link(table_of(slow), 0, 2, {});
+  link.attach(std::move(Window::create(1 << 20)).value(), {0, 1});
+  link.send_in_turn();
+  (void)link.pump();
+  const size_t before = slow.under_way.size();
+  const std::vector<std::byte> data(4 << 20);
+  const auto batch = std::make_shared<Batch>(2);
+  for (const uint64_t call : {8u, 9u, 7u}) {
+    link.send(batch, 1, tag_of(0, call, 0), data.data(), data.size());
+  }
+  (void)link.pump();
+  EXPECT_EQ(slow.under_way.size(), before + 2) << "calls 8 and 7, and not 9";
+  link.close(0);
 }
 
 }  // namespace
