@@ -194,6 +194,8 @@ void GatherOperation::refresh(Unit& unit) {
   if (over_all(rank.plan.param, axes.mesh)) return;
   for (size_t f = 0; f < unit.flats().size(); ++f) {
     Flat& flat = unit.flats()[f];
+    if (flat.fetched == flat.version) continue;
+    flat.fetched = flat.version;
     const uint64_t size = size_of(flat.desc.dtype);
     for (const int m : unit.near_replicas()) {
       if (m == axes.index()) continue;

@@ -15,7 +15,8 @@ Result<std::shared_ptr<Import>> Import::begin(Unit& unit, Kind kind, Channel& ax
                                               bool again) {
   std::shared_ptr<Import> import(new Import(unit, kind, again));
   for (Flat& flat : unit.flats()) {
-    if (kind == Kind::whole) {
+    // Frozen ones stay as they are at a step: no rank sends them again.
+    if (kind == Kind::whole || (kind == Kind::parts && unit.keeps_parts())) {
       if (flat.requested == flat.version) continue;
       flat.requested = flat.version;
     }

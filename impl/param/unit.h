@@ -90,9 +90,12 @@ struct Flat {
   // Frozen values that lie encoded at rest: `encoded` is all of `rest`, and the window has them
   // from a gather to its release only.
   bool packed = false;
-  uint64_t version = 0;        // the last version in which this flat may have changed
-  uint64_t fetched = 0;        // replicated values: the version that the private copy is whole in
-  uint64_t requested = 0;      // and the version whose exchange between nodes has begun
+  uint64_t version = 0;  // the last version in which this flat may have changed
+  // Values that stay between gathers (whole ones, and see Unit::keeps_parts): the version that has
+  // come from this host's ranks, and the one whose exchange between hosts has begun.
+  uint64_t fetched = 0;
+  uint64_t requested = 0;
+  bool copied = false;         // its second copy is held
   uint64_t window_offset = 0;  // sharded values: where they begin in the window
 
   // Gradient. bucket: n elements of the gradient dtype, valid while filling and reducing
@@ -200,12 +203,15 @@ class Unit {
   bool brings() const { return brings_; }
   // Whether the next gather is between replicas too: the same on all ranks.
   bool between_replicas() const;
+  // Whether what came from other replicas stays when a gather ends: until the values change.
+  bool keeps_parts() const;
   // Ranges of the window, offset and bytes, that this rank brings in: parts of its row from far
   // replicas, other rows; and what it holds packed.
   struct Brought {
     std::vector<std::pair<uint64_t, uint64_t>> parts, rows, packed;
   };
   Brought brought() const;
+  std::vector<std::pair<uint64_t, uint64_t>> parts_of(const Flat& flat) const;
   // Makes room for what is brought in, and gives it back when no mate reads it any more.
   Status hold_brought();
   void drop_brought();
@@ -260,6 +266,7 @@ class Unit {
   Status reserve_window(Flat& flat);
   Status reserve_encoded(size_t index);
   void encode_values(Flat& flat, kernels::QuantError* error);
+  Status hold_copies();
   void drop_copies();
   Result<std::byte*> allocate(uint64_t bytes, MemoryKind kind, const char* what,
                               uint64_t* offset = nullptr);

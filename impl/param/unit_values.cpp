@@ -18,10 +18,23 @@ uint64_t seed_of(const Unit& unit, size_t flat, uint64_t count) {
 
 }  // namespace
 
+std::vector<std::pair<uint64_t, uint64_t>> Unit::parts_of(const Flat& flat) const {
+  std::vector<std::pair<uint64_t, uint64_t>> parts;
+  if (!axes_.replicas() || !over_all(rank_.plan.param, axes_.mesh)) return parts;
+  const uint64_t size = size_of(flat.desc.dtype);
+  const Channel& replica = *axes_.replica;
+  for (int i = 0; i < replica.size(); ++i) {
+    if (replica.near(i) || replica.holder(i) != replica.index()) continue;
+    const Range part =
+        part_range(flat.desc.elements, static_cast<uint64_t>(axes_.of_replica(i)), axes_.mesh);
+    parts.emplace_back(flat.window_offset + part.begin * size, part.size() * size);
+  }
+  return parts;
+}
+
 Unit::Brought Unit::brought() const {
   Brought out;
   if (!is_sharded(rank_.plan.param)) return out;
-  const bool over_world = over_all(rank_.plan.param, axes_.mesh);
   const Channel& shard = *axes_.shard;
   for (const Flat& flat : flats_) {
     const uint64_t size = size_of(flat.desc.dtype);
@@ -34,13 +47,8 @@ Unit::Brought Unit::brought() const {
           place(row_range(flat.desc.elements, static_cast<uint64_t>(j), axes_.mesh)));
     }
     if (flat.packed) out.packed.push_back(place(flat.rest));
-    if (!axes_.replicas() || !over_world) continue;
-    const Channel& replica = *axes_.replica;
-    for (int i = 0; i < replica.size(); ++i) {
-      if (replica.near(i) || replica.holder(i) != replica.index()) continue;
-      out.parts.push_back(place(
-          part_range(flat.desc.elements, static_cast<uint64_t>(axes_.of_replica(i)), axes_.mesh)));
-    }
+    const auto parts = parts_of(flat);
+    out.parts.insert(out.parts.end(), parts.begin(), parts.end());
   }
   return out;
 }
@@ -57,8 +65,10 @@ Status Unit::hold_brought() {
     return rank_.arena().charge(bytes, kind,
                                 fmt::format("the gathered values of unit '{}'", name_));
   };
-  if (!holds_parts_) {
-    MERON_TRY(hold(ranges.parts, rank_.plan.second_copy ? MemoryKind::param : MemoryKind::staging));
+  if (rank_.plan.second_copy) {
+    MERON_TRY(hold_copies());
+  } else if (!holds_parts_) {
+    MERON_TRY(hold(ranges.parts, MemoryKind::staging));
     holds_parts_ = true;
   }
   if (!holds_others_) {
@@ -97,23 +107,41 @@ void Unit::drop_brought() {
     rows_here = rows_asked = unpacked = kNothing;
   }
   // Parts of rows that replicas hold alike stay.
-  if (holds_parts_ && !rank_.plan.second_copy && over_all(rank_.plan.param, axes_.mesh)) {
+  if (holds_parts_ && over_all(rank_.plan.param, axes_.mesh)) {
     holds_parts_ = false;
     drop(ranges.parts, MemoryKind::staging);
     parts_here = parts_asked = kNothing;
   }
 }
 
+Status Unit::hold_copies() {
+  for (Flat& flat : flats_) {
+    if (flat.copied) continue;
+    uint64_t bytes = 0;
+    for (const auto& [offset, size] : parts_of(flat)) {
+      MERON_TRY(rank_.transport.window().reserve(offset, size));
+      bytes += size;
+    }
+    MERON_TRY(rank_.arena().charge(bytes, MemoryKind::param,
+                                   fmt::format("the second copy of unit '{}'", name_)));
+    flat.copied = true;
+  }
+  return Ok{};
+}
+
+// Of what has changed: frozen values are brought in once, and stay.
 void Unit::drop_copies() {
   drop_brought();
-  if (!holds_parts_ || !rank_.plan.second_copy) return;
-  holds_parts_ = false;
-  uint64_t bytes = 0;
-  for (const auto& [offset, size] : brought().parts) {
-    (void)rank_.transport.window().discard(offset, size).ok();
-    bytes += size;
+  for (Flat& flat : flats_) {
+    if (!flat.copied || flat.version != version_) continue;
+    flat.copied = false;
+    uint64_t bytes = 0;
+    for (const auto& [offset, size] : parts_of(flat)) {
+      (void)rank_.transport.window().discard(offset, size).ok();
+      bytes += size;
+    }
+    rank_.arena().discharge(bytes, MemoryKind::param);
   }
-  rank_.arena().discharge(bytes, MemoryKind::param);
 }
 
 Status Unit::unpack() {

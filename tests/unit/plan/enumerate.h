@@ -172,7 +172,8 @@ class Enumerator {
     if (plan_.second_copy) memory.second_copy += parts * size_;
     for (uint32_t gather = 0; gather < load_.micro_batches * load_.gathers_per_micro_batch;
          ++gather) {
-      const bool here = plan_.second_copy && gather > 0;
+      // Frozen ones came with the first gather of the run.
+      const bool here = plan_.second_copy && (frozen_ || gather > 0);
       links.gather_mapped += (n_ - rest - parts - rows) * size_;
       links.gather_copied += (here ? rows : rows + parts) * size_;
       links.far_gather += here ? rows_wire : rows_wire + parts_wire;
