@@ -343,11 +343,13 @@ std::vector<int> Unit::bucket_readers(uint64_t reduction, bool between) const {
 Status Unit::publish(bool frozen_too) {
   MERON_TRY(enter(ValueState::partitioned));
   review_value_codec();
+  const bool difference = follows();
   ++version_;
   kernels::QuantError error;
   for (Flat& flat : flats_) {
     if (!flat.desc.trainable && !frozen_too) continue;
     flat.version = version_;
+    flat.difference = difference && flat.desc.trainable;
     if (flat.coded() || flat.packed) encode_values(flat, &error);
   }
   if (axes_.replicas() && value_codec.blocked()) {

@@ -90,6 +90,9 @@ struct Flat {
   // Frozen values that lie encoded at rest: `encoded` is all of `rest`, and the window has them
   // from a gather to its release only.
   bool packed = false;
+  // Whether the encoded values of this version are how they differ from those of the one before:
+  // the same on all ranks of the replica axis.
+  bool difference = false;
   uint64_t version = 0;  // the last version in which this flat may have changed
   // Values that stay between gathers (whole ones, and see Unit::keeps_parts): the version that has
   // come from this host's ranks, and the one whose exchange between hosts has begun.
@@ -203,6 +206,8 @@ class Unit {
   bool brings() const { return brings_; }
   // Whether the next gather is between replicas too: the same on all ranks.
   bool between_replicas() const;
+  // The last version of which replicas have what the others own: the same on all ranks.
+  uint64_t exchanged = kNothing;
   // Whether what came from other replicas stays when a gather ends: until the values change.
   bool keeps_parts() const;
   // Ranges of the window, offset and bytes, that this rank brings in: parts of its row from far
@@ -233,6 +238,8 @@ class Unit {
   uint64_t exchanges = 0;  // begun so far
   // Codecs in use: those of the plan, or bf16 once the error was above the plan's limit.
   Codec value_codec, gradient_codec;
+  // By which a flat's values of this version are encoded.
+  Codec codec_of(const Flat& flat) const;
   double value_error = 0, gradient_error = 0;  // relative, of what this rank encoded last
   float value_worst = 0, gradient_worst = 0;   // worst block
   // Before values or gradients are encoded: falls back where any rank's last error demands it.
@@ -265,6 +272,7 @@ class Unit {
   Status reserve_gradients();
   Status reserve_window(Flat& flat);
   Status reserve_encoded(size_t index);
+  bool follows() const;
   void encode_values(Flat& flat, kernels::QuantError* error);
   Status hold_copies();
   void drop_copies();

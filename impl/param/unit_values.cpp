@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cmath>
+#include <limits>
 
 #include "base/hash.h"
+#include "kernels/cpu/reduce.h"
 #include "param/unit.h"
 
 namespace meron {
@@ -14,6 +18,23 @@ namespace {
 // Of stochastic rounding: another one for each flat and version, the same on all ranks.
 uint64_t seed_of(const Unit& unit, size_t flat, uint64_t count) {
   return hash_combine(hash_combine(unit.name_hash(), flat), count);
+}
+
+double squares_of(Rank& rank, const std::byte* values, DType dtype, uint64_t count) {
+  constexpr uint64_t kChunk = 16 * kBlock;
+  std::vector<kernels::ExactSum> sums(static_cast<size_t>(rank.threads.threads()));
+  rank.threads.for_range(
+      0, count, kBlock, kInlineElements, [&](int thread, uint64_t begin, uint64_t end) {
+        alignas(64) std::array<float, kChunk> scratch;
+        for (; begin < end; begin += kChunk) {
+          const void* const from = values + begin * size_of(dtype);
+          kernels::reduce(scratch.data(), false, &from, 1, kernel_type(dtype), 1.0f,
+                          std::min(kChunk, end - begin), &sums[static_cast<size_t>(thread)]);
+        }
+      });
+  kernels::ExactSum total;
+  for (const auto& each : sums) total.merge(each);
+  return total.value();
 }
 
 }  // namespace
@@ -129,11 +150,13 @@ Status Unit::hold_copies() {
   return Ok{};
 }
 
-// Of what has changed: frozen values are brought in once, and stay.
+// Of what has changed: frozen values are brought in once, and stay; and so does what the next
+// version is a difference to.
 void Unit::drop_copies() {
   drop_brought();
   for (Flat& flat : flats_) {
     if (!flat.copied || flat.version != version_) continue;
+    if (flat.coded() && flat.desc.trainable && value_codec.difference) continue;
     flat.copied = false;
     uint64_t bytes = 0;
     for (const auto& [offset, size] : parts_of(flat)) {
@@ -159,20 +182,47 @@ Status Unit::unpack() {
   return Ok{};
 }
 
+// What there is no difference to goes in 16 bits: all later ones build on it.
+Codec Unit::codec_of(const Flat& flat) const {
+  if (flat.packed) return frozen_codec();
+  if (value_codec.difference && !flat.difference) return {.kind = CodecKind::bf16};
+  return value_codec;
+}
+
 void Unit::encode_values(Flat& flat, kernels::QuantError* error) {
   const uint64_t size = size_of(flat.desc.dtype);
   const auto index = static_cast<size_t>(&flat - flats_.data());
   const uint64_t seed = seed_of(*this, index, version_);
+  const Wire wire(codec_of(flat), rank_.threads);
   if (flat.packed) {
-    const Wire wire(frozen_codec(), rank_.threads);
     wire.encode(flat.encoded, flat.writable + flat.rest.begin * size, flat.desc.dtype,
                 flat.rest.size(), seed, {}, nullptr);
     return;
   }
-  const Wire wire(value_codec, rank_.threads);
-  wire.encode(flat.encoded, flat.exact, flat.desc.dtype, flat.part.size(), seed, {}, error);
-  wire.decode(flat.writable + flat.part.begin * size, flat.desc.dtype, flat.encoded,
-              flat.part.size(), read_by_peers());
+  std::byte* const seen = flat.writable + flat.part.begin * size;
+  kernels::QuantError lost;
+  wire.encode(flat.encoded, flat.exact, flat.desc.dtype, flat.part.size(), seed, {}, &lost,
+              flat.difference ? seen : nullptr);
+  wire.decode(seen, flat.desc.dtype, flat.encoded, flat.part.size(), read_by_peers(),
+              flat.difference);
+  if (value_codec.difference) {
+    // The error of a difference is one of the values; to what is no number there is no difference.
+    lost.squares = squares_of(rank_, flat.exact, flat.desc.dtype, flat.part.size());
+    if (!std::isfinite(lost.squares)) lost.add_block(std::numeric_limits<double>::infinity(), 0);
+  }
+  error->merge(lost);
+}
+
+// Whether the next version may be encoded as how it differs from this one: who holds a row of it
+// must have all of this one, in numbers. Other rows may decide otherwise.
+bool Unit::follows() const {
+  if (!value_codec.difference || exchanged != version_) return false;
+  for (int i = 0; i < axes_.replica->size(); ++i) {
+    const UnitSlot& slot = slots_[axes_.of_replica(i)];
+    const uint64_t word = slot.value_error[version_ % 2].load(std::memory_order_seq_cst);
+    if (!std::isfinite(std::bit_cast<float>(static_cast<uint32_t>(word)))) return false;
+  }
+  return true;
 }
 
 namespace {

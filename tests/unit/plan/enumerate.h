@@ -42,10 +42,10 @@ inline uint64_t encoded(const Codec& codec, uint64_t elements, uint64_t size) {
   return 0;
 }
 
-// A codec with a limit may give way to bf16.
+// A codec with a limit may give way to bf16, and what there is no difference to goes in 16 bits.
 inline uint64_t room_for(const Codec& codec, uint64_t elements, uint64_t size) {
   const uint64_t bytes = encoded(codec, elements, size);
-  return codec.error_limit > 0 ? std::max(bytes, elements * 2) : bytes;
+  return codec.error_limit > 0 || codec.difference ? std::max(bytes, elements * 2) : bytes;
 }
 
 class Enumerator {
