@@ -48,6 +48,7 @@ Result<std::shared_ptr<GatherOperation>> GatherOperation::begin(
               .version = unit->version(),
               .number = ++unit->gathers,
               .between = unit->between_replicas()};
+    if (item.between) unit->exchanged = item.version;
     if (unit->state() == ValueState::available) {
       if (!unit->brings()) item.stage = Stage::whole;
     } else {
@@ -194,6 +195,8 @@ void GatherOperation::refresh(Unit& unit) {
   if (over_all(rank.plan.param, axes.mesh)) return;
   for (size_t f = 0; f < unit.flats().size(); ++f) {
     Flat& flat = unit.flats()[f];
+    if (flat.fetched == flat.version) continue;
+    flat.fetched = flat.version;
     const uint64_t size = size_of(flat.desc.dtype);
     for (const int m : unit.near_replicas()) {
       if (m == axes.index()) continue;
@@ -202,8 +205,9 @@ void GatherOperation::refresh(Unit& unit) {
       add(rank.counters.gather_copied, part.size() * size);
       if (flat.coded()) {
         const uint64_t offset = unit.slot(m).encoded_offset[f].load(std::memory_order_relaxed);
-        const Wire wire(unit.value_codec, rank.threads);
-        wire.decode(to, flat.desc.dtype, unit.channel().memory(m, offset), part.size(), true);
+        const Wire wire(unit.codec_of(flat), rank.threads);
+        wire.decode(to, flat.desc.dtype, unit.channel().memory(m, offset), part.size(), true,
+                    flat.difference);
         continue;
       }
       // Its row lies where this rank's does, in its replica's place.

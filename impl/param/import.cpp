@@ -15,7 +15,8 @@ Result<std::shared_ptr<Import>> Import::begin(Unit& unit, Kind kind, Channel& ax
                                               bool again) {
   std::shared_ptr<Import> import(new Import(unit, kind, again));
   for (Flat& flat : unit.flats()) {
-    if (kind == Kind::whole) {
+    // Frozen ones stay as they are at a step: no rank sends them again.
+    if (kind == Kind::whole || (kind == Kind::parts && unit.keeps_parts())) {
       if (flat.requested == flat.version) continue;
       flat.requested = flat.version;
     }
@@ -49,7 +50,7 @@ bool Import::encoded(const Flat& flat) const {
 uint64_t Import::wire_bytes_of(const Flat& flat, const Range& range) const {
   const uint64_t size = size_of(flat.desc.dtype);
   if (!encoded(flat)) return range.size() * size;
-  return wire_bytes(flat.packed ? frozen_codec() : unit_.value_codec, range.size(), size);
+  return wire_bytes(unit_.codec_of(flat), range.size(), size);
 }
 
 Status Import::exchange(Flat& flat, Channel& axis, uint64_t tag) {
@@ -95,9 +96,9 @@ void Import::unpack() {
     add(rank.counters.gather_copied, piece.range.size() * size);
     add(rank.counters.far_gather, wire_bytes_of(flat, piece.range));
     if (again_ || !piece.staging) continue;
-    const Wire wire(flat.packed ? frozen_codec() : unit_.value_codec, rank.threads);
+    const Wire wire(unit_.codec_of(flat), rank.threads);
     wire.decode(flat.writable + piece.range.begin * size, flat.desc.dtype, piece.staging->data(),
-                piece.range.size(), unit_.read_by_peers());
+                piece.range.size(), unit_.read_by_peers(), flat.difference);
   }
   pieces_.clear();
 }

@@ -279,6 +279,8 @@ Status Unit::unlease() {
 }
 
 bool Unit::all_released() {
+  // What stays must have come, also where a gather was given up before: it is not sent again.
+  if (keeps_parts() && parts_here != parts_asked) return false;
   return reached(readers_, version_ + 1, &UnitSlot::released) && !exchanging();
 }
 
@@ -296,8 +298,11 @@ bool Unit::between_replicas() const {
   const Plan& plan = rank_.plan;
   if (!is_sharded(plan.param)) return over_all(plan.optimizer, axes_.mesh);
   if (!over_all(plan.optimizer, axes_.mesh)) return false;
-  if (over_all(plan.param, axes_.mesh) && !plan.second_copy) return true;
-  return parts_asked != version_;
+  return !keeps_parts() || parts_asked != version_;
+}
+
+bool Unit::keeps_parts() const {
+  return rank_.plan.second_copy || !over_all(rank_.plan.param, axes_.mesh);
 }
 
 Status Unit::check_updatable() const {
@@ -345,11 +350,13 @@ std::vector<int> Unit::bucket_readers(uint64_t reduction, bool between) const {
 Status Unit::publish(bool frozen_too) {
   MERON_TRY(enter(ValueState::partitioned));
   review_value_codec();
+  const bool difference = follows();
   ++version_;
   kernels::QuantError error;
   for (Flat& flat : flats_) {
     if (!flat.desc.trainable && !frozen_too) continue;
     flat.version = version_;
+    flat.difference = difference && flat.desc.trainable;
     if (flat.coded() || flat.packed) encode_values(flat, &error);
   }
   if (axes_.replicas() && value_codec.blocked()) {

@@ -90,9 +90,15 @@ struct Flat {
   // Frozen values that lie encoded at rest: `encoded` is all of `rest`, and the window has them
   // from a gather to its release only.
   bool packed = false;
-  uint64_t version = 0;        // the last version in which this flat may have changed
-  uint64_t fetched = 0;        // replicated values: the version that the private copy is whole in
-  uint64_t requested = 0;      // and the version whose exchange between nodes has begun
+  // Whether the encoded values of this version are how they differ from those of the one before:
+  // the same on all ranks of the replica axis.
+  bool difference = false;
+  uint64_t version = 0;  // the last version in which this flat may have changed
+  // Values that stay between gathers (whole ones, and see Unit::keeps_parts): the version that has
+  // come from this host's ranks, and the one whose exchange between hosts has begun.
+  uint64_t fetched = 0;
+  uint64_t requested = 0;
+  bool copied = false;         // its second copy is held
   uint64_t window_offset = 0;  // sharded values: where they begin in the window
 
   // Gradient. bucket: n elements of the gradient dtype, valid while filling and reducing
@@ -200,6 +206,10 @@ class Unit {
   bool brings() const { return brings_; }
   // Whether the next gather is between replicas too: the same on all ranks.
   bool between_replicas() const;
+  // The last version of which replicas have what the others own: the same on all ranks.
+  uint64_t exchanged = kNothing;
+  // Whether what came from other replicas stays when a gather ends: until the values change.
+  bool keeps_parts() const;
   // Ranges of the window, offset and bytes, that this rank brings in: parts of its row from far
   // replicas, other rows; and what it holds packed.
   using Ranges = std::vector<std::pair<uint64_t, uint64_t>>;
@@ -207,6 +217,7 @@ class Unit {
     Ranges parts, rows, packed;
   };
   Brought brought() const;
+  Ranges parts_of(const Flat& flat) const;
   // Makes room for what is brought in. When no mate reads it any more the pages stay for the next
   // gather, until others need them: give_back_idle().
   Status hold_brought();
@@ -232,6 +243,8 @@ class Unit {
   uint64_t exchanges = 0;  // begun so far
   // Codecs in use: those of the plan, or bf16 once the error was above the plan's limit.
   Codec value_codec, gradient_codec;
+  // By which a flat's values of this version are encoded.
+  Codec codec_of(const Flat& flat) const;
   double value_error = 0, gradient_error = 0;  // relative, of what this rank encoded last
   float value_worst = 0, gradient_worst = 0;   // worst block
   // Before values or gradients are encoded: falls back where any rank's last error demands it.
@@ -264,7 +277,9 @@ class Unit {
   Status reserve_gradients();
   Status reserve_window(Flat& flat);
   Status reserve_encoded(size_t index);
+  bool follows() const;
   void encode_values(Flat& flat, kernels::QuantError* error);
+  Status hold_copies();
   void drop_copies();
   Status hold(const Ranges& ranges, MemoryKind kind);
   void give_back(const Ranges& ranges, MemoryKind kind);
@@ -286,8 +301,7 @@ class Unit {
   std::vector<std::shared_ptr<Batch>> exchanges_;
   std::vector<int> readers_, mates_, near_shards_, near_replicas_;
   bool brings_ = false;
-  bool holds_parts_ = false;    // memory of Brought that stays,
-  bool holds_passing_ = false;  // and of what is gone with the lease,
+  bool holds_passing_ = false;  // memory of what is gone with the lease,
   bool is_idle_ = false;        // or which is kept for the next one
   UnitSlot* slots_ = nullptr;
   uint64_t bytes_ = 0;

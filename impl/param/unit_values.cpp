@@ -3,9 +3,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <cmath>
+#include <limits>
 
 #include "base/hash.h"
+#include "kernels/cpu/reduce.h"
 #include "param/unit.h"
 
 namespace meron {
@@ -16,18 +20,48 @@ uint64_t seed_of(const Unit& unit, size_t flat, uint64_t count) {
   return hash_combine(hash_combine(unit.name_hash(), flat), count);
 }
 
-uint64_t bytes_of(const std::vector<std::pair<uint64_t, uint64_t>>& ranges) {
+uint64_t bytes_of(const Unit::Ranges& ranges) {
   uint64_t bytes = 0;
   for (const auto& [offset, size] : ranges) bytes += size;
   return bytes;
 }
 
+double squares_of(Rank& rank, const std::byte* values, DType dtype, uint64_t count) {
+  constexpr uint64_t kChunk = 16 * kBlock;
+  std::vector<kernels::ExactSum> sums(static_cast<size_t>(rank.threads.threads()));
+  rank.threads.for_range(
+      0, count, kBlock, kInlineElements, [&](int thread, uint64_t begin, uint64_t end) {
+        alignas(64) std::array<float, kChunk> scratch;
+        for (; begin < end; begin += kChunk) {
+          const void* const from = values + begin * size_of(dtype);
+          kernels::reduce(scratch.data(), false, &from, 1, kernel_type(dtype), 1.0f,
+                          std::min(kChunk, end - begin), &sums[static_cast<size_t>(thread)]);
+        }
+      });
+  kernels::ExactSum total;
+  for (const auto& each : sums) total.merge(each);
+  return total.value();
+}
+
 }  // namespace
+
+Unit::Ranges Unit::parts_of(const Flat& flat) const {
+  Ranges parts;
+  if (!axes_.replicas() || !over_all(rank_.plan.param, axes_.mesh)) return parts;
+  const uint64_t size = size_of(flat.desc.dtype);
+  const Channel& replica = *axes_.replica;
+  for (int i = 0; i < replica.size(); ++i) {
+    if (replica.near(i) || replica.holder(i) != replica.index()) continue;
+    const Range part =
+        part_range(flat.desc.elements, static_cast<uint64_t>(axes_.of_replica(i)), axes_.mesh);
+    parts.emplace_back(flat.window_offset + part.begin * size, part.size() * size);
+  }
+  return parts;
+}
 
 Unit::Brought Unit::brought() const {
   Brought out;
   if (!is_sharded(rank_.plan.param)) return out;
-  const bool over_world = over_all(rank_.plan.param, axes_.mesh);
   const Channel& shard = *axes_.shard;
   for (const Flat& flat : flats_) {
     const uint64_t size = size_of(flat.desc.dtype);
@@ -40,13 +74,8 @@ Unit::Brought Unit::brought() const {
           place(row_range(flat.desc.elements, static_cast<uint64_t>(j), axes_.mesh)));
     }
     if (flat.packed) out.packed.push_back(place(flat.rest));
-    if (!axes_.replicas() || !over_world) continue;
-    const Channel& replica = *axes_.replica;
-    for (int i = 0; i < replica.size(); ++i) {
-      if (replica.near(i) || replica.holder(i) != replica.index()) continue;
-      out.parts.push_back(place(
-          part_range(flat.desc.elements, static_cast<uint64_t>(axes_.of_replica(i)), axes_.mesh)));
-    }
+    const auto parts = parts_of(flat);
+    out.parts.insert(out.parts.end(), parts.begin(), parts.end());
   }
   return out;
 }
@@ -85,11 +114,7 @@ Unit::Ranges Unit::passing() const {
 }
 
 Status Unit::hold_brought() {
-  if (!holds_parts_ && !drops_parts()) {
-    MERON_TRY(
-        hold(brought().parts, rank_.plan.second_copy ? MemoryKind::param : MemoryKind::staging));
-    holds_parts_ = true;
-  }
+  if (rank_.plan.second_copy) MERON_TRY(hold_copies());
   if (holds_passing_) return Ok{};
   IdlePages& idle = rank_.idle;
   if (is_idle_) {
@@ -119,6 +144,7 @@ void Unit::drop_brought() {
   }
   holds_passing_ = false;
   rows_here = rows_asked = unpacked = kNothing;
+  // Parts of rows that replicas hold alike stay.
   if (drops_parts()) parts_here = parts_asked = kNothing;
   is_idle_ = true;
   rank_.idle.keep(this, bytes_of(passing()));
@@ -129,11 +155,25 @@ void Unit::give_back_idle() {
   give_back(passing(), MemoryKind::staging);
 }
 
+Status Unit::hold_copies() {
+  for (Flat& flat : flats_) {
+    if (flat.copied) continue;
+    MERON_TRY(hold(parts_of(flat), MemoryKind::param));
+    flat.copied = true;
+  }
+  return Ok{};
+}
+
+// Of what has changed: frozen values are brought in once, and stay; and so does what the next
+// version is a difference to.
 void Unit::drop_copies() {
   drop_brought();
-  if (!holds_parts_ || !rank_.plan.second_copy) return;
-  holds_parts_ = false;
-  give_back(brought().parts, MemoryKind::param);
+  for (Flat& flat : flats_) {
+    if (!flat.copied || flat.version != version_) continue;
+    if (flat.coded() && flat.desc.trainable && value_codec.difference) continue;
+    flat.copied = false;
+    give_back(parts_of(flat), MemoryKind::param);
+  }
 }
 
 Status Unit::unpack() {
@@ -151,20 +191,47 @@ Status Unit::unpack() {
   return Ok{};
 }
 
+// What there is no difference to goes in 16 bits: all later ones build on it.
+Codec Unit::codec_of(const Flat& flat) const {
+  if (flat.packed) return frozen_codec();
+  if (value_codec.difference && !flat.difference) return {.kind = CodecKind::bf16};
+  return value_codec;
+}
+
 void Unit::encode_values(Flat& flat, kernels::QuantError* error) {
   const uint64_t size = size_of(flat.desc.dtype);
   const auto index = static_cast<size_t>(&flat - flats_.data());
   const uint64_t seed = seed_of(*this, index, version_);
+  const Wire wire(codec_of(flat), rank_.threads);
   if (flat.packed) {
-    const Wire wire(frozen_codec(), rank_.threads);
     wire.encode(flat.encoded, flat.writable + flat.rest.begin * size, flat.desc.dtype,
                 flat.rest.size(), seed, {}, nullptr);
     return;
   }
-  const Wire wire(value_codec, rank_.threads);
-  wire.encode(flat.encoded, flat.exact, flat.desc.dtype, flat.part.size(), seed, {}, error);
-  wire.decode(flat.writable + flat.part.begin * size, flat.desc.dtype, flat.encoded,
-              flat.part.size(), read_by_peers());
+  std::byte* const seen = flat.writable + flat.part.begin * size;
+  kernels::QuantError lost;
+  wire.encode(flat.encoded, flat.exact, flat.desc.dtype, flat.part.size(), seed, {}, &lost,
+              flat.difference ? seen : nullptr);
+  wire.decode(seen, flat.desc.dtype, flat.encoded, flat.part.size(), read_by_peers(),
+              flat.difference);
+  if (value_codec.difference) {
+    // The error of a difference is one of the values; to what is no number there is no difference.
+    lost.squares = squares_of(rank_, flat.exact, flat.desc.dtype, flat.part.size());
+    if (!std::isfinite(lost.squares)) lost.add_block(std::numeric_limits<double>::infinity(), 0);
+  }
+  error->merge(lost);
+}
+
+// Whether the next version may be encoded as how it differs from this one: who holds a row of it
+// must have all of this one, in numbers. Other rows may decide otherwise.
+bool Unit::follows() const {
+  if (!value_codec.difference || exchanged != version_) return false;
+  for (int i = 0; i < axes_.replica->size(); ++i) {
+    const UnitSlot& slot = slots_[axes_.of_replica(i)];
+    const uint64_t word = slot.value_error[version_ % 2].load(std::memory_order_seq_cst);
+    if (!std::isfinite(std::bit_cast<float>(static_cast<uint32_t>(word)))) return false;
+  }
+  return true;
 }
 
 namespace {

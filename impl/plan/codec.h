@@ -41,6 +41,9 @@ struct Codec {
   bool feedback = false;
   double feedback_beta = 0.0;
   uint32_t feedback_reset = 0;
+  // Parameters: what is encoded is how they differ from what the receivers hold, which is what came
+  // of decoding before. What rounding took away is so part of the next difference.
+  bool difference = false;
   // A unit whose relative error is above goes back to bf16; 0: never.
   double error_limit = 0.0;
 
@@ -57,10 +60,12 @@ constexpr uint64_t wire_bytes(const Codec& codec, uint64_t elements, uint64_t si
   return blocks * (uint64_t{codec.block} * codec.bits() / 8 + sizeof(float));
 }
 
-// The most that it can become: a unit may go back to bf16.
+// The most that it can become: a unit may go back to bf16, and what there is no difference to goes
+// in 16 bits.
 constexpr uint64_t room_bytes(const Codec& codec, uint64_t elements, uint64_t size) {
   const uint64_t bytes = wire_bytes(codec, elements, size);
-  return codec.error_limit > 0.0 && bytes < elements * 2 ? elements * 2 : bytes;
+  const bool may_grow = codec.error_limit > 0.0 || codec.difference;
+  return may_grow && bytes < elements * 2 ? elements * 2 : bytes;
 }
 
 // How frozen parameters lie at rest where the plan says int8.

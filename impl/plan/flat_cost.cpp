@@ -142,7 +142,8 @@ class FlatCost {
     cost[kFarGather] += gathers * row_wire;
     if (replicas() && world_param) {
       const Wide parts = row_cost_->far_parts[replica_];
-      const Wide times = plan_.second_copy ? Wide{1} : gathers;
+      // A second copy stays until the values change, which frozen ones never do.
+      const Wide times = !plan_.second_copy ? gathers : Wide{flat_.trainable ? 1u : 0u};
       apart += parts;
       cost[kCopied] += times * parts * size_;
       cost[kFarGather] += times * row_cost_->far_param_wire[replica_];

@@ -57,7 +57,10 @@ Plan stage(size_t stage, Sharding sharding) {
   return plan;
 }
 
-Status check_codec(const Codec& codec, std::string_view row, bool feedback_possible) {
+enum class CodecOf { param, gradient };
+
+Status check_codec(const Codec& codec, CodecOf which) {
+  const std::string_view row = which == CodecOf::param ? "parameters" : "gradients";
   const auto refuse = [&](std::string what, const char* advice) {
     return Error(MERON_E_ARGUMENT, fmt::format("the codec of the {}: {}", row, what), advice)
         .on("plan");
@@ -66,12 +69,16 @@ Status check_codec(const Codec& codec, std::string_view row, bool feedback_possi
       !std::has_single_bit(codec.block)) {
     return refuse(fmt::format("block is {}", codec.block), "give a power of two from 64 to 2048");
   }
-  if (!codec.blocked() && (codec.stochastic || codec.hadamard || codec.feedback)) {
+  if (!codec.blocked() &&
+      (codec.stochastic || codec.hadamard || codec.feedback || codec.difference)) {
     return refuse(fmt::format("{} rounds no blocks", name_of(codec.kind)),
-                  "give rounding, hadamard and feedback with int8 or int4 only");
+                  "give rounding, hadamard, feedback and difference with int8 or int4 only");
   }
-  if (codec.feedback && !feedback_possible) {
-    return refuse("feedback is for gradients", "leave it out: parameters are encoded afresh");
+  if (codec.feedback && which == CodecOf::param) {
+    return refuse("feedback is for gradients", "leave it out: for parameters there is difference");
+  }
+  if (codec.difference && which == CodecOf::gradient) {
+    return refuse("difference is for parameters", "leave it out: for gradients there is feedback");
   }
   if (!(codec.feedback_beta >= 0.0 && codec.feedback_beta < 1.0)) {
     return refuse(fmt::format("beta is {}", codec.feedback_beta), "give 0 <= beta < 1");
@@ -142,6 +149,14 @@ Status check_mesh(const Plan& plan) {
   if (plan.param.codec.kind != CodecKind::none && !params_travel) {
     return refuse("parameters have a codec, but do not travel between replicas",
                   "leave it out, or cut parameters or optimizer over \"replica x shard\"");
+  }
+  // Parameters that are cut `shard` stay where they came.
+  if (plan.param.codec.difference && plan.param.sharding == Sharding::world && !plan.second_copy) {
+    return refuse(
+        "the codec of the parameters: a difference is to the values before, which this plan drops "
+        "after each gather",
+        "set \"second_copy\" of param to \"shard\", or the sharding of param to \"shard\", or "
+        "leave difference out");
   }
   return Ok{};
 }
@@ -226,8 +241,8 @@ Status validate(const Plan& plan) {
           .on("plan");
     }
   }
-  MERON_TRY(check_codec(plan.param.codec, "parameters", false));
-  MERON_TRY(check_codec(plan.gradient.codec, "gradients", true));
+  MERON_TRY(check_codec(plan.param.codec, CodecOf::param));
+  MERON_TRY(check_codec(plan.gradient.codec, CodecOf::gradient));
   return check_mesh(plan);
 }
 

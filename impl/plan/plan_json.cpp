@@ -105,7 +105,8 @@ Status read_codec(JsonValue row, Codec& codec) {
     codec = {};
     return read_word<CodecKind>(row, "codec", "wire codec", kCodecs, kFieldCodecs, codec.kind);
   }
-  MERON_TRY(value->object({"kind", "block", "rounding", "hadamard", "feedback", "error_limit"}));
+  MERON_TRY(value->object(
+      {"kind", "block", "rounding", "hadamard", "feedback", "difference", "error_limit"}));
   codec = {};
   MERON_TRY(read_word<CodecKind>(*value, "kind", "wire codec", kCodecs, kFieldCodecs, codec.kind));
   if (const auto block = value->find("block")) {
@@ -117,6 +118,9 @@ Status read_codec(JsonValue row, Codec& codec) {
     MERON_ASSIGN(codec.hadamard, hadamard->boolean());
   }
   if (const auto feedback = value->find("feedback")) MERON_TRY(read_feedback(*feedback, codec));
+  if (const auto difference = value->find("difference")) {
+    MERON_ASSIGN(codec.difference, difference->boolean());
+  }
   if (const auto limit = value->find("error_limit")) {
     MERON_ASSIGN(codec.error_limit, limit->number());
   }
@@ -271,6 +275,7 @@ Json codec_json(const Codec& codec) {
   if (codec.feedback) {
     out["feedback"] = {{"beta", codec.feedback_beta}, {"reset", codec.feedback_reset}};
   }
+  out["difference"] = codec.difference;
   out["error_limit"] = codec.error_limit;
   return out;
 }

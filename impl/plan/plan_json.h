@@ -30,7 +30,8 @@ inline constexpr size_t kMaxPlanText = size_t{1} << 20;  // bytes
 // where a CODEC is "none", "bf16", "int8" or "int4", or
 //
 //   { "kind": "int8", "block": 256, "rounding": "nearest" | "stochastic", "hadamard": false,
-//     "feedback": true | { "beta": 0.8, "reset": 1024 }, "error_limit": 0.05 }
+//     "feedback": true | { "beta": 0.8, "reset": 1024 }, "difference": false,
+//     "error_limit": 0.05 }
 //
 // A plan without a name is called after the preset whose table it has, otherwise "custom".
 Result<Plan> parse_plan(std::string_view json);

@@ -38,7 +38,9 @@ struct MemoryPrediction {
   // with their exact values and F(wire(part)) with the encoded ones. Not sharded: F(n * size).
   // Frozen ones under `frozen` int8: F(their encoding) instead.
   uint64_t param = 0;
-  uint64_t second_copy = 0;  // (row - part) * size of what far ranks own and this one brings in
+  // (row - part) * size of what far ranks own and this one brings in: from a gather to the update
+  // that changes it; what differences are to stays.
+  uint64_t second_copy = 0;
   // Not sharded: F(n * gsize) per flat. Sharded: the ring, each buffer
   // F(max over units of the sum over the unit's flats of n * gsize rounded up to a page). With
   // replicas, room for what is exchanged between them: see exchange_bytes().
@@ -59,14 +61,15 @@ struct MemoryPrediction {
   bool operator==(const MemoryPrediction&) const = default;
 };
 
-// Bytes that one rank takes from its peers in one optimizer step.
+// Bytes that one rank takes from its peers in one optimizer step. Not in the first one: what is
+// frozen, and kept, comes then; and with a codec of differences values in 16 bits.
 struct LinkPrediction {
   // Sharded parameters that become visible in place: per gather, what neither this rank holds nor
   // brings in.
   uint64_t gather_mapped = 0;
   // What this rank copies or brings in from other nodes: its share of far ranks' parameters per
-  // gather (with a second copy those of its row once a step), and once a step what others have
-  // updated of parameters that are cut over fewer ranks than the optimizer.
+  // gather (with a second copy those of its row once a step, frozen ones never again), and once a
+  // step what others have updated of parameters that are cut over fewer ranks than the optimizer.
   uint64_t gather_copied = 0;
   // Gradients read from peers: (s - 1) * row * gsize per reduction, of which there is one per
   // micro-batch if gradients are sharded, else one per step. With replicas (R - 1) * wire(part)

@@ -15,6 +15,7 @@ std::string codec_text(const Codec& codec) {
   if (codec.stochastic) out += ", stochastic";
   if (codec.hadamard) out += ", hadamard";
   if (codec.feedback) out += ", feedback";
+  if (codec.difference) out += ", difference";
   return out;
 }
 

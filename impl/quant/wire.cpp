@@ -32,7 +32,8 @@ kernels::QuantFormat Wire::format() const {
 }
 
 void Wire::encode(std::byte* out, const void* in, DType type, uint64_t n, uint64_t seed,
-                  const Feedback& feedback, kernels::QuantError* error) const {
+                  const Feedback& feedback, kernels::QuantError* error, const void* minus) const {
+  const auto* other = static_cast<const std::byte*>(minus);
   const auto* from = static_cast<const std::byte*>(in);
   const uint64_t size = size_of(type);
   const uint64_t grain = std::max<uint64_t>(codec_.block, kBlock);
@@ -45,7 +46,8 @@ void Wire::encode(std::byte* out, const void* in, DType type, uint64_t n, uint64
     }
     kernels::quantize(kernels::encoded_at(out, n, format(), begin / codec_.block),
                       from + begin * size, kernel_type(type), end - begin, format(), seed, begin,
-                      nullptr, feedback.residual == nullptr ? nullptr : feedback.residual + begin,
+                      other == nullptr ? nullptr : other + begin * size,
+                      feedback.residual == nullptr ? nullptr : feedback.residual + begin,
                       feedback.beta,
                       error == nullptr ? nullptr : &errors[static_cast<size_t>(thread)]);
   });
@@ -53,7 +55,8 @@ void Wire::encode(std::byte* out, const void* in, DType type, uint64_t n, uint64
   for (const auto& each : errors) error->merge(each);
 }
 
-void Wire::decode(void* out, DType type, const std::byte* in, uint64_t n, bool handed_over) const {
+void Wire::decode(void* out, DType type, const std::byte* in, uint64_t n, bool handed_over,
+                  bool difference) const {
   auto* to = static_cast<std::byte*>(out);
   const uint64_t size = size_of(type);
   const uint64_t grain = std::max<uint64_t>(codec_.block, kBlock);
@@ -65,7 +68,7 @@ void Wire::decode(void* out, DType type, const std::byte* in, uint64_t n, bool h
     }
     kernels::dequantize(to + begin * size, kernel_type(type),
                         kernels::encoded_at(in, n, format(), begin / codec_.block), end - begin,
-                        format(), false, handed_over);
+                        format(), difference, handed_over);
   });
 }
 

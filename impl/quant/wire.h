@@ -25,11 +25,15 @@ class Wire {
  public:
   Wire(const Codec& codec, ThreadPool& threads) : codec_(codec), threads_(threads) {}
 
-  // `seed` decides stochastic rounding: the same for all who encode the same.
+  // `seed` decides stochastic rounding: the same for all who encode the same. With `minus`, an
+  // array of the same type, the difference is encoded, as int8 or int4.
   void encode(std::byte* out, const void* in, DType type, uint64_t n, uint64_t seed,
-              const Feedback& feedback, kernels::QuantError* error) const;
-  // `handed_over`: into memory that other cores have read; see kernels/cpu/copy.h.
-  void decode(void* out, DType type, const std::byte* in, uint64_t n, bool handed_over) const;
+              const Feedback& feedback, kernels::QuantError* error,
+              const void* minus = nullptr) const;
+  // `handed_over`: into memory that other cores have read; see kernels/cpu/copy.h. `difference`:
+  // is added to what is there.
+  void decode(void* out, DType type, const std::byte* in, uint64_t n, bool handed_over,
+              bool difference = false) const;
   // out = ([out] + in[0] + ... + in[count - 1]) * scale in f32, from left to right; with the
   // squares of the results as kernels::reduce takes them.
   void sum(float* out, bool accumulate, const std::byte* const* in, size_t count, float scale,

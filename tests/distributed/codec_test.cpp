@@ -7,6 +7,7 @@
 #include <limits>
 #include <string>
 
+#include "tests/distributed/one_param.h"
 #include "tests/distributed/trainer.h"
 
 namespace meron::test {
@@ -18,6 +19,11 @@ constexpr int kSteps = 10;
 struct Case {
   const char* name;
   const char* plan;
+  bool difference = false;  // the first version goes in 16 bits
+  Frozen frozen = none_frozen;
+
+  // The first step that is counted.
+  int first() const { return difference || frozen != none_frozen ? 1 : 0; }
 };
 
 const Case kCases[] = {
@@ -37,6 +43,20 @@ const Case kCases[] = {
     {"zero2_int4",
      R"j({"mesh": {"shard": 2}, "gradient": {"sharding": "replica x shard", "codec": "int4"},
          "optimizer": {"sharding": "replica x shard"}})j"},
+    {"zeropp_some_frozen", "zeropp(2)", false, some_frozen},
+    {"some_frozen_by_differences",
+     R"j({"preset": "zeropp(2)", "param": {"codec": {"kind": "int8", "difference": true}}})j", true,
+     some_frozen},
+    {"copies_by_differences",
+     R"j({"preset": "zeropp(2)", "param": {"codec": {"kind": "int8", "difference": true}}})j",
+     true},
+    {"rows_by_random_differences",
+     R"j({"preset": "mics(2)", "optimizer": {"sharding": "replica x shard"},
+         "param": {"codec": {"kind": "int4", "block": 64, "rounding": "stochastic",
+                             "hadamard": true, "difference": true}}})j",
+     true},
+    {"parts_of_one_by_differences",
+     R"j({"preset": "hpz(1)", "param": {"codec": {"kind": "int4", "difference": true}}})j", true},
     {"zero1_int4",
      R"j({"mesh": {"shard": 2}, "gradient": {"codec": "int4"}, "optimizer": {"sharding": "shard"}})j"},
 };
@@ -52,11 +72,12 @@ World world_of(const char* transport, const char* plan) {
   return world;
 }
 
-bool train(const World& world, meron_dtype dtype, Outcome& run) {
+bool train(const World& world, meron_dtype dtype, const Case& kind, Outcome& run) {
   return run_world(world, [&](int rank, meron_context context) {
-    Trainer trainer(context, dtype);
-    const meron_stats before = stats_of(context);
+    Trainer trainer(context, dtype, false, {}, kind.frozen);
+    meron_stats before{};
     for (int step = 0; step < kSteps; ++step) {
+      if (step == kind.first()) before = stats_of(context);
       auto gradients = trainer.zeros();
       const auto index = static_cast<size_t>(step * kRanks + rank);
       run.losses[index] = trainer.micro_batch(index, gradients);
@@ -67,16 +88,23 @@ bool train(const World& world, meron_dtype dtype, Outcome& run) {
     meron_prediction plan{};
     plan.struct_size = sizeof(plan);
     CALL(meron_context_predict, &plan, context, nullptr);
+    const uint64_t steps = static_cast<uint64_t>(kSteps - kind.first());
     const auto grew = [&](uint64_t meron_stats::*count) { return after.*count - before.*count; };
-    run.counted[static_cast<size_t>(rank)] =
-        grew(&meron_stats::gather_mapped_bytes) == kSteps * plan.gather_mapped_bytes &&
-        grew(&meron_stats::gather_copied_bytes) == kSteps * plan.gather_copied_bytes &&
-        grew(&meron_stats::reduce_bytes) == kSteps * plan.reduce_bytes &&
-        grew(&meron_stats::far_gather_bytes) == kSteps * plan.far_gather_bytes &&
-        grew(&meron_stats::far_reduce_bytes) == kSteps * plan.far_reduce_bytes &&
-        after.param_bytes == plan.param_bytes && after.gradient_bytes == plan.gradient_bytes &&
-        after.optimizer_bytes == plan.optimizer_bytes;
     trainer.weights(run.weights.data() + static_cast<size_t>(rank) * weight_count());
+    // Second copies: what differences are to stays, as does what is frozen; the rest comes again.
+    const uint64_t most = plan.param_bytes + plan.second_copy_bytes;
+    const uint64_t rest = kind.difference              ? most
+                          : kind.frozen != none_frozen ? after.param_bytes
+                                                       : plan.param_bytes;
+    run.counted[static_cast<size_t>(rank)] =
+        grew(&meron_stats::gather_mapped_bytes) == steps * plan.gather_mapped_bytes &&
+        grew(&meron_stats::gather_copied_bytes) == steps * plan.gather_copied_bytes &&
+        grew(&meron_stats::reduce_bytes) == steps * plan.reduce_bytes &&
+        grew(&meron_stats::far_gather_bytes) == steps * plan.far_gather_bytes &&
+        grew(&meron_stats::far_reduce_bytes) == steps * plan.far_reduce_bytes &&
+        after.param_bytes == rest && rest <= most && stats_of(context).param_bytes == most &&
+        after.gradient_bytes == plan.gradient_bytes &&
+        after.optimizer_bytes == plan.optimizer_bytes;
   });
 }
 
@@ -85,7 +113,7 @@ class Codec : public testing::TestWithParam<std::tuple<Case, meron_dtype>> {};
 TEST_P(Codec, GivesTheSameBitsEverywhere) {
   const auto& [kind, dtype] = GetParam();
   Outcome reference;
-  ASSERT_TRUE(train(world_of("shm", kind.plan), dtype, reference));
+  ASSERT_TRUE(train(world_of("shm", kind.plan), dtype, kind, reference));
   const size_t count = weight_count();
   for (int rank = 1; rank < kRanks; ++rank) {
     EXPECT_EQ(0, std::memcmp(reference.weights.data(),
@@ -96,7 +124,7 @@ TEST_P(Codec, GivesTheSameBitsEverywhere) {
   for (const char* transport : {"local", "cluster", "sockets"}) {
     SCOPED_TRACE(transport);
     Outcome run;
-    ASSERT_TRUE(train(world_of(transport, kind.plan), dtype, run));
+    ASSERT_TRUE(train(world_of(transport, kind.plan), dtype, kind, run));
     EXPECT_EQ(0, std::memcmp(run.losses.data(), reference.losses.data(),
                              run.losses.size() * sizeof(float)));
     EXPECT_EQ(0, std::memcmp(run.weights.data(), reference.weights.data(),
@@ -107,7 +135,8 @@ TEST_P(Codec, GivesTheSameBitsEverywhere) {
   }
   // It learns as it does without a codec.
   Outcome plain;
-  ASSERT_TRUE(train(world_of("shm", "zero3"), dtype, plain));
+  ASSERT_TRUE(
+      train(world_of("shm", "zero3"), dtype, {"plain", "zero3", false, kind.frozen}, plain));
   const size_t last = reference.losses.size() - 1;
   EXPECT_NEAR(reference.losses[last], plain.losses[last], 0.05f * plain.losses[last]);
 }
@@ -119,54 +148,6 @@ INSTANTIATE_TEST_SUITE_P(Plans, Codec,
                            return std::string(std::get<0>(info.param).name) +
                                   (std::get<1>(info.param) == MERON_F32 ? "_f32" : "_bf16");
                          });
-
-// One unit of one f32 param of `count` elements, half of which each of two ranks owns.
-struct OneParam {
-  meron_param param{};
-  meron_unit unit{};
-
-  OneParam(meron_context context, int64_t count, bool frozen = false) {
-    meron_param_desc desc = MERON_PARAM_DESC_INIT;
-    desc.name = "p";
-    desc.shape = &count;
-    desc.dims = 1;
-    desc.dtype = MERON_F32;
-    desc.frozen = frozen ? 1 : 0;
-    CALL(meron_param_register, &param, context, &desc);
-    CALL(meron_unit_create, &unit, context, "u", &param, 1);
-  }
-  void write(const std::vector<float>& values) const {
-    meron_update update{};
-    CALL(meron_update_begin, &update, &unit, 1);
-    CALL(meron_update_wait, update, MERON_TIMEOUT_DEFAULT);
-    CALL(meron_update_write, update, param, values.data(), values.size(), MERON_F32);
-    CALL(meron_update_publish, update);
-  }
-  std::vector<float> gather() const {
-    meron_gather gather{};
-    CALL(meron_gather_begin, &gather, &unit, 1, nullptr);
-    CALL(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
-    meron_view view{};
-    CALL(meron_gather_view, &view, gather, param);
-    const auto* data = static_cast<const float*>(view.data);
-    std::vector<float> values(data, data + view.count);
-    CALL(meron_gather_release, gather);
-    return values;
-  }
-  meron_unit_info info() const {
-    meron_unit_info info{};
-    info.struct_size = sizeof(info);
-    CALL(meron_unit_get_info, &info, unit);
-    return info;
-  }
-};
-
-void require(bool holds, const char* what) {
-  if (holds) return;
-  std::fprintf(stderr, "does not hold: %s\n", what);
-  std::fflush(stderr);
-  _exit(4);
-}
 
 constexpr size_t kCount = 5000;
 
@@ -289,6 +270,66 @@ TEST(SecondCopy, IsHeldFromTheFirstGatherToTheUpdate) {
             "the second gather takes nothing from other nodes");
     one.write(values);
     require(stats_of(context).param_bytes == plan.param_bytes, "dropped at the update");
+  }));
+}
+
+// A unit of a param that trains and one that does not, cut alike.
+TEST(SecondCopy, StaysOfWhatDoesNotTrain) {
+  World world{.transport = "cluster", .ranks = 4, .plan = "hpz(2)"};
+  world.node = 2;
+  EXPECT_TRUE(run_world(world, [&](int, meron_context context) {
+    std::vector<meron_param> params(2);
+    const int64_t count = 4096;
+    for (size_t i = 0; i < 2; ++i) {
+      meron_param_desc desc = MERON_PARAM_DESC_INIT;
+      desc.name = i == 0 ? "trained" : "frozen";
+      desc.shape = &count;
+      desc.dims = 1;
+      desc.dtype = MERON_F32;
+      desc.frozen = i == 0 ? 0 : 1;
+      CALL(meron_param_register, &params[i], context, &desc);
+    }
+    meron_unit unit{};
+    CALL(meron_unit_create, &unit, context, "u", params.data(), params.size());
+    const std::vector<float> values(4096, 1.5f);
+    const auto write = [&] {
+      meron_update update{};
+      CALL(meron_update_begin, &update, &unit, 1);
+      CALL(meron_update_wait, update, MERON_TIMEOUT_DEFAULT);
+      for (const meron_param param : params) {
+        CALL(meron_update_write, update, param, values.data(), values.size(), MERON_F32);
+      }
+      CALL(meron_update_publish, update);
+    };
+    const auto gather = [&] {
+      meron_gather gather{};
+      CALL(meron_gather_begin, &gather, &unit, 1, nullptr);
+      CALL(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+      CALL(meron_gather_release, gather);
+    };
+    write();
+    meron_optimizer optimizer{};
+    meron_optimizer_options options = MERON_OPTIMIZER_OPTIONS_INIT;
+    CALL(meron_optimizer_create, &optimizer, &unit, 1, &options);
+    const uint64_t rest = stats_of(context).param_bytes;
+    constexpr uint64_t kPart = 1024 * sizeof(float);  // of one param
+    for (int step = 0; step < 3; ++step) {
+      gather();
+      require(stats_of(context).param_bytes == rest + 2 * kPart, "both are held");
+      const meron_source source{params[0], values.data(), values.size(), MERON_F32, 0};
+      CALL(meron_reduce_begin, nullptr, unit, &source, 1, nullptr);
+      CALL(meron_reduce_wait, &unit, 1, MERON_TIMEOUT_DEFAULT);
+      meron_future future{};
+      CALL(meron_optimizer_step_begin, &future, optimizer);
+      finish(future);
+      require(stats_of(context).param_bytes == rest + kPart, "one is dropped at the step");
+    }
+    const meron_stats before = stats_of(context);
+    gather();
+    require(stats_of(context).far_gather_bytes - before.far_gather_bytes == kPart,
+            "one comes again");
+    write();
+    require(stats_of(context).param_bytes == rest, "both are dropped at the update");
   }));
 }
 

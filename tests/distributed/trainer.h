@@ -24,19 +24,32 @@ inline size_t weight_count() {
   return count;
 }
 
+// Which params of the tiny model do not train.
+using Frozen = bool (*)(const std::string& param);
+inline bool none_frozen(const std::string&) {
+  return false;
+}
+// One unit of which some trains, one that does not train, and one of which most trains.
+inline bool some_frozen(const std::string& param) {
+  return param == "in.weight" || param.rfind("middle.", 0) == 0 || param == "out.bias";
+}
+
 struct Trainer {
   meron_context context;
   std::vector<meron_param> params;
   std::vector<meron_unit> units;
   std::vector<TinyParam> descs;
   std::vector<size_t> unit_of;
+  std::vector<bool> frozen;         // params
+  std::vector<meron_unit> trained;  // units
   meron_optimizer optimizer{};
 
   Trainer(meron_context context_in, meron_dtype dtype, bool late_optimizer = false,
-          meron_group group = {})
+          meron_group group = {}, Frozen is_frozen = none_frozen)
       : context(context_in) {
     for (const TinyUnit& unit : tiny_units()) {
       std::vector<meron_param> members;
+      bool trains = false;
       for (const TinyParam& desc : unit.params) {
         meron_param_desc given = MERON_PARAM_DESC_INIT;
         given.name = desc.name.c_str();
@@ -44,6 +57,9 @@ struct Trainer {
         given.dims = static_cast<uint32_t>(desc.shape.size());
         given.dtype = dtype;
         given.group = group;
+        frozen.push_back(is_frozen(desc.name));
+        given.frozen = frozen.back() ? 1 : 0;
+        trains = trains || !frozen.back();
         meron_param param{};
         CALL(meron_param_register, &param, context, &given);
         members.push_back(param);
@@ -54,6 +70,7 @@ struct Trainer {
       meron_unit made{};
       CALL(meron_unit_create, &made, context, unit.name.c_str(), members.data(), members.size());
       units.push_back(made);
+      if (trains) trained.push_back(made);
     }
     meron_update update{};
     CALL(meron_update_begin, &update, units.data(), units.size());
@@ -70,7 +87,7 @@ struct Trainer {
     meron_optimizer_options options = MERON_OPTIMIZER_OPTIONS_INIT;
     options.learning_rate = 0.01;
     options.max_norm = 0.25;
-    CALL(meron_optimizer_create, &optimizer, units.data(), units.size(), &options);
+    CALL(meron_optimizer_create, &optimizer, trained.data(), trained.size(), &options);
   }
 
   // Loss of one micro-batch at the present weights; gradients are added to `sums`.
@@ -126,10 +143,10 @@ struct Trainer {
   void reduce(const std::vector<std::vector<float>>& gradients, const meron_reduce_options& options,
               bool staged) {
     std::vector<meron_future> futures;
-    for (size_t u = units.size(); u-- > 0;) {
+    for (size_t u = trained.size(); u-- > 0;) {
       std::vector<meron_source> sources;
       for (size_t i = 0; i < params.size(); ++i) {
-        if (unit_of[i] != u) continue;
+        if (units[unit_of[i]].id != trained[u].id || frozen[i]) continue;
         if (staged) {
           sources.push_back({params[i], gradients[i].data(), descs[i].count(), MERON_F32, 0});
           continue;
@@ -140,17 +157,17 @@ struct Trainer {
         for (size_t k = 0; k < view.count; ++k) to[k] += gradients[i][k];
       }
       meron_future future{};
-      CALL(meron_reduce_begin, &future, units[u], staged ? sources.data() : nullptr, sources.size(),
-           &options);
+      CALL(meron_reduce_begin, &future, trained[u], staged ? sources.data() : nullptr,
+           sources.size(), &options);
       futures.push_back(future);
     }
     for (const meron_future future : futures) finish(future);
   }
 
   void end_accumulation(const meron_reduce_options& options) {
-    std::vector<meron_future> futures(units.size());
-    for (size_t u = 0; u < units.size(); ++u) {
-      CALL(meron_reduce_finish_begin, &futures[u], units[u], &options);
+    std::vector<meron_future> futures(trained.size());
+    for (size_t u = 0; u < trained.size(); ++u) {
+      CALL(meron_reduce_finish_begin, &futures[u], trained[u], &options);
     }
     for (const meron_future future : futures) finish(future);
   }

@@ -50,6 +50,17 @@ TEST(CodecJson, EveryKey) {
   EXPECT_EQ(codec_of(R"({"kind": "int8", "error_limit": 1})").error_limit, 1.0);
 }
 
+TEST(CodecJson, ParametersMayTravelAsDifferences) {
+  const auto difference = [](const char* value) {
+    return parse_plan(std::string(R"({"preset": "hpz", "param": {"codec": {"kind": "int8",)") +
+                      "\n\"difference\": " + value + "}}}");
+  };
+  EXPECT_TRUE(difference("true")->param.codec.difference);
+  EXPECT_FALSE(difference("false")->param.codec.difference);
+  expect_error(difference("1"), MERON_E_PARSE,
+               "line 2, key \"param.codec.difference\": must be true or false, not a number");
+}
+
 // What a preset says of a codec does not remain in another one.
 TEST(CodecJson, ReplacesThatOfThePreset) {
   EXPECT_TRUE(preset("zeropp(2)")->gradient.codec.feedback);
@@ -120,6 +131,13 @@ TEST(CodecJson, ErrorsNameLineAndKey) {
       {with_codec("{\"rounding\": \"stochastic\"}"), "none rounds no blocks"},
       {R"({"preset": "zeropp", "param": {"codec": {"kind": "int8", "feedback": true}}})",
        "key \"param.codec\": the codec of the parameters: feedback is for gradients"},
+      {with_codec("{\"kind\": \"int8\", \"difference\": true}"),
+       "key \"gradient.codec\": the codec of the gradients: difference is for parameters"},
+      {R"({"preset": "hpz", "param": {"second_copy": "none",
+           "codec": {"kind": "int8", "difference": true}}})",
+       "key \"param.codec\": the codec of the parameters: a difference is to the values before, "
+       "which this plan drops after each gather",
+       "set \"second_copy\" of param to \"shard\""},
       {R"({"preset": "zeropp", "optimizer": {"codec": "int8"}})",
        "key \"optimizer.codec\": unknown key"},
   };
@@ -193,7 +211,7 @@ TEST(MeshJson, TextOfAPreset) {
             R"("frozen":"registered","second_copy":"shard","codec":"int8"},)"
             R"("gradient":{"sharding":"replica x shard","tier":"host","dtype":"param",)"
             R"("codec":{"kind":"int4","block":256,"rounding":"nearest","hadamard":false,)"
-            R"("feedback":{"beta":0.8,"reset":1024},"error_limit":0.0}},)"
+            R"("feedback":{"beta":0.8,"reset":1024},"difference":false,"error_limit":0.0}},)"
             R"("optimizer":{"sharding":"replica x shard","tier":"host","dtype":"f32"},)"
             R"("gradient_buckets":2})");
 }
@@ -234,7 +252,17 @@ TEST(PlanDifference, NamesEachKeyAndBothValues) {
             R"(gradient.codec.hadamard: nothing and false; )"
             R"(gradient.codec.feedback.beta: nothing and 0.8; )"
             R"(gradient.codec.feedback.reset: nothing and 1024; )"
+            R"(gradient.codec.difference: nothing and false; )"
             R"(gradient.codec.error_limit: nothing and 0.0)");
+}
+
+TEST(PlanDifference, NamesACodecOfDifferences) {
+  const auto text = [](const char* flag) {
+    return to_json(*parse_plan(std::string(R"-({"preset": "hpz(2)", "param": {"codec": )-") +
+                               R"({"kind": "int8", "block": 64, "difference": )" + flag + "}}}"),
+                   -1);
+  };
+  EXPECT_EQ(plan_difference(text("true"), text("false")), "param.codec.difference: true and false");
 }
 
 // It is shown what peers wrote into shared memory.

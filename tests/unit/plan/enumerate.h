@@ -42,10 +42,10 @@ inline uint64_t encoded(const Codec& codec, uint64_t elements, uint64_t size) {
   return 0;
 }
 
-// A codec with a limit may give way to bf16.
+// A codec with a limit may give way to bf16, and what there is no difference to goes in 16 bits.
 inline uint64_t room_for(const Codec& codec, uint64_t elements, uint64_t size) {
   const uint64_t bytes = encoded(codec, elements, size);
-  return codec.error_limit > 0 ? std::max(bytes, elements * 2) : bytes;
+  return codec.error_limit > 0 || codec.difference ? std::max(bytes, elements * 2) : bytes;
 }
 
 class Enumerator {
@@ -172,7 +172,8 @@ class Enumerator {
     if (plan_.second_copy) memory.second_copy += parts * size_;
     for (uint32_t gather = 0; gather < load_.micro_batches * load_.gathers_per_micro_batch;
          ++gather) {
-      const bool here = plan_.second_copy && gather > 0;
+      // Frozen ones came with the first gather of the run.
+      const bool here = plan_.second_copy && (frozen_ || gather > 0);
       links.gather_mapped += (n_ - rest - parts - rows) * size_;
       links.gather_copied += (here ? rows : rows + parts) * size_;
       links.far_gather += here ? rows_wire : rows_wire + parts_wire;

@@ -189,6 +189,7 @@ TEST(CheckCodec, EachRefusal) {
       {{.kind = CodecKind::bf16, .stochastic = true}, "bf16 rounds no blocks"},
       {{.hadamard = true}, "none rounds no blocks"},
       {{.kind = CodecKind::bf16, .feedback = true}, "bf16 rounds no blocks"},
+      {{.kind = CodecKind::bf16, .difference = true}, "bf16 rounds no blocks"},
       {{.kind = kInt8, .feedback_beta = 1.0}, "beta is 1"},
       {{.kind = kInt8, .feedback_beta = -0.5}, "beta is -0.5"},
       {{.kind = kInt8, .feedback_beta = std::nan("")}, "beta is nan"},
@@ -210,6 +211,22 @@ TEST(CheckCodec, EachRefusal) {
   constexpr Codec kFeedback = {.kind = kInt8, .feedback = true};
   EXPECT_TRUE(zeropp({}, kFeedback).ok());
   expect_error(zeropp(kFeedback, {}), MERON_E_ARGUMENT, "feedback is for gradients");
+  constexpr Codec kDifference = {.kind = kInt8, .difference = true};
+  EXPECT_TRUE(zeropp(kDifference, {}).ok());
+  expect_error(zeropp({}, kDifference), MERON_E_ARGUMENT, "difference is for parameters");
+}
+
+// What the difference is to has to be in memory still.
+TEST(MeshPlans, DifferencesNeedValuesThatStay) {
+  Plan plan = *preset("hpz(2)");
+  plan.param.codec = {.kind = CodecKind::int4, .difference = true};
+  EXPECT_TRUE(validate(plan).ok());
+  plan.second_copy = false;
+  expect_error(validate(plan), MERON_E_ARGUMENT,
+               "a difference is to the values before, which this plan drops after each gather",
+               "or the sharding of param to \"shard\", or leave difference out");
+  plan.param.sharding = Sharding::shard;  // rows that replicas hold alike
+  EXPECT_TRUE(validate(plan).ok());
 }
 
 TEST(MeshShapeOf, RanksSideBySideShareARow) {
@@ -248,6 +265,12 @@ TEST(MeshShapeOf, ErrorsHaveTheNumbers) {
   expect_error(refused("hpz", 6, 0), MERON_E_UNSUPPORTED,
                "plan 'hpz' has a mesh by nodes, whose numbers of ranks differ",
                "the shard axis as a number");
+}
+
+TEST(MeshTable, SaysWhereADifferenceTravels) {
+  Plan plan = *preset("zeropp(4)");
+  plan.param.codec.difference = true;
+  EXPECT_NE(to_table(plan).find("as registered  int8 by 256, difference\n"), std::string::npos);
 }
 
 TEST(MeshTable, HasTheMeshTheCopyAndTheCodecs) {

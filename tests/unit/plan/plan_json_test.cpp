@@ -24,6 +24,7 @@ Plan random_plan(std::mt19937& random) {
                  .feedback = pick(2) == 1,
                  .feedback_beta = pick(2) * 0.3,
                  .feedback_reset = static_cast<uint32_t>(pick(2) * 7),
+                 .difference = pick(2) == 1,
                  .error_limit = pick(2) * 0.1};
   };
   Plan plan;

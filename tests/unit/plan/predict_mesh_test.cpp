@@ -98,6 +98,8 @@ TEST_P(EveryPlan, CostsWhatCountingGives) {
         plan.gradient.codec = gradient;
         plan.gradient.codec.feedback = gradient.blocked() && random() % 2 == 0;
         plan.second_copy = plan.param.sharding == Sharding::world && random() % 2 == 0;
+        plan.param.codec.difference = param.blocked() && random() % 2 == 0;
+        if (!validate(plan).ok()) plan.param.codec.difference = false;
         plan.frozen_int8 = random() % 2 == 0;
         if (!validate(plan).ok()) plan.frozen_int8 = false;
         if (!validate(plan).ok()) continue;
@@ -228,6 +230,30 @@ TEST(PredictMeshByHand, FrozenFlatsAreNotRefreshed) {
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(got->total.links.gather_copied, 0u);
   EXPECT_EQ(got->total.links.far_gather, 0u);
+}
+
+TEST(PredictMeshByHand, FrozenFlatsAreCopiedOnce) {
+  const ModelDesc frozen = {{{"unit", {{DType::f32, 2048, false}}}}};
+  const Result<Prediction> got = predict(*preset("hpz(2)"), frozen, {.ranks = 4, .node = 2});
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(got->total.memory.second_copy, 4u * 512 * 4);
+  EXPECT_EQ(got->total.links.gather_copied, 0u);
+  EXPECT_EQ(got->total.links.far_gather, 0u);
+}
+
+// What there is no difference to needs room for 16 bits; all else is as without.
+TEST(PredictMeshByHand, DifferencesTravelInAsManyBytes) {
+  Plan plan = *preset("zeropp(2)");
+  const Workload load{.ranks = 4, .node = 2};
+  const Result<Prediction> whole = predict(plan, one_flat(65536), load);
+  plan.param.codec.difference = true;
+  const Result<Prediction> difference = predict(plan, one_flat(65536), load);
+  ASSERT_TRUE(whole.ok() && difference.ok());
+  for (uint32_t r = 0; r < 4; ++r) {
+    EXPECT_EQ(difference->ranks[r].links, whole->ranks[r].links);
+    EXPECT_EQ(difference->ranks[r].memory.param, 16384u * 4 + 16384 * 4 + 16384 * 2);
+    EXPECT_EQ(whole->ranks[r].memory.param, 16384u * 4 + 16384 * 4 + 5 * 4096);  // 64 blocks
+  }
 }
 
 // As many ranks as there may be, by nodes of any size: the work grows with the ranks, not with

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The smallest model, for tests that look at single values.
+#pragma once
+
+#include <cstdio>
+#include <vector>
+
+#include "tests/distributed/ranks.h"
+
+namespace meron::test {
+
+// One unit of one f32 param of `count` elements, half of which each of two ranks owns.
+struct OneParam {
+  meron_param param{};
+  meron_unit unit{};
+
+  OneParam(meron_context context, int64_t count, bool frozen = false) {
+    meron_param_desc desc = MERON_PARAM_DESC_INIT;
+    desc.name = "p";
+    desc.shape = &count;
+    desc.dims = 1;
+    desc.dtype = MERON_F32;
+    desc.frozen = frozen ? 1 : 0;
+    CALL(meron_param_register, &param, context, &desc);
+    CALL(meron_unit_create, &unit, context, "u", &param, 1);
+  }
+  void write(const std::vector<float>& values) const {
+    meron_update update{};
+    CALL(meron_update_begin, &update, &unit, 1);
+    CALL(meron_update_wait, update, MERON_TIMEOUT_DEFAULT);
+    CALL(meron_update_write, update, param, values.data(), values.size(), MERON_F32);
+    CALL(meron_update_publish, update);
+  }
+  std::vector<float> gather() const {
+    meron_gather gather{};
+    CALL(meron_gather_begin, &gather, &unit, 1, nullptr);
+    CALL(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+    meron_view view{};
+    CALL(meron_gather_view, &view, gather, param);
+    const auto* data = static_cast<const float*>(view.data);
+    std::vector<float> values(data, data + view.count);
+    CALL(meron_gather_release, gather);
+    return values;
+  }
+  meron_unit_info info() const {
+    meron_unit_info info{};
+    info.struct_size = sizeof(info);
+    CALL(meron_unit_get_info, &info, unit);
+    return info;
+  }
+};
+
+inline void require(bool holds, const char* what) {
+  if (holds) return;
+  std::fprintf(stderr, "does not hold: %s\n", what);
+  std::fflush(stderr);
+  _exit(4);
+}
+
+}  // namespace meron::test
