@@ -14,7 +14,7 @@
 namespace meron::test {
 namespace {
 
-constexpr int kSteps = 12;
+constexpr int kSteps = kSanitized ? 4 : 12;
 
 struct Config {
   World world;
