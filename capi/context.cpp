@@ -88,7 +88,8 @@ meron_status meron_context_open(meron_context* out, const meron_context_options*
   return guard("context_open", err, [&]() -> Status {
     MERON_TRY(need(out, "out"));
     MERON_TRY(check_fork());
-    MERON_ASSIGN(const meron_context_options given, read_options(options, kDefaultOptions, "options"));
+    MERON_ASSIGN(const meron_context_options given,
+                 read_options(options, kDefaultOptions, "options"));
     MERON_ASSIGN(OpenOptions open, translate(given));
     MERON_ASSIGN(auto context, Context::open(std::move(open)));
     return put<ContextHolder>(out, std::move(context));
