@@ -71,7 +71,7 @@ Result<OpenOptions> translate(const meron_context_options& given) {
   return options;
 }
 
-constexpr meron_context_options kDefaults = MERON_CONTEXT_OPTIONS_INIT;
+constexpr meron_context_options kDefaultOptions = MERON_CONTEXT_OPTIONS_INIT;
 
 }  // namespace
 
@@ -80,7 +80,7 @@ extern "C" {
 meron_status meron_context_options_init(meron_context_options* options, size_t struct_size,
                                         meron_error** err) {
   return guard("context_options_init", err,
-               [&]() -> Status { return init_options(options, struct_size, kDefaults); });
+               [&]() -> Status { return init_options(options, struct_size, kDefaultOptions); });
 }
 
 meron_status meron_context_open(meron_context* out, const meron_context_options* options,
@@ -88,7 +88,8 @@ meron_status meron_context_open(meron_context* out, const meron_context_options*
   return guard("context_open", err, [&]() -> Status {
     MERON_TRY(need(out, "out"));
     MERON_TRY(check_fork());
-    MERON_ASSIGN(const meron_context_options given, read_options(options, kDefaults, "options"));
+    MERON_ASSIGN(const meron_context_options given,
+                 read_options(options, kDefaultOptions, "options"));
     MERON_ASSIGN(OpenOptions open, translate(given));
     MERON_ASSIGN(auto context, Context::open(std::move(open)));
     return put<ContextHolder>(out, std::move(context));

@@ -8,7 +8,7 @@ using namespace meron::capi;  // NOLINT
 
 namespace {
 
-constexpr meron_transport kDefaults = MERON_TRANSPORT_INIT;
+constexpr meron_transport kDefaultTable = MERON_TRANSPORT_INIT;
 
 }  // namespace
 
@@ -17,7 +17,7 @@ extern "C" {
 meron_status meron_transport_init(meron_transport* transport, size_t struct_size,
                                   meron_error** err) {
   return guard("transport_init", err,
-               [&]() -> Status { return init_options(transport, struct_size, kDefaults); });
+               [&]() -> Status { return init_options(transport, struct_size, kDefaultTable); });
 }
 
 }  // extern "C"

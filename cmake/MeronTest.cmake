@@ -14,17 +14,23 @@ set(MERON_TEST_RESULTS "${CMAKE_BINARY_DIR}/test-results")
 file(MAKE_DIRECTORY "${MERON_TEST_RESULTS}")
 
 # meron_add_unit_test(<name> SOURCES <file>... [LIBS <target>...] [LABELS <label>...]
-#                     [TIMEOUT <seconds>] [SERIAL])
+#                     [TIMEOUT <seconds>] [SERIAL] [ONE_THREAD])
 # Makes the GoogleTest executable test_<name> (its main is GoogleTest's unless a source has one)
 # and registers it as the test <name>. LABELS defaults to unit, TIMEOUT to 120. SERIAL: runs alone,
-# for tests that measure time.
+# for tests that measure time. ONE_THREAD: neither the test nor what it tests starts a thread, so
+# that ThreadSanitizer has nothing to see: there it is not even built.
 function(meron_add_unit_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "SOURCES;LIBS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;ONE_THREAD" "TIMEOUT" "SOURCES;LIBS;LABELS")
   if(arg_UNPARSED_ARGUMENTS OR NOT DEFINED arg_SOURCES)
     message(FATAL_ERROR "meron_add_unit_test(${name}): SOURCES missing, or unknown arguments: "
                         "${arg_UNPARSED_ARGUMENTS}")
   endif()
+  if(arg_ONE_THREAD AND MERON_SANITIZE MATCHES "thread")
+    return()
+  endif()
   add_executable(test_${name} ${arg_SOURCES})
+  # Each file stands alone: its helpers may have the names that another file's have.
+  set_target_properties(test_${name} PROPERTIES UNITY_BUILD OFF)
   target_link_libraries(test_${name} PRIVATE ${arg_LIBS} GTest::gmock GTest::gtest_main)
   add_test(NAME ${name} COMMAND test_${name} --gtest_brief=1
                                 "--gtest_output=xml:${MERON_TEST_RESULTS}/${name}.xml")

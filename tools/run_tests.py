@@ -44,7 +44,7 @@ What runs:
 
 EXAMPLES = """\
 examples:
-  tools/test                      everything; on two cores plan for a quarter of an hour
+  tools/test                      everything; on two cores plan for half an hour
   tools/test --quick              checks and release, without the tests labelled slow
   tools/test --preset asan        one preset (may be given more than once)
   tools/test -R arena             tests whose name matches, under every preset

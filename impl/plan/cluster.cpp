@@ -13,7 +13,7 @@
 namespace meron {
 namespace {
 
-constexpr uint32_t kMaxDepth = 4;
+constexpr uint32_t kMaxClusterDepth = 4;
 
 enum class Zero : uint8_t { refused, allowed };
 
@@ -99,8 +99,9 @@ std::string exactly(double value, const char* unit) {
 }  // namespace
 
 Result<Cluster> parse_cluster(std::string_view json) {
-  MERON_ASSIGN(const JsonText text,
-               JsonText::parse(json, "cluster", {.bytes = kMaxClusterText, .depth = kMaxDepth}));
+  MERON_ASSIGN(
+      const JsonText text,
+      JsonText::parse(json, "cluster", {.bytes = kMaxClusterText, .depth = kMaxClusterDepth}));
   const JsonValue root = text.root();
   MERON_TRY(root.object({"name", "nodes", "devices_per_node", "between_nodes", "inside_node",
                          "device", "nvme", "pcie"}));

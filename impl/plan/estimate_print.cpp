@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "plan/bytes_json.h"
 #include "plan/columns.h"
 #include "plan/estimate.h"
 #include "plan/plan_json.h"
@@ -15,16 +16,12 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json bytes(uint64_t value) {
-  return {{"bytes", value}, {"human", human_bytes(value)}};
-}
-
 Json seconds(double value) {
   return {{"seconds", value}, {"human", human_seconds(value)}};
 }
 
 Json link_json(const LinkCost& link) {
-  return {{"traffic", bytes(link.bytes)},
+  return {{"traffic", bytes_json(link.bytes)},
           {"messages", link.messages},
           {"transfer", seconds(link.transfer)},
           {"waiting", seconds(link.waiting)},
@@ -43,15 +40,15 @@ Json estimate_json(const Estimate& cost) {
           {"no_overlap", step_json(cost.without_overlap(), cost.computing)},
           {"between_nodes", link_json(cost.between)},
           {"inside_node", link_json(cost.inside)},
-          {"copies", {{"traffic", bytes(cost.copied)}, {"time", seconds(cost.copying)}}},
-          {"update", {{"traffic", bytes(cost.updated)}, {"time", seconds(cost.updating)}}},
+          {"copies", {{"traffic", bytes_json(cost.copied)}, {"time", seconds(cost.copying)}}},
+          {"update", {{"traffic", bytes_json(cost.updated)}, {"time", seconds(cost.updating)}}},
           {"computation", seconds(cost.computing)},
           {"memory",
-           {{"states", bytes(cost.states)},
-            {"gathered", bytes(cost.gathered)},
-            {"total", bytes(cost.memory())},
-            {"available", bytes(cost.available)},
-            {"lacking", bytes(cost.lacking())}}},
+           {{"states", bytes_json(cost.states)},
+            {"gathered", bytes_json(cost.gathered)},
+            {"total", bytes_json(cost.memory())},
+            {"available", bytes_json(cost.available)},
+            {"lacking", bytes_json(cost.lacking())}}},
           {"mesh", {{"replicas", cost.mesh.replicas}, {"shards", cost.mesh.shards}}},
           {"plan", Json::parse(to_json(cost.plan, -1))}};
 }

@@ -14,7 +14,7 @@
 namespace meron {
 namespace {
 
-constexpr uint32_t kMaxDepth = 8;
+constexpr uint32_t kMaxModelDepth = 8;
 
 Result<DType> read_dtype(JsonValue value) {
   MERON_ASSIGN(const std::string_view text, value.string());
@@ -123,7 +123,7 @@ Result<ModelDesc> model_from_size(uint64_t parameters, uint32_t layers, DType dt
 
 Result<ModelDesc> parse_model(std::string_view json) {
   MERON_ASSIGN(const JsonText text,
-               JsonText::parse(json, "model", {.bytes = kMaxModelText, .depth = kMaxDepth}));
+               JsonText::parse(json, "model", {.bytes = kMaxModelText, .depth = kMaxModelDepth}));
   const JsonValue root = text.root();
   if (root.find("units")) {
     MERON_TRY(root.object({"units"}));

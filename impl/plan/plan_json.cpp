@@ -18,7 +18,7 @@
 namespace meron {
 namespace {
 
-constexpr uint32_t kMaxDepth = 8;
+constexpr uint32_t kMaxPlanDepth = 8;
 
 template <class T>
 struct Word {
@@ -35,7 +35,7 @@ constexpr std::array kCodecs = {
     Word<CodecKind>{"int8", CodecKind::int8}, Word<CodecKind>{"int4", CodecKind::int4}};
 constexpr std::array kRoundings = {Word<bool>{"nearest", false}, Word<bool>{"stochastic", true}};
 constexpr std::array kFrozen = {Word<bool>{"registered", false}, Word<bool>{"int8", true}};
-constexpr std::array kCopies = {Word<bool>{"none", false}, Word<bool>{"shard", true}};
+constexpr std::array kSecondCopies = {Word<bool>{"none", false}, Word<bool>{"shard", true}};
 
 using MaybeDType = std::optional<DType>;
 constexpr std::array kParamDTypes = {Word<MaybeDType>{"registered", std::nullopt}};
@@ -144,7 +144,7 @@ Status read_rows(JsonValue root, Plan& plan) {
     MERON_TRY(read_codec(*param, plan.param.codec));
     MERON_TRY(read_word<bool>(*param, "frozen", "dtype of frozen parameters", kFrozen, kFieldDTypes,
                               plan.frozen_int8));
-    MERON_TRY(read_word<bool>(*param, "second_copy", "second copy", kCopies, kFieldShardings,
+    MERON_TRY(read_word<bool>(*param, "second_copy", "second copy", kSecondCopies, kFieldShardings,
                               plan.second_copy));
   }
   if (const auto gradient = root.find("gradient")) {
@@ -216,7 +216,7 @@ std::string_view dtype_word(std::span<const Word<MaybeDType>> words, MaybeDType 
 
 Result<Plan> parse_plan(std::string_view json) {
   MERON_ASSIGN(const JsonText text,
-               JsonText::parse(json, "plan", {.bytes = kMaxPlanText, .depth = kMaxDepth}));
+               JsonText::parse(json, "plan", {.bytes = kMaxPlanText, .depth = kMaxPlanDepth}));
   const JsonValue root = text.root();
   MERON_TRY(root.object(
       {"preset", "name", "mesh", "param", "gradient", "optimizer", "gradient_buckets"}));

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "plan/bytes_json.h"
 #include "plan/columns.h"
 #include "plan/plan_json.h"
 #include "plan/predict.h"
@@ -14,33 +15,29 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-Json bytes(uint64_t value) {
-  return {{"bytes", value}, {"human", human_bytes(value)}};
-}
-
 Json memory_json(const MemoryPrediction& memory) {
-  return {{"param", bytes(memory.param)},
-          {"second_copy", bytes(memory.second_copy)},
-          {"gradient", bytes(memory.gradient())},
-          {"gradient_buckets", bytes(memory.gradient_buckets)},
-          {"reduced_gradient", bytes(memory.reduced_gradient)},
-          {"feedback", bytes(memory.feedback)},
-          {"optimizer", bytes(memory.optimizer())},
-          {"moments", bytes(memory.moments)},
-          {"master", bytes(memory.master)},
-          {"total", bytes(memory.total())}};
+  return {{"param", bytes_json(memory.param)},
+          {"second_copy", bytes_json(memory.second_copy)},
+          {"gradient", bytes_json(memory.gradient())},
+          {"gradient_buckets", bytes_json(memory.gradient_buckets)},
+          {"reduced_gradient", bytes_json(memory.reduced_gradient)},
+          {"feedback", bytes_json(memory.feedback)},
+          {"optimizer", bytes_json(memory.optimizer())},
+          {"moments", bytes_json(memory.moments)},
+          {"master", bytes_json(memory.master)},
+          {"total", bytes_json(memory.total())}};
 }
 
 Json rank_json(const RankPrediction& rank) {
-  return {
-      {"memory", {{"host", memory_json(rank.memory)}}},
-      {"links",
-       {{"shm",
-         {{"gather_mapped", bytes(rank.links.gather_mapped)},
-          {"gather_copied", bytes(rank.links.gather_copied)},
-          {"reduce", bytes(rank.links.reduce)}}},
-        {"between_nodes",
-         {{"gather", bytes(rank.links.far_gather)}, {"reduce", bytes(rank.links.far_reduce)}}}}}};
+  return {{"memory", {{"host", memory_json(rank.memory)}}},
+          {"links",
+           {{"shm",
+             {{"gather_mapped", bytes_json(rank.links.gather_mapped)},
+              {"gather_copied", bytes_json(rank.links.gather_copied)},
+              {"reduce", bytes_json(rank.links.reduce)}}},
+            {"between_nodes",
+             {{"gather", bytes_json(rank.links.far_gather)},
+              {"reduce", bytes_json(rank.links.far_reduce)}}}}}};
 }
 
 using Cells = std::vector<std::string>;
@@ -104,7 +101,7 @@ std::string to_json(const Prediction& prediction, int indent) {
                      {{"units", prediction.units},
                       {"elements", prediction.elements},
                       {"trainable_elements", prediction.trainable_elements}}},
-                    {"peak", {{"host", bytes(prediction.peak_host)}}},
+                    {"peak", {{"host", bytes_json(prediction.peak_host)}}},
                     {"total", rank_json(prediction.total)},
                     {"ranks", std::move(ranks)}};
   return out.dump(indent);

@@ -179,6 +179,7 @@ class Link {
   std::shared_ptr<Window> window_;  // and nodes_ and proxies_: set once, by attach()
   std::vector<int> nodes_;          // by rank
   std::vector<int> proxies_;        // by node: who puts there what this rank says
+  std::vector<bool> tells_mate_;    // by rank: what it says is put here by another of this node
   const int rank_;
   const int world_size_;
   const uint64_t control_bytes_;  // of one control message

@@ -19,6 +19,9 @@ constexpr uint64_t kControlTag = 0;
 // A rank that leaves says so before its connection ends: how long that word is waited for where
 // another function notices the end first.
 constexpr int64_t kGraceNs = 200 * kNanosPerMilli;
+// The same where a rank of this node is told, and may not have been running: it says at once what
+// it finds. Within the two seconds in which a dead rank is named.
+constexpr int64_t kMateGraceNs = 1500 * kNanosPerMilli;
 constexpr int64_t kAskAliveNs = 20 * kNanosPerMilli;
 constexpr int64_t kIdleNs = kNanosPerMilli;
 // Of one channel to one rank, with send_in_turn(): a few round trips of any link's.
@@ -51,8 +54,9 @@ bool Link::pump_control(int rank) {
   bool moved = false;
   if (!peer.gives_nothing) moved = receive_control(rank);
   if (!peer.takes_nothing) moved = send_control(rank) || moved;
-  if (peer.failed_ns != 0 && !peer.gone.load() &&
-      (peer.gives_nothing || now_ns() - peer.failed_ns > kGraceNs)) {
+  const bool tells_mate = tells_mate_[static_cast<size_t>(rank)];
+  const int64_t grace = tells_mate ? kMateGraceNs : peer.gives_nothing ? 0 : kGraceNs;
+  if (peer.failed_ns != 0 && !peer.gone.load() && now_ns() - peer.failed_ns >= grace) {
     peer.gone.store(true, std::memory_order_release);
     moved = true;
   }

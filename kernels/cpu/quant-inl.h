@@ -26,8 +26,11 @@
 #define MERON_QUANT_VECTORS 1
 #endif
 
+// Sanitizers check every access: unrolled, that takes the compiler three times as long.
 #undef MERON_UNROLL
-#if HWY_COMPILER_CLANG
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MERON_UNROLL
+#elif HWY_COMPILER_CLANG
 #define MERON_UNROLL _Pragma("clang loop unroll(full)")
 #else
 #define MERON_UNROLL _Pragma("GCC unroll 16")

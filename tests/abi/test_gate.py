@@ -27,15 +27,10 @@ def gate(root: Path, *arguments: str) -> tuple[int, str]:
 
 
 class Copy:
-    """A copy of the headers, of which a fresh baseline is made, to be changed by a test."""
+    """A copy of the headers and a fresh baseline of them, to be changed by a test."""
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        shutil.copytree(ROOT / "include", root / "include")
-        (root / "capi").mkdir()
-        shutil.copy(ROOT / "capi" / "meron.map", root / "capi")
-        status, output = gate(root, "--update")
-        assert status == 0, output
 
     def change(self, header: str, pattern: str, replacement: str) -> None:
         path = self.root / "include" / "meron" / header
@@ -47,8 +42,20 @@ class Copy:
         return gate(self.root, *arguments)
 
 
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("pristine")
+    shutil.copytree(ROOT / "include", root / "include")
+    (root / "capi").mkdir()
+    shutil.copy(ROOT / "capi" / "meron.map", root / "capi")
+    status, output = gate(root, "--update")
+    assert status == 0, output
+    return root
+
+
 @pytest.fixture
-def copy(tmp_path: Path) -> Copy:
+def copy(pristine: Path, tmp_path: Path) -> Copy:
+    shutil.copytree(pristine, tmp_path, dirs_exist_ok=True)
     return Copy(tmp_path)
 
 

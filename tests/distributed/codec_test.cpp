@@ -14,7 +14,7 @@ namespace meron::test {
 namespace {
 
 constexpr int kRanks = 4;
-constexpr int kSteps = 10;
+constexpr int kSteps = kSanitized ? 4 : 10;
 
 struct Case {
   const char* name;

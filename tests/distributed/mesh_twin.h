@@ -14,7 +14,7 @@
 
 namespace meron::test {
 
-inline constexpr int kSteps = 12;
+inline constexpr int kSteps = kSanitized ? 4 : 12;
 
 struct Config {
   World world;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "meron/meron.h"
+#include "tests/distributed/sanitized.h"
 #include "tests/distributed/socket_transport.h"
 
 namespace meron::test {

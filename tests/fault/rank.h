@@ -15,20 +15,8 @@
 #include "meron/meron.h"
 #include "tests/distributed/ranks.h"
 
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-#define MERON_TEST_SANITIZED 1
-#elif defined(__has_feature)
-#if __has_feature(address_sanitizer) || __has_feature(thread_sanitizer)
-#define MERON_TEST_SANITIZED 1
-#endif
-#endif
-#ifndef MERON_TEST_SANITIZED
-#define MERON_TEST_SANITIZED 0
-#endif
-
 namespace meron::test {
 
-inline constexpr bool kSanitized = MERON_TEST_SANITIZED != 0;
 inline constexpr int64_t kMilli = 1'000'000;
 inline constexpr int64_t kSecond = 1'000'000'000;
 

@@ -22,7 +22,7 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kLabelWidth = 22;
 constexpr size_t kTextWidth = 76;
 
-constexpr const char* kFooter = R"(Examples:
+constexpr const char* kInfoFooter = R"(Examples:
   meron info                     for people
   meron info --json              the same for programs
   meron info --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["cpu"]["name"])')";
@@ -129,7 +129,7 @@ int info(bool json) {
 
 Subcommand add_info(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand("info", "Say what this host and this build offer");
-  app->footer(kFooter);
+  app->footer(kInfoFooter);
   auto json = std::make_shared<bool>(false);
   app->add_flag("--json", *json, "print JSON");
   return {app, [json] { return info(*json); }};

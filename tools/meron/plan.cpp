@@ -25,7 +25,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr std::array kPresets = {"zero0", "zero1", "zero2", "zero3"};
 
-constexpr const char* kFooter =
+constexpr const char* kPlanFooter =
     R"(The model is given by its size, by a safetensors file (of which only the header is read),
 or by a JSON file: {"parameters": N, "layers": L, "dtype": "bf16"} or
 {"units": [{"name": "layer.0", "tensors": [{"name": "layer.0.w", "shape": [64, 64], "dtype": "f32"}]}]}.
@@ -240,7 +240,7 @@ int plan(const PlanOptions& options, const CLI::App& app) {
 Subcommand add_plan(CLI::App& parent) {
   CLI::App* app =
       parent.add_subcommand("plan", "Predict memory and traffic of a model under a plan");
-  app->footer(kFooter);
+  app->footer(kPlanFooter);
   auto options = std::make_shared<PlanOptions>();
   app->add_option("--parameters", options->parameters, "size of the model, e.g. 7B or 350M")
       ->type_name("COUNT");

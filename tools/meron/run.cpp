@@ -14,7 +14,7 @@ namespace {
 constexpr int64_t kMostRanks = 4096;  // what a context accepts as world size
 constexpr double kLongest = 1e9;      // seconds; nobody waits longer, and it fits every clock
 
-constexpr const char* kFooter = R"(Each rank finds its place in MERON_RANK, MERON_WORLD_SIZE,
+constexpr const char* kRunFooter = R"(Each rank finds its place in MERON_RANK, MERON_WORLD_SIZE,
 MERON_LOCAL_RANK and MERON_LOCAL_WORLD_SIZE, and the job's secret token in a file that is already
 open, whose descriptor MERON_TOKEN_FD names: meron_context_open reads all that by itself. Where
 OMP_NUM_THREADS is not set, each rank gets its share of the cores that the launcher may use. Rank 0 has
@@ -92,7 +92,7 @@ int run(const RunOptions& options, const CLI::App& app, std::span<char*> after_d
 
 Subcommand add_run(CLI::App& parent, std::span<char*> after_dashes) {
   CLI::App* app = parent.add_subcommand("run", "Start the ranks of a program on this host");
-  app->footer(kFooter);
+  app->footer(kRunFooter);
   app->formatter(std::make_shared<Formatter>());
   app->prefix_command();  // what follows the program's name is the program's
   auto options = std::make_shared<RunOptions>();

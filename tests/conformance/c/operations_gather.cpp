@@ -23,13 +23,6 @@ meron_gather_mode mode_of(const std::string& name) {
   throw Malformed{"unknown mode '" + name + "'"};
 }
 
-meron_param_info info_of(meron_param param) {
-  meron_param_info info{};
-  info.struct_size = sizeof info;
-  call(meron_param_get_info, &info, param);
-  return info;
-}
-
 // A destination per param of the units, each filled with -1.
 std::vector<meron_destination> make_destinations(Session& session, const Statement& statement,
                                                  Gather& gather) {

@@ -12,13 +12,6 @@ std::vector<int64_t> shape_of(const std::string& text) {
   return shape;
 }
 
-meron_param_info info_of(meron_param param) {
-  meron_param_info info{};
-  info.struct_size = sizeof info;
-  call(meron_param_get_info, &info, param);
-  return info;
-}
-
 void param(Session& session, const Statement& statement) {
   const std::vector<int64_t> shape = shape_of(statement.get("shape"));
   const std::string name = statement.get("name", statement.name);

@@ -121,6 +121,13 @@ void finish_or_keep(Session& session, const Statement& statement, meron_future f
   }
 }
 
+meron_param_info info_of(meron_param param) {
+  meron_param_info info{};
+  info.struct_size = sizeof info;
+  call(meron_param_get_info, &info, param);
+  return info;
+}
+
 int64_t timeout_of(const Statement& statement) {
   return statement.has("timeout") ? static_cast<int64_t>(statement.number("timeout", 0) * 1e9)
                                   : int64_t{MERON_TIMEOUT_DEFAULT};

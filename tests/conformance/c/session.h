@@ -150,6 +150,7 @@ class Session {
   std::vector<std::pair<std::string, std::unique_ptr<Object>>> objects_;  // oldest first
 };
 
+meron_param_info info_of(meron_param param);
 // Waits for a future, and releases it whatever comes of it.
 void finish(meron_future future);
 // Of a future: waits for it, or keeps it under the name that `future=` gives.

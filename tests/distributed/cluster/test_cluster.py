@@ -128,8 +128,14 @@ def test_a_killed_rank_is_named_and_ends_the_others(pair: hosts.Hosts, tmp_path:
     ) as job:
         assert job.stdout is not None
         for line in job.stdout:
-            if "step" in line:
+            if "units over 4 ranks" in line:
                 break
+        # They train: a step sends far less than this over the link.
+        begun = time.monotonic()
+        before = pair.traffic()["B"].received_bytes
+        while pair.traffic()["B"].received_bytes - before < 64 << 20:
+            assert time.monotonic() - begun < PATIENCE, "nothing crosses the link"
+            time.sleep(0.05)
         victims = [
             process
             for process in pair.processes("B")

@@ -77,7 +77,9 @@ class Code {
                                            << actual.step(b) << ", expected " << expected.step(b);
       }
     }
-    for (size_t i = 0; i < actual.blocks() * actual.format_.block; ++i) {
+    const bool equal =
+        std::memcmp(actual.payload(), expected.payload(), actual.payload_bytes()) == 0;
+    for (size_t i = 0; i < actual.blocks() * actual.format_.block && !equal; ++i) {
       if (actual.q(i) != expected.q(i)) {
         return testing::AssertionFailure()
                << "element " << i << ": " << actual.q(i) << ", expected " << expected.q(i);

@@ -114,5 +114,21 @@ TEST(Link, AnEarlierCallOvertakes) {
   link.close(0);
 }
 
+// Ranks 0 and 1 are one node, 2 and 3 another: what 2 says comes by way of 0, which may not have
+// been running since. A rank that said that it leaves, and ended, is not dead.
+TEST(Link, TheEndOfARankWaitsForTheMateThatItTells) {
+  Slow slow;
+  meron_transport table = table_of(slow);
+  table.receive = [](void*, uint64_t*, int32_t, uint64_t, void*, uint64_t) {
+    return meron_status{MERON_E_IO};
+  };
+  Link link(table, 1, 4, {});
+  link.attach(std::move(Window::create(1 << 20)).value(), {0, 0, 1, 1});
+  (void)link.pump();
+  EXPECT_TRUE(link.gone(3)) << "it would have told this rank";
+  EXPECT_FALSE(link.gone(2));
+  link.close(0);
+}
+
 }  // namespace
 }  // namespace meron
