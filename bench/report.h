@@ -28,7 +28,7 @@ struct Report {
 };
 
 // Prints the goals and writes the JSON file, if one is named. Returns the exit status.
-inline int finish(const char* program, Report& report, const Workers& workers, bool quick,
+inline int finish(const std::string& program, Report& report, const Workers& workers, bool quick,
                   const std::string& json_file) {
   bool all_met = true;
   nlohmann::ordered_json goals = nlohmann::ordered_json::array();

@@ -2,11 +2,7 @@
 // bench_quant: see README.md.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-#include <exception>
-#include <string>
-
-#include "kernels/cpu/target.h"
+#include "bench/kernel_main.h"
 #include "measure.h"
 
 namespace meron::bench {
@@ -50,54 +46,23 @@ nlohmann::ordered_json print_arms(const std::vector<Arm>& arms, size_t n) {
   return rows;
 }
 
-namespace {
-
-int run(const Options& options, size_t threads, bool quick, const std::string& json_file) {
-  Report report;
-  report.json = {{"bench", "quant"}, {"quick", quick}, {"target", kernels::target_name()}};
-  Workers workers(threads);
-  fmt::print("Instruction set: {}\n\n", kernels::target_name());
-  measure_codec(workers, options, report);
-  measure_sum(workers, options, report);
-  return finish("bench_quant", report, workers, quick, json_file);
-}
-
-}  // namespace
 }  // namespace meron::bench
 
 int main(int argc, char** argv) {
-  using meron::bench::Options;
-  Options options;
-  std::string json_file;
-  size_t elements = 0, threads = meron::bench::Workers::allowed_cpus().size(), repeats = 0;
-  bool quick = false;
-  CLI::App app(
-      "Measures block quantization against what memory allows. Exit status 0: it ran, whether or "
-      "not the goals were met.");
-  app.add_option("--json", json_file, "Write every number to FILE")->type_name("FILE");
-  app.add_option("--elements", elements,
-                 "Elements that are encoded and decoded (default 64 Mi, with --quick 1 Mi); sums "
-                 "take a quarter of it")
-      ->check(CLI::Range(size_t{4096}, size_t{1} << 33));
-  app.add_option("--threads", threads, "Threads, pinned to the CPUs this process may use, in order")
-      ->check(CLI::Range(size_t{1}, size_t{1024}))
-      ->capture_default_str();
-  app.add_option("--repeats", repeats, "Turns of each variant (default 15, with --quick 3)")
-      ->check(CLI::Range(size_t{1}, size_t{10000}));
-  app.add_flag("--quick", quick, "A second's run that only shows that everything works");
-  CLI11_PARSE(app, argc, argv);
-
-  if (quick) {
-    options.elements = size_t{1} << 20;
-    options.repeats = 3;
-  }
-  if (elements != 0) options.elements = elements;
-  options.sum_elements = options.elements / 4;
-  if (repeats != 0) options.repeats = repeats;
-  try {
-    return meron::bench::run(options, threads, quick, json_file);
-  } catch (const std::exception& error) {
-    fmt::print(stderr, "bench_quant: {}\n", error.what());
-    return 2;
-  }
+  using namespace meron::bench;  // NOLINT: a program of that namespace
+  KernelProgram program;
+  program.name = "quant";
+  program.description = "Measures block quantization against what memory allows.";
+  program.elements =
+      "Elements that are encoded and decoded (default 64 Mi, with --quick 1 Mi); sums take a "
+      "quarter of it";
+  program.least_elements = 4096;
+  program.measure = [](const KernelArguments& arguments, Workers& workers, Report& report) {
+    Options options;
+    arguments.apply(options);
+    options.sum_elements = options.elements / 4;
+    measure_codec(workers, options, report);
+    measure_sum(workers, options, report);
+  };
+  return kernel_main(program, argc, argv);
 }

@@ -213,11 +213,11 @@ struct meron_transport {
 struct meron_context_options {
   uint32_t struct_size; /**< sizeof(meron_context_options) */
   uint32_t header_version; /**< MERON_VERSION of the caller's headers */
-  int32_t rank; /**< -1: from the environment (meron run, torchrun, Slurm, Open MPI) */
+  int32_t rank; /**< -1: from the environment (meron run, torchrun, Slurm, Open MPI, PMI) */
   int32_t world_size; /**< -1: from the environment; without one: 1 */
-  const char *transport; /**< "self", "local", "shm", "mpi", "custom", "cluster"; NULL or "auto": custom where that is given, self for one rank, mpi under mpirun where no token is given, else shm. "cluster": ranks of a node share memory, and `custom` joins the nodes; "mpi": MPI does */
-  const char *job; /**< local: ranks of one process with an equal job meet; NULL: "default" */
-  const char *token; /**< shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN */
+  const char *transport; /**< "self", "local", "shm", "mpi", "custom", "cluster"; NULL or "auto": custom where that is given, self for one rank, mpi under mpirun where neither a token nor MERON_STORE is given, else shm. "cluster": ranks of a node share memory, and `custom` joins the nodes; "mpi": MPI does */
+  const char *job; /**< local: ranks of one process with an equal job meet; NULL: "default". In the directory MERON_STORE: the job's name among others'; NULL: MERON_JOB, or what the launcher calls it */
+  const char *token; /**< shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN; where there is none, ranks meet in the directory that MERON_STORE names */
   int64_t timeout_ns; /**< deadline of every operation; 0: 600 s */
   uint64_t host_memory_limit; /**< bytes that this rank may take; 0: no limit but the host's */
   uint64_t arena_reserve; /**< bytes of address space per window; 0: the host's memory */
@@ -629,8 +629,9 @@ inline ::meron_context_options meron_context_options_init() {
  * Opens this rank's context and meets the other ranks. Ownership: the caller closes *out. Blocks:
  * until all ranks have come, at most the deadline. Threads: any. Errors: MERON_E_ARGUMENT (rank
  * beyond the world, unknown transport), MERON_E_AUTH (token missing or wrong), MERON_E_TIMEOUT (who
- * is missing), MERON_E_VERSION, MERON_E_NO_MEMORY, MERON_E_IO, MERON_E_DUPLICATE (a rank came
- * twice), or what a faster rank's calls have broken the world with meanwhile.
+ * is missing), MERON_E_VERSION, MERON_E_NO_MEMORY, MERON_E_IO, MERON_E_NOT_FOUND (no directory
+ * MERON_STORE), MERON_E_UNSUPPORTED (nothing joins the ranks' hosts), MERON_E_DUPLICATE (a rank
+ * came twice), or what a faster rank's calls have broken the world with meanwhile.
  */
 inline int64_t meron_context_open(int32_t header_version, int32_t rank, int32_t world_size, const char *transport, const char *job, const char *token, int64_t timeout_ns, int64_t host_memory_limit, int64_t arena_reserve, int32_t threads, int64_t plan, callbacks *hooks, custom_transport *custom) {
   ::meron_context_options options = initial(api().meron_context_options_init);

@@ -1,19 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
-// How a context is opened: which transport, who meets, whether all have the same plan.
+// How a context is opened: the ranks join, then see whether all have the same plan.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 #include "base/hash.h"
 #include "engine/context.h"
+#include "engine/joining.h"
 #include "engine/progress_thread.h"
 #include "os/process.h"
 #include "plan/plan_json.h"
 #include "topology/identity.h"
-#include "transport/join.h"
-#include "transport/token.h"
 
 namespace meron {
 namespace {
@@ -24,91 +22,10 @@ constexpr int64_t kLookNs = kNanosPerMilli;
 // Room for a plan as JSON, of each rank.
 constexpr uint64_t kPlanText = 4096;
 
-bool has_token(const OpenOptions& options) {
-  return options.token != nullptr || std::getenv("MERON_TOKEN") != nullptr ||
-         std::getenv("MERON_TOKEN_FD") != nullptr;
-}
-
-Result<std::string> choose_transport(const OpenOptions& options, const Identity& identity) {
-  std::string name = options.transport;
-  if (name == "auto") {
-    // mpirun gives no token, and may have started ranks on several hosts.
-    const bool by_mpi = identity.source == "Open MPI" || identity.source == "MPICH";
-    name = options.custom                  ? "custom"
-           : identity.world_size == 1      ? "self"
-           : by_mpi && !has_token(options) ? "mpi"
-                                           : "shm";
-  }
-  if (options.custom && name != "custom" && name != "cluster") {
-    return Error(MERON_E_ARGUMENT,
-                 fmt::format("a custom transport is given, and transport '{}' asked for", name),
-                 "ask for 'custom' or 'cluster', or give no meron_transport");
-  }
-  return name;
-}
-
-struct Met {
-  Joined joined;
-  bool any_thread = false;  // the link may be pumped by a thread of the engine's own
-};
-
-Result<Met> join_world_of_mpi(const MeetingOptions& meeting) {
-  MERON_ASSIGN(MpiWorld world, open_mpi());
-  if (world.rank != meeting.rank || world.world_size != meeting.world_size) {
-    if (world.table.closed != nullptr) world.table.closed(world.table.user);
-    return Error(MERON_E_MISMATCH,
-                 fmt::format("this is rank {} of {}, and to MPI rank {} of {}", meeting.rank,
-                             meeting.world_size, world.rank, world.world_size),
-                 "start the ranks with mpirun, and leave rank and world size to it");
-  }
-  MERON_ASSIGN(Joined joined, join_cluster(meeting, world.table));
-  return Met{std::move(joined), world.any_thread};
-}
-
-Result<Met> join(const std::string& name, const MeetingOptions& meeting,
-                 const OpenOptions& options) {
-  const auto plain = [](Result<Joined> joined) -> Result<Met> {
-    if (!joined.ok()) return std::move(joined).error();
-    return Met{std::move(*joined)};
-  };
-  if (name == "self") {
-    if (meeting.world_size == 1) return plain(join_self(meeting));
-    return Error(
-        MERON_E_ARGUMENT,
-        fmt::format("transport 'self' is for one rank, the world has {}", meeting.world_size),
-        "use 'shm' for processes or 'local' for threads");
-  }
-  if (name == "local") {
-    return plain(join_local(meeting, options.job.empty() ? "default" : options.job));
-  }
-  if (name == "shm") {
-    MERON_ASSIGN(const Token token, find_token(options.token));
-    return plain(join_shm(meeting, options.job, token));
-  }
-  if (name == "mpi") return join_world_of_mpi(meeting);
-  if (name == "custom" || name == "cluster") {
-    if (!options.custom) {
-      return Error(MERON_E_ARGUMENT, fmt::format("transport '{}' needs a meron_transport", name),
-                   "set meron_context_options::custom");
-    }
-    return plain(name == "custom" ? join_custom(meeting, *options.custom)
-                                  : join_cluster(meeting, *options.custom));
-  }
-  return Error(MERON_E_ARGUMENT, fmt::format("there is no transport '{}'", name),
-               "use 'auto', 'self', 'local', 'shm', 'mpi', 'custom' or 'cluster'");
-}
-
 }  // namespace
 
 Status Context::start() {
   MERON_ASSIGN(const Identity identity, find_identity(options_.rank, options_.world_size));
-  MERON_ASSIGN(const std::string name, choose_transport(options_, identity));
-  if (options_.custom && name != "custom" && name != "cluster") {
-    return Error(MERON_E_ARGUMENT,
-                 fmt::format("a custom transport is given, and transport '{}' asked for", name),
-                 "ask for 'custom' or 'cluster', or give no meron_transport");
-  }
-
   MeetingOptions meeting;
   meeting.rank = identity.rank;
   meeting.world_size = identity.world_size;
@@ -119,13 +36,13 @@ Status Context::start() {
   meeting.deadline = Deadline::after(timeout);
   meeting.should_stop = options_.should_stop;
 
-  auto met = join(name, meeting, options_);
+  auto met = join_world(options_, identity, meeting);
   if (!met.ok()) return std::move(met).error().at(identity.rank);
   const bool any_thread = met->any_thread;
 
   transport_ = std::make_unique<Transport>(std::move(met->joined));
   const int threads =
-      options_.threads > 0 ? options_.threads : std::max(1, cpu_count() / identity.local_size);
+      options_.threads > 0 ? options_.threads : std::max(1, cpu_count() / met->local_size);
   rank_ = std::make_unique<Rank>(*transport_, options_.plan, threads, timeout);
   control_bytes_ += header_bytes(static_cast<uint64_t>(identity.world_size));
   MERON_TRY(make_group(Members::world(identity.world_size, identity.rank)));

@@ -7,10 +7,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
+#include <cstdio>
 
 #include "os/fd.h"
 #include "os/poll.h"
+#include "os/random.h"
 #include "os/system_error.h"
 
 namespace meron {
@@ -59,6 +62,24 @@ Status write_file(const std::string& path, std::string_view content) {
     if (count > 0) content.remove_prefix(static_cast<size_t>(count));
   }
   return Ok{};
+}
+
+Status replace_file(const std::string& path, std::string_view content) {
+  std::array<std::byte, 8> number;  // pids of several hosts may be equal
+  MERON_TRY(random_bytes(number));
+  std::string aside = path + ".";
+  for (const std::byte byte : number) aside += fmt::format("{:02x}", static_cast<unsigned>(byte));
+  Status written = write_file(aside, content);
+  if (written.ok() && std::rename(aside.c_str(), path.c_str()) != 0) {
+    written = system_error("cannot rename the file", errno).on(aside);
+  }
+  if (!written.ok()) (void)remove_file(aside).ok();
+  return written;
+}
+
+Status remove_file(const std::string& path) {
+  if (::unlink(path.c_str()) == 0 || errno == ENOENT) return Ok{};
+  return system_error("cannot remove the file", errno).on(path);
 }
 
 Result<std::string> read_stream(int fd, size_t max_bytes, Deadline deadline) {

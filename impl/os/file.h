@@ -18,6 +18,12 @@ Result<std::string> read_file(const std::string& path, size_t max_bytes);
 // Writes a new or replaced file, readable by its owner alone.
 Status write_file(const std::string& path, std::string_view content);
 
+// The same, so that readers see the old content or the new one and nothing between, also over NFS.
+Status replace_file(const std::string& path, std::string_view content);
+
+// One that is not there is removed already.
+Status remove_file(const std::string& path);
+
 // What can be read from `fd` until its end, at most `max_bytes` (an error when there is more),
 // before `deadline`. Does not close `fd`.
 Result<std::string> read_stream(int fd, size_t max_bytes, Deadline deadline);

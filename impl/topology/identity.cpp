@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <optional>
+#include <string_view>
 
 namespace meron {
 namespace {
@@ -58,7 +59,48 @@ Status check(const Identity& identity) {
   return Ok{};
 }
 
+// The variables that name a job, with those that tell its parts and repetitions apart.
+constexpr std::array kJobs = {
+    std::array{"MERON_JOB", "", ""},
+    std::array{"SLURM_JOB_ID", "SLURM_STEP_ID", "SLURM_RESTART_COUNT"},
+    std::array{"TORCHELASTIC_RUN_ID", "TORCHELASTIC_RESTART_COUNT", ""},
+    std::array{"PBS_JOBID", "", ""},
+    std::array{"LSB_JOBID", "LSB_JOBINDEX", ""},
+};
+constexpr size_t kLongestJob = 128;
+
+std::string job_of_launcher() {
+  for (const auto& variables : kJobs) {
+    std::string name;
+    for (const char* variable : variables) {
+      const char* text = *variable != '\0' ? std::getenv(variable) : nullptr;
+      if (text != nullptr && *text != '\0') {
+        name += name.empty() ? "" : "-";
+        name += text;
+      } else if (name.empty()) {
+        break;
+      }
+    }
+    if (!name.empty()) return name;
+  }
+  return "default";
+}
+
 }  // namespace
+
+Result<std::string> find_job(const std::string& given) {
+  std::string name = given.empty() ? job_of_launcher() : given;
+  if (name.size() > kLongestJob) {
+    return Error(MERON_E_ARGUMENT, fmt::format("the job's name has {} bytes", name.size()),
+                 fmt::format("use at most {} (option `job`, or MERON_JOB)", kLongestJob));
+  }
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-";
+  for (char& c : name) {
+    if (kPlain.find(c) == std::string_view::npos) c = '_';
+  }
+  return name;
+}
 
 Result<Identity> find_identity(int rank, int world_size) {
   Identity identity;

@@ -24,4 +24,8 @@ inline constexpr int kMaxWorldSize = 4096;
 // are no numbers, and a rank beyond the world.
 Result<Identity> find_identity(int rank, int world_size);
 
+// What tells this job from others that use the same place: `given`, else MERON_JOB, else what the
+// launcher calls it (Slurm, torchrun, PBS, LSF), else "default". Fit for the name of a file.
+Result<std::string> find_job(const std::string& given);
+
 }  // namespace meron

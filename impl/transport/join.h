@@ -67,7 +67,8 @@ Result<Joined> join_cluster(const MeetingOptions& options, const meron_transport
 struct MpiWorld {
   int rank;
   int world_size;
-  bool any_thread;  // its functions may be called by any thread, one at a time
+  bool any_thread;      // its functions may be called by any thread, one at a time
+  std::string library;  // what the MPI calls itself
   meron_transport table;
 };
 Result<MpiWorld> open_mpi();

@@ -39,7 +39,8 @@ Result<MpiWorld> open_mpi() {
                              MERON_VERSION_MAJOR, MERON_VERSION_MINOR, MERON_VERSION_PATCH),
                  "install both of one version");
   }
-  return MpiWorld{world.rank, world.world_size, world.any_thread != 0, world.transport};
+  return MpiWorld{world.rank, world.world_size, world.any_thread != 0, world.library,
+                  world.transport};
 }
 
 }  // namespace meron

@@ -28,7 +28,7 @@ constexpr int64_t kDyingNs = 100 * kNanosPerMilli;
 constexpr int64_t kVerdictNs = 500 * kNanosPerMilli;
 
 // The first message of a rank, with its arena's descriptor. Fixed size: nothing is allocated by a
-// number that a peer sent.
+// number that a peer sent. The same in every version of Meron, so that each can name the others.
 struct Hello {
   uint64_t magic = kWindowMagic;
   uint32_t protocol = kProtocol;
@@ -263,7 +263,7 @@ class Host {
   // A stranger is turned away and the meeting goes on; a rank of the job that cannot be right ends
   // it.
   Status receive_guest(Visitor visitor, const Hello& hello, UniqueFd arena) {
-    if (hello.magic != kWindowMagic) return Ok{};
+    if (!is_magic(hello.magic)) return Ok{};
     const UniqueFd& socket = visitor.socket;
     if (!constant_time_equal(hello.token, token_.bytes)) {
       ++refused_;
@@ -273,7 +273,8 @@ class Host {
              0);
       return Ok{};
     }
-    if (hello.protocol != kProtocol || hello.version != MERON_VERSION) {
+    if (hello.magic != kWindowMagic || hello.protocol != kProtocol ||
+        hello.version != MERON_VERSION) {
       const Error error =
           Error(MERON_E_VERSION,
                 fmt::format("rank {} runs Meron {}.{}.{}, rank 0 runs {}.{}.{}", hello.rank,

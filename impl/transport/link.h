@@ -20,6 +20,7 @@
 #include <deque>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -51,7 +52,8 @@ class Batch {
 
 class Link {
  public:
-  // What every rank says first.
+  // What every rank says first. What its version and its number are is at the same place in every
+  // version of Meron.
   struct Hello {
     uint64_t magic = 0;
     uint32_t version = 0;   // MERON_VERSION
@@ -189,7 +191,7 @@ class Link {
   std::vector<std::unique_ptr<Peer>> peers_;  // by world rank; this rank's is not used
   mutable std::mutex queue_mutex_;            // guards the outboxes, queued_ and stranger_
   std::vector<Transfer> queued_;              // not yet seen by the pump
-  std::string stranger_;                      // what was wrong with a hello
+  std::optional<Error> stranger_;             // what was wrong with a hello
 
   std::mutex pump_mutex_;         // held while the transport is called; guards what follows
   std::deque<Transfer> waiting_;  // to be started, in order

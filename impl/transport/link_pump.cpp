@@ -303,9 +303,12 @@ Status Link::apply(int rank, std::span<const std::byte> message) {
         break;
       }
       case Kind::hello: {
-        if (record.bytes != sizeof(Hello)) return malformed;
         Hello hello;
-        std::memcpy(&hello, from, sizeof(hello));
+        std::memcpy(&hello, from, std::min<size_t>(record.bytes, sizeof(hello)));
+        const bool another = hello.version != MERON_VERSION;  // whose greeting may be longer
+        if (!is_magic(hello.magic) || (record.bytes != sizeof(hello) && !another)) {
+          return malformed;
+        }
         apply_hello(rank, hello);
         break;
       }
@@ -317,27 +320,33 @@ Status Link::apply(int rank, std::span<const std::byte> message) {
 }
 
 void Link::apply_hello(int rank, const Hello& hello) {
-  const auto wrong = [&](std::string what) {
+  const auto wrong = [&](meron_status code, std::string what, const char* advice) {
     const std::lock_guard lock(queue_mutex_);
-    stranger_ = std::move(what);
+    stranger_ = Error(code, std::move(what), advice).blaming(rank);
+  };
+  const auto differs = [&](std::string what) {
+    wrong(MERON_E_MISMATCH, std::move(what),
+          "give every rank its own number, the same world size and the same transport");
   };
   if (hello.magic != kWindowMagic || hello.protocol != kProtocol ||
       hello.version != MERON_VERSION) {
-    return wrong(fmt::format("rank {} runs Meron {}.{}.{}, rank {} runs {}.{}.{}", rank,
+    return wrong(MERON_E_VERSION,
+                 fmt::format("rank {} runs Meron {}.{}.{}, rank {} runs {}.{}.{}", rank,
                              hello.version >> 16, hello.version >> 8 & 0xff, hello.version & 0xff,
-                             rank_, MERON_VERSION_MAJOR, MERON_VERSION_MINOR, MERON_VERSION_PATCH));
+                             rank_, MERON_VERSION_MAJOR, MERON_VERSION_MINOR, MERON_VERSION_PATCH),
+                 "let all ranks load the same library");
   }
   if (hello.rank != static_cast<uint64_t>(rank)) {
-    return wrong(fmt::format("what transport '{}' calls rank {} says that it is rank {}", name_,
-                             rank, hello.rank));
+    return differs(fmt::format("what transport '{}' calls rank {} says that it is rank {}", name_,
+                               rank, hello.rank));
   }
   if (hello.world_size != static_cast<uint64_t>(world_size_)) {
-    return wrong(fmt::format("rank {} opened a world of {} ranks, rank {} one of {}", rank,
-                             hello.world_size, rank_, world_size_));
+    return differs(fmt::format("rank {} opened a world of {} ranks, rank {} one of {}", rank,
+                               hello.world_size, rank_, world_size_));
   }
   if (hello.max_message != table_.max_message) {
-    return wrong(fmt::format("rank {} has max_message {}, rank {} has {}", rank, hello.max_message,
-                             rank_, table_.max_message));
+    return differs(fmt::format("rank {} has max_message {}, rank {} has {}", rank,
+                               hello.max_message, rank_, table_.max_message));
   }
   Peer& peer = *peers_[static_cast<size_t>(rank)];
   peer.hello = hello;

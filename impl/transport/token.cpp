@@ -24,12 +24,14 @@ int digit(char c) {
 
 }  // namespace
 
+std::string Token::hex() const {
+  std::string text;
+  for (const std::byte byte : bytes) text += fmt::format("{:02x}", static_cast<unsigned>(byte));
+  return text;
+}
+
 std::string Token::public_name() const {
-  std::string name;
-  for (size_t i = 0; i < kPublicBytes; ++i) {
-    name += fmt::format("{:02x}", static_cast<unsigned>(bytes[i]));
-  }
-  return name;
+  return hex().substr(0, 2 * kPublicBytes);
 }
 
 Result<Token> parse_token(std::string_view hex) {
@@ -74,8 +76,8 @@ Result<Token> find_token(const char* given) {
   }
   if (const char* text = std::getenv("MERON_TOKEN")) return parse_token(text);
   return Error(MERON_E_AUTH, "there is no token, so the ranks cannot tell friend from stranger",
-               "start the ranks with `meron run -n N program`, or give all of them the same 64 "
-               "hexadecimal digits as the option `token` or the variable MERON_TOKEN");
+               "start the ranks with `meron run -n N program`; or set MERON_STORE to a directory "
+               "that all of them see, or MERON_TOKEN to the same 64 hexadecimal digits");
 }
 
 }  // namespace meron

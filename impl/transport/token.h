@@ -17,6 +17,7 @@ struct Token {
 
   // Names the meeting when no job name is given: 16 bytes of the token that are not the secret.
   std::string public_name() const;
+  std::string hex() const;
 };
 
 Result<Token> parse_token(std::string_view hex);

@@ -48,16 +48,20 @@ typedef int32_t (*meron_should_stop_fn)(void *user);
 typedef struct {
   uint32_t struct_size;    /* sizeof(meron_context_options) */
   uint32_t header_version; /* MERON_VERSION of the caller's headers */
-  int32_t rank;            /* -1: from the environment (meron run, torchrun, Slurm, Open MPI) */
-  int32_t world_size;      /* -1: from the environment; without one: 1 */
-  const char *transport;   /* "self", "local", "shm", "mpi", "custom", "cluster"; NULL or "auto":
-                              custom where that is given, self for one rank, mpi under mpirun where
-                              no token is given, else shm. "cluster": ranks of a node share memory,
-                              and `custom` joins the nodes; "mpi": MPI does */
-  const char *job;         /* local: ranks of one process with an equal job meet; NULL: "default" */
-  const char *token;       /* shm: 64 hexadecimal digits, the same on all ranks; NULL: from the
-                              descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN */
-  int64_t timeout_ns;      /* deadline of every operation; 0: 600 s */
+  int32_t rank;          /* -1: from the environment (meron run, torchrun, Slurm, Open MPI, PMI) */
+  int32_t world_size;    /* -1: from the environment; without one: 1 */
+  const char *transport; /* "self", "local", "shm", "mpi", "custom", "cluster"; NULL or "auto":
+                            custom where that is given, self for one rank, mpi under mpirun where
+                            neither a token nor MERON_STORE is given, else shm. "cluster": ranks
+                            of a node share memory, and `custom` joins the nodes; "mpi": MPI does
+                            */
+  const char *job;       /* local: ranks of one process with an equal job meet; NULL: "default".
+                            In the directory MERON_STORE: the job's name among others'; NULL:
+                            MERON_JOB, or what the launcher calls it */
+  const char *token;     /* shm: 64 hexadecimal digits, the same on all ranks; NULL: from the
+                            descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN; where there
+                            is none, ranks meet in the directory that MERON_STORE names */
+  int64_t timeout_ns;    /* deadline of every operation; 0: 600 s */
   uint64_t host_memory_limit; /* bytes that this rank may take; 0: no limit but the host's */
   uint64_t arena_reserve;     /* bytes of address space per window; 0: the host's memory */
   uint32_t threads;           /* for compute on this rank; 0: cores / ranks on this host */
@@ -93,8 +97,9 @@ MERON_API MERON_NODISCARD meron_status meron_context_options_init(meron_context_
  * Ownership: the caller closes *out. Blocks: until all ranks have come, at most the deadline.
  * Threads: any. Errors: MERON_E_ARGUMENT (rank beyond the world, unknown transport), MERON_E_AUTH
  * (token missing or wrong), MERON_E_TIMEOUT (who is missing), MERON_E_VERSION, MERON_E_NO_MEMORY,
- * MERON_E_IO, MERON_E_DUPLICATE (a rank came twice), or what a faster rank's calls have broken the
- * world with meanwhile.
+ * MERON_E_IO, MERON_E_NOT_FOUND (no directory MERON_STORE), MERON_E_UNSUPPORTED (nothing joins the
+ * ranks' hosts), MERON_E_DUPLICATE (a rank came twice), or what a faster rank's calls have broken
+ * the world with meanwhile.
  */
 MERON_API MERON_NODISCARD meron_status meron_context_open(meron_context *out,
                                                           const meron_context_options *options,

@@ -366,6 +366,45 @@ TEST(Strangers, OnTheSocketChangeNothing) {
   met.print("the last rank met its peers after");
 }
 
+// As a rank of another version greets: its greeting is the same in all of them.
+struct Greeting {
+  uint64_t magic = 0x6e6f72656d000002ull;
+  uint32_t protocol = 1;
+  uint32_t version = 9 << 16 | 8 << 8 | 7;
+  int32_t rank = 1;
+  int32_t world_size = 3;
+  unsigned char token[32];
+};
+
+TEST(Versions, ThatDifferAreNamedToAll) {
+  for (const uint64_t layout : {0u, 1u}) {
+    Open open = open_of(3);
+    open.token = kGoodToken;
+    const std::string name = fresh_token();
+    open.adjust = [&](int, meron_context_options& options) { options.job = name.c_str(); };
+    Job job(2, [&](int process, Report&) { meet(open, process == 0 ? 0 : 2); });
+    const std::string socket_name = "meron-" + std::to_string(geteuid()) + "-" + name;
+    int fd = -1;
+    for (int i = 0; i < 5000 && fd < 0; ++i, sleep_ns(kMilli)) fd = connect_to(socket_name);
+    ASSERT_GE(fd, 0);
+    sleep_ns(50 * kMilli);  // rank 2 is a guest of rank 0 by now
+    Greeting greeting;
+    greeting.magic += layout;
+    for (size_t i = 0; i < sizeof greeting.token; ++i) {
+      greeting.token[i] =
+          static_cast<unsigned char>(std::stoi(open.token.substr(2 * i, 2), nullptr, 16));
+    }
+    ASSERT_EQ(static_cast<ssize_t>(sizeof greeting), send(fd, &greeting, sizeof greeting, 0));
+    ASSERT_TRUE(job.wait(20 * kSecond));
+    close(fd);
+    for (int process = 0; process < 2; ++process) {
+      expect_failed(job[process], MERON_E_VERSION,
+                    {"rank 1 runs Meron 9.8.7", "rank 0 runs", meron_version_string()});
+      EXPECT_EQ(1, job[process].peer);
+    }
+  }
+}
+
 // Someone else may hold the job's name without being rank 0: ranks wait until their deadline.
 TEST(Strangers, ThatListenUnderTheNameAreNotBelieved) {
   const Open open = open_of(2, 500 * kMilli);

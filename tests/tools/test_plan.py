@@ -144,6 +144,32 @@ def test_compare_shows_the_plans_side_by_side():
     assert totals[0] > 2 * totals[3]
 
 
+def test_compare_has_the_plans_of_several_nodes_where_the_size_of_a_node_is_known():
+    words = (*SIZE, "-n", "32", "--ranks-per-node", "8", "--compare")
+    lines = meron("plan", *words).stdout.splitlines()
+    names = ("zero", "mics", "hpz")
+    rows = {line.split()[0]: line for line in lines if line.startswith(names)}
+    of_nodes = ["mics(8)", "hpz(8)", "zeropp(8)"]
+    assert list(rows) == ["zero0", "zero1", "zero2", "zero3", *of_nodes]
+    assert lines[lines.index(rows["zero0"]) - 1].endswith("from other nodes")
+    predictions = predict(*words)
+    assert [prediction["plan"]["name"] for prediction in predictions] == list(rows)
+    far = {
+        prediction["plan"]["name"]: sum(
+            each["bytes"] for each in prediction["ranks"][0]["links"]["between_nodes"].values()
+        )
+        for prediction in predictions
+    }
+    assert far["zeropp(8)"] < far["hpz(8)"] < far["zero3"]
+    assert far["mics(8)"] < far["zero3"]
+
+
+def test_one_plan_tells_what_comes_from_other_nodes():
+    words = (*SIZE, "-n", "4", "--ranks-per-node", "2", "--plan")
+    assert "from other nodes (2 ranks a node)" in meron("plan", *words, "hpz(2)").stdout
+    assert meron("plan", *words, "hpz").stdout.count("GiB") > 4
+
+
 def test_a_plan_may_be_a_file(tmp_path):
     path = tmp_path / "plan.json"
     path.write_text('{"preset": "zero2", "gradient": {"dtype": "f32"}}')
@@ -164,6 +190,8 @@ def test_a_plan_may_be_a_file(tmp_path):
         ([*SIZE, "-n", "0"], 2, "-n 0"),
         ([*SIZE, "-n", "-3"], 2, "-n -3"),
         ([*SIZE, "--micro-batches", "0"], 2, "--micro-batches"),
+        ([*SIZE, "--ranks-per-node", "-1"], 2, "--ranks-per-node"),
+        ([*SIZE, "-n", "6", "--ranks-per-node", "4", "--compare"], 1, "mics(4)"),
         ([*SIZE, "--gathers", "99999999999"], 2, "--gathers"),
         ([*SIZE, "-n", "1000000"], 1, "ranks"),
         ([*SIZE, "--plan", "zero9"], 1, "zero3"),

@@ -14,7 +14,7 @@ REQUIRED = ("blocks", "threads", "errors")
 HANDED_OUT = {"char", "meron_view", "struct DLManagedTensorVersioned"}
 # What comments may speak of although no header declares it: variables of the environment, and the
 # name that meron_status_name gives to what it does not know.
-NOT_DECLARED = {"MERON_TOKEN", "MERON_TOKEN_FD", "MERON_E_UNKNOWN"}
+NOT_DECLARED = {"MERON_JOB", "MERON_STORE", "MERON_TOKEN", "MERON_TOKEN_FD", "MERON_E_UNKNOWN"}
 # Verbs of functions whose result may be ignored: finalizers call them.
 IGNORABLE = ("_release", "_close", "_free")
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <limits>
@@ -24,6 +25,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr std::array kPresets = {"zero0", "zero1", "zero2", "zero3"};
+// With the size of a node as their argument.
+constexpr std::array kPresetsOfNodes = {"mics", "hpz", "zeropp"};
 
 constexpr const char* kPlanFooter =
     R"(The model is given by its size, by a safetensors file (of which only the header is read),
@@ -31,8 +34,11 @@ or by a JSON file: {"parameters": N, "layers": L, "dtype": "bf16"} or
 {"units": [{"name": "layer.0", "tensors": [{"name": "layer.0.w", "shape": [64, 64], "dtype": "f32"}]}]}.
 
 Plans: zero0 replicates everything, zero1 shards the optimizer states over the ranks, zero2 the
-gradients too, zero3 the parameters too; for several nodes mics, hpz and zeropp. docs/plan.md has
-them all.
+gradients too, zero3 the parameters too. For several nodes, with the number of ranks in a group:
+mics(8) is zero3 within groups of 8 ranks, hpz(8) is zero3 with a second copy of the parameters in
+each group, zeropp(8) the same with int8 and int4 between groups. Without a number a group is a node.
+docs/plan.md has them all. With --ranks-per-node it is also shown what comes from other nodes, and
+--compare adds mics, hpz and zeropp of that size.
 
 With --cluster, all known plans are compared on the machines that a JSON file describes:
 {"nodes": 128, "devices_per_node": 8,
@@ -52,6 +58,8 @@ nothing measured. --plot starts python3, which needs matplotlib.
 Examples:
   meron plan --parameters 7B --layers 32 -n 8
   meron plan --parameters 350M --layers 24 --dtype f32 -n 4 --compare
+  meron plan --parameters 7B --layers 32 -n 32 --ranks-per-node 8 --compare
+  meron plan --parameters 7B --layers 32 -n 32 --ranks-per-node 8 --plan 'hpz(8)'
   meron plan --safetensors model.safetensors --plan zero2 -n 2 --micro-batches 4
   meron plan --model model.json --plan plan.json -n 2 --json
   meron plan --parameters 70B --layers 80 --cluster cluster.json --tokens 4096 --plot plans.png)";
@@ -64,6 +72,7 @@ struct PlanOptions {
   std::string model;
   std::string plan = "zero3";
   int64_t ranks = 2;
+  int64_t ranks_per_node = 0;
   int64_t micro_batches = 1;
   int64_t gathers = 2;
   std::string cluster;
@@ -133,50 +142,82 @@ uint32_t at_least_one(const char* option, int64_t value) {
 meron_workload read_workload(const PlanOptions& options) {
   meron_workload workload = MERON_WORKLOAD_INIT;
   workload.ranks = at_least_one("-n", options.ranks);
+  if (options.ranks_per_node != 0) {
+    workload.ranks_per_node = at_least_one("--ranks-per-node", options.ranks_per_node);
+  }
   workload.micro_batches = at_least_one("--micro-batches", options.micro_batches);
   workload.gathers_per_micro_batch = at_least_one("--gathers", options.gathers);
   return workload;
 }
 
+using Quantities = std::vector<const char*>;  // added up; one that a plan has not counts as 0
+
 // The rank that needs the most memory, and the one to which the most is moved, stand for all.
-std::string largest(const Json& prediction, const Json::json_pointer& quantity) {
+std::string largest(const Json& prediction, const Quantities& quantities) {
   uint64_t most = 0;
   for (const Json& rank : prediction["ranks"]) {
-    most = std::max(most, rank.at(quantity).get<uint64_t>());
+    uint64_t bytes = 0;
+    for (const char* quantity : quantities) {
+      bytes += rank.value(Json::json_pointer(quantity), uint64_t{0});
+    }
+    most = std::max(most, bytes);
   }
   return readable_bytes(most);
 }
 
-std::string comparison(const std::vector<Json>& predictions) {
+struct Comparison {
+  std::vector<std::string> plans;
+  std::vector<Json> predictions;  // of each plan
+};
+
+std::string table_of(const Comparison& comparison, bool several_nodes) {
   struct Column {
     const char* head;
-    const char* quantity;
+    Quantities quantities;
   };
-  constexpr std::array kColumns = {
-      Column{"param", "/memory/host/param/bytes"},
-      Column{"gradient", "/memory/host/gradient/bytes"},
-      Column{"optimizer", "/memory/host/optimizer/bytes"},
-      Column{"total", "/memory/host/total/bytes"},
-      Column{"gather in place", "/links/shm/gather_mapped/bytes"},
-      Column{"gather by copy", "/links/shm/gather_copied/bytes"},
-      Column{"reduce", "/links/shm/reduce/bytes"},
+  std::vector<Column> columns = {
+      {"param", {"/memory/host/param/bytes", "/memory/host/second_copy/bytes"}},
+      {"gradient", {"/memory/host/gradient/bytes"}},
+      {"optimizer", {"/memory/host/optimizer/bytes"}},
+      {"total", {"/memory/host/total/bytes"}},
+      {"gather in place", {"/links/shm/gather_mapped/bytes"}},
+      {"gather by copy", {"/links/shm/gather_copied/bytes"}},
+      {"reduce", {"/links/shm/reduce/bytes"}},
   };
+  if (several_nodes) {
+    columns.push_back({"from other nodes",
+                       {"/links/between_nodes/gather/bytes", "/links/between_nodes/reduce/bytes"}});
+  }
   std::vector<std::vector<std::string>> rows = {{"plan"}};
-  for (const Column& column : kColumns) rows[0].push_back(column.head);
-  for (size_t i = 0; i < predictions.size(); ++i) {
-    rows.push_back({kPresets[i]});
-    for (const Column& column : kColumns) {
-      rows.back().push_back(largest(predictions[i], Json::json_pointer(column.quantity)));
+  for (const Column& column : columns) rows[0].push_back(column.head);
+  for (size_t i = 0; i < comparison.plans.size(); ++i) {
+    rows.push_back({comparison.plans[i]});
+    for (const Column& column : columns) {
+      rows.back().push_back(largest(comparison.predictions[i], column.quantities));
     }
   }
-  const Json& model = predictions[0]["model"];
-  const Json& workload = predictions[0]["workload"];
+  const Json& model = comparison.predictions[0]["model"];
+  const Json& workload = comparison.predictions[0]["workload"];
   return fmt::format(
       "ranks {}, units {}, elements {}, micro-batches per step {}, gathers per micro-batch {}\n\n"
       "memory on the fullest rank; bytes that the busiest rank takes from its peers per step\n{}",
       workload["ranks"].dump(), model["units"].dump(), model["elements"].dump(),
       workload["micro_batches"].dump(), workload["gathers_per_micro_batch"].dump(),
       in_columns(rows, 1));
+}
+
+Comparison compare(const std::string& model, const meron_workload& workload) {
+  Comparison out;
+  out.plans.assign(kPresets.begin(), kPresets.end());
+  if (workload.ranks_per_node != 0) {
+    for (const char* name : kPresetsOfNodes) {
+      out.plans.push_back(fmt::format("{}({})", name, workload.ranks_per_node));
+    }
+  }
+  for (const std::string& name : out.plans) {
+    out.predictions.push_back(Json::parse(Plan(name).predict(model, workload, false)));
+  }
+  return out;
 }
 
 std::string rank_cluster(const PlanOptions& options, const std::string& model,
@@ -193,7 +234,7 @@ std::string rank_cluster(const PlanOptions& options, const std::string& model,
 }
 
 int compare_on_cluster(const PlanOptions& options, const CLI::App& app) {
-  for (const char* option : {"--plan", "--ranks", "--compare"}) {
+  for (const char* option : {"--plan", "--ranks", "--ranks-per-node", "--compare"}) {
     if (app.count(option) == 0) continue;
     throw Failure(
         fmt::format("--cluster compares all known plans on all its devices: leave {} out", option),
@@ -227,11 +268,11 @@ int plan(const PlanOptions& options, const CLI::App& app) {
     fmt::print("{}{}", text, text.ends_with('\n') ? "" : "\n");
     return kSuccess;
   }
-  std::vector<Json> predictions;
-  for (const char* name : kPresets) {
-    predictions.push_back(Json::parse(Plan(name).predict(model, workload, false)));
-  }
-  fmt::print("{}", options.json ? Json(predictions).dump(2) + "\n" : comparison(predictions));
+  const Comparison comparison = compare(model, workload);
+  const bool several_nodes =
+      workload.ranks_per_node != 0 && workload.ranks_per_node < workload.ranks;
+  fmt::print("{}", options.json ? Json(comparison.predictions).dump(2) + "\n"
+                                : table_of(comparison, several_nodes));
   return kSuccess;
 }
 
@@ -251,15 +292,18 @@ Subcommand add_plan(CLI::App& parent) {
   app->add_option("--safetensors", options->safetensors, "a model's file")->type_name("FILE");
   app->add_option("--model", options->model, "a model described in JSON")->type_name("FILE");
   app->add_option("--plan", options->plan,
-                  "zero0, zero1, zero2, zero3 (default), mics(4), hpz(4), zeropp(4) or a JSON file")
+                  "zero0, zero1, zero2, zero3 (default), mics(8), hpz(8), zeropp(8) or a JSON file")
       ->type_name("PLAN");
   app->add_option("-n,--ranks", options->ranks, "how many ranks (2)")->type_name("N");
+  app->add_option("--ranks-per-node", options->ranks_per_node,
+                  "how many of them share memory, side by side (all)")
+      ->type_name("N");
   app->add_option("--micro-batches", options->micro_batches, "per optimizer step (1)")
       ->type_name("N");
   app->add_option("--gathers", options->gathers,
                   "of each unit per micro-batch (2: forward and backward)")
       ->type_name("N");
-  app->add_flag("--compare", options->compare, "show zero0 to zero3 side by side");
+  app->add_flag("--compare", options->compare, "show the named plans side by side");
   app->add_option("--cluster", options->cluster,
                   "compare all known plans on the machines of a JSON file, by predicted time")
       ->type_name("FILE");

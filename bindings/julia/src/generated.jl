@@ -213,11 +213,11 @@ How a context is opened. Fill by meron_context_options_init or MERON_CONTEXT_OPT
 struct meron_context_options
     struct_size::UInt32 # sizeof(meron_context_options)
     header_version::UInt32 # MERON_VERSION of the caller's headers
-    rank::Int32 # -1: from the environment (meron run, torchrun, Slurm, Open MPI)
+    rank::Int32 # -1: from the environment (meron run, torchrun, Slurm, Open MPI, PMI)
     world_size::Int32 # -1: from the environment; without one: 1
-    transport::Ptr{UInt8} # "self", "local", "shm", "mpi", "custom", "cluster"; NULL or "auto": custom where that is given, self for one rank, mpi under mpirun where no token is given, else shm. "cluster": ranks of a node share memory, and `custom` joins the nodes; "mpi": MPI does
-    job::Ptr{UInt8} # local: ranks of one process with an equal job meet; NULL: "default"
-    token::Ptr{UInt8} # shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN
+    transport::Ptr{UInt8} # "self", "local", "shm", "mpi", "custom", "cluster"; NULL or "auto": custom where that is given, self for one rank, mpi under mpirun where neither a token nor MERON_STORE is given, else shm. "cluster": ranks of a node share memory, and `custom` joins the nodes; "mpi": MPI does
+    job::Ptr{UInt8} # local: ranks of one process with an equal job meet; NULL: "default". In the directory MERON_STORE: the job's name among others'; NULL: MERON_JOB, or what the launcher calls it
+    token::Ptr{UInt8} # shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN; where there is none, ranks meet in the directory that MERON_STORE names
     timeout_ns::Int64 # deadline of every operation; 0: 600 s
     host_memory_limit::UInt64 # bytes that this rank may take; 0: no limit but the host's
     arena_reserve::UInt64 # bytes of address space per window; 0: the host's memory
@@ -1065,8 +1065,9 @@ Blocks: until all ranks have come, at most the deadline.
 Threads: any.
 Errors: MERON_E_ARGUMENT (rank beyond the world, unknown transport), MERON_E_AUTH (token missing
 or wrong), MERON_E_TIMEOUT (who is missing), MERON_E_VERSION, MERON_E_NO_MEMORY, MERON_E_IO,
-MERON_E_DUPLICATE (a rank came twice), or what a faster rank's calls have broken the world with
-meanwhile.
+MERON_E_NOT_FOUND (no directory MERON_STORE), MERON_E_UNSUPPORTED (nothing joins the ranks'
+hosts), MERON_E_DUPLICATE (a rank came twice), or what a faster rank's calls have broken the
+world with meanwhile.
 """
 @inline meron_context_open(out, options, err) = @blocking_ccall(
         functions.meron_context_open, meron_status, (Ptr{meron_context},

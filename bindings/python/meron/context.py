@@ -393,9 +393,10 @@ def open(
             joins the hosts) or "mpi" (MPI does). None is self for one rank, mpi under mpirun where
             no token is given, else shm.
         plan: a Plan, a preset's name, JSON text, or such a dict.
-        job: local: ranks of one process with an equal job meet.
+        job: local: ranks of one process with an equal job meet. Where ranks meet in a directory
+            (MERON_STORE), the job's name among others'.
         token: shm: 64 hexadecimal digits, the same on all ranks; None takes it from the
-            environment.
+            environment, or meets the ranks in the directory that MERON_STORE names.
         timeout: deadline of every operation in seconds; None is 600.
         host_memory_limit: bytes that this rank may take; None has no limit but the host's.
         arena_reserve: bytes of address space per window; None is the host's memory.

@@ -12,6 +12,7 @@ struct Figures
     peak::UInt64
     planned_peak::UInt64
     arena_pages::UInt64
+    between_nodes::Bool # some of the peers share no memory with this rank
 end
 
 struct Summary
@@ -32,8 +33,15 @@ bytes_as_planned(f, steps) =
     (steps * f.planned_mapped, steps * f.planned_copied, steps * f.planned_reduced)
 memory_difference(f) = f.planned_peak == 0 ? 0.0 : f.peak / f.planned_peak - 1
 
-"Counted bytes equal the plan's to the byte, and peak memory is within 5 % of it."
-as_planned(f, steps) = bytes_as_planned(f, steps) && abs(memory_difference(f)) <= 0.05
+"""
+Counted bytes equal the plan's to the byte, and peak memory is within 5 % of it. Between nodes, what is
+on its way comes on top of the plan's memory.
+"""
+function as_planned(f, steps)
+    difference = memory_difference(f)
+    return bytes_as_planned(f, steps) && difference >= -0.05 &&
+           (difference <= 0.05 || f.between_nodes)
+end
 
 first_loss(losses) = losses[1]
 "The mean over the last twentieth of the steps."

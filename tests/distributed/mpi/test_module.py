@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""libmeron_mpi.so under mpirun: on one host, over two, without a launcher, and made for MPICH.
+"""libmeron_mpi.so under mpirun: on one host, over two, and without a launcher.
 
 The drivers' cases (module_driver.cpp, program_driver.cpp) say what is proved; each ends with 0 if
 it holds. Here is under what they run, and how jobs end that fail.
@@ -8,7 +8,6 @@ it holds. Here is under what they run, and how jobs end that fail.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -137,27 +136,3 @@ def test_shows_one_symbol_and_does_not_need_the_engine() -> None:
     assert symbols == ["meron_mpi_open"]
     needed = execute(["objdump", "-p", MODULE]).stdout
     assert "libmpi" in needed and "libmeron.so" not in needed
-
-
-@pytest.fixture(scope="module")
-def mpich_module(tmp_path_factory: pytest.TempPathFactory) -> str:
-    if shutil.which("mpicc.mpich") is None:
-        pytest.skip("no mpicc.mpich (tools/setup --dev installs MPICH)")
-    module = tmp_path_factory.mktemp("mpich") / "libmeron_mpi.so"
-    folder = ROOT / "modules/mpi"
-    words = ["mpicc.mpich", "-x", "c++", "-std=c++20", "-O1", "-fPIC", "-shared", "-pthread"]
-    words += ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fvisibility=hidden"]
-    words += [f"-I{ROOT}", f"-I{ROOT / 'include'}", *map(str, sorted(folder.glob("*.cpp")))]
-    words += [f"-Wl,--version-script={folder / 'meron_mpi.map'}", "-Wl,-z,nodelete,-z,defs"]
-    done = execute([*words, "-o", str(module), "-lstdc++"])
-    assert done.returncode == 0, done.stdout
-    return str(module)
-
-
-# Not too_long, which MPICH ends the process for; and stale messages are told at its end.
-@pytest.mark.parametrize("case", ["messages", "reuse", "worlds", "threads", "abi", "closes_late"])
-def test_mpich(mpich_module: str, case: str) -> None:
-    if shutil.which("mpiexec.mpich") is None:
-        pytest.skip("no mpiexec.mpich (tools/setup --dev installs MPICH)")
-    done = execute(["mpiexec.mpich", "-n", "4", DRIVER, mpich_module, case])
-    assert done.returncode == 0, done.stdout

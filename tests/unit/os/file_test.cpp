@@ -4,8 +4,13 @@
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <string>
+#include <vector>
+
+#include "os/directory.h"
 #include "os/fd.h"
 #include "os/random.h"
 #include "os/system_error.h"
@@ -44,6 +49,45 @@ TEST(ReadFile, NamesAMissingFile) {
   EXPECT_EQ(result.error().code(), MERON_E_NOT_FOUND);
   EXPECT_EQ(result.error().info().subject, "/nowhere/at/all");
   EXPECT_NE(result.error().info().what.find("ENOENT"), std::string::npos);
+}
+
+TEST(ReplaceFile, LeavesTheFileAloneAndNothingBeside) {
+  std::string folder = ::testing::TempDir() + "replace-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string path = folder + "/file";
+  for (const char* content : {"first", "second"}) {
+    ASSERT_TRUE(replace_file(path, content).ok());
+    EXPECT_EQ(*read_file(path, 10), content);
+    EXPECT_EQ(*list_directory(folder), std::vector<std::string>{"file"});
+  }
+  EXPECT_EQ(replace_file(folder + "/no/file", "").error().code(), MERON_E_NOT_FOUND);
+  remove_empty_directory(folder);
+  EXPECT_TRUE(list_directory(folder).ok()) << "it was not empty";
+  EXPECT_TRUE(remove_file(path).ok());
+  EXPECT_TRUE(remove_file(path).ok()) << "of what is not there";
+  remove_empty_directory(folder);
+  EXPECT_EQ(list_directory(folder).error().code(), MERON_E_NOT_FOUND);
+}
+
+TEST(MakePrivateDirectory, TakesItsOwnAndRefusesOthers) {
+  std::string folder = ::testing::TempDir() + "private-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  const std::string own = folder + "/own", file = folder + "/file";
+  EXPECT_TRUE(make_private_directory(own).ok());
+  EXPECT_TRUE(make_private_directory(own).ok());
+  ASSERT_EQ(::chmod(own.c_str(), 0750), 0);
+  EXPECT_EQ(make_private_directory(own).error().code(), MERON_E_AUTH);
+  if (::geteuid() == 0) {
+    ASSERT_EQ(::chmod(own.c_str(), 0700), 0);
+    ASSERT_EQ(::chown(own.c_str(), 12345, 12345), 0);
+    EXPECT_EQ(make_private_directory(own).error().code(), MERON_E_AUTH);
+  }
+  ASSERT_TRUE(write_file(file, "").ok());
+  EXPECT_EQ(make_private_directory(file).error().code(), MERON_E_AUTH);
+  EXPECT_EQ(make_private_directory(folder + "/no/where").error().code(), MERON_E_NOT_FOUND);
+  remove_empty_directory(own);
+  EXPECT_TRUE(remove_file(file).ok());
+  remove_empty_directory(folder);
 }
 
 TEST(ReadStream, ReadsToTheEndOrTheDeadline) {

@@ -51,6 +51,27 @@ TEST_F(IdentityTest, ArgumentsComeBeforeTheEnvironment) {
   EXPECT_EQ(5, identity->world_size);
 }
 
+TEST_F(IdentityTest, NamesTheJob) {
+  constexpr std::array kJobs = {"MERON_JOB",           "SLURM_JOB_ID",        "SLURM_STEP_ID",
+                                "SLURM_RESTART_COUNT", "TORCHELASTIC_RUN_ID", "PBS_JOBID"};
+  for (const char* variable : kJobs) unsetenv(variable);
+  EXPECT_EQ("default", *find_job(""));
+  set("PBS_JOBID", "12[3].server");
+  EXPECT_EQ("12_3_.server", *find_job(""));
+  set("TORCHELASTIC_RUN_ID", "run");
+  EXPECT_EQ("run", *find_job(""));
+  set("SLURM_JOB_ID", "7");
+  EXPECT_EQ("7", *find_job(""));
+  set("SLURM_STEP_ID", "0");
+  set("SLURM_RESTART_COUNT", "2");
+  EXPECT_EQ("7-0-2", *find_job(""));
+  set("MERON_JOB", "../mine");
+  EXPECT_EQ(".._mine", *find_job(""));
+  EXPECT_EQ("given", *find_job("given"));
+  EXPECT_FALSE(find_job(std::string(129, 'x')).ok());
+  for (const char* variable : kJobs) unsetenv(variable);
+}
+
 TEST_F(IdentityTest, ReadsEachLauncher) {
   const std::array<std::array<const char*, 3>, 5> launchers = {
       {{"MERON_RANK", "MERON_WORLD_SIZE", "meron run"},

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <cstring>
+#include <deque>
 #include <memory>
 #include <set>
 #include <vector>
@@ -128,6 +130,91 @@ TEST(Link, TheEndOfARankWaitsForTheMateThatItTells) {
   EXPECT_TRUE(link.gone(3)) << "it would have told this rank";
   EXPECT_FALSE(link.gone(2));
   link.close(0);
+}
+
+// One end of two queues of messages, whose receives end when a message has come.
+struct Queue {
+  std::deque<std::vector<std::byte>> sent;
+  Queue* peer = nullptr;
+  std::byte* into = nullptr;  // of the one receive under way
+
+  meron_transport table() {
+    meron_transport table = MERON_TRANSPORT_INIT;
+    table.user = this;
+    table.send = [](void* user, uint64_t* request, int32_t, uint64_t, const void* data,
+                    uint64_t bytes) {
+      const auto* from = static_cast<const std::byte*>(data);
+      static_cast<Queue*>(user)->sent.emplace_back(from, from + bytes);
+      *request = 1;
+      return meron_status{MERON_OK};
+    };
+    table.receive = [](void* user, uint64_t* request, int32_t, uint64_t, void* data, uint64_t) {
+      static_cast<Queue*>(user)->into = static_cast<std::byte*>(data);
+      *request = 2;
+      return meron_status{MERON_OK};
+    };
+    table.test = [](void* user, uint64_t request, uint64_t* bytes) {
+      auto& self = *static_cast<Queue*>(user);
+      if (request == 1) return meron_status{MERON_OK};
+      auto& from = self.peer->sent;
+      if (from.empty()) return meron_status{MERON_IN_PROGRESS};
+      *bytes = from.front().size();
+      std::memcpy(self.into, from.front().data(), from.front().size());
+      from.pop_front();
+      return meron_status{MERON_OK};
+    };
+    table.cancel = [](void*, uint64_t) {};
+    return table;
+  }
+};
+
+Link::Hello hello_of(uint64_t rank) {
+  Link::Hello hello;
+  hello.magic = kWindowMagic;
+  hello.version = MERON_VERSION;
+  hello.protocol = kProtocol;
+  hello.world_size = 2;
+  hello.rank = rank;
+  return hello;
+}
+
+// What rank 0 makes of a rank 1 that greets so.
+Result<bool> met(const Link::Hello& other) {
+  Queue here, there;
+  here.peer = &there;
+  there.peer = &here;
+  Link own(here.table(), 0, 2, hello_of(0)), peer(there.table(), 1, 2, other);
+  for (int i = 0; i < 3; ++i) {
+    (void)peer.pump();
+    (void)own.pump();
+  }
+  auto result = own.met();
+  own.close(0);
+  peer.close(0);
+  return result;
+}
+
+TEST(Link, NamesTheVersionsThatDiffer) {
+  const auto alike = met(hello_of(1));
+  ASSERT_TRUE(alike.ok()) << alike.error().info().what;
+  EXPECT_TRUE(*alike);
+
+  for (const char* part : {"version", "protocol", "layout"}) {
+    SCOPED_TRACE(part);
+    Link::Hello other = hello_of(1);
+    other.version = 9 << 16 | 8 << 8 | 7;
+    if (std::strcmp(part, "protocol") == 0) ++other.protocol;
+    if (std::strcmp(part, "layout") == 0) ++other.magic;
+    const auto result = met(other);
+    ASSERT_FALSE(result.ok());
+    const ErrorInfo& info = result.error().info();
+    EXPECT_EQ(MERON_E_VERSION, info.code);
+    EXPECT_EQ(1, info.peer);
+    const std::string own = std::to_string(MERON_VERSION_MAJOR) + "." +
+                            std::to_string(MERON_VERSION_MINOR) + "." +
+                            std::to_string(MERON_VERSION_PATCH);
+    EXPECT_EQ("rank 1 runs Meron 9.8.7, rank 0 runs " + own, info.what);
+  }
 }
 
 }  // namespace

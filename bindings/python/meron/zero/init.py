@@ -96,10 +96,7 @@ class Init:
                 subject="remote_device",
                 advice='Leave it out, or pass "cpu".',
             )
-        if config is not None and config_dict_or_path is not None:
-            raise errors.argument("config and config_dict_or_path are both given")
-        source = config if config_dict_or_path is None else config_dict_or_path
-        self.config = Config(stage=3) if source is None else parse(source)
+        self.config = self.read_config(config_dict_or_path, config)
         topology = self.config.topology
         topology.weights |= bool(zero_quantized_weights)
         topology.frozen |= bool(zero_quantized_nontrainable_weights)
@@ -115,6 +112,12 @@ class Init:
         self.undo = contextlib.ExitStack()
         if module is not None:
             self.convert(module)
+
+    def read_config(self, config_dict_or_path: Source, config: Source) -> Config:
+        if config is not None and config_dict_or_path is not None:
+            raise errors.argument("config and config_dict_or_path are both given")
+        source = config if config_dict_or_path is None else config_dict_or_path
+        return Config(stage=3) if source is None else parse(source)
 
     def convert(self, module: torch.nn.Module) -> None:
         set_leaves_of_config(module, self.config.leaf)
@@ -352,20 +355,6 @@ class MiCS_Init(Init):
         dtype: torch.dtype | None = None,
         mpu: Any = None,
     ) -> None:
-        if config_dict_or_path is None and config is None:
-            raise errors.argument(
-                "MiCS_Init needs a config",
-                subject="config_dict_or_path",
-                advice="Pass config_dict_or_path with zero_optimization.mics_shard_size, or use "
-                "zero.Init.",
-            )
-        if not parse(config if config_dict_or_path is None else config_dict_or_path).topology.mics:
-            raise errors.argument(
-                "MiCS_Init needs zero_optimization.mics_shard_size, which the config leaves off",
-                subject="zero_optimization.mics_shard_size",
-                advice="Give the number of ranks that shard a model among themselves, or use "
-                "zero.Init.",
-            )
         super().__init__(
             module,
             data_parallel_group,
@@ -379,3 +368,21 @@ class MiCS_Init(Init):
             mpu,
             sequence_data_parallel_group=sequence_data_parallel_group,
         )
+
+    def read_config(self, config_dict_or_path: Source, config: Source) -> Config:
+        if config_dict_or_path is None and config is None:
+            raise errors.argument(
+                "MiCS_Init needs a config",
+                subject="config_dict_or_path",
+                advice="Pass config_dict_or_path with zero_optimization.mics_shard_size, or use "
+                "zero.Init.",
+            )
+        parsed = super().read_config(config_dict_or_path, config)
+        if not parsed.topology.mics:
+            raise errors.argument(
+                "MiCS_Init needs zero_optimization.mics_shard_size, which the config leaves off",
+                subject="zero_optimization.mics_shard_size",
+                advice="Give the number of ranks that shard a model among themselves, or use "
+                "zero.Init.",
+            )
+        return parsed

@@ -261,18 +261,21 @@ pub struct meron_context_options {
     pub struct_size: u32,
     /// MERON_VERSION of the caller's headers
     pub header_version: u32,
-    /// \-1: from the environment (meron run, torchrun, Slurm, Open MPI)
+    /// \-1: from the environment (meron run, torchrun, Slurm, Open MPI, PMI)
     pub rank: i32,
     /// \-1: from the environment; without one: 1
     pub world_size: i32,
     /// "self", "local", "shm", "mpi", "custom", "cluster"; NULL or "auto": custom where that is
-    /// given, self for one rank, mpi under mpirun where no token is given, else shm. "cluster":
-    /// ranks of a node share memory, and `custom` joins the nodes; "mpi": MPI does
+    /// given, self for one rank, mpi under mpirun where neither a token nor MERON_STORE is given,
+    /// else shm. "cluster": ranks of a node share memory, and `custom` joins the nodes; "mpi":
+    /// MPI does
     pub transport: *const c_char,
-    /// Local: ranks of one process with an equal job meet; NULL: "default"
+    /// Local: ranks of one process with an equal job meet; NULL: "default". In the directory
+    /// MERON_STORE: the job's name among others'; NULL: MERON_JOB, or what the launcher calls it
     pub job: *const c_char,
     /// Shm: 64 hexadecimal digits, the same on all ranks; NULL: from the descriptor
-    /// MERON_TOKEN_FD or from the variable MERON_TOKEN
+    /// MERON_TOKEN_FD or from the variable MERON_TOKEN; where there is none, ranks meet in the
+    /// directory that MERON_STORE names
     pub token: *const c_char,
     /// Deadline of every operation; 0: 600 s
     pub timeout_ns: i64,
@@ -1191,8 +1194,9 @@ extern "C" {
     ///
     /// **Errors**: MERON_E_ARGUMENT (rank beyond the world, unknown transport), MERON_E_AUTH (token
     /// missing or wrong), MERON_E_TIMEOUT (who is missing), MERON_E_VERSION, MERON_E_NO_MEMORY,
-    /// MERON_E_IO, MERON_E_DUPLICATE (a rank came twice), or what a faster rank's calls have
-    /// broken the world with meanwhile.
+    /// MERON_E_IO, MERON_E_NOT_FOUND (no directory MERON_STORE), MERON_E_UNSUPPORTED (nothing
+    /// joins the ranks' hosts), MERON_E_DUPLICATE (a rank came twice), or what a faster rank's
+    /// calls have broken the world with meanwhile.
     #[must_use]
     pub fn meron_context_open(
         out: *mut meron_context,

@@ -40,12 +40,14 @@ def collect_figures(
         peak=after.peak_bytes,
         planned_peak=plan.peak_bytes,
         arena_pages=after.arena_pages_bytes,
+        between_nodes=plan.far_gather_bytes + plan.far_reduce_bytes > 0,
     )
     figures = []
     for rank in range(context.world_size):
         numbers = np.array(astuple(mine), np.uint64)
         context.world.broadcast(numbers, root=rank)
-        figures.append(report.Figures(*(int(number) for number in numbers)))
+        *counts, between_nodes = (int(number) for number in numbers)
+        figures.append(report.Figures(*counts, between_nodes=between_nodes != 0))
     return figures
 
 
