@@ -15,6 +15,7 @@ from pathlib import Path
 
 import report
 from plans import ARMS
+from predicted import Predicted, step_times
 from report import BenchError, Goal, Json, median
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "distributed" / "hosts"))
@@ -25,6 +26,7 @@ HERE = Path(__file__).resolve().parent
 SKIPPED = 77
 PER_HOST = 2
 UNLIMITED = "none"
+LAYERS = 8  # of the GPT in train.py
 CASES = {
     "small": "GPT of 10 million parameters, 1 x 8 bytes a rank: nearly nothing but the link",
     "usual": "The same with 8 x 128 bytes a rank",
@@ -96,6 +98,18 @@ class Bench:
     def link_share(self, rate: str, case: str, arm: str) -> float:
         return 1 - self.ms(UNLIMITED, case, arm) / self.ms(rate, case, arm)
 
+    def predicted(self, rate: str, case: str, arm: str) -> Predicted:
+        chosen = ARMS[arm]
+        return step_times(
+            self.arguments.build / "tools" / "meron" / "meron",
+            hosts.bits_per_second(rate),
+            PER_HOST,
+            int(self.figure(rate, case, arm, "elements")),
+            LAYERS,
+            chosen.micro_batches,
+            self.ms(UNLIMITED, case, arm) / 1e3,
+        )[chosen.predicted]
+
     def unit_ms(self, rate: str, collective: str, codec: str) -> float:
         return median(median(run["ms"]) for run in self.units[rate, collective, codec])
 
@@ -111,7 +125,13 @@ class Bench:
             "x: step rate over zero3's of as many micro-batches. link: the share of the step that"
         )
         print("an unlimited link takes away. MiB per rank and step from the other host: counted,")
-        print("and predicted; on the device: all that a host has sent, over its ranks.\n")
+        print(
+            "and predicted; on the device: all that a host has sent, over its ranks. predicted ms:"
+        )
+        print(
+            "by meron plan --cluster, with perfect overlap of link and computation, and with none."
+        )
+        print()
         for rate in self.rates:
             for case in self.cases:
                 print(f"{CASES[case]}; {rate}")
@@ -121,8 +141,8 @@ class Bench:
             print(report.columns(self.unit_rows(rate)), end="\n\n")
 
     def rows(self, rate: str, case: str) -> list[list[str]]:
-        head = ["plan x micro-batches", "ms", "x", "link", "unlimited ms", "waiting ms", "CPU ms"]
-        rows = [[*head, "counted", "predicted", "on the device"]]
+        head = ["plan x micro-batches", "ms", "predicted ms", "x", "link", "unlimited ms"]
+        rows = [[*head, "waiting ms", "CPU ms", "MiB", "predicted MiB", "on the device"]]
         for arm in self.arms:
             counted = self.figure(rate, case, arm, "gathered")
             counted += self.figure(rate, case, arm, "reduced")
@@ -131,6 +151,7 @@ class Bench:
                 [
                     arm,
                     f"{self.ms(rate, case, arm):.0f}",
+                    " - ".join(f"{s * 1e3:.0f}" for s in self.predicted(rate, case, arm)),
                     f"{self.times(rate, case, arm):.2f}",
                     f"{self.link_share(rate, case, arm):.0%}",
                     f"{self.ms(UNLIMITED, case, arm):.0f}",
@@ -190,6 +211,9 @@ class Bench:
                 "link_bits_per_second": None if rate == UNLIMITED else hosts.bits_per_second(rate),
                 "compute_ms": self.ms(UNLIMITED, case, arm),
             }
+            if rate != UNLIMITED:
+                perfect, none = self.predicted(rate, case, arm)
+                measured["predicted_ms"] = [perfect * 1e3, none * 1e3]
             described: Json = {"plan": ARMS[arm].plan, "micro_batches": ARMS[arm].micro_batches}
             found.append(
                 {"rate": rate, "case": case, "arm": arm}

@@ -188,8 +188,8 @@ typedef struct {
   uint64_t gather_mapped_bytes; /* per optimizer step, as are the two below */
   uint64_t gather_copied_bytes;
   uint64_t reduce_bytes;
-  uint64_t second_copy_bytes; /* of params, from the first gather to the update, on top of
-                                 param_bytes and within peak_bytes */
+  uint64_t second_copy_bytes; /* of params, from the first gather to the update (of frozen ones for
+                                 good), on top of param_bytes and within peak_bytes */
   uint64_t far_gather_bytes;  /* as meron_stats has them, per optimizer step */
   uint64_t far_reduce_bytes;
 } meron_prediction;

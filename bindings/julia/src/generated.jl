@@ -267,7 +267,7 @@ struct meron_prediction
     gather_mapped_bytes::UInt64 # per optimizer step, as are the two below
     gather_copied_bytes::UInt64
     reduce_bytes::UInt64
-    second_copy_bytes::UInt64 # of params, from the first gather to the update, on top of param_bytes and within peak_bytes
+    second_copy_bytes::UInt64 # of params, from the first gather to the update (of frozen ones for good), on top of param_bytes and within peak_bytes
     far_gather_bytes::UInt64 # as meron_stats has them, per optimizer step
     far_reduce_bytes::UInt64
 end

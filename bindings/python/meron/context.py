@@ -73,7 +73,7 @@ class Prediction:
     gather_mapped_bytes: int  # per optimizer step, as are the two below
     gather_copied_bytes: int
     reduce_bytes: int
-    second_copy_bytes: int  # of params, from the first gather to the update: beside param_bytes
+    second_copy_bytes: int  # from the first gather to the update; of frozen params for good
     far_gather_bytes: int  # per optimizer step, as `Stats` has them
     far_reduce_bytes: int
 

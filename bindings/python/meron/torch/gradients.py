@@ -162,8 +162,8 @@ class GradientReducer:
         if unit.ended:
             raise errors.StateError(
                 f"gradients of '{unit.name}' came after those of the last backward before a step",
-                advice="Call optimizer.step() between, or optimizer.zero_grad() to drop all of them; "
-                "and set_is_last_backward(model, False) before a pass that others follow, or that "
+                advice="Call optimizer.step() between, or zero_grad() to drop all of them, and "
+                "set_is_last_backward(model, False) before a pass that others follow, or that "
                 "brings gradients of a unit more than once.",
             )
         options = self._options

@@ -385,8 +385,8 @@ pub struct meron_prediction {
     pub gather_copied_bytes: u64,
     /// See the struct.
     pub reduce_bytes: u64,
-    /// Of params, from the first gather to the update, on top of param_bytes and within
-    /// peak_bytes
+    /// Of params, from the first gather to the update (of frozen ones for good), on top of
+    /// param_bytes and within peak_bytes
     pub second_copy_bytes: u64,
     /// As meron_stats has them, per optimizer step
     pub far_gather_bytes: u64,
