@@ -52,6 +52,7 @@ Result<bool> OpenBucketOperation::advance() {
     if (!unit.bucket_read(unit.reductions, unit.between)) {
       waiting_for_ = &unit;
       waiting_reduction_ = unit.reductions;
+      waiting_between_ = unit.between;
       return false;
     }
   } else {
@@ -94,6 +95,7 @@ Result<bool> OpenBucketOperation::take_from_ring() {
     } else if (waiting_for_ == nullptr || bucket.turn < first) {
       waiting_for_ = bucket.last_user;
       waiting_reduction_ = bucket.last_reduction;
+      waiting_between_ = bucket.between;
       first = bucket.turn;
     }
   }
@@ -151,7 +153,7 @@ Status OpenBucketOperation::check_hope() const {
 
 std::vector<int> OpenBucketOperation::missing() const {
   if (waiting_for_ == nullptr) return {};
-  return waiting_for_->bucket_readers(waiting_reduction_, true);
+  return waiting_for_->bucket_readers(waiting_reduction_, waiting_between_);
 }
 
 // Buckets are the rank's: their users belong to any group.

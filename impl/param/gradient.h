@@ -34,6 +34,7 @@ class OpenBucketOperation final : public Operation {
   std::shared_ptr<Unit> unit_;
   const Unit* waiting_for_ = nullptr;  // peers still read its reduction waiting_reduction_
   uint64_t waiting_reduction_ = 0;
+  bool waiting_between_ = false;  // replicas too
 };
 
 // After the wait for a bucket: MERON_E_STATE when another thread has taken it further meanwhile.

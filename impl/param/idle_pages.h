@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Pages of values that were brought in and that nobody reads any more. To make pages real and to
-// give them back costs more than to fill them, so a unit keeps its own for its next gather: within
-// what the rank has had in use at once before, so that what it needs at most does not grow.
+// give them back costs more than to fill them, so a unit keeps its own for its next gather: as long
+// as other units are in use, and within what was in use at once before, so that what the rank needs
+// at most does not grow.
 #pragma once
 
 #include <algorithm>
@@ -19,7 +20,7 @@ class IdlePages {
     in_use_ += bytes;
     most_ = std::max(most_, in_use_);
   }
-  Unit* excess() { return in_use_ + idle_ > most_ ? oldest() : nullptr; }
+  Unit* excess() { return in_use_ == 0 || in_use_ + idle_ > most_ ? oldest() : nullptr; }
   // The one that was let go first; null: there is none.
   Unit* oldest() {
     if (queue_.empty()) return nullptr;

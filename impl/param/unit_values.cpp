@@ -148,6 +148,7 @@ void Unit::drop_brought() {
   if (drops_parts()) parts_here = parts_asked = kNothing;
   is_idle_ = true;
   rank_.idle.keep(this, bytes_of(passing()));
+  while (Unit* const other = rank_.idle.excess()) other->give_back_idle();
 }
 
 void Unit::give_back_idle() {
@@ -250,7 +251,9 @@ bool above(const Unit& unit, uint64_t number, double limit, Words words) {
 
 void Unit::review_value_codec() {
   const double limit = value_codec.error_limit;
-  if (limit == 0.0 || !axes_.replicas()) return;
+  // The gather of a version by all tells all of its error; of one that nobody gathered some may
+  // know, and others not.
+  if (limit == 0.0 || !axes_.replicas() || exchanged != version_) return;
   if (!above(*this, version_, limit, &UnitSlot::value_error)) return;
   value_codec = {.kind = CodecKind::bf16};
   rank_.notices.push_back(fmt::format(

@@ -25,7 +25,7 @@ namespace {
 constexpr std::string_view kCard = "rank-";
 constexpr std::string_view kOutcome = "met-";
 // Rank 0, which knows who is missing, is given this much longer to say so.
-constexpr int64_t kVerdictNs = kNanosPerSecond;
+constexpr int64_t kAnswerNs = kNanosPerSecond;
 // Between looks at the directory: short at first, for ranks that start together.
 constexpr int64_t kShortestPauseNs = kNanosPerMilli;
 constexpr int64_t kLongestPauseNs = 100 * kNanosPerMilli;
@@ -312,7 +312,7 @@ Result<Outcome> Store::call(const MeetingOptions& options) {
 
 Result<Outcome> Store::answer(const MeetingOptions& options) {
   const Deadline verdict{options.deadline.is_never() ? options.deadline.ns
-                                                     : options.deadline.ns + kVerdictNs};
+                                                     : options.deadline.ns + kAnswerNs};
   Patience patience(options);
   std::optional<Card> taken;  // another process, with which rank 0 has met
   while (true) {

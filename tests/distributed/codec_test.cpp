@@ -223,6 +223,24 @@ TEST(CodecOfValues, GoesBackToSixteenBitsAboveTheLimit) {
   }
 }
 
+// Ranks know each other's errors of what they have gathered, and only of that.
+TEST(CodecOfValues, AVersionThatNobodyGatheredDecidesNothing) {
+  const std::vector<float> values = some_values();
+  World world{.transport = "cluster", .ranks = 4};
+  world.node = 2;
+  world.plan =
+      R"j({"preset": "hpz(2)", "param": {"codec": {"kind": "int8", "error_limit": 1e-5}}})j";
+  EXPECT_TRUE(run_world(world, [&](int, meron_context context) {
+    const OneParam one(context, kCount);
+    for (int version = 0; version < 20; ++version) one.write(values);
+    (void)one.gather();
+    require(one.info().param_codec == MERON_CODEC_INT8, "the first that is gathered is int8");
+    one.write(values);
+    (void)one.gather();
+    require(one.info().param_codec == MERON_CODEC_BF16, "the next is bf16");
+  }));
+}
+
 TEST(CodecOfValues, FrozenOnesLieEncoded) {
   const std::vector<float> values = some_values();
   constexpr const char* kFrozen = R"j({"preset": "zero3", "param": {"frozen": "int8"}})j";

@@ -251,6 +251,8 @@ class GradientReducer:
                     if not unit.ended:
                         self._begin_finish(unit)
                     unit.finished = True
+                elif unit.ended:  # a unit that was entered, and brought a gradient on no rank
+                    self._discard(unit)
             self.wait()
         return [unit for unit in units if unit.seen]
 
@@ -315,15 +317,19 @@ class GradientReducer:
             unit.finished = unit.ended = False
             unit.seen.clear()
 
+    def _discard(self, unit: ShardedUnit) -> None:
+        slot = self._slot
+        unit.ended = False
+        status = reduce_discard(unit.unit._handle, slot)
+        if status < 0 or interrupts:
+            settle(status, slot)
+
     def discard(self, units: Iterable[ShardedUnit]) -> None:
         """Forgets the gradients of some units since their last step. All ranks must do so."""
         self.wait()
-        slot = self._slot
         for unit in units:
-            if unit.seen:
-                status = reduce_discard(unit.unit._handle, slot)
-                if status < 0 or interrupts:
-                    settle(status, slot)
+            if unit.seen or unit.ended:
+                self._discard(unit)
                 unit.seen.clear()
             unit.arrived.clear()
             unit.finished = unit.ended = False
