@@ -34,12 +34,12 @@ def step_times(
         "nodes": 2,
         "devices_per_node": ranks_per_host,
         "between_nodes": {"rate": f"{bits_per_second / 8:.0f} B/s", "latency": "1 ms"},
-        "inside_node": {"rate": "1 PB/s", "latency": "0 s", "in_place": True},
+        "inside_node": {"rate": "1000 TB/s", "latency": "0 s", "in_place": True},
         "device": {
             "memory": "1 TiB",
             "reserved": "0 B",
-            "memory_rate": "1 PB/s",
-            "flops": "1 PFLOP/s",
+            "memory_rate": "1000 TB/s",
+            "flops": "1000 TFLOP/s",
         },
     }
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
