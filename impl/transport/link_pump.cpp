@@ -144,16 +144,18 @@ void Link::take_from_outbox(Peer& peer) {
 // Sends of the earliest call never wait, whatever is under way: all ranks make the calls of a
 // channel in one order, so that the earliest ends, and then the next. (Receives never wait.)
 bool Link::has_turn(const Transfer& send) const {
-  uint64_t bytes = 0;
+  uint64_t bytes = 0, sends = 0;
   bool first = true;
   for (const Transfer& other : active_) {
     if (other.to != nullptr || other.rank != send.rank || !same_channel(other.tag, send.tag)) {
       continue;
     }
     bytes += other.bytes;
+    ++sends;
     first = first && !earlier_call(other.tag, send.tag);
   }
-  return first || bytes < kInFlight;
+  // Large ones go in pairs: while one moves, both sides get ready for the next.
+  return first || bytes < kInFlight || sends < 2;
 }
 
 bool Link::start_transfers() {

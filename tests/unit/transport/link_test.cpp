@@ -82,18 +82,20 @@ TEST(Link, SendsTakeTurns) {
     return slow.under_way.size() - then;
   };
   EXPECT_EQ(started_by(1, 0, 4095, 0), 1u);
-  EXPECT_EQ(started_by(1, 0, 4096, 0), 0u) << "the link is full of an earlier call's";
+  EXPECT_EQ(started_by(1, 0, 4096, 0), 1u) << "the next gets ready";
+  EXPECT_EQ(started_by(1, 0, 4097, 0), 0u) << "the link is full of earlier calls'";
   EXPECT_EQ(started_by(1, 0, 4095, 1), 1u) << "another message of the earliest call";
-  EXPECT_EQ(started_by(2, 0, 4096, 0), 1u) << "to another rank";
+  EXPECT_EQ(started_by(2, 0, 4097, 0), 1u) << "to another rank";
   EXPECT_EQ(started_by(1, 1, 9, 0), 1u) << "of another channel, whose calls are no later";
-  EXPECT_EQ(slow.under_way.size(), before + 4);
+  EXPECT_EQ(slow.under_way.size(), before + 5);
   // Those that have ended make room for the next in turn.
-  EXPECT_EQ(started_by(1, 0, 4097, 0), 0u);
-  for (const bool last : {false, false, true}) {
+  EXPECT_EQ(started_by(1, 0, 4098, 0), 0u);
+  EXPECT_EQ(started_by(1, 0, 4099, 0), 0u);
+  for (const size_t left : {2u, 1u, 0u}) {
     slow.ended = slow.under_way;
     (void)link.pump();
-    EXPECT_EQ(slow.under_way.size(), last ? 0u : 1u);
-    EXPECT_EQ(batch->done(), last);
+    EXPECT_EQ(slow.under_way.size(), left);
+    EXPECT_EQ(batch->done(), left == 0);
   }
   link.close(0);
 }
@@ -108,11 +110,11 @@ TEST(Link, AnEarlierCallOvertakes) {
   const size_t before = slow.under_way.size();
   const std::vector<std::byte> data(4 << 20);
   const auto batch = std::make_shared<Batch>(2);
-  for (const uint64_t call : {8u, 9u, 7u}) {
+  for (const uint64_t call : {8u, 9u, 10u, 7u}) {
     link.send(batch, 1, tag_of(0, call, 0), data.data(), data.size());
   }
   (void)link.pump();
-  EXPECT_EQ(slow.under_way.size(), before + 2) << "calls 8 and 7, and not 9";
+  EXPECT_EQ(slow.under_way.size(), before + 3) << "calls 8, 9 and 7, and not 10";
   link.close(0);
 }
 
