@@ -63,9 +63,12 @@ class Operation {
     return now - first_waited_ns_ >= patience_ns && !std::exchange(warned_, true);
   }
 
-  // Whether it was so already when it was last looked at: what a peer of another node said before
-  // it left may be on its way to this rank still.
-  bool suspected_before() { return std::exchange(suspected_, true); }
+  // Whether it was so at many looks, over a while: what a peer of another node sent
+  // before it left may be on its way to this rank still, phase by phase.
+  bool suspected_for_long(int64_t now) {
+    if (suspicions_++ == 0) suspected_ns_ = now;
+    return suspicions_ > kSuspicions && now - suspected_ns_ >= kSuspicionNs;
+  }
 
   bool ended() const { return ended_; }
   const std::optional<Error>& error() const { return error_; }
@@ -76,6 +79,9 @@ class Operation {
   }
 
  protected:
+  static constexpr int kSuspicions = 10;
+  static constexpr int64_t kSuspicionNs = 200'000'000;
+
   Channel& channel_;
 
  private:
@@ -84,7 +90,8 @@ class Operation {
   int64_t inspected_ns_ = 0;
   uint64_t sequence_ = 0;
   bool warned_ = false;
-  bool suspected_ = false;
+  int suspicions_ = 0;
+  int64_t suspected_ns_ = 0;
   bool ended_ = false;
   std::optional<Error> error_;
 };
