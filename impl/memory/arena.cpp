@@ -74,7 +74,7 @@ Result<Buffer> Arena::allocate(uint64_t bytes, MemoryKind kind, std::string_view
   // footprint() of a size beyond the mapping could wrap around.
   const bool fits = bytes <= mapping_.size();
   const uint64_t charge = fits ? footprint(bytes) : bytes;
-  MERON_TRY(make_room(lock, charge, bytes, kind, name));
+  MERON_TRY(check_limit(charge, bytes, kind, name));
   const auto block = fits ? offsets_.allocate(charge, kPage) : std::nullopt;
   if (!block) {
     return no_room(
@@ -128,8 +128,8 @@ void Arena::release(const Buffer& buffer) {
 }
 
 Status Arena::charge(uint64_t bytes, MemoryKind kind, std::string_view name) {
-  std::unique_lock lock(mutex_);
-  MERON_TRY(make_room(lock, bytes, bytes, kind, name));
+  const std::lock_guard lock(mutex_);
+  MERON_TRY(check_limit(bytes, bytes, kind, name));
   counts_[static_cast<size_t>(kind)].add(bytes);
   total_.add(bytes);
   return Ok{};
@@ -161,18 +161,6 @@ Status Arena::check_limit(uint64_t charge, uint64_t bytes, MemoryKind kind,
                  fmt::format("the memory budget of {} has {} left", readable_bytes(limit_),
                              readable_bytes(limit_ - std::min(limit_, taken))),
                  "raise the context's host_memory_limit, or shard more of the state");
-}
-
-Status Arena::make_room(std::unique_lock<std::mutex>& lock, uint64_t charge, uint64_t bytes,
-                        MemoryKind kind, std::string_view name) {
-  while (true) {
-    Status room = check_limit(charge, bytes, kind, name);
-    if (room.ok() || !reclaim_) return room;
-    lock.unlock();
-    const bool more = reclaim_();
-    lock.lock();
-    if (!more) return check_limit(charge, bytes, kind, name);
-  }
 }
 
 Error Arena::no_room(uint64_t bytes, MemoryKind kind, std::string_view name, std::string_view why,

@@ -10,13 +10,11 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <string_view>
-#include <utility>
 
 #include "base/result.h"
 #include "memory/offset_allocator.h"
@@ -64,10 +62,6 @@ class Arena {
   // here: against the limit and in the counts below. What was charged must be discharged.
   Status charge(uint64_t bytes, MemoryKind kind, std::string_view name);
   void discharge(uint64_t bytes, MemoryKind kind);
-  // What is called, with no lock of the arena's, where the budget has no room: gives back memory
-  // that is kept for later, and returns false when there is none. Whoever sets one sees to it that
-  // nobody allocates where it may not be called.
-  void set_reclaim(std::function<bool()> reclaim) { reclaim_ = std::move(reclaim); }
 
   // Charged bytes now, and the most that they ever were. Peaks never fall.
   uint64_t usage(MemoryKind kind) const;
@@ -102,9 +96,6 @@ class Arena {
   void clear(uint64_t begin, uint64_t bytes);
   // What is wrong with taking `charge` bytes more for a buffer of `bytes`; mutex_ is held.
   Status check_limit(uint64_t charge, uint64_t bytes, MemoryKind kind, std::string_view name) const;
-  // The same once what may be given back was, as far as it takes.
-  Status make_room(std::unique_lock<std::mutex>& lock, uint64_t charge, uint64_t bytes,
-                   MemoryKind kind, std::string_view name);
   static Error no_room(uint64_t bytes, MemoryKind kind, std::string_view name, std::string_view why,
                        std::string_view advice);
 
@@ -112,7 +103,6 @@ class Arena {
   const uint64_t limit_;
   MemoryFile file_;
   Mapping mapping_;
-  std::function<bool()> reclaim_;
 
   mutable std::mutex mutex_;  // guards all below; not held while pages are made or given back
   OffsetAllocator offsets_;

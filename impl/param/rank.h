@@ -4,13 +4,13 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/counters.h"
 #include "memory/arena.h"
 #include "os/thread_pool.h"
-#include "param/idle_pages.h"
 #include "plan/plan.h"
 #include "transport/operation.h"
 #include "transport/transport.h"
@@ -56,13 +56,13 @@ struct Rank {
   int64_t timeout_ns = 0;
   GradientRing ring;
   std::vector<Unit*> lingering;      // hold what they brought in until their mates let go of it
-  IdlePages idle;                    // of those that have let go
   std::vector<std::string> notices;  // for the log, which may not be called under the lock
 
-  Rank(Transport& transport, Plan plan, int threads, int64_t timeout_ns);
-  ~Rank();
-  Rank(const Rank&) = delete;
-  Rank& operator=(const Rank&) = delete;
+  Rank(Transport& transport_in, Plan plan_in, int threads_in, int64_t timeout_in)
+      : transport(transport_in),
+        plan(std::move(plan_in)),
+        threads(threads_in),
+        timeout_ns(timeout_in) {}
 
   Arena& arena() { return transport.arena(); }
   Deadline deadline() const { return Deadline::after(timeout_ns); }

@@ -218,11 +218,9 @@ class Unit {
   };
   Brought brought() const;
   Ranges parts_of(const Flat& flat) const;
-  // Makes room for what is brought in. When no mate reads it any more the pages stay for the next
-  // gather, until others need them: give_back_idle().
+  // Makes room for what is brought in; gives it back when no mate reads it any more.
   Status hold_brought();
   void drop_brought();
-  void give_back_idle();
   void track(std::shared_ptr<Batch> batch) { exchanges_.push_back(std::move(batch)); }
   bool exchanging();
   // Packed values of its own, where the window has them not yet.
@@ -301,8 +299,7 @@ class Unit {
   std::vector<std::shared_ptr<Batch>> exchanges_;
   std::vector<int> readers_, mates_, near_shards_, near_replicas_;
   bool brings_ = false;
-  bool holds_passing_ = false;  // memory of what is gone with the lease,
-  bool is_idle_ = false;        // or which is kept for the next one
+  bool holds_passing_ = false;  // memory of what is gone with the lease
   UnitSlot* slots_ = nullptr;
   uint64_t bytes_ = 0;
 

@@ -116,19 +116,7 @@ Unit::Ranges Unit::passing() const {
 Status Unit::hold_brought() {
   if (rank_.plan.second_copy) MERON_TRY(hold_copies());
   if (holds_passing_) return Ok{};
-  IdlePages& idle = rank_.idle;
-  if (is_idle_) {
-    idle.reuse(this);
-  } else {
-    const Ranges ranges = passing();
-    idle.take(bytes_of(ranges));
-    while (Unit* const other = idle.excess()) other->give_back_idle();
-    if (Status held = hold(ranges, MemoryKind::staging); !held.ok()) {
-      idle.drop(bytes_of(ranges));
-      return held;
-    }
-  }
-  is_idle_ = false;
+  MERON_TRY(hold(passing(), MemoryKind::staging));
   holds_passing_ = true;
   return Ok{};
 }
@@ -146,13 +134,6 @@ void Unit::drop_brought() {
   rows_here = rows_asked = unpacked = kNothing;
   // Parts of rows that replicas hold alike stay.
   if (drops_parts()) parts_here = parts_asked = kNothing;
-  is_idle_ = true;
-  rank_.idle.keep(this, bytes_of(passing()));
-  while (Unit* const other = rank_.idle.excess()) other->give_back_idle();
-}
-
-void Unit::give_back_idle() {
-  is_idle_ = false;
   give_back(passing(), MemoryKind::staging);
 }
 
