@@ -118,10 +118,17 @@ HWY_INLINE U32Vec at_random(F32Vec v, F32Vec inverse, U32Vec lower, uint64_t key
   return hn::ShiftRight<24>(hn::Add(scaled, hn::ShiftRight<8>(x)));
 }
 
+// Memory stands still while a batch is encoded from the cache, unless the one after is asked for.
 template <class In>
 struct InOrder {
   const typename In::Lane* from;
-  HWY_INLINE Run run(size_t r) const { return load_run<In>(from + r * kQuantRun); }
+  const typename In::Lane* next;  // as long
+  HWY_INLINE Run run(size_t r) const {
+    constexpr size_t kLine = 64 / sizeof(typename In::Lane);
+    MERON_UNROLL
+    for (size_t i = 0; i < kQuantRun; i += kLine) hwy::Prefetch(next + r * kQuantRun + i);
+    return load_run<In>(from + r * kQuantRun);
+  }
 };
 struct Held {
   const float* from;

@@ -72,8 +72,9 @@ HWY_NOINLINE void encode_plain(const Encoding& e, Encoded out, const typename In
       const BlockScale scale(magnitudes[b - first], e.format);
       out.steps[b] = scale.step;
       if (HWY_LIKELY(scale.kind == Kind::ordinary)) {
-        encode_nearest<kBits, kError>(e, InOrder<In>{in + b * block}, scale.inverse,
-                                      payload + b * bytes);
+        const size_t after = b + batch < blocks ? b + batch : b;
+        encode_nearest<kBits, kError>(e, InOrder<In>{in + b * block, in + after * block},
+                                      scale.inverse, payload + b * bytes);
         continue;
       }
       std::memset(payload + b * bytes, 0, bytes);
