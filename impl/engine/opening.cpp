@@ -62,7 +62,7 @@ Status Context::start() {
   tell_of_mesh();
   if (any_thread && transport_->link() != nullptr) {
     progress_ = std::make_unique<ProgressThread>(*this);
-    transport_->link()->send_in_turn();
+    transport_->link()->move_in_turn();
   }
   return Ok{};
 }

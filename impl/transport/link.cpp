@@ -107,19 +107,12 @@ void Link::queue(Transfer transfer) {
   const int rank = transfer.rank;
   Batch& batch = *transfer.batch;
   const std::lock_guard lock(queue_mutex_);
-  const uint64_t most = table_.max_message == 0 ? UINT64_MAX : table_.max_message;
-  while (true) {
-    Transfer part = transfer;
-    part.bytes = std::min(transfer.bytes, most);
-    batch.left_.fetch_add(1, std::memory_order_relaxed);
-    if (part.to != nullptr) {
-      batch.receives_[static_cast<size_t>(rank)].fetch_add(1, std::memory_order_relaxed);
-    }
-    queued_.push_back(part);
-    transfer.bytes -= part.bytes;
-    if (transfer.bytes == 0) return;
-    (part.to != nullptr ? transfer.to : const_cast<std::byte*&>(transfer.from)) += part.bytes;
+  const auto messages = messages_of(transfer);
+  batch.left_.fetch_add(messages, std::memory_order_relaxed);
+  if (transfer.to != nullptr) {
+    batch.receives_[static_cast<size_t>(rank)].fetch_add(messages, std::memory_order_relaxed);
   }
+  queued_.push_back(std::move(transfer));
 }
 
 void Link::send(const std::shared_ptr<Batch>& batch, int rank, uint64_t tag, const std::byte* data,

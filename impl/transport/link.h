@@ -97,10 +97,11 @@ class Link {
   void receive(const std::shared_ptr<Batch>& batch, int rank, uint64_t tag, std::byte* data,
                uint64_t bytes, std::shared_ptr<const void> keep = nullptr);
 
-  // From now on somebody pumps at all times. Sends of a channel to one rank then wait for those of
-  // earlier calls, but for so many bytes at a time that the link is never idle: what is begun first
-  // is needed first, and arrives first, instead of all at once in the end.
-  void send_in_turn() { in_turn_.store(true); }
+  // From now on somebody pumps at all times. Messages of a channel to one rank then wait for those
+  // of earlier calls, but for so many bytes at a time that the link is never idle: what is begun
+  // first is needed first, and arrives first, instead of all at once in the end. (So do those from
+  // it: a transport that has thousands of messages under way spends its time looking at them.)
+  void move_in_turn() { in_turn_.store(true); }
 
   // Whether a rank cannot be reached any more, and the name of the status that said so.
   bool gone(int rank) const;
@@ -130,10 +131,14 @@ class Link {
     std::shared_ptr<const void> keep;
     const std::byte* from = nullptr;  // sends
     std::byte* to = nullptr;          // receives
-    uint64_t bytes = 0;
+    uint64_t bytes = 0;               // of one message; while it waits, all that is left
     uint64_t tag = 0;
     uint64_t request = 0;
     int rank = 0;
+  };
+  struct UnderWay {
+    uint64_t tag;
+    uint64_t bytes;
   };
   // The bytes stay where they are until the request has ended.
   struct ControlSend {
@@ -147,6 +152,7 @@ class Link {
     std::vector<std::byte> receiving;
     uint64_t receive_request = 0;
     bool receive_under_way = false;
+    std::vector<UnderWay> going, coming;  // transfers, by tag
     // A rank from which nothing can be received may still be told why its group breaks.
     bool takes_nothing = false, gives_nothing = false;
     int64_t failed_ns = 0;  // when a function first said that the rank cannot be reached
@@ -166,13 +172,17 @@ class Link {
   bool send_control(int rank);
   void take_from_outbox(Peer& peer);
   bool start_transfers();
-  bool has_turn(const Transfer& send) const;
+  bool start_messages(Transfer& transfer, bool& blocked);
+  bool has_turn(const Transfer& transfer) const;
+  std::vector<UnderWay>& under_way(const Transfer& transfer) const;
   bool test_transfers();
   void ask_alive();
   Status apply(int rank, std::span<const std::byte> message);
   void apply_hello(int rank, const Hello& hello);
   void failed(int rank, meron_status status, bool sending);
-  void finish(const Transfer& transfer);
+  // Messages that a transfer that waits will be.
+  int messages_of(const Transfer& transfer) const;
+  void finish(const Transfer& transfer, int messages = 1);
   void cancel_all();
   bool departed(int rank) const;
 

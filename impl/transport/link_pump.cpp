@@ -24,7 +24,7 @@ constexpr int64_t kGraceNs = 200 * kNanosPerMilli;
 constexpr int64_t kMateGraceNs = 1500 * kNanosPerMilli;
 constexpr int64_t kAskAliveNs = 20 * kNanosPerMilli;
 constexpr int64_t kIdleNs = kNanosPerMilli;
-// Of one channel to one rank, with send_in_turn(): a few round trips of any link's.
+// Of one channel to one rank, with move_in_turn(): a few round trips of any link's.
 constexpr uint64_t kInFlight = 2 << 20;
 
 std::atomic<uint64_t>& word_at(std::byte* place) {
@@ -141,21 +141,25 @@ void Link::take_from_outbox(Peer& peer) {
   peer.outbox.erase(peer.outbox.begin(), split);
 }
 
-// Sends of the earliest call never wait, whatever is under way: all ranks make the calls of a
-// channel in one order, so that the earliest ends, and then the next. (Receives never wait.)
-bool Link::has_turn(const Transfer& send) const {
-  uint64_t bytes = 0, sends = 0;
+std::vector<Link::UnderWay>& Link::under_way(const Transfer& transfer) const {
+  Peer& peer = *peers_[static_cast<size_t>(transfer.rank)];
+  return transfer.to == nullptr ? peer.going : peer.coming;
+}
+
+// The earliest call waits for its own messages only: all ranks make the calls of a channel in one
+// order, so that the earliest ends, and then the next.
+bool Link::has_turn(const Transfer& transfer) const {
+  // What is to be sent finds its receive ready.
+  const uint64_t most = transfer.to == nullptr ? kInFlight : 2 * kInFlight;
+  uint64_t all = 0, no_later = 0;
   bool first = true;
-  for (const Transfer& other : active_) {
-    if (other.to != nullptr || other.rank != send.rank || !same_channel(other.tag, send.tag)) {
-      continue;
-    }
-    bytes += other.bytes;
-    ++sends;
-    first = first && !earlier_call(other.tag, send.tag);
+  for (const UnderWay& other : under_way(transfer)) {
+    if (!same_channel(other.tag, transfer.tag)) continue;
+    all += other.bytes;
+    if (!earlier_call(transfer.tag, other.tag)) no_later += other.bytes;
+    first = first && !earlier_call(other.tag, transfer.tag);
   }
-  // Large ones go in pairs: while one moves, both sides get ready for the next.
-  return first || bytes < kInFlight || sends < 2;
+  return all < most || (first && no_later < most);
 }
 
 bool Link::start_transfers() {
@@ -170,37 +174,66 @@ bool Link::start_transfers() {
   std::deque<Transfer> still;
   for (Transfer& transfer : waiting_) {
     const size_t rank = static_cast<size_t>(transfer.rank);
-    Peer& peer = *peers_[rank];
     const bool sends = transfer.to == nullptr;
-    auto& blocked = sends ? send_blocked : receive_blocked;
-    if (sends && (peer.takes_nothing || departed(transfer.rank))) {
-      finish(transfer);
+    if (sends && (peers_[rank]->takes_nothing || departed(transfer.rank))) {
+      finish(transfer, messages_of(transfer));
       continue;
     }
     // What will never come is never done: its operation ends by the peer's end.
-    if (!sends && peer.gives_nothing) continue;
-    if (blocked[rank] || (sends && in_turn_.load() && !has_turn(transfer))) {
-      still.push_back(std::move(transfer));
-      continue;
-    }
-    const meron_status status = sends
-                                    ? table_.send(table_.user, &transfer.request, transfer.rank,
-                                                  transfer.tag, transfer.from, transfer.bytes)
-                                    : table_.receive(table_.user, &transfer.request, transfer.rank,
-                                                     transfer.tag, transfer.to, transfer.bytes);
-    if (status == MERON_IN_PROGRESS) {
-      blocked[rank] = true;
-      still.push_back(std::move(transfer));
-    } else if (status < 0) {
-      failed(transfer.rank, status, sends);
-      moved = true;
-    } else {
-      active_.push_back(std::move(transfer));
-      moved = true;
-    }
+    if (!sends && peers_[rank]->gives_nothing) continue;
+    bool blocked = sends ? send_blocked[rank] : receive_blocked[rank];
+    moved = start_messages(transfer, blocked) || moved;
+    (sends ? send_blocked : receive_blocked)[rank] = blocked;
+    if (transfer.bytes != 0) still.push_back(std::move(transfer));
   }
   waiting_ = std::move(still);
   return moved;
+}
+
+// As many of a transfer's messages as may go now. What is left has `bytes`; after a failure,
+// nothing.
+bool Link::start_messages(Transfer& transfer, bool& blocked) {
+  const bool sends = transfer.to == nullptr;
+  const uint64_t most = table_.max_message == 0 ? UINT64_MAX : table_.max_message;
+  bool moved = false;
+  while (transfer.bytes != 0 && !blocked && (!in_turn_.load() || has_turn(transfer))) {
+    Transfer message = transfer;
+    message.bytes = std::min(transfer.bytes, most);
+    const meron_status status = sends ? table_.send(table_.user, &message.request, message.rank,
+                                                    message.tag, message.from, message.bytes)
+                                      : table_.receive(table_.user, &message.request, message.rank,
+                                                       message.tag, message.to, message.bytes);
+    if (status == MERON_IN_PROGRESS) {
+      blocked = true;
+      break;
+    }
+    moved = true;
+    if (status < 0) {
+      failed(transfer.rank, status, sends);
+      if (sends) finish(transfer, messages_of(transfer));
+      transfer.bytes = 0;
+      break;
+    }
+    transfer.bytes -= message.bytes;
+    if (transfer.bytes != 0) {
+      (sends ? const_cast<std::byte*&>(transfer.from) : transfer.to) += message.bytes;
+    }
+    auto& under = under_way(message);
+    const auto same = std::find_if(under.begin(), under.end(),
+                                   [&](const auto& other) { return other.tag == message.tag; });
+    if (same != under.end()) {
+      same->bytes += message.bytes;
+    } else {
+      under.push_back({message.tag, message.bytes});
+    }
+    active_.push_back(std::move(message));
+  }
+  return moved;
+}
+
+int Link::messages_of(const Transfer& transfer) const {
+  if (table_.max_message == 0) return 1;
+  return static_cast<int>((transfer.bytes + table_.max_message - 1) / table_.max_message);
 }
 
 bool Link::test_transfers() {
@@ -222,6 +255,11 @@ bool Link::test_transfers() {
       continue;
     }
     moved = true;
+    auto& under = under_way(transfer);
+    const auto same = std::find_if(under.begin(), under.end(),
+                                   [&](const auto& other) { return other.tag == transfer.tag; });
+    same->bytes -= transfer.bytes;
+    if (same->bytes == 0) under.erase(same);
     if (status == MERON_OK && !sends && bytes != transfer.bytes) status = MERON_E_MISMATCH;
     if (status < 0) {
       failed(transfer.rank, status, sends);
@@ -234,12 +272,13 @@ bool Link::test_transfers() {
   return moved;
 }
 
-void Link::finish(const Transfer& transfer) {
+void Link::finish(const Transfer& transfer, int messages) {
   Batch& batch = *transfer.batch;
   if (transfer.to != nullptr) {
-    batch.receives_[static_cast<size_t>(transfer.rank)].fetch_sub(1, std::memory_order_relaxed);
+    batch.receives_[static_cast<size_t>(transfer.rank)].fetch_sub(messages,
+                                                                  std::memory_order_relaxed);
   }
-  batch.left_.fetch_sub(1, std::memory_order_release);
+  batch.left_.fetch_sub(messages, std::memory_order_release);
 }
 
 void Link::failed(int rank, meron_status status, bool sending) {
