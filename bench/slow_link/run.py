@@ -28,7 +28,7 @@ PER_HOST = 2
 UNLIMITED = "none"
 LAYERS = 8  # of the GPT in train.py
 CASES = {
-    "small": "GPT of 10 million parameters, 1 x 8 bytes a rank: nearly nothing but the link",
+    "small": "GPT of 20 million parameters, 1 x 8 bytes a rank: nearly nothing but the link",
     "usual": "The same with 8 x 128 bytes a rank",
 }
 COLLECTIVES = {"gather": ("none", "int8", 1.9), "reduce": ("bf16", "int4", 3.7)}

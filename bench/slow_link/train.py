@@ -24,7 +24,7 @@ from gpt.model import GPT, Block, loss_of
 
 ROUNDING = 8  # bytes, where predicted_bytes divides what the plan says of all units
 WARM_UP = 2  # the first records the order of units, the second follows it
-WIDTH, LAYERS, HEADS, CONTEXT = 320, 8, 5, 128
+WIDTH, LAYERS, HEADS, CONTEXT = 640, 4, 5, 128
 # Sequences of a micro-batch, and how long they are.
 CASES = {"small": (1, 8), "usual": (8, CONTEXT)}
 # As where the model is larger than memory: two blocks are on their way ahead of use, and nothing is
@@ -57,7 +57,8 @@ def train_in(context: meron.Context, arm: Arm, case: str, seconds: float, least:
     optimizer = mt.AdamW(module)
 
     def step() -> None:
-        for _ in range(arm.micro_batches):
+        for left in reversed(range(arm.micro_batches)):
+            mt.set_is_last_backward(module, left == 0)
             loss_of(module, batch).backward()
         optimizer.step()
 
