@@ -16,7 +16,7 @@ constexpr int64_t kBetweenTestsNs = 50'000;
 // idle(): how often MPI may move something before the thread sleeps, and for how long after the end
 // of a message the next is near enough not to sleep at all.
 constexpr int kRounds = 8;
-constexpr int64_t kNearNs = 200'000;
+constexpr int64_t kNearNs = 50'000;
 
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
