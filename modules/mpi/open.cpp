@@ -82,7 +82,7 @@ meron_status open(meron_mpi_world* out, std::string* why) {
   world.version = MERON_VERSION;
   world.transport = MERON_TRANSPORT_INIT;
   world.transport.name = "mpi";
-  world.transport.max_message = World::kMaxMessage;
+  world.transport.max_message = World::kMessageBytes;
   world.transport.send = send;
   world.transport.receive = receive;
   world.transport.test = test;

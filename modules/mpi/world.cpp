@@ -83,7 +83,7 @@ meron_status World::start(uint64_t* request, bool sends, int peer, uint64_t tag,
                           uint64_t bytes) {
   const std::lock_guard lock(calls());
   if (const meron_status status = ready(); status != MERON_OK) return status;
-  if (bytes > kMaxMessage || tag > INT32_MAX) return MERON_E_ARGUMENT;
+  if (bytes > kMostBytes || tag > INT32_MAX) return MERON_E_ARGUMENT;
   if (free_.empty() && !add_slot()) return MERON_E_NO_MEMORY;
   const uint64_t place = free_.back();
   MPI_Request& started = requests_[place];

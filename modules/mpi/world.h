@@ -12,10 +12,12 @@ namespace meron::mpi {
 
 class World {
  public:
-  // Sent at once: no MPI asks first whether so much may come, as it does before larger messages. On
-  // a link that is busy both ways that question takes as long as what lies before it. The links of
-  // supercomputers have their full rate with messages of this size, several at a time.
-  static constexpr uint64_t kMaxMessage = 60 << 10;
+  static constexpr uint64_t kMostBytes = uint64_t{1} << 30;  // MPI counts in int
+  // What the engine sends in one message. No MPI asks first whether so little may come, as it does
+  // before larger messages: on a link that is busy both ways the answer takes as long as what lies
+  // before it. The links of supercomputers have their full rate with messages of this size, several
+  // at a time.
+  static constexpr uint64_t kMessageBytes = 60 << 10;
 
   // Starts to make the communicator: all processes do, in the same order.
   World();
