@@ -179,8 +179,9 @@ bool Link::start_transfers() {
       finish(transfer, messages_of(transfer));
       continue;
     }
-    // What will never come is never done: its operation ends by the peer's end.
-    if (!sends && peers_[rank]->gives_nothing) continue;
+    // What will never come is never done: its operation ends by the peer's end. What a rank sent
+    // before it left lies in the transport until it is asked for.
+    if (!sends && peers_[rank]->gives_nothing && !departed(transfer.rank)) continue;
     bool blocked = sends ? send_blocked[rank] : receive_blocked[rank];
     moved = start_messages(transfer, blocked) || moved;
     (sends ? send_blocked : receive_blocked)[rank] = blocked;

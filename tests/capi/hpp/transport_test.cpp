@@ -64,12 +64,16 @@ class Breaking : public Mailbox {
  public:
   using Mailbox::Mailbox;
   bool receive(uint64_t& request, int32_t peer, uint64_t tag, void* data, uint64_t bytes) override {
-    if (broken) throw std::runtime_error("the cable was pulled");
+    if (broken) {
+      thrown = true;
+      throw std::runtime_error("the cable was pulled");
+    }
     return Mailbox::receive(request, peer, tag, data, bytes);
   }
-  bool alive(int32_t) noexcept override { return peer == nullptr || !peer->broken; }
+  // Once the other has noticed: who seems dead is told nothing more, and would notice never.
+  bool alive(int32_t) noexcept override { return peer == nullptr || !peer->thrown; }
 
-  std::atomic<bool> broken{false};
+  std::atomic<bool> broken{false}, thrown{false};
   const Breaking* peer = nullptr;
 };
 

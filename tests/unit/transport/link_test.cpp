@@ -164,6 +164,35 @@ TEST(Link, LongTransfersGoInPieces) {
   link.close(0);
 }
 
+// A rank that has done its part leaves, and its connection ends, before a slower one asks for what
+// it sent: that is in the transport.
+TEST(Link, WhatARankSentBeforeItLeftIsStillReceived) {
+  Slow slow;
+  meron_transport table = table_of(slow);
+  table.receive = [](void*, uint64_t* request, int32_t, uint64_t tag, void*, uint64_t) {
+    *request = tag;
+    return meron_status{tag == 0 ? MERON_E_IO : MERON_OK};
+  };
+  table.test = [](void*, uint64_t, uint64_t* bytes) {
+    *bytes = 128;
+    return meron_status{MERON_OK};
+  };
+  for (const bool left : {true, false}) {
+    Link link(table, 0, 2, {});
+    const std::shared_ptr<Window> window = std::move(Window::create(1 << 20)).value();
+    auto* const ranks = reinterpret_cast<RankBlock*>(window->writable(sizeof(WindowHeader)));
+    ranks[1].left.store(left ? 1 : 0);
+    link.attach(window, {0, 1});
+    (void)link.pump();
+    std::array<std::byte, 128> data{};
+    const auto batch = std::make_shared<Batch>(2);
+    link.receive(batch, 1, tag_of(0, 1, 0), data.data(), data.size());
+    (void)link.pump();
+    EXPECT_EQ(batch->done(), left) << "of a rank that ended without a word nothing comes";
+    link.close(0);
+  }
+}
+
 // Ranks 0 and 1 are one node, 2 and 3 another: what 2 says comes by way of 0, which may not have
 // been running since. A rank that said that it leaves, and ended, is not dead.
 TEST(Link, TheEndOfARankWaitsForTheMateThatItTells) {
