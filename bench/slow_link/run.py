@@ -17,6 +17,7 @@ import report
 from plans import ARMS
 from predicted import Predicted, step_times
 from report import BenchError, Goal, Json, median
+from shape import LAYERS
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "distributed" / "hosts"))
 import hosts
@@ -26,7 +27,6 @@ HERE = Path(__file__).resolve().parent
 SKIPPED = 77
 PER_HOST = 2
 UNLIMITED = "none"
-LAYERS = 8  # of the GPT in train.py
 CASES = {
     "small": "GPT of 20 million parameters, 1 x 8 bytes a rank: nearly nothing but the link",
     "usual": "The same with 8 x 128 bytes a rank",

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from counters import repeated, say, summed
 from plans import ARMS, Arm
+from shape import CONTEXT, HEADS, LAYERS, WIDTH
 
 import meron
 import meron.torch as mt
@@ -24,7 +25,6 @@ from gpt.model import GPT, Block, loss_of
 
 ROUNDING = 8  # bytes, where predicted_bytes divides what the plan says of all units
 WARM_UP = 2  # the first records the order of units, the second follows it
-WIDTH, LAYERS, HEADS, CONTEXT = 640, 4, 5, 128
 # Sequences of a micro-batch, and how long they are.
 CASES = {"small": (1, 8), "usual": (8, CONTEXT)}
 # As where the model is larger than memory: two blocks are on their way ahead of use, and nothing is

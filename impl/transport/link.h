@@ -175,6 +175,7 @@ class Link {
   bool start_messages(Transfer& transfer, bool& blocked);
   bool has_turn(const Transfer& transfer) const;
   std::vector<UnderWay>& under_way(const Transfer& transfer) const;
+  std::vector<UnderWay>::iterator of_tag(const Transfer& transfer) const;
   bool test_transfers();
   void ask_alive();
   Status apply(int rank, std::span<const std::byte> message);

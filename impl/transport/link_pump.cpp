@@ -146,6 +146,13 @@ std::vector<Link::UnderWay>& Link::under_way(const Transfer& transfer) const {
   return transfer.to == nullptr ? peer.going : peer.coming;
 }
 
+std::vector<Link::UnderWay>::iterator Link::of_tag(const Transfer& transfer) const {
+  auto& all = under_way(transfer);
+  const auto same = std::find_if(all.begin(), all.end(),
+                                 [&](const auto& other) { return other.tag == transfer.tag; });
+  return same != all.end() ? same : all.insert(all.end(), {transfer.tag, 0});
+}
+
 // The earliest call waits for its own messages only: all ranks make the calls of a channel in one
 // order, so that the earliest ends, and then the next.
 bool Link::has_turn(const Transfer& transfer) const {
@@ -217,16 +224,13 @@ bool Link::start_messages(Transfer& transfer, bool& blocked) {
     }
     transfer.bytes -= message.bytes;
     if (transfer.bytes != 0) {
-      (sends ? const_cast<std::byte*&>(transfer.from) : transfer.to) += message.bytes;
+      if (sends) {
+        transfer.from += message.bytes;
+      } else {
+        transfer.to += message.bytes;
+      }
     }
-    auto& under = under_way(message);
-    const auto same = std::find_if(under.begin(), under.end(),
-                                   [&](const auto& other) { return other.tag == message.tag; });
-    if (same != under.end()) {
-      same->bytes += message.bytes;
-    } else {
-      under.push_back({message.tag, message.bytes});
-    }
+    of_tag(message)->bytes += message.bytes;
     active_.push_back(std::move(message));
   }
   return moved;
@@ -256,11 +260,9 @@ bool Link::test_transfers() {
       continue;
     }
     moved = true;
-    auto& under = under_way(transfer);
-    const auto same = std::find_if(under.begin(), under.end(),
-                                   [&](const auto& other) { return other.tag == transfer.tag; });
+    const auto same = of_tag(transfer);
     same->bytes -= transfer.bytes;
-    if (same->bytes == 0) under.erase(same);
+    if (same->bytes == 0) under_way(transfer).erase(same);
     if (status == MERON_OK && !sends && bytes != transfer.bytes) status = MERON_E_MISMATCH;
     if (status < 0) {
       failed(transfer.rank, status, sends);
