@@ -5,6 +5,8 @@
 #include <map>
 #include <utility>
 
+#include "plan/state_layout.h"
+
 namespace meron {
 namespace {
 
@@ -186,8 +188,7 @@ class FlatCost {
       const uint64_t summed = !replicas() ? owned : world_gradient ? part_ : row_;
       cost[kReduced] = footprint(summed * sizeof(float));
     }
-    cost[kMoments] = 2 * footprint(owned * sizeof(float));
-    if (flat_.dtype != DType::f32) cost[kMaster] = footprint(owned * sizeof(float));
+    add_states(cost);
 
     const Wide reductions = sharded ? load_.micro_batches : 1;
     cost[kReduce] = reductions * (mesh_.shards - 1) * (row_ * gsize);
@@ -204,6 +205,18 @@ class FlatCost {
     if (over_all(plan_.optimizer, mesh_)) return;
     cost[kReduce] += row_cost_->other_sum_wire[replica_];
     cost[kFarReduce] += row_cost_->far_sum_wire[replica_];
+  }
+
+  void add_states(Tally& cost) const {
+    const StateShape shape = state_shape(plan_, flat_, load_.optimizer_states);
+    const StateSplit split =
+        split_states(plan_, held_range(plan_.optimizer, flat_.elements, rank_, mesh_));
+    const uint64_t here = split.host.size();
+    cost[kMoments] = Wide{shape.states} *
+                     footprint(state_bytes(shape.dtype, here) + scale_bytes(shape.dtype, here));
+    if (shape.master) cost[kMaster] = footprint(here * sizeof(float));
+    const uint64_t away = nvme_bytes(shape, plan_.sub_group, split.nvme.size());
+    cost[kNvmeOptimizer] = cost[kNvmeRead] = cost[kNvmeWritten] = away;
   }
 
   // Ranks of the shard axis on other nodes.

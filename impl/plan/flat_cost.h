@@ -25,11 +25,15 @@ enum Figure : size_t {
   kFeedback,
   kMoments,
   kMaster,
+  kStateBuffers,
   kMapped,
   kCopied,
   kReduce,
   kFarGather,
   kFarReduce,
+  kNvmeOptimizer,
+  kNvmeRead,
+  kNvmeWritten,
   kFigures
 };
 

@@ -99,6 +99,79 @@ Status check_codec(const Codec& codec, CodecOf which) {
   return Ok{};
 }
 
+Status check_nvme(const Nvme& nvme) {
+  const auto refuse = [](std::string what, const char* advice) {
+    return Error(MERON_E_ARGUMENT, std::move(what), advice).on("plan");
+  };
+  if (nvme.path.size() > kMaxNvmePath || nvme.path.find('\0') != std::string::npos) {
+    return refuse("the path of nvme is no path", "give a folder on the drive that is to be used");
+  }
+  if (nvme.block < Nvme::kLeastBlock || nvme.block > Nvme::kMostBlock || nvme.block % kPage != 0) {
+    return refuse(fmt::format("block of nvme is {}", nvme.block),
+                  "give a multiple of 4096 from 4096 to 64 Mi; `meron io-bench` finds the best");
+  }
+  if (nvme.depth < 1 || nvme.depth > Nvme::kMostDepth) {
+    return refuse(fmt::format("depth of nvme is {}", nvme.depth), "give 1 to 4096 requests");
+  }
+  if (nvme.threads < 1 || nvme.threads > Nvme::kMostThreads) {
+    return refuse(fmt::format("threads of nvme is {}", nvme.threads), "give 1 to 64");
+  }
+  return Ok{};
+}
+
+// What lies where, and what that contradicts.
+Status check_tiers(const Plan& plan) {
+  const auto refuse = [](std::string what, const char* advice) {
+    return Error(MERON_E_ARGUMENT, std::move(what), advice).on("plan");
+  };
+  MERON_TRY(check_nvme(plan.nvme));
+  if (plan.optimizer.dtype) {
+    return refuse("the optimizer's row has a dtype of values", "set state_dtype of the plan");
+  }
+  if (plan.gradient.tier != Tier::host) {
+    return Error(MERON_E_UNSUPPORTED, "gradients on tier nvme are not offered",
+                 "leave them on the host: they are used in place, right after they are summed")
+        .on("plan");
+  }
+  if (plan.param.tier != Tier::host) {
+    return Error(MERON_E_UNSUPPORTED, "parameters on tier nvme are not offered by this version",
+                 "leave them on the host")
+        .on("plan");
+  }
+  const bool uses = plan.optimizer.tier == Tier::nvme || plan.param.tier == Tier::nvme;
+  if (uses && plan.nvme.path.empty()) {
+    return refuse("a row has the tier nvme, and the plan names no folder for it",
+                  "give \"nvme\": {\"path\": \"/folder/on/the/drive\"}");
+  }
+  if (!uses && plan.nvme != Nvme{}) {
+    return refuse("the plan describes tier nvme, and no row has that tier",
+                  "set the tier of optimizer to \"nvme\", or leave nvme out");
+  }
+  if (!(plan.nvme_fraction > 0.0 && plan.nvme_fraction <= 1.0)) {
+    return refuse(fmt::format("the optimizer's fraction on nvme is {}", plan.nvme_fraction),
+                  "give a number above 0 and at most 1; for none of it, tier host");
+  }
+  const Plan plain;
+  if (plan.optimizer.tier != Tier::nvme &&
+      (plan.nvme_fraction != plain.nvme_fraction || plan.sub_group != plain.sub_group ||
+       plan.state_buffers != plain.state_buffers)) {
+    return refuse(
+        "fraction, sub_group and buffers are of an optimizer on tier nvme, and this one "
+        "lies on the host",
+        "set its tier to \"nvme\", or leave them out");
+  }
+  if (plan.sub_group < kLeastSubGroup || plan.sub_group > kMostSubGroup ||
+      plan.sub_group % kLeastSubGroup != 0) {
+    return refuse(fmt::format("sub_group is {}", plan.sub_group),
+                  "give a multiple of 4096 elements");
+  }
+  if (plan.state_buffers < kLeastStateBuffers || plan.state_buffers > kMostStateBuffers) {
+    return refuse(fmt::format("the optimizer has {} buffers", plan.state_buffers),
+                  "give 2 to 1024: with 3 or more it reads, updates and writes at the same time");
+  }
+  return Ok{};
+}
+
 // What only a mesh with replicas gives a meaning.
 Status check_mesh(const Plan& plan) {
   const bool replicas = plan.mesh.shard != Mesh::kAll;
@@ -213,11 +286,7 @@ Status validate(const Plan& plan) {
                  "register the parameters in the dtype that they are to have")
         .on("plan");
   }
-  if (plan.optimizer.dtype != DType::f32) {
-    return Error(MERON_E_UNSUPPORTED, "optimizer states are f32 in this version",
-                 "set the optimizer's dtype to f32")
-        .on("plan");
-  }
+  MERON_TRY(check_tiers(plan));
   if (plan.gradient_buckets < 1 || plan.gradient_buckets > kMaxGradientBuckets) {
     return Error(MERON_E_ARGUMENT,
                  fmt::format("gradient_buckets is {}, outside 1 to {}", plan.gradient_buckets,

@@ -24,19 +24,26 @@ enum class Sharding : uint8_t {
   shard,  // cut into rows over the shard axis, and held alike by all replicas
   world,  // "replica x shard": rows, and each row cut over the replica axis
 };
-enum class Tier : uint8_t { host };
+// Where a state lies while nobody uses it.
+enum class Tier : uint8_t { host, nvme };
+// How an optimizer keeps its states: as they are, rounded to 16 bits, or in 8 bits with a scale per
+// block. The master of 16-bit parameters is f32 in any case.
+enum class StateDType : uint8_t { f32, bf16, int8 };
 
 constexpr std::string_view name_of(Sharding value) {
   return value == Sharding::none ? "none" : value == Sharding::shard ? "shard" : "replica x shard";
 }
-constexpr std::string_view name_of(Tier) {
-  return "host";
+constexpr std::string_view name_of(Tier value) {
+  return value == Tier::host ? "host" : "nvme";
+}
+constexpr std::string_view name_of(StateDType value) {
+  return value == StateDType::f32 ? "f32" : value == StateDType::bf16 ? "bf16" : "int8";
 }
 
 struct Row {
   Sharding sharding = Sharding::none;
   Tier tier = Tier::host;
-  std::optional<DType> dtype;  // empty: the dtype that the parameter was registered with
+  std::optional<DType> dtype;  // of gradients; empty: that of the parameter
   Codec codec = {};            // between replicas; has no meaning for the optimizer
 
   bool operator==(const Row&) const = default;
@@ -55,17 +62,41 @@ struct Mesh {
 inline constexpr uint32_t kMaxGradientBuckets = 64;
 inline constexpr size_t kMaxPlanName = 64;  // bytes
 
+// Where tier nvme is, and how it is read and written. What DeepSpeed calls `aio`.
+struct Nvme {
+  static constexpr uint32_t kLeastBlock = 4096, kMostBlock = 1u << 26;
+  static constexpr uint32_t kMostDepth = 4096, kMostThreads = 64;
+  std::string path;          // of a folder on it; empty: no row has the tier
+  uint32_t block = 1 << 20;  // bytes per request, a multiple of 4096
+  uint32_t depth = 32;       // requests under way
+  uint32_t threads = 1;      // where the kernel offers no asynchronous requests
+
+  bool operator==(const Nvme&) const = default;
+};
+
+inline constexpr uint64_t kLeastSubGroup = 4096, kMostSubGroup = uint64_t{1} << 40;
+inline constexpr uint32_t kLeastStateBuffers = 2, kMostStateBuffers = 1024;
+inline constexpr size_t kMaxNvmePath = 4095;  // bytes
+
 struct Plan {
   std::string name = "zero0";
   Mesh mesh;
-  Row param;                              // at rest, between gathers; dtype is always empty
-  Row gradient;                           // accumulated; dtype empty: as the parameter
-  Row optimizer = {.dtype = DType::f32};  // moments and, for 16-bit parameters, the f32 master
+  Row param;      // at rest, between gathers; dtype is always empty
+  Row gradient;   // accumulated; dtype empty: as the parameter
+  Row optimizer;  // moments and, for 16-bit parameters, the f32 master
+  StateDType state_dtype = StateDType::f32;
   // hpZ: from the first gather of a version to the update, each rank keeps its row of what it has
   // gathered, so that later gathers stay on the shard axis.
   bool second_copy = false;
   bool frozen_int8 = false;       // frozen parameters lie encoded at rest, by frozen_codec()
   uint32_t gradient_buckets = 2;  // sharded gradients: how many buffers the ring has
+
+  Nvme nvme;
+  // An optimizer on nvme: the part of its states that lies there; how many elements are read,
+  // updated and written together; and for how many of these there is memory at a time.
+  double nvme_fraction = 1.0;
+  uint64_t sub_group = 512 << 10;
+  uint32_t state_buffers = 4;
 
   bool operator==(const Plan&) const = default;
 };

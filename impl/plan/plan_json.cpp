@@ -29,7 +29,7 @@ struct Word {
 constexpr std::array kShardings = {Word<Sharding>{"none", Sharding::none},
                                    Word<Sharding>{"shard", Sharding::shard},
                                    Word<Sharding>{"replica x shard", Sharding::world}};
-constexpr std::array kTiers = {Word<Tier>{"host", Tier::host}};
+constexpr std::array kTiers = {Word<Tier>{"host", Tier::host}, Word<Tier>{"nvme", Tier::nvme}};
 constexpr std::array kCodecs = {
     Word<CodecKind>{"none", CodecKind::none}, Word<CodecKind>{"bf16", CodecKind::bf16},
     Word<CodecKind>{"int8", CodecKind::int8}, Word<CodecKind>{"int4", CodecKind::int4}};
@@ -42,7 +42,9 @@ constexpr std::array kParamDTypes = {Word<MaybeDType>{"registered", std::nullopt
 constexpr std::array kGradientDTypes = {
     Word<MaybeDType>{"param", std::nullopt}, Word<MaybeDType>{"f32", DType::f32},
     Word<MaybeDType>{"bf16", DType::bf16}, Word<MaybeDType>{"f16", DType::f16}};
-constexpr std::array kOptimizerDTypes = {Word<MaybeDType>{"f32", DType::f32}};
+constexpr std::array kStateDTypes = {Word<StateDType>{"f32", StateDType::f32},
+                                     Word<StateDType>{"bf16", StateDType::bf16},
+                                     Word<StateDType>{"int8", StateDType::int8}};
 
 // What the columns of a plan can mean in general. A word of these that a column does not take is
 // sound but not offered, and the error says so instead of calling it a mistake.
@@ -137,6 +139,44 @@ Status read_row(JsonValue value, std::span<const Word<MaybeDType>> dtypes, Row& 
   return read_word<MaybeDType>(value, "dtype", "dtype", dtypes, kFieldDTypes, row.dtype);
 }
 
+Status read_number(JsonValue row, std::string_view key, uint64_t min, uint64_t max, uint32_t& out) {
+  const auto value = row.find(key);
+  if (!value) return Ok{};
+  MERON_ASSIGN(const uint64_t number, value->count(min, max));
+  out = static_cast<uint32_t>(number);
+  return Ok{};
+}
+
+Status read_optimizer(JsonValue value, Plan& plan) {
+  MERON_TRY(value.object({"sharding", "tier", "dtype", "fraction", "sub_group", "buffers"}));
+  MERON_TRY(read_sharding(value, plan.optimizer.sharding));
+  MERON_TRY(read_word<Tier>(value, "tier", "tier", kTiers, kFieldTiers, plan.optimizer.tier));
+  MERON_TRY(
+      read_word<StateDType>(value, "dtype", "dtype", kStateDTypes, kFieldDTypes, plan.state_dtype));
+  if (const auto fraction = value.find("fraction")) {
+    MERON_ASSIGN(plan.nvme_fraction, fraction->number());
+  }
+  if (const auto sub_group = value.find("sub_group")) {
+    MERON_ASSIGN(const uint64_t elements, sub_group->count(1, kMostSubGroup));
+    plan.sub_group = round_up(elements, kLeastSubGroup);
+  }
+  return read_number(value, "buffers", kLeastStateBuffers, kMostStateBuffers, plan.state_buffers);
+}
+
+// { "path": "/local", "block": 1048576, "depth": 32, "threads": 1 }
+Status read_nvme(JsonValue root, Nvme& nvme) {
+  const auto value = root.find("nvme");
+  if (!value) return Ok{};
+  MERON_TRY(value->object({"path", "block", "depth", "threads"}));
+  if (const auto path = value->find("path")) {
+    MERON_ASSIGN(const std::string_view text, path->string());
+    nvme.path = text;
+  }
+  MERON_TRY(read_number(*value, "block", Nvme::kLeastBlock, Nvme::kMostBlock, nvme.block));
+  MERON_TRY(read_number(*value, "depth", 1, Nvme::kMostDepth, nvme.depth));
+  return read_number(*value, "threads", 1, Nvme::kMostThreads, nvme.threads);
+}
+
 Status read_rows(JsonValue root, Plan& plan) {
   if (const auto param = root.find("param")) {
     MERON_TRY(param->object({"sharding", "tier", "dtype", "frozen", "second_copy", "codec"}));
@@ -153,10 +193,9 @@ Status read_rows(JsonValue root, Plan& plan) {
     MERON_TRY(read_codec(*gradient, plan.gradient.codec));
   }
   if (const auto optimizer = root.find("optimizer")) {
-    MERON_TRY(optimizer->object({"sharding", "tier", "dtype"}));
-    MERON_TRY(read_row(*optimizer, kOptimizerDTypes, plan.optimizer));
+    MERON_TRY(read_optimizer(*optimizer, plan));
   }
-  return Ok{};
+  return read_nvme(root, plan.nvme);
 }
 
 // { "shard": 4 } or { "shard": "node" } or { "shard": "all" }.
@@ -197,12 +236,13 @@ std::string name_by_table(const Plan& plan) {
 JsonValue to_blame(JsonValue plan) {
   for (const std::string_view kind : {"optimizer", "gradient", "param"}) {
     const auto row = plan.find(kind);
-    for (const std::string_view key : {"codec", "second_copy", "sharding"}) {
+    for (const std::string_view key :
+         {"codec", "second_copy", "fraction", "sub_group", "tier", "sharding"}) {
       const auto value = row ? row->find(key) : std::nullopt;
       if (value) return *value;
     }
   }
-  return plan.find("mesh").value_or(plan);
+  return plan.find("nvme").value_or(plan.find("mesh").value_or(plan));
 }
 
 std::string_view dtype_word(std::span<const Word<MaybeDType>> words, MaybeDType dtype) {
@@ -219,7 +259,7 @@ Result<Plan> parse_plan(std::string_view json) {
                JsonText::parse(json, "plan", {.bytes = kMaxPlanText, .depth = kMaxPlanDepth}));
   const JsonValue root = text.root();
   MERON_TRY(root.object(
-      {"preset", "name", "mesh", "param", "gradient", "optimizer", "gradient_buckets"}));
+      {"preset", "name", "mesh", "param", "gradient", "optimizer", "gradient_buckets", "nvme"}));
 
   Plan plan;
   if (const auto value = root.find("preset")) {
@@ -295,12 +335,26 @@ std::string to_json(const Plan& plan, int indent) {
   param["codec"] = codec_json(plan.param.codec);
   Json gradient = row_json(plan.gradient, kGradientDTypes);
   gradient["codec"] = codec_json(plan.gradient.codec);
-  const Json out = {{"name", plan.name},
-                    {"mesh", mesh_json(plan.mesh)},
-                    {"param", std::move(param)},
-                    {"gradient", std::move(gradient)},
-                    {"optimizer", row_json(plan.optimizer, kOptimizerDTypes)},
-                    {"gradient_buckets", plan.gradient_buckets}};
+  Json optimizer = {{"sharding", name_of(plan.optimizer.sharding)},
+                    {"tier", name_of(plan.optimizer.tier)},
+                    {"dtype", name_of(plan.state_dtype)}};
+  if (plan.optimizer.tier == Tier::nvme) {
+    optimizer["fraction"] = plan.nvme_fraction;
+    optimizer["sub_group"] = plan.sub_group;
+    optimizer["buffers"] = plan.state_buffers;
+  }
+  Json out = {{"name", plan.name},
+              {"mesh", mesh_json(plan.mesh)},
+              {"param", std::move(param)},
+              {"gradient", std::move(gradient)},
+              {"optimizer", std::move(optimizer)},
+              {"gradient_buckets", plan.gradient_buckets}};
+  if (!plan.nvme.path.empty()) {
+    out["nvme"] = {{"path", plan.nvme.path},
+                   {"block", plan.nvme.block},
+                   {"depth", plan.nvme.depth},
+                   {"threads", plan.nvme.threads}};
+  }
   return out.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

@@ -24,8 +24,10 @@ inline constexpr size_t kMaxPlanText = size_t{1} << 20;  // bytes
 //                    "second_copy": "none" | "shard", "codec": CODEC },
 //     "gradient":  { "sharding": ..., "tier": "host", "codec": CODEC,
 //                    "dtype": "param" | "f32" | "bf16" | "f16" },
-//     "optimizer": { "sharding": ..., "tier": "host", "dtype": "f32" },
-//     "gradient_buckets": 2 }
+//     "optimizer": { "sharding": ..., "tier": "host" | "nvme", "dtype": "f32" | "bf16" | "int8",
+//                    "fraction": 1.0, "sub_group": 524288, "buffers": 4 },
+//     "gradient_buckets": 2,
+//     "nvme":      { "path": "/local", "block": 1048576, "depth": 32, "threads": 1 } }
 //
 // where a CODEC is "none", "bf16", "int8" or "int4", or
 //

@@ -9,6 +9,7 @@
 
 #include "base/layout.h"
 #include "plan/flat_cost.h"
+#include "plan/state_layout.h"
 
 namespace meron {
 namespace {
@@ -55,31 +56,50 @@ Wide ring_bytes(const Plan& plan, const UnitKinds& units, uint64_t rank, const M
   return Wide{plan.gradient_buckets} * footprint(static_cast<uint64_t>(largest));
 }
 
+// What states on nvme pass through holds some of the largest sub-groups.
+Wide state_buffer_bytes(const Plan& plan, const UnitKinds& units, uint32_t states, uint64_t rank,
+                        const MeshShape& mesh) {
+  uint64_t largest = 0;
+  for (const std::vector<FlatDesc>* flats : units) {
+    for (const FlatDesc& flat : *flats) {
+      if (!flat.trainable) continue;
+      const Range owned = held_range(plan.optimizer, flat.elements, rank, mesh);
+      largest = std::max(largest, largest_sub_group(state_shape(plan, flat, states), plan.sub_group,
+                                                    split_states(plan, owned).nvme.size()));
+    }
+  }
+  return footprint(state_buffers_bytes(plan, largest));
+}
+
 bool fits(Wide value) {
   return value <= UINT64_MAX;
 }
 
 Result<RankPrediction> narrow(const Tally& tally) {
   Wide memory = 0;
-  for (size_t figure = kParam; figure <= kMaster; ++figure) memory += tally[figure];
+  for (size_t figure = kParam; figure <= kStateBuffers; ++figure) memory += tally[figure];
   if (!fits(memory) || !std::all_of(tally.begin(), tally.end(), fits)) {
     return Error(MERON_E_ARGUMENT, "the prediction has more bytes than 64 bits can count",
                  "check the model's sizes and the workload")
         .on("plan");
   }
   const auto get = [&](Figure figure) { return static_cast<uint64_t>(tally[figure]); };
-  return RankPrediction{.memory = {.param = get(kParam),
-                                   .second_copy = get(kSecondCopy),
-                                   .gradient_buckets = get(kBuckets),
-                                   .reduced_gradient = get(kReduced),
-                                   .feedback = get(kFeedback),
-                                   .moments = get(kMoments),
-                                   .master = get(kMaster)},
-                        .links = {.gather_mapped = get(kMapped),
-                                  .gather_copied = get(kCopied),
-                                  .reduce = get(kReduce),
-                                  .far_gather = get(kFarGather),
-                                  .far_reduce = get(kFarReduce)}};
+  return RankPrediction{
+      .memory = {.param = get(kParam),
+                 .second_copy = get(kSecondCopy),
+                 .gradient_buckets = get(kBuckets),
+                 .reduced_gradient = get(kReduced),
+                 .feedback = get(kFeedback),
+                 .moments = get(kMoments),
+                 .master = get(kMaster),
+                 .state_buffers = get(kStateBuffers)},
+      .links = {.gather_mapped = get(kMapped),
+                .gather_copied = get(kCopied),
+                .reduce = get(kReduce),
+                .far_gather = get(kFarGather),
+                .far_reduce = get(kFarReduce)},
+      .nvme = {
+          .optimizer = get(kNvmeOptimizer), .read = get(kNvmeRead), .written = get(kNvmeWritten)}};
 }
 
 Status check_workload(const Workload& load) {
@@ -92,7 +112,8 @@ Status check_workload(const Workload& load) {
        {Limit{"ranks", load.ranks, kMaxPlanRanks},
         Limit{"micro_batches", load.micro_batches, kMaxMicroBatches},
         Limit{"gathers_per_micro_batch", load.gathers_per_micro_batch, kMaxGathers},
-        Limit{"ranks_per_node", std::max(load.node, 1u), kMaxPlanRanks}}) {
+        Limit{"ranks_per_node", std::max(load.node, 1u), kMaxPlanRanks},
+        Limit{"optimizer_states", load.optimizer_states, kMaxStates}}) {
     if (limit.value >= 1 && limit.value <= limit.max) continue;
     return Error(MERON_E_ARGUMENT,
                  fmt::format("{} is {}, outside 1 to {}", limit.name, limit.value, limit.max),
@@ -186,6 +207,10 @@ Result<Prediction> predict(const Plan& plan, const ModelDesc& model, const Workl
     const auto [ring, fresh] = rings.try_emplace(like);
     if (fresh) ring->second = ring_bytes(plan, units, r, mesh);
     ranks[r][kBuckets] += ring->second;
+    if (plan.optimizer.tier == Tier::nvme) {
+      ranks[r][kStateBuffers] +=
+          state_buffer_bytes(plan, units, workload.optimizer_states, r, mesh);
+    }
     total += ranks[r];
     MERON_ASSIGN(const RankPrediction narrowed, narrow(ranks[r]));
     out.ranks.push_back(narrowed);

@@ -25,7 +25,8 @@ struct Workload {
   uint32_t ranks = 1;
   uint32_t micro_batches = 1;            // per optimizer step
   uint32_t gathers_per_micro_batch = 2;  // of each unit: forward and backward
-  uint32_t node = 0;  // ranks that share memory, side by side; 0: all of them. 1: none
+  uint32_t node = 0;              // ranks that share memory, side by side; 0: all of them. 1: none
+  uint32_t optimizer_states = 2;  // that the update rule keeps per parameter: 2 for Adam(W)
 
   bool operator==(const Workload&) const = default;
 };
@@ -50,12 +51,14 @@ struct MemoryPrediction {
   // and not sharded.
   uint64_t reduced_gradient = 0;
   uint64_t feedback = 0;  // F(4 * row) where the codec of gradients has feedback
-  uint64_t moments = 0;   // two of F(4 * held)
-  uint64_t master = 0;    // F(4 * held) for 16-bit parameters
+  uint64_t moments = 0;   // per state F(codes and scales) of what is held on the host
+  uint64_t master = 0;    // F(4 * that) for 16-bit parameters
+  // Through which states on nvme pass: F(Plan::state_buffers times the largest sub-group).
+  uint64_t state_buffers = 0;
 
   uint64_t params() const { return param + second_copy; }
   uint64_t gradient() const { return gradient_buckets + reduced_gradient + feedback; }
-  uint64_t optimizer() const { return moments + master; }
+  uint64_t optimizer() const { return moments + master + state_buffers; }
   uint64_t total() const { return params() + gradient() + optimizer(); }
 
   bool operator==(const MemoryPrediction&) const = default;
@@ -84,9 +87,19 @@ struct LinkPrediction {
   bool operator==(const LinkPrediction&) const = default;
 };
 
+// What one rank has on tier nvme, and what it reads and writes there in one optimizer step.
+struct NvmePrediction {
+  uint64_t optimizer = 0;  // see nvme_bytes() of plan/state_layout.h
+  uint64_t read = 0;
+  uint64_t written = 0;
+
+  bool operator==(const NvmePrediction&) const = default;
+};
+
 struct RankPrediction {
   MemoryPrediction memory;
   LinkPrediction links;
+  NvmePrediction nvme;
 
   bool operator==(const RankPrediction&) const = default;
 };

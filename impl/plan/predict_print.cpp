@@ -25,11 +25,14 @@ Json memory_json(const MemoryPrediction& memory) {
           {"optimizer", bytes_json(memory.optimizer())},
           {"moments", bytes_json(memory.moments)},
           {"master", bytes_json(memory.master)},
+          {"state_buffers", bytes_json(memory.state_buffers)},
           {"total", bytes_json(memory.total())}};
 }
 
 Json rank_json(const RankPrediction& rank) {
-  return {{"memory", {{"host", memory_json(rank.memory)}}},
+  return {{"memory",
+           {{"host", memory_json(rank.memory)},
+            {"nvme", {{"optimizer", bytes_json(rank.nvme.optimizer)}}}}},
           {"links",
            {{"shm",
              {{"gather_mapped", bytes_json(rank.links.gather_mapped)},
@@ -37,7 +40,9 @@ Json rank_json(const RankPrediction& rank) {
               {"reduce", bytes_json(rank.links.reduce)}}},
             {"between_nodes",
              {{"gather", bytes_json(rank.links.far_gather)},
-              {"reduce", bytes_json(rank.links.far_reduce)}}}}}};
+              {"reduce", bytes_json(rank.links.far_reduce)}}},
+            {"nvme",
+             {{"read", bytes_json(rank.nvme.read)}, {"written", bytes_json(rank.nvme.written)}}}}}};
 }
 
 using Cells = std::vector<std::string>;
@@ -55,6 +60,11 @@ Cells link_cells(const RankPrediction& rank) {
 Cells far_cells(const RankPrediction& rank) {
   return {human_bytes(rank.links.far_gather), human_bytes(rank.links.far_reduce),
           human_bytes(rank.links.far_gather + rank.links.far_reduce)};
+}
+
+Cells nvme_cells(const RankPrediction& rank) {
+  return {human_bytes(rank.nvme.optimizer), human_bytes(rank.nvme.read),
+          human_bytes(rank.nvme.written)};
 }
 
 // A row per run of ranks whose cells read the same, and one for all ranks together.
@@ -122,6 +132,10 @@ std::string to_table(const Prediction& prediction) {
   if (load.node != 0 && load.node < load.ranks) {
     out += fmt::format("\nof these, from other nodes ({} a node)\n{}", plural(load.node, "rank"),
                        per_rank(prediction, {"rank", "gather", "reduce", "together"}, far_cells));
+  }
+  if (prediction.plan.optimizer.tier == Tier::nvme) {
+    out += fmt::format("\ntier nvme per rank, and what goes there and back per optimizer step\n{}",
+                       per_rank(prediction, {"rank", "optimizer", "read", "written"}, nvme_cells));
   }
   return out;
 }

@@ -43,12 +43,22 @@ std::string to_table(const Plan& plan) {
                     "as registered", "-"});
   }
   rows.push_back(row("gradient", plan.gradient, "as param", true));
-  rows.push_back(row("optimizer", plan.optimizer, "-", false));
+  std::string tier(name_of(plan.optimizer.tier));
+  if (plan.optimizer.tier == Tier::nvme && plan.nvme_fraction < 1.0) {
+    tier = fmt::format("{:.3g} % nvme, host", 100.0 * plan.nvme_fraction);
+  }
+  rows.push_back({"optimizer", std::string(name_of(plan.optimizer.sharding)), std::move(tier),
+                  std::string(name_of(plan.state_dtype)), "-"});
   std::string out = fmt::format("plan {}\n", plan.name);
   if (plan.mesh.shard != Mesh::kAll) out += mesh_text(plan.mesh);
   out += in_columns(rows, 5);
   if (is_sharded(plan.gradient)) {
     out += fmt::format("gradient buckets in the ring: {}\n", plan.gradient_buckets);
+  }
+  if (!plan.nvme.path.empty()) {
+    out += fmt::format("nvme: {}, {} KiB x {} requests; {} buffers of {} elements' states\n",
+                       plan.nvme.path, plan.nvme.block / 1024, plan.nvme.depth, plan.state_buffers,
+                       plan.sub_group);
   }
   return out;
 }

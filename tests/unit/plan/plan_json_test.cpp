@@ -39,6 +39,17 @@ Plan random_plan(std::mt19937& random) {
     plan.frozen_int8 = pick(2) == 1;
     if (pick(2) == 1) plan.param.codec = codec();
     if (pick(2) == 1) plan.gradient.codec = codec();
+    plan.state_dtype = static_cast<StateDType>(pick(3));
+    if (pick(2) == 1) {
+      plan.optimizer.tier = Tier::nvme;
+      plan.nvme = {.path = pick(2) == 1 ? "/a \"drive\"" : "x",
+                   .block = 4096u << pick(5),
+                   .depth = 1 + static_cast<uint32_t>(pick(100)),
+                   .threads = 1 + static_cast<uint32_t>(pick(8))};
+      plan.nvme_fraction = 1.0 / (1 + pick(7));
+      plan.sub_group = kLeastSubGroup << pick(10);
+      plan.state_buffers = kLeastStateBuffers + static_cast<uint32_t>(pick(9));
+    }
   } while (!validate(plan));
   if (const int dtype = pick(4); dtype < 3) plan.gradient.dtype = static_cast<DType>(dtype);
   plan.gradient_buckets = 1 + random() % kMaxGradientBuckets;
@@ -172,15 +183,24 @@ TEST(PlanJson, ErrorsNameLineAndKey) {
       {"{\"param\": {\"sharding\": \"shards\"}}", MERON_E_PARSE, "\"shards\" is not a sharding",
        "did you mean \"shard\"?"},
       // Sound, but not offered.
-      {"{\"param\": {\"tier\": \"nvme\"}}", MERON_E_UNSUPPORTED,
-       "line 1, key \"param.tier\": tier \"nvme\" is not offered by this version", "\"host\""},
+      {"{\"param\": {\"tier\": \"device\"}}", MERON_E_UNSUPPORTED,
+       "line 1, key \"param.tier\": tier \"device\" is not offered by this version", "\"host\""},
+      {"{\"optimizer\": {\"tier\": \"nvme\"}}", MERON_E_PARSE,
+       "line 1, key \"optimizer.tier\": a row has the tier nvme, and the plan names no folder",
+       "path"},
+      {"{\"optimizer\": {\"buffers\": 1}}", MERON_E_PARSE, "key \"optimizer.buffers\"", ""},
+      {"{\"optimizer\": {\"sharding\": \"none\", \"fraction\": 0.5}}", MERON_E_PARSE,
+       "key \"optimizer.fraction\": fraction, sub_group and buffers are", "leave them out"},
+      {"{\"nvme\": {\"path\": \"/local\"}}", MERON_E_PARSE, "key \"nvme\": the plan describes tier",
+       ""},
+      {"{\"nvme\": {\"block_size\": 1}}", MERON_E_PARSE, "\"nvme.block_size\": unknown key", ""},
       {"{\"optimizer\": {\"tier\": \"device\"}}", MERON_E_UNSUPPORTED,
        "tier \"device\" is not offered", ""},
       {"{\"param\": {\"sharding\": \"node x local\"}}", MERON_E_UNSUPPORTED,
        "sharding \"node x local\" is not offered", "\"replica x shard\""},
       {"{\"param\": {\"dtype\": \"bf16\"}}", MERON_E_UNSUPPORTED, "dtype \"bf16\" is not",
        "\"registered\""},
-      {"{\"optimizer\": {\"dtype\": \"bf16\"}}", MERON_E_UNSUPPORTED, "dtype \"bf16\" is not",
+      {"{\"optimizer\": {\"dtype\": \"f16\"}}", MERON_E_UNSUPPORTED, "dtype \"f16\" is not",
        "\"f32\""},
       {"{\"gradient\": {\"dtype\": \"int8\"}}", MERON_E_UNSUPPORTED, "dtype \"int8\" is not", ""},
       // Contradictions between rows.

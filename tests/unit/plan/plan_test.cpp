@@ -64,10 +64,36 @@ TEST(Validate, RefusesWhatIsNotOffered) {
   plan.param.dtype = DType::bf16;
   expect_error(validate(plan), MERON_E_UNSUPPORTED, "dtype for parameters", "register");
   plan = {};
-  plan.optimizer.dtype = DType::bf16;
-  expect_error(validate(plan), MERON_E_UNSUPPORTED, "optimizer states are f32");
-  plan.optimizer.dtype = std::nullopt;
-  expect_error(validate(plan), MERON_E_UNSUPPORTED, "optimizer states are f32");
+  plan.gradient.tier = Tier::nvme;
+  expect_error(validate(plan), MERON_E_UNSUPPORTED, "gradients on tier nvme", "host");
+}
+
+TEST(Validate, TiersMustNotContradictTheRest) {
+  const auto nvme = [] {
+    Plan plan = *preset("zero3");
+    plan.optimizer.tier = Tier::nvme;
+    plan.nvme.path = "/local";
+    return plan;
+  };
+  EXPECT_TRUE(validate(nvme()).ok());
+  const auto refused = [&](auto change, const char* what, const char* advice = "") {
+    Plan plan = nvme();
+    change(plan);
+    expect_error(validate(plan), MERON_E_ARGUMENT, what, advice);
+  };
+  refused([](Plan& plan) { plan.nvme.path.clear(); }, "names no folder", "\"path\"");
+  refused([](Plan& plan) { plan.nvme.path = std::string("a\0b", 3); }, "is no path");
+  refused([](Plan& plan) { plan.optimizer.tier = Tier::host; }, "no row has that tier");
+  refused([](Plan& plan) { plan.nvme_fraction = 0.0; }, "fraction", "tier host");
+  refused([](Plan& plan) { plan.nvme_fraction = 1.5; }, "fraction on nvme is 1.5");
+  refused([](Plan& plan) { plan.sub_group = 5000; }, "sub_group is 5000", "4096");
+  refused([](Plan& plan) { plan.state_buffers = 1; }, "1 buffers", "3 or more");
+  refused([](Plan& plan) { plan.nvme.block = 5000; }, "block of nvme is 5000", "4096");
+  refused([](Plan& plan) { plan.nvme.depth = 0; }, "depth of nvme is 0");
+  refused([](Plan& plan) { plan.nvme.threads = 65; }, "threads of nvme is 65");
+  Plan host = *preset("zero3");
+  host.sub_group = 8192;
+  expect_error(validate(host), MERON_E_ARGUMENT, "of an optimizer on tier nvme", "leave them out");
 }
 
 TEST(Validate, BucketsAndNameHaveLimits) {

@@ -39,7 +39,8 @@ RankPrediction expected(const Held& held, const Moved& moved) {
                      .master = held.master},
           .links = {.gather_mapped = moved.gather_mapped,
                     .gather_copied = moved.gather_copied,
-                    .reduce = moved.reduce}};
+                    .reduce = moved.reduce},
+          .nvme = {}};
 }
 
 // Written down by hand. 1000 elements over 3 ranks: a shard is 334 rounded up to 512, so the ranks
@@ -53,6 +54,50 @@ TEST(PredictByHand, F32OverThreeRanksZero0) {
                 expected({4096, 4096, 0, 8192, 0}, {0, 0, 2 * 488 * 4 + 512 * 4}),
                 expected({4096, 4096, 0, 8192, 0}, {0, 0, 1000 * 4}),
             }));
+}
+
+// 10,000 elements in bf16 over 2 ranks: they own 5120 and 4880, of which a half is on nvme, the
+// rest rounded down to blocks of 256 on the host: 2560 and 2304.
+TEST(PredictByHand, AnOptimizerOnBothTiers) {
+  Plan plan = *preset("zero3");
+  plan.optimizer.tier = Tier::nvme;
+  plan.nvme.path = "/local";
+  plan.nvme_fraction = 0.5;
+  plan.state_dtype = StateDType::int8;
+  plan.sub_group = 4096;
+  plan.state_buffers = 3;
+  const ModelDesc model = {{{"unit", {{DType::bf16, 10'000, true}}}}};
+  const Result<Prediction> got = predict(plan, model, {.ranks = 2});
+  ASSERT_TRUE(got.ok());
+  const RankPrediction& first = got->ranks[0];
+  // Two states of 2560 codes and 10 scales, and the f32 master.
+  EXPECT_EQ(first.memory.moments, 2u * 4096);
+  EXPECT_EQ(first.memory.master, 3u * 4096);
+  // On nvme 4 + 1 + 1 bytes and two times 10 scales: 15,440 bytes.
+  EXPECT_EQ(first.nvme, (NvmePrediction{16'384, 16'384, 16'384}));
+  EXPECT_EQ(first.memory.state_buffers, 3u * 16'384);
+  const RankPrediction& second = got->ranks[1];
+  EXPECT_EQ(second.memory.moments, 2u * 4096);
+  EXPECT_EQ(second.nvme.read, 16'384u);  // 2576 elements: 15,544 bytes
+  EXPECT_EQ(got->total.nvme.optimizer, 2u * 16'384);
+}
+
+TEST(PredictByHand, StatesOnNvmeMoveTwentyFourBytesPerParameter) {
+  Plan plan = *preset("zero3");
+  plan.optimizer.tier = Tier::nvme;
+  plan.nvme.path = "/local";
+  const ModelDesc model = {{{"unit", {{DType::bf16, uint64_t{64} << 20, true}}}}};
+  const auto moved = [&] {
+    const RankPrediction rank = predict(plan, model, {.ranks = 1})->ranks[0];
+    return static_cast<double>(rank.nvme.read + rank.nvme.written) / (64 << 20);
+  };
+  EXPECT_EQ(moved(), 24.0);
+  plan.state_dtype = StateDType::bf16;
+  EXPECT_EQ(moved(), 16.0);
+  plan.state_dtype = StateDType::int8;
+  EXPECT_EQ(moved(), 12.0625);
+  EXPECT_EQ(predict(plan, model, {.ranks = 1, .optimizer_states = 1})->ranks[0].nvme.read,
+            (uint64_t{64} << 20) * 5 + (uint64_t{64} << 20) / 256 * 4);
 }
 
 TEST(PredictByHand, F32OverThreeRanksZero1) {
