@@ -56,8 +56,9 @@ HOME_OF_LIBRARY = {
     "gtest": set[str](),
     "gmock": set[str](),
 }
+# sys/auxv.h only reads what the kernel told the process of its CPU.
 SYSTEM_HEADER = re.compile(
-    r"(sys|linux|asm|netinet|arpa|net)/.*"
+    r"(sys(?!/auxv\.h)|linux|asm|netinet|arpa|net)/.*"
     r"|(unistd|fcntl|poll|dirent|pthread|sched|spawn|dlfcn|netdb|pwd|grp|ftw|termios)\.h"
 )
 SYSTEM_CALLERS = {"os", "modules", "tools", "examples"}

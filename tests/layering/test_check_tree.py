@@ -114,6 +114,7 @@ class CheckTree(unittest.TestCase):
     def test_system_calls_have_one_home(self) -> None:
         for include in ("<sys/mman.h>", "<unistd.h>", "<linux/futex.h>"):
             self.assert_offence("impl/transport/a.cpp", include)
+        self.assertEqual(self.include("impl/transport/a.cpp", "<sys/auxv.h>"), [])
 
     def test_libraries_have_one_home(self) -> None:
         self.assert_offence("impl/optim/a.cpp", "<hwy/highway.h>")
