@@ -2,6 +2,7 @@
 # Libraries of others. libmeron.so must need only the C and C++ runtimes, so everything it uses is
 # header-only or linked statically:
 #   ${MERON_FMT}, nlohmann_json::nlohmann_json           for the engine (and Highway: kernels/highway)
+#   ${MERON_URING}                                       for the engine's storage I/O
 #   CLI11::CLI11                                         for the command
 #   GTest::gtest, GTest::gmock                           for the tests
 
@@ -14,6 +15,9 @@ else()
   set(MERON_FMT fmt::fmt-header-only)
 endif()
 find_package(nlohmann_json REQUIRED)
+# The archive by its file's name, before the shared library beside it: Debian's is
+# position-independent, and 30 KiB.
+find_library(MERON_URING NAMES liburing.a uring REQUIRED)
 if(MERON_BUILD_TOOLS OR MERON_BUILD_BENCH)
   find_package(CLI11 REQUIRED)
 endif()
