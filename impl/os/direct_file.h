@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// A large file that is read and written past the page cache where the file system allows it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+#include "os/fd.h"
+
+namespace meron {
+
+// A value that owns its descriptors. Const functions may be called from any thread.
+class DirectFile {
+ public:
+  DirectFile() = default;
+  DirectFile(DirectFile&&) noexcept = default;
+  DirectFile& operator=(DirectFile&& other) noexcept;
+  ~DirectFile() { remove_name(); }
+
+  // An empty file in `directory` that only this process can name and that is gone with it, also
+  // when it is killed: it has no name (O_TMPFILE), or loses it before this returns. Errors:
+  // MERON_E_ARGUMENT for what is no directory, may not be written or lies in memory (tmpfs),
+  // MERON_E_NOT_FOUND, MERON_E_NO_MEMORY where less than `expected_bytes` are free.
+  static Result<DirectFile> create(const std::string& directory, uint64_t expected_bytes = 0);
+
+  // A file that is there, to read and write.
+  static Result<DirectFile> open(const std::string& path);
+
+  // Whether fd() bypasses the page cache; else it is buffered_fd(), for the reason why_buffered().
+  bool direct() const { return direct_.valid(); }
+  const std::string& why_buffered() const { return why_buffered_; }
+  int fd() const { return direct() ? direct_.get() : buffered_.get(); }
+  // The same file through the page cache, which takes any address, offset and length. The kernel
+  // keeps both coherent as long as no page is in use through both at the same time.
+  int buffered_fd() const { return buffered_.get(); }
+
+  // What offset and length, and what the address in memory must be multiples of for fd(). The
+  // first is at least the page, so that no page is ever used through both descriptors.
+  uint32_t offset_alignment() const { return offset_alignment_; }
+  uint32_t memory_alignment() const { return memory_alignment_; }
+
+  // For messages: a path, or the directory and "(unnamed)".
+  const std::string& path() const { return path_; }
+
+  Result<uint64_t> size() const;
+
+  // Gives [offset, offset + bytes) room on the device and extends the file. Where the file system
+  // cannot do that ahead of time, only extends it: then a write may lack the room. A full disk is
+  // MERON_E_NO_MEMORY, and the file then has the size that it had.
+  Status reserve(uint64_t offset, uint64_t bytes) const;
+
+  // Lets the page cache forget what went through buffered_fd(); what is not yet on the device
+  // begins to be written. A hint.
+  void drop_behind(uint64_t offset, uint64_t bytes) const;
+
+ private:
+  void find_alignment();
+  // Opens direct_ and tries it, with a real write too where the file is empty and nobody else's.
+  Status open_direct(bool probe_by_writing);
+  Status probe(bool by_writing);
+  void remove_name();
+
+  std::string path_;
+  std::string directory_;       // for messages about its room
+  std::string name_to_remove_;  // a name that could not be removed at once
+  UniqueFd direct_, buffered_;
+  uint32_t offset_alignment_ = 4096, memory_alignment_ = 4096;
+  std::string why_buffered_;
+};
+
+// pread and pwrite: the bytes moved, or -errno.
+int64_t read_at(int fd, std::byte* data, uint64_t bytes, uint64_t offset);
+int64_t write_at(int fd, const std::byte* data, uint64_t bytes, uint64_t offset);
+
+}  // namespace meron
