@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+// Faults of storage for tests. Both backends pass each result of the kernel through
+// with_fault(), which answers as a failing device would: the transfer was made, and what is told of
+// it is worse. Only builds with the CMake option MERON_FAULT_POINTS have them.
+//
+// A plan is a list "read:3:EIO,write:2+:ENOSPC,read:*:short": of the process' reads or writes, the
+// third, the second and all later, or all; and an errno's name, `short` (half of it was moved),
+// `eintr` or `eagain`. The first entry that matches counts. The plan is that of the environment's
+// MERON_IO_FAULTS until set_io_faults.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace meron {
+
+constexpr bool have_fault_points() {
+#ifdef MERON_FAULT_POINTS
+  return true;
+#else
+  return false;
+#endif
+}
+
+// What is wrong with the plan in the environment: MERON_E_PARSE. Ok without fault points.
+Status check_io_faults();
+
+// Replaces the plan ("": no faults) and counts from 1 again. MERON_E_UNSUPPORTED without fault
+// points. Thread-safe, but what is under way may meet either plan.
+Status set_io_faults(std::string_view plan);
+
+// What to take for the result of a read or write of `asked` bytes: bytes moved, or -errno.
+int64_t planned_fault(bool write, uint64_t asked, int64_t result);
+inline int64_t with_fault([[maybe_unused]] bool write, [[maybe_unused]] uint64_t asked,
+                          int64_t result) {
+  if constexpr (have_fault_points()) return planned_fault(write, asked, result);
+  return result;
+}
+
+}  // namespace meron

@@ -1,0 +1,355 @@
+// SPDX-License-Identifier: Apache-2.0
+// Transfers through io_uring: one thread owns the ring and does all there is to do with it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "io/fault_plan.h"
+#include "io/io_backend.h"
+#include "os/host.h"
+#include "os/io_ring.h"
+#include "os/process.h"
+#include "os/threads.h"
+
+namespace meron {
+namespace {
+
+// A registered range, in as many slots as the kernel's bound on one asks for.
+struct Registered {
+  uint64_t bytes = 0;
+  std::vector<uint32_t> slots;
+};
+
+class RingBackend final : public IoBackend, public std::enable_shared_from_this<RingBackend> {
+ public:
+  RingBackend(const IoOptions& options, std::shared_ptr<IoShared> shared)
+      : options_(options), shared_(std::move(shared)) {}
+
+  // The ring belongs to the thread that sets it up, so the thread comes first.
+  Status start() {
+    const MaskSignalsScope masked;
+    thread_ = std::thread([self = shared_from_this()] {
+      set_thread_name("meron-io");
+      self->run();
+    });
+    std::unique_lock lock(mutex_);
+    answered_.wait(lock, [&] { return started_.has_value(); });
+    if (started_->ok()) return Ok{};
+    lock.unlock();
+    thread_.join();
+    return std::move(*started_);
+  }
+
+  std::string name() const override { return name_; }
+
+  void submit(std::shared_ptr<Transfer> transfer) override {
+    if (transfer->ended()) return shared_->end(*transfer);  // of no bytes
+    std::unique_lock lock(mutex_);
+    if (left_) {
+      transfer->error = broken_ ? *broken_ : closed_error(*transfer);
+      lock.unlock();
+      return shared_->end(*transfer);
+    }
+    asked_.push_back(std::move(transfer));
+    // With all requests under way a new transfer has to wait anyway.
+    wake_if(lock, asleep_ && has_room_);
+  }
+
+  void add_file(IoFile& file) override {
+    do_there([&](IoRing& ring) { file.slot = ring.add_file(file.file().fd()); }, true);
+    if (file.slot == IoRing::kNone) return;
+    file.on_close([weak = weak_from_this(), slot = file.slot] {
+      const auto self = weak.lock();
+      // Transfers end on the engine's thread, and a file with them: it cannot wait for itself.
+      if (self) self->do_there([slot](IoRing& ring) { ring.remove_file(slot); }, false);
+    });
+  }
+
+  void register_buffer(std::byte* data, uint64_t bytes) override {
+    do_there([&](IoRing& ring) { pin(ring, data, bytes); }, true);
+  }
+
+  void unregister_buffer(std::byte* data) override {
+    do_there([&](IoRing& ring) { unpin(ring, data); }, true);
+  }
+
+  void close() override {
+    {
+      std::unique_lock lock(mutex_);
+      closing_ = Deadline::after(kCloseNs);
+      wake_if(lock, asleep_);
+    }
+    thread_.join();
+  }
+
+ private:
+  using Action = std::function<void(IoRing&)>;
+
+  void wake_if(std::unique_lock<std::mutex>& lock, bool sleeps) {
+    if (!sleeps) return;
+    asleep_ = false;
+    ring_->wake();
+    lock.unlock();
+  }
+
+  // Has the engine's thread do it, before any transfer that is asked for later.
+  void do_there(Action action, bool and_wait) {
+    // In a fork there is no such thread, and a lock may be held for ever.
+    if (process_id() != owner_pid_) return;
+    std::unique_lock lock(mutex_);
+    if (left_) return;
+    actions_.push_back(std::move(action));
+    const uint64_t number = ++actions_asked_;
+    if (asleep_) {
+      asleep_ = false;
+      ring_->wake();
+    }
+    if (and_wait) answered_.wait(lock, [&] { return actions_done_ >= number || left_; });
+  }
+
+  // The rest runs on the engine's thread.
+
+  void run() {
+    auto made = IoRing::create(options_.depth);
+    {
+      const std::lock_guard lock(mutex_);
+      if (made.ok()) {
+        ring_ = std::move(made).value();
+        name_ = fmt::format("io_uring with {}", ring_->text());
+        started_.emplace(Ok{});
+      } else {
+        started_.emplace(std::move(made).error());
+      }
+      left_ = !started_->ok();
+    }
+    answered_.notify_all();
+    if (!ring_) return;
+    pieces_.resize(options_.depth);
+    for (uint32_t tag = options_.depth; tag-- > 0;) free_tags_.push_back(tag);
+    while (step()) {
+    }
+    leave();
+  }
+
+  uint32_t under_way() const { return options_.depth - static_cast<uint32_t>(free_tags_.size()); }
+
+  // Takes what was asked for, begins what it can, and waits for something to end. False once there
+  // is nothing left to do and closing has begun.
+  bool step() {
+    take();
+    begin();
+    int64_t timeout_ns = -1;
+    {
+      const std::lock_guard lock(mutex_);
+      if (!actions_.empty() || (!asked_.empty() && !free_tags_.empty() && waiting_.empty())) {
+        return true;
+      }
+      if (closing_) {
+        const bool idle = asked_.empty() && waiting_.empty() && under_way() == 0;
+        if (idle || closing_->passed()) return false;
+        timeout_ns = closing_->remaining();
+      }
+      has_room_ = waiting_.empty() && !free_tags_.empty();
+      asleep_ = true;
+    }
+    Status waited = ring_->submit_and_wait(timeout_ns);
+    {
+      const std::lock_guard lock(mutex_);
+      asleep_ = false;
+    }
+    if (!waited.ok()) {
+      broken_ = std::move(waited).error();
+      return false;
+    }
+    std::array<IoRing::Completion, 64> ended;
+    for (size_t count = ended.size(); count == ended.size();) {
+      count = ring_->reap(ended);
+      for (size_t i = 0; i < count; ++i) complete(ended[i]);
+    }
+    return true;
+  }
+
+  void take() {
+    std::deque<std::shared_ptr<Transfer>> asked;
+    std::vector<Action> actions;
+    {
+      const std::lock_guard lock(mutex_);
+      asked.swap(asked_);
+      actions.swap(actions_);
+    }
+    for (auto& transfer : asked) waiting_.push_back(std::move(transfer));
+    if (actions.empty()) return;
+    for (const Action& action : actions) action(*ring_);
+    {
+      const std::lock_guard lock(mutex_);
+      actions_done_ += actions.size();
+    }
+    answered_.notify_all();
+  }
+
+  void begin() {
+    if (!options_.overlap_events && under_way() != 0) return;
+    while (!waiting_.empty() && !free_tags_.empty()) {
+      const std::shared_ptr<Transfer> transfer = waiting_.front();
+      // It may have failed since its last piece was cut.
+      if (transfer->cut()) {
+        waiting_.pop_front();
+        continue;
+      }
+      const uint32_t tag = free_tags_.back();
+      free_tags_.pop_back();
+      pieces_[tag] = cut_piece(transfer, options_.block);
+      if (transfer->cut()) waiting_.pop_front();
+      ask(tag);
+    }
+  }
+
+  // The queue of the ring has room for every tag.
+  void ask(uint32_t tag) {
+    const Piece& piece = pieces_[tag];
+    const IoFile& file = *piece.transfer->file;
+    const int fd = piece.fd();
+    (void)ring_->prepare({.write = piece.transfer->write,
+                          .fd = fd,
+                          .file_slot = fd == file.file().fd() ? file.slot : IoRing::kNone,
+                          .buffer_slot = slot_of(piece.data(), piece.bytes),
+                          .offset = piece.file_offset(),
+                          .data = piece.data(),
+                          .bytes = static_cast<uint32_t>(piece.bytes),
+                          .tag = tag});
+    if (options_.single_submit) (void)ring_->submit();  // what it refuses the next wait tells
+  }
+
+  void complete(const IoRing::Completion& completion) {
+    Piece& piece = pieces_[completion.tag];
+    shared_->count_requests(1);
+    std::optional<Error> error;
+    const int64_t result = with_fault(piece.transfer->write, piece.bytes, completion.result);
+    if (settle(piece, result, error) == Settled::again) {
+      const int64_t pause = retry_pause_ns(piece.retries);
+      if (pause != 0) std::this_thread::sleep_for(std::chrono::nanoseconds(pause));
+      return ask(completion.tag);
+    }
+    const std::shared_ptr<Transfer> transfer = std::exchange(piece.transfer, nullptr);
+    free_tags_.push_back(completion.tag);
+    if (finish_piece(*transfer, std::move(error))) shared_->end(*transfer);
+  }
+
+  // Ends what is left with an error, and lets nobody wait for this thread any more.
+  void leave() {
+    std::deque<std::shared_ptr<Transfer>> left;
+    {
+      const std::lock_guard lock(mutex_);
+      left_ = true;
+      left.swap(asked_);
+    }
+    answered_.notify_all();
+    for (auto& transfer : waiting_) left.push_back(std::move(transfer));
+    waiting_.clear();
+    // A transfer may be both waiting to be cut further and have pieces under way.
+    for (Piece& piece : pieces_) {
+      if (piece.transfer) left.push_back(std::exchange(piece.transfer, nullptr));
+    }
+    ring_.reset();
+    for (const auto& transfer : left) {
+      if (transfer->ticket->done()) continue;
+      if (!transfer->error) {
+        transfer->error = broken_ ? *broken_ : closed_error(*transfer);
+      }
+      shared_->end(*transfer);
+    }
+  }
+
+  uint32_t slot_of(const std::byte* data, uint64_t bytes) const {
+    const auto after = buffers_.upper_bound(data);
+    if (after == buffers_.begin()) return IoRing::kNone;
+    const auto& [start, range] = *std::prev(after);
+    const auto at = static_cast<uint64_t>(data - start);
+    if (at + bytes > range.bytes) return IoRing::kNone;
+    const uint64_t slot = at / IoRing::kMaxBufferBytes;
+    if ((at + bytes - 1) / IoRing::kMaxBufferBytes != slot) return IoRing::kNone;
+    return range.slots[slot];
+  }
+
+  void pin(IoRing& ring, std::byte* data, uint64_t bytes) {
+    if (!ring.takes_buffers()) return;
+    unpin(ring, data);
+    Registered range{.bytes = bytes, .slots = {}};
+    for (uint64_t at = 0; at < bytes; at += IoRing::kMaxBufferBytes) {
+      auto slot = ring.add_buffer(data + at, std::min(bytes - at, IoRing::kMaxBufferBytes));
+      // Where one part cannot be had the others stay: they are of use.
+      range.slots.push_back(slot.ok() ? *slot : IoRing::kNone);
+      if (!slot.ok()) tell_unregistered(slot.error(), bytes);
+    }
+    buffers_.emplace(data, std::move(range));
+  }
+
+  void unpin(IoRing& ring, std::byte* data) {
+    const auto found = buffers_.find(data);
+    if (found == buffers_.end()) return;
+    for (const uint32_t slot : found->second.slots) {
+      if (slot != IoRing::kNone) ring.remove_buffer(slot);
+    }
+    buffers_.erase(found);
+  }
+
+  // The first refusal is told, and stands for all.
+  void tell_unregistered(const Error& error, uint64_t bytes) {
+    if (std::exchange(told_unregistered_, true)) return;
+    if (error.code() != MERON_E_NO_MEMORY) {
+      return shared_->notice(
+          fmt::format("{}; storage works without, at a little more CPU time", error.info().what));
+    }
+    const uint64_t limit = memlock_limit();
+    shared_->notice(fmt::format(
+        "{} of memory cannot be registered with the kernel, for at most {} may be locked "
+        "(RLIMIT_MEMLOCK); storage works without, at a little more CPU time. Raise the limit: "
+        "ulimit -l",
+        readable_bytes(bytes), limit == kNoLimit ? "what is free" : readable_bytes(limit)));
+  }
+
+  const IoOptions options_;
+  const std::shared_ptr<IoShared> shared_;
+  const int32_t owner_pid_ = process_id();
+  std::thread thread_;
+  std::string name_;  // does not change after start()
+
+  // The engine's thread alone, but for IoRing::wake. Others call that under mutex_ while asleep_,
+  // when the ring is there.
+  std::unique_ptr<IoRing> ring_;
+  std::deque<std::shared_ptr<Transfer>> waiting_;  // not cut; the front is being cut
+  std::vector<Piece> pieces_;                      // by tag; what is under way has a transfer
+  std::vector<uint32_t> free_tags_;
+  std::map<const std::byte*, Registered, std::less<>> buffers_;
+  bool told_unregistered_ = false;
+  std::optional<Error> broken_;  // why the ring takes no more; does not change once left_
+
+  std::mutex mutex_;  // guards all below
+  std::condition_variable answered_;
+  std::optional<Status> started_;
+  std::deque<std::shared_ptr<Transfer>> asked_;
+  std::vector<Action> actions_;
+  uint64_t actions_asked_ = 0, actions_done_ = 0;
+  bool asleep_ = false, has_room_ = false;
+  bool left_ = false;  // the thread does nothing more
+  std::optional<Deadline> closing_;
+};
+
+}  // namespace
+
+Result<std::shared_ptr<IoBackend>> make_ring_backend(const IoOptions& options,
+                                                     std::shared_ptr<IoShared> shared) {
+  auto made = std::make_shared<RingBackend>(options, std::move(shared));
+  MERON_TRY(made->start());
+  return std::shared_ptr<IoBackend>(std::move(made));
+}
+
+}  // namespace meron

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// Private to io/: how one read or write becomes requests to the kernel, and what their results
+// mean. Free of system calls and threads, so both backends do the same.
+//
+// Direct I/O takes only whole pages from aligned memory. What is not so, at most the two edges of a
+// transfer where memory and file are aligned alike, goes through the page cache. Since a direct
+// piece covers whole pages of the file and a buffered piece covers no page that another transfer's
+// direct piece covers, transfers of disjoint bytes never meet in a page through both descriptors,
+// which is where the kernel would not keep them coherent.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "base/result.h"
+#include "io/io_file.h"
+#include "io/io_ticket.h"
+
+namespace meron {
+
+// What a ticket stands for. Guarded by the backend that works on it.
+struct Transfer {
+  bool write = false;
+  std::shared_ptr<IoFile> file;
+  uint64_t offset = 0;
+  std::byte* data = nullptr;  // only read where `write`
+  uint64_t bytes = 0;
+  std::shared_ptr<IoTicket> ticket;
+
+  uint64_t next = 0;  // where the next piece begins, from the transfer's start
+  uint32_t under_way = 0;
+  std::optional<Error> error;  // the first; no piece is cut after it
+
+  bool cut() const { return error.has_value() || next == bytes; }
+  bool ended() const { return cut() && under_way == 0; }
+};
+
+// One request to the kernel.
+struct Piece {
+  std::shared_ptr<Transfer> transfer;
+  uint64_t begin = 0;  // from the transfer's start
+  uint64_t bytes = 0;
+  bool direct = false;
+  uint32_t retries = 0;  // since it last moved on
+
+  uint64_t file_offset() const { return transfer->offset + begin; }
+  std::byte* data() const { return transfer->data + begin; }
+  int fd() const {
+    const DirectFile& file = transfer->file->file();
+    return direct ? file.fd() : file.buffered_fd();
+  }
+};
+
+// The next piece of at most `block` bytes of a transfer that is not cut(). Counts it as under way.
+Piece cut_piece(const std::shared_ptr<Transfer>& transfer, uint64_t block);
+
+enum class Settled {
+  done,    // all of it was moved
+  again,   // ask the kernel again for what `piece` now says
+  failed,  // with the error that settle() gave
+};
+
+// What the kernel's result for `piece` (bytes moved, or -errno) means. Does not touch what the
+// pieces of a transfer share.
+Settled settle(Piece& piece, int64_t result, std::optional<Error>& error);
+
+// How long to wait before asking again, after that many retries: a resource that lacks for longer
+// is not asked for in a loop.
+int64_t retry_pause_ns(uint32_t retries);
+
+// Takes a piece that is done or failed off its transfer; whether the transfer ended with it.
+bool finish_piece(Transfer& transfer, std::optional<Error> error);
+
+}  // namespace meron
