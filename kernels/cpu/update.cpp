@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+// A range is worked on in tiles that stay in the innermost cache: one pass over memory for every
+// combination of types, while only rule and state type make loops of their own. Gradients that are
+// not f32 are widened into a tile, and copies of p are made from one. (AdamW with f32 states, the
+// most frequent case, has a loop for every type: adamw.cpp.)
+#include "kernels/cpu/update.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "kernels/cpu/copy.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "kernels/cpu/update.cpp"
+#include "hwy/foreach_target.h"
+#include "hwy/highway.h"
+#include "kernels/cpu/simd-inl.h"
+#include "kernels/cpu/state_codec-inl.h"
+#include "kernels/cpu/update_rules-inl.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace meron::kernels::HWY_NAMESPACE {
+
+// A block of 8-bit states is a tile.
+constexpr size_t kTile = kBlock;
+
+// What a tile's loop reads and writes.
+struct Tile {
+  const float* p;
+  float* new_p;  // p, or elsewhere
+  const float* g;
+  void* states[2];
+  float* scales[2];
+  size_t n;      // whole vectors
+  uint64_t key;  // quant_key() of the seed and the first element's upper 32 bits
+  uint32_t lower;
+};
+
+template <class Rule, class State>
+HWY_NOINLINE void update_tile(const UpdateConstants& constants, const Tile& t) {
+  const UpdateConstants c = constants;  // which no store can change
+  const F32Tag d;
+  const size_t lanes = hn::Lanes(d);
+  auto* state0 = static_cast<typename State::Lane*>(t.states[0]);
+  auto* state1 = static_cast<typename State::Lane*>(t.states[1]);
+  const size_t n = t.n;
+  U32Vec numbers = numbers_from(t.lower);
+  const U32Vec step = hn::Set(U32Tag(), static_cast<uint32_t>(lanes));
+  const uint64_t key = t.key;
+  for (size_t i = 0; i < n; i += lanes) {
+    F32Vec p = hn::LoadU(d, t.p + i), s0 = hn::Zero(d), s1 = hn::Zero(d);
+    if constexpr (Rule::kStates > 0) s0 = State::load(state0 + i);
+    if constexpr (Rule::kStates > 1) s1 = State::load(state1 + i);
+    Rule::step(c, p, hn::LoadU(d, t.g + i), s0, s1);
+    U32Vec random = hn::Zero(U32Tag());
+    if constexpr (Rule::kStates > 0 && State::kRandom) {
+      random = random_bits(key, numbers);
+      numbers = hn::Add(numbers, step);
+    }
+    if constexpr (Rule::kStates > 0) State::template store<0>(s0, random, state0 + i);
+    if constexpr (Rule::kStates > 1) State::template store<1>(s1, random, state1 + i);
+    hn::StoreU(p, d, t.new_p + i);
+  }
+}
+
+// Encodes the new states of a block whose largest magnitude is known; false for numbers that no
+// code stands for.
+HWY_INLINE bool start_block(U32Vec largest, uint8_t* codes, float* scale, size_t n,
+                            F32Vec& inverse) {
+  const U32Tag du;
+  const CodeScale made(hn::GetLane(hn::MaxOfLanes(du, largest)));
+  *scale = made.scale;
+  inverse = hn::Set(F32Tag(), made.inverse);
+  if (!made.finite) std::memset(codes, 0, n);
+  return made.finite;
+}
+
+// The same with 8-bit states: all new values first, for the scale, then their codes.
+template <class Rule>
+HWY_NOINLINE void update_block(const UpdateConstants& constants, const Tile& t) {
+  constexpr StateKind kKind0 = Rule::kKinds[0], kKind1 = Rule::kKinds[1];
+  const UpdateConstants c = constants;
+  const F32Tag d;
+  const U32Tag du;
+  const size_t lanes = hn::Lanes(d);
+  auto* codes0 = static_cast<uint8_t*>(t.states[0]);
+  auto* codes1 = static_cast<uint8_t*>(t.states[1]);
+  const float *old_p = t.p, *g = t.g;  // and these no store to bytes
+  float* new_p = t.new_p;
+  const size_t n = t.n;
+  alignas(64) float new0[kTile];
+  alignas(64) float new1[Rule::kStates > 1 ? kTile : 1];
+  const F32Vec scale0 = hn::Set(d, *t.scales[0]);
+  const F32Vec scale1 = hn::Set(d, Rule::kStates > 1 ? *t.scales[1] : 0.0f);
+  U32Vec largest0 = hn::Zero(du), largest1 = hn::Zero(du);
+  for (size_t i = 0; i < n; i += lanes) {
+    F32Vec p = hn::LoadU(d, old_p + i), s1 = hn::Zero(d);
+    F32Vec s0 = decode_codes<kKind0>(codes0 + i, scale0);
+    if constexpr (Rule::kStates > 1) s1 = decode_codes<kKind1>(codes1 + i, scale1);
+    Rule::step(c, p, hn::LoadU(d, g + i), s0, s1);
+    hn::StoreU(p, d, new_p + i);
+    hn::Store(s0, d, new0 + i);
+    largest0 = hn::Max(largest0, magnitude_bits(s0));
+    if constexpr (Rule::kStates > 1) {
+      hn::Store(s1, d, new1 + i);
+      largest1 = hn::Max(largest1, magnitude_bits(s1));
+    }
+  }
+  F32Vec inverse0 = hn::Zero(d), inverse1 = hn::Zero(d);
+  const bool finite0 = start_block(largest0, codes0, t.scales[0], n, inverse0);
+  const bool finite1 = Rule::kStates > 1 && start_block(largest1, codes1, t.scales[1], n, inverse1);
+  U32Vec numbers = numbers_from(t.lower);
+  const U32Vec step = hn::Set(du, static_cast<uint32_t>(lanes));
+  const uint64_t key = t.key;
+  for (size_t i = 0; i < n; i += lanes) {
+    const U32Vec random = random_bits(key, numbers);
+    numbers = hn::Add(numbers, step);
+    if (finite0) {
+      encode_codes<kKind0, 0>(hn::Load(d, new0 + i), inverse0, random, codes0 + i);
+    }
+    if constexpr (Rule::kStates > 1) {
+      if (finite1) {
+        encode_codes<kKind1, 1>(hn::Load(d, new1 + i), inverse1, random, codes1 + i);
+      }
+    }
+  }
+}
+
+using UpdateTile = void (*)(const UpdateConstants&, const Tile&);
+
+template <class Rule>
+UpdateTile tile_of(StateType type) {
+  switch (type) {
+    case StateType::bf16:
+      return &update_tile<Rule, Bf16State>;
+    case StateType::int8:
+      return &update_block<Rule>;
+    case StateType::f32:
+      break;
+  }
+  return &update_tile<Rule, F32State>;
+}
+
+UpdateTile tile_of(const UpdateStep& step, StateType type) {
+  switch (step.rule) {
+    case Rule::adamw:
+      return tile_of<AdamWRule>(type);
+    case Rule::adam:
+      return tile_of<AdamRule>(type);
+    case Rule::adagrad:
+      return tile_of<AdagradRule>(type);
+    case Rule::lion:
+      return tile_of<LionRule>(type);
+    case Rule::sgd:
+      break;
+  }
+  if (state_count(Rule::sgd, step.beta1) == 0) return &update_tile<PlainSgdRule, F32State>;
+  return tile_of<SgdRule>(type);
+}
+
+template <class From>
+void widen(float* to, const void* from, size_t n) {
+  const auto* lane = static_cast<const typename From::Lane*>(from);
+  const size_t lanes = hn::Lanes(F32Tag());
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) store<F32>(From::load(lane + i), to + i);
+  for (; i < n; ++i) to[i] = From::get(lane[i]);
+}
+
+void widen(float* to, const void* from, Type type, size_t n) {
+  switch (type) {
+    case Type::f32:
+      return widen<F32>(to, from, n);
+    case Type::bf16:
+      return widen<Bf16>(to, from, n);
+    case Type::f16:
+      return widen<F16>(to, from, n);
+  }
+}
+
+template <class To, bool kStream>
+void narrow(typename To::Lane* to, const float* from, size_t n) {
+  const size_t lanes = hn::Lanes(F32Tag());
+  size_t i = 0;
+  for (; i + lanes <= n; i += lanes) put<To, kStream>(F32::load(from + i), to + i);
+  for (; i < n; ++i) to[i] = To::put(from[i]);
+}
+
+// Past the caches where that is wanted and the address allows it.
+template <class To>
+void narrow(void* to, const float* from, size_t n, bool past_caches) {
+  auto* lane = static_cast<typename To::Lane*>(to);
+  if (past_caches && reinterpret_cast<uintptr_t>(to) % kLine == 0) {
+    return narrow<To, true>(lane, from, n);
+  }
+  return narrow<To, false>(lane, from, n);
+}
+
+void narrow(void* to, Type type, const float* from, size_t n, bool past_caches) {
+  switch (type) {
+    case Type::f32:
+      return narrow<F32>(to, from, n, past_caches);
+    case Type::bf16:
+      return narrow<Bf16>(to, from, n, past_caches);
+    case Type::f16:
+      return narrow<F16>(to, from, n, past_caches);
+  }
+}
+
+void* at(void* array, size_t bytes) {
+  return static_cast<std::byte*>(array) + bytes;
+}
+const void* at(const void* array, size_t bytes) {
+  return static_cast<const std::byte*>(array) + bytes;
+}
+
+void update_target(const UpdateStep& step, float* p, const void* g, Type g_type,
+                   const States& states, void* out, Type out_type, size_t n, uint64_t first,
+                   bool handed_over) {
+  const UpdateConstants constants(step);
+  const UpdateTile work = tile_of(step, states.type);
+  const size_t count = state_count(step.rule, step.beta1);
+  const size_t lanes = hn::Lanes(F32Tag());
+  // p itself goes past the caches only where others wait for it: the next step reads it again.
+  const bool p_past = out == nullptr && handed_over && worth_streaming(p, n * sizeof(*p), true);
+  const bool out_past =
+      out != nullptr && out != g && worth_streaming(out, n * size_of(out_type), handed_over);
+  alignas(64) float gradients[kTile];
+  alignas(64) float params[kTile];
+  alignas(64) float rest[2][kTile];
+
+  for (size_t begin = 0, size = 0; begin < n; begin += size) {
+    const uint64_t index = first + begin;
+    // The random bits' key holds for 2^32 elements.
+    size = std::min<uint64_t>({kTile, n - begin, (uint64_t{1} << 32) - (index & 0xffffffffu)});
+    const size_t state_begin = state_bytes(states.type, begin);
+    const size_t state_size = state_bytes(states.type, size);
+    // What does not fill its last vector goes through copies with zeros behind.
+    const bool whole = size % lanes == 0;
+    Tile t;
+    t.n = (size + lanes - 1) / lanes * lanes;
+    t.key = quant_key(step.seed, static_cast<uint32_t>(index >> 32));
+    t.lower = static_cast<uint32_t>(index);
+    t.p = p + begin;
+    t.new_p = whole && !p_past ? p + begin : params;
+    t.g = gradients;
+    const void* tile_g = at(g, begin * size_of(g_type));
+    if (whole && g_type == Type::f32) {
+      t.g = static_cast<const float*>(tile_g);
+    } else {
+      widen(gradients, tile_g, g_type, size);
+      std::fill(gradients + size, gradients + t.n, 0.0f);
+    }
+    if (!whole) {
+      std::copy_n(p + begin, size, params);
+      std::fill(params + size, params + t.n, 0.0f);
+      t.p = params;
+    }
+    for (size_t k = 0; k < count; ++k) {
+      t.states[k] = at(states.data[k], state_begin);
+      if (states.type == StateType::int8) t.scales[k] = states.scales[k] + begin / kBlock;
+      if (whole) continue;
+      std::memset(rest[k], 0, sizeof(rest[k]));
+      std::memcpy(rest[k], t.states[k], state_size);
+      t.states[k] = rest[k];
+    }
+
+    work(constants, t);
+
+    for (size_t k = 0; k < count && !whole; ++k) {
+      std::memcpy(at(states.data[k], state_begin), rest[k], state_size);
+    }
+    if (t.new_p == params) narrow<F32>(p + begin, params, size, p_past);
+    if (out != nullptr) {
+      narrow(at(out, begin * size_of(out_type)), out_type, t.new_p, size, out_past);
+    }
+  }
+  if (p_past || out_past) hwy::FlushStream();
+}
+
+}  // namespace meron::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace meron::kernels {
+
+HWY_EXPORT(update_target);
+
+void update(const UpdateStep& step, float* p, const void* g, Type g_type, const States& states,
+            void* out, Type out_type, size_t n, uint64_t first, bool handed_over) {
+  if (step.rule == Rule::adamw && states.type == StateType::f32) {
+    return adamw(adamw_of(step), p, g, g_type, static_cast<float*>(states.data[0]),
+                 static_cast<float*>(states.data[1]), out, out_type, n, handed_over);
+  }
+  HWY_DYNAMIC_DISPATCH(update_target)
+  (step, p, g, g_type, states, out, out_type, n, first, handed_over);
+}
+
+}  // namespace meron::kernels
+#endif

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// The rules for one parameter: what update.h promises, in its order of operations.
+#pragma once
+
+#include "kernels/cpu/adamw_element.h"
+#include "kernels/cpu/update.h"
+
+namespace meron::kernels {
+
+constexpr AdamW adamw_of(const UpdateStep& step) {
+  return {step.lr,           step.beta1, step.beta2, step.eps,
+          step.weight_decay, step.bias1, step.bias2, step.grad_scale};
+}
+
+struct UpdateConstants : AdamWConstants {
+  explicit UpdateConstants(const UpdateStep& step)
+      : AdamWConstants(adamw_of(step)),
+        lr(static_cast<float>(step.lr)),
+        weight_decay(static_cast<float>(step.weight_decay)),
+        one_minus_dampening(static_cast<float>(1.0 - step.dampening)),
+        nesterov(step.nesterov),
+        first_step(step.first_step) {}
+
+  float lr, weight_decay, one_minus_dampening;
+  bool nesterov, first_step;
+};
+
+inline void adam_element(const UpdateConstants& c, float& p, float g, float& m, float& v) {
+  const float gradient = g * c.grad_scale + p * c.weight_decay;
+  m = m * c.beta1 + gradient * c.one_minus_beta1;
+  v = v * c.beta2 + (gradient * gradient) * c.one_minus_beta2;
+  const float denominator = __builtin_sqrtf(v * c.inverse_bias2) + c.eps;
+  p = p - (m * c.step_size) / denominator;
+}
+
+inline void adagrad_element(const UpdateConstants& c, float& p, float g, float& v) {
+  const float gradient = g * c.grad_scale + p * c.weight_decay;
+  v = v + gradient * gradient;
+  p = p - (gradient * c.lr) / (__builtin_sqrtf(v) + c.eps);
+}
+
+inline void lion_element(const UpdateConstants& c, float& p, float g, float& m) {
+  const float gradient = g * c.grad_scale;
+  const float direction = m * c.beta1 + gradient * c.one_minus_beta1;
+  const float size = __builtin_fabsf(direction);
+  p = p * c.decay - (size > 0.0f ? __builtin_copysignf(c.lr, direction) : direction);
+  m = m * c.beta2 + gradient * c.one_minus_beta2;
+}
+
+inline void sgd_element(const UpdateConstants& c, float& p, float g, float& b) {
+  const float gradient = g * c.grad_scale + p * c.weight_decay;
+  b = c.first_step ? gradient : b * c.beta1 + gradient * c.one_minus_dampening;
+  p = p - (c.nesterov ? gradient + b * c.beta1 : b) * c.lr;
+}
+
+inline void sgd_element(const UpdateConstants& c, float& p, float g) {
+  p = p - (g * c.grad_scale + p * c.weight_decay) * c.lr;
+}
+
+}  // namespace meron::kernels
