@@ -160,6 +160,9 @@ meron_status meron_context_stats(meron_stats* out, meron_context context, meron_
     stats.arena_pages_bytes = arena.file().allocated_bytes();
     stats.far_gather_bytes = own.counters.far_gather.load();
     stats.far_reduce_bytes = own.counters.far_reduced.load();
+    stats.nvme_read_bytes = own.counters.nvme_read.load();
+    stats.nvme_written_bytes = own.counters.nvme_written.load();
+    stats.nvme_bytes = own.counters.nvme_held.load();
     return write_info(out, stats, "out");
   });
 }
@@ -188,6 +191,9 @@ meron_status meron_context_predict(meron_prediction* out, meron_context context,
     result.second_copy_bytes = own.memory.second_copy;
     result.far_gather_bytes = own.links.far_gather;
     result.far_reduce_bytes = own.links.far_reduce;
+    result.nvme_read_bytes = own.nvme.read;
+    result.nvme_written_bytes = own.nvme.written;
+    result.nvme_bytes = own.nvme.optimizer;
     return write_info(out, result, "out");
   });
 }

@@ -3,10 +3,80 @@
 
 #include <fmt/format.h>
 
+#include <vector>
+
 #include "capi/guard.h"
 
 using namespace meron;        // NOLINT: this file is the C side of that namespace
 using namespace meron::capi;  // NOLINT
+
+namespace {
+
+GroupOptions translate(const meron_param_group& given) {
+  return {given.learning_rate, given.beta1, given.beta2, given.epsilon, given.weight_decay};
+}
+
+Result<OptimizerOptions> translate(const meron_optimizer_options& given) {
+  if (given.kind < MERON_ADAMW || given.kind > MERON_SGD) {
+    return unknown_enum("options.kind", given.kind);
+  }
+  if (given.nesterov > 1) return unknown_enum("options.nesterov", given.nesterov);
+  if (given.reserved_0 != 0) return unknown_enum("options.reserved_0", given.reserved_0);
+  OptimizerOptions options;
+  options.rule = static_cast<UpdateRule>(given.kind);
+  options.group = {given.learning_rate, given.beta1, given.beta2, given.epsilon,
+                   given.weight_decay};
+  options.max_norm = given.max_norm;
+  options.dampening = given.dampening;
+  options.nesterov = given.nesterov == 1;
+  return options;
+}
+
+Result<GroupOptions> read_group(const meron_param_group* group, const Optimizer& optimizer) {
+  const meron_param_group defaults = MERON_PARAM_GROUP_INIT;
+  MERON_TRY(need(group, "group"));
+  MERON_ASSIGN(const meron_param_group given, read_options(group, defaults, "group"));
+  if (given.reserved_0 != 0) return unknown_enum("group.reserved_0", given.reserved_0);
+  const GroupOptions options = translate(given);
+  MERON_TRY(validate(optimizer.options(), options));
+  return options;
+}
+
+Status check_number(const Optimizer& optimizer, uint32_t number) {
+  if (number < optimizer.groups()) return Ok{};
+  return Error(
+      MERON_E_ARGUMENT,
+      fmt::format("there is no param group {}: the optimizer has {}", number, optimizer.groups()),
+      "give 0, or a number that meron_optimizer_add_param_group gave");
+}
+
+Status check_idle(const Optimizer& optimizer) {
+  if (!optimizer.stepping()) return Ok{};
+  return Error(MERON_E_STATE, "the optimizer is stepping", "wait for the step first");
+}
+
+Result<Optimizer::Place> find_state(Optimizer& optimizer, const Param& param,
+                                    meron_optimizer_state state) {
+  if (state < MERON_STATE_MASTER || state > MERON_STATE_EXP_AVG_SQ) {
+    return unknown_enum("state", state);
+  }
+  return optimizer.place(param, static_cast<OptimizerState>(state));
+}
+
+// As find_state, for a copy of `count` elements.
+Result<Optimizer::Place> find_part(Optimizer& optimizer, const Param& param,
+                                   meron_optimizer_state state, uint64_t count) {
+  MERON_TRY(check_idle(optimizer));
+  MERON_ASSIGN(const Optimizer::Place place, find_state(optimizer, param, state));
+  if (place.part.size() == count) return place;
+  return Error(MERON_E_ARGUMENT,
+               fmt::format("this rank owns {} elements of param '{}', {} were given",
+                           place.part.size(), param.desc.name, count),
+               "pass as many as meron_param_info.owned_count says")
+      .on(param.desc.name);
+}
+
+}  // namespace
 
 extern "C" {
 
@@ -24,19 +94,11 @@ meron_status meron_optimizer_create(meron_optimizer* out, const meron_unit* unit
     MERON_TRY(need(out, "out"));
     const meron_optimizer_options defaults = MERON_OPTIMIZER_OPTIONS_INIT;
     MERON_ASSIGN(const meron_optimizer_options given, read_options(options, defaults, "options"));
-    if (given.kind != MERON_ADAMW) return unknown_enum("options.kind", given.kind);
+    MERON_ASSIGN(const OptimizerOptions translated, translate(given));
     MERON_ASSIGN(Units found, get_units(units, count));
     rank = found.context->transport().rank();
-    AdamWOptions adamw;
-    adamw.learning_rate = given.learning_rate;
-    adamw.beta1 = given.beta1;
-    adamw.beta2 = given.beta2;
-    adamw.epsilon = given.epsilon;
-    adamw.weight_decay = given.weight_decay;
-    adamw.max_norm = given.max_norm;
-    const auto lock = found.context->lock();
     MERON_ASSIGN(auto optimizer,
-                 found.context->create_optimizer_locked(std::move(found.units), adamw));
+                 found.context->create_optimizer(std::move(found.units), translated));
     return put<OptimizerHolder>(out, found.context, std::move(optimizer));
   });
 }
@@ -46,11 +108,69 @@ meron_status meron_optimizer_set_learning_rate(meron_optimizer optimizer, double
   return guard("optimizer_set_learning_rate", err, [&](int& rank) -> Status {
     MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
     const auto lock = holder->context->lock();
-    AdamWOptions changed = holder->value->options();
+    GroupOptions changed = holder->value->group(0);
     changed.learning_rate = learning_rate;
-    MERON_TRY(validate(changed));
-    holder->value->set_learning_rate(learning_rate);
+    MERON_TRY(validate(holder->value->options(), changed));
+    holder->value->set_group(0, changed);
     return Ok{};
+  });
+}
+
+meron_status meron_param_group_init(meron_param_group* group, size_t struct_size,
+                                    meron_error** err) {
+  return guard("param_group_init", err, [&]() -> Status {
+    const meron_param_group initial = MERON_PARAM_GROUP_INIT;
+    return init_options(group, struct_size, initial);
+  });
+}
+
+meron_status meron_optimizer_add_param_group(uint32_t* out, meron_optimizer optimizer,
+                                             const meron_param* params, size_t count,
+                                             const meron_param_group* group, meron_error** err) {
+  return guard("optimizer_add_param_group", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    if (count > 0) MERON_TRY(need(params, "params"));
+    MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
+    const auto lock = holder->context->lock();
+    MERON_TRY(check_idle(*holder->value));
+    MERON_ASSIGN(const GroupOptions options, read_group(group, *holder->value));
+    std::vector<const Param*> found;
+    for (size_t i = 0; i < count; ++i) {
+      MERON_ASSIGN(const auto param, get<ParamHolder>(params[i]));
+      found.push_back(param->value.get());
+    }
+    MERON_ASSIGN(*out, holder->value->add_group(found, options));
+    return Ok{};
+  });
+}
+
+meron_status meron_optimizer_set_param_group(meron_optimizer optimizer, uint32_t number,
+                                             const meron_param_group* group, meron_error** err) {
+  return guard("optimizer_set_param_group", err, [&](int& rank) -> Status {
+    MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
+    const auto lock = holder->context->lock();
+    MERON_TRY(check_number(*holder->value, number));
+    MERON_ASSIGN(const GroupOptions options, read_group(group, *holder->value));
+    holder->value->set_group(number, options);
+    return Ok{};
+  });
+}
+
+meron_status meron_optimizer_get_param_group(meron_param_group* out, meron_optimizer optimizer,
+                                             uint32_t number, meron_error** err) {
+  return guard("optimizer_get_param_group", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
+    const auto lock = holder->context->lock();
+    MERON_TRY(check_number(*holder->value, number));
+    const GroupOptions& group = holder->value->group(number);
+    meron_param_group result = MERON_PARAM_GROUP_INIT;
+    result.learning_rate = group.learning_rate;
+    result.beta1 = group.beta1;
+    result.beta2 = group.beta2;
+    result.epsilon = group.epsilon;
+    result.weight_decay = group.weight_decay;
+    return write_info(out, result, "out");
   });
 }
 
@@ -74,7 +194,10 @@ meron_status meron_optimizer_get_info(meron_optimizer_info* out, meron_optimizer
     meron_optimizer_info info{};
     info.steps = holder->value->steps();
     info.norm = holder->value->norm();
-    info.learning_rate = holder->value->options().learning_rate;
+    info.learning_rate = holder->value->group(0).learning_rate;
+    info.groups = static_cast<uint32_t>(holder->value->groups());
+    info.states = states_of(holder->value->options());
+    info.nvme_bytes = holder->value->nvme_bytes();
     return write_info(out, info, "out");
   });
 }
@@ -84,19 +207,18 @@ meron_status meron_optimizer_state_view(meron_view* out, meron_optimizer optimiz
                                         meron_error** err) {
   return guard("optimizer_state_view", err, [&](int& rank) -> Status {
     MERON_TRY(need(out, "out"));
-    if (state < MERON_STATE_MASTER || state > MERON_STATE_EXP_AVG_SQ) {
-      return unknown_enum("state", state);
-    }
     MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
     MERON_ASSIGN(const auto target, get<ParamHolder>(param));
     const Param& value = *target->value;
     const auto lock = holder->context->lock();
-    float* data = nullptr;
-    Range part;
-    if (!holder->value->state(value, static_cast<OptimizerState>(state), &data, &part)) {
-      return Error(MERON_E_ARGUMENT,
-                   fmt::format("param '{}' is not trained by this optimizer", value.desc.name),
-                   "create the optimizer with the unit that has the param")
+    MERON_ASSIGN(const Optimizer::Place place, find_state(*holder->value, value, state));
+    const Range& part = place.part;
+    float* const data = place.states->in_place(place.state, place.first, part.size());
+    if (data == nullptr) {
+      return Error(MERON_E_UNSUPPORTED,
+                   fmt::format("the state of param '{}' does not lie in memory in f32",
+                               value.desc.name),
+                   "copy it by meron_optimizer_read_state and meron_optimizer_write_state")
           .on(value.desc.name);
     }
     out->data = data;
@@ -105,6 +227,42 @@ meron_status meron_optimizer_state_view(meron_view* out, meron_optimizer optimiz
     out->dtype = MERON_F32;
     out->writable = state != MERON_STATE_MASTER || value.desc.dtype != DType::f32 ? 1 : 0;
     return Ok{};
+  });
+}
+
+meron_status meron_optimizer_read_state(float* out, uint64_t count, meron_optimizer optimizer,
+                                        meron_param param, meron_optimizer_state state,
+                                        meron_error** err) {
+  return guard("optimizer_read_state", err, [&](int& rank) -> Status {
+    if (count > 0) MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
+    MERON_ASSIGN(const auto target, get<ParamHolder>(param));
+    const auto lock = holder->context->lock();
+    MERON_ASSIGN(const Optimizer::Place place,
+                 find_part(*holder->value, *target->value, state, count));
+    if (count == 0) return Ok{};
+    return place.states->read(place.state, place.first, count, out);
+  });
+}
+
+meron_status meron_optimizer_write_state(meron_optimizer optimizer, meron_param param,
+                                         meron_optimizer_state state, const float* data,
+                                         uint64_t count, meron_error** err) {
+  return guard("optimizer_write_state", err, [&](int& rank) -> Status {
+    if (count > 0) MERON_TRY(need(data, "data"));
+    MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
+    MERON_ASSIGN(const auto target, get<ParamHolder>(param));
+    const Param& value = *target->value;
+    const auto lock = holder->context->lock();
+    MERON_ASSIGN(const Optimizer::Place place, find_part(*holder->value, value, state, count));
+    if (place.state == FlatStates::kMaster && !place.states->shape().master) {
+      return Error(MERON_E_ARGUMENT,
+                   fmt::format("the master of param '{}' is the param itself", value.desc.name),
+                   "write it through an update")
+          .on(value.desc.name);
+    }
+    if (count == 0) return Ok{};
+    return place.states->write(place.state, place.first, count, data);
   });
 }
 

@@ -241,7 +241,7 @@ meron_status meron_update_write(meron_update update, meron_param param, const vo
     const auto lock = holder->context->lock();
     MERON_TRY(check_writable(*holder->value));
     MERON_TRY(check_member(*holder->value, value));
-    holder->value->write(value, static_cast<const std::byte*>(data), type);
+    MERON_TRY(holder->value->write(value, static_cast<const std::byte*>(data), type));
     return Ok{};
   });
 }

@@ -87,7 +87,7 @@ meron_status meron_plan_predict(char** out, meron_plan plan, const char* model, 
     MERON_ASSIGN(const Prediction prediction,
                  predict(holder->value, desc,
                          {given.ranks, given.micro_batches, given.gathers_per_micro_batch,
-                          given.ranks_per_node}));
+                          given.ranks_per_node, given.optimizer_states}));
     return hand_out(out, table != 0 ? to_table(prediction) : to_json(prediction));
   });
 }

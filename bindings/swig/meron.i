@@ -78,9 +78,15 @@
   X(meron_optimizer_options_init) \
   X(meron_optimizer_create) \
   X(meron_optimizer_set_learning_rate) \
+  X(meron_param_group_init) \
+  X(meron_optimizer_add_param_group) \
+  X(meron_optimizer_set_param_group) \
+  X(meron_optimizer_get_param_group) \
   X(meron_optimizer_step_begin) \
   X(meron_optimizer_get_info) \
   X(meron_optimizer_state_view) \
+  X(meron_optimizer_read_state) \
+  X(meron_optimizer_write_state) \
   X(meron_optimizer_release) \
   X(meron_gradient_view) \
   X(meron_reduce_options_init) \
@@ -137,6 +143,8 @@ typedef int32_t meron_optimizer_state;
 %constant int32_t MERON_E_NO_MEMORY = MERON_E_NO_MEMORY;
 %constant int32_t MERON_E_IO = MERON_E_IO;
 %constant int32_t MERON_E_NOT_FOUND = MERON_E_NOT_FOUND;
+%constant int32_t MERON_E_CORRUPT = MERON_E_CORRUPT;
+%constant int32_t MERON_E_NO_SPACE = MERON_E_NO_SPACE;
 %constant int32_t MERON_E_TIMEOUT = MERON_E_TIMEOUT;
 %constant int32_t MERON_E_PEER_DEAD = MERON_E_PEER_DEAD;
 %constant int32_t MERON_E_PEER_CLOSED = MERON_E_PEER_CLOSED;
@@ -167,6 +175,10 @@ typedef int32_t meron_optimizer_state;
 %constant int32_t MERON_GATHER_COPY = MERON_GATHER_COPY;
 %constant int32_t MERON_GATHER_INTO = MERON_GATHER_INTO;
 %constant int32_t MERON_ADAMW = MERON_ADAMW;
+%constant int32_t MERON_ADAM = MERON_ADAM;
+%constant int32_t MERON_ADAGRAD = MERON_ADAGRAD;
+%constant int32_t MERON_LION = MERON_LION;
+%constant int32_t MERON_SGD = MERON_SGD;
 %constant int32_t MERON_STATE_MASTER = MERON_STATE_MASTER;
 %constant int32_t MERON_STATE_EXP_AVG = MERON_STATE_EXP_AVG;
 %constant int32_t MERON_STATE_EXP_AVG_SQ = MERON_STATE_EXP_AVG_SQ;
@@ -182,6 +194,7 @@ typedef int32_t meron_optimizer_state;
 %constant int32_t SIZEOF_meron_destination = sizeof(meron_destination);
 %constant int32_t SIZEOF_meron_gather_options = sizeof(meron_gather_options);
 %constant int32_t SIZEOF_meron_optimizer_options = sizeof(meron_optimizer_options);
+%constant int32_t SIZEOF_meron_param_group = sizeof(meron_param_group);
 %constant int32_t SIZEOF_meron_optimizer_info = sizeof(meron_optimizer_info);
 %constant int32_t SIZEOF_meron_source = sizeof(meron_source);
 %constant int32_t SIZEOF_meron_reduce_options = sizeof(meron_reduce_options);
@@ -199,6 +212,8 @@ struct meron_workload {
   uint32_t micro_batches; /**< per optimizer step; default 1 */
   uint32_t gathers_per_micro_batch; /**< of every unit; default 2: forward and backward */
   uint32_t ranks_per_node; /**< that share memory, side by side; 0: all of them */
+  uint32_t optimizer_states; /**< that the rule keeps of an element; default 2: AdamW */
+  uint32_t reserved_0; /**< must be 0 */
 };
 
 /** A transport of the caller's. Read when the context is opened; `user` must outlive the context. */
@@ -244,6 +259,9 @@ struct meron_stats {
   uint64_t arena_pages_bytes; /**< bytes of pages that the kernel has given to this rank's arena */
   uint64_t far_gather_bytes; /**< Of the above, from ranks that share no memory with this one, as it came on the wire. */
   uint64_t far_reduce_bytes;
+  uint64_t nvme_read_bytes; /**< from and to this rank's file on tier nvme */
+  uint64_t nvme_written_bytes;
+  uint64_t nvme_bytes; /**< of that file, in use now */
 };
 
 /** What the plan predicts for this rank and the units made so far. Bytes. */
@@ -260,6 +278,9 @@ struct meron_prediction {
   uint64_t second_copy_bytes; /**< of params, from the first gather to the update (of frozen ones for good), on top of param_bytes and within peak_bytes */
   uint64_t far_gather_bytes; /**< as meron_stats has them, per optimizer step */
   uint64_t far_reduce_bytes;
+  uint64_t nvme_read_bytes;
+  uint64_t nvme_written_bytes;
+  uint64_t nvme_bytes; /**< as meron_stats has it */
 };
 
 /** What a param is. */
@@ -323,11 +344,25 @@ struct meron_optimizer_options {
   uint32_t struct_size; /**< sizeof(meron_optimizer_options) */
   meron_optimizer_kind kind;
   double learning_rate; /**< >= 0; default 1e-3 */
-  double beta1; /**< 0 <= beta1 < 1; default 0.9 */
+  double beta1; /**< 0 <= beta1 < 1; default 0.9. SGD: the momentum; 0 keeps no state */
   double beta2; /**< 0 <= beta2 < 1; default 0.999 */
   double epsilon; /**< > 0; default 1e-8 */
   double weight_decay; /**< >= 0; default 0.01 */
   double max_norm; /**< gradients are scaled to at most this global 2-norm; 0: no clipping */
+  double dampening; /**< SGD: 0 <= dampening < 1; else 0 */
+  uint32_t nesterov; /**< SGD with a momentum and no dampening: 1 for Nesterov's; else 0 */
+  uint32_t reserved_0; /**< must be 0 */
+};
+
+/** What the params of one group share. */
+struct meron_param_group {
+  uint32_t struct_size; /**< sizeof(meron_param_group) */
+  uint32_t reserved_0; /**< must be 0 */
+  double learning_rate; /**< these as in meron_optimizer_options */
+  double beta1; /**< SGD: 0 in all groups or in none */
+  double beta2;
+  double epsilon;
+  double weight_decay;
 };
 
 /** What is known about an optimizer. */
@@ -336,7 +371,10 @@ struct meron_optimizer_info {
   uint32_t reserved_0; /**< 0 */
   uint64_t steps; /**< taken so far */
   double norm; /**< global 2-norm of the last step's gradients, before clipping */
-  double learning_rate;
+  double learning_rate; /**< of group 0 */
+  uint32_t groups; /**< of params, at least 1 */
+  uint32_t states; /**< that the rule keeps of an element, besides the master */
+  uint64_t nvme_bytes; /**< of this rank's states on tier nvme */
 };
 
 /** How gradients are reduced. */
@@ -436,6 +474,7 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_update_wait;
 %feature("nothread", "0") meron_swig::meron_gather_begin;
 %feature("nothread", "0") meron_swig::meron_gather_wait;
+%feature("nothread", "0") meron_swig::meron_optimizer_create;
 %feature("nothread", "0") meron_swig::meron_gradient_view;
 %feature("nothread", "0") meron_swig::meron_reduce_begin;
 %feature("nothread", "0") meron_swig::meron_reduce_wait;
@@ -555,12 +594,13 @@ inline ::meron_workload meron_workload_init() {
  * caller frees *out with meron_string_free. Blocks: never. Threads: any. Errors: MERON_E_PARSE,
  * MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
  */
-inline char *meron_plan_predict(int64_t plan, const char *model, int32_t ranks, int32_t micro_batches, int32_t gathers_per_micro_batch, int32_t ranks_per_node, int32_t table) {
+inline char *meron_plan_predict(int64_t plan, const char *model, int32_t ranks, int32_t micro_batches, int32_t gathers_per_micro_batch, int32_t ranks_per_node, int32_t optimizer_states, int32_t table) {
   ::meron_workload workload = initial(api().meron_workload_init);
   workload.ranks = static_cast<uint32_t>(ranks);
   workload.micro_batches = static_cast<uint32_t>(micro_batches);
   workload.gathers_per_micro_batch = static_cast<uint32_t>(gathers_per_micro_batch);
   workload.ranks_per_node = static_cast<uint32_t>(ranks_per_node);
+  workload.optimizer_states = static_cast<uint32_t>(optimizer_states);
   char *out = nullptr;
   error_slot error;
   error.check(api().meron_plan_predict(&out, ::meron_plan{static_cast<uint64_t>(plan)}, model, length_of(model), &workload, static_cast<uint32_t>(table), error));
@@ -575,12 +615,13 @@ inline char *meron_plan_predict(int64_t plan, const char *model, int32_t ranks, 
  * meron_string_free. Blocks: never. Threads: any. Errors: MERON_E_PARSE (line and key),
  * MERON_E_ARGUMENT.
  */
-inline char *meron_plan_rank_cluster(const char *model, const char *cluster, int32_t ranks, int32_t micro_batches, int32_t gathers_per_micro_batch, int32_t ranks_per_node, int32_t tokens, double compute_seconds, int32_t table) {
+inline char *meron_plan_rank_cluster(const char *model, const char *cluster, int32_t ranks, int32_t micro_batches, int32_t gathers_per_micro_batch, int32_t ranks_per_node, int32_t optimizer_states, int32_t tokens, double compute_seconds, int32_t table) {
   ::meron_workload workload = initial(api().meron_workload_init);
   workload.ranks = static_cast<uint32_t>(ranks);
   workload.micro_batches = static_cast<uint32_t>(micro_batches);
   workload.gathers_per_micro_batch = static_cast<uint32_t>(gathers_per_micro_batch);
   workload.ranks_per_node = static_cast<uint32_t>(ranks_per_node);
+  workload.optimizer_states = static_cast<uint32_t>(optimizer_states);
   char *out = nullptr;
   error_slot error;
   error.check(api().meron_plan_rank_cluster(&out, model, length_of(model), cluster, length_of(cluster), &workload, static_cast<uint32_t>(tokens), compute_seconds, static_cast<uint32_t>(table), error));
@@ -721,15 +762,16 @@ inline ::meron_stats meron_context_stats(int64_t context) {
 
 /**
  * Predicts memory and traffic of this rank from the plan and the units made so far. The counters of
- * meron_stats grow by exactly these bytes per step of that workload. Blocks: never. Threads: any.
- * Errors: as meron_context_rank, MERON_E_ARGUMENT.
+ * meron_stats grow by exactly these bytes per step of that workload. optimizer's rule count.
+ * Blocks: never. Threads: any. Errors: as meron_context_rank, MERON_E_ARGUMENT.
  */
-inline ::meron_prediction meron_context_predict(int64_t context, int32_t ranks, int32_t micro_batches, int32_t gathers_per_micro_batch, int32_t ranks_per_node) {
+inline ::meron_prediction meron_context_predict(int64_t context, int32_t ranks, int32_t micro_batches, int32_t gathers_per_micro_batch, int32_t ranks_per_node, int32_t optimizer_states) {
   ::meron_workload workload = initial(api().meron_workload_init);
   workload.ranks = static_cast<uint32_t>(ranks);
   workload.micro_batches = static_cast<uint32_t>(micro_batches);
   workload.gathers_per_micro_batch = static_cast<uint32_t>(gathers_per_micro_batch);
   workload.ranks_per_node = static_cast<uint32_t>(ranks_per_node);
+  workload.optimizer_states = static_cast<uint32_t>(optimizer_states);
   ::meron_prediction out = {}; out.struct_size = sizeof out;
   error_slot error;
   error.check(api().meron_context_predict(&out, ::meron_context{static_cast<uint64_t>(context)}, &workload, error));
@@ -1137,13 +1179,17 @@ inline ::meron_optimizer_options meron_optimizer_options_init() {
 }
 
 /**
- * Makes an optimizer and its states (zero) for the trainable params of some units: f32 moments, and
- * an f32 master copy where the params have 16 bits. Collective over the units' group. Ownership:
- * the caller releases *out. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (a value out of
- * range, no trainable param), MERON_E_DUPLICATE (a unit twice, or in an optimizer already),
- * MERON_E_NO_MEMORY, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * Makes an optimizer and its states (zero) for the trainable params of some units: what the rule
+ * keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have 16 bits.
+ * States on tier nvme are written once here, so that steps only write over what is there; while
+ * that takes long, the log tells how far it is. Collective over the units' group. Ownership: the
+ * caller releases *out. Blocks: on this rank's drive where states lie on nvme; never on peers.
+ * Threads: any. Errors: MERON_E_ARGUMENT (a value out of range, no trainable param, a folder of
+ * tier nvme that will not do), MERON_E_DUPLICATE (a unit twice, or in an optimizer already),
+ * MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE,
+ * MERON_E_STALE, -3xx.
  */
-inline int64_t meron_optimizer_create(int64_array units, int32_t kind, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double max_norm) {
+inline int64_t meron_optimizer_create(int64_array units, int32_t kind, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double max_norm, double dampening, int32_t nesterov) {
   ::meron_optimizer_options options = initial(api().meron_optimizer_options_init);
   options.kind = static_cast<meron_optimizer_kind>(kind);
   options.learning_rate = learning_rate;
@@ -1152,6 +1198,8 @@ inline int64_t meron_optimizer_create(int64_array units, int32_t kind, double le
   options.epsilon = epsilon;
   options.weight_decay = weight_decay;
   options.max_norm = max_norm;
+  options.dampening = dampening;
+  options.nesterov = static_cast<uint32_t>(nesterov);
   ::meron_optimizer out = {};
   error_slot error;
   error.check(api().meron_optimizer_create(&out, reinterpret_cast<const ::meron_unit *>(units.items), units.count, &options, error));
@@ -1159,9 +1207,9 @@ inline int64_t meron_optimizer_create(int64_array units, int32_t kind, double le
 }
 
 /**
- * Sets the learning rate of the next steps; the same on all ranks (it is part of the step's
- * fingerprint). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE,
- * MERON_E_STALE.
+ * Sets the learning rate of the next steps for params that are in no group that was added; the same
+ * on all ranks (it is part of the step's fingerprint). Blocks: never. Threads: any. Errors:
+ * MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_optimizer_set_learning_rate(int64_t optimizer, double learning_rate) {
   error_slot error;
@@ -1169,12 +1217,69 @@ inline int32_t meron_optimizer_set_learning_rate(int64_t optimizer, double learn
 }
 
 /**
+ * Fills the first `struct_size` bytes of *group with the initial value (for languages without
+ * macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
+inline ::meron_param_group meron_param_group_init() {
+  return initial(api().meron_param_group_init);
+}
+
+/**
+ * Gives some params numbers of their own, for example no weight decay. All ranks must do the same
+ * before the next step, whose fingerprint has it. Blocks: never. Threads: any, not during a step.
+ * Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE (a
+ * step is under way), MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_optimizer_add_param_group(int64_t optimizer, int64_array params, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay) {
+  ::meron_param_group group = initial(api().meron_param_group_init);
+  group.learning_rate = learning_rate;
+  group.beta1 = beta1;
+  group.beta2 = beta2;
+  group.epsilon = epsilon;
+  group.weight_decay = weight_decay;
+  uint32_t out = 0;
+  error_slot error;
+  error.check(api().meron_optimizer_add_param_group(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, reinterpret_cast<const ::meron_param *>(params.items), params.count, &group, error));
+  return static_cast<int32_t>(out);
+}
+
+/**
+ * Sets the numbers of a group for the next steps; the same on all ranks. Blocks: never. Threads:
+ * any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_optimizer_set_param_group(int64_t optimizer, int32_t number, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay) {
+  ::meron_param_group group = initial(api().meron_param_group_init);
+  group.learning_rate = learning_rate;
+  group.beta1 = beta1;
+  group.beta2 = beta2;
+  group.epsilon = epsilon;
+  group.weight_decay = weight_decay;
+  error_slot error;
+  return error.check(api().meron_optimizer_set_param_group(::meron_optimizer{static_cast<uint64_t>(optimizer)}, static_cast<uint32_t>(number), &group, error));
+}
+
+/**
+ * Reads the numbers of a group. Ownership: *out is the caller's, a plain copy. Blocks: never.
+ * Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ */
+inline ::meron_param_group meron_optimizer_get_param_group(int64_t optimizer, int32_t number) {
+  ::meron_param_group out = {}; out.struct_size = sizeof out;
+  error_slot error;
+  error.check(api().meron_optimizer_get_param_group(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, static_cast<uint32_t>(number), error));
+  return out;
+}
+
+/**
  * Begins a step: global gradient norm (exact, so equal for every number of ranks), clipping, update
  * of this rank's parts, publication of the next version. Needs the reduced gradient of every unit,
- * and no lease on any of them on this rank. Collective over the units' group. Ownership: the caller
- * releases *out. Blocks: never. Threads: any. Errors: MERON_E_STATE (names the unit that is leased
- * or not reduced), MERON_E_HANDLE, MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all
- * ranks when the norm is not finite: nothing was changed, the gradients are discarded.
+ * and no lease on any of them on this rank. Collective over the units' group. States on tier nvme
+ * are read, updated and written at the same time, piece by piece; nothing is written before the
+ * norm is known to be finite. Ownership: the caller releases *out. Blocks: never. Threads: any.
+ * Errors: MERON_E_STATE (names the unit that is leased or not reduced), MERON_E_HANDLE,
+ * MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all ranks when the norm is not finite:
+ * nothing was changed, the gradients are discarded; MERON_E_IO and MERON_E_CORRUPT where a drive
+ * failed or gave other bytes than were written: the group is broken, and a checkpoint is what to go
+ * on from.
  */
 inline int64_t meron_optimizer_step_begin(int64_t optimizer) {
   ::meron_future out = {};
@@ -1195,10 +1300,12 @@ inline ::meron_optimizer_info meron_optimizer_get_info(int64_t optimizer) {
 }
 
 /**
- * This rank's part of a state of `param`, f32. Writable, but for a master that is the param itself
- * (write that through an update). Ownership: borrowed until the next step or
- * meron_optimizer_release. Blocks: never. Threads: any, not during a step. Errors: MERON_E_ARGUMENT
- * (not a param of this optimizer, unknown state), MERON_E_HANDLE, MERON_E_STALE.
+ * This rank's part of a state of `param`, f32, where it lies in memory as such. Writable, but for a
+ * master that is the param itself (write that through an update). Ownership: borrowed until the
+ * next step or meron_optimizer_release. Blocks: never. Threads: any, not during a step. Errors:
+ * MERON_E_ARGUMENT (not a param of this optimizer, a state that the rule does not keep),
+ * MERON_E_UNSUPPORTED (it lies on nvme, or in 16 or 8 bits: meron_optimizer_read_state),
+ * MERON_E_HANDLE, MERON_E_STALE.
  */
 inline ::meron_view meron_optimizer_state_view(int64_t optimizer, int64_t param, int32_t state) {
   ::meron_view out = {};
@@ -1206,6 +1313,10 @@ inline ::meron_view meron_optimizer_state_view(int64_t optimizer, int64_t param,
   error.check(api().meron_optimizer_state_view(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, ::meron_param{static_cast<uint64_t>(param)}, static_cast<meron_optimizer_state>(state), error));
   return out;
 }
+
+// meron_optimizer_read_state is not here: its out parameter is float *.
+
+// meron_optimizer_write_state is not here: data is const float *.
 
 /**
  * Releases the optimizer and its states. A step under way keeps them until it has ended. Blocks:

@@ -16,6 +16,10 @@ struct Counters {
   std::atomic<uint64_t> far_gather{0};
   std::atomic<uint64_t> far_reduced{0};
   std::atomic<uint64_t> collective{0};  // bytes read from peers by broadcast and all-reduce
+  // To and from this rank's file on tier nvme.
+  std::atomic<uint64_t> nvme_read{0};
+  std::atomic<uint64_t> nvme_written{0};
+  std::atomic<uint64_t> nvme_held{0};  // of that file, in use now
   std::atomic<uint64_t> operations{0};
   std::atomic<uint64_t> wait_ns{0};
 };

@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "base/result.h"
 #include "optim/optimizer.h"
+#include "optim/step.h"
 #include "param/axes.h"
 #include "param/gather.h"
 #include "param/reduce.h"
@@ -111,8 +112,9 @@ class Context : public std::enable_shared_from_this<Context> {
   Result<bool> wait_reductions(std::span<const std::shared_ptr<Unit>> units, int64_t timeout_ns);
   Result<std::shared_ptr<UnitSchedule>> create_schedule_locked(
       std::vector<std::shared_ptr<Unit>> units, const ScheduleOptions& options);
-  Result<std::shared_ptr<Optimizer>> create_optimizer_locked(
-      std::vector<std::shared_ptr<Unit>> units, const AdamWOptions& options);
+  // Takes the lock itself: the states' first values may have to be written to a drive.
+  Result<std::shared_ptr<Optimizer>> create_optimizer(std::vector<std::shared_ptr<Unit>> units,
+                                                      const OptimizerOptions& options);
   Result<std::shared_ptr<StepOperation>> step_locked(const std::shared_ptr<Optimizer>& optimizer);
   Result<std::shared_ptr<Operation>> barrier_locked(Channel& channel);
   Result<std::shared_ptr<Operation>> broadcast_locked(Channel& channel, std::byte* data,
@@ -159,6 +161,8 @@ class Context : public std::enable_shared_from_this<Context> {
   Status await_world();
   void tell_of_mesh();
   Status check_units(std::span<const std::shared_ptr<Unit>> units) const;
+  Result<std::shared_ptr<Optimizer>> create_optimizer_locked(
+      std::vector<std::shared_ptr<Unit>> units, const OptimizerOptions& options);
   // To the units' group where no channel is given.
   Result<uint64_t> post_call(CallKind kind, std::span<const std::shared_ptr<Unit>> units,
                              uint64_t detail, Channel* channel = nullptr);
@@ -177,6 +181,7 @@ class Context : public std::enable_shared_from_this<Context> {
   std::atomic<bool> closed_{false};
   std::atomic<uint64_t> control_bytes_{0};
   bool failure_recorded_ = false;
+  uint32_t optimizer_states_ = kMaxStates;  // that the last optimizer's rule keeps
 
   // Destroyed from the last to the first: units need the arena, operations need units.
   std::unique_ptr<Transport> transport_;

@@ -326,56 +326,6 @@ Result<std::shared_ptr<UnitSchedule>> Context::create_schedule_locked(
   return std::make_shared<UnitSchedule>(*this, std::move(units), options);
 }
 
-Result<std::shared_ptr<Optimizer>> Context::create_optimizer_locked(
-    std::vector<std::shared_ptr<Unit>> units, const AdamWOptions& options) {
-  MERON_TRY(check_units(units));
-  MERON_TRY(validate(options));
-  for (const auto& unit : units) {
-    if (unit->has_optimizer) {
-      return Error(MERON_E_DUPLICATE,
-                   fmt::format("unit '{}' has an optimizer already", unit->name()),
-                   "give each unit to one optimizer")
-          .on(unit->name());
-    }
-    if (unit->state() == ValueState::updating) {
-      return Error(MERON_E_STATE, fmt::format("unit '{}' is being updated", unit->name()),
-                   "publish the update first")
-          .on(unit->name());
-    }
-  }
-  if (std::none_of(units.begin(), units.end(),
-                   [](const auto& unit) { return unit->trainable(); })) {
-    return Error(MERON_E_ARGUMENT, "none of the units has a trainable param",
-                 "register params without `frozen` to train them");
-  }
-  std::erase_if(units, [](const auto& unit) { return !unit->trainable(); });
-  uint64_t detail = 0;
-  for (const double value : {options.learning_rate, options.beta1, options.beta2, options.epsilon,
-                             options.weight_decay, options.max_norm}) {
-    detail = hash_combine(detail, hash_of(value));
-  }
-  Channel& channel = units.front()->channel();
-  MERON_TRY(post_call(CallKind::create_optimizer, units, detail));
-  auto optimizer = Optimizer::create(std::move(units), options);
-  if (!optimizer.ok() && channel.size() > 1) return channel.fail(std::move(optimizer).error());
-  return optimizer;
-}
-
-Result<std::shared_ptr<StepOperation>> Context::step_locked(
-    const std::shared_ptr<Optimizer>& optimizer) {
-  MERON_TRY(check_open());
-  MERON_TRY(optimizer->units().front()->channel().status());
-  MERON_TRY(StepOperation::check(*optimizer));
-  MERON_ASSIGN(
-      const uint64_t sequence,
-      post_call(CallKind::step, optimizer->units(),
-                hash_combine(optimizer->steps(), hash_of(optimizer->options().learning_rate))));
-  auto step = StepOperation::begin(optimizer, rank_->deadline());
-  step->set_sequence(sequence);
-  submit_locked(step);
-  return step;
-}
-
 Result<std::shared_ptr<Operation>> Context::barrier_locked(Channel& channel) {
   MERON_TRY(check_open());
   MERON_ASSIGN(const uint64_t sequence, post(channel, {CallKind::barrier, "", 0, 0}));
@@ -417,44 +367,6 @@ Result<std::shared_ptr<Operation>> Context::all_reduce_locked(Channel& channel, 
   all_reduce->set_sequence(sequence);
   submit_locked(all_reduce);
   return all_reduce;
-}
-
-Result<RankPrediction> Context::predict_locked(Workload workload) {
-  RankPrediction total;
-  for (const Group& group : groups_) {
-    if (!group.channel) continue;
-    const Channel& channel = *group.channel;
-    ModelDesc model;
-    for (const auto& unit : units_) {
-      if (&unit->channel() != &channel) continue;
-      UnitDesc desc;
-      desc.name = unit->name();
-      for (const Flat& flat : unit->flats()) desc.flats.push_back(flat.desc);
-      model.units.push_back(std::move(desc));
-    }
-    if (model.units.empty()) continue;
-    workload.ranks = static_cast<uint32_t>(channel.size());
-    workload.node = static_cast<uint32_t>(ranks_per_node(channel.members()));
-    MERON_ASSIGN(const Prediction prediction, meron::predict(rank_->plan, model, workload));
-    const RankPrediction& own = prediction.ranks[static_cast<size_t>(channel.index())];
-    // One ring of buckets serves all groups; whole gradients have a bucket per unit.
-    const uint64_t buckets = own.memory.gradient_buckets;
-    total.memory.gradient_buckets = is_sharded(rank_->plan.gradient)
-                                        ? std::max(total.memory.gradient_buckets, buckets)
-                                        : total.memory.gradient_buckets + buckets;
-    total.memory.param += own.memory.param;
-    total.memory.second_copy += own.memory.second_copy;
-    total.memory.reduced_gradient += own.memory.reduced_gradient;
-    total.memory.feedback += own.memory.feedback;
-    total.memory.moments += own.memory.moments;
-    total.memory.master += own.memory.master;
-    total.links.gather_mapped += own.links.gather_mapped;
-    total.links.gather_copied += own.links.gather_copied;
-    total.links.reduce += own.links.reduce;
-    total.links.far_gather += own.links.far_gather;
-    total.links.far_reduce += own.links.far_reduce;
-  }
-  return total;
 }
 
 }  // namespace meron

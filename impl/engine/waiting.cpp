@@ -212,6 +212,9 @@ std::string Context::waiting_text_locked(const Operation& operation) const {
   const Channel& channel = head->missing_in();
   const std::vector<int> missing = missing_of(*head);
   if (missing.empty()) {
+    if (const std::string drive = head->waits_for_drive(); !drive.empty()) {
+      return fmt::format("{} for this rank's drive: {}", text, drive);
+    }
     return text + (head->staged() ? " behind operations that were begun before"
                                   : "; all ranks have arrived");
   }

@@ -1,100 +1,89 @@
 // SPDX-License-Identifier: Apache-2.0
-// AdamW on this rank's parts, and the step that all ranks make together: exact global norm, clip,
-// update in place, publication of the next version.
+// An update rule with its states for this rank's parts of some units.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "optim/options.h"
+#include "optim/states.h"
 #include "param/unit.h"
-#include "transport/operation.h"
 
 namespace meron {
 
-struct AdamWOptions {
-  double learning_rate = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double epsilon = 1e-8;
-  double weight_decay = 0.01;
-  double max_norm = 0.0;  // 0: no clipping
-};
-Status validate(const AdamWOptions& options);
-
-enum class OptimizerState : int32_t { master = 0, exp_avg = 1, exp_avg_sq = 2 };
-
 class Optimizer {
  public:
-  // Zero moments, and an f32 master copy of 16-bit params, for the trainable flats of the units.
-  // The caller has checked the units and posted the call.
+  // Room for zero states, and for an f32 master of 16-bit params, for the trainable flats of the
+  // units. The caller has checked the units and posted the call. Needs prepare() before a step.
   static Result<std::shared_ptr<Optimizer>> create(std::vector<std::shared_ptr<Unit>> units,
-                                                   const AdamWOptions& options);
+                                                   const OptimizerOptions& options);
   ~Optimizer();
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
+  // Gives the states their first values: on nvme by writing all of them once, so that steps only
+  // write over what is there. Each call does what it can without waiting for the drive; true: done.
+  // Between calls the lock may be let go of; wait for the drive by wait_for_drive().
+  Result<bool> prepare();
+  void wait_for_drive(int64_t timeout_ns);
+  // Bytes that prepare() has given out to be written, of how many.
+  uint64_t prepared_bytes() const;
+  uint64_t nvme_bytes() const { return file_ ? file_->bytes() : 0; }
+
   const std::vector<std::shared_ptr<Unit>>& units() const { return units_; }
-  const AdamWOptions& options() const { return options_; }
-  void set_learning_rate(double value) { options_.learning_rate = value; }
+  const OptimizerOptions& options() const { return options_; }
   uint64_t steps() const { return steps_; }
   double norm() const { return norm_; }
 
-  // This rank's part of a state of a param, and which elements it is. False if the param is none of
-  // this optimizer's.
-  bool state(const Param& param, OptimizerState which, float** data, Range* part);
+  // Groups of params. 0 is of those that are in no other.
+  size_t groups() const { return groups_.size(); }
+  const GroupOptions& group(size_t index) const { return groups_[index]; }
+  // The options have been validated.
+  void set_group(size_t index, const GroupOptions& options) { groups_[index] = options; }
+  // MERON_E_ARGUMENT for a param that this optimizer does not train, MERON_E_DUPLICATE for one that
+  // is in a group besides 0 already.
+  Result<uint32_t> add_group(const std::vector<const Param*>& params, const GroupOptions& options);
+  // Of all that must be equal on all ranks for the next step.
+  uint64_t fingerprint() const;
+
+  // This rank's part of a state of a param. MERON_E_ARGUMENT where there is no such state.
+  struct Place {
+    FlatStates* states;
+    int state;       // as FlatStates::read takes it
+    uint64_t first;  // element of the flat
+    Range part;      // of the param
+  };
+  Result<Place> place(const Param& param, OptimizerState which);
+
+  bool stepping() const { return stepping_; }
 
  private:
   friend class StepOperation;
-  struct Moments {
-    float* exp_avg = nullptr;
-    float* exp_avg_sq = nullptr;
-  };
-
-  Optimizer(std::vector<std::shared_ptr<Unit>> units, const AdamWOptions& options);
+  Optimizer(std::vector<std::shared_ptr<Unit>> units, const OptimizerOptions& options);
   Status allocate_states();
-  Result<float*> allocate(const Unit& unit, uint64_t elements, const char* what);
+  // What a step or a fill does next: the flat that a sub-group is of.
+  FlatStates& states_of(const StateFile::SubGroup& group) { return *regions_[group.region]; }
+  std::vector<kernels::UpdateStep> numbers(const std::vector<GroupOptions>& groups,
+                                           double clip) const;
 
   Rank& rank_;
   std::vector<std::shared_ptr<Unit>> units_;
-  std::vector<std::vector<Moments>> moments_;  // per unit, per flat
+  // Per unit, per flat; null where nothing trains.
+  std::vector<std::vector<std::unique_ptr<FlatStates>>> states_;
   std::vector<Buffer> buffers_;
-  AdamWOptions options_;
+  std::unique_ptr<StateFile> file_;  // null: nothing lies on nvme
+  std::vector<FlatStates*> regions_;
+  std::vector<size_t> sub_groups_end_;  // by unit: how many sub-groups there are up to its end
+  std::unique_ptr<StatePass> filling_;
+  OptimizerOptions options_;
+  std::vector<GroupOptions> groups_;
+  uint64_t membership_ = 0;  // hash of what add_group was given
   uint64_t steps_ = 0;
   double norm_ = 0.0;
   bool stepping_ = false;
-};
-
-class StepOperation final : public Operation {
- public:
-  // Whether a step may begin on this rank: every unit reduced, none leased. Names the first that is
-  // not.
-  static Status check(const Optimizer& optimizer);
-  // check() has passed and the call has been posted.
-  static std::shared_ptr<StepOperation> begin(std::shared_ptr<Optimizer> optimizer,
-                                              Deadline deadline);
-
-  Result<bool> advance() override;
-  std::vector<int> missing() const override;
-  std::string describe() const override { return "optimizer step"; }
-  // Steps of one group run one after the other: they share the norm's slots.
-  bool staged() const override { return true; }
-
- private:
-  StepOperation(std::shared_ptr<Optimizer> optimizer, Deadline deadline);
-  void set_stepping(bool stepping);
-  static void take_squares(Unit& unit);
-  void share_norm();
-  Result<bool> agree_on_norm();
-  void update(Unit& unit, size_t index);
-
-  std::shared_ptr<Optimizer> optimizer_;
-  double learning_rate_;
-  uint64_t norm_number_ = 0;
-  bool norm_known_ = false;
-  double clip_ = 1.0;
-  size_t updated_ = 0;  // units done
 };
 
 }  // namespace meron

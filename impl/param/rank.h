@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/counters.h"
+#include "io/storage.h"
 #include "memory/arena.h"
 #include "os/thread_pool.h"
 #include "plan/plan.h"
@@ -57,6 +59,7 @@ struct Rank {
   GradientRing ring;
   std::vector<Unit*> lingering;      // hold what they brought in until their mates let go of it
   std::vector<std::string> notices;  // for the log, which may not be called under the lock
+  std::unique_ptr<Storage> storage;  // of tier nvme; null until something is to lie there
 
   Rank(Transport& transport_in, Plan plan_in, int threads_in, int64_t timeout_in)
       : transport(transport_in),
@@ -65,6 +68,15 @@ struct Rank {
         timeout_ns(timeout_in) {}
 
   Arena& arena() { return transport.arena(); }
+  // Opens it where it is not open yet. Looks at the drive, and writes a little to try it.
+  Result<Storage*> open_storage() {
+    if (storage) return storage.get();
+    const IoOptions options{.block = plan.nvme.block,
+                            .depth = plan.nvme.depth,
+                            .threads = static_cast<int>(plan.nvme.threads)};
+    MERON_ASSIGN(storage, Storage::open(plan.nvme.path, options, [this] { transport.ring(); }));
+    return storage.get();
+  }
   Deadline deadline() const { return Deadline::after(timeout_ns); }
 };
 

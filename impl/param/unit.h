@@ -19,6 +19,7 @@
 #include "kernels/cpu/type.h"
 #include "memory/arena.h"
 #include "param/axes.h"
+#include "param/master.h"
 #include "param/rank.h"
 #include "param/states.h"
 #include "plan/unit_layout.h"
@@ -113,7 +114,7 @@ struct Flat {
   float* residual = nullptr;
 
   // f32 values of `owned` where params have 16 bits and an optimizer holds them; else null.
-  float* master = nullptr;
+  Master* master = nullptr;
 
   bool coded() const { return exact != nullptr; }
   // Where this rank's exact value of an element of `owned` is.

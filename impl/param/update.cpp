@@ -60,10 +60,10 @@ Range UpdateOperation::view(const Param& param, std::byte** data) {
   return part;
 }
 
-void UpdateOperation::write(const Param& param, const std::byte* data, DType dtype) {
+Status UpdateOperation::write(const Param& param, const std::byte* data, DType dtype) {
   Flat& flat = param.unit->flat_of(param);
   const Range part = part_of(param, flat.owned);
-  if (part.size() == 0) return;
+  if (part.size() == 0) return Ok{};
   const std::byte* source = data + part.begin * size_of(dtype);
   const uint64_t first = param.place.offset + part.begin;  // in the flat
   std::byte* const values = flat.own(first);
@@ -73,10 +73,11 @@ void UpdateOperation::write(const Param& param, const std::byte* data, DType dty
     kernels::convert(values, kernel_type(flat.desc.dtype), source, kernel_type(dtype), part.size());
   }
   if (flat.master != nullptr) {
-    kernels::convert(flat.master + (first - flat.owned.begin), kernels::Type::f32, source,
-                     kernel_type(dtype), part.size());
+    Status put = flat.master->put(first, source, dtype, part.size());
+    if (!put.ok()) return channel_.fail(std::move(put).error().on(param.desc.name));
   }
   std::erase(viewed_, &param);
+  return Ok{};
 }
 
 Status UpdateOperation::publish() {
@@ -89,8 +90,8 @@ Status UpdateOperation::publish() {
     const Range part = part_of(*param, flat.owned);
     if (flat.master == nullptr || part.size() == 0) continue;
     const uint64_t first = param->place.offset + part.begin;
-    kernels::convert(flat.master + (first - flat.owned.begin), kernels::Type::f32, flat.own(first),
-                     kernel_type(flat.desc.dtype), part.size());
+    Status put = flat.master->put(first, flat.own(first), flat.desc.dtype, part.size());
+    if (!put.ok()) return channel_.fail(std::move(put).error().on(param->desc.name));
   }
   for (const auto& unit : units_) MERON_TRY(unit->publish(true));
   channel_.transport().ring();

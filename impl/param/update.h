@@ -27,7 +27,7 @@ class UpdateOperation final : public Operation {
   // This rank's part, for the caller to write; it is taken over into the f32 master at publish().
   Range view(const Param& param, std::byte** data);
   // Writes this rank's part from the whole tensor.
-  void write(const Param& param, const std::byte* data, DType dtype);
+  Status write(const Param& param, const std::byte* data, DType dtype);
   // Once.
   Status publish();
 

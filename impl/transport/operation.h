@@ -33,6 +33,8 @@ class Operation {
   // What this rank has begun before and must end first, where that is known: peers are looked for
   // there.
   virtual std::shared_ptr<Operation> behind() const { return nullptr; }
+  // What of this rank's own storage it waits for, for messages; empty: nothing.
+  virtual std::string waits_for_drive() const { return {}; }
   // "gather of unit 'layer.3'", for messages.
   virtual std::string describe() const = 0;
   // Where ranks share no memory, whether it may advance before all members are known to have begun

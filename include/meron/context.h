@@ -167,6 +167,9 @@ typedef struct {
   /* Of the above, from ranks that share no memory with this one, as it came on the wire. */
   uint64_t far_gather_bytes;
   uint64_t far_reduce_bytes;
+  uint64_t nvme_read_bytes; /* from and to this rank's file on tier nvme */
+  uint64_t nvme_written_bytes;
+  uint64_t nvme_bytes; /* of that file, in use now */
 } meron_stats;
 
 /**
@@ -192,12 +195,16 @@ typedef struct {
                                  good), on top of param_bytes and within peak_bytes */
   uint64_t far_gather_bytes;  /* as meron_stats has them, per optimizer step */
   uint64_t far_reduce_bytes;
+  uint64_t nvme_read_bytes;
+  uint64_t nvme_written_bytes;
+  uint64_t nvme_bytes; /* as meron_stats has it */
 } meron_prediction;
 
 /**
  * Predicts memory and traffic of this rank from the plan and the units made so far. The counters of
  * meron_stats grow by exactly these bytes per step of that workload.
- * @param workload  its `ranks` is ignored: the world's size counts.
+ * @param workload  its `ranks` and `optimizer_states` are ignored: the world's size and the
+ * optimizer's rule count.
  * Blocks: never. Threads: any. Errors: as meron_context_rank, MERON_E_ARGUMENT.
  */
 MERON_API MERON_NODISCARD meron_status meron_context_predict(meron_prediction *out,

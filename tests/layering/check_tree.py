@@ -31,8 +31,8 @@ LAYERS = (
     ("os",),
     ("memory", "topology", "plan", "io"),
     ("transport", "quant"),
-    ("param",),
-    ("schedule", "optim", "offload", "checkpoint"),
+    ("param", "offload"),
+    ("schedule", "optim", "checkpoint"),
     ("engine",),
 )
 # The plan is pure: it computes and parses, it touches no file and no memory of others.

@@ -57,6 +57,8 @@ const MERON_E_CANCELLED = meron_status(-108) # should_stop asked a wait to end, 
 const MERON_E_NO_MEMORY = meron_status(-200)
 const MERON_E_IO = meron_status(-201)
 const MERON_E_NOT_FOUND = meron_status(-202)
+const MERON_E_CORRUPT = meron_status(-203) # a drive gave other bytes than were written: the message says where
+const MERON_E_NO_SPACE = meron_status(-204) # a drive is full; the message has need and free bytes
 const MERON_E_TIMEOUT = meron_status(-300) # a deadline passed: the message says who has not arrived
 const MERON_E_PEER_DEAD = meron_status(-301) # a rank's process is gone
 const MERON_E_PEER_CLOSED = meron_status(-302) # a rank closed its context while others still need it
@@ -100,6 +102,8 @@ struct meron_workload
     micro_batches::UInt32 # per optimizer step; default 1
     gathers_per_micro_batch::UInt32 # of every unit; default 2: forward and backward
     ranks_per_node::UInt32 # that share memory, side by side; 0: all of them
+    optimizer_states::UInt32 # that the rule keeps of an element; default 2: AdamW
+    reserved_0::UInt32 # must be 0
 end
 
 """
@@ -252,6 +256,9 @@ struct meron_stats
     arena_pages_bytes::UInt64 # bytes of pages that the kernel has given to this rank's arena
     far_gather_bytes::UInt64 # Of the above, from ranks that share no memory with this one, as it came on the wire.
     far_reduce_bytes::UInt64
+    nvme_read_bytes::UInt64 # from and to this rank's file on tier nvme
+    nvme_written_bytes::UInt64
+    nvme_bytes::UInt64 # of that file, in use now
 end
 
 """
@@ -270,6 +277,9 @@ struct meron_prediction
     second_copy_bytes::UInt64 # of params, from the first gather to the update (of frozen ones for good), on top of param_bytes and within peak_bytes
     far_gather_bytes::UInt64 # as meron_stats has them, per optimizer step
     far_reduce_bytes::UInt64
+    nvme_read_bytes::UInt64
+    nvme_written_bytes::UInt64
+    nvme_bytes::UInt64 # as meron_stats has it
 end
 
 """
@@ -438,6 +448,10 @@ The update rule.
 """
 const meron_optimizer_kind = Int32
 const MERON_ADAMW = meron_optimizer_kind(0) # Loshchilov and Hutter, arXiv 1711.05101
+const MERON_ADAM = meron_optimizer_kind(1) # Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient
+const MERON_ADAGRAD = meron_optimizer_kind(2) # Duchi, Hazan and Singer, JMLR 12 (2011); weight decay as Adam
+const MERON_LION = meron_optimizer_kind(3) # Chen et al., arXiv 2302.06675; its authors take beta2 = 0.99
+const MERON_SGD = meron_optimizer_kind(4) # as torch.optim.SGD; beta1 is the momentum, weight decay as Adam
 
 """
 How an optimizer updates.
@@ -446,11 +460,27 @@ struct meron_optimizer_options
     struct_size::UInt32 # sizeof(meron_optimizer_options)
     kind::meron_optimizer_kind
     learning_rate::Float64 # >= 0; default 1e-3
-    beta1::Float64 # 0 <= beta1 < 1; default 0.9
+    beta1::Float64 # 0 <= beta1 < 1; default 0.9. SGD: the momentum; 0 keeps no state
     beta2::Float64 # 0 <= beta2 < 1; default 0.999
     epsilon::Float64 # > 0; default 1e-8
     weight_decay::Float64 # >= 0; default 0.01
     max_norm::Float64 # gradients are scaled to at most this global 2-norm; 0: no clipping
+    dampening::Float64 # SGD: 0 <= dampening < 1; else 0
+    nesterov::UInt32 # SGD with a momentum and no dampening: 1 for Nesterov's; else 0
+    reserved_0::UInt32 # must be 0
+end
+
+"""
+What the params of one group share.
+"""
+struct meron_param_group
+    struct_size::UInt32 # sizeof(meron_param_group)
+    reserved_0::UInt32 # must be 0
+    learning_rate::Float64 # these as in meron_optimizer_options
+    beta1::Float64 # SGD: 0 in all groups or in none
+    beta2::Float64
+    epsilon::Float64
+    weight_decay::Float64
 end
 
 """
@@ -461,7 +491,10 @@ struct meron_optimizer_info
     reserved_0::UInt32 # 0
     steps::UInt64 # taken so far
     norm::Float64 # global 2-norm of the last step's gradients, before clipping
-    learning_rate::Float64
+    learning_rate::Float64 # of group 0
+    groups::UInt32 # of params, at least 1
+    states::UInt32 # that the rule keeps of an element, besides the master
+    nvme_bytes::UInt64 # of this rank's states on tier nvme
 end
 
 """
@@ -469,8 +502,8 @@ Which state of an optimizer.
 """
 const meron_optimizer_state = Int32
 const MERON_STATE_MASTER = meron_optimizer_state(0) # f32 values; the param itself where that is f32
-const MERON_STATE_EXP_AVG = meron_optimizer_state(1) # first moment
-const MERON_STATE_EXP_AVG_SQ = meron_optimizer_state(2) # second moment
+const MERON_STATE_EXP_AVG = meron_optimizer_state(1) # average of the gradients; Lion's, and SGD's momentum
+const MERON_STATE_EXP_AVG_SQ = meron_optimizer_state(2) # average of their squares; Adagrad's sum of them
 
 """
 A gradient in the caller's memory.
@@ -615,9 +648,15 @@ mutable struct Functions
     meron_optimizer_options_init::Ptr{Cvoid}
     meron_optimizer_create::Ptr{Cvoid}
     meron_optimizer_set_learning_rate::Ptr{Cvoid}
+    meron_param_group_init::Ptr{Cvoid}
+    meron_optimizer_add_param_group::Ptr{Cvoid}
+    meron_optimizer_set_param_group::Ptr{Cvoid}
+    meron_optimizer_get_param_group::Ptr{Cvoid}
     meron_optimizer_step_begin::Ptr{Cvoid}
     meron_optimizer_get_info::Ptr{Cvoid}
     meron_optimizer_state_view::Ptr{Cvoid}
+    meron_optimizer_read_state::Ptr{Cvoid}
+    meron_optimizer_write_state::Ptr{Cvoid}
     meron_optimizer_release::Ptr{Cvoid}
     meron_gradient_view::Ptr{Cvoid}
     meron_reduce_options_init::Ptr{Cvoid}
@@ -644,7 +683,7 @@ mutable struct Functions
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
-        C_NULL, C_NULL, C_NULL, C_NULL)
+        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL)
 end
 const functions = Functions()
 
@@ -660,7 +699,7 @@ const structs = (meron_plan, meron_workload, meron_transport, meron_context, mer
     meron_context_options, meron_stats, meron_prediction, meron_group, meron_param, meron_unit,
     meron_update, meron_param_desc, meron_view, meron_param_info, meron_unit_info, meron_gather,
     meron_destination, meron_gather_options, meron_optimizer, meron_optimizer_options,
-    meron_optimizer_info, meron_source, meron_reduce_options, meron_schedule,
+    meron_param_group, meron_optimizer_info, meron_source, meron_reduce_options, meron_schedule,
     meron_schedule_options, meron_schedule_info)
 
 """
@@ -1162,9 +1201,9 @@ Errors: as meron_context_rank.
     meron_context_predict(out, context, workload, err)
 
 Predicts memory and traffic of this rank from the plan and the units made so far. The counters
-of meron_stats grow by exactly these bytes per step of that workload.
+of meron_stats grow by exactly these bytes per step of that workload. optimizer's rule count.
 
-- `workload`: its `ranks` is ignored: the world's size counts.
+- `workload`: its `ranks` and `optimizer_states` are ignored: the world's size and the
 
 Blocks: never.
 Threads: any.
@@ -1737,18 +1776,21 @@ Errors: MERON_E_ARGUMENT.
 """
     meron_optimizer_create(out, units, count, options, err)
 
-Makes an optimizer and its states (zero) for the trainable params of some units: f32 moments,
-and an f32 master copy where the params have 16 bits. Collective over the units' group.
+Makes an optimizer and its states (zero) for the trainable params of some units: what the rule
+keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have 16
+bits. States on tier nvme are written once here, so that steps only write over what is there;
+while that takes long, the log tells how far it is. Collective over the units' group.
 
 - `options`: NULL for the defaults.
 
 Ownership: the caller releases *out.
-Blocks: never.
+Blocks: on this rank's drive where states lie on nvme; never on peers.
 Threads: any.
-Errors: MERON_E_ARGUMENT (a value out of range, no trainable param), MERON_E_DUPLICATE (a unit
-twice, or in an optimizer already), MERON_E_NO_MEMORY, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+Errors: MERON_E_ARGUMENT (a value out of range, no trainable param, a folder of tier nvme that
+will not do), MERON_E_DUPLICATE (a unit twice, or in an optimizer already), MERON_E_NO_MEMORY,
+MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE, MERON_E_STALE, -3xx.
 """
-@inline meron_optimizer_create(out, units, count, options, err) = ccall(
+@inline meron_optimizer_create(out, units, count, options, err) = @blocking_ccall(
         functions.meron_optimizer_create, meron_status, (Ptr{meron_optimizer}, Ptr{meron_unit},
         Csize_t, Ptr{meron_optimizer_options}, Ptr{Ptr{meron_error}}), out, units, count,
         options, err)
@@ -1756,8 +1798,8 @@ twice, or in an optimizer already), MERON_E_NO_MEMORY, MERON_E_HANDLE, MERON_E_S
 """
     meron_optimizer_set_learning_rate(optimizer, learning_rate, err)
 
-Sets the learning rate of the next steps; the same on all ranks (it is part of the step's
-fingerprint).
+Sets the learning rate of the next steps for params that are in no group that was added; the
+same on all ranks (it is part of the step's fingerprint).
 
 Blocks: never.
 Threads: any.
@@ -1768,11 +1810,80 @@ Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
         Ptr{Ptr{meron_error}}), optimizer, learning_rate, err)
 
 """
+    meron_param_group_init(group, struct_size, err)
+
+Fills the first `struct_size` bytes of *group with the initial value (for languages without
+macros).
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT.
+"""
+@inline meron_param_group_init(group, struct_size, err) = ccall(
+        functions.meron_param_group_init, meron_status, (Ptr{meron_param_group}, Csize_t,
+        Ptr{Ptr{meron_error}}), group, struct_size, err)
+
+"""
+    meron_optimizer_add_param_group(out, optimizer, params, count, group, err)
+
+Gives some params numbers of their own, for example no weight decay. All ranks must do the same
+before the next step, whose fingerprint has it.
+
+- `out`: receives the group's number, 1, 2, ...; group 0 is of params that are in no other.
+
+- `params`: `count` params that this optimizer trains, none in a group that was added.
+
+- `group`: copied.
+
+Blocks: never.
+Threads: any, not during a step.
+Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE (a
+step is under way), MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_optimizer_add_param_group(out, optimizer, params, count, group, err) = ccall(
+        functions.meron_optimizer_add_param_group, meron_status, (Ptr{UInt32}, meron_optimizer,
+        Ptr{meron_param}, Csize_t, Ptr{meron_param_group}, Ptr{Ptr{meron_error}}), out,
+        optimizer, params, count, group, err)
+
+"""
+    meron_optimizer_set_param_group(optimizer, number, group, err)
+
+Sets the numbers of a group for the next steps; the same on all ranks.
+
+- `number`: 0, or what meron_optimizer_add_param_group gave.
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_optimizer_set_param_group(optimizer, number, group, err) = ccall(
+        functions.meron_optimizer_set_param_group, meron_status, (meron_optimizer, UInt32,
+        Ptr{meron_param_group}, Ptr{Ptr{meron_error}}), optimizer, number, group, err)
+
+"""
+    meron_optimizer_get_param_group(out, optimizer, number, err)
+
+Reads the numbers of a group.
+
+- `out`: struct_size set by the caller.
+
+Ownership: *out is the caller's, a plain copy.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+"""
+@inline meron_optimizer_get_param_group(out, optimizer, number, err) = ccall(
+        functions.meron_optimizer_get_param_group, meron_status, (Ptr{meron_param_group},
+        meron_optimizer, UInt32, Ptr{Ptr{meron_error}}), out, optimizer, number, err)
+
+"""
     meron_optimizer_step_begin(out, optimizer, err)
 
 Begins a step: global gradient norm (exact, so equal for every number of ranks), clipping,
 update of this rank's parts, publication of the next version. Needs the reduced gradient of
-every unit, and no lease on any of them on this rank. Collective over the units' group.
+every unit, and no lease on any of them on this rank. Collective over the units' group. States
+on tier nvme are read, updated and written at the same time, piece by piece; nothing is written
+before the norm is known to be finite.
 
 - `out`: receives the future.
 
@@ -1781,7 +1892,9 @@ Blocks: never.
 Threads: any.
 Errors: MERON_E_STATE (names the unit that is leased or not reduced), MERON_E_HANDLE,
 MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all ranks when the norm is not finite:
-nothing was changed, the gradients are discarded.
+nothing was changed, the gradients are discarded; MERON_E_IO and MERON_E_CORRUPT where a drive
+failed or gave other bytes than were written: the group is broken, and a checkpoint is what to
+go on from.
 """
 @inline meron_optimizer_step_begin(out, optimizer, err) = ccall(
         functions.meron_optimizer_step_begin, meron_status, (Ptr{meron_future}, meron_optimizer,
@@ -1805,19 +1918,59 @@ Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 """
     meron_optimizer_state_view(out, optimizer, param, state, err)
 
-This rank's part of a state of `param`, f32. Writable, but for a master that is the param itself
-(write that through an update).
+This rank's part of a state of `param`, f32, where it lies in memory as such. Writable, but for
+a master that is the param itself (write that through an update).
 
 Ownership: borrowed until the next step or meron_optimizer_release.
 Blocks: never.
 Threads: any, not during a step.
-Errors: MERON_E_ARGUMENT (not a param of this optimizer, unknown state), MERON_E_HANDLE,
-MERON_E_STALE.
+Errors: MERON_E_ARGUMENT (not a param of this optimizer, a state that the rule does not keep),
+MERON_E_UNSUPPORTED (it lies on nvme, or in 16 or 8 bits: meron_optimizer_read_state),
+MERON_E_HANDLE, MERON_E_STALE.
 """
 @inline meron_optimizer_state_view(out, optimizer, param, state, err) = ccall(
         functions.meron_optimizer_state_view, meron_status, (Ptr{meron_view}, meron_optimizer,
         meron_param, meron_optimizer_state, Ptr{Ptr{meron_error}}), out, optimizer, param,
         state, err)
+
+"""
+    meron_optimizer_read_state(out, count, optimizer, param, state, err)
+
+Copies this rank's part of a state of `param` in f32, wherever and however it lies.
+
+- `out`: `count` floats.
+
+- `count`: the param's owned_count (meron_param_get_info).
+
+Blocks: on this rank's drive where states lie on nvme.
+Threads: any, not during a step.
+Errors: MERON_E_ARGUMENT (as meron_optimizer_state_view, or another count), MERON_E_STATE (a
+step is under way), MERON_E_IO, MERON_E_CORRUPT, MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_optimizer_read_state(out, count, optimizer, param, state, err) = @blocking_ccall(
+        functions.meron_optimizer_read_state, meron_status, (Ptr{Float32}, UInt64,
+        meron_optimizer, meron_param, meron_optimizer_state, Ptr{Ptr{meron_error}}), out, count,
+        optimizer, param, state, err)
+
+"""
+    meron_optimizer_write_state(optimizer, param, state, data, count, err)
+
+Replaces this rank's part of a state of `param`, from f32; states of 16 or 8 bits are rounded to
+nearest.
+
+- `data`: `count` floats, only read.
+
+- `count`: the param's owned_count.
+
+Blocks: as meron_optimizer_read_state.
+Threads: any, not during a step.
+Errors: those of meron_optimizer_read_state, and MERON_E_ARGUMENT for a master that is the param
+itself (write that through an update).
+"""
+@inline meron_optimizer_write_state(optimizer, param, state, data, count, err) = @blocking_ccall(
+        functions.meron_optimizer_write_state, meron_status, (meron_optimizer, meron_param,
+        meron_optimizer_state, Ptr{Float32}, UInt64, Ptr{Ptr{meron_error}}), optimizer, param,
+        state, data, count, err)
 
 """
     meron_optimizer_release(optimizer, err)

@@ -30,6 +30,8 @@ enum {
   MERON_E_NO_MEMORY = -200,
   MERON_E_IO = -201,
   MERON_E_NOT_FOUND = -202,
+  MERON_E_CORRUPT = -203,
+  MERON_E_NO_SPACE = -204,
   MERON_E_TIMEOUT = -300,
   MERON_E_PEER_DEAD = -301,
   MERON_E_PEER_CLOSED = -302,
@@ -73,6 +75,8 @@ typedef struct {
   uint32_t micro_batches;
   uint32_t gathers_per_micro_batch;
   uint32_t ranks_per_node;
+  uint32_t optimizer_states;
+  uint32_t reserved_0;
 } meron_workload;
 meron_status meron_workload_init(meron_workload *workload, size_t struct_size, meron_error **err);
 meron_status meron_plan_predict(char **out, meron_plan plan, const char *model, size_t bytes, const
@@ -165,6 +169,9 @@ typedef struct {
   uint64_t arena_pages_bytes;
   uint64_t far_gather_bytes;
   uint64_t far_reduce_bytes;
+  uint64_t nvme_read_bytes;
+  uint64_t nvme_written_bytes;
+  uint64_t nvme_bytes;
 } meron_stats;
 meron_status meron_context_stats(meron_stats *out, meron_context context, meron_error **err);
 typedef struct {
@@ -180,6 +187,9 @@ typedef struct {
   uint64_t second_copy_bytes;
   uint64_t far_gather_bytes;
   uint64_t far_reduce_bytes;
+  uint64_t nvme_read_bytes;
+  uint64_t nvme_written_bytes;
+  uint64_t nvme_bytes;
 } meron_prediction;
 meron_status meron_context_predict(meron_prediction *out, meron_context context, const
     meron_workload *workload, meron_error **err);
@@ -316,6 +326,10 @@ typedef struct { uint64_t id; } meron_optimizer;
 typedef int32_t meron_optimizer_kind;
 enum {
   MERON_ADAMW = 0,
+  MERON_ADAM = 1,
+  MERON_ADAGRAD = 2,
+  MERON_LION = 3,
+  MERON_SGD = 4,
 };
 typedef struct {
   uint32_t struct_size;
@@ -326,6 +340,9 @@ typedef struct {
   double epsilon;
   double weight_decay;
   double max_norm;
+  double dampening;
+  uint32_t nesterov;
+  uint32_t reserved_0;
 } meron_optimizer_options;
 meron_status meron_optimizer_options_init(meron_optimizer_options *options, size_t struct_size,
     meron_error **err);
@@ -333,6 +350,23 @@ meron_status meron_optimizer_create(meron_optimizer *out, const meron_unit *unit
     const meron_optimizer_options *options, meron_error **err);
 meron_status meron_optimizer_set_learning_rate(meron_optimizer optimizer, double learning_rate,
     meron_error **err);
+typedef struct {
+  uint32_t struct_size;
+  uint32_t reserved_0;
+  double learning_rate;
+  double beta1;
+  double beta2;
+  double epsilon;
+  double weight_decay;
+} meron_param_group;
+meron_status meron_param_group_init(meron_param_group *group, size_t struct_size, meron_error
+    **err);
+meron_status meron_optimizer_add_param_group(uint32_t *out, meron_optimizer optimizer, const
+    meron_param *params, size_t count, const meron_param_group *group, meron_error **err);
+meron_status meron_optimizer_set_param_group(meron_optimizer optimizer, uint32_t number, const
+    meron_param_group *group, meron_error **err);
+meron_status meron_optimizer_get_param_group(meron_param_group *out, meron_optimizer optimizer,
+    uint32_t number, meron_error **err);
 meron_status meron_optimizer_step_begin(meron_future *out, meron_optimizer optimizer, meron_error
     **err);
 typedef struct {
@@ -341,6 +375,9 @@ typedef struct {
   uint64_t steps;
   double norm;
   double learning_rate;
+  uint32_t groups;
+  uint32_t states;
+  uint64_t nvme_bytes;
 } meron_optimizer_info;
 meron_status meron_optimizer_get_info(meron_optimizer_info *out, meron_optimizer optimizer,
     meron_error **err);
@@ -352,6 +389,10 @@ enum {
 };
 meron_status meron_optimizer_state_view(meron_view *out, meron_optimizer optimizer, meron_param
     param, meron_optimizer_state state, meron_error **err);
+meron_status meron_optimizer_read_state(float *out, uint64_t count, meron_optimizer optimizer,
+    meron_param param, meron_optimizer_state state, meron_error **err);
+meron_status meron_optimizer_write_state(meron_optimizer optimizer, meron_param param,
+    meron_optimizer_state state, const float *data, uint64_t count, meron_error **err);
 meron_status meron_optimizer_release(meron_optimizer optimizer, meron_error **err);
 typedef struct {
   meron_param param;

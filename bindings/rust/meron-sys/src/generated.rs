@@ -60,6 +60,10 @@ pub const MERON_E_NO_MEMORY: meron_status = -200;
 pub const MERON_E_IO: meron_status = -201;
 /// A value of meron_status.
 pub const MERON_E_NOT_FOUND: meron_status = -202;
+/// A drive gave other bytes than were written: the message says where
+pub const MERON_E_CORRUPT: meron_status = -203;
+/// A drive is full; the message has need and free bytes
+pub const MERON_E_NO_SPACE: meron_status = -204;
 /// A deadline passed: the message says who has not arrived
 pub const MERON_E_TIMEOUT: meron_status = -300;
 /// A rank's process is gone
@@ -122,6 +126,10 @@ pub struct meron_workload {
     pub gathers_per_micro_batch: u32,
     /// That share memory, side by side; 0: all of them
     pub ranks_per_node: u32,
+    /// That the rule keeps of an element; default 2: AdamW
+    pub optimizer_states: u32,
+    /// Must be 0
+    pub reserved_0: u32,
 }
 
 /// Initial value of a [`meron_workload`].
@@ -131,6 +139,8 @@ pub const MERON_WORKLOAD_INIT: meron_workload = meron_workload {
     micro_batches: 1,
     gathers_per_micro_batch: 2,
     ranks_per_node: 0,
+    optimizer_states: 2,
+    reserved_0: 0,
 };
 
 /// Starts to send `bytes` bytes at `data` to rank `peer`. They stay in place and unchanged
@@ -361,6 +371,12 @@ pub struct meron_stats {
     pub far_gather_bytes: u64,
     /// See the struct.
     pub far_reduce_bytes: u64,
+    /// From and to this rank's file on tier nvme
+    pub nvme_read_bytes: u64,
+    /// See the struct.
+    pub nvme_written_bytes: u64,
+    /// Of that file, in use now
+    pub nvme_bytes: u64,
 }
 
 /// What the plan predicts for this rank and the units made so far. Bytes.
@@ -392,6 +408,12 @@ pub struct meron_prediction {
     pub far_gather_bytes: u64,
     /// See the struct.
     pub far_reduce_bytes: u64,
+    /// See the struct.
+    pub nvme_read_bytes: u64,
+    /// See the struct.
+    pub nvme_written_bytes: u64,
+    /// As meron_stats has it
+    pub nvme_bytes: u64,
 }
 
 /// A group. A value; 0 is null, and stands for the world where a group is optional.
@@ -630,6 +652,14 @@ pub struct meron_optimizer {
 pub type meron_optimizer_kind = i32;
 /// Loshchilov and Hutter, arXiv 1711.05101
 pub const MERON_ADAMW: meron_optimizer_kind = 0;
+/// Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient
+pub const MERON_ADAM: meron_optimizer_kind = 1;
+/// Duchi, Hazan and Singer, JMLR 12 (2011); weight decay as Adam
+pub const MERON_ADAGRAD: meron_optimizer_kind = 2;
+/// Chen et al., arXiv 2302.06675; its authors take beta2 = 0.99
+pub const MERON_LION: meron_optimizer_kind = 3;
+/// As torch.optim.SGD; beta1 is the momentum, weight decay as Adam
+pub const MERON_SGD: meron_optimizer_kind = 4;
 
 /// How an optimizer updates.
 #[repr(C)]
@@ -641,7 +671,7 @@ pub struct meron_optimizer_options {
     pub kind: meron_optimizer_kind,
     /// \>= 0; default 1e-3
     pub learning_rate: f64,
-    /// 0 \<= beta1 \< 1; default 0.9
+    /// 0 \<= beta1 \< 1; default 0.9. SGD: the momentum; 0 keeps no state
     pub beta1: f64,
     /// 0 \<= beta2 \< 1; default 0.999
     pub beta2: f64,
@@ -651,6 +681,12 @@ pub struct meron_optimizer_options {
     pub weight_decay: f64,
     /// Gradients are scaled to at most this global 2-norm; 0: no clipping
     pub max_norm: f64,
+    /// SGD: 0 \<= dampening \< 1; else 0
+    pub dampening: f64,
+    /// SGD with a momentum and no dampening: 1 for Nesterov's; else 0
+    pub nesterov: u32,
+    /// Must be 0
+    pub reserved_0: u32,
 }
 
 /// Initial value of a [`meron_optimizer_options`].
@@ -663,6 +699,40 @@ pub const MERON_OPTIMIZER_OPTIONS_INIT: meron_optimizer_options = meron_optimize
     epsilon: 1e-08,
     weight_decay: 0.01,
     max_norm: 0.0,
+    dampening: 0.0,
+    nesterov: 0,
+    reserved_0: 0,
+};
+
+/// What the params of one group share.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_param_group {
+    /// sizeof(meron_param_group)
+    pub struct_size: u32,
+    /// Must be 0
+    pub reserved_0: u32,
+    /// These as in meron_optimizer_options
+    pub learning_rate: f64,
+    /// SGD: 0 in all groups or in none
+    pub beta1: f64,
+    /// See the struct.
+    pub beta2: f64,
+    /// See the struct.
+    pub epsilon: f64,
+    /// See the struct.
+    pub weight_decay: f64,
+}
+
+/// Initial value of a [`meron_param_group`].
+pub const MERON_PARAM_GROUP_INIT: meron_param_group = meron_param_group {
+    struct_size: size_of::<meron_param_group>() as u32,
+    reserved_0: 0,
+    learning_rate: 0.001,
+    beta1: 0.9,
+    beta2: 0.999,
+    epsilon: 1e-08,
+    weight_decay: 0.01,
 };
 
 /// What is known about an optimizer.
@@ -677,17 +747,23 @@ pub struct meron_optimizer_info {
     pub steps: u64,
     /// Global 2-norm of the last step's gradients, before clipping
     pub norm: f64,
-    /// See the struct.
+    /// Of group 0
     pub learning_rate: f64,
+    /// Of params, at least 1
+    pub groups: u32,
+    /// That the rule keeps of an element, besides the master
+    pub states: u32,
+    /// Of this rank's states on tier nvme
+    pub nvme_bytes: u64,
 }
 
 /// Which state of an optimizer.
 pub type meron_optimizer_state = i32;
 /// F32 values; the param itself where that is f32
 pub const MERON_STATE_MASTER: meron_optimizer_state = 0;
-/// First moment
+/// Average of the gradients; Lion's, and SGD's momentum
 pub const MERON_STATE_EXP_AVG: meron_optimizer_state = 1;
-/// Second moment
+/// Average of their squares; Adagrad's sum of them
 pub const MERON_STATE_EXP_AVG_SQ: meron_optimizer_state = 2;
 
 /// A gradient in the caller's memory.
@@ -1295,9 +1371,10 @@ extern "C" {
     ) -> meron_status;
 
     /// Predicts memory and traffic of this rank from the plan and the units made so far. The
-    /// counters of meron_stats grow by exactly these bytes per step of that workload.
+    /// counters of meron_stats grow by exactly these bytes per step of that workload. optimizer's
+    /// rule count.
     ///
-    /// - `workload`: its `ranks` is ignored: the world's size counts.
+    /// - `workload`: its `ranks` and `optimizer_states` are ignored: the world's size and the
     ///
     /// **Blocks**: never.
     ///
@@ -1894,21 +1971,24 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Makes an optimizer and its states (zero) for the trainable params of some units: f32
-    /// moments, and an f32 master copy where the params have 16 bits. Collective over the units'
-    /// group.
+    /// Makes an optimizer and its states (zero) for the trainable params of some units: what the
+    /// rule keeps, in the plan's dtype and on its tier, and an f32 master copy where the params
+    /// have 16 bits. States on tier nvme are written once here, so that steps only write over
+    /// what is there; while that takes long, the log tells how far it is. Collective over the
+    /// units' group.
     ///
     /// - `options`: NULL for the defaults.
     ///
     /// **Ownership**: the caller releases \*out.
     ///
-    /// **Blocks**: never.
+    /// **Blocks**: on this rank's drive where states lie on nvme; never on peers.
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_ARGUMENT (a value out of range, no trainable param), MERON_E_DUPLICATE (a
-    /// unit twice, or in an optimizer already), MERON_E_NO_MEMORY, MERON_E_HANDLE, MERON_E_STALE,
-    /// \-3xx.
+    /// **Errors**: MERON_E_ARGUMENT (a value out of range, no trainable param, a folder of tier nvme
+    /// that will not do), MERON_E_DUPLICATE (a unit twice, or in an optimizer already),
+    /// MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE,
+    /// MERON_E_STALE, -3xx.
     #[must_use]
     pub fn meron_optimizer_create(
         out: *mut meron_optimizer,
@@ -1918,8 +1998,8 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Sets the learning rate of the next steps; the same on all ranks (it is part of the step's
-    /// fingerprint).
+    /// Sets the learning rate of the next steps for params that are in no group that was added;
+    /// the same on all ranks (it is part of the step's fingerprint).
     ///
     /// **Blocks**: never.
     ///
@@ -1933,9 +2013,85 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
+    /// Fills the first `struct_size` bytes of \*group with the initial value (for languages
+    /// without macros).
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT.
+    #[must_use]
+    pub fn meron_param_group_init(
+        group: *mut meron_param_group,
+        struct_size: usize,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Gives some params numbers of their own, for example no weight decay. All ranks must do the
+    /// same before the next step, whose fingerprint has it.
+    ///
+    /// - `out`: receives the group's number, 1, 2, ...; group 0 is of params that are in no other.
+    /// - `params`: `count` params that this optimizer trains, none in a group that was added.
+    /// - `group`: copied.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any, not during a step.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE
+    /// (a step is under way), MERON_E_HANDLE, MERON_E_STALE.
+    #[must_use]
+    pub fn meron_optimizer_add_param_group(
+        out: *mut u32,
+        optimizer: meron_optimizer,
+        params: *const meron_param,
+        count: usize,
+        group: *const meron_param_group,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Sets the numbers of a group for the next steps; the same on all ranks.
+    ///
+    /// - `number`: 0, or what meron_optimizer_add_param_group gave.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+    #[must_use]
+    pub fn meron_optimizer_set_param_group(
+        optimizer: meron_optimizer,
+        number: u32,
+        group: *const meron_param_group,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Reads the numbers of a group.
+    ///
+    /// - `out`: struct_size set by the caller.
+    ///
+    /// **Ownership**: \*out is the caller's, a plain copy.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_optimizer_get_param_group(
+        out: *mut meron_param_group,
+        optimizer: meron_optimizer,
+        number: u32,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
     /// Begins a step: global gradient norm (exact, so equal for every number of ranks), clipping,
     /// update of this rank's parts, publication of the next version. Needs the reduced gradient
     /// of every unit, and no lease on any of them on this rank. Collective over the units' group.
+    /// States on tier nvme are read, updated and written at the same time, piece by piece;
+    /// nothing is written before the norm is known to be finite.
     ///
     /// - `out`: receives the future.
     ///
@@ -1947,7 +2103,9 @@ extern "C" {
     ///
     /// **Errors**: MERON_E_STATE (names the unit that is leased or not reduced), MERON_E_HANDLE,
     /// MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all ranks when the norm is not
-    /// finite: nothing was changed, the gradients are discarded.
+    /// finite: nothing was changed, the gradients are discarded; MERON_E_IO and MERON_E_CORRUPT
+    /// where a drive failed or gave other bytes than were written: the group is broken, and a
+    /// checkpoint is what to go on from.
     #[must_use]
     pub fn meron_optimizer_step_begin(
         out: *mut meron_future,
@@ -1971,8 +2129,8 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// This rank's part of a state of `param`, f32. Writable, but for a master that is the param
-    /// itself (write that through an update).
+    /// This rank's part of a state of `param`, f32, where it lies in memory as such. Writable,
+    /// but for a master that is the param itself (write that through an update).
     ///
     /// **Ownership**: borrowed until the next step or meron_optimizer_release.
     ///
@@ -1980,14 +2138,58 @@ extern "C" {
     ///
     /// **Threads**: any, not during a step.
     ///
-    /// **Errors**: MERON_E_ARGUMENT (not a param of this optimizer, unknown state), MERON_E_HANDLE,
-    /// MERON_E_STALE.
+    /// **Errors**: MERON_E_ARGUMENT (not a param of this optimizer, a state that the rule does not
+    /// keep), MERON_E_UNSUPPORTED (it lies on nvme, or in 16 or 8 bits:
+    /// meron_optimizer_read_state), MERON_E_HANDLE, MERON_E_STALE.
     #[must_use]
     pub fn meron_optimizer_state_view(
         out: *mut meron_view,
         optimizer: meron_optimizer,
         param: meron_param,
         state: meron_optimizer_state,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Copies this rank's part of a state of `param` in f32, wherever and however it lies.
+    ///
+    /// - `out`: `count` floats.
+    /// - `count`: the param's owned_count (meron_param_get_info).
+    ///
+    /// **Blocks**: on this rank's drive where states lie on nvme.
+    ///
+    /// **Threads**: any, not during a step.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT (as meron_optimizer_state_view, or another count), MERON_E_STATE
+    /// (a step is under way), MERON_E_IO, MERON_E_CORRUPT, MERON_E_HANDLE, MERON_E_STALE.
+    #[must_use]
+    pub fn meron_optimizer_read_state(
+        out: *mut f32,
+        count: u64,
+        optimizer: meron_optimizer,
+        param: meron_param,
+        state: meron_optimizer_state,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Replaces this rank's part of a state of `param`, from f32; states of 16 or 8 bits are
+    /// rounded to nearest.
+    ///
+    /// - `data`: `count` floats, only read.
+    /// - `count`: the param's owned_count.
+    ///
+    /// **Blocks**: as meron_optimizer_read_state.
+    ///
+    /// **Threads**: any, not during a step.
+    ///
+    /// **Errors**: those of meron_optimizer_read_state, and MERON_E_ARGUMENT for a master that is the
+    /// param itself (write that through an update).
+    #[must_use]
+    pub fn meron_optimizer_write_state(
+        optimizer: meron_optimizer,
+        param: meron_param,
+        state: meron_optimizer_state,
+        data: *const f32,
+        count: u64,
         err: *mut *mut meron_error,
     ) -> meron_status;
 
@@ -2334,7 +2536,7 @@ extern "C" {
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_plan>() == 8);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_workload>() == 20);
+const _: () = assert!(size_of::<meron_workload>() == 28);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_transport>() == 88);
 #[cfg(target_pointer_width = "64")]
@@ -2344,9 +2546,9 @@ const _: () = assert!(size_of::<meron_future>() == 8);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_context_options>() == 120);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_stats>() == 128);
+const _: () = assert!(size_of::<meron_stats>() == 152);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_prediction>() == 88);
+const _: () = assert!(size_of::<meron_prediction>() == 112);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_group>() == 8);
 #[cfg(target_pointer_width = "64")]
@@ -2372,9 +2574,11 @@ const _: () = assert!(size_of::<meron_gather_options>() == 24);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_optimizer>() == 8);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_optimizer_options>() == 56);
+const _: () = assert!(size_of::<meron_optimizer_options>() == 72);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_optimizer_info>() == 32);
+const _: () = assert!(size_of::<meron_param_group>() == 48);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_optimizer_info>() == 48);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_source>() == 32);
 #[cfg(target_pointer_width = "64")]
@@ -2409,7 +2613,7 @@ mod layout {
     fn fields_lie_where_c_puts_them() {
         check!(meron_plan, id: 0);
         check!(meron_workload, struct_size: 0, ranks: 4, micro_batches: 8, gathers_per_micro_batch:
-            12, ranks_per_node: 16);
+            12, ranks_per_node: 16, optimizer_states: 20, reserved_0: 24);
         check!(meron_transport, struct_size: 0, reserved_0: 4, name: 8, user: 16, max_message: 24,
             send: 32, receive: 40, test: 48, cancel: 56, idle: 64, alive: 72, closed: 80);
         check!(meron_context, id: 0);
@@ -2422,10 +2626,11 @@ mod layout {
             gather_copied_bytes: 16, reduce_bytes: 24, collective_bytes: 32, operations: 40,
             wait_ns: 48, param_bytes: 56, gradient_bytes: 64, optimizer_bytes: 72, staging_bytes:
             80, control_bytes: 88, peak_bytes: 96, arena_pages_bytes: 104, far_gather_bytes: 112,
-            far_reduce_bytes: 120);
+            far_reduce_bytes: 120, nvme_read_bytes: 128, nvme_written_bytes: 136, nvme_bytes: 144);
         check!(meron_prediction, struct_size: 0, reserved_0: 4, param_bytes: 8, gradient_bytes: 16,
             optimizer_bytes: 24, peak_bytes: 32, gather_mapped_bytes: 40, gather_copied_bytes: 48,
-            reduce_bytes: 56, second_copy_bytes: 64, far_gather_bytes: 72, far_reduce_bytes: 80);
+            reduce_bytes: 56, second_copy_bytes: 64, far_gather_bytes: 72, far_reduce_bytes: 80,
+            nvme_read_bytes: 88, nvme_written_bytes: 96, nvme_bytes: 104);
         check!(meron_group, id: 0);
         check!(meron_param, id: 0);
         check!(meron_unit, id: 0);
@@ -2444,9 +2649,12 @@ mod layout {
             16);
         check!(meron_optimizer, id: 0);
         check!(meron_optimizer_options, struct_size: 0, kind: 4, learning_rate: 8, beta1: 16, beta2:
-            24, epsilon: 32, weight_decay: 40, max_norm: 48);
+            24, epsilon: 32, weight_decay: 40, max_norm: 48, dampening: 56, nesterov: 64,
+            reserved_0: 68);
+        check!(meron_param_group, struct_size: 0, reserved_0: 4, learning_rate: 8, beta1: 16, beta2:
+            24, epsilon: 32, weight_decay: 40);
         check!(meron_optimizer_info, struct_size: 0, reserved_0: 4, steps: 8, norm: 16,
-            learning_rate: 24);
+            learning_rate: 24, groups: 32, states: 36, nvme_bytes: 40);
         check!(meron_source, param: 0, data: 8, count: 16, dtype: 24, reserved_0: 28);
         check!(meron_reduce_options, struct_size: 0, op: 4, boundary: 8, reserved_0: 12, divisor:
             16);

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Optimizer states on tier nvme: as records (plan/state_layout.h) in this rank's file, and the
+// memory that they pass through on their way to an update and back.
+//
+// Every record has a checksum in memory: what comes from the drive is compared before it is used.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/counters.h"
+#include "base/result.h"
+#include "io/storage.h"
+#include "memory/arena.h"
+#include "plan/plan.h"
+#include "plan/state_layout.h"
+
+namespace meron {
+
+class StateFile {
+ public:
+  // The states of a run of elements: what one flat has on nvme.
+  struct Region {
+    StateShape shape;
+    uint64_t elements = 0;
+    std::string name;  // for errors
+  };
+  // What is read, updated and written together.
+  struct SubGroup {
+    size_t region = 0;
+    uint64_t first = 0;  // element of the region
+    uint64_t elements = 0;
+    uint64_t offset = 0;  // in the file
+    uint64_t bytes = 0;
+    size_t record = 0;  // the number of its first record
+    uint64_t records() const { return (elements + kRecord - 1) / kRecord; }
+  };
+
+  // Takes room in the file and in the arena. Nothing is written yet: see StatePass::Kind::fill.
+  static Result<std::unique_ptr<StateFile>> create(Storage& storage, Arena& arena,
+                                                   Counters& counters, const Plan& plan,
+                                                   std::vector<Region> regions);
+  ~StateFile();
+  StateFile(const StateFile&) = delete;
+  StateFile& operator=(const StateFile&) = delete;
+
+  const Region& region(const SubGroup& group) const { return regions_[group.region]; }
+  const std::vector<SubGroup>& sub_groups() const { return sub_groups_; }
+  uint64_t bytes() const { return extent_.bytes; }
+
+  // A record of a sub-group in memory: where it begins, how many elements it has, and its checksum.
+  // The last two may be called from any thread, for a record by one at a time.
+  std::byte* record(const SubGroup& group, uint64_t number, std::byte* data) const;
+  uint64_t record_elements(const SubGroup& group, uint64_t number) const;
+  void seal(const SubGroup& group, uint64_t number, const std::byte* data);
+  Status verify(const SubGroup& group, uint64_t number, const std::byte* data) const;
+
+  // Calls visit(sub-group, its records in memory) for all that have some of `count` elements from
+  // `first` on, one after the other, and writes them back where `write`. Waits for the drive. Not
+  // while a pass is under way.
+  using Visit = std::function<void(const SubGroup&, std::byte*)>;
+  Status visit(size_t region, uint64_t first, uint64_t count, bool write, const Visit& visit);
+
+ private:
+  friend class StatePass;
+  StateFile(Storage& storage, Arena& arena, Counters& counters, std::vector<Region> regions);
+
+  Storage& storage_;
+  Arena& arena_;
+  Counters& counters_;
+  std::vector<Region> regions_;
+  std::vector<SubGroup> sub_groups_;  // in the order in which a step uses them
+  std::vector<size_t> first_of_;      // by region: its first sub-group
+  std::vector<uint32_t> checksums_;   // by record
+  Extent extent_;
+  Buffer memory_;  // sub-groups pass through it; pinned for the drive where that is allowed
+};
+
+// One pass over all sub-groups in their order: some are read ahead while one is updated and others
+// are written. Its time is that of the slowest of the three.
+//
+// Memory is taken and given back in order, as in a ring. Used by one thread at a time.
+class StatePass {
+ public:
+  enum class Kind {
+    update,  // read, handed out, written
+    fill,    // handed out as they are in memory, to be filled, and written
+  };
+  StatePass(StateFile& file, Kind kind);
+  // Waits for transfers under way: their memory is the file's.
+  ~StatePass();
+  StatePass(const StatePass&) = delete;
+  StatePass& operator=(const StatePass&) = delete;
+
+  // Takes note of what has ended, and begins what there is room for. Never waits.
+  Status advance();
+  // The next sub-group in order, once it is in memory; null: not yet, or there is none left. Its
+  // records have not been verified.
+  std::byte* front();
+  const StateFile::SubGroup& sub_group() const { return file_.sub_groups_[next_]; }
+  // The front has been updated and sealed: it goes to the drive.
+  void pop();
+  // How many have been handed out, of how many.
+  size_t handed_out() const { return next_; }
+  bool handed_out_all() const { return next_ == file_.sub_groups_.size(); }
+  // Whether all are written.
+  bool ended() const { return handed_out_all() && slots_.empty(); }
+  // Sleeps until a transfer ends, at most `timeout_ns`.
+  void wait(int64_t timeout_ns);
+  // "reads 4 and writes 2 pieces of /local", for messages.
+  std::string describe() const;
+
+ private:
+  enum class Phase { reading, ready, writing };
+  struct Slot {
+    size_t index = 0;  // of the sub-group
+    uint64_t begin = 0;
+    Phase phase = Phase::reading;
+    std::shared_ptr<IoTicket> transfer = nullptr;  // null while ready
+  };
+  bool take_room(uint64_t bytes, uint64_t* begin) const;
+  Slot* slot_of(size_t index);
+  std::byte* data(const Slot& slot) const { return file_.memory_.data + slot.begin; }
+
+  StateFile& file_;
+  const Kind kind_;
+  std::deque<Slot> slots_;  // in order
+  size_t begun_ = 0;        // sub-groups that have, or had, a slot
+  size_t next_ = 0;         // to be handed out
+};
+
+}  // namespace meron

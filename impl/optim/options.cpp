@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/options.h"
+
+#include <fmt/format.h>
+
+#include <bit>
+#include <cmath>
+
+#include "base/hash.h"
+
+namespace meron {
+namespace {
+
+Error refuse(const char* name, double value, const char* rule) {
+  return Error(MERON_E_ARGUMENT, fmt::format("{} is {}", name, value), fmt::format("give {}", rule))
+      .on(name);
+}
+
+bool finite_at_least(double value, double least) {
+  return std::isfinite(value) && value >= least;
+}
+
+bool fraction(double value) {
+  return value >= 0.0 && value < 1.0;
+}
+
+uint64_t combine(uint64_t hash, double value) {
+  return hash_combine(hash, mix(std::bit_cast<uint64_t>(value)));
+}
+
+bool keeps_momentum(const GroupOptions& group) {
+  return group.beta1 != 0.0;
+}
+
+}  // namespace
+
+std::string_view name_of(UpdateRule rule) {
+  switch (rule) {
+    case UpdateRule::adamw:
+      return "AdamW";
+    case UpdateRule::adam:
+      return "Adam";
+    case UpdateRule::adagrad:
+      return "Adagrad";
+    case UpdateRule::lion:
+      return "Lion";
+    case UpdateRule::sgd:
+      return "SGD";
+  }
+  return "?";
+}
+
+Status validate(const OptimizerOptions& options, const GroupOptions& group) {
+  if (!finite_at_least(group.learning_rate, 0.0)) {
+    return refuse("learning_rate", group.learning_rate, "a finite number of at least 0");
+  }
+  if (!fraction(group.beta1)) return refuse("beta1", group.beta1, "0 <= beta1 < 1");
+  if (!fraction(group.beta2)) return refuse("beta2", group.beta2, "0 <= beta2 < 1");
+  if (!(group.epsilon > 0.0) || !std::isfinite(group.epsilon)) {
+    return refuse("epsilon", group.epsilon, "a finite number above 0");
+  }
+  if (!finite_at_least(group.weight_decay, 0.0)) {
+    return refuse("weight_decay", group.weight_decay, "a finite number of at least 0");
+  }
+  if (options.rule == UpdateRule::sgd && keeps_momentum(group) != keeps_momentum(options.group)) {
+    return refuse(
+        "beta1", group.beta1,
+        "a momentum to all groups of SGD or to none: the others' states are made already");
+  }
+  return Ok{};
+}
+
+Status validate(const OptimizerOptions& options) {
+  MERON_TRY(validate(options, options.group));
+  if (!finite_at_least(options.max_norm, 0.0)) {
+    return refuse("max_norm", options.max_norm, "a finite number, 0 for no clipping");
+  }
+  const bool sgd = options.rule == UpdateRule::sgd;
+  if (!fraction(options.dampening) || (!sgd && options.dampening != 0.0)) {
+    return refuse("dampening", options.dampening, "0 <= dampening < 1 to SGD, and 0 to others");
+  }
+  if (options.nesterov && (!sgd || !keeps_momentum(options.group) || options.dampening != 0.0)) {
+    return refuse("nesterov", 1.0, "it to SGD with a momentum (beta1) and no dampening");
+  }
+  return Ok{};
+}
+
+uint32_t states_of(const OptimizerOptions& options) {
+  switch (options.rule) {
+    case UpdateRule::adamw:
+    case UpdateRule::adam:
+      return 2;
+    case UpdateRule::adagrad:
+    case UpdateRule::lion:
+      break;
+    case UpdateRule::sgd:
+      return keeps_momentum(options.group) ? 1 : 0;
+  }
+  return 1;
+}
+
+int index_of(const OptimizerOptions& options, OptimizerState state) {
+  const bool squares = state == OptimizerState::exp_avg_sq;
+  switch (options.rule) {
+    case UpdateRule::adamw:
+    case UpdateRule::adam:
+      return squares ? 1 : 0;
+    case UpdateRule::adagrad:
+      return squares ? 0 : -1;
+    case UpdateRule::lion:
+    case UpdateRule::sgd:
+      break;
+  }
+  return squares || states_of(options) == 0 ? -1 : 0;
+}
+
+uint64_t hash_of(const GroupOptions& group) {
+  uint64_t hash = 0;
+  for (const double value :
+       {group.learning_rate, group.beta1, group.beta2, group.epsilon, group.weight_decay}) {
+    hash = combine(hash, value);
+  }
+  return hash;
+}
+
+uint64_t hash_of(const OptimizerOptions& options) {
+  uint64_t hash = hash_combine(hash_of(options.group), static_cast<uint64_t>(options.rule));
+  for (const double value : {options.max_norm, options.dampening, options.nesterov ? 1.0 : 0.0}) {
+    hash = combine(hash, value);
+  }
+  return hash;
+}
+
+}  // namespace meron

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which rule updates, and with which numbers.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "base/result.h"
+
+namespace meron {
+
+// Loshchilov and Hutter, arXiv:1711.05101; Kingma and Ba, arXiv:1412.6980; Duchi, Hazan and Singer,
+// JMLR 12; Chen et al., arXiv:2302.06675; SGD with momentum as torch.optim.SGD has it.
+enum class UpdateRule : int32_t { adamw = 0, adam = 1, adagrad = 2, lion = 3, sgd = 4 };
+std::string_view name_of(UpdateRule rule);
+
+// What params of one group share.
+struct GroupOptions {
+  double learning_rate = 1e-3;
+  double beta1 = 0.9;  // of SGD the momentum
+  double beta2 = 0.999;
+  double epsilon = 1e-8;
+  double weight_decay = 0.01;
+
+  bool operator==(const GroupOptions&) const = default;
+};
+
+struct OptimizerOptions {
+  UpdateRule rule = UpdateRule::adamw;
+  GroupOptions group = {};  // of params that are in no other
+  double max_norm = 0.0;    // 0: no clipping
+  double dampening = 0.0;   // SGD's
+  bool nesterov = false;    // SGD's
+};
+Status validate(const OptimizerOptions& options);
+// Whether `group` may be one of an optimizer with these options.
+Status validate(const OptimizerOptions& options, const GroupOptions& group);
+
+// States that the rule keeps per element, and which they are.
+uint32_t states_of(const OptimizerOptions& options);
+enum class OptimizerState : int32_t { master = 0, exp_avg = 1, exp_avg_sq = 2 };
+// The index of a state among the rule's; -1: it keeps no such state.
+int index_of(const OptimizerOptions& options, OptimizerState state);
+
+// Of everything that ranks must agree on.
+uint64_t hash_of(const GroupOptions& group);
+uint64_t hash_of(const OptimizerOptions& options);
+
+}  // namespace meron

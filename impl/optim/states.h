@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an optimizer keeps of one flat, on the host and on nvme: where it lies, how it is updated,
+// read and replaced.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <vector>
+
+#include "kernels/cpu/update.h"
+#include "memory/arena.h"
+#include "offload/state_file.h"
+#include "optim/options.h"
+#include "param/master.h"
+#include "param/unit.h"
+#include "plan/state_layout.h"
+
+namespace meron {
+
+// States in memory as seen from one element on.
+struct StateView {
+  float* master = nullptr;  // null: the values themselves
+  kernels::States states;
+
+  // From `elements`, a multiple of kBlock, further on.
+  StateView from(uint64_t elements) const;
+};
+
+// Elements up to `end` of a flat are of a group; ascending, the last one ends the flat.
+struct GroupRun {
+  uint64_t end = 0;
+  uint32_t group = 0;
+};
+
+class FlatStates final : public Master {
+ public:
+  FlatStates(Unit& unit, size_t flat, const OptimizerOptions& options);
+  // Memory for what lies on the host: appended to `buffers`.
+  Status allocate(std::vector<Buffer>& buffers);
+  // What lies on nvme; no elements where nothing does. `file` is where it was made a region of.
+  StateFile::Region region() const;
+  void lies_in(StateFile& file, size_t region) {
+    file_ = &file;
+    region_ = region;
+  }
+  // The states before the first step: zero, and the master as the values are.
+  void fill_host();
+  void fill(const StateFile::SubGroup& group, std::byte* records);
+
+  Flat& flat() const { return unit_.flats()[flat_]; }
+  const StateShape& shape() const { return shape_; }
+  const StateSplit& split() const { return split_; }
+  std::vector<GroupRun> groups;
+
+  // One step, with the numbers of each group. `handed_over`: peers read the values next. Of what
+  // lies on the host: elements `range`, which begin at a multiple of kBlock.
+  void update_host(const std::vector<kernels::UpdateStep>& steps, bool handed_over,
+                   const Range& range);
+  // Verifies, updates and seals.
+  Status update(const std::vector<kernels::UpdateStep>& steps, bool handed_over,
+                const StateFile::SubGroup& group, std::byte* records);
+
+  // `count` elements from `first` of the flat, which are owned here, as f32. `state`: the index of
+  // a state, or kMaster. They wait for the drive, and not while a step is under way.
+  static constexpr int kMaster = -1;
+  Status read(int state, uint64_t first, uint64_t count, float* out);
+  Status write(int state, uint64_t first, uint64_t count, const float* values);
+  // Where they lie, if that is on the host and in f32; else null.
+  float* in_place(int state, uint64_t first, uint64_t count);
+
+  Status put(uint64_t first, const std::byte* values, DType dtype, uint64_t count) override;
+
+ private:
+  // Of a record, or of the host's part: `elements` in all.
+  StateView view_of(std::byte* record, uint64_t elements) const;
+  StateView host_view() const;
+  uint64_t seed(uint64_t step_seed) const;
+  // Of elements [begin, end) of the flat, whose states `view` shows from `begin` on.
+  void update_range(const std::vector<kernels::UpdateStep>& steps, bool handed_over,
+                    const StateView& view, uint64_t begin, uint64_t end);
+  struct Piece;
+  template <class Body>
+  Status for_pieces(uint64_t first, uint64_t count, bool write, Body body);
+  template <class Change>
+  void for_blocks(const Piece& piece, uint32_t state, bool write, Change change);
+
+  Unit& unit_;
+  const size_t flat_;
+  const UpdateRule rule_;
+  StateShape shape_;
+  StateSplit split_;
+  std::array<std::byte*, kMaxStates> host_states_{};  // codes, then scales
+  float* host_master_ = nullptr;
+  StateFile* file_ = nullptr;
+  size_t region_ = 0;
+};
+
+}  // namespace meron

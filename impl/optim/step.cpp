@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/step.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "kernels/cpu/reduce.h"
+
+namespace meron {
+
+Status StepOperation::check(const Optimizer& optimizer) {
+  if (optimizer.stepping_) {
+    return Error(MERON_E_STATE, "the optimizer is stepping already", "wait for that step first");
+  }
+  for (const auto& unit : optimizer.units_) {
+    MERON_TRY(unit->check_updatable());
+    if (unit->gradient_state() != GradientState::ready) {
+      return Error(MERON_E_STATE,
+                   fmt::format("the gradient of unit '{}' is {}, not reduced", unit->name(),
+                               kGradientStateNames[static_cast<size_t>(unit->gradient_state())]),
+                   "reduce every unit of the optimizer with boundary 1, and wait for it, before "
+                   "the step")
+          .on(unit->name());
+    }
+  }
+  return Ok{};
+}
+
+StepOperation::StepOperation(std::shared_ptr<Optimizer> optimizer, Deadline deadline)
+    : Operation(optimizer->units_.front()->channel(), deadline),
+      optimizer_(std::move(optimizer)),
+      groups_(optimizer_->groups_) {
+  if (optimizer_->file_) {
+    pass_ = std::make_unique<StatePass>(*optimizer_->file_, StatePass::Kind::update);
+  }
+}
+
+std::shared_ptr<StepOperation> StepOperation::begin(std::shared_ptr<Optimizer> optimizer,
+                                                    Deadline deadline) {
+  std::shared_ptr<StepOperation> step(new StepOperation(std::move(optimizer), deadline));
+  step->set_stepping(true);
+  return step;
+}
+
+// Where a step fails, its group is broken, and the units stay as they are.
+void StepOperation::set_stepping(bool stepping) {
+  optimizer_->stepping_ = stepping;
+  for (const auto& unit : optimizer_->units_) unit->stepping = stepping;
+}
+
+// For a unit that was reduced before it had an optimizer.
+void StepOperation::take_squares(Unit& unit) {
+  unit.squares = {};
+  for (Flat& flat : unit.flats()) {
+    if (!flat.desc.trainable || flat.part.size() == 0) continue;
+    kernels::reduce(flat.sum + (flat.part.begin - flat.summed.begin), true, nullptr, 0,
+                    kernels::Type::f32, 1.0f, flat.part.size(), &unit.squares);
+  }
+  unit.squares_known = true;
+}
+
+// The sum of squares of this rank's parts goes into the window, exactly: the total does not depend
+// on how the gradients are cut, so every world size and plan gets the same bits.
+void StepOperation::share_norm() {
+  static_assert(sizeof(kernels::ExactSum) <= kNormBytes);
+  kernels::ExactSum squares;
+  for (const auto& unit : optimizer_->units_) {
+    if (!unit->squares_known) take_squares(*unit);
+    squares.merge(unit->squares);
+  }
+  MemberBlock& own = channel_.own();
+  const uint64_t last = std::max(own.norm_step[0].load(std::memory_order_relaxed),
+                                 own.norm_step[1].load(std::memory_order_relaxed));
+  norm_number_ = last + 1;
+  std::memcpy(own.norm[norm_number_ % 2].data(), &squares, sizeof(squares));
+  channel_.share(own.norm[norm_number_ % 2].data(), sizeof(squares));
+  channel_.announce(own.norm_step[norm_number_ % 2], norm_number_);
+  channel_.transport().ring();
+}
+
+Result<bool> StepOperation::agree_on_norm() {
+  const size_t half = norm_number_ % 2;
+  kernels::ExactSum total;
+  for (int m = 0; m < channel_.size(); ++m) {
+    if (channel_.member(m).norm_step[half].load(std::memory_order_seq_cst) < norm_number_) {
+      return false;
+    }
+  }
+  for (int m = 0; m < channel_.size(); ++m) {
+    kernels::ExactSum squares;
+    std::memcpy(&squares, channel_.member(m).norm[half].data(), sizeof(squares));
+    total.merge(squares);
+  }
+  const double norm = std::sqrt(total.value());
+  optimizer_->norm_ = norm;
+  norm_known_ = true;
+  if (!std::isfinite(norm)) {
+    pass_.reset();
+    set_stepping(false);
+    for (const auto& unit : optimizer_->units_) {
+      MERON_TRY(unit->enter(GradientState::empty));
+      unit->drop_feedback();
+    }
+    return Error(MERON_E_NONFINITE, fmt::format("the global gradient norm is {}", norm),
+                 "nothing was changed and the gradients were discarded, on all ranks: skip this "
+                 "step, or lower the learning rate or loss scale")
+        .during("optimizer_step");
+  }
+  const double max_norm = optimizer_->options_.max_norm;
+  // As torch.nn.utils.clip_grad_norm_: the small term keeps a zero norm from dividing.
+  const double clip = max_norm > 0.0 ? std::min(1.0, max_norm / (norm + 1e-6)) : 1.0;
+  for (const auto& unit : optimizer_->units_) MERON_TRY(unit->release_version());
+  ++optimizer_->steps_;
+  numbers_ = optimizer_->numbers(groups_, clip);
+  channel_.transport().ring();
+  return true;
+}
+
+// The states that were written, and those that were not, are of different steps now.
+Error StepOperation::fail(Error error) {
+  return channel_.fail(std::move(error).during("optimizer_step"));
+}
+
+Result<bool> StepOperation::advance() {
+  if (pass_) {
+    if (Status moved = pass_->advance(); !moved.ok()) return fail(std::move(moved).error());
+  }
+  if (norm_number_ == 0) share_norm();
+  if (!norm_known_) {
+    MERON_ASSIGN(const bool known, agree_on_norm());
+    if (!known) return false;
+  }
+  bool published = false;
+  const auto& units = optimizer_->units_;
+  while (updated_ < units.size() && units[updated_]->all_released()) {
+    Unit& unit = *units[updated_];
+    MERON_ASSIGN(const bool whole, update(updated_));
+    if (!whole) break;
+    MERON_TRY(unit.publish(false));
+    MERON_TRY(unit.enter(GradientState::empty));
+    ++updated_;
+    host_flat_ = host_elements_ = 0;
+    published = true;
+  }
+  if (published) channel_.transport().ring();
+  if (updated_ < units.size() || (pass_ && !pass_->ended())) return false;
+  set_stepping(false);
+  return true;
+}
+
+Result<bool> StepOperation::update(size_t index) {
+  while (true) {
+    MERON_ASSIGN(const bool some, update_some(index));
+    if (!some) break;
+  }
+  return !pass_ || pass_->handed_out() >= optimizer_->sub_groups_end_[index];
+}
+
+// What the drive has brought comes first, so that the drive has something to do; what lies on the
+// host is for the time in which it has brought nothing.
+Result<bool> StepOperation::update_some(size_t index) {
+  std::byte* const records =
+      pass_ && pass_->handed_out() < optimizer_->sub_groups_end_[index] ? pass_->front() : nullptr;
+  if (records == nullptr) {
+    if (!update_host(index)) return false;
+  } else {
+    const StateFile::SubGroup& group = pass_->sub_group();
+    FlatStates& states = optimizer_->states_of(group);
+    Status updated = states.update(numbers_, handed_over(states.flat(), index), group, records);
+    if (!updated.ok()) return fail(std::move(updated).error());
+    pass_->pop();
+  }
+  if (!pass_) return true;
+  if (Status moved = pass_->advance(); !moved.ok()) return fail(std::move(moved).error());
+  return true;
+}
+
+bool StepOperation::update_host(size_t index) {
+  const auto& flats = optimizer_->states_[index];
+  for (; host_flat_ < flats.size(); ++host_flat_, host_elements_ = 0) {
+    if (!flats[host_flat_]) continue;
+    FlatStates& states = *flats[host_flat_];
+    const Range& here = states.split().host;
+    if (host_elements_ >= here.size()) continue;
+    // All at once where there is no drive to look after meanwhile.
+    const uint64_t piece = pass_ ? optimizer_->rank_.plan.sub_group : here.size();
+    const uint64_t begin = here.begin + host_elements_;
+    const Range range{begin, std::min(here.end, begin + piece)};
+    states.update_host(numbers_, handed_over(states.flat(), index), range);
+    host_elements_ += range.size();
+    return true;
+  }
+  return false;
+}
+
+bool StepOperation::handed_over(const Flat& flat, size_t index) const {
+  return optimizer_->units_[index]->read_by_peers() && !flat.coded();
+}
+
+std::vector<int> StepOperation::missing() const {
+  if (!norm_known_) {
+    return channel_.below(norm_number_, [&](int m) {
+      return channel_.member(m).norm_step[norm_number_ % 2].load(std::memory_order_seq_cst);
+    });
+  }
+  const auto& units = optimizer_->units_;
+  if (updated_ == units.size()) return {};
+  return units[updated_]->unreleased();
+}
+
+std::string StepOperation::waits_for_drive() const {
+  return norm_known_ && pass_ && missing().empty() ? pass_->describe() : std::string();
+}
+
+}  // namespace meron

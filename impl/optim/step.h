@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// The step that all ranks make together: exact global norm, clip, update in place, publication of
+// the next version.
+//
+// States on nvme are read ahead from its begin on. Nothing is written, neither values nor states,
+// before the norm is known to be finite on all ranks.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "optim/optimizer.h"
+#include "transport/operation.h"
+
+namespace meron {
+
+class StepOperation final : public Operation {
+ public:
+  // Whether a step may begin on this rank: every unit reduced, none leased. Names the first that is
+  // not.
+  static Status check(const Optimizer& optimizer);
+  // check() has passed and the call has been posted.
+  static std::shared_ptr<StepOperation> begin(std::shared_ptr<Optimizer> optimizer,
+                                              Deadline deadline);
+
+  Result<bool> advance() override;
+  std::vector<int> missing() const override;
+  std::string describe() const override { return "optimizer step"; }
+  std::string waits_for_drive() const override;
+  // Steps of one group run one after the other: they share the norm's slots.
+  bool staged() const override { return true; }
+
+ private:
+  StepOperation(std::shared_ptr<Optimizer> optimizer, Deadline deadline);
+  void set_stepping(bool stepping);
+  static void take_squares(Unit& unit);
+  void share_norm();
+  Result<bool> agree_on_norm();
+  // Whether all of the unit has been updated; the drive may not be ready yet.
+  Result<bool> update(size_t index);
+  // Updates what the drive has brought, or some of what lies on the host; false: nothing is left.
+  Result<bool> update_some(size_t index);
+  bool update_host(size_t index);
+  // Whether peers read the flat's values next where they are written.
+  bool handed_over(const Flat& flat, size_t index) const;
+  Error fail(Error error);
+
+  std::shared_ptr<Optimizer> optimizer_;
+  std::vector<GroupOptions> groups_;  // as they were when the step began
+  uint64_t norm_number_ = 0;
+  bool norm_known_ = false;
+  std::vector<kernels::UpdateStep> numbers_;  // once the norm is known
+  std::unique_ptr<StatePass> pass_;           // null: nothing lies on nvme
+  size_t updated_ = 0;                        // units done
+  // Of the next one, what lies on the host has been updated before that flat and element of its.
+  size_t host_flat_ = 0;
+  uint64_t host_elements_ = 0;
+};
+
+}  // namespace meron

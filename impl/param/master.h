@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// The f32 values that an optimizer keeps beside those of 16 bits, wherever they lie.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "base/result.h"
+
+namespace meron {
+
+class Master {
+ public:
+  virtual ~Master() = default;
+  // Takes over `count` values from the flat's element `first` on, which are owned here. May read
+  // and write a drive, and fail by it.
+  virtual Status put(uint64_t first, const std::byte* values, DType dtype, uint64_t count) = 0;
+};
+
+}  // namespace meron

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where optimizer states lie changes no bit: every rule, dtype of states and plan, with the states
+// in memory, on a drive, and on both, must train to the same values and states. The same runs hold
+// the counted bytes to the predicted ones.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <vector>
+
+#include "tests/distributed/trainer.h"
+
+namespace meron::test {
+namespace {
+
+constexpr int kSteps = kSanitized ? 3 : 8;
+constexpr int kAccumulate = 2;
+constexpr std::array kStates = {MERON_STATE_MASTER, MERON_STATE_EXP_AVG, MERON_STATE_EXP_AVG_SQ};
+
+struct Config {
+  const char* preset = "zero3";
+  int ranks = 2;
+  meron_optimizer_kind kind = MERON_ADAMW;
+  const char* states = "f32";
+  meron_dtype dtype = MERON_F32;
+  const char* transport = "shm";
+  bool two_groups = false;
+};
+
+// The folder that the test runs in is on a drive; /tmp need not be.
+std::string plan_of(const Config& config, const char* tier) {
+  std::string plan = std::string(R"({"preset": ")") + config.preset +
+                     R"(", "gradient": {"dtype": "f32"}, "optimizer": {"dtype": ")" +
+                     config.states + "\"";
+  if (*tier != '\0') plan += std::string(R"(, "tier": "nvme", "sub_group": 4096, )") + tier;
+  plan += "}";
+  if (*tier != '\0') plan += R"(, "nvme": {"path": ".", "block": 8192, "depth": 4})";
+  return plan + "}";
+}
+
+meron_optimizer_options options_of(meron_optimizer_kind kind) {
+  meron_optimizer_options options = MERON_OPTIMIZER_OPTIONS_INIT;
+  options.kind = kind;
+  options.learning_rate = kind == MERON_SGD ? 0.1 : kind == MERON_LION ? 0.002 : 0.01;
+  options.max_norm = 0.25;
+  if (kind == MERON_LION) options.beta2 = 0.99;
+  return options;
+}
+
+// Values, then each state that there is, of all ranks one after the other.
+struct Outcome {
+  explicit Outcome(int ranks)
+      : values(weight_count() * static_cast<size_t>(ranks)),
+        states(kStates.size() * weight_count()),
+        losses(static_cast<size_t>(kSteps * kAccumulate * ranks)),
+        counted(static_cast<size_t>(ranks)) {}
+  Shared<float> values, states, losses;
+  Shared<int> counted;
+};
+
+bool counts_match(meron_context context, const meron_stats& before) {
+  const meron_stats after = stats_of(context);
+  meron_prediction plan{};
+  plan.struct_size = sizeof(plan);
+  meron_workload workload = MERON_WORKLOAD_INIT;
+  workload.micro_batches = kAccumulate;
+  CALL(meron_context_predict, &plan, context, &workload);
+  const bool equal =
+      after.nvme_read_bytes - before.nvme_read_bytes == kSteps * plan.nvme_read_bytes &&
+      after.nvme_written_bytes - before.nvme_written_bytes == kSteps * plan.nvme_written_bytes &&
+      after.nvme_bytes == plan.nvme_bytes && after.optimizer_bytes == plan.optimizer_bytes &&
+      after.peak_bytes == plan.peak_bytes && before.nvme_written_bytes == plan.nvme_bytes;
+  if (!equal) {
+    std::fprintf(
+        stderr, "read %llu/%llu written %llu/%llu nvme %llu/%llu optimizer %llu/%llu\n",
+        (unsigned long long)((after.nvme_read_bytes - before.nvme_read_bytes) / kSteps),
+        (unsigned long long)plan.nvme_read_bytes,
+        (unsigned long long)((after.nvme_written_bytes - before.nvme_written_bytes) / kSteps),
+        (unsigned long long)plan.nvme_written_bytes, (unsigned long long)after.nvme_bytes,
+        (unsigned long long)plan.nvme_bytes, (unsigned long long)after.optimizer_bytes,
+        (unsigned long long)plan.optimizer_bytes);
+  }
+  return equal;
+}
+
+// Each rank writes the elements that it owns, at their places in the whole model.
+void read_states(Trainer& trainer, float* out) {
+  for (size_t s = 0; s < kStates.size(); ++s) {
+    float* to = out + s * weight_count();
+    for (size_t i = 0; i < trainer.params.size(); ++i) {
+      meron_param_info info{};
+      info.struct_size = sizeof(info);
+      CALL(meron_param_get_info, &info, trainer.params[i]);
+      meron_error* err = nullptr;
+      const meron_status status =
+          meron_optimizer_read_state(to + info.owned_offset, info.owned_count, trainer.optimizer,
+                                     trainer.params[i], kStates[s], &err);
+      // A rule that does not keep a state says so.
+      if (status != MERON_E_ARGUMENT) check(status, err, "meron_optimizer_read_state");
+      meron_error_free(err);
+      to += trainer.descs[i].count();
+    }
+  }
+}
+
+bool run(const Config& config, const char* tier, Outcome& outcome) {
+  const World world{config.transport, config.ranks, plan_of(config, tier)};
+  return run_world(world, [&](int rank, meron_context context) {
+    Trainer trainer(context, config.dtype, true);
+    const meron_optimizer_options options = options_of(config.kind);
+    CALL(meron_optimizer_create, &trainer.optimizer, trainer.trained.data(), trainer.trained.size(),
+         &options);
+    if (config.two_groups) {
+      meron_param_group group = MERON_PARAM_GROUP_INIT;
+      group.learning_rate = 0.003;
+      group.weight_decay = 0.0;
+      // Vectors, in the middle of a block of their unit.
+      const std::vector<meron_param> some = {trainer.params[1], trainer.params[4],
+                                             trainer.params[6]};
+      uint32_t number = 0;
+      CALL(meron_optimizer_add_param_group, &number, trainer.optimizer, some.data(), some.size(),
+           &group);
+    }
+    const meron_stats before = stats_of(context);
+    for (int step = 0; step < kSteps; ++step) {
+      for (int k = 0; k < kAccumulate; ++k) {
+        const auto index = static_cast<size_t>((step * kAccumulate + k) * config.ranks + rank);
+        auto gradients = trainer.zeros();
+        outcome.losses[index] = trainer.micro_batch(index, gradients);
+        meron_reduce_options reduce = MERON_REDUCE_OPTIONS_INIT;
+        reduce.boundary = k + 1 == kAccumulate ? 1 : 0;
+        reduce.divisor = kAccumulate;
+        trainer.reduce(gradients, reduce, false);
+      }
+      trainer.step();
+    }
+    outcome.counted[static_cast<size_t>(rank)] = counts_match(context, before) ? 1 : 0;
+    read_states(trainer, outcome.states.data());
+    trainer.weights(outcome.values.data() + static_cast<size_t>(rank) * weight_count());
+  });
+}
+
+template <class T>
+bool same(Shared<T>& a, Shared<T>& b) {
+  return std::memcmp(a.data(), b.data(), a.size() * sizeof(T)) == 0;
+}
+
+void expect_same_on_all_tiers(const Config& config) {
+  Outcome memory(config.ranks);
+  ASSERT_TRUE(run(config, "", memory));
+  for (const char* tier : {R"("buffers": 4)", R"("fraction": 0.4, "buffers": 3)"}) {
+    SCOPED_TRACE(tier);
+    Outcome nvme(config.ranks);
+    ASSERT_TRUE(run(config, tier, nvme));
+    EXPECT_TRUE(same(memory.losses, nvme.losses)) << "losses differ";
+    EXPECT_TRUE(same(memory.values, nvme.values)) << "values differ";
+    EXPECT_TRUE(same(memory.states, nvme.states)) << "states differ";
+    for (int rank = 0; rank < config.ranks; ++rank) {
+      EXPECT_EQ(1, nvme.counted[static_cast<size_t>(rank)])
+          << "rank " << rank << ": counted bytes are not the plan's";
+    }
+  }
+  for (int rank = 0; rank < config.ranks; ++rank) {
+    EXPECT_EQ(1, memory.counted[static_cast<size_t>(rank)]);
+  }
+  // The run did change something: equal zeros would prove nothing.
+  EXPECT_TRUE(std::any_of(memory.states.data(), memory.states.data() + memory.states.size(),
+                          [](float value) { return value != 0.0f; }));
+  const size_t last = memory.losses.size() - 1;
+  EXPECT_NE(memory.losses[last], memory.losses[0]);
+}
+
+class Tiers : public testing::TestWithParam<std::tuple<const char*, int, const char*, int>> {};
+
+TEST_P(Tiers, ChangeNoBit) {
+  const auto [preset, ranks, states, kind] = GetParam();
+  // Both with a master beside the values and without.
+  const meron_dtype dtype = (ranks + kind) % 2 == 0 ? MERON_BF16 : MERON_F32;
+  expect_same_on_all_tiers({preset, ranks, kind, states, dtype});
+}
+
+std::string name_of_parameters(const testing::TestParamInfo<Tiers::ParamType>& info) {
+  constexpr std::array kKinds = {"adamw", "adam", "adagrad", "lion", "sgd"};
+  return std::string(std::get<0>(info.param)) + "_n" + std::to_string(std::get<1>(info.param)) +
+         "_" + std::get<2>(info.param) + "_" + kKinds[static_cast<size_t>(std::get<3>(info.param))];
+}
+
+INSTANTIATE_TEST_SUITE_P(Rules, Tiers,
+                         testing::Combine(testing::Values("zero3"), testing::Values(2),
+                                          testing::Values("f32", "bf16", "int8"),
+                                          testing::Range(0, 5)),
+                         name_of_parameters);
+INSTANTIATE_TEST_SUITE_P(Plans, Tiers,
+                         testing::Combine(testing::Values("zero0", "zero1", "zero2", "zero3"),
+                                          testing::Values(1, 3), testing::Values("f32", "int8"),
+                                          testing::Values(0)),
+                         name_of_parameters);
+
+TEST(TiersOfThreads, ChangeNoBit) {
+  expect_same_on_all_tiers({"zero3", 3, MERON_ADAMW, "f32", MERON_BF16, "local"});
+}
+
+TEST(TiersWithGroups, ChangeNoBit) {
+  for (const char* states : {"f32", "bf16", "int8"}) {
+    SCOPED_TRACE(states);
+    expect_same_on_all_tiers({"zero3", 2, MERON_ADAMW, states, MERON_BF16, "shm", true});
+    expect_same_on_all_tiers({"zero1", 3, MERON_SGD, states, MERON_F32, "shm", true});
+  }
+}
+
+}  // namespace
+}  // namespace meron::test
