@@ -18,6 +18,7 @@ BENCHES = {
     "quant": "int8 and int4 blocks: encoding, decoding and sums against what memory allows",
     "overhead": "begin + wait + release of a unit that is at hand, in C, Rust, Julia and Python",
     "torch": "a GPT and many small layers: Meron, FSDP2, DeepSpeed, DDP and plain torch",
+    "offload-step": "the optimizer step with its states on a drive against what drive and update take",
     "slow-link": "what plans save where two hosts are joined by a slow link",
 }
 TARGETS = {
@@ -26,6 +27,7 @@ TARGETS = {
     "quant": ("bench_quant",),
     "overhead": ("meron_cli", "bench_overhead"),
     "torch": ("meron_cli", "meron"),
+    "offload-step": ("bench_offload_step",),
     "slow-link": ("meron",),
 }
 # Targets that exist where there is MPI; elsewhere the benchmark says that it is missing.

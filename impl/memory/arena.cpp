@@ -58,7 +58,8 @@ bool Arena::forked() const {
   return process_id() != owner_pid_;
 }
 
-Result<Buffer> Arena::allocate(uint64_t bytes, MemoryKind kind, std::string_view name) {
+Result<Buffer> Arena::allocate(uint64_t bytes, MemoryKind kind, std::string_view name,
+                               Starts starts) {
   if (forked()) {
     return Error(MERON_E_FORKED, "this process is a fork of the one that owns the memory",
                  "open a context of its own in the child, or start it with exec")
@@ -84,7 +85,10 @@ Result<Buffer> Arena::allocate(uint64_t bytes, MemoryKind kind, std::string_view
         "open the context with a larger arena_reserve, or shard more of the state");
   }
   uint64_t start = *block;
-  if (bytes >= kColorThreshold) start += next_color_++ % kColors * kColorStep;
+  if (bytes >= kColorThreshold) {
+    const uint64_t color = next_color_++ % kColors * kColorStep;
+    start += starts == Starts::anywhere ? color : color / kPage * kPage;
+  }
   const uint64_t id = next_id_++;
   high_end_ = std::max(high_end_, *block + charge);
   pending_ += charge;

@@ -51,9 +51,12 @@ class Arena {
   Arena(const Arena&) = delete;
   Arena& operator=(const Arena&) = delete;
 
-  // Zeroed memory of `bytes`, page aligned; from kColorThreshold on 64-byte aligned. `name` says
-  // in errors what the memory is for. Zero bytes succeed and cost nothing.
-  Result<Buffer> allocate(uint64_t bytes, MemoryKind kind, std::string_view name);
+  // Zeroed memory of `bytes`, page aligned; from kColorThreshold on 64-byte aligned, unless it is
+  // to start at a page, as what a drive reads and writes past the page cache must. `name` says in
+  // errors what the memory is for. Zero bytes succeed and cost nothing.
+  enum class Starts { anywhere, at_page };
+  Result<Buffer> allocate(uint64_t bytes, MemoryKind kind, std::string_view name,
+                          Starts starts = Starts::anywhere);
 
   // Returns the memory to the host. Does nothing for a buffer that is not live.
   void release(const Buffer& buffer);

@@ -47,7 +47,7 @@ Result<std::unique_ptr<StateFile>> StateFile::create(Storage& storage, Arena& ar
   file->checksums_.resize(records);
   MERON_ASSIGN(file->memory_,
                arena.allocate(state_buffers_bytes(plan, largest), MemoryKind::optimizer,
-                              "the buffers of optimizer states on nvme"));
+                              "the buffers of optimizer states on nvme", Arena::Starts::at_page));
   MERON_ASSIGN(file->extent_, storage.swap().allocate(bytes));
   add(counters.nvme_held, file->extent_.bytes);
   for (SubGroup& group : file->sub_groups_) group.offset += file->extent_.offset;

@@ -185,8 +185,10 @@ bool StepOperation::update_host(size_t index) {
     FlatStates& states = *flats[host_flat_];
     const Range& here = states.split().host;
     if (host_elements_ >= here.size()) continue;
-    // All at once where there is no drive to look after meanwhile.
-    const uint64_t piece = pass_ ? optimizer_->rank_.plan.sub_group : here.size();
+    // All at once where there is no drive to look after meanwhile. Shorter pieces cost more than
+    // they let the drive wait less: threads have to wake for each.
+    constexpr uint64_t kSubGroups = 4;
+    const uint64_t piece = pass_ ? kSubGroups * optimizer_->rank_.plan.sub_group : here.size();
     const uint64_t begin = here.begin + host_elements_;
     const Range range{begin, std::min(here.end, begin + piece)};
     states.update_host(numbers_, handed_over(states.flat(), index), range);
