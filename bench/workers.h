@@ -58,14 +58,13 @@ class Workers {
   size_t count() const { return threads_.size(); }
 
   // Runs work(thread) on every thread; returns the seconds that it took. Wall time that no thread
-  // spent on a CPU was taken by other programs: the work is then run again, a few times at most.
-  // What the work throws, run() throws.
-  double run(std::function<void(size_t)> work) {
+  // spent on a CPU was taken by other programs: the work is then run again, `attempts` times at
+  // most. What the work throws, run() throws.
+  double run(std::function<void(size_t)> work, int attempts = 4) {
     constexpr double kDisturbed = 0.03;
-    constexpr int kAttempts = 4;
     work_ = std::move(work);
     double best = 0, least_lost = 2;
-    for (int attempt = 0; attempt < kAttempts && least_lost > kDisturbed; ++attempt) {
+    for (int attempt = 0; attempt < attempts && least_lost > kDisturbed; ++attempt) {
       gate_.arrive_and_wait();  // all begin
       gate_.arrive_and_wait();  // all have ended
       for (std::exception_ptr& failure : failures_) {

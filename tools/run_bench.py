@@ -14,7 +14,7 @@ BUILD = ROOT / "build" / "release"
 
 BENCHES = {
     "collectives": "all-gather and reduce-scatter against Open MPI's best algorithm and memcpy",
-    "adamw": "the optimizer step against what memory allows, wherever its buffers lie",
+    "adamw": "the optimizer step against what memory allows, torch's and DeepSpeed's",
     "quant": "int8 and int4 blocks: encoding, decoding and sums against what memory allows",
     "overhead": "begin + wait + release of a unit that is at hand, in C, Rust, Julia and Python",
     "torch": "a GPT and many small layers: Meron, FSDP2, DeepSpeed, DDP and plain torch",
@@ -23,7 +23,7 @@ BENCHES = {
 }
 TARGETS = {
     "collectives": ("meron_cli", "bench_collectives"),
-    "adamw": ("bench_adamw",),
+    "adamw": ("bench_adamw", "bench_optimizers"),
     "quant": ("bench_quant",),
     "overhead": ("meron_cli", "bench_overhead"),
     "torch": ("meron_cli", "meron"),

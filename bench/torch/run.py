@@ -6,29 +6,15 @@ from __future__ import annotations
 import argparse
 import os
 import socket
-import subprocess
 import sys
 from collections import defaultdict
 from pathlib import Path
 
 import report
+from deepspeed_package import DEEPSPEED, folder_of, install_deepspeed
 from report import Goal, Json, median
 
 RANK = Path(__file__).with_name("rank.py")
-DEEPSPEED = "0.19.8"
-# DeepSpeed and what it imports that torch has not brought: not among what Meron itself needs.
-DEEPSPEED_PACKAGES = (
-    f"deepspeed=={DEEPSPEED}",
-    "einops",
-    "hjson",
-    "msgpack",
-    "ninja",
-    "packaging",
-    "psutil",
-    "py-cpuinfo",
-    "pydantic",
-    "tqdm",
-)
 SHARDED = ("meron", "meron adamw", "fsdp2", "deepspeed")
 PEERS = ("fsdp2", "deepspeed")
 ARMS = ("meron", "meron adamw", "fsdp2", "deepspeed", "ddp", "plain")
@@ -40,25 +26,6 @@ TITLES = {
 }
 
 
-def install_deepspeed(folder: Path) -> str | None:
-    """Puts DeepSpeed into a folder of its own; the reason where that cannot be."""
-    if (folder / "deepspeed").exists():
-        return None
-    print(f"Installing DeepSpeed {DEEPSPEED} into {folder} ...", file=sys.stderr)
-    words = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", folder]
-    words += ["--no-build-isolation", "--disable-pip-version-check", *DEEPSPEED_PACKAGES]
-    needed = ["pydantic_core", "annotated-types", "typing-inspection"]
-    environment = {**os.environ, "DS_BUILD_OPS": "0", "DS_ACCELERATOR": "cpu"}
-    base = [*words[:5], "--target", str(folder), "--disable-pip-version-check"]
-    for command in (words, [*base, "pydantic", *needed]):
-        done = subprocess.run(
-            list(map(str, command)), env=environment, capture_output=True, text=True
-        )
-        if done.returncode != 0:
-            return done.stderr.strip().splitlines()[-1] if done.stderr.strip() else "pip failed"
-    return None
-
-
 def free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -68,7 +35,7 @@ def free_port() -> int:
 class Bench:
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
-        self.folder = arguments.build / "bench-deepspeed"
+        self.folder = folder_of(arguments.build)
         wanted = "deepspeed" in arguments.arms
         self.without_deepspeed = install_deepspeed(self.folder) if wanted else "left out"
         self.runs: dict[tuple[str, str, int], list[Json]] = defaultdict(list)

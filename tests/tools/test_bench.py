@@ -51,6 +51,17 @@ def test_every_bench_leaves_the_same_kind_of_report(tmp_path):
         assert "goal" in text or not report["goals"]
 
 
+def test_adamw_without_peers(tmp_path):
+    if not (BUILD / "bench" / "adamw" / "bench_optimizers.so").exists():
+        pytest.skip("the benchmarks were not built")
+    text, report = bench("adamw", tmp_path / "report.json", "--elements", "65536")
+    measured = {(row["step"], row["of"]) for row in report["optimizers"] if row["seconds"] > 0}
+    assert {("AdamW int8", "Meron"), ("Lion f32", "Meron")} <= measured
+    for peer, version in report["peers"].items():
+        assert (f"Without {peer}: " in text) == version.startswith("missing: ")
+        assert (("AdamW f32", peer) in measured) != version.startswith("missing: ")
+
+
 def test_torch(tmp_path):
     pytest.importorskip("torch", reason="torch is not installed")
     text, report = bench("torch", tmp_path / "report.json", "--arms", "meron,plain")
