@@ -11,11 +11,12 @@
 // with 3 bits of mantissa: code = bits of y, from the mantissa's third on, less those of c. Because
 // of c, code 0 is 0 and codes near it are evenly spaced; further up they are floats.
 //   averages (exp_avg, momentum)         sign, then 7 bits: c = 2^-13, 16 octaves
-//   squares (exp_avg_sq, Adagrad's sum)  8 bits: c = 2^-29, 32 octaves, which are 16 of the
-//   gradient
+//   squares (exp_avg_sq, Adagrad's sum)  8 bits: c = 2^-29, 32 octaves: 16 of the gradient's
 // Integers would need a table or a root for as wide a range: a step divides by the root of a
 // square, which must therefore keep its relative precision far below the block's largest. For the
-// same reason what is positive never becomes 0 there, but at least code 1.
+// same reason what is positive never becomes 0 there, but at least code 1. A single square wanders
+// about its right value, by a fifth where gradients are noise, while the mean over elements stays:
+// a small GPT that AdamW trained for 800 steps ended within 0.4 % of its loss with f32 states.
 //
 // The scale is the power of two with 3.5 <= max |x| / s < 7 (and from 2^-126 to 2^126), so that it
 // and its inverse are exact: elements whose code does not change keep their value. A scale that
