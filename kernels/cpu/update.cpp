@@ -63,18 +63,6 @@ HWY_NOINLINE void update_tile(const UpdateConstants& constants, const Tile& t) {
   }
 }
 
-// Encodes the new states of a block whose largest magnitude is known; false for numbers that no
-// code stands for.
-HWY_INLINE bool start_block(U32Vec largest, uint8_t* codes, float* scale, size_t n,
-                            F32Vec& inverse) {
-  const U32Tag du;
-  const CodeScale made(hn::GetLane(hn::MaxOfLanes(du, largest)));
-  *scale = made.scale;
-  inverse = hn::Set(F32Tag(), made.inverse);
-  if (!made.finite) std::memset(codes, 0, n);
-  return made.finite;
-}
-
 // The same with 8-bit states: all new values first, for the scale, then their codes.
 template <class Rule>
 HWY_NOINLINE void update_block(const UpdateConstants& constants, const Tile& t) {
@@ -106,23 +94,26 @@ HWY_NOINLINE void update_block(const UpdateConstants& constants, const Tile& t) 
       largest1 = hn::Max(largest1, magnitude_bits(s1));
     }
   }
-  F32Vec inverse0 = hn::Zero(d), inverse1 = hn::Zero(d);
-  const bool finite0 = start_block(largest0, codes0, t.scales[0], n, inverse0);
-  const bool finite1 = Rule::kStates > 1 && start_block(largest1, codes1, t.scales[1], n, inverse1);
+  const CodeScale made0(hn::GetLane(hn::MaxOfLanes(du, largest0)));
+  const CodeScale made1(hn::GetLane(hn::MaxOfLanes(du, largest1)));
+  const F32Vec inverse0 = hn::Set(d, made0.inverse), inverse1 = hn::Set(d, made1.inverse);
   U32Vec numbers = numbers_from(t.lower);
   const U32Vec step = hn::Set(du, static_cast<uint32_t>(lanes));
   const uint64_t key = t.key;
   for (size_t i = 0; i < n; i += lanes) {
     const U32Vec random = random_bits(key, numbers);
     numbers = hn::Add(numbers, step);
-    if (finite0) {
-      encode_codes<kKind0, 0>(hn::Load(d, new0 + i), inverse0, random, codes0 + i);
-    }
+    encode_codes<kKind0, 0>(hn::Load(d, new0 + i), inverse0, random, codes0 + i);
     if constexpr (Rule::kStates > 1) {
-      if (finite1) {
-        encode_codes<kKind1, 1>(hn::Load(d, new1 + i), inverse1, random, codes1 + i);
-      }
+      encode_codes<kKind1, 1>(hn::Load(d, new1 + i), inverse1, random, codes1 + i);
     }
+  }
+  *t.scales[0] = made0.scale;
+  // After the loop, in which a branch would cost more.
+  if (!made0.finite) std::memset(codes0, 0, n);
+  if constexpr (Rule::kStates > 1) {
+    *t.scales[1] = made1.scale;
+    if (!made1.finite) std::memset(codes1, 0, n);
   }
 }
 
