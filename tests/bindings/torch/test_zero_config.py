@@ -105,8 +105,9 @@ def test_unknown_keys_are_listed_with_the_nearest(config: Any, words: list[str])
 @pytest.mark.parametrize(
     ("config", "name"),
     [
-        ({"zero_optimization": {"offload_param": {"device": "cpu"}}}, "offload_param"),
-        ({"zero_optimization": {"offload_optimizer": {"device": "nvme"}}}, "offload_optimizer"),
+        ({"zero_optimization": {"offload_param": {"device": "nvme"}}}, "offload_param"),
+        ({"zero_optimization": {"offload_optimizer": {"super_offload": True}}}, "super_offload"),
+        ({"aio": {"use_gds": True}}, "aio.use_gds"),
         ({"zero_optimization": {"zenflow": {"topk_ratio": 0.1}}}, "zenflow"),
         ({"prescale_gradients": True}, "prescale_gradients"),
         ({"gradient_allreduce_op": "sum"}, "gradient_allreduce_op"),
@@ -114,7 +115,6 @@ def test_unknown_keys_are_listed_with_the_nearest(config: Any, words: list[str])
         ({"tensorboard": {"enabled": True}}, "tensorboard"),
         ({"data_types": {"grad_accum_dtype": "bf16"}}, "grad_accum_dtype"),
         ({"activation_checkpointing": {"number_checkpoints": 4}}, "activation_checkpointing"),
-        ({"zero_optimization": {"offload_optimizer": {"device": "cpu"}}}, "host memory"),
         ({"wall_clock_breakdown": True}, "wall_clock_breakdown"),
         ({"memory_breakdown": True}, "memory_breakdown"),
         ({"dump_state": True}, "dump_state"),
@@ -131,6 +131,7 @@ def test_what_is_not_there_is_named(config: Any, name: str) -> None:
     [
         {"zero_optimization": {"offload_optimizer": {"device": "auto", "pin_memory": True}}},
         {"zero_optimization": {"offload_param": {"pin_memory": True, "buffer_count": 5}}},
+        {"zero_optimization": {"offload_optimizer": {"device": "cpu"}, "sub_group_size": 1e9}},
         {"timers": {"throughput": {"enabled": False, "synchronized": True}}},
         {"compression_training": {"layer_reduction": {"enabled": False, "keep_number_layer": 5}}},
         {"wall_clock_breakdown": False, "autotuning": {"enabled": False, "fast": True}},
@@ -149,6 +150,57 @@ def test_keys_without_effect_are_listed() -> None:
         }
     )
     assert config.without_effect == ["steps_per_print", "zero_optimization.overlap_comm"]
+
+
+def nvme(aio: Any = None, stage: int = 3, **block: Any) -> Any:
+    zero: dict[str, Any] = {"stage": stage, "offload_optimizer": {"device": "nvme", **block}}
+    if "sub_group_size" in block:
+        zero["sub_group_size"] = zero["offload_optimizer"].pop("sub_group_size")
+    return {"zero_optimization": zero, "aio": aio or {}}
+
+
+def test_an_optimizer_on_nvme() -> None:
+    aio = {"block_size": 300000, "queue_depth": 8, "thread_count": 2, "overlap_events": False}
+    given = nvme(aio, nvme_path="/local", buffer_count=5, ratio=0.5, sub_group_size=1e9)
+    config = parse(given)
+    table = json.loads(config.plan().json())
+    assert table["optimizer"] == {
+        "sharding": "shard",
+        "tier": "nvme",
+        "dtype": "f32",
+        "fraction": 0.5,
+        "sub_group": 8 << 20,
+        "buffers": 5,
+    }
+    assert table["nvme"] == {"path": "/local", "block": 303104, "depth": 8, "threads": 2}
+    told = "; ".join(config.offload.told)
+    for words in ("sub_group_size 1000000000: 8388608", "aio.block_size 300000: nvme.block 303104"):
+        assert words in told
+    assert "overlap_events" in told
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        (nvme(), "nvme_path names no folder"),
+        (nvme(nvme_path="/local", stage=0), "stage 0"),
+        (nvme(nvme_path="/local", ratio=0), "ratio"),
+        (nvme(nvme_path="/local", buffer_count=1), "buffer_count"),
+        (nvme({"threads": 1}, nvme_path="/local"), "aio.threads"),
+        (
+            nvme({"thread_count": 1, "intra_op_parallelism": 2}, nvme_path="/local"),
+            "two names of one key",
+        ),
+        ({"zero_optimization": {"offload_optimizer": {"device": "disk"}}}, "none, cpu or nvme"),
+        (
+            {"zero_optimization": {"cpu_offload": True, "offload_optimizer": {"device": "cpu"}}},
+            "both given",
+        ),
+    ],
+)
+def test_offload_that_contradicts_itself(config: Any, words: str) -> None:
+    with pytest.raises(meron.ArgumentError, match=words):
+        parse(config)
 
 
 def test_old_names() -> None:

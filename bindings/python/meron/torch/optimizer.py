@@ -22,10 +22,10 @@ import meron
 from meron import errors
 from meron._native import call, ffi, lib, new
 from meron.torch.api import require_units, sharding_below
+from meron.torch.engine_states import write_state
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.tensors import tensor_of
 from meron.torch.unit import ShardedUnit
-from meron.torch.whole import master_of
 
 # Not elementwise: what they do to one element depends on others of its tensor.
 WHOLE_TENSOR_RULES = {"LBFGS", "Adafactor", "Muon", "SparseAdam"}
@@ -364,7 +364,7 @@ class AdamW(torch.optim.Optimizer):
         """f32 values that the model had, where less is gathered."""
         for unit in self.sharded:
             for i, values in unit.masters.items():
-                master_of(self, unit, i).copy_(values)
+                write_state(self, unit, i, "master", values)
             unit.masters.clear()
 
     @property

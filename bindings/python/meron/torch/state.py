@@ -12,10 +12,9 @@ from collections.abc import Iterable
 import torch
 
 from meron import errors
-from meron._native import call, lib, new
+from meron.torch.engine_states import read_state, write_state
 from meron.torch.optimizer import AdamW
 from meron.torch.sharding import Sharding, placed, unit_of
-from meron.torch.tensors import tensor_of
 from meron.torch.unit import ShardedUnit
 from meron.torch.whole import full_param, has_own, own_part, whole_of
 
@@ -168,24 +167,24 @@ def set_full_optimizer_state(
             advice="States exist after the first step.",
         )
     owned = unit.owned(i)
+    own = value.detach().reshape(-1)[owned.start : owned.stop]
+    if isinstance(optimizer, AdamW):
+        write_state(optimizer, unit, i, key, own)
+        return
     with torch.no_grad():
-        part.copy_(value.detach().reshape(-1)[owned.start : owned.stop])
+        part.copy_(own)
 
 
 def optimizer_state(
     optimizer: torch.optim.Optimizer, unit: ShardedUnit, i: int, key: str
 ) -> torch.Tensor | None:
-    """This rank's part of a state, in place."""
+    """This rank's part of a state: in place, but a copy of the engine's."""
     if isinstance(optimizer, AdamW):
-        codes = {"exp_avg": lib.MERON_STATE_EXP_AVG, "exp_avg_sq": lib.MERON_STATE_EXP_AVG_SQ}
         if key == "step":
             return torch.tensor(float(optimizer.engine.steps))
-        if key not in codes:
+        if key not in ("exp_avg", "exp_avg_sq"):
             return None
-        view = new("meron_view *")
-        handle = unit.handles[i]._handle
-        call(lib.meron_optimizer_state_view, view, optimizer.engine._handle, handle, codes[key])
-        return tensor_of(view, (view.count,), unit.sharding.context._require_open())
+        return read_state(optimizer, unit, i, key)
     shards = getattr(optimizer, "_meron_shards", None)
     if shards is None:
         raise errors.StateError(

@@ -7,11 +7,10 @@ also of a rank's own part. Updates are made to the owners' values, so these are 
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from meron._native import call, lib, new
+from meron.torch.engine_states import read_state
 from meron.torch.sharding import placed
 from meron.torch.tensors import DTYPES, tensor_of
 from meron.torch.unit import ShardedUnit, gather_view
@@ -47,7 +46,7 @@ def own_part(unit: ShardedUnit, i: int) -> torch.Tensor:
     sharding = unit.sharding
     optimizer = unit.adamw() if unit.adamw is not None else None
     if i in unit.trainable and hasattr(optimizer, "engine"):
-        return master_of(optimizer, unit, i).to(DTYPES[unit.handles[i].dtype], copy=True)
+        return read_state(optimizer, unit, i, "master").to(DTYPES[unit.handles[i].dtype])
     # An update that changes nothing. (Of 16-bit values the engine's AdamW would take what is
     # looked at for new f32 ones.)
     sharding.drop()
@@ -67,18 +66,3 @@ def whole_of(unit: ShardedUnit, i: int, part: torch.Tensor) -> torch.Tensor:
         whole[owned.start : owned.stop] = part.detach()
     unit.sharding.context.world.all_reduce(whole.numpy())
     return whole.view(handle.shape)
-
-
-def master_of(optimizer: Any, unit: ShardedUnit, i: int) -> torch.Tensor:
-    """The f32 values that the engine updates of a param on this rank, in place: read-only where the
-    param itself is f32."""
-    view = new("meron_view *")
-    handle = unit.handles[i]._handle
-    call(
-        lib.meron_optimizer_state_view,
-        view,
-        optimizer.engine._handle,
-        handle,
-        lib.MERON_STATE_MASTER,
-    )
-    return tensor_of(view, (view.count,), unit.sharding.context._require_open())

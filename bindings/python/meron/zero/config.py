@@ -18,6 +18,7 @@ import meron
 from meron import errors
 from meron.torch.tensors import dtype_name
 from meron.zero.keys import check_keys, without_auto
+from meron.zero.offload import Offload, take_offload
 from meron.zero.topology import Topology
 
 Source = Union[str, "os.PathLike[str]", "Mapping[str, Any]", None]
@@ -95,16 +96,18 @@ class Config:
     leaf: LeafModules = field(default_factory=LeafModules)
     override_apply: bool = True
     sanity_checks: bool = False
+    offload: Offload = field(default_factory=Offload)
     drop_last: bool = False
     without_effect: list[str] = field(default_factory=list, compare=False)  # keys that it has
 
     def plan(self) -> meron.Plan:
         """The plan of the stage and its topology. ArgumentError for keys that contradict."""
-        plan = meron.Plan.parse(self.topology.table(self.stage))
-        if self.gradient_dtype is None:
-            return plan
-        table = json.loads(plan.json())
-        table["gradient"]["dtype"] = dtype_name(self.gradient_dtype, "communication_data_type")
+        table = self.topology.table(self.stage)
+        table["name"] = meron.Plan.parse(table).name
+        self.offload.add_to(table)
+        if self.gradient_dtype is not None:
+            name = dtype_name(self.gradient_dtype, "communication_data_type")
+            table.setdefault("gradient", {})["dtype"] = name
         return meron.Plan.parse(table)
 
     def resolve(self, world_size: int) -> None:
@@ -177,9 +180,9 @@ def parse(source: Source) -> Config:
     """
     table = read(source)
     config = Config(without_effect=check_keys(table))
-    take_zero(config, table.get("zero_optimization"))
-    take_dtypes(config, table)
     top = Block("", table)
+    take_zero(config, table.get("zero_optimization"), top)
+    take_dtypes(config, table)
     config.train_batch_size = top.whole("train_batch_size", None, 1)
     config.micro_batch_size = top.whole("train_micro_batch_size_per_gpu", None, 1)
     config.accumulation_steps = top.whole("gradient_accumulation_steps", None, 1)
@@ -214,7 +217,7 @@ def take_kind(block: Block) -> tuple[str, dict[str, Any]] | None:
     return None
 
 
-def take_zero(config: Config, table: Any) -> None:
+def take_zero(config: Config, table: Any, top: Block) -> None:
     if table is None:
         return
     if isinstance(table, bool):
@@ -229,6 +232,7 @@ def take_zero(config: Config, table: Any) -> None:
             config.limits[limit] = 2**64 - 1 if value >= sys.maxsize else value
     config.topology = take_topology(zero)
     config.topology.check(config.stage)
+    config.offload = take_offload(zero, top)
     leaf = zero.block("leaf_module")
     config.leaf = LeafModules(
         leaf.words("classes") if leaf.table.get("classes") is not None else list(KNOWN_MIXTURES),

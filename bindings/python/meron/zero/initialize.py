@@ -76,6 +76,8 @@ def initialize(
     check_trainable(model)
     if chosen.without_effect and sharding.context.rank == 0:
         logger.info("keys of the config without effect: %s", ", ".join(chosen.without_effect))
+    if chosen.offload.told and sharding.context.rank == 0:
+        logger.info("offload: %s", "; ".join(chosen.offload.told))
 
     engine = Engine(model, chosen, sharding, units_of(model))
     try:
@@ -121,6 +123,8 @@ def equip(
         block = (block[0], {**block[1], "torch_adam": True})
     engine._owns_optimizer = optimizer is None
     engine.optimizer = make_optimizer(model, optimizer, block, model_parameters, chosen.clipping)
+    if engine.optimizer is not None:
+        chosen.offload.check_optimizer(engine.optimizer)
     if lr_scheduler is None and chosen.scheduler is None:
         return
     if engine.optimizer is None:

@@ -45,12 +45,6 @@ class Off:
         )
 
 
-OFFLOAD = Off(
-    None,
-    False,
-    advice="State lives in host memory already; remove the block.",
-    block_is_off=True,  # its device is "none" by default
-)
 BLOCK_OFF = Off(None, False)
 
 ZERO: dict[str, Any] = {
@@ -83,7 +77,7 @@ ZERO: dict[str, Any] = {
     "allgather_bucket_size": WITHOUT_EFFECT,
     "overlap_comm": WITHOUT_EFFECT,
     "load_from_fp32_weights": WITHOUT_EFFECT,
-    "sub_group_size": WITHOUT_EFFECT,
+    "sub_group_size": USED,
     "round_robin_gradients": WITHOUT_EFFECT,
     "stage3_use_all_reduce_for_fetch_params": WITHOUT_EFFECT,
     "stage3_allgather_sequential": WITHOUT_EFFECT,
@@ -104,33 +98,43 @@ ZERO: dict[str, Any] = {
     # A gather between nodes brings each byte in once per node, which shares it, at all times.
     "mics_hierarchical_params_gather": WITHOUT_EFFECT,
     "elastic_checkpoint": Off(False, None),
-    "offload_param": OFFLOAD,
-    "offload_optimizer": OFFLOAD,
-    "cpu_offload": OFFLOAD,
-    "cpu_offload_params": OFFLOAD,
-    "cpu_offload_param": OFFLOAD,
+    "offload_param": USED,
+    "offload_optimizer": USED,
+    # State lies in host memory in any case.
+    "cpu_offload": WITHOUT_EFFECT,
+    "cpu_offload_params": WITHOUT_EFFECT,
+    "cpu_offload_param": WITHOUT_EFFECT,
     "zenflow": BLOCK_OFF,
 }
 
-OFFLOAD_PARAM = {
-    key: WITHOUT_EFFECT
-    for key in ("device", "nvme_path", "buffer_count", "buffer_size", "max_in_cpu", "pin_memory")
+OFFLOAD_PARAM: dict[str, Any] = {
+    "device": USED,
+    **dict.fromkeys(
+        ("nvme_path", "buffer_count", "buffer_size", "max_in_cpu", "pin_memory"), WITHOUT_EFFECT
+    ),
 }
-OFFLOAD_OPTIMIZER = {
-    key: WITHOUT_EFFECT
-    for key in (
-        "device",
-        "nvme_path",
-        "buffer_count",
-        "pin_memory",
-        "pipeline",
-        "pipeline_read",
-        "pipeline_write",
-        "fast_init",
-        "ratio",
-        "super_offload",
-        "cpuadam_cores_perc",
-    )
+OFFLOAD_OPTIMIZER: dict[str, Any] = {
+    **dict.fromkeys(
+        ("device", "nvme_path", "buffer_count", "ratio", "pipeline_read", "pipeline_write"), USED
+    ),
+    # Memory is pinned where that is allowed, states are written once at the start, threads are the
+    # context's.
+    **dict.fromkeys(("pin_memory", "pipeline", "fast_init", "cpuadam_cores_perc"), WITHOUT_EFFECT),
+    "super_offload": Off(None, False),
+}
+AIO: dict[str, Any] = {
+    **dict.fromkeys(
+        (
+            "block_size",
+            "queue_depth",
+            "intra_op_parallelism",
+            "thread_count",
+            "single_submit",
+            "overlap_events",
+        ),
+        USED,
+    ),
+    "use_gds": Off(None, False),
 }
 LOCO = dict.fromkeys(("err_beta", "reset_T"), USED)
 LEAF_MODULE = dict.fromkeys(("classes", "names", "name_suffixes"), USED)
@@ -184,7 +188,7 @@ TOP: dict[str, Any] = {
     "wall_clock_breakdown": Off(False, None),
     "memory_breakdown": Off(False, None),
     "dump_state": Off(False, None),
-    "aio": WITHOUT_EFFECT,
+    "aio": USED,
     "disable_allgather": WITHOUT_EFFECT,
     "fp32_allreduce": USED,
     "autotuning": BLOCK_OFF,
@@ -236,6 +240,7 @@ BLOCKS: dict[str, dict[str, Any]] = {
     "zero_optimization.offload_param": OFFLOAD_PARAM,
     "zero_optimization.offload_optimizer": OFFLOAD_OPTIMIZER,
     "zero_optimization.leaf_module": LEAF_MODULE,
+    "aio": AIO,
     "zero_optimization.zeropp_loco_param": LOCO,
     "fp16": FP16,
     "bf16": BF16,

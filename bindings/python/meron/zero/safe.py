@@ -14,9 +14,10 @@ import torch
 
 import meron.torch as mt
 from meron import errors
+from meron.torch.engine_states import read_state, write_state
 from meron.torch.sharding import placed, unit_of
 from meron.torch.state import optimizer_state
-from meron.torch.whole import exact_param, master_of, whole_of
+from meron.torch.whole import exact_param, whole_of
 from meron.zero.wrapper import engine_of
 
 # DeepSpeed's names, which meron.zero and meron.zero.utils have too.
@@ -54,15 +55,15 @@ def optimizer_of(param: torch.Tensor) -> torch.optim.Optimizer:
 
 
 def local_master(param: torch.Tensor) -> torch.Tensor | None:
-    """The f32 values that an optimizer updates of a param on this rank, in place; None when no
-    optimizer has it. Local. Read-only where the engine's AdamW updates f32 params."""
+    """The f32 values that an optimizer updates of a param on this rank, a copy where it is the
+    engine's; None when no optimizer has it. Local."""
     unit, i = placed(param)
     engine = engine_of(param)
     optimizer = engine.optimizer if engine is not None else None
     if i not in unit.trainable or optimizer is None:
         return None
     if isinstance(optimizer, mt.AdamW):
-        return master_of(optimizer, unit, i)
+        return read_state(optimizer, unit, i, "master")
     shards = getattr(optimizer, "_meron_shards", None)
     return shards.parts.get(unit, {}).get(i) if shards is not None else None
 
@@ -227,12 +228,16 @@ def safe_set_local_optimizer_state(
     state = writable_state(param, optim_state_key)
     if state.dim():
         check_part(param, value)
+    optimizer = optimizer_of(param)
+    if isinstance(optimizer, mt.AdamW):
+        write_state(optimizer, *placed(param), optim_state_key, value)
+        return
     with torch.no_grad():
         state.copy_(value.detach().reshape(state.shape))
 
 
 def writable_state(param: torch.Tensor, key: str) -> torch.Tensor:
-    """This rank's part of a state, in place."""
+    """This rank's part of a state that may be written: in place, but a copy of the engine's."""
     unit, i = placed(param)
     optimizer = optimizer_of(param)
     state = optimizer_state(optimizer, unit, i, key)
