@@ -103,7 +103,7 @@ class Config:
     def plan(self) -> meron.Plan:
         """The plan of the stage and its topology. ArgumentError for keys that contradict."""
         table = self.topology.table(self.stage)
-        table["name"] = meron.Plan.parse(table).name
+        table["name"] = json.loads(meron.Plan.parse(table).json())["name"]
         self.offload.add_to(table)
         if self.gradient_dtype is not None:
             name = dtype_name(self.gradient_dtype, "communication_data_type")
