@@ -16,7 +16,7 @@ else()
 endif()
 find_package(nlohmann_json REQUIRED)
 # The archive by its file's name, before the shared library beside it: Debian's is
-# position-independent, and 30 KiB.
+# position-independent, and 20 KiB. Where there is only the latter, libmeron.so needs it at run time.
 find_library(MERON_URING NAMES liburing.a uring REQUIRED)
 if(MERON_BUILD_TOOLS OR MERON_BUILD_BENCH)
   find_package(CLI11 REQUIRED)

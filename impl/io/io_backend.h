@@ -61,6 +61,7 @@ inline constexpr int64_t kCloseNs = 5'000'000'000;
 
 // What a transfer that is cut short by close() ends with.
 Error closed_error(const Transfer& transfer);
+Error no_thread_error(int error);
 
 Result<std::shared_ptr<IoBackend>> make_ring_backend(const IoOptions& options,
                                                      std::shared_ptr<IoShared> shared);

@@ -10,6 +10,7 @@
 #include "io/io_backend.h"
 #include "os/io_ring.h"
 #include "os/process.h"
+#include "os/system_error.h"
 
 namespace meron {
 namespace {
@@ -37,7 +38,7 @@ Status check(const IoOptions& options) {
 }  // namespace
 
 void IoShared::end(Transfer& transfer) {
-  if (!transfer.error && transfer.bytes != 0) {
+  if (!transfer.error) {
     (transfer.write ? bytes_written_ : bytes_read_).fetch_add(transfer.bytes);
   }
   transfer.ticket->end(std::move(transfer.error));
@@ -76,6 +77,11 @@ Error closed_error(const Transfer& transfer) {
                            "were {}",
                            transfer.bytes, transfer.offset, transfer.write ? "written" : "read"))
       .on(transfer.file->path());
+}
+
+Error no_thread_error(int error) {
+  return system_error("cannot start a thread for storage", error,
+                      "raise the limit on processes (ulimit -u), or end some");
 }
 
 Result<std::shared_ptr<IoEngine>> IoEngine::create(const IoOptions& options) {
@@ -165,6 +171,8 @@ std::shared_ptr<IoTicket> IoEngine::begin(bool write, const std::shared_ptr<IoFi
         Error(MERON_E_ARGUMENT,
               fmt::format("{} bytes at offset {} lie beyond what a file can have", bytes, offset))
             .on(file->path()));
+  } else if (bytes == 0) {
+    ticket->end({});
   } else {
     auto transfer = std::make_shared<Transfer>();
     transfer->write = write;

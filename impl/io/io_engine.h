@@ -80,8 +80,9 @@ class IoEngine {
                                   const std::byte* data, uint64_t bytes);
 
   // `wake` is called after each ticket that ends, from a thread of the engine's, one call at a
-  // time. It must be short, and must not call on_end. Once this returns the former one is not
-  // called any more.
+  // time; not for those that have ended when read() or write() returns, refused or empty. It must
+  // be short, and must neither call on_end nor let go of the engine. Once this returns the former
+  // one is not called any more.
   void on_end(std::function<void()> wake);
 
   // "io_uring with registered files and buffers", "1 thread (cannot set io_uring up: ...)"

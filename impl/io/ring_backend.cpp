@@ -8,6 +8,7 @@
 #include <condition_variable>
 #include <deque>
 #include <map>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -36,10 +37,14 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
   // The ring belongs to the thread that sets it up, so the thread comes first.
   Status start() {
     const MaskSignalsScope masked;
-    thread_ = std::thread([self = shared_from_this()] {
-      set_thread_name("meron-io");
-      self->run();
-    });
+    try {
+      thread_ = std::thread([self = shared_from_this()] {
+        set_thread_name("meron-io");
+        self->run();
+      });
+    } catch (const std::system_error& error) {
+      return no_thread_error(error.code().value());
+    }
     std::unique_lock lock(mutex_);
     answered_.wait(lock, [&] { return started_.has_value(); });
     if (started_->ok()) return Ok{};
@@ -51,12 +56,10 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
   std::string name() const override { return name_; }
 
   void submit(std::shared_ptr<Transfer> transfer) override {
-    if (transfer->ended()) return shared_->end(*transfer);  // of no bytes
     std::unique_lock lock(mutex_);
     if (left_) {
-      transfer->error = broken_ ? *broken_ : closed_error(*transfer);
       lock.unlock();
-      return shared_->end(*transfer);
+      return transfer->ticket->end(broken_ ? *broken_ : closed_error(*transfer));
     }
     asked_.push_back(std::move(transfer));
     // With all requests under way a new transfer has to wait anyway.

@@ -5,6 +5,7 @@
 #include <chrono>
 #include <condition_variable>
 #include <deque>
+#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -25,21 +26,26 @@ class ThreadBackend final : public IoBackend, public std::enable_shared_from_thi
       : options_(options), shared_(std::move(shared)), name_(std::move(name)) {}
 
   // Threads keep the backend, so that one that a device holds for ever finds it when it returns.
-  void start() {
+  Status start() {
     const MaskSignalsScope masked;
-    working_ = options_.threads;
-    for (int i = 0; i < options_.threads; ++i) {
-      threads_.emplace_back([self = shared_from_this()] {
-        set_thread_name("meron-io");
-        self->work();
-      });
+    const std::lock_guard lock(mutex_);
+    try {
+      for (; working_ < options_.threads; ++working_) {
+        threads_.emplace_back([self = shared_from_this()] {
+          set_thread_name("meron-io");
+          self->work();
+        });
+      }
+    } catch (const std::system_error& error) {
+      // Fewer do the same, in more time.
+      if (threads_.empty()) return no_thread_error(error.code().value());
     }
+    return Ok{};
   }
 
   std::string name() const override { return name_; }
 
   void submit(std::shared_ptr<Transfer> transfer) override {
-    if (transfer->ended()) return shared_->end(*transfer);  // of no bytes
     {
       const std::lock_guard lock(mutex_);
       waiting_.push_back(std::move(transfer));
@@ -138,7 +144,7 @@ Result<std::shared_ptr<IoBackend>> make_thread_backend(const IoOptions& options,
   auto made = std::make_shared<ThreadBackend>(
       options, std::move(shared),
       fmt::format("{} thread{} ({})", options.threads, options.threads == 1 ? "" : "s", why));
-  made->start();
+  MERON_TRY(made->start());
   return std::shared_ptr<IoBackend>(std::move(made));
 }
 

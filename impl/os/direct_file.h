@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "base/result.h"
 #include "os/fd.h"
@@ -15,7 +16,7 @@ namespace meron {
 class DirectFile {
  public:
   DirectFile() = default;
-  DirectFile(DirectFile&&) noexcept = default;
+  DirectFile(DirectFile&& other) noexcept { *this = std::move(other); }
   DirectFile& operator=(DirectFile&& other) noexcept;
   ~DirectFile() { remove_name(); }
 
