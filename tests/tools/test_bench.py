@@ -96,6 +96,24 @@ def test_collectives_with_open_mpi(tmp_path):
         assert row["arm"] == "memcpy" or row["times"] > 0
 
 
+def test_io_with_fio_and_without(tmp_path):
+    if not (BUILD / "bench" / "io" / "bench_io").exists():
+        pytest.skip("the benchmarks were not built")
+    # The build lies on a disk; a temporary folder may lie in memory.
+    on_disk = ("--dir", str(BUILD))
+    text, report = bench("io", tmp_path / "report.json", *on_disk, PATH="/nowhere")
+    assert "Without fio" in text
+    assert {goal["name"].split()[0] for goal in report["goals"]} == {"first"}
+    assert {(row["arm"], row["direction"]) for row in report["rows"]} >= {
+        ("meron", "read"),
+        ("meron 4 threads", "write"),
+    }
+    assert all(row["gb_per_second"] > 0 for row in report["rows"])
+    if shutil.which("fio") is not None:
+        _, report = bench("io", tmp_path / "report.json", *on_disk)
+        assert len(report["goals"]) == 5
+
+
 def run_front_end(*words: str) -> subprocess.CompletedProcess:
     command = [sys.executable, str(ROOT / "tools" / "run_bench.py"), *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
@@ -104,7 +122,7 @@ def run_front_end(*words: str) -> subprocess.CompletedProcess:
 def test_the_front_end_lists_the_names():
     done = run_front_end()
     assert done.returncode == 0
-    for name in ("collectives", "adamw", "quant", "overhead", "torch"):
+    for name in ("collectives", "adamw", "quant", "io", "overhead", "torch"):
         assert f"\n  {name} " in done.stdout
         assert (ROOT / "bench" / name / "README.md").exists()
 
