@@ -12,6 +12,7 @@ import torch
 import meron
 from common.progress import Progress
 from meron import zero
+from meron.zero.config import parse
 
 from .examples import Examples
 from .model import loss_of
@@ -37,15 +38,27 @@ def zero_block(plan: str) -> dict[str, Any]:
     return {"stage": int(name.removeprefix("zero"))}
 
 
+def zero_optimization(options: Namespace) -> dict[str, Any]:
+    block = zero_block(options.plan)
+    if options.nvme is not None:
+        block["offload_optimizer"] = {"device": "nvme", "nvme_path": options.nvme}
+    return block
+
+
 def config_of(options: Namespace) -> dict[str, Any]:
     return {
         "train_micro_batch_size_per_gpu": options.batch,
         "gradient_accumulation_steps": options.accumulate,
         "gradient_clipping": options.clip,
-        "zero_optimization": zero_block(options.plan),
+        "zero_optimization": zero_optimization(options),
         "bf16": {"enabled": options.dtype == "bf16"},
         "optimizer": {"type": "AdamW", "params": {"lr": options.lr, "weight_decay": 0.01}},
     }
+
+
+def plan_of(options: Namespace) -> meron.Plan:
+    """The plan that the config becomes, with the states' tier."""
+    return parse(config_of(options)).plan()
 
 
 def train(

@@ -59,6 +59,11 @@ OPTIONS: list[Option] = [
         "then train the same in one process of plain PyTorch, and compare",
         {"action": "store_true"},
     ),
+    (
+        "--nvme",
+        "keep the optimizer's states on the drive of that folder (with --api zero)",
+        {"metavar": "FOLDER"},
+    ),
     ("--json", "write all figures and the loss curve there", {"metavar": "FILE"}),
     ("--plot", "draw the loss curve there", {"metavar": "FILE.png"}),
     ("--quiet", "print nothing but errors", {"action": "store_true"}),
@@ -79,4 +84,6 @@ def parse(arguments: list[str]) -> Namespace:
         raise BadInput(
             f"--plan {options.plan}: --api zero takes zero0 to zero3, mics(N), hpz(N) and zeropp(N)"
         )
+    if options.nvme is not None and options.api != "zero":
+        raise BadInput("--nvme takes --api zero: there the states are the engine's")
     return options

@@ -21,7 +21,7 @@ from common.command_line import BadInput, load_plan, try_outputs
 from common.progress import Progress
 
 from . import options as command_line
-from . import plain, report
+from . import engine, plain, report
 from .examples import Examples
 from .recipe import build
 
@@ -118,6 +118,8 @@ def start(arguments: list[str]) -> int:
         options = command_line.parse(arguments)
         if not options.help:
             plan = load_plan(options.plan)
+            if options.nvme is not None:
+                plan = engine.plan_of(options)
             data = text.load(options.data, options.context + 1)
             try_outputs(options)
     except BadInput as error:

@@ -26,6 +26,8 @@ PROGRAMS = Path(__file__).parent / "zero"
         ("groups", 3),
         ("groups", 4),
         ("mesh", 4),
+        ("offload", 1),
+        ("offload", 3),
     ],
 )
 def test_a_program(program: str, ranks: int, tmp_path: Path) -> None:
