@@ -19,7 +19,7 @@ BENCHES = {
     "io": "storage for swapped states against fio on the same file, in rate and kernel CPU time",
     "overhead": "begin + wait + release of a unit that is at hand, in C, Rust, Julia and Python",
     "torch": "a GPT and many small layers: Meron, FSDP2, DeepSpeed, DDP and plain torch",
-    "offload-step": "the optimizer step with its states on a drive against what drive and update take",
+    "offload-step": "the optimizer step with states on a drive against what drive and update take",
     "slow-link": "what plans save where two hosts are joined by a slow link",
 }
 TARGETS = {

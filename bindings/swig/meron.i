@@ -475,6 +475,7 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_gather_begin;
 %feature("nothread", "0") meron_swig::meron_gather_wait;
 %feature("nothread", "0") meron_swig::meron_optimizer_create;
+%feature("nothread", "0") meron_swig::meron_optimizer_release;
 %feature("nothread", "0") meron_swig::meron_gradient_view;
 %feature("nothread", "0") meron_swig::meron_reduce_begin;
 %feature("nothread", "0") meron_swig::meron_reduce_wait;
@@ -1320,7 +1321,8 @@ inline ::meron_view meron_optimizer_state_view(int64_t optimizer, int64_t param,
 
 /**
  * Releases the optimizer and its states. A step under way keeps them until it has ended. Blocks:
- * never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ * where states lie on nvme, until what the last step wrote is there, at most 5 s; never on peers.
+ * Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_optimizer_release(int64_t optimizer) {
   error_slot error;

@@ -17,7 +17,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 
-from limit import NoLimit, memory_limit, peak  # noqa: E402
+from limit import NoLimit, memory_limit, peak
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARE = 0.4  # of the states that may be in memory

@@ -4,17 +4,27 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 #include <utility>
 
+#include "base/clock.h"
 #include "kernels/cpu/crc32c.h"
 
 namespace meron {
+namespace {
+
+constexpr int64_t kCloseNs = 5 * kNanosPerSecond;
+
+}  // namespace
 
 StateFile::StateFile(Storage& storage, Arena& arena, Counters& counters,
                      std::vector<Region> regions)
     : storage_(storage), arena_(arena), counters_(counters), regions_(std::move(regions)) {}
 
 StateFile::~StateFile() {
+  pass_.reset();
+  // A drive that does not answer may still write there: it keeps the memory, and its room.
+  if (held_) return;
   if (memory_) storage_.engine().unregister_buffer(memory_.data);
   arena_.release(memory_);
   if (extent_.bytes == 0) return;
@@ -91,6 +101,7 @@ Status StateFile::verify(const SubGroup& group, uint64_t number, const std::byte
 Status StateFile::visit(size_t region, uint64_t first, uint64_t count, bool write,
                         const Visit& visit) {
   const uint64_t end = first + count;
+  if (pass_) MERON_TRY(pass_->settle());
   for (size_t i = first_of_[region]; i < sub_groups_.size(); ++i) {
     const SubGroup& group = sub_groups_[i];
     if (group.region != region || group.first >= end) break;
@@ -115,11 +126,17 @@ Status StateFile::visit(size_t region, uint64_t first, uint64_t count, bool writ
   return Ok{};
 }
 
+StatePass& StateFile::pass() {
+  if (!pass_) pass_ = std::make_unique<StatePass>(*this, StatePass::Kind::update);
+  return *pass_;
+}
+
 StatePass::StatePass(StateFile& file, Kind kind) : file_(file), kind_(kind) {}
 
 StatePass::~StatePass() {
+  const Deadline deadline = Deadline::after(kCloseNs);
   for (const Slot& slot : slots_) {
-    if (slot.transfer) slot.transfer->wait(-1);
+    if (slot.transfer && !slot.transfer->wait(deadline.remaining())) file_.held_ = true;
   }
 }
 
@@ -131,7 +148,7 @@ bool StatePass::take_room(uint64_t bytes, uint64_t* begin) const {
     return bytes <= size;
   }
   const Slot& last = slots_.back();
-  const uint64_t head = last.begin + file_.sub_groups_[last.index].bytes;
+  const uint64_t head = last.begin + of(last.number).bytes;
   const uint64_t tail = slots_.front().begin;
   if (last.begin >= tail) {
     if (head + bytes <= size) {
@@ -145,27 +162,32 @@ bool StatePass::take_room(uint64_t bytes, uint64_t* begin) const {
   return head + bytes <= tail;
 }
 
-StatePass::Slot* StatePass::slot_of(size_t index) {
-  if (slots_.empty() || index < slots_.front().index || index > slots_.back().index) return nullptr;
-  return &slots_[index - slots_.front().index];
+bool StatePass::may_begin() const {
+  const size_t count = file_.sub_groups_.size();
+  if (kind_ == Kind::fill) return begun_ < count;
+  return slots_.empty() || begun_ - slots_.front().number < count;
+}
+
+StatePass::Slot* StatePass::slot_of(size_t number) {
+  if (slots_.empty() || number < slots_.front().number || number > slots_.back().number) {
+    return nullptr;
+  }
+  return &slots_[number - slots_.front().number];
 }
 
 Status StatePass::advance() {
   for (Slot& slot : slots_) {
     if (slot.phase == Phase::ready || !slot.transfer || !slot.transfer->done()) continue;
     MERON_TRY(slot.transfer->status());
-    const uint64_t bytes = file_.sub_groups_[slot.index].bytes;
-    const bool read = slot.phase == Phase::reading;
-    add(read ? file_.counters_.nvme_read : file_.counters_.nvme_written, bytes);
     slot.transfer.reset();
-    if (read) slot.phase = Phase::ready;
+    if (slot.phase == Phase::reading) slot.phase = Phase::ready;
   }
   while (!slots_.empty() && slots_.front().phase == Phase::writing && !slots_.front().transfer) {
     slots_.pop_front();
   }
-  while (begun_ < file_.sub_groups_.size()) {
-    const StateFile::SubGroup& group = file_.sub_groups_[begun_];
-    Slot slot{.index = begun_};
+  while (may_begin()) {
+    const StateFile::SubGroup& group = of(begun_);
+    Slot slot{.number = begun_};
     if (!take_room(group.bytes, &slot.begin)) break;
     if (kind_ == Kind::fill) {
       slot.phase = Phase::ready;
@@ -184,13 +206,31 @@ std::byte* StatePass::front() {
   return slot != nullptr && slot->phase == Phase::ready ? data(*slot) : nullptr;
 }
 
+// Bytes are counted here, so that a round counts its own, whatever was read before it begins and
+// is written after it has ended.
 void StatePass::pop() {
   Slot& slot = *slot_of(next_);
-  const StateFile::SubGroup& group = file_.sub_groups_[slot.index];
+  const StateFile::SubGroup& group = of(next_);
   slot.phase = Phase::writing;
   slot.transfer =
       file_.storage_.engine().write(file_.storage_.file(), group.offset, data(slot), group.bytes);
+  if (kind_ == Kind::update) add(file_.counters_.nvme_read, group.bytes);
+  add(file_.counters_.nvme_written, group.bytes);
   ++next_;
+}
+
+Status StatePass::settle() {
+  std::optional<Error> error;
+  for (const Slot& slot : slots_) {
+    if (!slot.transfer) continue;
+    slot.transfer->wait(-1);
+    const Status status = slot.transfer->status();
+    if (!status.ok() && !error) error = status.error();
+  }
+  if (error) return *std::move(error);
+  slots_.clear();
+  begun_ = next_;
+  return Ok{};
 }
 
 void StatePass::wait(int64_t timeout_ns) {

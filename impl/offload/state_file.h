@@ -22,6 +22,8 @@
 
 namespace meron {
 
+class StatePass;
+
 class StateFile {
  public:
   // The states of a run of elements: what one flat has on nvme.
@@ -60,9 +62,12 @@ class StateFile {
   void seal(const SubGroup& group, uint64_t number, const std::byte* data);
   Status verify(const SubGroup& group, uint64_t number, const std::byte* data) const;
 
+  // What goes over the sub-groups for steps. Not before they have been filled.
+  StatePass& pass();
+
   // Calls visit(sub-group, its records in memory) for all that have some of `count` elements from
   // `first` on, one after the other, and writes them back where `write`. Waits for the drive. Not
-  // while a pass is under way.
+  // while a round is under way.
   using Visit = std::function<void(const SubGroup&, std::byte*)>;
   Status visit(size_t region, uint64_t first, uint64_t count, bool write, const Visit& visit);
 
@@ -79,59 +84,74 @@ class StateFile {
   std::vector<uint32_t> checksums_;   // by record
   Extent extent_;
   Buffer memory_;  // sub-groups pass through it; pinned for the drive where that is allowed
+  std::unique_ptr<StatePass> pass_;
+  bool held_ = false;  // transfers of a pass that is gone have not ended
 };
 
-// One pass over all sub-groups in their order: some are read ahead while one is updated and others
-// are written. Its time is that of the slowest of the three.
+// Goes over all sub-groups in their order, again and again: some are read ahead while one is
+// updated and others are written. The time of a round is that of the slowest of the three; what is
+// still to be written at its end is written after it, and the first ones of the next are read
+// before it.
 //
 // Memory is taken and given back in order, as in a ring. Used by one thread at a time.
 class StatePass {
  public:
   enum class Kind {
     update,  // read, handed out, written
-    fill,    // handed out as they are in memory, to be filled, and written
+    fill,    // handed out as they are in memory, to be filled, and written; one round
   };
   StatePass(StateFile& file, Kind kind);
-  // Waits for transfers under way: their memory is the file's.
+  // Waits for transfers under way, at most five seconds: their memory is the file's.
   ~StatePass();
   StatePass(const StatePass&) = delete;
   StatePass& operator=(const StatePass&) = delete;
 
-  // Takes note of what has ended, and begins what there is room for. Never waits.
+  // Takes note of what has ended, and begins what there is room for. Never waits. An error is that
+  // of a transfer, perhaps of the round before.
   Status advance();
-  // The next sub-group in order, once it is in memory; null: not yet, or there is none left. Its
-  // records have not been verified.
+  // The next sub-group in order, once it is in memory; null: not yet. Its records have not been
+  // verified.
   std::byte* front();
-  const StateFile::SubGroup& sub_group() const { return file_.sub_groups_[next_]; }
+  const StateFile::SubGroup& sub_group() const { return of(next_); }
   // The front has been updated and sealed: it goes to the drive.
   void pop();
-  // How many have been handed out, of how many.
-  size_t handed_out() const { return next_; }
-  bool handed_out_all() const { return next_ == file_.sub_groups_.size(); }
-  // Whether all are written.
-  bool ended() const { return handed_out_all() && slots_.empty(); }
+  // How many of this round have been handed out.
+  size_t handed_out() const { return next_ - round_; }
+  bool handed_out_all() const { return handed_out() == file_.sub_groups_.size(); }
+  // After that: the next round.
+  void begin_round() { round_ = next_; }
+  bool idle() const { return slots_.empty(); }
+  // Waits for what is under way, and forgets what was read ahead.
+  Status settle();
   // Sleeps until a transfer ends, at most `timeout_ns`.
   void wait(int64_t timeout_ns);
-  // "reads 4 and writes 2 pieces of /local", for messages.
+  // "2 reads and 1 writes of /local are under way", for messages.
   std::string describe() const;
 
  private:
   enum class Phase { reading, ready, writing };
   struct Slot {
-    size_t index = 0;  // of the sub-group
+    size_t number = 0;  // of the sub-group, counted through all rounds
     uint64_t begin = 0;
     Phase phase = Phase::reading;
     std::shared_ptr<IoTicket> transfer = nullptr;  // null while ready
   };
+  const StateFile::SubGroup& of(size_t number) const {
+    return file_.sub_groups_[number % file_.sub_groups_.size()];
+  }
   bool take_room(uint64_t bytes, uint64_t* begin) const;
-  Slot* slot_of(size_t index);
+  // Whether the next one to be read may be: a round is all that a fill has, and what is still to be
+  // written is not read.
+  bool may_begin() const;
+  Slot* slot_of(size_t number);
   std::byte* data(const Slot& slot) const { return file_.memory_.data + slot.begin; }
 
   StateFile& file_;
   const Kind kind_;
   std::deque<Slot> slots_;  // in order
-  size_t begun_ = 0;        // sub-groups that have, or had, a slot
+  size_t begun_ = 0;        // that have, or had, a slot
   size_t next_ = 0;         // to be handed out
+  size_t round_ = 0;        // where this round began
 };
 
 }  // namespace meron

@@ -96,7 +96,7 @@ Result<bool> Optimizer::prepare() {
       states_of(group).fill(group, records);
       filling_->pop();
     }
-    if (!filling_->ended()) return false;
+    if (!filling_->handed_out_all() || !filling_->idle()) return false;
     filling_.reset();
   }
   for (size_t u = 0; u < units_.size(); ++u) {

@@ -47,6 +47,7 @@ class FlatStates final : public Master {
   void fill_host();
   void fill(const StateFile::SubGroup& group, std::byte* records);
 
+  Unit& unit() const { return unit_; }
   Flat& flat() const { return unit_.flats()[flat_]; }
   const StateShape& shape() const { return shape_; }
   const StateSplit& split() const { return split_; }

@@ -33,9 +33,9 @@ StepOperation::StepOperation(std::shared_ptr<Optimizer> optimizer, Deadline dead
     : Operation(optimizer->units_.front()->channel(), deadline),
       optimizer_(std::move(optimizer)),
       groups_(optimizer_->groups_) {
-  if (optimizer_->file_) {
-    pass_ = std::make_unique<StatePass>(*optimizer_->file_, StatePass::Kind::update);
-  }
+  if (!optimizer_->file_) return;
+  pass_ = &optimizer_->file_->pass();
+  pass_->begin_round();
 }
 
 std::shared_ptr<StepOperation> StepOperation::begin(std::shared_ptr<Optimizer> optimizer,
@@ -98,7 +98,6 @@ Result<bool> StepOperation::agree_on_norm() {
   optimizer_->norm_ = norm;
   norm_known_ = true;
   if (!std::isfinite(norm)) {
-    pass_.reset();
     set_stepping(false);
     for (const auto& unit : optimizer_->units_) {
       MERON_TRY(unit->enter(GradientState::empty));
@@ -125,81 +124,88 @@ Error StepOperation::fail(Error error) {
 }
 
 Result<bool> StepOperation::advance() {
-  if (pass_) {
-    if (Status moved = pass_->advance(); !moved.ok()) return fail(std::move(moved).error());
-  }
+  if (Status moved = move_pass(); !moved.ok()) return moved.error();
   if (norm_number_ == 0) share_norm();
   if (!norm_known_) {
     MERON_ASSIGN(const bool known, agree_on_norm());
     if (!known) return false;
   }
+  const size_t units = optimizer_->units_.size();
   bool published = false;
-  const auto& units = optimizer_->units_;
-  while (updated_ < units.size() && units[updated_]->all_released()) {
-    Unit& unit = *units[updated_];
-    MERON_ASSIGN(const bool whole, update(updated_));
-    if (!whole) break;
-    MERON_TRY(unit.publish(false));
-    MERON_TRY(unit.enter(GradientState::empty));
-    ++updated_;
-    host_flat_ = host_elements_ = 0;
-    published = true;
+  while (updated_ < units) {
+    MERON_ASSIGN(const bool updated, update_some());
+    while (updated_ < units && whole(updated_)) {
+      MERON_TRY(optimizer_->units_[updated_]->publish(false));
+      MERON_TRY(optimizer_->units_[updated_]->enter(GradientState::empty));
+      ++updated_;
+      published = true;
+    }
+    if (!updated) break;
   }
   if (published) channel_.transport().ring();
-  if (updated_ < units.size() || (pass_ && !pass_->ended())) return false;
+  if (updated_ < units) return false;
   set_stepping(false);
   return true;
 }
 
-Result<bool> StepOperation::update(size_t index) {
-  while (true) {
-    MERON_ASSIGN(const bool some, update_some(index));
-    if (!some) break;
-  }
-  return !pass_ || pass_->handed_out() >= optimizer_->sub_groups_end_[index];
+Status StepOperation::move_pass() {
+  if (!pass_) return Ok{};
+  Status moved = pass_->advance();
+  return moved.ok() ? Status(Ok{}) : Status(fail(std::move(moved).error()));
+}
+
+bool StepOperation::whole(size_t unit) const {
+  return host_unit_ > unit && (!pass_ || pass_->handed_out() >= optimizer_->sub_groups_end_[unit]);
 }
 
 // What the drive has brought comes first, so that the drive has something to do; what lies on the
-// host is for the time in which it has brought nothing.
-Result<bool> StepOperation::update_some(size_t index) {
-  std::byte* const records =
-      pass_ && pass_->handed_out() < optimizer_->sub_groups_end_[index] ? pass_->front() : nullptr;
-  if (records == nullptr) {
-    if (!update_host(index)) return false;
-  } else {
+// host, of whichever unit, is for the time in which it has brought nothing.
+Result<bool> StepOperation::update_some() {
+  if (std::byte* const records = brought()) {
     const StateFile::SubGroup& group = pass_->sub_group();
     FlatStates& states = optimizer_->states_of(group);
-    Status updated = states.update(numbers_, handed_over(states.flat(), index), group, records);
+    Status updated = states.update(numbers_, handed_over(states), group, records);
     if (!updated.ok()) return fail(std::move(updated).error());
     pass_->pop();
+  } else if (!update_host()) {
+    return false;
   }
-  if (!pass_) return true;
-  if (Status moved = pass_->advance(); !moved.ok()) return fail(std::move(moved).error());
+  if (Status moved = move_pass(); !moved.ok()) return moved.error();
   return true;
 }
 
-bool StepOperation::update_host(size_t index) {
-  const auto& flats = optimizer_->states_[index];
-  for (; host_flat_ < flats.size(); ++host_flat_, host_elements_ = 0) {
-    if (!flats[host_flat_]) continue;
-    FlatStates& states = *flats[host_flat_];
-    const Range& here = states.split().host;
-    if (host_elements_ >= here.size()) continue;
-    // All at once where there is no drive to look after meanwhile. Shorter pieces cost more than
-    // they let the drive wait less: threads have to wake for each.
-    constexpr uint64_t kSubGroups = 4;
-    const uint64_t piece = pass_ ? kSubGroups * optimizer_->rank_.plan.sub_group : here.size();
-    const uint64_t begin = here.begin + host_elements_;
-    const Range range{begin, std::min(here.end, begin + piece)};
-    states.update_host(numbers_, handed_over(states.flat(), index), range);
-    host_elements_ += range.size();
-    return true;
+std::byte* StepOperation::brought() {
+  if (!pass_ || pass_->handed_out_all()) return nullptr;
+  std::byte* const records = pass_->front();
+  if (records == nullptr) return nullptr;
+  return optimizer_->states_of(pass_->sub_group()).unit().all_released() ? records : nullptr;
+}
+
+bool StepOperation::update_host() {
+  for (; host_unit_ < optimizer_->units_.size(); ++host_unit_, host_flat_ = 0) {
+    if (!optimizer_->units_[host_unit_]->all_released()) return false;
+    const auto& flats = optimizer_->states_[host_unit_];
+    for (; host_flat_ < flats.size(); ++host_flat_, host_elements_ = 0) {
+      if (!flats[host_flat_]) continue;
+      FlatStates& states = *flats[host_flat_];
+      const Range& here = states.split().host;
+      if (host_elements_ >= here.size()) continue;
+      // All at once where there is no drive to look after meanwhile. Shorter pieces cost more than
+      // they let the drive wait less: threads have to wake for each.
+      constexpr uint64_t kSubGroups = 4;
+      const uint64_t piece = pass_ ? kSubGroups * optimizer_->rank_.plan.sub_group : here.size();
+      const uint64_t begin = here.begin + host_elements_;
+      const Range range{begin, std::min(here.end, begin + piece)};
+      states.update_host(numbers_, handed_over(states), range);
+      host_elements_ += range.size();
+      return true;
+    }
   }
   return false;
 }
 
-bool StepOperation::handed_over(const Flat& flat, size_t index) const {
-  return optimizer_->units_[index]->read_by_peers() && !flat.coded();
+bool StepOperation::handed_over(const FlatStates& states) {
+  return states.unit().read_by_peers() && !states.flat().coded();
 }
 
 std::vector<int> StepOperation::missing() const {

@@ -38,13 +38,17 @@ class StepOperation final : public Operation {
   static void take_squares(Unit& unit);
   void share_norm();
   Result<bool> agree_on_norm();
-  // Whether all of the unit has been updated; the drive may not be ready yet.
-  Result<bool> update(size_t index);
-  // Updates what the drive has brought, or some of what lies on the host; false: nothing is left.
-  Result<bool> update_some(size_t index);
-  bool update_host(size_t index);
+  // Looks after the drive.
+  Status move_pass();
+  // Updates what the drive has brought, or some of what lies on the host; false: there is nothing
+  // that may be updated now.
+  Result<bool> update_some();
+  std::byte* brought();
+  bool update_host();
+  // Whether all of a unit has been updated.
+  bool whole(size_t unit) const;
   // Whether peers read the flat's values next where they are written.
-  bool handed_over(const Flat& flat, size_t index) const;
+  static bool handed_over(const FlatStates& states);
   Error fail(Error error);
 
   std::shared_ptr<Optimizer> optimizer_;
@@ -52,10 +56,10 @@ class StepOperation final : public Operation {
   uint64_t norm_number_ = 0;
   bool norm_known_ = false;
   std::vector<kernels::UpdateStep> numbers_;  // once the norm is known
-  std::unique_ptr<StatePass> pass_;           // null: nothing lies on nvme
+  StatePass* pass_ = nullptr;                 // the optimizer's; null: nothing lies on nvme
   size_t updated_ = 0;                        // units done
-  // Of the next one, what lies on the host has been updated before that flat and element of its.
-  size_t host_flat_ = 0;
+  // What lies on the host has been updated before that unit, flat of it and element of that.
+  size_t host_unit_ = 0, host_flat_ = 0;
   uint64_t host_elements_ = 0;
 };
 

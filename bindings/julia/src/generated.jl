@@ -1977,11 +1977,12 @@ itself (write that through an update).
 
 Releases the optimizer and its states. A step under way keeps them until it has ended.
 
-Blocks: never.
+Blocks: where states lie on nvme, until what the last step wrote is there, at most 5 s; never on
+peers.
 Threads: any, also a finalizer's.
 Errors: MERON_E_HANDLE, MERON_E_STALE.
 """
-@inline meron_optimizer_release(optimizer, err) = ccall(
+@inline meron_optimizer_release(optimizer, err) = @blocking_ccall(
         functions.meron_optimizer_release, meron_status, (meron_optimizer,
         Ptr{Ptr{meron_error}}), optimizer, err)
 

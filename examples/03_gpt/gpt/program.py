@@ -20,8 +20,8 @@ from common import text
 from common.command_line import BadInput, load_plan, try_outputs
 from common.progress import Progress
 
-from . import options as command_line
 from . import engine, plain, report
+from . import options as command_line
 from .examples import Examples
 from .recipe import build
 

@@ -2195,7 +2195,8 @@ extern "C" {
 
     /// Releases the optimizer and its states. A step under way keeps them until it has ended.
     ///
-    /// **Blocks**: never.
+    /// **Blocks**: where states lie on nvme, until what the last step wrote is there, at most 5 s;
+    /// never on peers.
     ///
     /// **Threads**: any, also a finalizer's.
     ///

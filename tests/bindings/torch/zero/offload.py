@@ -11,7 +11,7 @@ import torch
 
 import meron
 from meron import zero
-from model import RANK, config, data, engine_step, raises, run_cases, twins
+from model import config, data, engine_step, raises, run_cases, twins
 
 # On a drive, where a folder for temporary files need not be; nothing is left there.
 DRIVE = str(Path(__file__).parent)
