@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "kernels/cpu/crc32c.h"
 
+#include "kernels/cpu/crc32c_fold.h"
+
 #include <array>
 #include <bit>
 #include <cstring>
@@ -165,8 +167,16 @@ uint32_t crc32c_by_table(const void* data, size_t bytes, uint32_t seed) {
 
 uint32_t crc32c(const void* data, size_t bytes, uint32_t seed) {
 #ifdef MERON_CRC_TARGET
-  static const bool instruction = has_instruction();
-  if (instruction) return ~by_instruction(static_cast<const unsigned char*>(data), bytes, ~seed);
+  static const bool instruction = has_instruction(), folds = crc32c_folds();
+  const auto* from = static_cast<const unsigned char*>(data);
+  uint32_t crc = ~seed;
+  if (folds && bytes >= kLeastFold) {
+    const size_t folded = bytes / 256 * 256;
+    crc = crc32c_fold(from, folded, crc);
+    from += folded;
+    bytes -= folded;
+  }
+  if (instruction) return ~by_instruction(from, bytes, crc);
 #endif
   return crc32c_by_table(data, bytes, seed);
 }
