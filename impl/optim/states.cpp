@@ -10,6 +10,7 @@
 
 #include "base/hash.h"
 #include "kernels/cpu/accumulate.h"
+#include "kernels/cpu/update_reference.h"
 
 namespace meron {
 namespace {
@@ -47,10 +48,8 @@ class SharedBlock {
   }
 
   void store() {
-    for (uint32_t s = 0; s < states_; ++s) {
-      kernels::encode_states(kernels::StateType::int8, kind(s), view_.states.data[s],
-                             view_.states.scales[s], values_[s].data(), elements_);
-    }
+    const std::array<const float*, kMaxStates> from = {values_[0].data(), values_[1].data()};
+    kernels::store_states_reference(step_, view_.states, from.data(), elements_, first_);
   }
 
  private:

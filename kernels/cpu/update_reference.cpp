@@ -100,4 +100,13 @@ void update_reference(const UpdateStep& step, float* p, const void* g, Type g_ty
   }
 }
 
+void store_states_reference(const UpdateStep& step, const States& states, const float* const* from,
+                            size_t n, uint64_t first) {
+  uint32_t random[kBlock];
+  for (size_t i = 0; i < n; ++i) random[i] = state_random(step.seed, first + i);
+  for (size_t k = 0; k < state_count(step.rule, step.beta1); ++k) {
+    store_states(states, k, state_kind(step.rule, k), 0, from[k], random, n);
+  }
+}
+
 }  // namespace meron::kernels

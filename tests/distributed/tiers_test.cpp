@@ -26,6 +26,7 @@ struct Config {
   meron_dtype dtype = MERON_F32;
   const char* transport = "shm";
   bool two_groups = false;
+  bool like_the_rest = false;  // the second group has the numbers of the first
 };
 
 // The folder that the test runs in is on a drive; /tmp need not be.
@@ -113,8 +114,8 @@ bool run(const Config& config, const char* tier, Outcome& outcome) {
          &options);
     if (config.two_groups) {
       meron_param_group group = MERON_PARAM_GROUP_INIT;
-      group.learning_rate = 0.003;
-      group.weight_decay = 0.0;
+      group.learning_rate = config.like_the_rest ? options.learning_rate : 0.003;
+      group.weight_decay = config.like_the_rest ? options.weight_decay : 0.0;
       // Vectors, in the middle of a block of their unit.
       const std::vector<meron_param> some = {trainer.params[1], trainer.params[4],
                                              trainer.params[6]};
@@ -206,6 +207,20 @@ TEST(TiersWithGroups, ChangeNoBit) {
     SCOPED_TRACE(states);
     expect_same_on_all_tiers({"zero3", 2, MERON_ADAMW, states, MERON_BF16, "shm", true});
     expect_same_on_all_tiers({"zero1", 3, MERON_SGD, states, MERON_F32, "shm", true});
+  }
+}
+
+// Groups cut flats where params begin, amid the blocks of states: that changes no bit either.
+TEST(TiersWithGroups, GroupsOfEqualNumbersAreNone) {
+  for (const char* states : {"f32", "bf16", "int8"}) {
+    SCOPED_TRACE(states);
+    Config config{"zero3", 2, MERON_ADAMW, states, MERON_BF16};
+    Outcome plain(config.ranks), grouped(config.ranks);
+    ASSERT_TRUE(run(config, "", plain));
+    config.two_groups = config.like_the_rest = true;
+    ASSERT_TRUE(run(config, "", grouped));
+    EXPECT_TRUE(same(plain.values, grouped.values)) << "values differ";
+    EXPECT_TRUE(same(plain.states, grouped.states)) << "states differ";
   }
 }
 
