@@ -9,6 +9,7 @@
 #include "engine/context.h"
 #include "engine/joining.h"
 #include "engine/progress_thread.h"
+#include "os/numa.h"
 #include "os/process.h"
 #include "plan/plan_json.h"
 #include "topology/identity.h"
@@ -43,7 +44,10 @@ Status Context::start() {
   transport_ = std::make_unique<Transport>(std::move(met->joined));
   const int threads =
       options_.threads > 0 ? options_.threads : std::max(1, cpu_count() / met->local_size);
-  rank_ = std::make_unique<Rank>(*transport_, options_.plan, threads, timeout);
+  int rank_here = 0;
+  for (int r = 0; r < identity.rank; ++r) rank_here += transport_->near(r) ? 1 : 0;
+  rank_ = std::make_unique<Rank>(*transport_, options_.plan, threads, timeout,
+                                 near_cpus(numa_nodes(), rank_here, transport_->ranks_here()));
   control_bytes_ += header_bytes(static_cast<uint64_t>(identity.world_size));
   MERON_TRY(make_group(Members::world(identity.world_size, identity.rank)));
   MERON_TRY(publish_plan());

@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "os/futex.h"
+#include "os/numa.h"
 #include "os/threads.h"
 
 namespace meron {
@@ -14,7 +15,8 @@ constexpr int64_t kForever = std::numeric_limits<int64_t>::max();
 
 }  // namespace
 
-ThreadPool::ThreadPool(int threads) : threads_(std::max(threads, 1)) {}
+ThreadPool::ThreadPool(int threads, std::vector<int> cpus)
+    : threads_(std::max(threads, 1)), cpus_(std::move(cpus)) {}
 
 ThreadPool::~ThreadPool() {
   if (workers_.empty()) return;
@@ -29,6 +31,8 @@ void ThreadPool::start() {
   for (int part = 1; part < threads_; ++part) {
     workers_.emplace_back([this, part] {
       set_thread_name("meron-compute");
+      // Where that is not allowed any more, it runs anywhere, only slower.
+      if (!cpus_.empty()) (void)pin_thread_to(cpus_).ok();
       work(part);
     });
   }

@@ -17,7 +17,8 @@ class ThreadPool {
  public:
   // `threads` in total, the caller's included: 1 starts none. Workers start at the first run that
   // needs them.
-  explicit ThreadPool(int threads);
+  // Those run on `cpus`, where some are given; the caller's thread is the caller's business.
+  explicit ThreadPool(int threads, std::vector<int> cpus = {});
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
@@ -39,6 +40,7 @@ class ThreadPool {
   void work(int part);
 
   int threads_;
+  const std::vector<int> cpus_;
   std::vector<std::thread> workers_;
   const std::function<void(int)>* body_ = nullptr;
   int parts_ = 0;

@@ -2,13 +2,11 @@
 #include "os/threads.h"
 
 #include <pthread.h>
-#include <sched.h>
 
-#include <cerrno>
 #include <vector>
 
+#include "os/numa.h"
 #include "os/process.h"
-#include "os/system_error.h"
 
 namespace meron {
 
@@ -32,16 +30,7 @@ Status pin_thread(int index) {
     return Error(MERON_E_ARGUMENT, "no CPU to pin the thread to");
   }
   const int cpu = cpus[static_cast<size_t>(index) % cpus.size()];
-  cpu_set_t* set = CPU_ALLOC(cpu + 1);
-  if (set == nullptr) return system_error("cannot pin the thread", ENOMEM);
-  const size_t bytes = CPU_ALLOC_SIZE(cpu + 1);
-  CPU_ZERO_S(bytes, set);
-  CPU_SET_S(cpu, bytes, set);
-  const int failed = ::sched_setaffinity(0, bytes, set);
-  const int error = errno;
-  CPU_FREE(set);
-  if (failed) return system_error("cannot pin the thread", error);
-  return Ok{};
+  return pin_thread_to({cpu});
 }
 
 }  // namespace meron

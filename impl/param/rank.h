@@ -61,10 +61,11 @@ struct Rank {
   std::vector<std::string> notices;  // for the log, which may not be called under the lock
   std::unique_ptr<Storage> storage;  // of tier nvme; null until something is to lie there
 
-  Rank(Transport& transport_in, Plan plan_in, int threads_in, int64_t timeout_in)
+  Rank(Transport& transport_in, Plan plan_in, int threads_in, int64_t timeout_in,
+       std::vector<int> cpus = {})
       : transport(transport_in),
         plan(std::move(plan_in)),
-        threads(threads_in),
+        threads(threads_in, std::move(cpus)),
         timeout_ns(timeout_in) {}
 
   Arena& arena() { return transport.arena(); }
