@@ -151,18 +151,20 @@ Status SwapFile::verify(uint64_t offset, const std::byte* data, uint64_t bytes) 
 
 Status SwapFile::check_block(uint64_t offset, const std::byte* data, uint64_t bytes) const {
   const uint64_t block = offset / kSwapBlock;
-  const auto bad = [&](const std::string& why, const char* advice) {
-    return Error(MERON_E_IO, fmt::format("block {} (at offset {}) {}", block, offset, why), advice)
+  const auto bad = [&](meron_status code, const std::string& why, const char* advice) {
+    return Error(code, fmt::format("block {} (at offset {}) {}", block, offset, why), advice)
         .on(file_->path());
   };
   const Checksum& sealed = checksums_[block];
   if (sealed.bytes != bytes) {
-    return bad(fmt::format("was written with {} bytes, and {} were read", sealed.bytes, bytes),
+    return bad(MERON_E_INTERNAL,
+               fmt::format("was written with {} bytes, and {} were read", sealed.bytes, bytes),
                "this is a defect of Meron: please report it");
   }
   const uint32_t found = kernels::crc32c(data, bytes);
   if (found == sealed.crc) return Ok{};
-  return bad(fmt::format("is not what was written: its checksum is {:08x} instead of {:08x}", found,
+  return bad(MERON_E_CORRUPT,
+             fmt::format("is not what was written: its checksum is {:08x} instead of {:08x}", found,
                          sealed.crc),
              "the disk, its cable or memory is at fault: go back to the last checkpoint, on "
              "another disk");

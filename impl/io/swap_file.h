@@ -47,7 +47,7 @@ class SwapFile {
   SwapFile& operator=(const SwapFile&) = delete;
 
   // A range that no other extent shares, at a multiple of kSwapBlock. Where none is free the file
-  // grows, which waits for the disk. Errors: MERON_E_NO_MEMORY with need and free bytes when the
+  // grows, which waits for the disk. Errors: MERON_E_NO_SPACE with need and free bytes when the
   // disk is full, and then the file is as it was; MERON_E_TIMEOUT; what the disk says.
   Result<Extent> allocate(uint64_t bytes, Deadline deadline = Deadline::never());
   // Its checksums are forgotten; the disk's room is kept for later extents. No transfer may be
@@ -62,8 +62,9 @@ class SwapFile {
   // work on different blocks at the same time, and before the write or while it is under way.
   void seal(uint64_t offset, const std::byte* data, uint64_t bytes);
 
-  // Whether `data`, read from `offset`, is what was sealed, cut at the same blocks. MERON_E_IO
-  // names path, offset and block of the first that differs or was never sealed.
+  // Whether `data`, read from `offset`, is what was sealed, cut at the same blocks. MERON_E_CORRUPT
+  // names path, offset and block of the first that differs; MERON_E_INTERNAL that of one which was
+  // not sealed, or with another length.
   Status verify(uint64_t offset, const std::byte* data, uint64_t bytes) const;
 
   uint64_t size() const;       // of the file

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/layout.h"
+#include "os/host.h"
 #include "os/system_error.h"
 
 namespace meron {
@@ -32,9 +33,13 @@ std::string_view advice_for(int error) {
 }
 
 Error failure(const Piece& piece, int error) {
-  const std::string what =
+  std::string what =
       fmt::format("cannot {} {} bytes at offset {}", piece.transfer->write ? "write" : "read",
                   piece.bytes, piece.file_offset());
+  if (error == ENOSPC) {
+    what += fmt::format(", where the file system has {} free",
+                        readable_bytes(piece.transfer->file->file().free_bytes()));
+  }
   return system_error(what, error, std::string(advice_for(error))).on(piece.transfer->file->path());
 }
 

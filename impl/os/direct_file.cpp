@@ -29,18 +29,26 @@ namespace {
 
 constexpr mode_t kOwnerOnly = 0600;
 constexpr std::string_view kAnotherDirectory = "name a directory on a disk with enough room";
+constexpr std::string_view kFreeSome = "free some space, or name a directory on another disk";
 
-uint64_t free_bytes(const std::string& directory) {
+uint64_t free_bytes_of(const std::string& directory) {
   struct statvfs info {};
   if (::statvfs(directory.c_str(), &info) != 0) return 0;
   return static_cast<uint64_t>(info.f_bavail) * info.f_frsize;
 }
 
 Error no_room(const std::string& directory, uint64_t need) {
-  return Error(MERON_E_NO_MEMORY,
+  return Error(MERON_E_NO_SPACE,
                fmt::format("the file system has {} free, and {} are needed",
-                           readable_bytes(free_bytes(directory)), readable_bytes(need)),
-               "free some space, or name a directory on another disk")
+                           readable_bytes(free_bytes_of(directory)), readable_bytes(need)),
+               std::string(kFreeSome))
+      .on(directory);
+}
+
+// A full disk lacks room for one more file, of which it also has only so many.
+Error no_file(const std::string& directory, int error) {
+  const bool full = error == ENOSPC || error == EDQUOT;
+  return system_error("cannot make a file", error, full ? std::string(kFreeSome) : "")
       .on(directory);
 }
 
@@ -51,7 +59,7 @@ Status check_size_of_file(uint64_t bytes, const std::string& path) {
       bytes <= limit.rlim_cur) {
     return Ok{};
   }
-  return Error(MERON_E_NO_MEMORY,
+  return Error(MERON_E_NO_SPACE,
                fmt::format("{} exceed the limit on file sizes of {}", readable_bytes(bytes),
                            readable_bytes(limit.rlim_cur)),
                "raise the limit on file sizes (ulimit -f)")
@@ -86,7 +94,7 @@ Status check_directory(const std::string& directory, uint64_t expected_bytes) {
                  "change its mode or owner, or name another one")
         .on(directory);
   }
-  if (free_bytes(directory) < expected_bytes) return no_room(directory, expected_bytes);
+  if (free_bytes_of(directory) < expected_bytes) return no_room(directory, expected_bytes);
   return Ok{};
 }
 
@@ -141,12 +149,12 @@ Result<DirectFile> DirectFile::create(const std::string& directory, uint64_t exp
     // EISDIR: a kernel that does not know the flag. Everything else that a named file may not
     // suffer from is told by the attempt to make one.
     if (error == EMFILE || error == ENFILE || error == ENOSPC || error == EDQUOT) {
-      return system_error("cannot make a file", error).on(directory);
+      return no_file(directory, error);
     }
     MERON_ASSIGN(const std::string name, draw_name(directory));
     file.buffered_.reset(
         ::open(name.c_str(), O_CREAT | O_EXCL | O_NOFOLLOW | O_RDWR | O_CLOEXEC, kOwnerOnly));
-    if (!file.buffered_.valid()) return system_error("cannot make a file", errno).on(directory);
+    if (!file.buffered_.valid()) return no_file(directory, errno);
     if (::unlink(name.c_str()) != 0) file.name_to_remove_ = name;
   }
   file.find_alignment();
@@ -247,6 +255,10 @@ Result<uint64_t> DirectFile::size() const {
   return static_cast<uint64_t>(found.st_size);
 }
 
+uint64_t DirectFile::free_bytes() const {
+  return free_bytes_of(directory_);
+}
+
 Status DirectFile::reserve(uint64_t offset, uint64_t bytes) const {
   if (bytes == 0) return Ok{};
   MERON_TRY(check_size_of_file(offset + bytes, path_));
@@ -259,18 +271,18 @@ Status DirectFile::reserve(uint64_t offset, uint64_t bytes) const {
             : errno;
   } while (error == EINTR);
   if (error == 0) return Ok{};
+  // What could be had in part is given back.
   if (error == ENOSPC || error == EDQUOT) {
-    // What could be had in part is given back.
     (void)!::ftruncate(buffered_.get(), static_cast<off_t>(before));
-    return no_room(directory_, bytes);
   }
+  if (error == ENOSPC) return no_room(directory_, bytes);
   if (error != EOPNOTSUPP && error != ENOSYS) {
     return system_error(
                fmt::format("cannot give {} room at offset {}", readable_bytes(bytes), offset),
-               error)
+               error, error == EDQUOT ? std::string(kFreeSome) : "")
         .on(path_);
   }
-  if (free_bytes(directory_) < bytes) return no_room(directory_, bytes);
+  if (free_bytes() < bytes) return no_room(directory_, bytes);
   if (before < offset + bytes &&
       ::ftruncate(buffered_.get(), static_cast<off_t>(offset + bytes)) != 0) {
     return system_error("cannot extend the file", errno).on(path_);

@@ -23,7 +23,7 @@ class DirectFile {
   // An empty file in `directory` that only this process can name and that is gone with it, also
   // when it is killed: it has no name (O_TMPFILE), or loses it before this returns. Errors:
   // MERON_E_ARGUMENT for what is no directory, may not be written or lies in memory (tmpfs),
-  // MERON_E_NOT_FOUND, MERON_E_NO_MEMORY where less than `expected_bytes` are free.
+  // MERON_E_NOT_FOUND, MERON_E_NO_SPACE where less than `expected_bytes` are free.
   static Result<DirectFile> create(const std::string& directory, uint64_t expected_bytes = 0);
 
   // A file that is there, to read and write.
@@ -46,10 +46,12 @@ class DirectFile {
   const std::string& path() const { return path_; }
 
   Result<uint64_t> size() const;
+  // Of the file system, for messages.
+  uint64_t free_bytes() const;
 
   // Gives [offset, offset + bytes) room on the device and extends the file. Where the file system
-  // cannot do that ahead of time, only extends it: then a write may lack the room. A full disk is
-  // MERON_E_NO_MEMORY, and the file then has the size that it had.
+  // cannot do that ahead of time, only extends it: then a write may lack the room. A full disk, or
+  // a limit on file sizes, is MERON_E_NO_SPACE, and the file then has the size that it had.
   Status reserve(uint64_t offset, uint64_t bytes) const;
 
   // Lets the page cache forget what went through buffered_fd(); what is not yet on the device

@@ -81,7 +81,7 @@ Result<Mapping> Mapping::map_file(int fd, size_t bytes, Access access) {
     const int error = errno;
     ::munmap(space, span);
     if (error == ENOMEM) return no_address_space(size, error);
-    return system_error(fmt::format("cannot map {} of shared memory", readable_bytes(size)), error);
+    return memory_error(fmt::format("cannot map {} of shared memory", readable_bytes(size)), error);
   }
   if (aligned > begin) ::munmap(space, aligned - begin);
   if (const size_t tail = begin + span - (aligned + size); tail > 0) {
@@ -156,7 +156,7 @@ Status Mapping::populate_piece(size_t begin, size_t end) {
                              readable_bytes(memory.available), readable_bytes(memory.total)),
                  "end other programs, run on a larger host, or shard more of the state");
   }
-  return system_error("cannot give memory to a mapping", error);
+  return memory_error("cannot give memory to a mapping", error);
 }
 
 void Mapping::prefault(size_t offset, size_t bytes) const {
@@ -173,7 +173,7 @@ Status Mapping::discard(size_t offset, size_t bytes) {
   if (begin >= end) return Ok{};
   while (::fallocate(fd_.get(), FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE,
                      static_cast<off_t>(begin), static_cast<off_t>(end - begin)) != 0) {
-    if (errno != EINTR) return system_error("cannot give memory back to the host", errno);
+    if (errno != EINTR) return memory_error("cannot give memory back to the host", errno);
   }
   return Ok{};
 }

@@ -55,13 +55,13 @@ Result<MemoryFile> MemoryFile::create(const std::string& name, uint64_t bytes) {
   const uint64_t size = round_up(bytes, page_size());
   MERON_TRY(check_file_size_limit(size));
   UniqueFd fd = create_memfd(name.c_str());
-  if (!fd.valid()) return system_error("cannot make shared memory (memfd_create)", errno).on(name);
+  if (!fd.valid()) return memory_error("cannot make shared memory (memfd_create)", errno).on(name);
   if (::ftruncate(fd.get(), static_cast<off_t>(size)) != 0) {
-    return system_error(fmt::format("cannot size shared memory to {}", readable_bytes(size)), errno)
+    return memory_error(fmt::format("cannot size shared memory to {}", readable_bytes(size)), errno)
         .on(name);
   }
   if (::fcntl(fd.get(), F_ADD_SEALS, kSizeSeals | F_SEAL_SEAL) != 0) {
-    return system_error("cannot seal shared memory", errno).on(name);
+    return memory_error("cannot seal shared memory", errno).on(name);
   }
   return MemoryFile(std::move(fd), size);
 }

@@ -13,11 +13,12 @@ namespace {
 meron_status status_of(int error) {
   switch (error) {
     case ENOMEM:
-    case ENOSPC:
-    case EDQUOT:
     case EMFILE:
     case ENFILE:
       return MERON_E_NO_MEMORY;
+    case ENOSPC:
+    case EDQUOT:
+      return MERON_E_NO_SPACE;
     case ENOENT:
       return MERON_E_NOT_FOUND;
     case ETIMEDOUT:
@@ -41,6 +42,12 @@ Error system_error(std::string_view what, int error, std::string advice) {
     advice = "raise the limit on open files (ulimit -n)";
   }
   return Error(status_of(error), fmt::format("{}: {}", what, errno_text(error)), std::move(advice));
+}
+
+Error memory_error(std::string_view what, int error, std::string advice) {
+  if (error != ENOSPC && error != EDQUOT) return system_error(what, error, std::move(advice));
+  return Error(MERON_E_NO_MEMORY, fmt::format("{}: {}", what, errno_text(error)),
+               std::move(advice));
 }
 
 }  // namespace meron

@@ -12,8 +12,12 @@ namespace meron {
 // "cannot allocate memory (ENOMEM)": thread-safe, independent of the locale.
 std::string errno_text(int error);
 
-// "`what`: `text of error`". The code follows from errno: lack of memory, space or descriptors is
-// MERON_E_NO_MEMORY, a passed time is MERON_E_TIMEOUT, the rest is MERON_E_IO.
+// "`what`: `text of error`". The code follows from errno: lack of memory or descriptors is
+// MERON_E_NO_MEMORY, lack of room on a drive MERON_E_NO_SPACE, what is not there MERON_E_NOT_FOUND,
+// a passed time MERON_E_TIMEOUT, and the rest MERON_E_IO.
 Error system_error(std::string_view what, int error, std::string advice = {});
+
+// The same of memory that the kernel keeps as a file: where that has no room, memory lacks.
+Error memory_error(std::string_view what, int error, std::string advice = {});
 
 }  // namespace meron

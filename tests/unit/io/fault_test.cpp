@@ -82,14 +82,16 @@ TEST_P(IoFaultTest, TheNthFailureIsToldOnceWhereItHappened) {
   }
 }
 
-TEST_P(IoFaultTest, NoRoomIsNoMemoryAndSaysWhatToDo) {
+TEST_P(IoFaultTest, NoRoomIsNoSpaceAndSaysWhatToDo) {
   const auto engine = this->engine({.block = 8192});
   const auto file = this->file(engine);
   Bytes bytes(100'000);
   const Faults faults("write:2+:ENOSPC");
   const Status status = finish(engine->write(file, 0, bytes.data(), bytes.size()));
   ASSERT_FALSE(status.ok());
-  EXPECT_EQ(status.error().code(), MERON_E_NO_MEMORY);
+  EXPECT_EQ(status.error().code(), MERON_E_NO_SPACE);
+  EXPECT_THAT(status.error().info().what, testing::HasSubstr("cannot write 8192 bytes at offset"));
+  EXPECT_THAT(status.error().info().what, testing::HasSubstr(" free"));
   EXPECT_THAT(status.error().info().advice, testing::HasSubstr("free some space"));
 }
 
@@ -146,7 +148,7 @@ TEST_P(IoFaultTest, SwapThatCannotBePrewrittenMayBeTriedAgain) {
     const Faults faults("write:2:ENOSPC");
     const auto extent = (*swap)->allocate(20 << 20);
     ASSERT_FALSE(extent.ok());
-    EXPECT_EQ(extent.error().code(), MERON_E_NO_MEMORY);
+    EXPECT_EQ(extent.error().code(), MERON_E_NO_SPACE);
   }
   EXPECT_EQ((*swap)->size(), 0u);
   EXPECT_TRUE((*swap)->allocate(20 << 20).ok());

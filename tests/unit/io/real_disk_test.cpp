@@ -92,7 +92,7 @@ TEST_P(RealDisk, AFullDiskRefusesToGrow) {
     NEED_MOUNT(own_mounts() && mount_ext4(below("image"), 16));
     const auto engine = this->engine();
     const auto too_big = SwapFile::create(engine, mount(), {.expected = 64 << 20});
-    CHILD_EXPECT(!too_big.ok() && too_big.error().code() == MERON_E_NO_MEMORY);
+    CHILD_EXPECT(!too_big.ok() && too_big.error().code() == MERON_E_NO_SPACE);
     CHILD_EXPECT(too_big.error().info().what.find("64.0 MiB are needed") != std::string::npos);
     const auto made = SwapFile::create(engine, mount());
     CHILD_EXPECT(made.ok());
@@ -100,7 +100,7 @@ TEST_P(RealDisk, AFullDiskRefusesToGrow) {
     const auto first = swap->allocate(2 << 20);
     CHILD_EXPECT(first.ok());
     const auto refused = swap->allocate(64 << 20);
-    CHILD_EXPECT(!refused.ok() && refused.error().code() == MERON_E_NO_MEMORY);
+    CHILD_EXPECT(!refused.ok() && refused.error().code() == MERON_E_NO_SPACE);
     CHILD_EXPECT(refused.error().info().subject == mount());
     CHILD_EXPECT(refused.error().info().what.find("are needed") != std::string::npos);
     // What is there goes on working, and what was not taken is free again.

@@ -93,7 +93,7 @@ TEST_P(SwapFileTest, AFlippedBitIsFoundInItsBlock) {
     EXPECT_OK(finish(engine->read(swap->file(), extent->offset, back.data(), kBytes)));
     const Status status = swap->verify(extent->offset, back.data(), kBytes);
     ASSERT_FALSE(status.ok()) << at;
-    EXPECT_EQ(status.error().code(), MERON_E_IO);
+    EXPECT_EQ(status.error().code(), MERON_E_CORRUPT);
     EXPECT_EQ(status.error().info().subject, swap->file()->path());
     const uint64_t offset = (extent->offset + at) / kSwapBlock * kSwapBlock;
     EXPECT_THAT(status.error().info().what,
@@ -110,7 +110,8 @@ TEST_P(SwapFileTest, WhatWasNotSealedIsNotBelieved) {
   const auto swap = this->swap(engine);
   const auto extent = swap->allocate(2 * kSwapBlock);
   Bytes bytes(2 * kSwapBlock);
-  EXPECT_FALSE(swap->verify(extent->offset, bytes.data(), bytes.size()).ok());
+  const Status unsealed = swap->verify(extent->offset, bytes.data(), bytes.size());
+  EXPECT_EQ(unsealed.error().code(), MERON_E_INTERNAL);
   swap->seal(extent->offset, bytes.data(), bytes.size());
   EXPECT_OK(swap->verify(extent->offset, bytes.data(), bytes.size()));
   EXPECT_FALSE(swap->verify(extent->offset, bytes.data(), bytes.size() - 1).ok());
@@ -154,7 +155,7 @@ TEST_P(SwapFileTest, WhatCannotFitIsRefusedBeforeAnythingIsWritten) {
   const auto engine = this->engine();
   const auto big = SwapFile::create(engine, directory_.path(), {.expected = 1ull << 60});
   ASSERT_FALSE(big.ok());
-  EXPECT_EQ(big.error().code(), MERON_E_NO_MEMORY);
+  EXPECT_EQ(big.error().code(), MERON_E_NO_SPACE);
   const auto swap = this->swap(engine);
   EXPECT_EQ(swap->allocate(UINT64_MAX).error().code(), MERON_E_ARGUMENT);
   EXPECT_EQ(swap->allocate(0)->bytes, 0u);

@@ -137,12 +137,12 @@ TEST_F(DirectFileTest, ReservesRoomAndSaysWhenThereIsNone) {
               CHILD_EXPECT(file->reserve(1 << 20, 1 << 20).ok());
               CHILD_EXPECT(*file->size() == 2u << 20);
               const Status full = file->reserve(2 << 20, 1ull << 60);
-              CHILD_EXPECT(!full.ok() && full.error().code() == MERON_E_NO_MEMORY);
+              CHILD_EXPECT(!full.ok() && full.error().code() == MERON_E_NO_SPACE);
               CHILD_EXPECT(full.error().info().what.find("needed") != std::string::npos);
               const rlimit small{.rlim_cur = 3 << 20, .rlim_max = 3 << 20};
               CHILD_EXPECT(::setrlimit(RLIMIT_FSIZE, &small) == 0);
               const Status limited = file->reserve(0, 4 << 20);
-              CHILD_EXPECT(!limited.ok() && limited.error().code() == MERON_E_NO_MEMORY);
+              CHILD_EXPECT(!limited.ok() && limited.error().code() == MERON_E_NO_SPACE);
               CHILD_EXPECT(limited.error().info().advice.find("ulimit -f") != std::string::npos);
               return 0;
             }),
@@ -160,7 +160,7 @@ TEST_F(DirectFileTest, NamesWhatIsWrongWithADirectory) {
   EXPECT_EQ(no_directory.error().code(), MERON_E_ARGUMENT);
 
   const auto full = DirectFile::create(path_, 1ull << 60);
-  EXPECT_EQ(full.error().code(), MERON_E_NO_MEMORY);
+  EXPECT_EQ(full.error().code(), MERON_E_NO_SPACE);
   EXPECT_THAT(full.error().info().what, testing::HasSubstr("are needed"));
 
   const auto memory = DirectFile::create("/dev/shm");

@@ -146,7 +146,10 @@ TEST(ConstantTimeEqual, ComparesContentAndLength) {
 
 TEST(SystemError, MapsErrnoToStatus) {
   EXPECT_EQ(system_error("x", ENOMEM).code(), MERON_E_NO_MEMORY);
-  EXPECT_EQ(system_error("x", ENOSPC).code(), MERON_E_NO_MEMORY);
+  EXPECT_EQ(system_error("x", ENOSPC).code(), MERON_E_NO_SPACE);
+  EXPECT_EQ(system_error("x", EDQUOT).code(), MERON_E_NO_SPACE);
+  EXPECT_EQ(memory_error("x", ENOSPC).code(), MERON_E_NO_MEMORY);
+  EXPECT_EQ(memory_error("x", EIO).code(), MERON_E_IO);
   EXPECT_EQ(system_error("x", EMFILE).code(), MERON_E_NO_MEMORY);
   EXPECT_FALSE(system_error("x", EMFILE).info().advice.empty());
   EXPECT_EQ(system_error("x", EIO).code(), MERON_E_IO);
