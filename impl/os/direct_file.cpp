@@ -30,6 +30,7 @@ namespace {
 constexpr mode_t kOwnerOnly = 0600;
 constexpr std::string_view kAnotherDirectory = "name a directory on a disk with enough room";
 constexpr std::string_view kFreeSome = "free some space, or name a directory on another disk";
+constexpr std::string_view kLetMeWrite = "change its mode or owner, or name another one";
 
 uint64_t free_bytes_of(const std::string& directory) {
   struct statvfs info {};
@@ -70,9 +71,10 @@ Status check_directory(const std::string& directory, uint64_t expected_bytes) {
   struct stat found {};
   if (::stat(directory.c_str(), &found) != 0) {
     const int error = errno;
-    return system_error("cannot use the directory", error,
-                        error == ENOENT ? "make it, or name one that is there" : "")
-        .on(directory);
+    const std::string_view advice = error == ENOENT   ? "make it, or name one that is there"
+                                    : error == EACCES ? kLetMeWrite
+                                                      : kAnotherDirectory;
+    return system_error("cannot use the directory", error, std::string(advice)).on(directory);
   }
   if (!S_ISDIR(found.st_mode)) {
     return Error(MERON_E_ARGUMENT, "this is no directory", std::string(kAnotherDirectory))
@@ -91,7 +93,7 @@ Status check_directory(const std::string& directory, uint64_t expected_bytes) {
   if (::access(directory.c_str(), W_OK | X_OK) != 0) {
     return Error(MERON_E_ARGUMENT,
                  fmt::format("the directory may not be written: {}", errno_text(errno)),
-                 "change its mode or owner, or name another one")
+                 std::string(kLetMeWrite))
         .on(directory);
   }
   if (free_bytes_of(directory) < expected_bytes) return no_room(directory, expected_bytes);
