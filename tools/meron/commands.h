@@ -19,5 +19,6 @@ struct Subcommand {
 Subcommand add_run(CLI::App& parent, std::span<char*> after_dashes);
 Subcommand add_info(CLI::App& parent);
 Subcommand add_plan(CLI::App& parent);
+Subcommand add_io_bench(CLI::App& parent);
 
 }  // namespace meron::tools

@@ -21,6 +21,7 @@ constexpr const char* kFooter = R"(Examples:
   meron info                             what this host and this build offer
   meron plan --parameters 7B --layers 32 --dtype bf16 -n 8 --compare
                                          what each plan would cost, before anything runs
+  meron io-bench /local                  what a drive gives, and the best settings for it
 
 `meron SUBCOMMAND --help` explains each. Exit codes: 0 success, 1 error, 2 wrong usage; `meron run`
 exits with the code of the first rank that failed.)";
@@ -42,7 +43,8 @@ int main_with_exceptions(int argc, char** argv) {
     after_dashes = {dashes, words.end()};
     words = {words.begin(), dashes};
   }
-  const Subcommand subcommands[] = {add_run(app, after_dashes), add_info(app), add_plan(app)};
+  const Subcommand subcommands[] = {add_run(app, after_dashes), add_info(app), add_plan(app),
+                                    add_io_bench(app)};
   try {
     app.parse(static_cast<int>(words.size()), words.data());
   } catch (const CLI::ParseError& error) {
@@ -50,7 +52,8 @@ int main_with_exceptions(int argc, char** argv) {
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);
     const auto chosen = app.get_subcommands();
     if (chosen.empty() && words.size() > 1 && words[1][0] != '-') {
-      fmt::print(stderr, "meron: there is no subcommand '{}': there are run, info and plan\n",
+      fmt::print(stderr,
+                 "meron: there is no subcommand '{}': there are run, info, plan and io-bench\n",
                  words[1]);
       return kUsageError;
     }

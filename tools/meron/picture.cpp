@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tools/meron/failure.h"
+#include "tools/meron/plot_io_bench.h"
 #include "tools/meron/plot_ranking.h"
 #include "tools/meron/unique_fd.h"
 
@@ -58,6 +59,21 @@ UniqueFd start(std::vector<std::string> words, pid_t& pid) {
   return writing;
 }
 
+void draw(const char* script, const std::string& json, const std::string& path) {
+  signal(SIGPIPE, SIG_IGN);  // a script that gives up says why itself
+  pid_t pid = 0;
+  {
+    const UniqueFd script_reads = start({"python3", "-c", script, path}, pid);
+    write_all(script_reads.get(), json);
+  }
+  int status = 0;
+  while (waitpid(pid, &status, 0) < 0) {
+    if (errno != EINTR) throw system_failure("cannot wait for python3", errno);
+  }
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
+  throw Failure(fmt::format("no picture in {}: what python3 said stands above", path));
+}
+
 }  // namespace
 
 void check_picture_name(const std::string& path) {
@@ -69,18 +85,11 @@ void check_picture_name(const std::string& path) {
 }
 
 void draw_ranking(const std::string& json, const std::string& path) {
-  signal(SIGPIPE, SIG_IGN);  // a script that gives up says why itself
-  pid_t pid = 0;
-  {
-    const UniqueFd script_reads = start({"python3", "-c", kPlotRanking, path}, pid);
-    write_all(script_reads.get(), json);
-  }
-  int status = 0;
-  while (waitpid(pid, &status, 0) < 0) {
-    if (errno != EINTR) throw system_failure("cannot wait for python3", errno);
-  }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
-  throw Failure(fmt::format("no picture in {}: what python3 said stands above", path));
+  draw(kPlotRanking, json, path);
+}
+
+void draw_io_bench(const std::string& json, const std::string& path) {
+  draw(kPlotIoBench, json, path);
 }
 
 }  // namespace meron::tools

@@ -1,0 +1,393 @@
+// SPDX-License-Identifier: Apache-2.0
+// `meron io-bench`: what a drive gives to states on tier nvme, measured through the engine that
+// moves them, and the settings with which it gives most.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <deque>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "io/io_engine.h"
+#include "os/mapping.h"
+#include "os/memory_file.h"
+#include "tools/meron/commands.h"
+#include "tools/meron/failure.h"
+#include "tools/meron/picture.h"
+#include "tools/meron/text.h"
+
+namespace meron::tools {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Backend = IoOptions::Backend;
+
+constexpr std::array<uint32_t, 3> kBlocks = {256 << 10, 1 << 20, 4 << 20};
+constexpr std::array<uint32_t, 4> kDepths = {4, 8, 32, 128};
+constexpr std::array kThreads = {1, 2, 4, 8};
+constexpr uint64_t kTicket = 4 << 20;   // at least the largest block
+constexpr uint64_t kMemory = 64 << 20;  // a multiple of it
+constexpr uint64_t kLeastSize = 1 << 20;
+// Of two settings that are as fast, the one that has less under way.
+constexpr double kAsFast = 0.98;
+
+constexpr const char* kIoBenchFooter =
+    R"(DIR is a folder on the drive. A file without a name is made there, of --size; it is gone when the
+command ends, also when it is killed, and nothing else in DIR is touched. It is written once before
+anything is measured: the first write to new room takes longer than all that follow.
+
+Then it is read and written in sequence, past the page cache, with each block size (bytes of a
+request) and depth (requests under way) through io_uring, and with threads, which do the same where
+io_uring is forbidden, as in many containers. A measurement ends with the file, or after --seconds.
+1 GB is 10^9 bytes.
+
+Best is what needs the least time to read and write the same bytes, as an optimizer step does; of
+settings within 2 % of it, the one that keeps the fewest bytes under way. `threads` is the best of the
+threads; it has no effect where there is io_uring. The results are printed as "nvme" of a plan, to
+which the tier is added, and as DeepSpeed's "aio" (versions before 0.16 call intra_op_parallelism
+thread_count); meron.zero reads both. --save writes these two objects to a file.
+
+Run it while nothing else uses the drive, and with a --size beyond the cache of the drive itself.
+--plot starts python3, which needs matplotlib.
+
+Examples:
+  meron io-bench /local
+  meron io-bench /local --size 8GiB --json drive.json --plot drive.png
+  meron io-bench /local --save nvme.json)";
+
+struct IoBenchOptions {
+  std::string directory;
+  uint64_t size = 1 << 30;
+  double seconds = 5.0;
+  std::string json, plot, save;
+};
+
+template <class T>
+T take(Result<T> result) {
+  if (result.ok()) return std::move(result).value();
+  const ErrorInfo& info = result.error().info();
+  throw Failure(fmt::format("{}{}{}{}{}", info.subject, info.subject.empty() ? "" : ": ", info.what,
+                            info.advice.empty() ? "" : "; ", info.advice));
+}
+
+void finish(const std::shared_ptr<IoTicket>& ticket) {
+  (void)ticket->wait(-1);
+  take(ticket->status());
+}
+
+// As the engine's arena has it: shared memory, with huge pages where the kernel grants them.
+class Memory {
+ public:
+  Memory() {
+    const MemoryFile file = take(MemoryFile::create("meron-io-bench", kMemory));
+    mapping_ = take(Mapping::map_file(file.fd(), kMemory, Access::read_write));
+    take(mapping_.populate(0, kMemory));
+    // A drive may compress.
+    std::mt19937_64 random;
+    for (uint64_t at = 0; at < kMemory; at += sizeof(uint64_t)) {
+      const uint64_t drawn = random();
+      std::memcpy(data() + at, &drawn, sizeof drawn);
+    }
+  }
+  std::byte* data() const { return const_cast<std::byte*>(mapping_.data()); }
+
+ private:
+  Mapping mapping_;
+};
+
+struct Setting {
+  Backend backend = Backend::uring;
+  uint32_t block = 0;
+  uint32_t depth = 32;
+  int threads = 1;
+
+  bool uring() const { return backend == Backend::uring; }
+  // How many requests are under way.
+  uint64_t requests() const { return uring() ? depth : static_cast<uint64_t>(threads); }
+  std::string text() const {
+    return fmt::format("{} x {}{}", readable_bytes(block), requests(), uring() ? "" : " threads");
+  }
+};
+
+struct Rate {
+  uint64_t bytes = 0;
+  double seconds = 0.0;
+
+  double gigabytes() const {
+    return seconds > 0.0 ? static_cast<double>(bytes) / seconds * 1e-9 : 0.0;
+  }
+};
+
+struct Measurement {
+  Setting setting;
+  Rate read, write;
+
+  // Of reading and writing the same bytes, one after the other.
+  double both() const {
+    return 2.0 / (1.0 / std::max(read.gigabytes(), 1e-9) + 1.0 / std::max(write.gigabytes(), 1e-9));
+  }
+};
+
+// The unnamed file that all settings move.
+class Drive {
+ public:
+  Drive(const std::string& directory, uint64_t size, Memory& memory)
+      : size_(size), memory_(memory), file_(take(DirectFile::create(directory, size))) {
+    take(file_.reserve(0, size));
+    const auto engine = take(IoEngine::create());
+    const auto file = open(*engine);
+    (void)move(*engine, file, true, kTicket, -1);
+    // What is measured moves the right bytes.
+    const uint64_t bytes = std::min<uint64_t>(size, kTicket);
+    std::vector<std::byte> written(memory.data(), memory.data() + bytes);
+    finish(engine->write(file, 0, memory.data(), bytes));
+    std::memset(memory.data(), 0, bytes);
+    finish(engine->read(file, 0, memory.data(), bytes));
+    if (std::memcmp(written.data(), memory.data(), bytes) != 0) {
+      throw Failure(fmt::format("{}: what is read is not what was written", directory));
+    }
+  }
+
+  Measurement measure(const Setting& setting, double seconds) const {
+    const auto engine = take(IoEngine::create({.block = setting.block,
+                                               .depth = setting.depth,
+                                               .threads = setting.threads,
+                                               .backend = setting.backend}));
+    engine->register_buffer(memory_.data(), kMemory);
+    const auto file = open(*engine);
+    const auto limit = static_cast<int64_t>(seconds * 1e9);
+    const uint64_t ahead = setting.requests() * setting.block;
+    Measurement done;
+    done.setting = setting;
+    done.read = move(*engine, file, false, ahead, limit);
+    done.write = move(*engine, file, true, ahead, limit);
+    return done;
+  }
+
+  const DirectFile& file() const { return file_; }
+
+ private:
+  // Each engine has a file of its own, of the same bytes.
+  std::shared_ptr<IoFile> open(IoEngine& engine) const {
+    return take(
+        engine.add(take(DirectFile::open(fmt::format("/proc/self/fd/{}", file_.buffered_fd())))));
+  }
+
+  // With at least `ahead` bytes handed to the engine. More than there is memory for pass through
+  // the same: nobody looks at them.
+  Rate move(IoEngine& engine, const std::shared_ptr<IoFile>& file, bool write, uint64_t ahead,
+            int64_t limit_ns) const {
+    const size_t most = ahead / kTicket + 2;
+    std::deque<std::shared_ptr<IoTicket>> under_way;
+    const int64_t begin = now_ns();
+    uint64_t at = 0;
+    while (at < size_ && (limit_ns < 0 || now_ns() - begin < limit_ns)) {
+      if (under_way.size() == most) {
+        finish(under_way.front());
+        under_way.pop_front();
+      }
+      const uint64_t bytes = std::min(kTicket, size_ - at);
+      std::byte* const data = memory_.data() + at % kMemory;
+      under_way.push_back(write ? engine.write(file, at, data, bytes)
+                                : engine.read(file, at, data, bytes));
+      at += bytes;
+    }
+    for (const auto& ticket : under_way) finish(ticket);
+    return {.bytes = at, .seconds = static_cast<double>(now_ns() - begin) * 1e-9};
+  }
+
+  const uint64_t size_;
+  Memory& memory_;
+  const DirectFile file_;
+};
+
+// One line that each call writes over, where somebody looks.
+class Progress {
+ public:
+  ~Progress() { show(""); }
+  void show(const std::string& text) {
+    if (!seen_) return;
+    fmt::print(stderr, "\r{:<{}}{}", text, width_, text.empty() ? "\r" : "");
+    std::fflush(stderr);
+    width_ = text.size();
+  }
+
+ private:
+  const bool seen_ = isatty(STDERR_FILENO) == 1;
+  size_t width_ = 0;
+};
+
+std::vector<Setting> settings(bool uring) {
+  std::vector<Setting> all;
+  for (const uint32_t block : kBlocks) {
+    for (const uint32_t depth : kDepths) {
+      if (uring) all.push_back({.backend = Backend::uring, .block = block, .depth = depth});
+    }
+  }
+  for (const uint32_t block : kBlocks) {
+    for (const int threads : kThreads) {
+      all.push_back({.backend = Backend::threads, .block = block, .threads = threads});
+    }
+  }
+  return all;
+}
+
+const Measurement* best_of(const std::vector<Measurement>& measured, Backend backend) {
+  double most = 0.0;
+  for (const Measurement& each : measured) {
+    if (each.setting.backend == backend) most = std::max(most, each.both());
+  }
+  const Measurement* best = nullptr;
+  for (const Measurement& each : measured) {
+    if (each.setting.backend != backend || each.both() < kAsFast * most) continue;
+    const auto under_way = [](const Setting& s) { return s.requests() * s.block; };
+    if (best == nullptr || under_way(each.setting) < under_way(best->setting)) best = &each;
+  }
+  return best;
+}
+
+// What to write into a plan, and into a configuration of DeepSpeed.
+Json best_settings(const std::vector<Measurement>& measured, const std::string& directory) {
+  const Measurement* const threads = best_of(measured, Backend::threads);
+  const Measurement* const uring = best_of(measured, Backend::uring);
+  const Setting& best = (uring != nullptr ? uring : threads)->setting;
+  const int of_threads = threads->setting.threads;
+  Json out;
+  // A plan may be read elsewhere.
+  out["nvme"] = {{"path", std::filesystem::canonical(directory).string()},
+                 {"block", best.block},
+                 {"depth", best.depth},
+                 {"threads", of_threads}};
+  out["aio"] = {{"block_size", best.block},
+                {"queue_depth", best.depth},
+                {"intra_op_parallelism", of_threads},
+                {"single_submit", false},
+                {"overlap_events", true}};
+  return out;
+}
+
+Json json_of(const Rate& rate) {
+  return {{"bytes", rate.bytes}, {"seconds", rate.seconds}, {"gb_per_second", rate.gigabytes()}};
+}
+
+Json json_of(const Measurement& measured) {
+  const Setting& setting = measured.setting;
+  Json out = {{"backend", setting.uring() ? "io_uring" : "threads"}, {"block", setting.block}};
+  out[setting.uring() ? "depth" : "threads"] = setting.requests();
+  out["read"] = json_of(measured.read);
+  out["write"] = json_of(measured.write);
+  return out;
+}
+
+std::string table_of(const std::vector<Measurement>& measured) {
+  std::vector<std::vector<std::string>> rows = {
+      {"backend", "block", "under way", "read GB/s", "write GB/s", "both GB/s"}};
+  for (const Measurement& each : measured) {
+    rows.push_back(
+        {each.setting.uring() ? "io_uring" : "threads", readable_bytes(each.setting.block),
+         fmt::format("{}", each.setting.requests()), fmt::format("{:.2f}", each.read.gigabytes()),
+         fmt::format("{:.2f}", each.write.gigabytes()), fmt::format("{:.2f}", each.both())});
+  }
+  return in_columns(rows, 1);
+}
+
+// Before anything is measured, which takes a while.
+void check_writable(const std::string& path) {
+  if (path.empty()) return;
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
+  const bool there = access(path.c_str(), F_OK) == 0;
+  if (access(there ? path.c_str() : folder.c_str(), W_OK) != 0) {
+    throw system_failure(fmt::format("cannot write {}", path), errno);
+  }
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::trunc);
+  file << text << '\n';
+  file.close();
+  if (!file) throw system_failure(fmt::format("cannot write {}", path), errno);
+}
+
+int io_bench(IoBenchOptions options) {
+  if (!options.plot.empty()) check_picture_name(options.plot);
+  if (options.size < kLeastSize) {
+    throw Failure("--size: give 1MiB or more, for example 4GiB", kUsageError);
+  }
+  if (!(options.seconds > 0.0 && options.seconds <= 3600.0)) {
+    throw Failure("--seconds: give more than 0, and 3600 at most", kUsageError);
+  }
+  check_writable(options.json);
+  check_writable(options.save);
+  options.size = options.size / kLeastSize * kLeastSize;
+  const auto ring = IoEngine::create({.backend = Backend::uring});
+  const std::vector<Setting> all = settings(ring.ok());
+
+  Progress progress;
+  progress.show(fmt::format("writing {} for the first time", readable_bytes(options.size)));
+  Memory memory;
+  const Drive drive(options.directory, options.size, memory);
+  std::vector<Measurement> measured;
+  for (const Setting& setting : all) {
+    progress.show(fmt::format("{}/{}: {}", measured.size() + 1, all.size(), setting.text()));
+    measured.push_back(drive.measure(setting, options.seconds));
+  }
+  progress.show("");
+
+  const Json best = best_settings(measured, options.directory);
+  Json out = {{"directory", options.directory},
+              {"size", options.size},
+              {"direct", drive.file().direct()},
+              {"io_uring", ring.ok()}};
+  for (const Measurement& each : measured) out["measurements"].push_back(json_of(each));
+  out["best"] = best;
+
+  fmt::print("{}: {}, read and written\n\n{}\n", options.directory, readable_bytes(options.size),
+             table_of(measured));
+  if (!ring.ok()) fmt::print("There is no io_uring here: {}\n", ring.error().info().what);
+  if (!drive.file().direct()) {
+    fmt::print("Memory answers, not the drive alone, for {}: the rates say little.\n",
+               drive.file().why_buffered());
+  }
+  fmt::print("In a plan:\n  \"nvme\": {}\nFor DeepSpeed:\n  \"aio\": {}\n", best["nvme"].dump(),
+             best["aio"].dump());
+  if (!options.save.empty()) write_text(options.save, best.dump(2));
+  if (!options.json.empty()) write_text(options.json, out.dump(2));
+  if (options.plot.empty()) return kSuccess;
+  std::fflush(stdout);  // before anything that python3 says
+  draw_io_bench(out.dump(), options.plot);
+  return kSuccess;
+}
+
+}  // namespace
+
+Subcommand add_io_bench(CLI::App& parent) {
+  CLI::App* app = parent.add_subcommand(
+      "io-bench", "Measure a drive, and find the settings of tier nvme with which it gives most");
+  app->footer(kIoBenchFooter);
+  auto options = std::make_shared<IoBenchOptions>();
+  app->add_option("directory", options->directory, "a folder on the drive")
+      ->required()
+      ->option_text("DIR");
+  app->add_option("--size", options->size, "of the file that is read and written (1GiB)")
+      ->transform(CLI::AsSizeValue(false))
+      ->option_text("BYTES");
+  app->add_option("--seconds", options->seconds, "after which a measurement ends at the latest (5)")
+      ->type_name("S");
+  app->add_option("--json", options->json, "write all rates there")->type_name("FILE");
+  app->add_option("--save", options->save, "write the best settings there, as \"nvme\" and \"aio\"")
+      ->type_name("FILE");
+  app->add_option("--plot", options->plot, "draw rates over depth (or FILE.pdf, FILE.svg)")
+      ->type_name("FILE.png");
+  return {app, [options] { return io_bench(*options); }};
+}
+
+}  // namespace meron::tools
