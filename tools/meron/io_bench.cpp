@@ -212,12 +212,16 @@ class Drive {
 // One line that each call writes over, where somebody looks.
 class Progress {
  public:
-  ~Progress() { show(""); }
+  ~Progress() { clear(); }
   void show(const std::string& text) {
     if (!seen_) return;
-    fmt::print(stderr, "\r{:<{}}{}", text, width_, text.empty() ? "\r" : "");
+    fmt::print(stderr, "\r{:<{}}", text, width_);
     std::fflush(stderr);
     width_ = text.size();
+  }
+
+  void clear() {
+    if (seen_) std::fprintf(stderr, "\r%*s\r", static_cast<int>(width_), "");
   }
 
  private:
@@ -340,7 +344,7 @@ int io_bench(IoBenchOptions options) {
     progress.show(fmt::format("{}/{}: {}", measured.size() + 1, all.size(), setting.text()));
     measured.push_back(drive.measure(setting, options.seconds));
   }
-  progress.show("");
+  progress.clear();
 
   const Json best = best_settings(measured, options.directory);
   Json out = {{"directory", options.directory},
