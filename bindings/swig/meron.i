@@ -475,6 +475,8 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_gather_begin;
 %feature("nothread", "0") meron_swig::meron_gather_wait;
 %feature("nothread", "0") meron_swig::meron_optimizer_create;
+%feature("nothread", "0") meron_swig::meron_optimizer_read_state;
+%feature("nothread", "0") meron_swig::meron_optimizer_write_state;
 %feature("nothread", "0") meron_swig::meron_optimizer_release;
 %feature("nothread", "0") meron_swig::meron_gradient_view;
 %feature("nothread", "0") meron_swig::meron_reduce_begin;
@@ -1315,9 +1317,27 @@ inline ::meron_view meron_optimizer_state_view(int64_t optimizer, int64_t param,
   return out;
 }
 
-// meron_optimizer_read_state is not here: its out parameter is float *.
+/**
+ * Copies this rank's part of a state of `param` in f32, wherever and however it lies. Blocks: on
+ * this rank's drive where states lie on nvme. Threads: any, not during a step. Errors:
+ * MERON_E_ARGUMENT (as meron_optimizer_state_view, or another count), MERON_E_STATE (a step is
+ * under way), MERON_E_IO, MERON_E_CORRUPT, MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_optimizer_read_state(writable_memory out, int64_t optimizer, int64_t param, int32_t state) {
+  error_slot error;
+  return error.check(api().meron_optimizer_read_state(static_cast<float *>(out.data), elements(out.bytes, MERON_F32), ::meron_optimizer{static_cast<uint64_t>(optimizer)}, ::meron_param{static_cast<uint64_t>(param)}, static_cast<meron_optimizer_state>(state), error));
+}
 
-// meron_optimizer_write_state is not here: data is const float *.
+/**
+ * Replaces this rank's part of a state of `param`, from f32; states of 16 or 8 bits are rounded to
+ * nearest. Blocks: as meron_optimizer_read_state. Threads: any, not during a step. Errors: as
+ * meron_optimizer_read_state, MERON_E_ARGUMENT also for a master that is the param itself (write
+ * that through an update).
+ */
+inline int32_t meron_optimizer_write_state(int64_t optimizer, int64_t param, int32_t state, readable_memory data) {
+  error_slot error;
+  return error.check(api().meron_optimizer_write_state(::meron_optimizer{static_cast<uint64_t>(optimizer)}, ::meron_param{static_cast<uint64_t>(param)}, static_cast<meron_optimizer_state>(state), static_cast<const float *>(data.data), elements(data.bytes, MERON_F32), error));
+}
 
 /**
  * Releases the optimizer and its states. A step under way keeps them until it has ended. Blocks:

@@ -51,6 +51,13 @@ void StepOperation::set_stepping(bool stepping) {
   for (const auto& unit : optimizer_->units_) unit->stepping = stepping;
 }
 
+// Whoever keeps the future of a step keeps no states.
+void StepOperation::end() {
+  set_stepping(false);
+  pass_ = nullptr;
+  optimizer_.reset();
+}
+
 // For a unit that was reduced before it had an optimizer.
 void StepOperation::take_squares(Unit& unit) {
   unit.squares = {};
@@ -98,11 +105,11 @@ Result<bool> StepOperation::agree_on_norm() {
   optimizer_->norm_ = norm;
   norm_known_ = true;
   if (!std::isfinite(norm)) {
-    set_stepping(false);
     for (const auto& unit : optimizer_->units_) {
       MERON_TRY(unit->enter(GradientState::empty));
       unit->drop_feedback();
     }
+    end();
     return Error(MERON_E_NONFINITE, fmt::format("the global gradient norm is {}", norm),
                  "nothing was changed and the gradients were discarded, on all ranks: skip this "
                  "step, or lower the learning rate or loss scale")
@@ -144,7 +151,7 @@ Result<bool> StepOperation::advance() {
   }
   if (published) channel_.transport().ring();
   if (updated_ < units) return false;
-  set_stepping(false);
+  end();
   return true;
 }
 
@@ -209,6 +216,7 @@ bool StepOperation::handed_over(const FlatStates& states) {
 }
 
 std::vector<int> StepOperation::missing() const {
+  if (!optimizer_) return {};
   if (!norm_known_) {
     return channel_.below(norm_number_, [&](int m) {
       return channel_.member(m).norm_step[norm_number_ % 2].load(std::memory_order_seq_cst);

@@ -35,6 +35,7 @@ class StepOperation final : public Operation {
  private:
   StepOperation(std::shared_ptr<Optimizer> optimizer, Deadline deadline);
   void set_stepping(bool stepping);
+  void end();
   static void take_squares(Unit& unit);
   void share_norm();
   Result<bool> agree_on_norm();
@@ -51,8 +52,8 @@ class StepOperation final : public Operation {
   static bool handed_over(const FlatStates& states);
   Error fail(Error error);
 
-  std::shared_ptr<Optimizer> optimizer_;
-  std::vector<GroupOptions> groups_;  // as they were when the step began
+  std::shared_ptr<Optimizer> optimizer_;  // null: the step has ended
+  std::vector<GroupOptions> groups_;      // as they were when the step began
   uint64_t norm_number_ = 0;
   bool norm_known_ = false;
   std::vector<kernels::UpdateStep> numbers_;  // once the norm is known

@@ -107,16 +107,18 @@ Status check_workload(const Workload& load) {
     const char* name;
     uint32_t value;
     uint32_t max;
+    uint32_t min = 1;
   };
   for (const Limit& limit :
        {Limit{"ranks", load.ranks, kMaxPlanRanks},
         Limit{"micro_batches", load.micro_batches, kMaxMicroBatches},
         Limit{"gathers_per_micro_batch", load.gathers_per_micro_batch, kMaxGathers},
         Limit{"ranks_per_node", std::max(load.node, 1u), kMaxPlanRanks},
-        Limit{"optimizer_states", load.optimizer_states, kMaxStates}}) {
-    if (limit.value >= 1 && limit.value <= limit.max) continue;
+        Limit{"optimizer_states", load.optimizer_states, kMaxStates, 0}}) {
+    if (limit.value >= limit.min && limit.value <= limit.max) continue;
     return Error(MERON_E_ARGUMENT,
-                 fmt::format("{} is {}, outside 1 to {}", limit.name, limit.value, limit.max),
+                 fmt::format("{} is {}, outside {} to {}", limit.name, limit.value, limit.min,
+                             limit.max),
                  fmt::format("give another number of {}", limit.name))
         .on("workload");
   }

@@ -219,8 +219,8 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_read_state(float *out, ui
  * nearest.
  * @param data   `count` floats, only read.
  * @param count  the param's owned_count.
- * Blocks: as meron_optimizer_read_state. Threads: any, not during a step. Errors: those of
- * meron_optimizer_read_state, and MERON_E_ARGUMENT for a master that is the param itself (write
+ * Blocks: as meron_optimizer_read_state. Threads: any, not during a step. Errors: as
+ * meron_optimizer_read_state, MERON_E_ARGUMENT also for a master that is the param itself (write
  * that through an update).
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_write_state(

@@ -181,7 +181,8 @@ TEST_F(OfSize, ParamDesc) {
 TEST_F(OfSize, Workload) {
   accepts<meron_workload>(MERON_WORKLOAD_INIT,
                           {offsetof(meron_workload, ranks), offsetof(meron_workload, micro_batches),
-                           offsetof(meron_workload, ranks_per_node), sizeof(meron_workload)},
+                           offsetof(meron_workload, ranks_per_node),
+                           offsetof(meron_workload, optimizer_states), sizeof(meron_workload)},
                           [this](const meron_workload* workload) {
                             meron_prediction prediction{};
                             prediction.struct_size = sizeof(prediction);
@@ -226,6 +227,7 @@ TEST_F(OfSize, OptimizerOptions) {
   accepts<meron_optimizer_options>(
       MERON_OPTIMIZER_OPTIONS_INIT,
       {offsetof(meron_optimizer_options, kind), offsetof(meron_optimizer_options, max_norm),
+       offsetof(meron_optimizer_options, dampening), offsetof(meron_optimizer_options, nesterov),
        sizeof(meron_optimizer_options)},
       [&](const meron_optimizer_options* options) {
         const std::string name = "optimized" + std::to_string(count++);
@@ -235,6 +237,23 @@ TEST_F(OfSize, OptimizerOptions) {
         meron_optimizer optimizer{};
         return meron_optimizer_create(&optimizer, &unit, 1, options, &error_);
       });
+}
+
+TEST_F(OfSize, ParamGroup) {
+  accepts<meron_param_group>(MERON_PARAM_GROUP_INIT,
+                             {offsetof(meron_param_group, learning_rate),
+                              offsetof(meron_param_group, beta2), sizeof(meron_param_group)},
+                             [this](const meron_param_group* group) {
+                               return meron_optimizer_set_param_group(optimizer_, 0, group,
+                                                                      &error_);
+                             });
+  accepts<meron_param_group>(MERON_PARAM_GROUP_INIT,
+                             {offsetof(meron_param_group, weight_decay), sizeof(meron_param_group)},
+                             [this](const meron_param_group* group) {
+                               uint32_t number = 0;
+                               return meron_optimizer_add_param_group(&number, optimizer_, nullptr,
+                                                                      0, group, &error_);
+                             });
 }
 
 TEST_F(OfSize, ScheduleOptions) {
@@ -259,6 +278,9 @@ TEST_F(OfSize, InfosAreFilledAsFarAsTheyReach) {
   fills<meron_optimizer_info>([this](meron_optimizer_info* out) {
     return meron_optimizer_get_info(out, optimizer_, &error_);
   });
+  fills<meron_param_group>([this](meron_param_group* out) {
+    return meron_optimizer_get_param_group(out, optimizer_, 0, &error_);
+  });
   meron_schedule schedule{};
   ok(meron_schedule_create(&schedule, &unit_, 1, nullptr, &error_));
   fills<meron_schedule_info>(
@@ -278,6 +300,7 @@ TEST_F(OfSize, InitFunctionsFillAsFarAsTheStructReaches) {
   initializes<meron_reduce_options>(MERON_REDUCE_OPTIONS_INIT, meron_reduce_options_init);
   initializes<meron_transport>(MERON_TRANSPORT_INIT, meron_transport_init);
   initializes<meron_optimizer_options>(MERON_OPTIMIZER_OPTIONS_INIT, meron_optimizer_options_init);
+  initializes<meron_param_group>(MERON_PARAM_GROUP_INIT, meron_param_group_init);
   initializes<meron_schedule_options>(MERON_SCHEDULE_OPTIONS_INIT, meron_schedule_options_init);
 }
 

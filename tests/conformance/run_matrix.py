@@ -171,6 +171,7 @@ def run_cell(cell: Cell, command: list[str], build: Path) -> None:
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=errors,
+            cwd=build,  # which lies on a drive: cases keep optimizer states there
             env=environment_of(build),
             start_new_session=True,
         )

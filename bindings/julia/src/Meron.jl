@@ -63,7 +63,8 @@ export gather, gather_begin, update, write!, part, release, info, owned
 export gradient_view, reduce!, reduce_begin!, reduce_finish!, reduce_finish_begin!, reduced, discard!
 export wait_reductions
 export Schedule, begin_pass!, enter!, leave!, drop!, reset!
-export adamw, step!, step_begin!, set_learning_rate!, state_view
+export adamw, adam, adagrad, lion, sgd, step!, step_begin!, set_learning_rate!
+export add_param_group!, param_group, set_param_group!, state_view, read_state, write_state!
 export barrier, barrier_begin, bcast!, bcast_begin!, allreduce!, allreduce_begin!
 
 function __init__()

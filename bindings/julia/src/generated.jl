@@ -1964,7 +1964,7 @@ nearest.
 
 Blocks: as meron_optimizer_read_state.
 Threads: any, not during a step.
-Errors: those of meron_optimizer_read_state, and MERON_E_ARGUMENT for a master that is the param
+Errors: as meron_optimizer_read_state, MERON_E_ARGUMENT also for a master that is the param
 itself (write that through an update).
 """
 @inline meron_optimizer_write_state(optimizer, param, state, data, count, err) = @blocking_ccall(

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 
 """
-States and update rule for some units; `adamw` makes one.
+States and update rule for some units; `adamw`, `adam`, `adagrad`, `lion` and `sgd` make one. Params are
+in groups: at first all in group 0, whose numbers those functions take.
 """
 mutable struct Optimizer <: Owner
     id::UInt64
@@ -21,24 +22,82 @@ end
 """
     adamw(units; learning_rate, beta1, beta2, epsilon, weight_decay, max_norm)
 
-An AdamW optimizer (arXiv 1711.05101) for the trainable params of some units. Its states are f32, and
-zero at first. Collective over the units' group.
+An AdamW optimizer (arXiv 1711.05101) for the trainable params of some units. Its states are zero at
+first, and lie where and as the plan says. Collective over the units' group.
 
-- `learning_rate` = 1e-3; `beta1` = 0.9 and `beta2` = 0.999, each 0 or more and below 1; `epsilon` =
-  1e-8, above 0; `weight_decay` = 0.01, 0 or more.
+- `learning_rate` = 1e-3, 0 or more; `beta1` = 0.9 and `beta2` = 0.999, each 0 or more and below 1;
+  `epsilon` = 1e-8, above 0; `weight_decay` = 0.01, 0 or more.
 - `max_norm` = 0: gradients are scaled to at most this global 2-norm; 0 does not clip.
 
-Throws `MERON_E_ARGUMENT`, `MERON_E_DUPLICATE` (a unit has an optimizer already),
-`MERON_E_NO_MEMORY`. Never blocks.
+Throws `MERON_E_ARGUMENT`, `MERON_E_DUPLICATE` (a unit has an optimizer already), `MERON_E_NO_MEMORY`;
+with states on tier nvme also `MERON_E_NO_SPACE`, `MERON_E_NOT_FOUND`, `MERON_E_IO`. Blocks on this
+rank's drive where states lie on nvme: they are written once here; never on peers.
 """
-function adamw(units; options...)
+adamw(units; options...) = make_optimizer(units, "adamw", LibMeron.MERON_ADAMW, ADAM_OPTIONS, options)
+
+"""
+    adam(units; learning_rate, beta1, beta2, epsilon, weight_decay, max_norm)
+
+An Adam optimizer (arXiv 1412.6980); weight decay is part of the gradient, and `weight_decay` = 0. Else
+as `adamw`.
+"""
+adam(units; options...) = make_optimizer(
+    units, "adam", LibMeron.MERON_ADAM, ADAM_OPTIONS, options; weight_decay = 0.0)
+
+"""
+    adagrad(units; learning_rate, epsilon, weight_decay, max_norm)
+
+An Adagrad optimizer (JMLR 12, 2011); weight decay is part of the gradient. It keeps the sum of squared
+gradients, as state `:exp_avg_sq`. `learning_rate` = 1e-2, `epsilon` = 1e-10, `weight_decay` = 0. Else as
+`adamw`.
+"""
+adagrad(units; options...) = make_optimizer(
+    units, "adagrad", LibMeron.MERON_ADAGRAD,
+    (:learning_rate, :epsilon, :weight_decay, :max_norm), options;
+    learning_rate = 1e-2, epsilon = 1e-10, weight_decay = 0.0)
+
+"""
+    lion(units; learning_rate, beta1, beta2, weight_decay, max_norm)
+
+A Lion optimizer (arXiv 2302.06675). It keeps an average of gradients, as state `:exp_avg`.
+`learning_rate` = 1e-4; `beta1` = 0.9, of the direction that is taken; `beta2` = 0.99, of the average
+that is kept; `weight_decay` = 0. Else as `adamw`.
+"""
+lion(units; options...) = make_optimizer(
+    units, "lion", LibMeron.MERON_LION,
+    (:learning_rate, :beta1, :beta2, :weight_decay, :max_norm), options;
+    learning_rate = 1e-4, beta2 = 0.99, weight_decay = 0.0)
+
+"""
+    sgd(units; learning_rate, momentum, dampening, nesterov, weight_decay, max_norm)
+
+Stochastic gradient descent, as torch.optim.SGD; weight decay is part of the gradient. With a momentum it
+keeps a state, `:exp_avg`; without, none.
+
+- `learning_rate` = 1e-3, `weight_decay` = 0; `momentum` = 0, 0 or more and below 1: `beta1` of a param
+  group.
+- `dampening` = 0, of the gradient that is added to the state: 0 or more and below 1.
+- `nesterov` = false: Nesterov's momentum, which needs a momentum and no dampening.
+
+Else as `adamw`.
+"""
+sgd(units; options...) = make_optimizer(
+    units, "sgd", LibMeron.MERON_SGD,
+    (:learning_rate, :momentum, :dampening, :nesterov, :weight_decay, :max_norm), options;
+    learning_rate = 1e-3, momentum = 0.0, weight_decay = 0.0)
+
+const ADAM_OPTIONS = (:learning_rate, :beta1, :beta2, :epsilon, :weight_decay, :max_norm)
+
+# `known`: the names of the rule's options; `defaults`: where they are not those of the library.
+function make_optimizer(units, rule, kind, known, options; defaults...)
     list = units isa Unit ? (units,) : units
-    known = (:learning_rate, :beta1, :beta2, :epsilon, :weight_decay, :max_norm)
-    for name in keys(options)
-        name in known || throw(argument_error("adamw has no option $name, but $(join(known, ", "))"))
+    require_known(rule, known, options)
+    numbers = Dict{Symbol,Any}(:kind => kind)
+    for (name, value) in (defaults..., options...)
+        numbers[name === :momentum ? :beta1 : name] = value
     end
     chosen = Ref(changed(
-        initial(LibMeron.meron_optimizer_options, LibMeron.meron_optimizer_options_init); options...))
+        initial(LibMeron.meron_optimizer_options, LibMeron.meron_optimizer_options_init); numbers...))
     optimizer = Optimizer(context_of(list))
     handles = handles_of(list)
     GC.@preserve optimizer @check LibMeron.meron_optimizer_create(
@@ -46,14 +105,78 @@ function adamw(units; options...)
     return optimizer
 end
 
+function require_known(what, known, options)
+    for name in keys(options)
+        name in known || throw(argument_error("$what has no option $name, but $(join(known, ", "))"))
+    end
+    return
+end
+
 """
     set_learning_rate!(optimizer, rate)
 
-The learning rate of the next steps, the same on all ranks. Never blocks.
+The learning rate of group 0 in the next steps, the same on all ranks. Never blocks.
 """
 function set_learning_rate!(optimizer::Optimizer, rate)
     @check LibMeron.meron_optimizer_set_learning_rate(raw(optimizer), rate)
     return
+end
+
+"""
+    add_param_group!(optimizer, params; learning_rate, beta1, beta2, epsilon, weight_decay)
+
+Gives some params numbers of their own, for example no weight decay; what is not given is what group 0
+has now. The value is the group's number, 1, 2, ... All ranks must do the same before the next step.
+
+- `params`: that this optimizer trains, none in a group that was added.
+
+Throws `MERON_E_ARGUMENT`, `MERON_E_DUPLICATE` (a param is in a group already), `MERON_E_STATE` (a step
+is under way). Never blocks.
+"""
+function add_param_group!(optimizer::Optimizer, params; options...)
+    list = params isa Param ? (params,) : params
+    group = Ref(group_of(optimizer, 0, options))
+    handles = LibMeron.meron_param[raw(param) for param in list]
+    number = GC.@preserve list receive(
+        UInt32, LibMeron.meron_optimizer_add_param_group,
+        raw(optimizer), handles, length(handles), group)
+    return Int(number)
+end
+
+"""
+    param_group(optimizer, number)
+
+The numbers of a group, 0 or one that `add_param_group!` gave: a named tuple of `learning_rate`, `beta1`
+(of SGD the momentum), `beta2`, `epsilon` and `weight_decay`. Throws `MERON_E_ARGUMENT` for another
+number. Never blocks.
+"""
+param_group(optimizer::Optimizer, number) =
+    as_tuple(LibMeron.meron_param_group, raw_group(optimizer, number))
+
+"""
+    set_param_group!(optimizer, number; learning_rate, beta1, beta2, epsilon, weight_decay)
+
+Sets numbers of a group for the next steps, the same on all ranks; those that are not given stay. Throws
+`MERON_E_ARGUMENT`. Never blocks.
+"""
+function set_param_group!(optimizer::Optimizer, number; options...)
+    group = Ref(group_of(optimizer, number, options))
+    @check LibMeron.meron_optimizer_set_param_group(raw(optimizer), number, group)
+    return
+end
+
+raw_group(optimizer, number) = filled(
+    LibMeron.meron_param_group, LibMeron.meron_optimizer_get_param_group,
+    raw(optimizer), convert_field(UInt32, number, "a group's number"))
+
+# The numbers of a group with some of them changed.
+function group_of(optimizer, number, options)
+    known = (:learning_rate, :beta1, :beta2, :epsilon, :weight_decay)
+    require_known("a param group", known, options)
+    old = raw_group(optimizer, number)
+    kept = Dict{Symbol,Any}(name => getfield(old, name) for name in known)
+    made = initial(LibMeron.meron_param_group, LibMeron.meron_param_group_init)
+    return changed(made; merge(kept, Dict{Symbol,Any}(options))...)
 end
 
 """
@@ -86,7 +209,8 @@ end
     info(optimizer)
 
 What is known about an optimizer: `steps` taken, `norm` (global 2-norm of the last step's gradients,
-before clipping), `learning_rate`. Never blocks.
+before clipping), `learning_rate` of group 0, `groups` of params (at least 1), `states` that the rule
+keeps of an element besides the master, `nvme_bytes` of this rank's states on tier nvme. Never blocks.
 """
 info(optimizer::Optimizer) = as_tuple(
     LibMeron.meron_optimizer_info,
@@ -98,14 +222,50 @@ info(optimizer::Optimizer) = as_tuple(
     state_view(optimizer, param, state)
 
 The elements `owned(param)` of a state: `:master` (f32 values; the param itself where that is f32),
-`:exp_avg` or `:exp_avg_sq` (the moments). A vector of Float32, writable but for a master that is the
-param itself, until the next step. Never blocks.
+`:exp_avg` (the average of the gradients; Lion's, and SGD's momentum) or `:exp_avg_sq` (the average of
+their squares; Adagrad's sum of them). A vector of Float32, writable but for a master that is the
+param itself, until the next step.
+
+Throws `MERON_E_ARGUMENT` for a state that the rule does not keep, `MERON_E_UNSUPPORTED` where it lies on
+nvme, or in 16 or 8 bits: `read_state` copies it. Never blocks.
 """
 function state_view(optimizer::Optimizer, param::Param, state)
     view = receive(
         LibMeron.meron_view, LibMeron.meron_optimizer_state_view,
         raw(optimizer), raw(param), state_code(state))
     return part_view(view, optimizer.loan)
+end
+
+"""
+    read_state(optimizer, param, state)
+
+A copy of the elements `owned(param)` of a state, wherever and however it lies: a vector of Float32.
+
+Throws `MERON_E_ARGUMENT` as `state_view`, `MERON_E_STATE` (a step is under way), `MERON_E_IO`,
+`MERON_E_CORRUPT`. Blocks on this rank's drive where states lie on nvme; tasks of this thread stand still
+meanwhile.
+"""
+function read_state(optimizer::Optimizer, param::Param, state)
+    code = state_code(state)
+    values = Vector{Float32}(undef, length(owned(param)))
+    @check LibMeron.meron_optimizer_read_state(
+        values, length(values), raw(optimizer), raw(param), code)
+    return values
+end
+
+"""
+    write_state!(optimizer, param, state, values)
+
+Replaces the elements `owned(param)` of a state by as many numbers; states of 16 or 8 bits are rounded to
+nearest. A master that is the param itself is written through an update. Blocks and throws as
+`read_state`.
+"""
+function write_state!(optimizer::Optimizer, param::Param, state, values)
+    code = state_code(state)
+    data = convert(Vector{Float32}, vec(collect(values)))
+    @check LibMeron.meron_optimizer_write_state(
+        raw(optimizer), raw(param), code, data, length(data))
+    return
 end
 
 function state_code(state)

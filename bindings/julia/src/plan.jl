@@ -69,7 +69,7 @@ Base.show(io::IO, plan::Plan) =
 
 """
     Meron.predict(plan, model; ranks, micro_batches = 1, gathers_per_micro_batch = 2,
-                  ranks_per_node = 0, table = false)
+                  ranks_per_node = 0, optimizer_states = 2, table = false)
 
 Predicts bytes per link and step and peak bytes per rank, as JSON text, or as a table for people.
 
@@ -77,22 +77,27 @@ Predicts bytes per link and step and peak bytes per rank, as JSON text, or as a 
   `{"units": [{"name": ..., "tensors": [{"name", "shape", "dtype"}]}]}` (shapes in C's order).
 - `gathers_per_micro_batch`: of every unit; 2 are forward and backward.
 - `ranks_per_node`: how many ranks share memory, side by side; 0: all of them.
+- `optimizer_states`: that the update rule keeps of an element, besides the master: 2 for AdamW and
+  Adam, 1 for Adagrad, Lion and SGD with a momentum, 0 for SGD without one.
 
 Throws `MERON_E_PARSE`, `MERON_E_ARGUMENT`. Never blocks.
 """
 function predict(plan::Plan, model; ranks, micro_batches = 1, gathers_per_micro_batch = 2,
-    ranks_per_node = 0, table = false)
+    ranks_per_node = 0, optimizer_states = 2, table = false)
     words = json_text(model)
-    workload = Ref(workload_of(ranks, micro_batches, gathers_per_micro_batch, ranks_per_node))
+    workload = Ref(workload_of(
+        ranks, micro_batches, gathers_per_micro_batch, ranks_per_node, optimizer_states))
     return take_string(LibMeron.meron_plan_predict, raw(plan), words, sizeof(words), workload, table)
 end
 
-workload_of(ranks, micro_batches, gathers_per_micro_batch, ranks_per_node = 0) = changed(
+workload_of(
+    ranks, micro_batches, gathers_per_micro_batch, ranks_per_node = 0, optimizer_states = 2) = changed(
     initial(LibMeron.meron_workload, LibMeron.meron_workload_init);
     ranks = ranks,
     micro_batches = micro_batches,
     gathers_per_micro_batch = gathers_per_micro_batch,
     ranks_per_node = ranks_per_node,
+    optimizer_states = optimizer_states,
 )
 
 """

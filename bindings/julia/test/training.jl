@@ -37,6 +37,59 @@
     end
 end
 
+# Numbers of which every result is exact: of a value of 2 and a gradient of 2.
+@testset "the rule $name" for (name, make, value, states) in (
+    ("Adam", u -> adam(u; learning_rate = 0.25, beta1 = 0.5, beta2 = 0.75, epsilon = 2), 1.875, 2),
+    ("Adagrad", u -> adagrad(u; learning_rate = 0.5, epsilon = 1, weight_decay = 0.5), 1.625, 1),
+    ("Lion", u -> lion(u; learning_rate = 0.25, beta1 = 0.5, beta2 = 0.75, weight_decay = 0.5), 1.5, 1),
+    ("SGD", u -> sgd(u; learning_rate = 0.5), 1.0, 0),
+    ("SGD with momentum", u -> sgd(u; learning_rate = 0.5, momentum = 0.5, dampening = 0.5), 1.0, 1),
+    ("Nesterov's", u -> sgd(u; learning_rate = 0.25, momentum = 0.5, nesterov = true), 1.25, 1),
+)
+    alone() do ctx
+        w = Param(ctx, "w", (3, 2))
+        unit = Unit(ctx, "u", [w])
+        update(u -> write!(u, w, fill(2.0, 3, 2)), unit)
+        optimizer = make(unit)
+        @test info(optimizer).states == states
+        reduce!(unit, [w => fill(2.0, 3, 2)])
+        step!(optimizer)
+        gather(full -> (@test all(full[w] .== value)), unit)
+        @test read_state(optimizer, w, :master) == fill(Float32(value), 6)
+        states == 0 &&
+            @test status_of(() -> read_state(optimizer, w, :exp_avg)) == "MERON_E_ARGUMENT"
+        @test status_of(() -> sgd(unit; beta1 = 0.5)) == "MERON_E_ARGUMENT" # its name is momentum
+    end
+end
+
+@testset "param groups and states" begin
+    alone(; plan = "{\"optimizer\": {\"dtype\": \"bf16\"}}") do ctx
+        w, b = Param(ctx, "w", (3, 2)), Param(ctx, "b", 3)
+        unit = Unit(ctx, "u", [w, b])
+        optimizer = adamw(unit; learning_rate = 0.5)
+        @test add_param_group!(optimizer, b; weight_decay = 0) == 1
+        @test param_group(optimizer, 1) == (
+            learning_rate = 0.5, beta1 = 0.9, beta2 = 0.999, epsilon = 1e-8, weight_decay = 0.0)
+        set_param_group!(optimizer, 1; learning_rate = 0.25)
+        @test param_group(optimizer, 1).learning_rate == 0.25
+        @test param_group(optimizer, 0).learning_rate == 0.5
+        @test info(optimizer).groups == 2
+        @test status_of(() -> add_param_group!(optimizer, [w, b])) == "MERON_E_DUPLICATE"
+        @test status_of(() -> add_param_group!(optimizer, [w]; speed = 1)) == "MERON_E_ARGUMENT"
+        for number in (-1, 2, 1 << 32)
+            @test status_of(() -> param_group(optimizer, number)) == "MERON_E_ARGUMENT"
+        end
+        write_state!(optimizer, w, :exp_avg, 1:6)
+        @test read_state(optimizer, w, :exp_avg) == Float32.(1:6)
+        @test read_state(optimizer, b, :exp_avg) == zeros(Float32, 3)
+        @test status_of(() -> state_view(optimizer, w, :exp_avg)) == "MERON_E_UNSUPPORTED"
+        @test status_of(() -> write_state!(optimizer, w, :exp_avg, 1:5)) == "MERON_E_ARGUMENT"
+        @test status_of(() -> read_state(optimizer, w, :momentum)) == "MERON_E_ARGUMENT"
+        release(optimizer)
+        @test status_of(() -> read_state(optimizer, w, :exp_avg)) == "MERON_E_STALE"
+    end
+end
+
 @testset "one wait for many units under $plan" for plan in ("zero0", "zero1", "zero2", "zero3")
     alone(; plan = plan) do ctx
         params = [Param(ctx, "w$i", (3, 2)) for i in 1:3]

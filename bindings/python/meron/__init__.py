@@ -30,6 +30,7 @@ from meron.errors import (
     CancelledError,
     ClosedError,
     ContextError,
+    CorruptError,
     DeadlineError,
     DuplicateError,
     Error,
@@ -40,6 +41,7 @@ from meron.errors import (
     InternalError,
     MismatchError,
     NonFiniteError,
+    NoSpaceError,
     NotFoundError,
     OutOfMemoryError,
     ParseError,
@@ -54,7 +56,7 @@ from meron.errors import (
 from meron.future import Future
 from meron.gather import Gather
 from meron.group import Group
-from meron.optimizer import Optimizer
+from meron.optimizer import Optimizer, ParamGroup
 from meron.param import Param, Unit, UnitInfo
 from meron.plan import Plan, rank_cluster, rank_cluster_table, safetensors_model
 from meron.schedule import Schedule, ScheduleInfo
@@ -74,6 +76,7 @@ __all__ = [
     "ClosedError",
     "Context",
     "ContextError",
+    "CorruptError",
     "CustomTransport",
     "DLPackTensor",
     "DeadlineError",
@@ -89,11 +92,13 @@ __all__ = [
     "InternalError",
     "LoadError",
     "MismatchError",
+    "NoSpaceError",
     "NonFiniteError",
     "NotFoundError",
     "Optimizer",
     "OutOfMemoryError",
     "Param",
+    "ParamGroup",
     "ParseError",
     "PeerClosedError",
     "PeerDeadError",

@@ -60,6 +60,9 @@ class Stats:
     arena_pages_bytes: int  # pages that the kernel has given to this rank's arena
     far_gather_bytes: int  # of the above, from ranks that share no memory with this one, as it came
     far_reduce_bytes: int  # on the wire: by gathers, and by reductions
+    nvme_read_bytes: int  # from and to this rank's file on tier nvme
+    nvme_written_bytes: int
+    nvme_bytes: int  # of that file, in use now
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,11 @@ class Prediction:
     gather_copied_bytes: int
     reduce_bytes: int
     second_copy_bytes: int  # from the first gather to the update; of frozen params for good
-    far_gather_bytes: int  # per optimizer step, as `Stats` has them
+    far_gather_bytes: int  # per optimizer step, as `Stats` has them, down to nvme_written_bytes
     far_reduce_bytes: int
+    nvme_read_bytes: int
+    nvme_written_bytes: int
+    nvme_bytes: int  # in use
 
 
 class Lifetime(Owner):
@@ -249,27 +255,132 @@ class Context:
     ) -> Optimizer:
         """An AdamW optimizer (arXiv 1711.05101) for the trainable params of some units.
 
-        Its states are f32, and zero at first. Collective over the units' group.
+        Its states are zero at first, and lie where and as the plan says. Collective over the units'
+        group.
 
         Args:
-            lr: the learning rate.
+            lr: the learning rate, 0 or more.
             betas: the decay rates of the two moments, each 0 or more and below 1.
             eps: above 0.
             weight_decay: 0 or more.
             max_norm: gradients are scaled to at most this global 2-norm; 0 does not clip.
 
-        Raises ArgumentError, DuplicateError (a unit has an optimizer already), OutOfMemoryError.
-        Never blocks.
+        Raises ArgumentError, DuplicateError (a unit has an optimizer already), OutOfMemoryError;
+        with states on tier nvme also NoSpaceError, NotFoundError, InputOutputError. Blocks on this
+        rank's drive where states lie on nvme: they are written once here; never on peers.
         """
-        self._require_open()
         return Optimizer(
             self,
             units,
-            kind=lib.MERON_ADAMW,
+            lib.MERON_ADAMW,
             learning_rate=lr,
             beta1=betas[0],
             beta2=betas[1],
             epsilon=eps,
+            weight_decay=weight_decay,
+            max_norm=max_norm,
+        )
+
+    def adam(
+        self,
+        units: Iterable[Unit],
+        lr: float = 1e-3,
+        betas: tuple[float, float] = (0.9, 0.999),
+        eps: float = 1e-8,
+        weight_decay: float = 0.0,
+        max_norm: float = 0.0,
+    ) -> Optimizer:
+        """An Adam optimizer (arXiv 1412.6980); weight decay is part of the gradient.
+
+        Else as `adamw`.
+        """
+        return Optimizer(
+            self,
+            units,
+            lib.MERON_ADAM,
+            learning_rate=lr,
+            beta1=betas[0],
+            beta2=betas[1],
+            epsilon=eps,
+            weight_decay=weight_decay,
+            max_norm=max_norm,
+        )
+
+    def adagrad(
+        self,
+        units: Iterable[Unit],
+        lr: float = 1e-2,
+        eps: float = 1e-10,
+        weight_decay: float = 0.0,
+        max_norm: float = 0.0,
+    ) -> Optimizer:
+        """An Adagrad optimizer (JMLR 12, 2011); weight decay is part of the gradient.
+
+        It keeps the sum of squared gradients, as state "exp_avg_sq". Else as `adamw`.
+        """
+        return Optimizer(
+            self,
+            units,
+            lib.MERON_ADAGRAD,
+            learning_rate=lr,
+            epsilon=eps,
+            weight_decay=weight_decay,
+            max_norm=max_norm,
+        )
+
+    def lion(
+        self,
+        units: Iterable[Unit],
+        lr: float = 1e-4,
+        betas: tuple[float, float] = (0.9, 0.99),
+        weight_decay: float = 0.0,
+        max_norm: float = 0.0,
+    ) -> Optimizer:
+        """A Lion optimizer (arXiv 2302.06675).
+
+        It keeps an average of gradients, as state "exp_avg". Else as `adamw`.
+
+        Args:
+            betas: of the direction that is taken, and of the average that is kept.
+        """
+        return Optimizer(
+            self,
+            units,
+            lib.MERON_LION,
+            learning_rate=lr,
+            beta1=betas[0],
+            beta2=betas[1],
+            weight_decay=weight_decay,
+            max_norm=max_norm,
+        )
+
+    def sgd(
+        self,
+        units: Iterable[Unit],
+        lr: float = 1e-3,
+        momentum: float = 0.0,
+        dampening: float = 0.0,
+        nesterov: bool = False,
+        weight_decay: float = 0.0,
+        max_norm: float = 0.0,
+    ) -> Optimizer:
+        """Stochastic gradient descent, as torch.optim.SGD; weight decay is part of the gradient.
+
+        With a momentum it keeps a state, "exp_avg"; without, none. Else as `adamw`.
+
+        Args:
+            momentum: 0 or more and below 1; in `ParamGroup` it is betas[0].
+            dampening: of the gradient that is added to the state; 0 or more and below 1.
+            nesterov: Nesterov's momentum, which needs a momentum and no dampening.
+        """
+        return Optimizer(
+            self,
+            units,
+            lib.MERON_SGD,
+            learning_rate=lr,
+            beta1=momentum,
+            dampening=dampening,
+            nesterov=bool(nesterov),
             weight_decay=weight_decay,
             max_norm=max_norm,
         )

@@ -153,6 +153,18 @@ class NotFoundError(ResourceError, LookupError):
     status, name = -202, "MERON_E_NOT_FOUND"
 
 
+class CorruptError(ResourceError, OSError):
+    """A drive gave other bytes than were written: the message says where."""
+
+    status, name = -203, "MERON_E_CORRUPT"
+
+
+class NoSpaceError(ResourceError, OSError):
+    """A drive is full; the message has the bytes needed and free."""
+
+    status, name = -204, "MERON_E_NO_SPACE"
+
+
 class DeadlineError(GroupError, TimeoutError):
     """A deadline passed: the message says who has not arrived."""
 

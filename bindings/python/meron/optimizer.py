@@ -4,15 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
 
 from meron import errors
 from meron._memory import Loans, as_part
-from meron._native import Owner, call, initial, lib, new, receive, sized
+from meron._native import NULL, Owner, call, ffi, initial, lib, new, receive, sized
 from meron.future import Future
-from meron.param import Param, Unit, unit_table
+from meron.param import Param, Unit, handles_of, unit_table
 
 if TYPE_CHECKING:
     from meron.context import Context
@@ -24,8 +26,21 @@ STATES = {
 }
 
 
+@dataclass(frozen=True)
+class ParamGroup:
+    """What the params of one group share; numbers that the rule does not use mean nothing."""
+
+    lr: float
+    betas: tuple[float, float]  # SGD: the first is the momentum, 0 in all groups or in none
+    eps: float
+    weight_decay: float
+
+
 class Optimizer(Owner):
-    """States and update rule for the trainable params of some units. Made by `Context.adamw`.
+    """States and update rule for the trainable params of some units.
+
+    Made by `Context.adamw`, `adam`, `adagrad`, `lion` and `sgd`. Params are in groups: at first all
+    in group 0, whose numbers those functions take.
 
     Attributes:
         units: the units that it updates.
@@ -33,10 +48,12 @@ class Optimizer(Owner):
 
     _release_function = lib.meron_optimizer_release
 
-    def __init__(self, context: Context, units: Iterable[Unit], **values: float) -> None:
+    def __init__(self, context: Context, units: Iterable[Unit], kind: int, **values: float) -> None:
+        context._require_open()
         self._context = context
         self.units: tuple[Unit, ...] = tuple(units)
         options = initial("meron_optimizer_options")
+        options.kind = kind
         for name, value in values.items():
             setattr(options, name, value)
         table, count = unit_table(self.units)
@@ -73,7 +90,7 @@ class Optimizer(Owner):
 
     @property
     def lr(self) -> float:
-        """The learning rate of the next steps; set it to the same value on all ranks."""
+        """The learning rate of group 0 in the next steps; set it alike on all ranks."""
         return float(self._info().learning_rate)
 
     @lr.setter
@@ -91,6 +108,104 @@ class Optimizer(Owner):
         """The global 2-norm of the last step's gradients, before clipping."""
         return float(self._info().norm)
 
+    @property
+    def groups(self) -> int:
+        """How many param groups there are, at least 1."""
+        return int(self._info().groups)
+
+    @property
+    def states(self) -> int:
+        """How many states the rule keeps of an element, besides the master."""
+        return int(self._info().states)
+
+    @property
+    def nvme_bytes(self) -> int:
+        """Bytes of this rank's states on tier nvme."""
+        return int(self._info().nvme_bytes)
+
+    # ---- Param groups --------------------------------------------------------------------------
+
+    def add_param_group(
+        self,
+        params: Iterable[Param],
+        *,
+        lr: float | None = None,
+        betas: tuple[float, float] | None = None,
+        eps: float | None = None,
+        weight_decay: float | None = None,
+    ) -> int:
+        """Gives some params numbers of their own, for example no weight decay.
+
+        All ranks must do the same before the next step.
+
+        Args:
+            params: that this optimizer trains, none in a group that was added.
+            lr, betas, eps, weight_decay: as in `Context.adamw`; None is what group 0 has now.
+
+        Returns:
+            The group's number: 1, 2, ...
+
+        Raises ArgumentError, DuplicateError (a param is in a group already), StateError (a step is
+        under way). Never blocks.
+        """
+        group = self._group_of(self.group(0), lr, betas, eps, weight_decay)
+        handles = handles_of(params, Param)
+        table = new("meron_param[]", handles) if handles else NULL
+        return int(
+            receive(
+                "uint32_t *",
+                lib.meron_optimizer_add_param_group,
+                self._handle,
+                table,
+                len(handles),
+                group,
+            )
+        )
+
+    def group(self, number: int) -> ParamGroup:
+        """The numbers of a group: 0, or one that `add_param_group` gave.
+
+        Raises ArgumentError for another one. Never blocks.
+        """
+        self._context._require_open()
+        out = sized("meron_param_group")
+        call(lib.meron_optimizer_get_param_group, out, self._handle, group_number(number))
+        return ParamGroup(out.learning_rate, (out.beta1, out.beta2), out.epsilon, out.weight_decay)
+
+    def set_group(
+        self,
+        number: int,
+        *,
+        lr: float | None = None,
+        betas: tuple[float, float] | None = None,
+        eps: float | None = None,
+        weight_decay: float | None = None,
+    ) -> None:
+        """Sets numbers of a group for the next steps, the same on all ranks; None leaves one.
+
+        Raises ArgumentError. Never blocks.
+        """
+        group = self._group_of(self.group(number), lr, betas, eps, weight_decay)
+        call(lib.meron_optimizer_set_param_group, self._handle, number, group)
+
+    @staticmethod
+    def _group_of(
+        group: ParamGroup,
+        lr: float | None,
+        betas: tuple[float, float] | None,
+        eps: float | None,
+        weight_decay: float | None,
+    ) -> Any:
+        """A group for the library, with what is not None instead of its own."""
+        raw = initial("meron_param_group")
+        raw.learning_rate = group.lr if lr is None else lr
+        raw.beta1, raw.beta2 = group.betas if betas is None else betas
+        raw.epsilon = group.eps if eps is None else eps
+        raw.weight_decay = group.weight_decay if weight_decay is None else weight_decay
+        return raw
+
+    # ---- States --------------------------------------------------------------------------------
+
     def state(self, param: Param, name: str) -> npt.NDArray[Any]:
         """This rank's part (`param.owned`) of a state, a flat float32 array, in place.
 
@@ -99,17 +214,76 @@ class Optimizer(Owner):
                 read-only, where that is f32).
 
         Valid until the next step. Not to be called during a step. Raises ArgumentError for a param
-        that this optimizer does not have. Never blocks.
+        that this optimizer does not have, or a state that its rule does not keep; UnsupportedError
+        where the state lies on nvme, or in 16 or 8 bits: `read_state` copies it. Never blocks.
         """
-        if name not in STATES:
-            raise errors.argument(f"unknown state {name!r}: {', '.join(STATES)} are known")
         lifetime = self._context._require_open()
         view = new("meron_view *")
-        call(lib.meron_optimizer_state_view, view, self._handle, param._handle, STATES[name])
+        call(lib.meron_optimizer_state_view, view, self._handle, param._handle, state_code(name))
         return self._loans.add(as_part(view, lifetime))
+
+    def read_state(self, param: Param, name: str) -> npt.NDArray[np.float32]:
+        """A copy of this rank's part (`param.owned`) of a state, wherever and however it lies.
+
+        Args:
+            name: as for `state`.
+
+        Returns:
+            A flat float32 array of the caller's.
+
+        Blocks on this rank's drive where states lie on nvme, with the GIL given up. Raises
+        ArgumentError as `state`, StateError (a step is under way), InputOutputError, CorruptError.
+        """
+        code = state_code(name)
+        self._context._require_open()
+        out = np.empty(len(param.owned), np.float32)
+        call(
+            lib.meron_optimizer_read_state,
+            ffi.cast("float *", out.ctypes.data) if out.size else NULL,
+            out.size,
+            self._handle,
+            param._handle,
+            code,
+        )
+        return out
+
+    def write_state(self, param: Param, name: str, values: npt.ArrayLike) -> None:
+        """Replaces this rank's part (`param.owned`) of a state.
+
+        Args:
+            name: as for `state`, but no "master" that is the param itself: write that through an
+                update.
+            values: as many numbers as `param.owned` has. States of 16 or 8 bits are rounded to
+                nearest.
+
+        Blocks and raises as `read_state`.
+        """
+        code = state_code(name)
+        self._context._require_open()
+        data = np.ascontiguousarray(values, np.float32)
+        call(
+            lib.meron_optimizer_write_state,
+            self._handle,
+            param._handle,
+            code,
+            ffi.cast("const float *", data.ctypes.data) if data.size else NULL,
+            data.size,
+        )
 
     def _info(self) -> Any:
         self._context._require_open()
         info = sized("meron_optimizer_info")
         call(lib.meron_optimizer_get_info, info, self._handle)
         return info
+
+
+def state_code(name: str) -> int:
+    if name not in STATES:
+        raise errors.argument(f"unknown state {name!r}: {', '.join(STATES)} are known")
+    return int(STATES[name])
+
+
+def group_number(number: int) -> int:
+    if not 0 <= number < 1 << 32:
+        raise errors.argument(f"there is no param group {number}")
+    return number

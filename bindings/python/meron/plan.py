@@ -60,6 +60,7 @@ class Plan(Owner):
         micro_batches: int = 1,
         gathers_per_micro_batch: int = 2,
         ranks_per_node: int = 0,
+        optimizer_states: int = 2,
     ) -> Any:
         """Predicts bytes per link and step, and peak bytes per tier, per rank.
 
@@ -71,11 +72,15 @@ class Plan(Owner):
             micro_batches: per optimizer step.
             gathers_per_micro_batch: of every unit; 2 are forward and backward.
             ranks_per_node: how many ranks share memory, side by side; 0: all of them.
+            optimizer_states: that the update rule keeps of an element, besides the master: 2 for
+                AdamW and Adam, 1 for Adagrad, Lion and SGD with a momentum, 0 for SGD without one.
 
         Returns:
             The library's JSON as dicts and lists. Raises ParseError or ArgumentError.
         """
-        workload = workload_of(micro_batches, gathers_per_micro_batch, ranks, ranks_per_node)
+        workload = workload_of(
+            micro_batches, gathers_per_micro_batch, ranks, ranks_per_node, optimizer_states
+        )
         return json.loads(self._predict(model, workload, 0))
 
     def predict_table(
@@ -85,9 +90,12 @@ class Plan(Owner):
         micro_batches: int = 1,
         gathers_per_micro_batch: int = 2,
         ranks_per_node: int = 0,
+        optimizer_states: int = 2,
     ) -> str:
         """The same as a table for people."""
-        workload = workload_of(micro_batches, gathers_per_micro_batch, ranks, ranks_per_node)
+        workload = workload_of(
+            micro_batches, gathers_per_micro_batch, ranks, ranks_per_node, optimizer_states
+        )
         return self._predict(model, workload, 1)
 
     def _predict(self, model: Json, workload: Any, table: int) -> str:
@@ -113,17 +121,20 @@ def as_plan(plan: Plan | Json) -> Plan:
     return Plan.parse(plan)
 
 
-def workload_of(micro_batches: int, gathers: int, ranks: int = 1, node: int = 0) -> Any:
+def workload_of(
+    micro_batches: int, gathers: int, ranks: int = 1, node: int = 0, states: int = 2
+) -> Any:
     workload = initial("meron_workload")
     try:
         workload.ranks = ranks
         workload.micro_batches = micro_batches
         workload.gathers_per_micro_batch = gathers
         workload.ranks_per_node = node
+        workload.optimizer_states = states
     except OverflowError:
         raise errors.argument(
             "a workload has numbers from 0 to 4294967295, not "
-            f"{ranks}, {micro_batches}, {gathers}, {node}"
+            f"{ranks}, {micro_batches}, {gathers}, {node}, {states}"
         ) from None
     return workload
 

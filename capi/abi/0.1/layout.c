@@ -27,7 +27,7 @@ IS(sizeof(meron_optimizer) == 8, "sizeof(meron_optimizer) was 8");
 
 IS(sizeof(meron_schedule) == 8, "sizeof(meron_schedule) was 8");
 
-IS(sizeof(meron_workload) >= 20, "sizeof(meron_workload) was 20 and may only grow");
+IS(sizeof(meron_workload) >= 28, "sizeof(meron_workload) was 28 and may only grow");
 IS(offsetof(meron_workload, struct_size) == 0, "meron_workload.struct_size was at offset 0");
 HAS_TYPE(((meron_workload *)0)->struct_size, uint32_t, "meron_workload.struct_size was a uint32_t");
 IS(offsetof(meron_workload, ranks) == 4, "meron_workload.ranks was at offset 4");
@@ -38,6 +38,10 @@ IS(offsetof(meron_workload, gathers_per_micro_batch) == 12, "meron_workload.gath
 HAS_TYPE(((meron_workload *)0)->gathers_per_micro_batch, uint32_t, "meron_workload.gathers_per_micro_batch was a uint32_t");
 IS(offsetof(meron_workload, ranks_per_node) == 16, "meron_workload.ranks_per_node was at offset 16");
 HAS_TYPE(((meron_workload *)0)->ranks_per_node, uint32_t, "meron_workload.ranks_per_node was a uint32_t");
+IS(offsetof(meron_workload, optimizer_states) == 20, "meron_workload.optimizer_states was at offset 20");
+HAS_TYPE(((meron_workload *)0)->optimizer_states, uint32_t, "meron_workload.optimizer_states was a uint32_t");
+IS(offsetof(meron_workload, reserved_0) == 24, "meron_workload.reserved_0 was at offset 24");
+HAS_TYPE(((meron_workload *)0)->reserved_0, uint32_t, "meron_workload.reserved_0 was a uint32_t");
 
 IS(sizeof(meron_transport) >= 88, "sizeof(meron_transport) was 88 and may only grow");
 IS(offsetof(meron_transport, struct_size) == 0, "meron_transport.struct_size was at offset 0");
@@ -103,7 +107,7 @@ HAS_TYPE(((meron_context_options *)0)->should_stop_user, void *, "meron_context_
 IS(offsetof(meron_context_options, custom) == 112, "meron_context_options.custom was at offset 112");
 HAS_TYPE(((meron_context_options *)0)->custom, const meron_transport *, "meron_context_options.custom was a const meron_transport *");
 
-IS(sizeof(meron_stats) >= 128, "sizeof(meron_stats) was 128 and may only grow");
+IS(sizeof(meron_stats) >= 152, "sizeof(meron_stats) was 152 and may only grow");
 IS(offsetof(meron_stats, struct_size) == 0, "meron_stats.struct_size was at offset 0");
 HAS_TYPE(((meron_stats *)0)->struct_size, uint32_t, "meron_stats.struct_size was a uint32_t");
 IS(offsetof(meron_stats, reserved_0) == 4, "meron_stats.reserved_0 was at offset 4");
@@ -138,8 +142,14 @@ IS(offsetof(meron_stats, far_gather_bytes) == 112, "meron_stats.far_gather_bytes
 HAS_TYPE(((meron_stats *)0)->far_gather_bytes, uint64_t, "meron_stats.far_gather_bytes was a uint64_t");
 IS(offsetof(meron_stats, far_reduce_bytes) == 120, "meron_stats.far_reduce_bytes was at offset 120");
 HAS_TYPE(((meron_stats *)0)->far_reduce_bytes, uint64_t, "meron_stats.far_reduce_bytes was a uint64_t");
+IS(offsetof(meron_stats, nvme_read_bytes) == 128, "meron_stats.nvme_read_bytes was at offset 128");
+HAS_TYPE(((meron_stats *)0)->nvme_read_bytes, uint64_t, "meron_stats.nvme_read_bytes was a uint64_t");
+IS(offsetof(meron_stats, nvme_written_bytes) == 136, "meron_stats.nvme_written_bytes was at offset 136");
+HAS_TYPE(((meron_stats *)0)->nvme_written_bytes, uint64_t, "meron_stats.nvme_written_bytes was a uint64_t");
+IS(offsetof(meron_stats, nvme_bytes) == 144, "meron_stats.nvme_bytes was at offset 144");
+HAS_TYPE(((meron_stats *)0)->nvme_bytes, uint64_t, "meron_stats.nvme_bytes was a uint64_t");
 
-IS(sizeof(meron_prediction) >= 88, "sizeof(meron_prediction) was 88 and may only grow");
+IS(sizeof(meron_prediction) >= 112, "sizeof(meron_prediction) was 112 and may only grow");
 IS(offsetof(meron_prediction, struct_size) == 0, "meron_prediction.struct_size was at offset 0");
 HAS_TYPE(((meron_prediction *)0)->struct_size, uint32_t, "meron_prediction.struct_size was a uint32_t");
 IS(offsetof(meron_prediction, reserved_0) == 4, "meron_prediction.reserved_0 was at offset 4");
@@ -164,6 +174,12 @@ IS(offsetof(meron_prediction, far_gather_bytes) == 72, "meron_prediction.far_gat
 HAS_TYPE(((meron_prediction *)0)->far_gather_bytes, uint64_t, "meron_prediction.far_gather_bytes was a uint64_t");
 IS(offsetof(meron_prediction, far_reduce_bytes) == 80, "meron_prediction.far_reduce_bytes was at offset 80");
 HAS_TYPE(((meron_prediction *)0)->far_reduce_bytes, uint64_t, "meron_prediction.far_reduce_bytes was a uint64_t");
+IS(offsetof(meron_prediction, nvme_read_bytes) == 88, "meron_prediction.nvme_read_bytes was at offset 88");
+HAS_TYPE(((meron_prediction *)0)->nvme_read_bytes, uint64_t, "meron_prediction.nvme_read_bytes was a uint64_t");
+IS(offsetof(meron_prediction, nvme_written_bytes) == 96, "meron_prediction.nvme_written_bytes was at offset 96");
+HAS_TYPE(((meron_prediction *)0)->nvme_written_bytes, uint64_t, "meron_prediction.nvme_written_bytes was a uint64_t");
+IS(offsetof(meron_prediction, nvme_bytes) == 104, "meron_prediction.nvme_bytes was at offset 104");
+HAS_TYPE(((meron_prediction *)0)->nvme_bytes, uint64_t, "meron_prediction.nvme_bytes was a uint64_t");
 
 IS(sizeof(meron_param_desc) >= 40, "sizeof(meron_param_desc) was 40 and may only grow");
 IS(offsetof(meron_param_desc, struct_size) == 0, "meron_param_desc.struct_size was at offset 0");
@@ -253,7 +269,7 @@ HAS_TYPE(((meron_gather_options *)0)->destinations, const meron_destination *, "
 IS(offsetof(meron_gather_options, destination_count) == 16, "meron_gather_options.destination_count was at offset 16");
 HAS_TYPE(((meron_gather_options *)0)->destination_count, uint64_t, "meron_gather_options.destination_count was a uint64_t");
 
-IS(sizeof(meron_optimizer_options) >= 56, "sizeof(meron_optimizer_options) was 56 and may only grow");
+IS(sizeof(meron_optimizer_options) >= 72, "sizeof(meron_optimizer_options) was 72 and may only grow");
 IS(offsetof(meron_optimizer_options, struct_size) == 0, "meron_optimizer_options.struct_size was at offset 0");
 HAS_TYPE(((meron_optimizer_options *)0)->struct_size, uint32_t, "meron_optimizer_options.struct_size was a uint32_t");
 IS(offsetof(meron_optimizer_options, kind) == 4, "meron_optimizer_options.kind was at offset 4");
@@ -270,8 +286,30 @@ IS(offsetof(meron_optimizer_options, weight_decay) == 40, "meron_optimizer_optio
 HAS_TYPE(((meron_optimizer_options *)0)->weight_decay, double, "meron_optimizer_options.weight_decay was a double");
 IS(offsetof(meron_optimizer_options, max_norm) == 48, "meron_optimizer_options.max_norm was at offset 48");
 HAS_TYPE(((meron_optimizer_options *)0)->max_norm, double, "meron_optimizer_options.max_norm was a double");
+IS(offsetof(meron_optimizer_options, dampening) == 56, "meron_optimizer_options.dampening was at offset 56");
+HAS_TYPE(((meron_optimizer_options *)0)->dampening, double, "meron_optimizer_options.dampening was a double");
+IS(offsetof(meron_optimizer_options, nesterov) == 64, "meron_optimizer_options.nesterov was at offset 64");
+HAS_TYPE(((meron_optimizer_options *)0)->nesterov, uint32_t, "meron_optimizer_options.nesterov was a uint32_t");
+IS(offsetof(meron_optimizer_options, reserved_0) == 68, "meron_optimizer_options.reserved_0 was at offset 68");
+HAS_TYPE(((meron_optimizer_options *)0)->reserved_0, uint32_t, "meron_optimizer_options.reserved_0 was a uint32_t");
 
-IS(sizeof(meron_optimizer_info) >= 32, "sizeof(meron_optimizer_info) was 32 and may only grow");
+IS(sizeof(meron_param_group) >= 48, "sizeof(meron_param_group) was 48 and may only grow");
+IS(offsetof(meron_param_group, struct_size) == 0, "meron_param_group.struct_size was at offset 0");
+HAS_TYPE(((meron_param_group *)0)->struct_size, uint32_t, "meron_param_group.struct_size was a uint32_t");
+IS(offsetof(meron_param_group, reserved_0) == 4, "meron_param_group.reserved_0 was at offset 4");
+HAS_TYPE(((meron_param_group *)0)->reserved_0, uint32_t, "meron_param_group.reserved_0 was a uint32_t");
+IS(offsetof(meron_param_group, learning_rate) == 8, "meron_param_group.learning_rate was at offset 8");
+HAS_TYPE(((meron_param_group *)0)->learning_rate, double, "meron_param_group.learning_rate was a double");
+IS(offsetof(meron_param_group, beta1) == 16, "meron_param_group.beta1 was at offset 16");
+HAS_TYPE(((meron_param_group *)0)->beta1, double, "meron_param_group.beta1 was a double");
+IS(offsetof(meron_param_group, beta2) == 24, "meron_param_group.beta2 was at offset 24");
+HAS_TYPE(((meron_param_group *)0)->beta2, double, "meron_param_group.beta2 was a double");
+IS(offsetof(meron_param_group, epsilon) == 32, "meron_param_group.epsilon was at offset 32");
+HAS_TYPE(((meron_param_group *)0)->epsilon, double, "meron_param_group.epsilon was a double");
+IS(offsetof(meron_param_group, weight_decay) == 40, "meron_param_group.weight_decay was at offset 40");
+HAS_TYPE(((meron_param_group *)0)->weight_decay, double, "meron_param_group.weight_decay was a double");
+
+IS(sizeof(meron_optimizer_info) >= 48, "sizeof(meron_optimizer_info) was 48 and may only grow");
 IS(offsetof(meron_optimizer_info, struct_size) == 0, "meron_optimizer_info.struct_size was at offset 0");
 HAS_TYPE(((meron_optimizer_info *)0)->struct_size, uint32_t, "meron_optimizer_info.struct_size was a uint32_t");
 IS(offsetof(meron_optimizer_info, reserved_0) == 4, "meron_optimizer_info.reserved_0 was at offset 4");
@@ -282,6 +320,12 @@ IS(offsetof(meron_optimizer_info, norm) == 16, "meron_optimizer_info.norm was at
 HAS_TYPE(((meron_optimizer_info *)0)->norm, double, "meron_optimizer_info.norm was a double");
 IS(offsetof(meron_optimizer_info, learning_rate) == 24, "meron_optimizer_info.learning_rate was at offset 24");
 HAS_TYPE(((meron_optimizer_info *)0)->learning_rate, double, "meron_optimizer_info.learning_rate was a double");
+IS(offsetof(meron_optimizer_info, groups) == 32, "meron_optimizer_info.groups was at offset 32");
+HAS_TYPE(((meron_optimizer_info *)0)->groups, uint32_t, "meron_optimizer_info.groups was a uint32_t");
+IS(offsetof(meron_optimizer_info, states) == 36, "meron_optimizer_info.states was at offset 36");
+HAS_TYPE(((meron_optimizer_info *)0)->states, uint32_t, "meron_optimizer_info.states was a uint32_t");
+IS(offsetof(meron_optimizer_info, nvme_bytes) == 40, "meron_optimizer_info.nvme_bytes was at offset 40");
+HAS_TYPE(((meron_optimizer_info *)0)->nvme_bytes, uint64_t, "meron_optimizer_info.nvme_bytes was a uint64_t");
 
 IS(sizeof(meron_source) == 32, "sizeof(meron_source) was 32");
 IS(offsetof(meron_source, param) == 0, "meron_source.param was at offset 0");
@@ -380,6 +424,8 @@ IS(MERON_E_CANCELLED == -108, "MERON_E_CANCELLED was -108");
 IS(MERON_E_NO_MEMORY == -200, "MERON_E_NO_MEMORY was -200");
 IS(MERON_E_IO == -201, "MERON_E_IO was -201");
 IS(MERON_E_NOT_FOUND == -202, "MERON_E_NOT_FOUND was -202");
+IS(MERON_E_CORRUPT == -203, "MERON_E_CORRUPT was -203");
+IS(MERON_E_NO_SPACE == -204, "MERON_E_NO_SPACE was -204");
 IS(MERON_E_TIMEOUT == -300, "MERON_E_TIMEOUT was -300");
 IS(MERON_E_PEER_DEAD == -301, "MERON_E_PEER_DEAD was -301");
 IS(MERON_E_PEER_CLOSED == -302, "MERON_E_PEER_CLOSED was -302");
@@ -424,6 +470,10 @@ IS(MERON_GATHER_INTO == 2, "MERON_GATHER_INTO was 2");
 
 HAS_TYPE((meron_optimizer_kind)0, int32_t, "meron_optimizer_kind was int32_t");
 IS(MERON_ADAMW == 0, "MERON_ADAMW was 0");
+IS(MERON_ADAM == 1, "MERON_ADAM was 1");
+IS(MERON_ADAGRAD == 2, "MERON_ADAGRAD was 2");
+IS(MERON_LION == 3, "MERON_LION was 3");
+IS(MERON_SGD == 4, "MERON_SGD was 4");
 
 HAS_TYPE((meron_optimizer_state)0, int32_t, "meron_optimizer_state was int32_t");
 IS(MERON_STATE_MASTER == 0, "MERON_STATE_MASTER was 0");
@@ -507,9 +557,15 @@ HAS_TYPE(&meron_gather_release, meron_status (*)(meron_gather, meron_error **), 
 HAS_TYPE(&meron_optimizer_options_init, meron_status (*)(meron_optimizer_options *, size_t, meron_error **), "meron_optimizer_options_init was meron_status (*)(meron_optimizer_options *, size_t, meron_error **)");
 HAS_TYPE(&meron_optimizer_create, meron_status (*)(meron_optimizer *, const meron_unit *, size_t, const meron_optimizer_options *, meron_error **), "meron_optimizer_create was meron_status (*)(meron_optimizer *, const meron_unit *, size_t, const meron_optimizer_options *, meron_error **)");
 HAS_TYPE(&meron_optimizer_set_learning_rate, meron_status (*)(meron_optimizer, double, meron_error **), "meron_optimizer_set_learning_rate was meron_status (*)(meron_optimizer, double, meron_error **)");
+HAS_TYPE(&meron_param_group_init, meron_status (*)(meron_param_group *, size_t, meron_error **), "meron_param_group_init was meron_status (*)(meron_param_group *, size_t, meron_error **)");
+HAS_TYPE(&meron_optimizer_add_param_group, meron_status (*)(uint32_t *, meron_optimizer, const meron_param *, size_t, const meron_param_group *, meron_error **), "meron_optimizer_add_param_group was meron_status (*)(uint32_t *, meron_optimizer, const meron_param *, size_t, const meron_param_group *, meron_error **)");
+HAS_TYPE(&meron_optimizer_set_param_group, meron_status (*)(meron_optimizer, uint32_t, const meron_param_group *, meron_error **), "meron_optimizer_set_param_group was meron_status (*)(meron_optimizer, uint32_t, const meron_param_group *, meron_error **)");
+HAS_TYPE(&meron_optimizer_get_param_group, meron_status (*)(meron_param_group *, meron_optimizer, uint32_t, meron_error **), "meron_optimizer_get_param_group was meron_status (*)(meron_param_group *, meron_optimizer, uint32_t, meron_error **)");
 HAS_TYPE(&meron_optimizer_step_begin, meron_status (*)(meron_future *, meron_optimizer, meron_error **), "meron_optimizer_step_begin was meron_status (*)(meron_future *, meron_optimizer, meron_error **)");
 HAS_TYPE(&meron_optimizer_get_info, meron_status (*)(meron_optimizer_info *, meron_optimizer, meron_error **), "meron_optimizer_get_info was meron_status (*)(meron_optimizer_info *, meron_optimizer, meron_error **)");
 HAS_TYPE(&meron_optimizer_state_view, meron_status (*)(meron_view *, meron_optimizer, meron_param, meron_optimizer_state, meron_error **), "meron_optimizer_state_view was meron_status (*)(meron_view *, meron_optimizer, meron_param, meron_optimizer_state, meron_error **)");
+HAS_TYPE(&meron_optimizer_read_state, meron_status (*)(float *, uint64_t, meron_optimizer, meron_param, meron_optimizer_state, meron_error **), "meron_optimizer_read_state was meron_status (*)(float *, uint64_t, meron_optimizer, meron_param, meron_optimizer_state, meron_error **)");
+HAS_TYPE(&meron_optimizer_write_state, meron_status (*)(meron_optimizer, meron_param, meron_optimizer_state, const float *, uint64_t, meron_error **), "meron_optimizer_write_state was meron_status (*)(meron_optimizer, meron_param, meron_optimizer_state, const float *, uint64_t, meron_error **)");
 HAS_TYPE(&meron_optimizer_release, meron_status (*)(meron_optimizer, meron_error **), "meron_optimizer_release was meron_status (*)(meron_optimizer, meron_error **)");
 HAS_TYPE(&meron_gradient_view, meron_status (*)(meron_view *, meron_param, uint64_t, meron_error **), "meron_gradient_view was meron_status (*)(meron_view *, meron_param, uint64_t, meron_error **)");
 HAS_TYPE(&meron_reduce_options_init, meron_status (*)(meron_reduce_options *, size_t, meron_error **), "meron_reduce_options_init was meron_status (*)(meron_reduce_options *, size_t, meron_error **)");

@@ -17,6 +17,9 @@ struct Workload {
   uint32_t micro_batches = 1;
   uint32_t gathers_per_micro_batch = 2;
   uint32_t ranks_per_node = 0;  // that share memory, side by side; 0: all of them. As `ranks`
+  // That the update rule keeps of an element, besides the master: 2 for AdamW and Adam, 1 for
+  // Adagrad, Lion and SGD with a momentum, 0 for SGD without one. As `ranks`.
+  uint32_t optimizer_states = 2;
 
   meron_workload raw() const noexcept {
     meron_workload made = MERON_WORKLOAD_INIT;
@@ -24,6 +27,7 @@ struct Workload {
     made.micro_batches = micro_batches;
     made.gathers_per_micro_batch = gathers_per_micro_batch;
     made.ranks_per_node = ranks_per_node;
+    made.optimizer_states = optimizer_states;
     return made;
   }
 };

@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 from __future__ import annotations
 
+import os
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pytest
 from conftest import run_ranks
@@ -164,3 +170,186 @@ def test_states_and_arguments(alone: meron.Context) -> None:
     future = optimizer.step_begin()
     assert future.wait()
     assert future.done()
+
+
+Rule = Callable[[meron.Context, meron.Unit], meron.Optimizer]
+
+
+def of(name: str, **options: Any) -> Rule:
+    return lambda ctx, unit: getattr(ctx, name)([unit], **options)
+
+
+def written(ctx: meron.Context, name: str, values: np.ndarray) -> tuple[meron.Param, meron.Unit]:
+    param = ctx.param(name, values.shape)
+    unit = ctx.unit(name, [param])
+    with ctx.update([unit]) as update:
+        update.write(param, values)
+    return param, unit
+
+
+# Numbers of which every result is exact: of a value of 2 and a gradient of 2.
+RULES = {
+    "adam": (of("adam", lr=0.25, betas=(0.5, 0.75), eps=2.0), 1.875, {"exp_avg": 1.0}),
+    "adagrad": (of("adagrad", lr=0.5, eps=1.0, weight_decay=0.5), 1.625, {"exp_avg_sq": 9.0}),
+    "lion": (of("lion", lr=0.25, betas=(0.5, 0.75), weight_decay=0.5), 1.5, {"exp_avg": 0.5}),
+    "sgd": (of("sgd", lr=0.5), 1.0, {}),
+    "momentum": (of("sgd", lr=0.5, momentum=0.5, dampening=0.5), 1.0, {"exp_avg": 2.0}),
+    "nesterov": (of("sgd", lr=0.25, momentum=0.5, nesterov=True), 1.25, {"exp_avg": 2.0}),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_rules(alone: meron.Context, rule: str) -> None:
+    make, value, states = RULES[rule]
+    param, unit = written(alone, "w", np.full(300, 2.0))
+    optimizer = make(alone, unit)
+    unit.reduce({param: np.full(300, 2.0)}).wait()
+    optimizer.step()
+    with unit.gather() as full:
+        np.testing.assert_array_equal(full[param], value)
+    assert optimizer.states == len(states) + (rule == "adam")
+    for name, expected in states.items():
+        np.testing.assert_array_equal(optimizer.read_state(param, name), expected)
+    for name in {"exp_avg", "exp_avg_sq"} - states.keys() - {"exp_avg_sq" * (rule == "adam")}:
+        with pytest.raises(meron.ArgumentError):
+            optimizer.read_state(param, name)
+    np.testing.assert_array_equal(optimizer.read_state(param, "master"), value)
+
+
+DEFAULTS = {
+    "adamw": (1e-3, (0.9, 0.999), 1e-8, 0.01),
+    "adam": (1e-3, (0.9, 0.999), 1e-8, 0.0),
+    "adagrad": (1e-2, (0.9, 0.999), 1e-10, 0.0),
+    "lion": (1e-4, (0.9, 0.99), 1e-8, 0.0),
+    "sgd": (1e-3, (0.0, 0.999), 1e-8, 0.0),
+}
+
+
+@pytest.mark.parametrize("rule", DEFAULTS)
+def test_defaults(alone: meron.Context, rule: str) -> None:
+    _, unit = written(alone, "w", np.zeros(3))
+    optimizer = getattr(alone, rule)([unit])
+    assert optimizer.group(0) == meron.ParamGroup(*DEFAULTS[rule])
+    assert (optimizer.groups, optimizer.nvme_bytes) == (1, 0)
+
+
+def test_param_groups(alone: meron.Context) -> None:
+    weight, bias, scale = alone.param("w", (8,)), alone.param("b", (3,)), alone.param("s", ())
+    unit = alone.unit("u", [weight, bias, scale])
+    optimizer = alone.adamw([unit], lr=0.5, betas=(0.5, 0.75), weight_decay=0.25)
+    assert optimizer.add_param_group([bias], weight_decay=0) == 1
+    assert optimizer.add_param_group(iter([scale]), lr=0.125, betas=(0.25, 0.5), eps=1.0) == 2
+    assert optimizer.groups == 3
+    assert optimizer.group(1) == meron.ParamGroup(0.5, (0.5, 0.75), 1e-8, 0.0)
+    assert optimizer.group(2) == meron.ParamGroup(0.125, (0.25, 0.5), 1.0, 0.25)
+    optimizer.set_group(1, lr=0.0)
+    optimizer.set_group(0, weight_decay=0.0, betas=(0.0, 0.0))
+    assert optimizer.group(1) == meron.ParamGroup(0.0, (0.5, 0.75), 1e-8, 0.0)
+    assert optimizer.group(0) == meron.ParamGroup(0.5, (0.0, 0.0), 1e-8, 0.0)
+    optimizer.lr = 1.0
+    assert (optimizer.group(0).lr, optimizer.group(1).lr) == (1.0, 0.0)
+    with pytest.raises(meron.DuplicateError, match="b"):
+        optimizer.add_param_group([bias])
+    with pytest.raises(meron.ArgumentError, match="learning_rate"):
+        optimizer.add_param_group([weight], lr=-1)
+    with pytest.raises(TypeError):
+        optimizer.add_param_group([unit])  # type: ignore[list-item]
+    for number in (-1, 3, 1 << 32):
+        with pytest.raises(meron.ArgumentError, match=str(number)):
+            optimizer.group(number)
+        with pytest.raises(meron.ArgumentError, match=str(number)):
+            optimizer.set_group(number, lr=1)
+    other, _ = written(alone, "other", np.zeros(3))
+    with pytest.raises(meron.ArgumentError, match="other"):
+        optimizer.add_param_group([other])
+    assert optimizer.groups == 3
+
+
+def test_states_are_copied(alone: meron.Context) -> None:
+    param, unit = written(alone, "w", np.ones((4, 2)))
+    optimizer = alone.adamw([unit])
+    copy = optimizer.read_state(param, "exp_avg")
+    assert (copy.dtype, copy.shape, copy.flags.writeable) == (np.float32, (8,), True)
+    copy[:] = 5
+    assert (optimizer.read_state(param, "exp_avg") == 0).all()
+    optimizer.write_state(param, "exp_avg", np.arange(16, dtype=np.float64)[::2])
+    optimizer.write_state(param, "exp_avg_sq", [1, 2, 3, 4, 5, 6, 7, 8])
+    np.testing.assert_array_equal(optimizer.state(param, "exp_avg"), np.arange(0, 16, 2))
+    np.testing.assert_array_equal(optimizer.read_state(param, "exp_avg_sq"), np.arange(1, 9))
+    with pytest.raises(meron.ArgumentError, match="9"):
+        optimizer.write_state(param, "exp_avg", np.zeros(9))
+    with pytest.raises(meron.ArgumentError, match="update"):
+        optimizer.write_state(param, "master", np.zeros(8))
+    for call in (optimizer.state, optimizer.read_state):
+        with pytest.raises(meron.ArgumentError, match="momentum"):
+            call(param, "momentum")
+    with pytest.raises(meron.ArgumentError, match="momentum"):
+        optimizer.write_state(param, "momentum", np.zeros(8))
+
+
+NVME = {
+    "preset": "zero3",
+    "optimizer": {"tier": "nvme", "sub_group": 4096, "buffers": 2},
+    "nvme": {"path": ".", "block": 4096, "depth": 2},
+}
+
+
+@pytest.fixture
+def on_a_drive(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The working directory of the tests' build, which is on a drive: /tmp need not be."""
+    with tempfile.TemporaryDirectory(dir=".", prefix="states-") as folder:
+        monkeypatch.chdir(folder)
+        yield Path.cwd()
+        monkeypatch.undo()
+
+
+def test_states_on_nvme(on_a_drive: Path) -> None:
+    with meron.open(0, 1, "self", NVME) as ctx:
+        param, unit = written(ctx, "w", np.ones(20000))
+        optimizer = ctx.lion([unit], lr=0.25, betas=(0.5, 0.75))
+        before, plan = ctx.stats(), ctx.predict(gathers_per_micro_batch=1)
+        assert optimizer.nvme_bytes == before.nvme_bytes == plan.nvme_bytes > 4 * 20000
+        with pytest.raises(meron.UnsupportedError, match="w"):
+            optimizer.state(param, "exp_avg")
+        unit.reduce({param: np.full(20000, 2.0)}).wait()
+        optimizer.step()
+        after = ctx.stats()
+        read = after.nvme_read_bytes - before.nvme_read_bytes
+        written_bytes = after.nvme_written_bytes - before.nvme_written_bytes
+        assert (read, written_bytes) == (plan.nvme_read_bytes, plan.nvme_written_bytes)
+        assert read > 0
+        np.testing.assert_array_equal(optimizer.read_state(param, "exp_avg"), 0.5)
+        values = np.random.default_rng(1).standard_normal(20000).astype(np.float32)
+        optimizer.write_state(param, "exp_avg", values)
+        np.testing.assert_array_equal(optimizer.read_state(param, "exp_avg"), values)
+
+
+def test_a_drive_that_gives_other_bytes_is_noticed(on_a_drive: Path) -> None:
+    with meron.open(0, 1, "self", NVME) as ctx:
+        param, unit = written(ctx, "w", np.ones(20000))
+        optimizer = ctx.lion([unit])
+        files = [
+            name
+            for name in Path("/proc/self/fd").iterdir()
+            if name.exists() and os.readlink(name).startswith(str(on_a_drive))
+        ]
+        with files[0].open("r+b") as file:
+            file.seek(4096)
+            file.write(b"other bytes")
+        with pytest.raises(meron.CorruptError) as caught:
+            optimizer.read_state(param, "exp_avg")
+        assert caught.value.name == "MERON_E_CORRUPT"
+        assert isinstance(caught.value, OSError)
+
+
+def test_states_of_a_rule_count_in_a_prediction() -> None:
+    model = {"parameters": 1000, "layers": 1, "dtype": "f32"}
+    plan = meron.Plan.preset("zero0")
+    by_states = [
+        plan.predict(model, 1, optimizer_states=states)["total"]["memory"]["host"]["moments"]
+        for states in (0, 1, 2)
+    ]
+    assert by_states[0]["bytes"] == 0
+    assert by_states[2]["bytes"] == 2 * by_states[1]["bytes"] > 0
+    with pytest.raises(meron.ArgumentError):
+        plan.predict(model, 1, optimizer_states=3)

@@ -44,7 +44,15 @@ TEST(Options, StartFromTheInitialValues) {
   const meron_optimizer_options adamw = MERON_OPTIMIZER_OPTIONS_INIT;
   EXPECT_TRUE(same(Workload{}.raw(), workload));
   EXPECT_TRUE(same(ReduceOptions{}.raw(), reduce));
+  const meron_param_group group = MERON_PARAM_GROUP_INIT;
   EXPECT_TRUE(same(AdamW{}.raw(), adamw));
+  EXPECT_TRUE(same(ParamGroup{}.raw(), group));
+  EXPECT_EQ(MERON_ADAM, Adam{}.raw().kind);
+  EXPECT_EQ(MERON_ADAGRAD, Adagrad{}.raw().kind);
+  EXPECT_EQ(MERON_LION, Lion{}.raw().kind);
+  EXPECT_EQ(0.99, Lion{}.raw().beta2);
+  EXPECT_EQ(MERON_SGD, Sgd{}.raw().kind);
+  EXPECT_EQ(0.0, Sgd{}.raw().beta1);
 }
 
 TEST(SixteenBits, EveryValueGoesThereAndBack) {
@@ -179,6 +187,63 @@ TEST(Use, FromARegistrationToAStep) {
   wait_reductions({unit});
   EXPECT_EQ(2, reduced(weight).as<const float>()[23]);
   discard(unit);
+}
+
+// Numbers of which every result is exact.
+TEST(Use, Rules) {
+  const Context context = open_self();
+  const Param weight = context.param("weight", {8});
+  const Unit unit = context.unit("unit", weight);
+  const std::vector<float> twos(8, 2);
+  const auto stepped = [&](const Optimizer& optimizer, float value, uint32_t states) {
+    EXPECT_EQ(states, optimizer.info().states);
+    Update writing = update(unit);
+    writing.view(weight).as<float>()[0] = 2;
+    writing.publish();
+    reduce_begin(unit, {source(weight, twos)}).wait();
+    optimizer.step();
+    std::vector<float> values(8);
+    gather_into(unit, {destination(weight, values)});
+    EXPECT_EQ(value, values[0]);
+  };
+  stepped(adam(unit, {0.25, 0.5, 0.75, 2.0, 0.0}), 1.875F, 2);
+  stepped(adagrad(unit, {0.5, 1.0, 0.5}), 1.625F, 1);
+  stepped(lion(unit, {0.25, 0.5, 0.75, 0.5}), 1.5F, 1);
+  stepped(sgd(unit, {0.5}), 1.0F, 0);
+  const Optimizer nesterov = sgd(unit, {0.25, 0.5, 0.0, true});
+  stepped(nesterov, 1.25F, 1);
+  expect_error(MERON_E_ARGUMENT,
+               [&] { (void)nesterov.read_state(weight, OptimizerState::exp_avg_sq); });
+}
+
+TEST(Use, ParamGroupsAndStates) {
+  const Plan plan = Plan::parse(R"({"preset": "zero3", "optimizer": {"dtype": "bf16"}})");
+  const Context context = open_self([&](ContextOptions& options) { options.plan = &plan; });
+  const Param weight = context.param("weight", {8}), bias = context.param("bias", {3});
+  const Unit unit = context.unit("unit", {weight, bias});
+  const Optimizer optimizer = adamw(unit);
+  ParamGroup group = optimizer.group(0);
+  EXPECT_EQ(0.01, group.weight_decay);
+  group.weight_decay = 0;
+  EXPECT_EQ(1U, optimizer.add_param_group(bias, group));
+  EXPECT_EQ(0, optimizer.group(1).weight_decay);
+  group.learning_rate = 0.5;
+  optimizer.set_group(1, group);
+  EXPECT_EQ(0.5, optimizer.group(1).learning_rate);
+  EXPECT_EQ(2U, optimizer.info().groups);
+  expect_error(MERON_E_DUPLICATE, [&] { optimizer.add_param_group({weight, bias}, group); });
+  expect_error(MERON_E_ARGUMENT, [&] { (void)optimizer.group(2); });
+
+  const std::vector<float> halves(8, 0.5F);
+  optimizer.write_state(weight, OptimizerState::exp_avg, halves);
+  EXPECT_EQ(halves, optimizer.read_state(weight, OptimizerState::exp_avg));
+  std::vector<float> zeros(3, 1.0F);
+  optimizer.read_state(bias, OptimizerState::exp_avg_sq, zeros);
+  EXPECT_EQ(std::vector<float>(3), zeros);
+  expect_error(MERON_E_UNSUPPORTED,
+               [&] { (void)optimizer.state(weight, OptimizerState::exp_avg); });
+  expect_error(MERON_E_ARGUMENT,
+               [&] { optimizer.write_state(bias, OptimizerState::exp_avg, halves); });
 }
 
 TEST(Use, WhatTellsAboutTheContext) {

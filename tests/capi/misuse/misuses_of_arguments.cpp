@@ -19,7 +19,6 @@ struct Outs {
   meron_gather gather{};
   meron_future future{};
   meron_update update{};
-  meron_optimizer optimizer{};
   meron_view view{};
   char* text = nullptr;
 };
@@ -78,16 +77,6 @@ Misuse bad_source(const char* what, meron_status expected,
             spoil(o, sources, count);
             return FAILURE_OF(meron_reduce_begin, &out.future, o.a->units[0], sources, count,
                               nullptr);
-          }};
-}
-Misuse bad_optimizer(const char* what, std::function<void(meron_optimizer_options&)> spoil) {
-  return {std::string("meron_optimizer_create: ") + what,
-          {MERON_E_ARGUMENT},
-          [spoil = std::move(spoil)](Objects& o, Random&) {
-            meron_optimizer_options options = MERON_OPTIMIZER_OPTIONS_INIT;
-            spoil(options);
-            // The unit is in an optimizer already; what its options say is looked at first.
-            return FAILURE_OF(meron_optimizer_create, &out.optimizer, &o.half_unit, 1, &options);
           }};
 }
 Misuse bad_destination(
@@ -256,15 +245,11 @@ std::vector<Misuse> misuses_of_values() {
              nullptr),
       ALWAYS("no units", MERON_E_ARGUMENT, meron_update_begin, &out.update, &o.a->units[0], 0),
       ALWAYS("no units", MERON_E_ARGUMENT, meron_reduce_wait, &o.a->units[0], 0, 0),
-      ALWAYS("no units", MERON_E_ARGUMENT, meron_optimizer_create, &out.optimizer, &o.half_unit, 0,
-             nullptr),
       // The first handle that is none ends the walk; a count is no reason to take memory.
       ALWAYS("absurd count", MERON_E_HANDLE, meron_gather_begin, &out.gather, &out.unit, SIZE_MAX,
              nullptr),
       ALWAYS("absurd count", MERON_E_HANDLE, meron_update_begin, &out.update, &out.unit,
              SIZE_MAX / 16),
-      ALWAYS("absurd count", MERON_E_HANDLE, meron_optimizer_create, &out.optimizer, &out.unit,
-             SIZE_MAX / 64, nullptr),
       ALWAYS("absurd count", MERON_E_HANDLE, meron_unit_create, &out.unit, o.a->context, "never",
              &out.param, SIZE_MAX / 16),
       ALWAYS("absurd count", MERON_E_ARGUMENT, meron_group_create, &out.group, o.a->context,
@@ -299,16 +284,6 @@ std::vector<Misuse> misuses_of_values() {
          const meron_unit twice[] = {o.a->units[1], o.a->units[1]};
          return FAILURE_OF(meron_update_begin, &out.update, twice, 2);
        }},
-      {"meron_optimizer_create: unit twice",
-       {MERON_E_DUPLICATE},
-       [](Objects& o, Random&) {
-         const meron_unit twice[] = {o.half_unit, o.half_unit};
-         return FAILURE_OF(meron_optimizer_create, &out.optimizer, twice, 2, nullptr);
-       }},
-      ALWAYS("unit of an optimizer", MERON_E_DUPLICATE, meron_optimizer_create, &out.optimizer,
-             &o.a->units[0], 1, nullptr),
-      ALWAYS("nothing to train", MERON_E_ARGUMENT, meron_optimizer_create, &out.optimizer,
-             &o.frozen_unit, 1, nullptr),
       {"meron_gather_begin: unknown mode",
        {MERON_E_ARGUMENT},
        [](Objects& o, Random& random) {
@@ -381,27 +356,6 @@ std::vector<Misuse> misuses_of_values() {
       bad_source(
           "param of no unit", MERON_E_ARGUMENT,
           [](Objects& o, meron_source(&sources)[2], size_t&) { sources[1].param = o.loose; }),
-      {"meron_optimizer_set_learning_rate: impossible",
-       {MERON_E_ARGUMENT},
-       [](Objects& o, Random& random) {
-         const std::vector<double> values = {-1e-9, kNan, kInfinity, -kInfinity};
-         return FAILURE_OF(meron_optimizer_set_learning_rate, o.a->optimizer, random.pick(values));
-       }},
-      {"meron_optimizer_state_view: unknown state",
-       {MERON_E_ARGUMENT},
-       [](Objects& o, Random& random) {
-         return FAILURE_OF(meron_optimizer_state_view, &out.view, o.a->optimizer, o.a->params[0],
-                           bad_enum(random));
-       }},
-      ALWAYS("param of no optimizer", MERON_E_ARGUMENT, meron_optimizer_state_view, &out.view,
-             o.a->optimizer, o.half, MERON_STATE_MASTER),
-      bad_optimizer("unknown kind", [](meron_optimizer_options& o) { o.kind = 1; }),
-      bad_optimizer("learning rate", [](meron_optimizer_options& o) { o.learning_rate = -1; }),
-      bad_optimizer("beta1", [](meron_optimizer_options& o) { o.beta1 = 1.0; }),
-      bad_optimizer("beta2", [](meron_optimizer_options& o) { o.beta2 = -0.1; }),
-      bad_optimizer("epsilon", [](meron_optimizer_options& o) { o.epsilon = 0.0; }),
-      bad_optimizer("weight decay", [](meron_optimizer_options& o) { o.weight_decay = kNan; }),
-      bad_optimizer("max norm", [](meron_optimizer_options& o) { o.max_norm = kInfinity; }),
       bad_desc("taken name", MERON_E_DUPLICATE,
                [](meron_param_desc& desc, Random&) { desc.name = "u0.bias"; }),
       bad_desc("bad name", MERON_E_ARGUMENT,

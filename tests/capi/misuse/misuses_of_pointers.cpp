@@ -17,10 +17,12 @@ struct Outs {
   meron_optimizer optimizer{};
   meron_schedule schedule{};
   meron_view view{};
+  uint32_t number = 0;
   char* text = nullptr;
 };
 Outs out;
 float memory[16];
+const meron_param_group kGroup = MERON_PARAM_GROUP_INIT;
 const char kModel[] = R"({"parameters": 100, "layers": 2, "dtype": "f32"})";
 
 #define NULL_POINTER(function, ...)                                                          \
@@ -59,6 +61,7 @@ std::vector<Misuse> misuses_of_pointers() {
       NULL_POINTER(meron_reduce_options_init, nullptr, sizeof(meron_reduce_options)),
       NULL_POINTER(meron_schedule_options_init, nullptr, sizeof(meron_schedule_options)),
       NULL_POINTER(meron_optimizer_options_init, nullptr, sizeof(meron_optimizer_options)),
+      NULL_POINTER(meron_param_group_init, nullptr, sizeof(meron_param_group)),
       NULL_POINTER(meron_context_open, nullptr, nullptr),
       NULL_POINTER(meron_context_rank, nullptr, o.a->context),
       NULL_POINTER(meron_context_world_size, nullptr, o.a->context),
@@ -103,6 +106,18 @@ std::vector<Misuse> misuses_of_pointers() {
       NULL_POINTER(meron_schedule_get_info, nullptr, o.schedule),
       NULL_POINTER(meron_optimizer_create, nullptr, &o.half_unit, 1, nullptr),
       NULL_POINTER(meron_optimizer_create, &out.optimizer, nullptr, 1, nullptr),
+      NULL_POINTER(meron_optimizer_add_param_group, nullptr, o.a->optimizer, &o.a->params[0], 1,
+                   &kGroup),
+      NULL_POINTER(meron_optimizer_add_param_group, &out.number, o.a->optimizer, nullptr, 1,
+                   &kGroup),
+      NULL_POINTER(meron_optimizer_add_param_group, &out.number, o.a->optimizer, &o.a->params[0], 1,
+                   nullptr),
+      NULL_POINTER(meron_optimizer_set_param_group, o.a->optimizer, 0, nullptr),
+      NULL_POINTER(meron_optimizer_get_param_group, nullptr, o.a->optimizer, 0),
+      NULL_POINTER(meron_optimizer_read_state, nullptr, 37 * 13, o.a->optimizer, o.a->params[0],
+                   MERON_STATE_EXP_AVG),
+      NULL_POINTER(meron_optimizer_write_state, o.a->optimizer, o.a->params[0], MERON_STATE_EXP_AVG,
+                   nullptr, 37 * 13),
       NULL_POINTER(meron_optimizer_step_begin, nullptr, o.a->optimizer),
       NULL_POINTER(meron_optimizer_get_info, nullptr, o.a->optimizer),
       NULL_POINTER(meron_optimizer_state_view, nullptr, o.a->optimizer, o.a->params[0],

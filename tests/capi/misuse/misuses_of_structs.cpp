@@ -83,6 +83,7 @@ std::vector<Misuse> misuses_of_structs() {
       BAD_INIT(meron_reduce_options, meron_reduce_options_init),
       BAD_INIT(meron_schedule_options, meron_schedule_options_init),
       BAD_INIT(meron_optimizer_options, meron_optimizer_options_init),
+      BAD_INIT(meron_param_group, meron_param_group_init),
       bad_size<meron_context_options>("meron_context_open", good_options(),
                                       [](Objects&, const meron_context_options* options) {
                                         return FAILURE_OF(meron_context_open, &out.context,
@@ -122,6 +123,17 @@ std::vector<Misuse> misuses_of_structs() {
                                           return FAILURE_OF(meron_optimizer_create, &out.optimizer,
                                                             &o.half_unit, 1, options);
                                         }),
+      bad_size<meron_param_group>("meron_optimizer_add_param_group", MERON_PARAM_GROUP_INIT,
+                                  [](Objects& o, const meron_param_group* group) {
+                                    uint32_t number = 0;
+                                    return FAILURE_OF(meron_optimizer_add_param_group, &number,
+                                                      o.a->optimizer, &o.a->params[0], 1, group);
+                                  }),
+      bad_size<meron_param_group>("meron_optimizer_set_param_group", MERON_PARAM_GROUP_INIT,
+                                  [](Objects& o, const meron_param_group* group) {
+                                    return FAILURE_OF(meron_optimizer_set_param_group,
+                                                      o.a->optimizer, 0, group);
+                                  }),
       bad_size<meron_workload>("meron_plan_predict", MERON_WORKLOAD_INIT,
                                [](Objects& o, const meron_workload* workload) {
                                  return FAILURE_OF(meron_plan_predict, &out.text, o.plan, kModel,
@@ -156,6 +168,11 @@ std::vector<Misuse> misuses_of_structs() {
                                 [](Objects& o, meron_unit_info* info) {
                                   return FAILURE_OF(meron_unit_get_info, info, o.a->units[0]);
                                 }),
+      bad_info<meron_param_group>("meron_optimizer_get_param_group",
+                                  [](Objects& o, meron_param_group* group) {
+                                    return FAILURE_OF(meron_optimizer_get_param_group, group,
+                                                      o.a->optimizer, 0);
+                                  }),
       bad_info<meron_optimizer_info>("meron_optimizer_get_info",
                                      [](Objects& o, meron_optimizer_info* info) {
                                        return FAILURE_OF(meron_optimizer_get_info, info,

@@ -90,6 +90,7 @@ std::vector<Misuse> misuses_of_values();
 std::vector<Misuse> misuses_of_structs();
 std::vector<Misuse> misuses_of_order();
 std::vector<Misuse> misuses_of_schedules();
+std::vector<Misuse> misuses_of_optimizers();
 
 // DLPack 1.x's exchange struct up to what the tests need.
 struct DlpackTensor {

@@ -117,6 +117,8 @@ constexpr Counter kCounters[] = {
     {"reduce_bytes", &meron_stats::reduce_bytes, true},
     {"far_gather_bytes", &meron_stats::far_gather_bytes, true},
     {"far_reduce_bytes", &meron_stats::far_reduce_bytes, true},
+    {"nvme_read_bytes", &meron_stats::nvme_read_bytes, true},
+    {"nvme_written_bytes", &meron_stats::nvme_written_bytes, true},
     {"collective_bytes", &meron_stats::collective_bytes, true},
     {"operations", &meron_stats::operations, true},
     {"param_bytes", &meron_stats::param_bytes, false},
@@ -125,6 +127,7 @@ constexpr Counter kCounters[] = {
     {"staging_bytes", &meron_stats::staging_bytes, false},
     {"control_bytes", &meron_stats::control_bytes, false},
     {"peak_bytes", &meron_stats::peak_bytes, false},
+    {"nvme_bytes", &meron_stats::nvme_bytes, false},
 };
 
 uint64_t counted_of(Session& session, const meron_stats& now, const std::string& name) {
@@ -162,6 +165,9 @@ void predicted(Session& session, const Statement& statement) {
       {"reduce_bytes", prediction.reduce_bytes * steps},
       {"far_gather_bytes", prediction.far_gather_bytes * steps},
       {"far_reduce_bytes", prediction.far_reduce_bytes * steps},
+      {"nvme_read_bytes", prediction.nvme_read_bytes * steps},
+      {"nvme_written_bytes", prediction.nvme_written_bytes * steps},
+      {"nvme_bytes", prediction.nvme_bytes},
   };
   const meron_stats now = stats_of(session);
   for (const auto& [name, value] : expected) {

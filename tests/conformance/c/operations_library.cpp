@@ -70,6 +70,7 @@ void plan_predict(Session& session, const Statement& statement) {
   workload.micro_batches = static_cast<uint32_t>(statement.number("micro_batches", 1));
   workload.gathers_per_micro_batch = static_cast<uint32_t>(statement.number("gathers", 2));
   workload.ranks_per_node = static_cast<uint32_t>(statement.number("node", 0));
+  workload.optimizer_states = static_cast<uint32_t>(statement.number("states", 2));
   const std::string& model = statement.get("model");
   check_has(text_of(meron_plan_predict, session.find<Plan>(statement.name).handle, model.data(),
                     model.size(), &workload, static_cast<uint32_t>(statement.number("table", 0))),

@@ -94,16 +94,28 @@ void discard(Session& session, const Statement& statement) {
   call(meron_reduce_discard, session.find<Unit>(statement.name).handle);
 }
 
+meron_optimizer_kind kind_of(const std::string& name) {
+  if (name == "adamw") return MERON_ADAMW;
+  if (name == "adam") return MERON_ADAM;
+  if (name == "adagrad") return MERON_ADAGRAD;
+  if (name == "lion") return MERON_LION;
+  if (name == "sgd") return MERON_SGD;
+  return static_cast<meron_optimizer_kind>(to_integer(name));
+}
+
 void optimizer(Session& session, const Statement& statement) {
   const std::vector<meron_unit> units = session.units(statement);
   meron_optimizer_options options{};
   call(meron_optimizer_options_init, &options, sizeof options);
+  options.kind = kind_of(statement.get("kind", "adamw"));
   options.learning_rate = statement.number("lr", options.learning_rate);
   options.beta1 = statement.number("beta1", options.beta1);
   options.beta2 = statement.number("beta2", options.beta2);
   options.epsilon = statement.number("epsilon", options.epsilon);
   options.weight_decay = statement.number("weight_decay", options.weight_decay);
   options.max_norm = statement.number("max_norm", options.max_norm);
+  options.dampening = statement.number("dampening", options.dampening);
+  options.nesterov = static_cast<uint32_t>(statement.number("nesterov", options.nesterov));
   meron_optimizer optimizer{};
   call(meron_optimizer_create, &optimizer, units.data(), units.size(),
        static_cast<const meron_optimizer_options*>(&options));
@@ -124,6 +136,59 @@ void optimizer_is(Session& session, const Statement& statement) {
   check_equal("the number of steps", steps, statement.number("steps", steps));
   check_equal("the norm", info.norm, statement.number("norm", info.norm));
   check_equal("the learning rate", info.learning_rate, statement.number("lr", info.learning_rate));
+  check_equal("the number of groups", info.groups, statement.number("groups", info.groups));
+  check_equal("the number of states", info.states, statement.number("states", info.states));
+  const auto bytes = static_cast<double>(info.nvme_bytes);
+  check_equal("the bytes on nvme", bytes, statement.number("nvme_bytes", bytes));
+}
+
+uint32_t group_number(const Statement& statement) {
+  return static_cast<uint32_t>(to_integer(statement.get("number")));
+}
+
+// The numbers of a group, those that the statement gives instead of its own.
+meron_param_group group_of(meron_optimizer optimizer, uint32_t number, const Statement& statement) {
+  meron_param_group group{};
+  call(meron_param_group_init, &group, sizeof group);
+  call(meron_optimizer_get_param_group, &group, optimizer, number);
+  group.learning_rate = statement.number("lr", group.learning_rate);
+  group.beta1 = statement.number("beta1", group.beta1);
+  group.beta2 = statement.number("beta2", group.beta2);
+  group.epsilon = statement.number("epsilon", group.epsilon);
+  group.weight_decay = statement.number("weight_decay", group.weight_decay);
+  return group;
+}
+
+void param_group(Session& session, const Statement& statement) {
+  const meron_optimizer optimizer = session.find<Optimizer>(statement.name).handle;
+  std::vector<meron_param> params;
+  for (const std::string& name : statement.list("params")) {
+    params.push_back(session.find<Param>(name).handle);
+  }
+  const meron_param_group group = group_of(optimizer, 0, statement);
+  uint32_t number = 0;
+  call(meron_optimizer_add_param_group, &number, optimizer, params.data(), params.size(), &group);
+  check_equal("the group's number", number, statement.number("number", number));
+}
+
+void set_param_group(Session& session, const Statement& statement) {
+  const meron_optimizer optimizer = session.find<Optimizer>(statement.name).handle;
+  const uint32_t number = group_number(statement);
+  const meron_param_group group = group_of(optimizer, number, statement);
+  call(meron_optimizer_set_param_group, optimizer, number, &group);
+}
+
+void param_group_is(Session& session, const Statement& statement) {
+  meron_param_group group{};
+  group.struct_size = sizeof group;
+  call(meron_optimizer_get_param_group, &group, session.find<Optimizer>(statement.name).handle,
+       group_number(statement));
+  const std::pair<const char*, double> found[] = {{"lr", group.learning_rate},
+                                                  {"beta1", group.beta1},
+                                                  {"beta2", group.beta2},
+                                                  {"epsilon", group.epsilon},
+                                                  {"weight_decay", group.weight_decay}};
+  for (const auto& [name, value] : found) check_equal(name, value, statement.number(name, value));
 }
 
 void learning_rate(Session& session, const Statement& statement) {
@@ -154,13 +219,48 @@ void state(Session& session, const Statement& statement) {
   }
 }
 
+uint64_t count_of(const Statement& statement, const meron_param_info& info) {
+  return static_cast<uint64_t>(statement.number("count", static_cast<double>(info.owned_count)));
+}
+
+void state_read(Session& session, const Statement& statement) {
+  const meron_param param = session.find<Param>(statement.get("param")).handle;
+  const meron_param_info info = info_of(param);
+  std::vector<float> out(count_of(statement, info), -1.0f);
+  call(meron_optimizer_read_state, out.data(), out.size(),
+       session.find<Optimizer>(statement.name).handle, param, state_of(statement.get("state")));
+  session.check_data(statement, MERON_F32, out.data(), out.size(), info.owned_offset);
+}
+
+void state_write(Session& session, const Statement& statement) {
+  const meron_param param = session.find<Param>(statement.get("param")).handle;
+  const meron_param_info info = info_of(param);
+  const uint64_t count = count_of(statement, info);
+  const std::vector<std::byte> data =
+      stored(session.values(statement.get("with")), MERON_F32, count, info.owned_offset);
+  call(meron_optimizer_write_state, session.find<Optimizer>(statement.name).handle, param,
+       state_of(statement.get("state")), reinterpret_cast<const float*>(data.data()), count);
+}
+
 }  // namespace
 
 Operations training_operations() {
-  return {{"gradient", gradient},           {"reduce", reduce},   {"reduce_finish", reduce_finish},
-          {"reduce_wait", reduce_wait},     {"reduced", reduced}, {"discard", discard},
-          {"optimizer", optimizer},         {"step", step},       {"optimizer_is", optimizer_is},
-          {"learning_rate", learning_rate}, {"state", state}};
+  return {{"gradient", gradient},
+          {"reduce", reduce},
+          {"reduce_finish", reduce_finish},
+          {"reduce_wait", reduce_wait},
+          {"reduced", reduced},
+          {"discard", discard},
+          {"optimizer", optimizer},
+          {"step", step},
+          {"optimizer_is", optimizer_is},
+          {"learning_rate", learning_rate},
+          {"state", state},
+          {"param_group", param_group},
+          {"set_param_group", set_param_group},
+          {"param_group_is", param_group_is},
+          {"state_read", state_read},
+          {"state_write", state_write}};
 }
 
 }  // namespace conformance

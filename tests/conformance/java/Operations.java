@@ -23,7 +23,8 @@ final class Operations {
     private static final double DEADLINE = 20; // of a context's operations, in seconds
     private static final int ATTEMPTS = 20_000; // of a millisecond: what asks again and again
     private static final Set<String> GROWING = Set.of("gather_mapped_bytes", "gather_copied_bytes",
-            "reduce_bytes", "far_gather_bytes", "far_reduce_bytes", "collective_bytes", "operations");
+            "reduce_bytes", "far_gather_bytes", "far_reduce_bytes", "nvme_read_bytes",
+            "nvme_written_bytes", "collective_bytes", "operations");
 
     private Operations() {}
 
@@ -50,7 +51,8 @@ final class Operations {
                 Values.has(session.find(Plan.class, name).predict(statement.wanted("model"),
                         (int) statement.number("ranks", 0), (int) statement.number("micro_batches", 1),
                         (int) statement.number("gathers", 2), (int) statement.number("node", 0),
-                        statement.number("table", 0) == 1), statement);
+                        (int) statement.number("states", 2), statement.number("table", 0) == 1),
+                        statement);
                 return true;
             case "rank_cluster":
                 Values.has(Plan.rankCluster(statement.wanted("model"), statement.wanted("cluster"),
@@ -243,7 +245,8 @@ final class Operations {
         final long steps = (long) statement.number("steps", 1);
         for (String name : new String[] {"param_bytes", "gradient_bytes", "optimizer_bytes",
                 "peak_bytes", "gather_mapped_bytes", "gather_copied_bytes", "reduce_bytes",
-                "far_gather_bytes", "far_reduce_bytes"}) {
+                "far_gather_bytes", "far_reduce_bytes", "nvme_read_bytes", "nvme_written_bytes",
+                "nvme_bytes"}) {
             final long wanted = field(plan, name) * (GROWING.contains(name) ? steps : 1);
             if (!staged(session, name, wanted)) counted(session, name, wanted);
         }

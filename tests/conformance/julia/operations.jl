@@ -72,6 +72,7 @@ operation("plan_predict") do session, statement
             micro_batches = whole(statement, "micro_batches", 1),
             gathers_per_micro_batch = whole(statement, "gathers", 2),
             ranks_per_node = whole(statement, "node", 0),
+            optimizer_states = whole(statement, "states", 2),
             table = get(statement, "table", "0") == "1"),
         statement)
 end
@@ -165,7 +166,7 @@ end
 
 const GROWING =
     (:gather_mapped_bytes, :gather_copied_bytes, :reduce_bytes, :far_gather_bytes,
-        :far_reduce_bytes, :collective_bytes, :operations)
+        :far_reduce_bytes, :nvme_read_bytes, :nvme_written_bytes, :collective_bytes, :operations)
 
 function check_counted(session, expected)
     now = Meron.stats(context(session))

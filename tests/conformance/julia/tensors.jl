@@ -227,11 +227,33 @@ operation("discard") do session, statement
     discard!(find(session, Unit, statement.name))
 end
 
+const NUMBERS = ("lr" => :learning_rate, "beta1" => :beta1, "beta2" => :beta2,
+    "epsilon" => :epsilon, "weight_decay" => :weight_decay)
+const OPTIONS = (NUMBERS..., "max_norm" => :max_norm, "dampening" => :dampening,
+    "nesterov" => :nesterov)
+const RULES = Dict("adamw" => adamw, "adam" => adam, "adagrad" => adagrad, "lion" => lion, "sgd" => sgd)
+
+numbers(statement, names) =
+    [own => number(statement, key, 0.0) for (key, own) in names if has(statement, key)]
+
 operation("optimizer") do session, statement
-    names = ("lr" => :learning_rate, "beta1" => :beta1, "beta2" => :beta2, "epsilon" => :epsilon,
-        "weight_decay" => :weight_decay, "max_norm" => :max_norm)
-    options = [own => number(statement, key, 0.0) for (key, own) in names if has(statement, key)]
-    keep!(session, statement.name, adamw(units_of(session, statement); options...))
+    kind = get(statement, "kind", "adamw")
+    options = numbers(statement, OPTIONS)
+    units = units_of(session, statement)
+    if !haskey(RULES, kind) # Julia has no word for it
+        chosen = Ref(Meron.changed(
+            Meron.initial(LibMeron.meron_optimizer_options, LibMeron.meron_optimizer_options_init);
+            kind = parse(Int, kind), options...))
+        handles = map(Meron.raw, units)
+        made = Meron.receive(LibMeron.meron_optimizer, LibMeron.meron_optimizer_create,
+            handles, length(handles), chosen)
+        Meron.@check LibMeron.meron_optimizer_release(made)
+        return
+    end
+    if kind == "sgd"
+        options = [(own === :beta1 ? :momentum : own) => value for (own, value) in options]
+    end
+    keep!(session, statement.name, RULES[kind](units; options...))
 end
 
 operation("step") do session, statement
@@ -241,13 +263,33 @@ end
 operation("optimizer_is") do session, statement
     known = info(find(session, Optimizer, statement.name))
     for (key, found) in (
-        "steps" => known.steps, "norm" => known.norm, "lr" => known.learning_rate)
+        "steps" => known.steps, "norm" => known.norm, "lr" => known.learning_rate,
+        "groups" => known.groups, "states" => known.states, "nvme_bytes" => known.nvme_bytes)
         has(statement, key) && check_equal(key, Float64(found), number(statement, key, 0.0))
     end
 end
 
 operation("learning_rate") do session, statement
     set_learning_rate!(find(session, Optimizer, statement.name), number(statement, "lr", 0.0))
+end
+
+operation("param_group") do session, statement
+    params = Param[find(session, Param, name) for name in parts(statement, "params")]
+    made = add_param_group!(
+        find(session, Optimizer, statement.name), params; numbers(statement, NUMBERS)...)
+    check_equal("the group's number", made, whole(statement, "number", made))
+end
+
+operation("set_param_group") do session, statement
+    set_param_group!(find(session, Optimizer, statement.name), whole(statement, "number", 0);
+        numbers(statement, NUMBERS)...)
+end
+
+operation("param_group_is") do session, statement
+    group = param_group(find(session, Optimizer, statement.name), whole(statement, "number", 0))
+    for (key, own) in NUMBERS
+        check_equal(key, group[own], number(statement, key, group[own]))
+    end
 end
 
 operation("state") do session, statement
@@ -261,4 +303,27 @@ operation("state") do session, statement
     else
         check_data(session.place, statement, view, offset)
     end
+end
+
+operation("state_read") do session, statement
+    param = find(session, Param, wanted(statement, "param"))
+    optimizer = find(session, Optimizer, statement.name)
+    name = Symbol(wanted(statement, "state"))
+    if has(statement, "count") # the natural layer takes as many as there are
+        out = zeros(Float32, whole(statement, "count", 0))
+        Meron.@check LibMeron.meron_optimizer_read_state(
+            out, length(out), Meron.raw(optimizer), Meron.raw(param), Meron.state_code(name))
+        return
+    end
+    values = read_state(optimizer, param, name)
+    check_equal("the dtype", eltype(values), Float32)
+    check_data(session.place, statement, values, first(owned(param)) - 1)
+end
+
+operation("state_write") do session, statement
+    param = find(session, Param, wanted(statement, "param"))
+    count = whole(statement, "count", length(owned(param)))
+    values = values_at(session.place, wanted(statement, "with"), count, first(owned(param)) - 1)
+    write_state!(
+        find(session, Optimizer, statement.name), param, Symbol(wanted(statement, "state")), values)
 end

@@ -115,6 +115,7 @@ def plan_predict(session: Session, statement: Statement) -> None:
         int(number(statement, "micro_batches", 1)),
         int(number(statement, "gathers", 2)),
         int(number(statement, "node", 0)),
+        int(number(statement, "states", 2)),
     )
     check_has(result if as_table else json.dumps(result), statement)
 
@@ -230,6 +231,8 @@ GROWING = {
     "reduce_bytes",
     "far_gather_bytes",
     "far_reduce_bytes",
+    "nvme_read_bytes",
+    "nvme_written_bytes",
     "collective_bytes",
     "operations",
 }

@@ -364,6 +364,9 @@ TEST(PredictErrors, WorkloadAndPlan) {
                "micro_batches");
   expect_error(predict(plan, model, {.gathers_per_micro_batch = 0}), MERON_E_ARGUMENT,
                "gathers_per");
+  expect_error(predict(plan, model, {.optimizer_states = 3}), MERON_E_ARGUMENT,
+               "optimizer_states is 3, outside 0 to 2");
+  EXPECT_EQ(predict(plan, model, {.optimizer_states = 0})->ranks[0].memory.moments, 0);
   Plan invalid = plan;
   invalid.gradient_buckets = 0;
   expect_error(predict(invalid, model, {}), MERON_E_ARGUMENT, "gradient_buckets is 0");

@@ -10,7 +10,7 @@ parameter is follows from its type, its role and its neighbours:
     out parameter                       the returned value
     handle, uint64_t, size_t            int64_t (many languages have no unsigned 64-bit number)
     const char * with a size            const char *
-    void * with a size                  writable_memory; const: readable_memory
+    void *, float * with a size         writable_memory; const: readable_memory
     handles or integers with a count    int64_array, int32_array
     const options struct *              its fields; callbacks among them: callbacks *;
                                         a table of functions among them: an object of TABLES
@@ -26,7 +26,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from model import Api, CType, Function, Struct
+from model import Api, CType, Function, Param, Struct
 
 PATH = "bindings/swig/meron.i"
 # The runtime alone deals with errors and with strings that the library handed out.
@@ -184,9 +184,13 @@ class Interface:
 
     def shim(self, function: Function) -> str:
         before: list[str] = []
-        items = [(item.name, item.type) for item in function.params if item.role == "in"]
+        out = next((item for item in function.params if is_returned(item)), None)
+        items = [
+            (item.name, item.type)
+            for item in function.params
+            if item.role != "error" and item is not out
+        ]
         initial = self.initial_of(function)
-        out = next((item for item in function.params if item.role == "out"), None)
         slots = [] if initial else list(self.slots(items, before.append))
         values = {name: value for slot in slots for name, value in slot.values.items()}
 
@@ -305,10 +309,13 @@ class Interface:
             raise Unsupported(f"{name} is a pointer to pointers")
         if ctype.name == "char" and const:
             return Slot(f"const char *{name}", {name: name, count: f"length_of({name})"})
-        if ctype.name == "void":
+        if ctype.name in ("void", "float"):
             kind = "readable_memory" if const else "writable_memory"
-            size = f"{name}.bytes" if count == "bytes" else f"elements({name}.bytes, {dtype})"
-            return Slot(f"{kind} {name}", {name: f"{name}.data", count: size})
+            data, of = f"{name}.data", dtype
+            if ctype.name == "float":
+                data, of = f"static_cast<{ctype.declare('')}>({name}.data)", "MERON_F32"
+            size = f"{name}.bytes" if count == "bytes" else f"elements({name}.bytes, {of})"
+            return Slot(f"{kind} {name}", {name: data, count: size})
         if ctype.name in self.structs and const:
             self.listed[ctype.name] = self.structs[ctype.name]
             data, size = f"{name} ? {name}->data() : nullptr", f"{name} ? {name}->size() : 0"
@@ -348,6 +355,11 @@ class Interface:
         if ctype.name == "char" and ctype.const and ctype.pointers == 1:
             return Slot(f"const char *{name}", {name: name})
         raise Unsupported(f"{name} is {ctype.declare('')}")
+
+
+def is_returned(item: Param) -> bool:
+    """Whether a function writes one value there; elements go into memory of the caller's."""
+    return item.role == "out" and CType.parse(item.type).name != "float"
 
 
 def is_count(ctype: CType) -> bool:

@@ -2181,7 +2181,7 @@ extern "C" {
     ///
     /// **Threads**: any, not during a step.
     ///
-    /// **Errors**: those of meron_optimizer_read_state, and MERON_E_ARGUMENT for a master that is the
+    /// **Errors**: as meron_optimizer_read_state, MERON_E_ARGUMENT also for a master that is the
     /// param itself (write that through an update).
     #[must_use]
     pub fn meron_optimizer_write_state(

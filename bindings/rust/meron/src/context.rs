@@ -15,7 +15,7 @@ use crate::error::Result;
 use crate::gather::PendingGather;
 use crate::group::{table, Group};
 use crate::home::{Open, Shared};
-use crate::optimizer::{AdamW, Optimizer};
+use crate::optimizer::{Adagrad, Adam, AdamW, Lion, Optimizer, Sgd};
 use crate::options::ContextOptions;
 use crate::param::{Param, ParamDesc};
 use crate::plan::Workload;
@@ -137,6 +137,9 @@ impl Context {
             arena_pages_bytes: raw.arena_pages_bytes,
             far_gather_bytes: raw.far_gather_bytes,
             far_reduce_bytes: raw.far_reduce_bytes,
+            nvme_read_bytes: raw.nvme_read_bytes,
+            nvme_written_bytes: raw.nvme_written_bytes,
+            nvme_bytes: raw.nvme_bytes,
         })
     }
 
@@ -159,6 +162,9 @@ impl Context {
             second_copy_bytes: raw.second_copy_bytes,
             far_gather_bytes: raw.far_gather_bytes,
             far_reduce_bytes: raw.far_reduce_bytes,
+            nvme_read_bytes: raw.nvme_read_bytes,
+            nvme_written_bytes: raw.nvme_written_bytes,
+            nvme_bytes: raw.nvme_bytes,
         })
     }
 
@@ -279,16 +285,40 @@ impl Context {
         call(|err| unsafe { sys::meron_reduce_wait(first, count, timeout, err) })
     }
 
-    /// Makes an AdamW optimizer and its states (zero) for the trainable params of some units.
-    /// Collective over the units' group; never blocks.
+    /// Makes an AdamW optimizer for the trainable params of some units. Its states are zero at first, and
+    /// lie where and as the plan says. Collective over the units' group.
+    ///
+    /// Blocks on this rank's drive where states lie on nvme, because they are written once here; never on
+    /// peers.
     ///
     /// # Errors
     ///
     /// [`Argument`](crate::ErrorKind::Argument) (a value out of range, no trainable param),
     /// [`Duplicate`](crate::ErrorKind::Duplicate) (a unit twice, or in an optimizer already),
-    /// [`NoMemory`](crate::ErrorKind::NoMemory).
+    /// [`NoMemory`](crate::ErrorKind::NoMemory); on tier nvme [`NoSpace`](crate::ErrorKind::NoSpace),
+    /// [`NotFound`](crate::ErrorKind::NotFound), [`Io`](crate::ErrorKind::Io).
     pub fn adamw(&self, units: &[&Unit], options: &AdamW) -> Result<Optimizer> {
-        Optimizer::create(self.shared(), units, options)
+        Optimizer::create(self.shared(), units, &options.raw())
+    }
+
+    /// Makes an Adam optimizer. Else as [`adamw`](Context::adamw).
+    pub fn adam(&self, units: &[&Unit], options: &Adam) -> Result<Optimizer> {
+        Optimizer::create(self.shared(), units, &options.raw())
+    }
+
+    /// Makes an Adagrad optimizer. Else as [`adamw`](Context::adamw).
+    pub fn adagrad(&self, units: &[&Unit], options: &Adagrad) -> Result<Optimizer> {
+        Optimizer::create(self.shared(), units, &options.raw())
+    }
+
+    /// Makes a Lion optimizer. Else as [`adamw`](Context::adamw).
+    pub fn lion(&self, units: &[&Unit], options: &Lion) -> Result<Optimizer> {
+        Optimizer::create(self.shared(), units, &options.raw())
+    }
+
+    /// Makes an optimizer by stochastic gradient descent. Else as [`adamw`](Context::adamw).
+    pub fn sgd(&self, units: &[&Unit], options: &Sgd) -> Result<Optimizer> {
+        Optimizer::create(self.shared(), units, &options.raw())
     }
 
     /// Makes a schedule of some units, which are used by their place in `units` from then on. Collective
@@ -389,6 +419,12 @@ pub struct Stats {
     pub far_gather_bytes: u64,
     /// Of what reductions took, likewise.
     pub far_reduce_bytes: u64,
+    /// Read from this rank's file on tier nvme.
+    pub nvme_read_bytes: u64,
+    /// Written to it.
+    pub nvme_written_bytes: u64,
+    /// Of it, in use now.
+    pub nvme_bytes: u64,
 }
 
 /// What the plan predicts for this rank and the units made so far. Bytes.
@@ -416,4 +452,10 @@ pub struct Prediction {
     pub far_gather_bytes: u64,
     /// By reductions.
     pub far_reduce_bytes: u64,
+    /// Read from tier nvme, per optimizer step.
+    pub nvme_read_bytes: u64,
+    /// Written to it, per optimizer step.
+    pub nvme_written_bytes: u64,
+    /// In use there.
+    pub nvme_bytes: u64,
 }

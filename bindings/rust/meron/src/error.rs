@@ -41,6 +41,10 @@ pub enum ErrorKind {
     Io,
     /// A file, a key.
     NotFound,
+    /// A drive gave other bytes than were written: the message says where.
+    Corrupt,
+    /// A drive is full; the message has need and free bytes.
+    NoSpace,
 
     // The group is broken: every further call on it gives the same error on every rank.
     /// A deadline passed: the message says who has not arrived.
@@ -86,6 +90,8 @@ impl ErrorKind {
             sys::MERON_E_NO_MEMORY => ErrorKind::NoMemory,
             sys::MERON_E_IO => ErrorKind::Io,
             sys::MERON_E_NOT_FOUND => ErrorKind::NotFound,
+            sys::MERON_E_CORRUPT => ErrorKind::Corrupt,
+            sys::MERON_E_NO_SPACE => ErrorKind::NoSpace,
             sys::MERON_E_TIMEOUT => ErrorKind::Timeout,
             sys::MERON_E_PEER_DEAD => ErrorKind::PeerDead,
             sys::MERON_E_PEER_CLOSED => ErrorKind::PeerClosed,

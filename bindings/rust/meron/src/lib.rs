@@ -87,7 +87,9 @@ pub use gather::{Gather, GatherCopy, PendingGather, PendingGatherInto};
 pub use gradient::{Gradients, ReduceOptions, Reduced};
 pub use group::{Group, ReduceOp};
 pub use operation::{Operation, Transfer};
-pub use optimizer::{AdamW, Optimizer, OptimizerInfo, State, States};
+pub use optimizer::{
+    Adagrad, Adam, AdamW, Lion, Optimizer, OptimizerInfo, ParamGroup, Sgd, State, States,
+};
 pub use options::ContextOptions;
 pub use param::{Param, ParamDesc};
 pub use plan::{

@@ -48,7 +48,247 @@ impl Default for AdamW {
     }
 }
 
-/// States and update rule for some units. Made by [`Context::adamw`](crate::Context::adamw).
+impl AdamW {
+    pub(crate) fn raw(&self) -> sys::meron_optimizer_options {
+        sys::meron_optimizer_options {
+            kind: sys::MERON_ADAMW,
+            learning_rate: self.learning_rate,
+            beta1: self.beta1,
+            beta2: self.beta2,
+            epsilon: self.epsilon,
+            weight_decay: self.weight_decay,
+            max_norm: self.max_norm,
+            ..sys::MERON_OPTIMIZER_OPTIONS_INIT
+        }
+    }
+}
+
+/// How Adam (Kingma and Ba, arXiv 1412.6980) updates; weight decay is part of the gradient.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Adam {
+    /// 0 or more; 1e-3 by default.
+    pub learning_rate: f64,
+    /// Decay of the first moment: 0 or more, below 1; 0.9 by default.
+    pub beta1: f64,
+    /// Decay of the second moment: 0 or more, below 1; 0.999 by default.
+    pub beta2: f64,
+    /// Above 0; 1e-8 by default.
+    pub epsilon: f64,
+    /// 0 or more; 0 by default.
+    pub weight_decay: f64,
+    /// Gradients are scaled to at most this global 2-norm; 0, the default, does not clip.
+    pub max_norm: f64,
+}
+
+impl Default for Adam {
+    fn default() -> Adam {
+        Adam {
+            learning_rate: 1e-3,
+            beta1: 0.9,
+            beta2: 0.999,
+            epsilon: 1e-8,
+            weight_decay: 0.0,
+            max_norm: 0.0,
+        }
+    }
+}
+
+impl Adam {
+    pub(crate) fn raw(&self) -> sys::meron_optimizer_options {
+        sys::meron_optimizer_options {
+            kind: sys::MERON_ADAM,
+            learning_rate: self.learning_rate,
+            beta1: self.beta1,
+            beta2: self.beta2,
+            epsilon: self.epsilon,
+            weight_decay: self.weight_decay,
+            max_norm: self.max_norm,
+            ..sys::MERON_OPTIMIZER_OPTIONS_INIT
+        }
+    }
+}
+
+/// How Adagrad (Duchi, Hazan and Singer, JMLR 12, 2011) updates; weight decay is part of the gradient. It
+/// keeps the sum of squared gradients, [`State::ExpAvgSq`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Adagrad {
+    /// 0 or more; 1e-2 by default.
+    pub learning_rate: f64,
+    /// Above 0; 1e-10 by default.
+    pub epsilon: f64,
+    /// 0 or more; 0 by default.
+    pub weight_decay: f64,
+    /// Gradients are scaled to at most this global 2-norm; 0, the default, does not clip.
+    pub max_norm: f64,
+}
+
+impl Default for Adagrad {
+    fn default() -> Adagrad {
+        Adagrad { learning_rate: 1e-2, epsilon: 1e-10, weight_decay: 0.0, max_norm: 0.0 }
+    }
+}
+
+impl Adagrad {
+    pub(crate) fn raw(&self) -> sys::meron_optimizer_options {
+        sys::meron_optimizer_options {
+            kind: sys::MERON_ADAGRAD,
+            learning_rate: self.learning_rate,
+            epsilon: self.epsilon,
+            weight_decay: self.weight_decay,
+            max_norm: self.max_norm,
+            ..sys::MERON_OPTIMIZER_OPTIONS_INIT
+        }
+    }
+}
+
+/// How Lion (Chen et al., arXiv 2302.06675) updates. It keeps an average of gradients,
+/// [`State::ExpAvg`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lion {
+    /// 0 or more; 1e-4 by default.
+    pub learning_rate: f64,
+    /// Of the direction that is taken: 0 or more, below 1; 0.9 by default.
+    pub beta1: f64,
+    /// Of the average that is kept: 0 or more, below 1; 0.99 by default.
+    pub beta2: f64,
+    /// 0 or more; 0 by default.
+    pub weight_decay: f64,
+    /// Gradients are scaled to at most this global 2-norm; 0, the default, does not clip.
+    pub max_norm: f64,
+}
+
+impl Default for Lion {
+    fn default() -> Lion {
+        Lion { learning_rate: 1e-4, beta1: 0.9, beta2: 0.99, weight_decay: 0.0, max_norm: 0.0 }
+    }
+}
+
+impl Lion {
+    pub(crate) fn raw(&self) -> sys::meron_optimizer_options {
+        sys::meron_optimizer_options {
+            kind: sys::MERON_LION,
+            learning_rate: self.learning_rate,
+            beta1: self.beta1,
+            beta2: self.beta2,
+            weight_decay: self.weight_decay,
+            max_norm: self.max_norm,
+            ..sys::MERON_OPTIMIZER_OPTIONS_INIT
+        }
+    }
+}
+
+/// How stochastic gradient descent updates, as `torch.optim.SGD`; weight decay is part of the gradient.
+/// With a momentum it keeps a state, [`State::ExpAvg`]; without, none.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sgd {
+    /// 0 or more; 1e-3 by default.
+    pub learning_rate: f64,
+    /// 0 or more, below 1; 0 by default. It is `beta1` of a [`ParamGroup`].
+    pub momentum: f64,
+    /// Of the gradient that is added to the state: 0 or more, below 1; 0 by default.
+    pub dampening: f64,
+    /// Nesterov's momentum, which needs a momentum and no dampening.
+    pub nesterov: bool,
+    /// 0 or more; 0 by default.
+    pub weight_decay: f64,
+    /// Gradients are scaled to at most this global 2-norm; 0, the default, does not clip.
+    pub max_norm: f64,
+}
+
+impl Default for Sgd {
+    fn default() -> Sgd {
+        Sgd {
+            learning_rate: 1e-3,
+            momentum: 0.0,
+            dampening: 0.0,
+            nesterov: false,
+            weight_decay: 0.0,
+            max_norm: 0.0,
+        }
+    }
+}
+
+impl Sgd {
+    pub(crate) fn raw(&self) -> sys::meron_optimizer_options {
+        sys::meron_optimizer_options {
+            kind: sys::MERON_SGD,
+            learning_rate: self.learning_rate,
+            beta1: self.momentum,
+            dampening: self.dampening,
+            nesterov: u32::from(self.nesterov),
+            weight_decay: self.weight_decay,
+            max_norm: self.max_norm,
+            ..sys::MERON_OPTIMIZER_OPTIONS_INIT
+        }
+    }
+}
+
+/// What the params of one group share; numbers that the rule does not use mean nothing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ParamGroup {
+    /// 0 or more.
+    pub learning_rate: f64,
+    /// 0 or more, below 1. [`Sgd`]: the momentum, 0 in all groups or in none.
+    pub beta1: f64,
+    /// 0 or more, below 1.
+    pub beta2: f64,
+    /// Above 0.
+    pub epsilon: f64,
+    /// 0 or more.
+    pub weight_decay: f64,
+}
+
+impl Default for ParamGroup {
+    fn default() -> ParamGroup {
+        ParamGroup::of(&sys::MERON_PARAM_GROUP_INIT)
+    }
+}
+
+impl ParamGroup {
+    fn of(raw: &sys::meron_param_group) -> ParamGroup {
+        ParamGroup {
+            learning_rate: raw.learning_rate,
+            beta1: raw.beta1,
+            beta2: raw.beta2,
+            epsilon: raw.epsilon,
+            weight_decay: raw.weight_decay,
+        }
+    }
+
+    fn raw(&self) -> sys::meron_param_group {
+        sys::meron_param_group {
+            learning_rate: self.learning_rate,
+            beta1: self.beta1,
+            beta2: self.beta2,
+            epsilon: self.epsilon,
+            weight_decay: self.weight_decay,
+            ..sys::MERON_PARAM_GROUP_INIT
+        }
+    }
+}
+
+/// States and update rule for some units. Made by [`Context::adamw`](crate::Context::adamw),
+/// [`adam`](crate::Context::adam), [`adagrad`](crate::Context::adagrad), [`lion`](crate::Context::lion)
+/// and [`sgd`](crate::Context::sgd). Params are in groups: at first all in group 0, whose numbers the
+/// rule has.
+///
+/// ```
+/// use meron::{AdamW, Context, ParamGroup, State};
+///
+/// let context = Context::options().rank(0).world_size(1).open()?;
+/// let weight = context.param("weight", &[16, 16])?;
+/// let bias = context.param("bias", &[16])?;
+/// let layer = context.unit("layer", &[&weight, &bias])?;
+///
+/// let mut optimizer = context.adamw(&[&layer], &AdamW::default())?;
+/// let group = ParamGroup { weight_decay: 0.0, ..optimizer.group(0)? };
+/// assert_eq!(optimizer.add_param_group(&[&bias], &group)?, 1);
+/// assert_eq!(optimizer.group(1)?.weight_decay, 0.0);
+///
+/// optimizer.write_state(&bias, State::ExpAvg, &[0.5; 16])?;
+/// assert_eq!(optimizer.read_state(&bias, State::ExpAvg)?, [0.5; 16]);
+/// # Ok::<(), meron::Error>(())
+/// ```
 pub struct Optimizer {
     handle: Owned<sys::meron_optimizer>,
     shared: Arc<Shared>,
@@ -64,8 +304,14 @@ pub struct OptimizerInfo {
     pub steps: u64,
     /// Global 2-norm of the last step's gradients, before clipping.
     pub norm: f64,
-    /// Of the next step.
+    /// Of group 0, for the next step.
     pub learning_rate: f64,
+    /// Of params, at least 1.
+    pub groups: u32,
+    /// That the rule keeps of an element, besides the master.
+    pub states: u32,
+    /// Of this rank's states on tier nvme.
+    pub nvme_bytes: u64,
 }
 
 /// Which state of an optimizer.
@@ -73,9 +319,9 @@ pub struct OptimizerInfo {
 pub enum State {
     /// f32 values; the param itself where that is f32, and then read-only.
     Master,
-    /// First moment.
+    /// Average of the gradients; Lion's, and the momentum of SGD.
     ExpAvg,
-    /// Second moment.
+    /// Average of their squares; Adagrad's sum of them.
     ExpAvgSq,
 }
 
@@ -93,23 +339,14 @@ impl Optimizer {
     pub(crate) fn create(
         shared: &Arc<Shared>,
         units: &[&Unit],
-        options: &AdamW,
+        options: &sys::meron_optimizer_options,
     ) -> Result<Optimizer> {
         let shared = home_of(units).unwrap_or(shared);
         shared.require_open()?;
         let handles = raw_units(units);
-        let options = sys::meron_optimizer_options {
-            learning_rate: options.learning_rate,
-            beta1: options.beta1,
-            beta2: options.beta2,
-            epsilon: options.epsilon,
-            weight_decay: options.weight_decay,
-            max_norm: options.max_norm,
-            ..sys::MERON_OPTIMIZER_OPTIONS_INIT
-        };
         // SAFETY: handles and options are only read, during the call.
         let handle = receive(sys::meron_optimizer::default(), |out, err| unsafe {
-            sys::meron_optimizer_create(out, table(&handles), handles.len(), &options, err)
+            sys::meron_optimizer_create(out, table(&handles), handles.len(), options, err)
         })?;
         Ok(Optimizer {
             handle: Owned::new(handle),
@@ -119,7 +356,7 @@ impl Optimizer {
         })
     }
 
-    /// Sets the learning rate of the next steps; the same on all ranks (it is part of the step's
+    /// Sets the learning rate of group 0 for the next steps; the same on all ranks (it is part of the step's
     /// fingerprint).
     ///
     /// # Errors
@@ -166,14 +403,113 @@ impl Optimizer {
         Ok(step)
     }
 
-    /// Steps taken, last norm and learning rate. Never blocks.
+    /// Steps taken, last norm, learning rate, and what is kept. Never blocks.
     pub fn info(&self) -> Result<OptimizerInfo> {
         self.shared.require_open()?;
         // SAFETY: `out` says its size, and is valid during the call.
         let raw = receive(sized!(meron_optimizer_info), |out, err| unsafe {
             sys::meron_optimizer_get_info(out, self.as_raw(), err)
         })?;
-        Ok(OptimizerInfo { steps: raw.steps, norm: raw.norm, learning_rate: raw.learning_rate })
+        Ok(OptimizerInfo {
+            steps: raw.steps,
+            norm: raw.norm,
+            learning_rate: raw.learning_rate,
+            groups: raw.groups,
+            states: raw.states,
+            nvme_bytes: raw.nvme_bytes,
+        })
+    }
+
+    /// Gives some params numbers of their own, for example no weight decay; gives the group's number, 1,
+    /// 2, ... All ranks must do the same before the next step. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) (a value out of range, a param that this optimizer does not
+    /// train), [`Duplicate`](crate::ErrorKind::Duplicate) (a param is in a group that was added),
+    /// [`State`](crate::ErrorKind::State) (a step is under way).
+    pub fn add_param_group(&mut self, params: &[&Param], group: &ParamGroup) -> Result<u32> {
+        self.shared.require_open()?;
+        let handles: Vec<sys::meron_param> = params.iter().map(|param| param.as_raw()).collect();
+        let (first, count, group) = (table(&handles), handles.len(), group.raw());
+        // SAFETY: handles and group are only read, during the call.
+        receive(0, |out, err| unsafe {
+            sys::meron_optimizer_add_param_group(out, self.as_raw(), first, count, &group, err)
+        })
+    }
+
+    /// The numbers of a group: 0, or one that [`add_param_group`](Optimizer::add_param_group) gave. Never
+    /// blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) for another number.
+    pub fn group(&self, number: u32) -> Result<ParamGroup> {
+        self.shared.require_open()?;
+        // SAFETY: `out` says its size, and is valid during the call.
+        let raw = receive(sized!(meron_param_group), |out, err| unsafe {
+            sys::meron_optimizer_get_param_group(out, self.as_raw(), number, err)
+        })?;
+        Ok(ParamGroup::of(&raw))
+    }
+
+    /// Sets the numbers of a group for the next steps; the same on all ranks. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) (a value out of range, no such group).
+    pub fn set_group(&mut self, number: u32, group: &ParamGroup) -> Result<()> {
+        self.shared.require_open()?;
+        let group = group.raw();
+        // SAFETY: `group` is only read, during the call.
+        check(|err| unsafe {
+            sys::meron_optimizer_set_param_group(self.as_raw(), number, &group, err)
+        })
+    }
+
+    /// A copy of this rank's part of a state of `param`, wherever and however it lies:
+    /// [`owned`](Param::owned) says which elements those are.
+    ///
+    /// Blocks on this rank's drive where states lie on nvme.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) (a param that this optimizer does not train, a state that
+    /// the rule does not keep), [`State`](crate::ErrorKind::State) (a step is under way, or a unit is being
+    /// updated on this rank), [`Io`](crate::ErrorKind::Io), [`Corrupt`](crate::ErrorKind::Corrupt).
+    pub fn read_state(&self, param: &Param, state: State) -> Result<Vec<f32>> {
+        let _open = self.shared.open()?;
+        // The master of f32 is the param itself, which an update writes.
+        let _in_use = InUse::begin_all(&self.units, Use::ReadValues)?;
+        let owned = param.owned()?;
+        let mut values = vec![0.0; (owned.end - owned.start) as usize];
+        // SAFETY: as many elements as are told may be written, during the call.
+        check(|err| unsafe {
+            let (first, count) = (values.as_mut_ptr(), values.len() as u64);
+            let (optimizer, param) = (self.as_raw(), param.as_raw());
+            sys::meron_optimizer_read_state(first, count, optimizer, param, state.code(), err)
+        })?;
+        Ok(values)
+    }
+
+    /// Replaces this rank's part of a state of `param`; states of 16 or 8 bits are rounded to nearest.
+    ///
+    /// Blocks as [`read_state`](Optimizer::read_state).
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) besides for another number of values than this rank owns,
+    /// and for a master that is the param itself: write that through an update. Else as
+    /// [`read_state`](Optimizer::read_state).
+    pub fn write_state(&mut self, param: &Param, state: State, values: &[f32]) -> Result<()> {
+        let _open = self.shared.open()?;
+        // SAFETY: as many elements as are told are read, during the call. They go to states, of which no
+        // view is left: the optimizer is borrowed.
+        check(|err| unsafe {
+            let (first, count) = (values.as_ptr(), values.len() as u64);
+            let (optimizer, param) = (self.as_raw(), param.as_raw());
+            sys::meron_optimizer_write_state(optimizer, param, state.code(), first, count, err)
+        })
     }
 
     /// This rank's parts of the states, to read and write; for checkpoints.
@@ -223,7 +559,9 @@ impl States<'_> {
     ///
     /// # Errors
     ///
-    /// [`Argument`](crate::ErrorKind::Argument) for a param that this optimizer does not train.
+    /// [`Argument`](crate::ErrorKind::Argument) for a param that this optimizer does not train, or a state
+    /// that its rule does not keep; [`Unsupported`](crate::ErrorKind::Unsupported) where the state lies on
+    /// nvme, or in 16 or 8 bits: [`Optimizer::read_state`] copies it.
     pub fn view(&self, param: &Param, state: State) -> Result<View<'_>> {
         // SAFETY: no step can begin (the optimizer is borrowed), none is under way, and where the state is
         // the param itself `_in_use` keeps updates away; writing takes `&mut self`; `_open` keeps the

@@ -40,11 +40,20 @@ pub struct Workload {
     pub gathers_per_micro_batch: u32,
     /// How many ranks share memory, side by side; 0: all of them. As `ranks` with a context.
     pub ranks_per_node: u32,
+    /// That the update rule keeps of an element, besides the master: 2 for AdamW and Adam, 1 for Adagrad,
+    /// Lion and SGD with a momentum, 0 for SGD without one. As `ranks` with a context.
+    pub optimizer_states: u32,
 }
 
 impl Default for Workload {
     fn default() -> Workload {
-        Workload { ranks: 1, micro_batches: 1, gathers_per_micro_batch: 2, ranks_per_node: 0 }
+        Workload {
+            ranks: 1,
+            micro_batches: 1,
+            gathers_per_micro_batch: 2,
+            ranks_per_node: 0,
+            optimizer_states: 2,
+        }
     }
 }
 
@@ -55,6 +64,7 @@ impl Workload {
             micro_batches: self.micro_batches,
             gathers_per_micro_batch: self.gathers_per_micro_batch,
             ranks_per_node: self.ranks_per_node,
+            optimizer_states: self.optimizer_states,
             ..sys::MERON_WORKLOAD_INIT
         }
     }

@@ -5,8 +5,8 @@ mod common;
 
 use common::alone;
 use meron::{
-    AdamW, Bf16, Buffer, Context, Dtype, ErrorKind, Param, ParamDesc, Plan, ReduceOp, Source,
-    State, Unit, Workload,
+    Adagrad, Adam, AdamW, Bf16, Buffer, Context, Dtype, ErrorKind, Lion, Param, ParamDesc,
+    ParamGroup, Plan, ReduceOp, Sgd, Source, State, Unit, Workload,
 };
 
 fn table(context: &Context) -> (Param, Unit) {
@@ -190,6 +190,64 @@ fn views_are_of_the_units_own_params() {
 }
 
 #[test]
+fn states_are_copied_while_nobody_writes_what_they_are() {
+    let context = alone();
+    let (param, unit) = table(&context);
+    let mut optimizer = context.adam(&[&unit], &Adam::default()).unwrap();
+    let values = counting();
+    optimizer.write_state(&param, State::ExpAvg, &values).unwrap();
+    assert_eq!(optimizer.read_state(&param, State::ExpAvg).unwrap(), values);
+    for wrong in [&values[..799], &[]] {
+        let error = optimizer.write_state(&param, State::ExpAvg, wrong).unwrap_err();
+        assert_eq!((error.kind(), error.subject()), (ErrorKind::Argument, "table"));
+    }
+    let error = optimizer.write_state(&param, State::Master, &values).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Argument);
+
+    // The master of f32 is the param itself, which an update writes.
+    let update = context.update(&[&unit]).unwrap();
+    let error = optimizer.read_state(&param, State::Master).unwrap_err();
+    assert_eq!((error.kind(), error.subject()), (ErrorKind::State, "table"));
+    update.publish().unwrap();
+    assert_eq!(optimizer.read_state(&param, State::Master).unwrap().len(), 800);
+    let states = optimizer.states().unwrap();
+    assert_eq!(states.view(&param, State::ExpAvg).unwrap().as_slice::<f32>().unwrap(), values);
+}
+
+#[test]
+fn rules_have_their_own_defaults_and_states() {
+    let context = alone();
+    let (param, unit) = table(&context);
+    let units = [&unit];
+    let adagrad = context.adagrad(&units, &Adagrad::default()).unwrap();
+    let group = adagrad.group(0).unwrap();
+    assert_eq!((group.learning_rate, group.epsilon, group.weight_decay), (1e-2, 1e-10, 0.0));
+    assert_eq!(adagrad.info().unwrap().states, 1);
+    let error = adagrad.read_state(&param, State::ExpAvg).unwrap_err();
+    assert_eq!((error.kind(), error.subject()), (ErrorKind::Argument, "table"));
+    drop(adagrad);
+    let lion = context.lion(&units, &Lion::default()).unwrap();
+    let group = lion.group(0).unwrap();
+    assert_eq!((group.learning_rate, group.beta1, group.beta2), (1e-4, 0.9, 0.99));
+    drop(lion);
+    let sgd = context.sgd(&units, &Sgd::default()).unwrap();
+    assert_eq!((sgd.info().unwrap().states, sgd.group(0).unwrap().beta1), (0, 0.0));
+    drop(sgd);
+    let wrong = Sgd { momentum: 0.9, dampening: 0.1, nesterov: true, ..Sgd::default() };
+    assert_eq!(context.sgd(&units, &wrong).unwrap_err().kind(), ErrorKind::Argument);
+    let right = Sgd { momentum: 0.9, nesterov: true, ..Sgd::default() };
+    let mut sgd = context.sgd(&units, &right).unwrap();
+    assert_eq!(
+        sgd.group(0).unwrap(),
+        ParamGroup { weight_decay: 0.0, beta1: 0.9, ..Default::default() }
+    );
+    let other = ParamGroup { beta1: 0.0, ..sgd.group(0).unwrap() };
+    assert_eq!(sgd.set_group(0, &other).unwrap_err().kind(), ErrorKind::Argument);
+    assert_eq!(sgd.add_param_group(&[&param], &other).unwrap_err().kind(), ErrorKind::Argument);
+    assert_eq!(sgd.info().unwrap().groups, 1);
+}
+
+#[test]
 fn a_context_that_was_closed_says_so() {
     let context = alone();
     let (param, unit) = table(&context);
@@ -210,6 +268,11 @@ fn a_context_that_was_closed_says_so() {
         optimizer.step().unwrap_err(),
         optimizer.info().unwrap_err(),
         optimizer.states().err().unwrap(),
+        optimizer.read_state(&param, State::ExpAvg).unwrap_err(),
+        optimizer.write_state(&param, State::ExpAvg, &[]).unwrap_err(),
+        optimizer.group(0).unwrap_err(),
+        optimizer.set_group(0, &ParamGroup::default()).unwrap_err(),
+        optimizer.add_param_group(&[&param], &ParamGroup::default()).unwrap_err(),
         barrier.wait().unwrap_err(),
     ] {
         assert!(matches!(error.kind(), ErrorKind::Closed | ErrorKind::Stale), "{error:?}");

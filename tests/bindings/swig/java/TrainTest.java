@@ -9,6 +9,9 @@ import java.time.Duration;
 import java.util.Arrays;
 import java.util.Map;
 import java.util.concurrent.CountDownLatch;
+import java.util.function.BiFunction;
+import org.meron.Adagrad;
+import org.meron.Adam;
 import org.meron.AdamW;
 import org.meron.Context;
 import org.meron.Dtype;
@@ -16,12 +19,15 @@ import org.meron.Future;
 import org.meron.Gather;
 import org.meron.GatherMode;
 import org.meron.Group;
+import org.meron.Lion;
 import org.meron.Meron;
 import org.meron.Optimizer;
 import org.meron.Param;
+import org.meron.ParamGroup;
 import org.meron.Plan;
 import org.meron.ReduceOp;
 import org.meron.ReduceOptions;
+import org.meron.Sgd;
 import org.meron.Stats;
 import org.meron.Status;
 import org.meron.Unit;
@@ -44,6 +50,8 @@ public final class TrainTest {
         suite.test("gather modes", TrainTest::gatherModes);
         suite.test("16 bits", TrainTest::sixteenBits);
         suite.test("gradients of one's own and an optimizer of one's own", TrainTest::ownOptimizer);
+        suite.test("rules", TrainTest::rules);
+        suite.test("param groups and states", TrainTest::groupsAndStates);
         for (String plan : new String[] {"zero0", "zero1", "zero2", "zero3"}) {
             suite.test(plan + ": one wait for many units", () -> waitsForMany(plan));
         }
@@ -106,6 +114,81 @@ public final class TrainTest {
                 }
             }
             context.world().barrier().finish();
+        }
+    }
+
+    /** Numbers of which every result is exact: of a value of 2 and a gradient of 2. */
+    private static void rules() throws Exception {
+        stepped(1.875f, 2, (context, unit) -> context.adam(
+                new Adam().learningRate(0.25).betas(0.5, 0.75).epsilon(2), unit));
+        stepped(1.625f, 1, (context, unit) -> context.adagrad(
+                new Adagrad().learningRate(0.5).epsilon(1).weightDecay(0.5), unit));
+        stepped(1.5f, 1, (context, unit) -> context.lion(
+                new Lion().learningRate(0.25).betas(0.5, 0.75).weightDecay(0.5), unit));
+        stepped(1f, 0, (context, unit) -> context.sgd(new Sgd().learningRate(0.5), unit));
+        stepped(1f, 1, (context, unit) -> context.sgd(
+                new Sgd().learningRate(0.5).momentum(0.5).dampening(0.5), unit));
+        stepped(1.25f, 1, (context, unit) -> context.sgd(
+                new Sgd().learningRate(0.25).momentum(0.5).nesterov(true), unit));
+    }
+
+    private static void stepped(
+            float value, int states, BiFunction<Context, Unit, Optimizer> make)
+            throws Exception {
+        try (Context context = Suite.alone("zero3")) {
+            final Param weight = context.param("w", Dtype.F32, N);
+            final Unit unit = context.unit("u", weight);
+            final float[] twos = new float[N];
+            Arrays.fill(twos, 2);
+            try (Update update = unit.update()) {
+                update.write(weight, twos);
+            }
+            try (Optimizer optimizer = make.apply(context, unit)) {
+                weight.gradient().put(twos);
+                unit.reduce().finish();
+                optimizer.step().finish();
+                Suite.equal(states, optimizer.states());
+                final float[] master = optimizer.readState(weight, Optimizer.State.MASTER);
+                for (int i = 0; i < N; ++i) Suite.equal(value, master[i]);
+                if (states > 0) return;
+                Suite.fails(Status.ARGUMENT,
+                        () -> optimizer.readState(weight, Optimizer.State.EXP_AVG));
+            }
+        }
+    }
+
+    private static void groupsAndStates() throws Exception {
+        try (Plan plan = Plan.parse("{\"optimizer\": {\"dtype\": \"bf16\"}}");
+                Context context = Context.options().rank(0, 1).plan(plan).open()) {
+            final Param weight = context.param("w", Dtype.F32, 6);
+            final Param bias = context.param("b", Dtype.F32, 3);
+            final Unit unit = context.unit("u", weight, bias);
+            final Optimizer optimizer = context.adamw(unit);
+            Suite.equal(1, optimizer.addParamGroup(optimizer.group(0).weightDecay(0), bias));
+            Suite.equal(2, optimizer.groups());
+            Suite.equal(0.01, optimizer.group(0).weightDecay());
+            Suite.equal(0.0, optimizer.group(1).weightDecay());
+            optimizer.setGroup(1, optimizer.group(1).learningRate(0.5).betas(0.5, 0.75).epsilon(1));
+            Suite.equal(0.5, optimizer.group(1).learningRate());
+            Suite.equal(0.75, optimizer.group(1).beta2());
+            Suite.equal(1e-3, optimizer.learningRate());
+            Suite.fails(Status.DUPLICATE,
+                    () -> optimizer.addParamGroup(new ParamGroup(), weight, bias));
+            Suite.fails(Status.ARGUMENT, () -> optimizer.group(2));
+            Suite.fails(Status.ARGUMENT, () -> optimizer.setGroup(-1, new ParamGroup()));
+
+            final float[] values = {1, 2, 3, 4, 5, 6};
+            optimizer.writeState(weight, Optimizer.State.EXP_AVG, values);
+            Suite.check(Arrays.equals(values,
+                    optimizer.readState(weight, Optimizer.State.EXP_AVG)), "a state that was written");
+            Suite.equal(0f, optimizer.readState(bias, Optimizer.State.EXP_AVG_SQ)[2]);
+            Suite.fails(Status.UNSUPPORTED,
+                    () -> optimizer.state(weight, Optimizer.State.EXP_AVG));
+            Suite.fails(Status.ARGUMENT,
+                    () -> optimizer.writeState(bias, Optimizer.State.EXP_AVG, values));
+            Suite.fails(Status.ARGUMENT, () -> optimizer.readState(
+                    weight, Optimizer.State.EXP_AVG, FloatBuffer.allocate(6))); // not a direct one
+            Suite.equal(0L, optimizer.nvmeBytes());
         }
     }
 

@@ -2,6 +2,7 @@
 //! Runs the conformance cases through the crate `meron`. `../README.md` says how it is called.
 
 mod operations;
+mod optimizers;
 mod schedules;
 mod session;
 #[path = "../../../../examples/08_custom_transport/rust/src/sockets.rs"]

@@ -137,6 +137,7 @@ fn plan_predict(session: &mut Session, s: &Statement) -> Done {
         micro_batches: s.number("micro_batches", 1)?,
         gathers_per_micro_batch: s.number("gathers", 2)?,
         ranks_per_node: s.number("node", 0)?,
+        optimizer_states: s.number("states", 2)?,
     };
     let plan = session.plan(s.object()?)?;
     let model = s.require("model")?;
@@ -242,6 +243,9 @@ fn counter(stats: &Stats, name: &str) -> Result<(u64, bool), Failure> {
         "staging_bytes" => (stats.staging_bytes, false),
         "control_bytes" => (stats.control_bytes, false),
         "peak_bytes" => (stats.peak_bytes, false),
+        "nvme_read_bytes" => (stats.nvme_read_bytes, true),
+        "nvme_written_bytes" => (stats.nvme_written_bytes, true),
+        "nvme_bytes" => (stats.nvme_bytes, false),
         _ => return Err(wrong(format!("there is no counter {name}"))),
     })
 }
@@ -279,6 +283,9 @@ fn predicted(session: &mut Session, s: &Statement) -> Done {
         ("reduce_bytes", plan.reduce_bytes),
         ("far_gather_bytes", plan.far_gather_bytes),
         ("far_reduce_bytes", plan.far_reduce_bytes),
+        ("nvme_read_bytes", plan.nvme_read_bytes),
+        ("nvme_written_bytes", plan.nvme_written_bytes),
+        ("nvme_bytes", plan.nvme_bytes),
     ] {
         let (value, grows) = counter(&now, name)?;
         let (seen, wanted) = match grows {

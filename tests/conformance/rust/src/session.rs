@@ -191,6 +191,31 @@ impl Session {
         }
     }
 
+    /// An optimizer, beside some params.
+    pub fn optimizer_and_params(
+        &mut self,
+        name: &str,
+        params: &[&str],
+    ) -> Result<(&mut Optimizer, Vec<&Param>), Failure> {
+        let found = self.objects.iter().rposition(|(each, _)| each == name);
+        let place = found.ok_or_else(|| wrong(format!("there is no {name}")))?;
+        let (before, rest) = self.objects.split_at_mut(place);
+        let (thing, after) = match rest.split_first_mut() {
+            Some(((_, Object::Optimizer(optimizer)), after)) => (optimizer, after),
+            _ => return Err(wrong(format!("{name} is no optimizer"))),
+        };
+        let find = |name: &&str| {
+            let found =
+                after.iter().rev().chain(before.iter().rev()).find(|(each, _)| each == name);
+            match found {
+                Some((_, Object::Param(param))) => Ok(param),
+                _ => Err(wrong(format!("{name} is no param"))),
+            }
+        };
+        let params = params.iter().map(find).collect::<Result<_, _>>()?;
+        Ok((thing, params))
+    }
+
     pub fn group(&self, name: &str) -> Result<&Group, Failure> {
         match self.get(name)? {
             Object::Group(Some(group)) => Ok(group),

@@ -1,16 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Operations on params, units, updates, gathers, gradients and optimizers.
+//! Operations on params, units, updates, gathers and gradients.
 
 use std::ptr;
 use std::time::Duration;
 
 use meron::{
-    sys, Activity, AdamW, Buffer, Dtype, Param, ParamDesc, ReduceOp, ReduceOptions, Source, State,
-    View, ViewMut,
+    sys, Activity, Buffer, Dtype, Param, ParamDesc, ReduceOp, ReduceOptions, Source, View, ViewMut,
 };
 
 use crate::operations::{check, check_ended, compare, finish, reduce_op, timeout_of, Done};
-use crate::schedules;
+use crate::optimizers;
 use crate::session::{raw, wrong, Failure, Full, Object, Session};
 use crate::table::Statement;
 use crate::values::{checksum, dtype_of, floats, same, Values};
@@ -56,27 +55,7 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
         "reduce_wait" => reduce_wait(session, s),
         "reduced" => reduced(session, s),
         "discard" => Ok(session.unit(s.object()?)?.discard_reduced()?),
-        "optimizer" => optimizer(session, s),
-        "step" => {
-            let step = session.optimizer(s.object()?)?.step_begin()?;
-            finish(session, s, step)
-        }
-        "optimizer_is" => {
-            let info = session.optimizer(s.object()?)?.info()?;
-            for (key, value) in
-                [("steps", info.steps as f64), ("norm", info.norm), ("lr", info.learning_rate)]
-            {
-                let as_wanted = s.get(key).is_none() || s.number(key, value)? == value;
-                check(as_wanted, format!("{key} is {value}"))?;
-            }
-            Ok(())
-        }
-        "learning_rate" => {
-            let rate = s.number("lr", 0.0)?;
-            Ok(session.optimizer(s.object()?)?.set_learning_rate(rate)?)
-        }
-        "state" => state(session, s),
-        _ => schedules::execute(session, s),
+        _ => optimizers::execute(session, s),
     }
 }
 
@@ -196,7 +175,7 @@ fn seen_mut(view: &ViewMut<'_>) -> Result<Buffer, Failure> {
     })
 }
 
-fn store(view: &mut ViewMut<'_>, values: &Buffer) -> Done {
+pub fn store(view: &mut ViewMut<'_>, values: &Buffer) -> Done {
     match values {
         Buffer::F32(values) => view.as_mut_slice()?.copy_from_slice(values),
         Buffer::Bf16(values) => view.as_mut_slice()?.copy_from_slice(values),
@@ -206,7 +185,7 @@ fn store(view: &mut ViewMut<'_>, values: &Buffer) -> Done {
 }
 
 /// Values for what a view shows.
-fn values_for(view: &ViewMut<'_>, values: &Values) -> Result<Buffer, Failure> {
+pub fn values_for(view: &ViewMut<'_>, values: &Values) -> Result<Buffer, Failure> {
     values.make(view.dtype(), view.offset(), view.len())
 }
 
@@ -489,43 +468,4 @@ fn reduced(session: &mut Session, s: &Statement) -> Done {
     let view = reduced.view(param)?;
     check(view.dtype() == Dtype::F32, "it is not f32")?;
     compare(&seen_mut(&view)?, s, view.offset(), rank, ranks)
-}
-
-// ---- Optimizers ----------------------------------------------------------------------------------
-
-fn optimizer(session: &mut Session, s: &Statement) -> Done {
-    let usual = AdamW::default();
-    let options = AdamW {
-        learning_rate: s.number("lr", usual.learning_rate)?,
-        beta1: s.number("beta1", usual.beta1)?,
-        beta2: s.number("beta2", usual.beta2)?,
-        epsilon: s.number("epsilon", usual.epsilon)?,
-        weight_decay: s.number("weight_decay", usual.weight_decay)?,
-        max_norm: s.number("max_norm", usual.max_norm)?,
-    };
-    let made = session.context()?.adamw(&session.units(&s.list("units"))?, &options)?;
-    session.put(s.object()?, Object::Optimizer(made));
-    Ok(())
-}
-
-fn state(session: &mut Session, s: &Statement) -> Done {
-    let (rank, ranks) = (session.setup.rank, session.setup.ranks);
-    let state = match s.require("state")? {
-        "master" => State::Master,
-        "exp_avg" => State::ExpAvg,
-        "exp_avg_sq" => State::ExpAvgSq,
-        other => return Err(wrong(format!("{other} is no state"))),
-    };
-    let (optimizer, param) = match session.with_param(s.object()?, s.require("param")?)? {
-        (Object::Optimizer(optimizer), param) => (optimizer, param),
-        _ => return Err(wrong("that is no optimizer")),
-    };
-    let mut states = optimizer.states()?;
-    if let Some(text) = s.get("set") {
-        let mut view = states.view_mut(param, state)?;
-        let values = values_for(&view, &Values::parse(text, rank, ranks)?)?;
-        return store(&mut view, &values);
-    }
-    let view = states.view(param, state)?;
-    compare(&seen(&view)?, s, view.offset(), rank, ranks)
 }

@@ -134,18 +134,44 @@ public final class Context extends Handle {
         return new Update(this, units);
     }
 
-    /** An AdamW optimizer with the defaults of {@link AdamW}. */
+    /** An optimizer by AdamW with the defaults of {@link AdamW}. */
     public Optimizer adamw(Unit... units) {
         return adamw(new AdamW(), units);
     }
 
     /**
-     * An optimizer for the trainable params of some units, with states of zero. Collective over the
-     * units' group. Throws ARGUMENT (a value out of range), DUPLICATE, NO_MEMORY.
+     * An optimizer by AdamW for the trainable params of some units. Its states are zero at first, and lie
+     * where and as the plan says. Collective over the units' group. Throws ARGUMENT, DUPLICATE (a unit
+     * that has an optimizer), NO_MEMORY; with states on tier nvme also NO_SPACE, NOT_FOUND, IO. Blocks on
+     * this rank's drive where states lie on nvme: they are written once here; never on peers.
      */
-    public Optimizer adamw(AdamW options, Unit... units) {
+    public Optimizer adamw(AdamW rule, Unit... units) {
+        return optimizer(rule, units);
+    }
+
+    /** An optimizer by Adam, else as adamw. */
+    public Optimizer adam(Adam rule, Unit... units) {
+        return optimizer(rule, units);
+    }
+
+    /** An optimizer by Adagrad, else as adamw. */
+    public Optimizer adagrad(Adagrad rule, Unit... units) {
+        return optimizer(rule, units);
+    }
+
+    /** An optimizer by Lion, else as adamw. */
+    public Optimizer lion(Lion rule, Unit... units) {
+        return optimizer(rule, units);
+    }
+
+    /** An optimizer by stochastic gradient descent, else as adamw. */
+    public Optimizer sgd(Sgd rule, Unit... units) {
+        return optimizer(rule, units);
+    }
+
+    private Optimizer optimizer(UpdateRule<?> rule, Unit... units) {
         requireOpen();
-        return new Optimizer(this, options, units);
+        return new Optimizer(this, rule, units);
     }
 
     /** A schedule with the defaults of {@link ScheduleOptions}. */
@@ -194,7 +220,8 @@ public final class Context extends Handle {
      */
     public Prediction predict(int microBatches, int gathersPerMicroBatch) {
         return new Prediction(call(handle -> Abi.meron_context_predict(
-                handle, worldSize, microBatches, gathersPerMicroBatch, 0)));
+                handle, worldSize, microBatches, gathersPerMicroBatch, 0,
+                Plan.ADAMW_STATES)));
     }
 
     /** The last operations of every rank as JSON. Works on a broken group, too. */

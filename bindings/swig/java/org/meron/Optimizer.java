@@ -1,18 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 package org.meron;
 
+import java.nio.ByteBuffer;
+import java.nio.ByteOrder;
+import java.nio.FloatBuffer;
 import org.meron.abi.Abi;
 import org.meron.abi.meron_optimizer_info;
 
-/** States and update rule for some units. Made by Context.adamw. */
+/**
+ * States and update rule for some units. Made by Context.adamw, adam, adagrad, lion and sgd. Params are in
+ * groups: at first all in group 0, whose numbers the rule has.
+ */
 public final class Optimizer extends Handle {
     /** Which state. */
     public enum State {
         /** F32 values; the param itself where that is F32. */
         MASTER,
-        /** First moment. */
+        /** Average of the gradients; Lion's, and the momentum of SGD. */
         EXP_AVG,
-        /** Second moment. */
+        /** Average of their squares; Adagrad's sum of them. */
         EXP_AVG_SQ
     }
 
@@ -20,29 +26,29 @@ public final class Optimizer extends Handle {
     private final Unit[] units;
     private volatile Loan states = new Loan();
 
-    Optimizer(Context context, AdamW options, Unit... units) {
-        super(new Release(create(options, units), Abi::meron_optimizer_release));
+    Optimizer(Context context, UpdateRule<?> rule, Unit... units) {
+        super(new Release(create(rule, units), Abi::meron_optimizer_release));
         this.context = context;
         this.units = units.clone();
     }
 
-    private static long create(AdamW options, Unit... units) {
+    private static long create(UpdateRule<?> rule, Unit... units) {
         try {
-            return Abi.meron_optimizer_create(handles(units), Abi.MERON_ADAMW, options.learningRate,
-                    options.beta1, options.beta2, options.epsilon, options.weightDecay,
-                    options.maxNorm);
+            return Abi.meron_optimizer_create(handles(units), rule.kind, rule.learningRate,
+                    rule.beta1, rule.beta2, rule.epsilon, rule.weightDecay, rule.maxNorm,
+                    rule.dampening, rule.nesterov ? 1 : 0);
         } finally {
             java.lang.ref.Reference.reachabilityFence(units);
         }
     }
 
-    /** Sets the learning rate of the next steps, the same on all ranks. */
+    /** Sets the learning rate of group 0 for the next steps, the same on all ranks. */
     public void learningRate(double value) {
         context.requireOpen();
         call(handle -> Abi.meron_optimizer_set_learning_rate(handle, value));
     }
 
-    /** The learning rate of the next steps. */
+    /** The learning rate of group 0 in the next steps. */
     public double learningRate() {
         return info(meron_optimizer_info::getLearning_rate);
     }
@@ -55,6 +61,53 @@ public final class Optimizer extends Handle {
     /** The global 2-norm of the last step's gradients, before clipping. */
     public double norm() {
         return info(meron_optimizer_info::getNorm);
+    }
+
+    /** How many groups of params there are, at least 1. */
+    public int groups() {
+        return info(meron_optimizer_info::getGroups);
+    }
+
+    /** How many states the rule keeps of an element, besides the master. */
+    public int states() {
+        return info(meron_optimizer_info::getStates);
+    }
+
+    /** Bytes of this rank's states on tier nvme. */
+    public long nvmeBytes() {
+        return info(meron_optimizer_info::getNvme_bytes);
+    }
+
+    /**
+     * Gives some params, none of them in a group that was added, numbers of their own, for example no
+     * weight decay. All ranks must do the same before the next step. Throws ARGUMENT, DUPLICATE (a param is
+     * in a group already), STATE (a step is under way).
+     *
+     * @return the group's number: 1, 2, ...
+     */
+    public int addParamGroup(ParamGroup group, Param... params) {
+        context.requireOpen();
+        try {
+            return call(handle -> Abi.meron_optimizer_add_param_group(handle, handles(params),
+                    group.learningRate, group.beta1, group.beta2, group.epsilon,
+                    group.weightDecay));
+        } finally {
+            java.lang.ref.Reference.reachabilityFence(params);
+        }
+    }
+
+    /** A copy of a group's numbers: of 0, or what addParamGroup gave. Throws ARGUMENT for others. */
+    public ParamGroup group(int number) {
+        context.requireOpen();
+        return new ParamGroup(
+                call(handle -> Abi.meron_optimizer_get_param_group(handle, number)));
+    }
+
+    /** Sets the numbers of a group for the next steps, the same on all ranks. Throws ARGUMENT. */
+    public void setGroup(int number, ParamGroup group) {
+        context.requireOpen();
+        call(handle -> Abi.meron_optimizer_set_param_group(handle, number, group.learningRate,
+                group.beta1, group.beta2, group.epsilon, group.weightDecay));
     }
 
     /**
@@ -73,13 +126,60 @@ public final class Optimizer extends Handle {
 
     /**
      * This rank's part of a state of a param, F32. Writable, but for a master that is the param
-     * itself. Valid until the next step or close. Throws ARGUMENT for a param of another optimizer.
+     * itself. Valid until the next step or close. Throws ARGUMENT for a param of another optimizer and
+     * for a state that the rule does not keep, UNSUPPORTED where it lies on nvme, or in 16 or 8 bits:
+     * readState copies it.
      */
     public View state(Param param, State state) {
         context.requireOpen();
         try {
             return call(handle -> new View(context, this, states,
                     Abi.meron_optimizer_state_view(handle, param.handle(), state.ordinal())));
+        } finally {
+            java.lang.ref.Reference.reachabilityFence(param);
+        }
+    }
+
+    /**
+     * A copy of this rank's part of a state of a param, wherever and however it lies: as many numbers as
+     * param.ownedCount(), at most 2^29 - 1. Blocks on this rank's drive where states lie on nvme. Throws
+     * ARGUMENT as state, STATE (a step is under way), IO, CORRUPT.
+     */
+    public float[] readState(Param param, State state) {
+        final float[] out = new float[Math.toIntExact(param.ownedCount())];
+        final FloatBuffer buffer = ByteBuffer.allocateDirect(Math.multiplyExact(out.length, 4))
+                .order(ByteOrder.nativeOrder()).asFloatBuffer();
+        readState(param, state, buffer);
+        buffer.get(out);
+        return out;
+    }
+
+    /** The same into a direct buffer in native order, from its position to its limit. */
+    public void readState(Param param, State state, FloatBuffer out) {
+        context.requireOpen();
+        try {
+            call(handle -> Abi.meron_optimizer_read_state(
+                    out, handle, param.handle(), state.ordinal()));
+        } finally {
+            java.lang.ref.Reference.reachabilityFence(param);
+        }
+    }
+
+    /**
+     * Replaces this rank's part of a state of a param by as many numbers; states of 16 or 8 bits are
+     * rounded to nearest. A master that is the param itself is written through an update. Blocks and
+     * throws as readState.
+     */
+    public void writeState(Param param, State state, float[] values) {
+        writeState(param, state, Group.direct(values));
+    }
+
+    /** The same from a direct buffer in native order, from its position to its limit. */
+    public void writeState(Param param, State state, FloatBuffer values) {
+        context.requireOpen();
+        try {
+            call(handle -> Abi.meron_optimizer_write_state(
+                    handle, param.handle(), state.ordinal(), values));
         } finally {
             java.lang.ref.Reference.reachabilityFence(param);
         }

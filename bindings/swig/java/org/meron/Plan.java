@@ -9,6 +9,8 @@ import org.meron.abi.Abi;
  * data: nothing here touches a device, file or peer.
  */
 public final class Plan extends Handle {
+    static final int ADAMW_STATES = 2; // that the rule keeps of an element
+
     private Plan(long handle) {
         super(new Release(handle, Abi::meron_plan_release));
     }
@@ -44,17 +46,27 @@ public final class Plan extends Handle {
         return predict(model, ranks, microBatches, gathersPerMicroBatch, 0, table);
     }
 
+    /** The same for AdamW. */
+    public String predict(String model, int ranks, int microBatches, int gathersPerMicroBatch,
+            int ranksPerNode, boolean table) {
+        return predict(model, ranks, microBatches, gathersPerMicroBatch, ranksPerNode,
+                ADAMW_STATES, table);
+    }
+
     /**
      * Predicts bytes per link and step and peak bytes per tier, per rank.
      *
-     * @param model        JSON: {"parameters": N, "layers": L, "dtype": "bf16"}, or units with tensors
-     * @param ranksPerNode how many share memory, side by side; 0: all of them
-     * @param table        whether it is to be a table for people, else JSON
+     * @param model           JSON: {"parameters": N, "layers": L, "dtype": "bf16"}, or units with
+     *                        tensors
+     * @param ranksPerNode    how many share memory, side by side; 0: all of them
+     * @param optimizerStates that the update rule keeps of an element, besides the master: 2 for AdamW and
+     *                        Adam, 1 for Adagrad, Lion and SGD with a momentum, 0 for SGD without one
+     * @param table           whether it is to be a table for people, else JSON
      */
     public String predict(String model, int ranks, int microBatches, int gathersPerMicroBatch,
-            int ranksPerNode, boolean table) {
+            int ranksPerNode, int optimizerStates, boolean table) {
         return call(handle -> Abi.meron_plan_predict(handle, model, ranks, microBatches,
-                gathersPerMicroBatch, ranksPerNode, table ? 1 : 0));
+                gathersPerMicroBatch, ranksPerNode, optimizerStates, table ? 1 : 0));
     }
 
     /**
@@ -69,7 +81,7 @@ public final class Plan extends Handle {
     public static String rankCluster(String model, String cluster, int microBatches,
             int gathersPerMicroBatch, int tokens, double computeSeconds, boolean table) {
         return Abi.meron_plan_rank_cluster(model, cluster, 1, microBatches, gathersPerMicroBatch, 0,
-                tokens, computeSeconds, table ? 1 : 0);
+                ADAMW_STATES, tokens, computeSeconds, table ? 1 : 0);
     }
 
     /**

@@ -35,6 +35,15 @@ public final class Prediction {
     /** Of what reductions take, likewise. */
     public final long farReduceBytes;
 
+    /** Read from tier nvme, per optimizer step. */
+    public final long nvmeReadBytes;
+
+    /** Written to it, per optimizer step. */
+    public final long nvmeWrittenBytes;
+
+    /** In use there. */
+    public final long nvmeBytes;
+
     Prediction(meron_prediction from) {
         paramBytes = from.getParam_bytes();
         gradientBytes = from.getGradient_bytes();
@@ -46,6 +55,9 @@ public final class Prediction {
         secondCopyBytes = from.getSecond_copy_bytes();
         farGatherBytes = from.getFar_gather_bytes();
         farReduceBytes = from.getFar_reduce_bytes();
+        nvmeReadBytes = from.getNvme_read_bytes();
+        nvmeWrittenBytes = from.getNvme_written_bytes();
+        nvmeBytes = from.getNvme_bytes();
         from.delete();
     }
 }

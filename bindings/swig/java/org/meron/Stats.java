@@ -50,6 +50,15 @@ public final class Stats {
     /** Of what reductions took, likewise. */
     public final long farReduceBytes;
 
+    /** Read from this rank's file on tier nvme. */
+    public final long nvmeReadBytes;
+
+    /** Written to it. */
+    public final long nvmeWrittenBytes;
+
+    /** Of it, in use now. */
+    public final long nvmeBytes;
+
     Stats(meron_stats from) {
         gatherMappedBytes = from.getGather_mapped_bytes();
         gatherCopiedBytes = from.getGather_copied_bytes();
@@ -66,6 +75,9 @@ public final class Stats {
         arenaPagesBytes = from.getArena_pages_bytes();
         farGatherBytes = from.getFar_gather_bytes();
         farReduceBytes = from.getFar_reduce_bytes();
+        nvmeReadBytes = from.getNvme_read_bytes();
+        nvmeWrittenBytes = from.getNvme_written_bytes();
+        nvmeBytes = from.getNvme_bytes();
         from.delete();
     }
 }

@@ -30,6 +30,10 @@ public enum Status {
     IO(-201),
     /** What was asked for does not exist. */
     NOT_FOUND(-202),
+    /** A drive gave other bytes than were written; the message says where. */
+    CORRUPT(-203),
+    /** A drive is full; the message has need and free bytes. */
+    NO_SPACE(-204),
     /** A deadline passed; the message says who has not arrived. */
     TIMEOUT(-300),
     /** A rank's process is gone. */

@@ -48,16 +48,20 @@ typedef int32_t (*meron_should_stop_fn)(void *user);
 typedef struct {
   uint32_t struct_size;    /* sizeof(meron_context_options) */
   uint32_t header_version; /* MERON_VERSION of the caller's headers */
-  int32_t rank;            /* -1: from the environment (meron run, torchrun, Slurm, Open MPI) */
-  int32_t world_size;      /* -1: from the environment; without one: 1 */
-  const char *transport;   /* "self", "local", "shm", "mpi", "custom", "cluster"; NULL or "auto":
-                              custom where that is given, self for one rank, mpi under mpirun where
-                              no token is given, else shm. "cluster": ranks of a node share memory,
-                              and `custom` joins the nodes; "mpi": MPI does */
-  const char *job;         /* local: ranks of one process with an equal job meet; NULL: "default" */
-  const char *token;       /* shm: 64 hexadecimal digits, the same on all ranks; NULL: from the
-                              descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN */
-  int64_t timeout_ns;      /* deadline of every operation; 0: 600 s */
+  int32_t rank;          /* -1: from the environment (meron run, torchrun, Slurm, Open MPI, PMI) */
+  int32_t world_size;    /* -1: from the environment; without one: 1 */
+  const char *transport; /* "self", "local", "shm", "mpi", "custom", "cluster"; NULL or "auto":
+                            custom where that is given, self for one rank, mpi under mpirun where
+                            neither a token nor MERON_STORE is given, else shm. "cluster": ranks
+                            of a node share memory, and `custom` joins the nodes; "mpi": MPI does
+                            */
+  const char *job;       /* local: ranks of one process with an equal job meet; NULL: "default".
+                            In the directory MERON_STORE: the job's name among others'; NULL:
+                            MERON_JOB, or what the launcher calls it */
+  const char *token;     /* shm: 64 hexadecimal digits, the same on all ranks; NULL: from the
+                            descriptor MERON_TOKEN_FD or from the variable MERON_TOKEN; where there
+                            is none, ranks meet in the directory that MERON_STORE names */
+  int64_t timeout_ns;    /* deadline of every operation; 0: 600 s */
   uint64_t host_memory_limit; /* bytes that this rank may take; 0: no limit but the host's */
   uint64_t arena_reserve;     /* bytes of address space per window; 0: the host's memory */
   uint32_t threads;           /* for compute on this rank; 0: cores / ranks on this host */
@@ -93,8 +97,9 @@ MERON_API MERON_NODISCARD meron_status meron_context_options_init(meron_context_
  * Ownership: the caller closes *out. Blocks: until all ranks have come, at most the deadline.
  * Threads: any. Errors: MERON_E_ARGUMENT (rank beyond the world, unknown transport), MERON_E_AUTH
  * (token missing or wrong), MERON_E_TIMEOUT (who is missing), MERON_E_VERSION, MERON_E_NO_MEMORY,
- * MERON_E_IO, MERON_E_DUPLICATE (a rank came twice), or what a faster rank's calls have broken the
- * world with meanwhile.
+ * MERON_E_IO, MERON_E_NOT_FOUND (no directory MERON_STORE), MERON_E_UNSUPPORTED (nothing joins the
+ * ranks' hosts), MERON_E_DUPLICATE (a rank came twice), or what a faster rank's calls have broken
+ * the world with meanwhile.
  */
 MERON_API MERON_NODISCARD meron_status meron_context_open(meron_context *out,
                                                           const meron_context_options *options,
@@ -162,6 +167,9 @@ typedef struct {
   /* Of the above, from ranks that share no memory with this one, as it came on the wire. */
   uint64_t far_gather_bytes;
   uint64_t far_reduce_bytes;
+  uint64_t nvme_read_bytes; /* from and to this rank's file on tier nvme */
+  uint64_t nvme_written_bytes;
+  uint64_t nvme_bytes; /* of that file, in use now */
 } meron_stats;
 
 /**
@@ -183,16 +191,20 @@ typedef struct {
   uint64_t gather_mapped_bytes; /* per optimizer step, as are the two below */
   uint64_t gather_copied_bytes;
   uint64_t reduce_bytes;
-  uint64_t second_copy_bytes; /* of params, from the first gather to the update, on top of
-                                 param_bytes and within peak_bytes */
+  uint64_t second_copy_bytes; /* of params, from the first gather to the update (of frozen ones for
+                                 good), on top of param_bytes and within peak_bytes */
   uint64_t far_gather_bytes;  /* as meron_stats has them, per optimizer step */
   uint64_t far_reduce_bytes;
+  uint64_t nvme_read_bytes;
+  uint64_t nvme_written_bytes;
+  uint64_t nvme_bytes; /* as meron_stats has it */
 } meron_prediction;
 
 /**
  * Predicts memory and traffic of this rank from the plan and the units made so far. The counters of
  * meron_stats grow by exactly these bytes per step of that workload.
- * @param workload  its `ranks` is ignored: the world's size counts.
+ * @param workload  its `ranks` and `optimizer_states` are ignored: the world's size and the
+ * optimizer's rule count.
  * Blocks: never. Threads: any. Errors: as meron_context_rank, MERON_E_ARGUMENT.
  */
 MERON_API MERON_NODISCARD meron_status meron_context_predict(meron_prediction *out,

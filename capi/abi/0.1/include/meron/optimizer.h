@@ -19,7 +19,11 @@ typedef struct {
 /* The update rule. */
 typedef int32_t meron_optimizer_kind;
 enum {
-  MERON_ADAMW = 0, /* Loshchilov and Hutter, arXiv 1711.05101 */
+  MERON_ADAMW = 0,   /* Loshchilov and Hutter, arXiv 1711.05101 */
+  MERON_ADAM = 1,    /* Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient */
+  MERON_ADAGRAD = 2, /* Duchi, Hazan and Singer, JMLR 12 (2011); weight decay as Adam */
+  MERON_LION = 3,    /* Chen et al., arXiv 2302.06675; its authors take beta2 = 0.99 */
+  MERON_SGD = 4,     /* as torch.optim.SGD; beta1 is the momentum, weight decay as Adam */
   MERON_OPTIMIZER_KIND_FORCE_32_BITS = 0x7FFFFFFF
 };
 
@@ -28,16 +32,22 @@ typedef struct {
   uint32_t struct_size; /* sizeof(meron_optimizer_options) */
   meron_optimizer_kind kind;
   double learning_rate; /* >= 0; default 1e-3 */
-  double beta1;         /* 0 <= beta1 < 1; default 0.9 */
+  double beta1;         /* 0 <= beta1 < 1; default 0.9. SGD: the momentum; 0 keeps no state */
   double beta2;         /* 0 <= beta2 < 1; default 0.999 */
   double epsilon;       /* > 0; default 1e-8 */
   double weight_decay;  /* >= 0; default 0.01 */
   double max_norm;      /* gradients are scaled to at most this global 2-norm; 0: no clipping */
+  double dampening;     /* SGD: 0 <= dampening < 1; else 0 */
+  uint32_t nesterov;    /* SGD with a momentum and no dampening: 1 for Nesterov's; else 0 */
+  uint32_t reserved_0;  /* must be 0 */
 } meron_optimizer_options;
 
 /* Initial value of a meron_optimizer_options. */
-#define MERON_OPTIMIZER_OPTIONS_INIT \
-  { (uint32_t)sizeof(meron_optimizer_options), MERON_ADAMW, 1e-3, 0.9, 0.999, 1e-8, 0.01, 0.0 }
+#define MERON_OPTIMIZER_OPTIONS_INIT                                                           \
+  {                                                                                            \
+    (uint32_t)sizeof(meron_optimizer_options), MERON_ADAMW, 1e-3, 0.9, 0.999, 1e-8, 0.01, 0.0, \
+        0.0, 0, 0                                                                              \
+  }
 
 /**
  * Fills the first `struct_size` bytes of *options with the initial value (for languages without
@@ -48,35 +58,98 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_options_init(
     meron_optimizer_options *options, size_t struct_size, meron_error **err);
 
 /**
- * Makes an optimizer and its states (zero) for the trainable params of some units: f32 moments, and
- * an f32 master copy where the params have 16 bits. Collective over the units' group.
+ * Makes an optimizer and its states (zero) for the trainable params of some units: what the rule
+ * keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have 16 bits.
+ * States on tier nvme are written once here, so that steps only write over what is there; while
+ * that takes long, the log tells how far it is. Collective over the units' group.
  * @param options  NULL for the defaults.
- * Ownership: the caller releases *out. Blocks: never. Threads: any.
- * Errors: MERON_E_ARGUMENT (a value out of range, no trainable param), MERON_E_DUPLICATE (a unit
- * twice, or in an optimizer already), MERON_E_NO_MEMORY, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * Ownership: the caller releases *out. Blocks: on this rank's drive where states lie on nvme; never
+ * on peers. Threads: any.
+ * Errors: MERON_E_ARGUMENT (a value out of range, no trainable param, a folder of tier nvme that
+ * will not do), MERON_E_DUPLICATE (a unit twice, or in an optimizer already), MERON_E_NO_MEMORY,
+ * MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status
 meron_optimizer_create(meron_optimizer *out, const meron_unit *units, size_t count,
                        const meron_optimizer_options *options, meron_error **err);
 
 /**
- * Sets the learning rate of the next steps; the same on all ranks (it is part of the step's
- * fingerprint).
+ * Sets the learning rate of the next steps for params that are in no group that was added; the
+ * same on all ranks (it is part of the step's fingerprint).
  * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_set_learning_rate(meron_optimizer optimizer,
                                                                          double learning_rate,
                                                                          meron_error **err);
 
+/* What the params of one group share. */
+typedef struct {
+  uint32_t struct_size; /* sizeof(meron_param_group) */
+  uint32_t reserved_0;  /* must be 0 */
+  double learning_rate; /* these as in meron_optimizer_options */
+  double beta1;         /* SGD: 0 in all groups or in none */
+  double beta2;
+  double epsilon;
+  double weight_decay;
+} meron_param_group;
+
+/* Initial value of a meron_param_group. */
+#define MERON_PARAM_GROUP_INIT \
+  { (uint32_t)sizeof(meron_param_group), 0, 1e-3, 0.9, 0.999, 1e-8, 0.01 }
+
+/**
+ * Fills the first `struct_size` bytes of *group with the initial value (for languages without
+ * macros).
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
+MERON_API MERON_NODISCARD meron_status meron_param_group_init(meron_param_group *group,
+                                                              size_t struct_size,
+                                                              meron_error **err);
+
+/**
+ * Gives some params numbers of their own, for example no weight decay. All ranks must do the same
+ * before the next step, whose fingerprint has it.
+ * @param out     receives the group's number, 1, 2, ...; group 0 is of params that are in no other.
+ * @param params  `count` params that this optimizer trains, none in a group that was added.
+ * @param group   copied.
+ * Blocks: never. Threads: any, not during a step. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a
+ * param is in a group already), MERON_E_STATE (a step is under way), MERON_E_HANDLE, MERON_E_STALE.
+ */
+MERON_API MERON_NODISCARD meron_status
+meron_optimizer_add_param_group(uint32_t *out, meron_optimizer optimizer, const meron_param *params,
+                                size_t count, const meron_param_group *group, meron_error **err);
+
+/**
+ * Sets the numbers of a group for the next steps; the same on all ranks.
+ * @param number  0, or what meron_optimizer_add_param_group gave.
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+ */
+MERON_API MERON_NODISCARD meron_status meron_optimizer_set_param_group(
+    meron_optimizer optimizer, uint32_t number, const meron_param_group *group, meron_error **err);
+
+/**
+ * Reads the numbers of a group.
+ * @param out  struct_size set by the caller.
+ * Ownership: *out is the caller's, a plain copy. Blocks: never. Threads: any. Errors:
+ * MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ */
+MERON_API MERON_NODISCARD meron_status meron_optimizer_get_param_group(meron_param_group *out,
+                                                                       meron_optimizer optimizer,
+                                                                       uint32_t number,
+                                                                       meron_error **err);
+
 /**
  * Begins a step: global gradient norm (exact, so equal for every number of ranks), clipping, update
  * of this rank's parts, publication of the next version. Needs the reduced gradient of every unit,
  * and no lease on any of them on this rank. Collective over the units' group.
+ * States on tier nvme are read, updated and written at the same time, piece by piece; nothing is
+ * written before the norm is known to be finite.
  * @param out  receives the future.
  * Ownership: the caller releases *out. Blocks: never. Threads: any. Errors: MERON_E_STATE (names
  * the unit that is leased or not reduced), MERON_E_HANDLE, MERON_E_STALE, -3xx; from the wait:
  * MERON_E_NONFINITE on all ranks when the norm is not finite: nothing was changed, the gradients
- * are discarded.
+ * are discarded; MERON_E_IO and MERON_E_CORRUPT where a drive failed or gave other bytes than were
+ * written: the group is broken, and a checkpoint is what to go on from.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_step_begin(meron_future *out,
                                                                   meron_optimizer optimizer,
@@ -88,7 +161,10 @@ typedef struct {
   uint32_t reserved_0;  /* 0 */
   uint64_t steps;       /* taken so far */
   double norm;          /* global 2-norm of the last step's gradients, before clipping */
-  double learning_rate;
+  double learning_rate; /* of group 0 */
+  uint32_t groups;      /* of params, at least 1 */
+  uint32_t states;      /* that the rule keeps of an element, besides the master */
+  uint64_t nvme_bytes;  /* of this rank's states on tier nvme */
 } meron_optimizer_info;
 
 /**
@@ -105,23 +181,51 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_get_info(meron_optimizer_
 typedef int32_t meron_optimizer_state;
 enum {
   MERON_STATE_MASTER = 0,     /* f32 values; the param itself where that is f32 */
-  MERON_STATE_EXP_AVG = 1,    /* first moment */
-  MERON_STATE_EXP_AVG_SQ = 2, /* second moment */
+  MERON_STATE_EXP_AVG = 1,    /* average of the gradients; Lion's, and SGD's momentum */
+  MERON_STATE_EXP_AVG_SQ = 2, /* average of their squares; Adagrad's sum of them */
   MERON_OPTIMIZER_STATE_FORCE_32_BITS = 0x7FFFFFFF
 };
 
 /**
- * This rank's part of a state of `param`, f32. Writable, but for a master that is the param itself
- * (write that through an update).
+ * This rank's part of a state of `param`, f32, where it lies in memory as such. Writable, but for a
+ * master that is the param itself (write that through an update).
  * Ownership: borrowed until the next step or meron_optimizer_release. Blocks: never. Threads: any,
- * not during a step. Errors: MERON_E_ARGUMENT (not a param of this optimizer, unknown state),
- * MERON_E_HANDLE, MERON_E_STALE.
+ * not during a step. Errors: MERON_E_ARGUMENT (not a param of this optimizer, a state that the rule
+ * does not keep), MERON_E_UNSUPPORTED (it lies on nvme, or in 16 or 8 bits:
+ * meron_optimizer_read_state), MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_state_view(meron_view *out,
                                                                   meron_optimizer optimizer,
                                                                   meron_param param,
                                                                   meron_optimizer_state state,
                                                                   meron_error **err);
+
+/**
+ * Copies this rank's part of a state of `param` in f32, wherever and however it lies.
+ * @param out    `count` floats.
+ * @param count  the param's owned_count (meron_param_get_info).
+ * Blocks: on this rank's drive where states lie on nvme. Threads: any, not during a step.
+ * Errors: MERON_E_ARGUMENT (as meron_optimizer_state_view, or another count), MERON_E_STATE (a step
+ * is under way), MERON_E_IO, MERON_E_CORRUPT, MERON_E_HANDLE, MERON_E_STALE.
+ */
+MERON_API MERON_NODISCARD meron_status meron_optimizer_read_state(float *out, uint64_t count,
+                                                                  meron_optimizer optimizer,
+                                                                  meron_param param,
+                                                                  meron_optimizer_state state,
+                                                                  meron_error **err);
+
+/**
+ * Replaces this rank's part of a state of `param`, from f32; states of 16 or 8 bits are rounded to
+ * nearest.
+ * @param data   `count` floats, only read.
+ * @param count  the param's owned_count.
+ * Blocks: as meron_optimizer_read_state. Threads: any, not during a step. Errors: as
+ * meron_optimizer_read_state, MERON_E_ARGUMENT also for a master that is the param itself (write
+ * that through an update).
+ */
+MERON_API MERON_NODISCARD meron_status meron_optimizer_write_state(
+    meron_optimizer optimizer, meron_param param, meron_optimizer_state state, const float *data,
+    uint64_t count, meron_error **err);
 
 /**
  * Releases the optimizer and its states. A step under way keeps them until it has ended.

@@ -67,11 +67,13 @@ typedef struct {
   uint32_t micro_batches;           /* per optimizer step; default 1 */
   uint32_t gathers_per_micro_batch; /* of every unit; default 2: forward and backward */
   uint32_t ranks_per_node;          /* that share memory, side by side; 0: all of them */
+  uint32_t optimizer_states;        /* that the rule keeps of an element; default 2: AdamW */
+  uint32_t reserved_0;              /* must be 0 */
 } meron_workload;
 
 /* Initial value of a meron_workload. */
 #define MERON_WORKLOAD_INIT \
-  { (uint32_t)sizeof(meron_workload), 1, 1, 2, 0 }
+  { (uint32_t)sizeof(meron_workload), 1, 1, 2, 0, 2, 0 }
 
 /**
  * Fills the first `struct_size` bytes of *workload with the initial value (for languages without

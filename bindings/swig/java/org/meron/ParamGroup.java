@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+package org.meron;
+
+import org.meron.abi.Abi;
+import org.meron.abi.meron_param_group;
+
+/** What the params of one group share; numbers that the rule does not use mean nothing. */
+public final class ParamGroup {
+    double learningRate;
+    double beta1;
+    double beta2;
+    double epsilon;
+    double weightDecay;
+
+    /** The library's defaults. {@link Optimizer#group} gives the numbers of a group that there is. */
+    public ParamGroup() {
+        this(Abi.meron_param_group_init());
+    }
+
+    ParamGroup(meron_param_group from) {
+        learningRate = from.getLearning_rate();
+        beta1 = from.getBeta1();
+        beta2 = from.getBeta2();
+        epsilon = from.getEpsilon();
+        weightDecay = from.getWeight_decay();
+        from.delete();
+    }
+
+    /** 0 or more; default 1e-3. */
+    public ParamGroup learningRate(double value) {
+        learningRate = value;
+        return this;
+    }
+
+    /**
+     * 0 or more and below 1; default 0.9, 0.999. Of Sgd the first is the momentum, 0 in all groups or in
+     * none.
+     */
+    public ParamGroup betas(double first, double second) {
+        beta1 = first;
+        beta2 = second;
+        return this;
+    }
+
+    /** Above 0; default 1e-8. */
+    public ParamGroup epsilon(double value) {
+        epsilon = value;
+        return this;
+    }
+
+    /** 0 or more; default 0.01. */
+    public ParamGroup weightDecay(double value) {
+        weightDecay = value;
+        return this;
+    }
+
+    /** The learning rate. */
+    public double learningRate() {
+        return learningRate;
+    }
+
+    /** The first of the betas; of Sgd the momentum. */
+    public double beta1() {
+        return beta1;
+    }
+
+    /** The second of the betas. */
+    public double beta2() {
+        return beta2;
+    }
+
+    /** Epsilon. */
+    public double epsilon() {
+        return epsilon;
+    }
+
+    /** The weight decay. */
+    public double weightDecay() {
+        return weightDecay;
+    }
+}

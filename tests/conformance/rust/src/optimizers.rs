@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: Apache-2.0
+//! Operations on optimizers.
+
+use std::ptr;
+
+use meron::{sys, Adagrad, Adam, AdamW, Buffer, Dtype, Lion, ParamGroup, Sgd, State};
+
+use crate::operations::{check, compare, finish, Done};
+use crate::schedules;
+use crate::session::{raw, wrong, Failure, Object, Session};
+use crate::table::Statement;
+use crate::tensors::{seen, store, values_for};
+use crate::values::Values;
+
+pub fn execute(session: &mut Session, s: &Statement) -> Done {
+    match s.operation.as_str() {
+        "optimizer" => optimizer(session, s),
+        "step" => {
+            let step = session.optimizer(s.object()?)?.step_begin()?;
+            finish(session, s, step)
+        }
+        "optimizer_is" => optimizer_is(session, s),
+        "learning_rate" => {
+            let rate = s.number("lr", 0.0)?;
+            Ok(session.optimizer(s.object()?)?.set_learning_rate(rate)?)
+        }
+        "param_group" => param_group(session, s),
+        "set_param_group" => set_param_group(session, s),
+        "param_group_is" => param_group_is(session, s),
+        "state" => state(session, s),
+        "state_read" => state_read(session, s),
+        "state_write" => state_write(session, s),
+        _ => schedules::execute(session, s),
+    }
+}
+
+fn optimizer(session: &mut Session, s: &Statement) -> Done {
+    let context = session.context()?;
+    let units = session.units(&s.list("units"))?;
+    let kind = s.get("kind").unwrap_or("adamw");
+    let usual = AdamW::default();
+    let learning_rate = s.number("lr", usual.learning_rate)?;
+    let beta1 = s.number("beta1", usual.beta1)?;
+    let beta2 = s.number("beta2", usual.beta2)?;
+    let epsilon = s.number("epsilon", usual.epsilon)?;
+    let weight_decay = s.number("weight_decay", usual.weight_decay)?;
+    let max_norm = s.number("max_norm", usual.max_norm)?;
+    let dampening = s.number("dampening", 0.0)?;
+    let nesterov = s.get("nesterov") == Some("1");
+    let made = match kind {
+        "adamw" | "adam" | "adagrad" | "lion" if nesterov || dampening != 0.0 => {
+            return optimizer_raw(session, s, kind);
+        }
+        "adamw" => {
+            let rule = AdamW { learning_rate, beta1, beta2, epsilon, weight_decay, max_norm };
+            context.adamw(&units, &rule)?
+        }
+        "adam" => {
+            let rule = Adam { learning_rate, beta1, beta2, epsilon, weight_decay, max_norm };
+            context.adam(&units, &rule)?
+        }
+        "adagrad" => {
+            context.adagrad(&units, &Adagrad { learning_rate, epsilon, weight_decay, max_norm })?
+        }
+        "lion" => {
+            let rule = Lion { learning_rate, beta1, beta2, weight_decay, max_norm };
+            context.lion(&units, &rule)?
+        }
+        "sgd" => {
+            let momentum = s.number("beta1", 0.0)?;
+            let rule = Sgd { learning_rate, momentum, dampening, nesterov, weight_decay, max_norm };
+            context.sgd(&units, &rule)?
+        }
+        _ => return optimizer_raw(session, s, kind),
+    };
+    session.put(s.object()?, Object::Optimizer(made));
+    Ok(())
+}
+
+/// A rule that there is not, or options that are another rule's: the natural layer has no words for them.
+fn optimizer_raw(session: &Session, s: &Statement, kind: &str) -> Done {
+    let options = sys::meron_optimizer_options {
+        kind: match kind {
+            "adamw" => sys::MERON_ADAMW,
+            "adam" => sys::MERON_ADAM,
+            "adagrad" => sys::MERON_ADAGRAD,
+            "lion" => sys::MERON_LION,
+            other => other.parse().map_err(|_| wrong(format!("{other} is no rule")))?,
+        },
+        dampening: s.number("dampening", 0.0)?,
+        nesterov: s.number("nesterov", 0)?,
+        ..sys::MERON_OPTIMIZER_OPTIONS_INIT
+    };
+    let units = session.units(&s.list("units"))?;
+    let handles: Vec<_> = units.iter().map(|unit| unit.as_raw()).collect();
+    let mut out = sys::meron_optimizer::default();
+    let (first, count, err) = (handles.as_ptr(), handles.len(), ptr::null_mut());
+    // SAFETY: all of it is valid during the call.
+    raw(unsafe { sys::meron_optimizer_create(&mut out, first, count, &options, err) })
+}
+
+fn optimizer_is(session: &mut Session, s: &Statement) -> Done {
+    let info = session.optimizer(s.object()?)?.info()?;
+    for (key, found) in [
+        ("steps", info.steps as f64),
+        ("norm", info.norm),
+        ("lr", info.learning_rate),
+        ("groups", f64::from(info.groups)),
+        ("states", f64::from(info.states)),
+        ("nvme_bytes", info.nvme_bytes as f64),
+    ] {
+        let as_wanted = s.get(key).is_none() || s.number(key, found)? == found;
+        check(as_wanted, format!("{key} is {found}"))?;
+    }
+    Ok(())
+}
+
+/// A group's numbers, those that the statement gives instead of its own.
+fn group_numbers(s: &Statement, group: ParamGroup) -> Result<ParamGroup, Failure> {
+    Ok(ParamGroup {
+        learning_rate: s.number("lr", group.learning_rate)?,
+        beta1: s.number("beta1", group.beta1)?,
+        beta2: s.number("beta2", group.beta2)?,
+        epsilon: s.number("epsilon", group.epsilon)?,
+        weight_decay: s.number("weight_decay", group.weight_decay)?,
+    })
+}
+
+fn param_group(session: &mut Session, s: &Statement) -> Done {
+    let (optimizer, params) = session.optimizer_and_params(s.object()?, &s.list("params"))?;
+    let group = group_numbers(s, optimizer.group(0)?)?;
+    let number = optimizer.add_param_group(&params, &group)?;
+    check(s.number("number", number)? == number, format!("the group's number is {number}"))
+}
+
+fn set_param_group(session: &mut Session, s: &Statement) -> Done {
+    let optimizer = session.optimizer(s.object()?)?;
+    let number = s.number("number", 0)?;
+    let group = group_numbers(s, optimizer.group(number)?)?;
+    Ok(optimizer.set_group(number, &group)?)
+}
+
+fn param_group_is(session: &mut Session, s: &Statement) -> Done {
+    let found = session.optimizer(s.object()?)?.group(s.number("number", 0)?)?;
+    check(found == group_numbers(s, found)?, format!("it is {found:?}"))
+}
+
+fn state_of(s: &Statement) -> Result<State, Failure> {
+    match s.require("state")? {
+        "master" => Ok(State::Master),
+        "exp_avg" => Ok(State::ExpAvg),
+        "exp_avg_sq" => Ok(State::ExpAvgSq),
+        other => Err(wrong(format!("{other} is no state"))),
+    }
+}
+
+fn state_read(session: &mut Session, s: &Statement) -> Done {
+    let (rank, ranks) = (session.setup.rank, session.setup.ranks);
+    let state = state_of(s)?;
+    let (optimizer, param) = match session.with_param(s.object()?, s.require("param")?)? {
+        (Object::Optimizer(optimizer), param) => (optimizer, param),
+        _ => return Err(wrong("that is no optimizer")),
+    };
+    if s.get("count").is_some() {
+        // The natural layer takes as many as there are.
+        let mut out = vec![0.0f32; s.number("count", 0)?];
+        let (first, count, err) = (out.as_mut_ptr(), out.len() as u64, ptr::null_mut());
+        let (optimizer, param) = (optimizer.as_raw(), param.as_raw());
+        let exp_avg = sys::MERON_STATE_EXP_AVG;
+        // SAFETY: as many elements as are told may be written, during the call.
+        return raw(unsafe {
+            sys::meron_optimizer_read_state(first, count, optimizer, param, exp_avg, err)
+        });
+    }
+    let values = Buffer::F32(optimizer.read_state(param, state)?);
+    compare(&values, s, param.owned()?.start, rank, ranks)
+}
+
+fn state_write(session: &mut Session, s: &Statement) -> Done {
+    let (rank, ranks) = (session.setup.rank, session.setup.ranks);
+    let (state, values) = (state_of(s)?, Values::parse(s.require("with")?, rank, ranks)?);
+    let (optimizer, param) = match session.with_param(s.object()?, s.require("param")?)? {
+        (Object::Optimizer(optimizer), param) => (optimizer, param),
+        _ => return Err(wrong("that is no optimizer")),
+    };
+    let owned = param.owned()?;
+    let count = s.number("count", (owned.end - owned.start) as usize)?;
+    match values.make(Dtype::F32, owned.start, count)? {
+        Buffer::F32(values) => Ok(optimizer.write_state(param, state, &values)?),
+        _ => Err(wrong("it is not f32")),
+    }
+}
+
+fn state(session: &mut Session, s: &Statement) -> Done {
+    let (rank, ranks) = (session.setup.rank, session.setup.ranks);
+    let state = state_of(s)?;
+    let (optimizer, param) = match session.with_param(s.object()?, s.require("param")?)? {
+        (Object::Optimizer(optimizer), param) => (optimizer, param),
+        _ => return Err(wrong("that is no optimizer")),
+    };
+    let mut states = optimizer.states()?;
+    if let Some(text) = s.get("set") {
+        let mut view = states.view_mut(param, state)?;
+        let values = values_for(&view, &Values::parse(text, rank, ranks)?)?;
+        return store(&mut view, &values);
+    }
+    let view = states.view(param, state)?;
+    compare(&seen(&view)?, s, view.offset(), rank, ranks)
+}
