@@ -60,7 +60,11 @@ TEST_F(StorageLimits, FewDescriptorsWorkOrSayWhatLacks) {
       expect_equal_bits(job, expected);
       continue;
     }
-    if (job.status(0) != 0) continue;  // it could not even count what it has open
+    if (!exited_well(job.status(0))) {
+      // Too few for the test itself, which cannot count what it has open.
+      EXPECT_TRUE(WIFEXITED(job.status(0)) && limit < 16) << "status " << job.status(0);
+      continue;
+    }
     EXPECT_LT(limit, 20u) << job[0].message;
     EXPECT_EQ(MERON_E_NO_MEMORY, job[0].status) << job[0].message;
     EXPECT_NE(nullptr, std::strstr(job[0].advice, "ulimit -n")) << job[0].advice;
