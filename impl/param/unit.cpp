@@ -278,10 +278,21 @@ Status Unit::unlease() {
   return enter(ValueState::partitioned);
 }
 
+bool Unit::has_parts() const {
+  if (!brings_ || !keeps_parts() || !is_sharded(rank_.plan.param)) return true;
+  return parts_here == parts_asked && (exchanged == kNothing || parts_here == exchanged);
+}
+
+void Unit::let_go_of_version() {
+  if (!letting_go_ || !has_parts()) return;
+  letting_go_ = false;
+  own_slot().released.store(version_ + 1, std::memory_order_seq_cst);
+  rank_.transport.ring();
+}
+
 bool Unit::all_released() {
-  // What stays must have come, also where a gather was given up before: it is not sent again.
-  if (keeps_parts() && parts_here != parts_asked) return false;
-  return reached(readers_, version_ + 1, &UnitSlot::released) && !exchanging();
+  let_go_of_version();
+  return !letting_go_ && reached(readers_, version_ + 1, &UnitSlot::released) && !exchanging();
 }
 
 std::vector<int> Unit::unreleased() const {
@@ -324,7 +335,8 @@ Status Unit::check_updatable() const {
 
 Status Unit::release_version() {
   MERON_TRY(enter(ValueState::updating));
-  own_slot().released.store(version_ + 1, std::memory_order_seq_cst);
+  letting_go_ = true;
+  let_go_of_version();
   return Ok{};
 }
 

@@ -186,7 +186,8 @@ class Unit {
   // MERON_E_STATE while a lease or an update stands against a new update.
   Status check_updatable() const;
   // Lets go of the present version: from here to publish(), peers may not rely on this rank's
-  // reads.
+  // reads. What is to stay of it must have come first, also where the gather was given up: it is
+  // read where peers have encoded it, and is not sent again.
   Status release_version();
   // Whether nobody uses the present version any more: readers have let go of it, and what was sent
   // of it to other nodes has gone.
@@ -270,6 +271,9 @@ class Unit {
  private:
   Unit(Rank& rank, const Axes& axes, std::string name, std::vector<std::shared_ptr<Param>> params);
   void find_peers();
+  // Whether all of this version has come that stays and that a gather has been begun for.
+  bool has_parts() const;
+  void let_go_of_version();
   // Gives back what a creation that failed had taken.
   void undo();
   Status reserve_values();
@@ -308,6 +312,7 @@ class Unit {
   GradientState gradient_state_ = GradientState::empty;
   uint64_t version_ = 0;
   uint32_t leases_ = 0;
+  bool letting_go_ = false;  // of this version, once its parts have come
 };
 
 // The part of `param` within `range` of its flat, in elements of the param.

@@ -115,7 +115,8 @@ std::vector<Place> param_places() {
       PLACE(param, meron_optimizer_state_view, &out.view, o.a->optimizer, it, MERON_STATE_EXP_AVG),
       PLACE(param, meron_optimizer_read_state, memory, 5, o.a->optimizer, it, MERON_STATE_EXP_AVG),
       PLACE(param, meron_optimizer_write_state, o.a->optimizer, it, MERON_STATE_EXP_AVG, memory, 5),
-      PLACE(param, meron_optimizer_add_param_group, &out.group_number, o.a->optimizer, &it, 1, &kGroup),
+      PLACE(param, meron_optimizer_add_param_group, &out.group_number, o.a->optimizer, &it, 1,
+            &kGroup),
       {"meron_reduce_begin (source)", Kind::param,
        [](Objects& o, uint64_t bad) {
          const meron_source source = {handle<meron_param>(bad), memory, 5, MERON_F32, 0};
