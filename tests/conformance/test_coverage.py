@@ -31,8 +31,8 @@ STATUSES_ELSEWHERE = {
     "MERON_E_FORKED": "tests/fault/close_abort_test.cpp",
     "MERON_E_CLOSED": "tests/fault/close_abort_test.cpp",
     "MERON_E_IO": "tests/unit/os/file_test.cpp",
-    "MERON_E_CORRUPT": "tests/bindings/python/test_optimizer.py",
-    "MERON_E_NO_SPACE": "",  # reserved: no function returns it yet
+    "MERON_E_CORRUPT": "tests/fault/storage_test.cpp",
+    "MERON_E_NO_SPACE": "tests/fault/storage_test.cpp",
     "MERON_E_INTERNAL": "",  # a defect by definition
 }
 # Functions that no case can use: name -> the test that does.

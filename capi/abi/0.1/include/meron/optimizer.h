@@ -229,7 +229,8 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_write_state(
 
 /**
  * Releases the optimizer and its states. A step under way keeps them until it has ended.
- * Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ * Blocks: where states lie on nvme, until what the last step wrote is there, at most 5 s; never on
+ * peers. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API meron_status meron_optimizer_release(meron_optimizer optimizer, meron_error **err);
 
