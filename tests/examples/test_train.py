@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, needs_torch, start
 
-TORCH_ONLY = {"--api", "--heads", "--clip", "--compare"}
+TORCH_ONLY = {"--api", "--heads", "--clip", "--compare", "--nvme"}
 
 
 def tools_train(*arguments: str) -> subprocess.CompletedProcess[str]:
