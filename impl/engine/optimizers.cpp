@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "engine/context.h"
 #include "os/host.h"
@@ -23,7 +24,8 @@ Result<std::shared_ptr<Optimizer>> Context::create_optimizer(
   }
   const uint64_t bytes = optimizer->nvme_bytes();
   const int64_t begun = now_ns();
-  int64_t told = begun;
+  int64_t told = begun, moved = begun;
+  uint64_t moved_bytes = 0;
   while (true) {
     bool done = false;
     uint64_t written = 0;
@@ -42,6 +44,19 @@ Result<std::shared_ptr<Optimizer>> Context::create_optimizer(
       written = optimizer->prepared_bytes();
     }
     const int64_t now = now_ns();
+    if (std::exchange(moved_bytes, written) != written) moved = now;
+    if (!done && now - moved > rank_->timeout_ns) {
+      const auto guard = lock();
+      const Error error =
+          Error(MERON_E_TIMEOUT,
+                fmt::format("the drive of {} has taken nothing for {} s", rank_->plan.nvme.path,
+                            static_cast<double>(rank_->timeout_ns) / kNanosPerSecond),
+                "look at the drive and the kernel's log, or raise timeout_ns")
+              .on(rank_->plan.nvme.path);
+      Channel& channel = optimizer->units().front()->channel();
+      optimizer.reset();
+      return channel.size() > 1 ? channel.fail(error) : error;
+    }
     if (bytes > 0 && (now - told > kTellEveryNs || (done && told != begun))) {
       told = now;
       const double seconds = static_cast<double>(now - begun) / kNanosPerSecond;

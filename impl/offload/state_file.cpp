@@ -17,9 +17,13 @@ constexpr int64_t kCloseNs = 5 * kNanosPerSecond;
 
 }  // namespace
 
-StateFile::StateFile(Storage& storage, Arena& arena, Counters& counters,
+StateFile::StateFile(Storage& storage, Arena& arena, Counters& counters, int64_t timeout_ns,
                      std::vector<Region> regions)
-    : storage_(storage), arena_(arena), counters_(counters), regions_(std::move(regions)) {}
+    : storage_(storage),
+      arena_(arena),
+      counters_(counters),
+      timeout_ns_(timeout_ns),
+      regions_(std::move(regions)) {}
 
 StateFile::~StateFile() {
   pass_.reset();
@@ -34,8 +38,10 @@ StateFile::~StateFile() {
 
 Result<std::unique_ptr<StateFile>> StateFile::create(Storage& storage, Arena& arena,
                                                      Counters& counters, const Plan& plan,
+                                                     int64_t timeout_ns,
                                                      std::vector<Region> regions) {
-  std::unique_ptr<StateFile> file(new StateFile(storage, arena, counters, std::move(regions)));
+  std::unique_ptr<StateFile> file(
+      new StateFile(storage, arena, counters, timeout_ns, std::move(regions)));
   uint64_t bytes = 0, largest = 0;
   size_t records = 0;
   for (size_t r = 0; r < file->regions_.size(); ++r) {
@@ -98,6 +104,16 @@ Status StateFile::verify(const SubGroup& group, uint64_t number, const std::byte
       .on(region.name);
 }
 
+Status StateFile::await(const IoTicket& transfer) {
+  if (!held_ && transfer.wait(timeout_ns_)) return transfer.status();
+  held_ = true;
+  return Error(MERON_E_TIMEOUT,
+               fmt::format("the drive of {} has not answered for {} s", storage_.path(),
+                           static_cast<double>(timeout_ns_) / kNanosPerSecond),
+               "look at the drive and the kernel's log, and restart the job from a checkpoint")
+      .on(storage_.path());
+}
+
 Status StateFile::visit(size_t region, uint64_t first, uint64_t count, bool write,
                         const Visit& visit) {
   const uint64_t end = first + count;
@@ -111,8 +127,7 @@ Status StateFile::visit(size_t region, uint64_t first, uint64_t count, bool writ
       const auto& file = storage_.file();
       const auto ticket = out ? engine.write(file, group.offset, memory_.data, group.bytes)
                               : engine.read(file, group.offset, memory_.data, group.bytes);
-      ticket->wait(-1);
-      MERON_TRY(ticket->status());
+      MERON_TRY(await(*ticket));
       add(out ? counters_.nvme_written : counters_.nvme_read, group.bytes);
       return Ok{};
     };
@@ -223,9 +238,8 @@ Status StatePass::settle() {
   std::optional<Error> error;
   for (const Slot& slot : slots_) {
     if (!slot.transfer) continue;
-    slot.transfer->wait(-1);
-    const Status status = slot.transfer->status();
-    if (!status.ok() && !error) error = status.error();
+    const Status ended = file_.await(*slot.transfer);
+    if (!ended.ok() && !error) error = ended.error();
   }
   if (error) return *std::move(error);
   slots_.clear();

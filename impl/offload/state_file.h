@@ -46,7 +46,7 @@ class StateFile {
   // Takes room in the file and in the arena. Nothing is written yet: see StatePass::Kind::fill.
   static Result<std::unique_ptr<StateFile>> create(Storage& storage, Arena& arena,
                                                    Counters& counters, const Plan& plan,
-                                                   std::vector<Region> regions);
+                                                   int64_t timeout_ns, std::vector<Region> regions);
   ~StateFile();
   StateFile(const StateFile&) = delete;
   StateFile& operator=(const StateFile&) = delete;
@@ -66,18 +66,22 @@ class StateFile {
   StatePass& pass();
 
   // Calls visit(sub-group, its records in memory) for all that have some of `count` elements from
-  // `first` on, one after the other, and writes them back where `write`. Waits for the drive. Not
-  // while a round is under way.
+  // `first` on, one after the other, and writes them back where `write`. Not while a round is under
+  // way. Waits for the drive, for each transfer at most the timeout: MERON_E_TIMEOUT then, and
+  // from then on, because a drive that has not answered may still write to the memory.
   using Visit = std::function<void(const SubGroup&, std::byte*)>;
   Status visit(size_t region, uint64_t first, uint64_t count, bool write, const Visit& visit);
 
  private:
   friend class StatePass;
-  StateFile(Storage& storage, Arena& arena, Counters& counters, std::vector<Region> regions);
+  StateFile(Storage& storage, Arena& arena, Counters& counters, int64_t timeout_ns,
+            std::vector<Region> regions);
+  Status await(const IoTicket& transfer);
 
   Storage& storage_;
   Arena& arena_;
   Counters& counters_;
+  const int64_t timeout_ns_;
   std::vector<Region> regions_;
   std::vector<SubGroup> sub_groups_;  // in the order in which a step uses them
   std::vector<size_t> first_of_;      // by region: its first sub-group
@@ -85,7 +89,7 @@ class StateFile {
   Extent extent_;
   Buffer memory_;  // sub-groups pass through it; pinned for the drive where that is allowed
   std::unique_ptr<StatePass> pass_;
-  bool held_ = false;  // transfers of a pass that is gone have not ended
+  bool held_ = false;  // transfers that nobody waits for any more have not ended
 };
 
 // Goes over all sub-groups in their order, again and again: some are read ahead while one is

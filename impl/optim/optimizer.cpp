@@ -75,7 +75,7 @@ Status Optimizer::allocate_states() {
   if (!regions.empty()) {
     MERON_ASSIGN(Storage* const storage, rank_.open_storage());
     MERON_ASSIGN(file_, StateFile::create(*storage, rank_.arena(), rank_.counters, rank_.plan,
-                                          std::move(regions)));
+                                          rank_.timeout_ns, std::move(regions)));
     for (size_t r = 0; r < regions_.size(); ++r) regions_[r]->lies_in(*file_, r);
   }
   sub_groups_end_.assign(units_.size(), 0);
@@ -129,28 +129,18 @@ Result<uint32_t> Optimizer::add_group(const std::vector<const Param*>& params,
     Range range;
   };
   std::vector<Cut> cuts;
+  std::set<const Param*> given;
   uint64_t hash = membership_;
   for (const Param* param : params) {
     MERON_ASSIGN(const Place at, place(*param, OptimizerState::master));
-    const Range range{param->place.offset,
-                      param->place.offset + round_up(param->count, kTensorAlign)};
-    const auto taken = [&](const Range& other) {
-      return other.begin < range.end && range.begin < other.end;
-    };
-    bool again = std::any_of(cuts.begin(), cuts.end(), [&](const Cut& cut) {
-      return cut.states == at.states && taken(cut.range);
-    });
-    uint64_t begin = 0;
-    for (const GroupRun& run : at.states->groups) {
-      again = again || (run.group != 0 && taken({begin, run.end}));
-      begin = run.end;
-    }
-    if (again) {
+    if (grouped_.count(param) != 0 || !given.insert(param).second) {
       return Error(MERON_E_DUPLICATE,
                    fmt::format("param '{}' is in a group already", param->desc.name),
                    "give each param to one group")
           .on(param->desc.name);
     }
+    const Range range{param->place.offset,
+                      param->place.offset + round_up(param->count, kTensorAlign)};
     if (range.begin < range.end) cuts.push_back({at.states, range});
     hash = hash_combine(hash, hash_text(param->desc.name));
   }
@@ -159,6 +149,7 @@ Result<uint32_t> Optimizer::add_group(const std::vector<const Param*>& params,
     cut.states->groups = with_group(cut.states->groups, cut.range, index);
   }
   groups_.push_back(options);
+  grouped_.merge(given);
   membership_ = hash_combine(hash, index);
   return index;
 }

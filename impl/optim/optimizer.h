@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -80,7 +81,8 @@ class Optimizer {
   std::unique_ptr<StatePass> filling_;
   OptimizerOptions options_;
   std::vector<GroupOptions> groups_;
-  uint64_t membership_ = 0;  // hash of what add_group was given
+  std::set<const Param*> grouped_;  // that are in a group besides 0
+  uint64_t membership_ = 0;         // hash of what add_group was given
   uint64_t steps_ = 0;
   double norm_ = 0.0;
   bool stepping_ = false;

@@ -39,7 +39,8 @@ class StateFileTest : public test::OnDisk {
     ASSERT_TRUE(storage.ok()) << storage.error().info().what;
     storage_ = std::move(storage).value();
     arena_ = *Arena::create({.reserve = 64 << 20});
-    auto file = StateFile::create(*storage_, *arena_, counters_, plan, std::move(regions));
+    auto file = StateFile::create(*storage_, *arena_, counters_, plan, 60 * kNanosPerSecond,
+                                  std::move(regions));
     ASSERT_TRUE(file.ok()) << file.error().info().what;
     file_ = std::move(file).value();
   }
