@@ -24,7 +24,7 @@ struct Options {
   Model model;
   size_t turns = 7;
   uint64_t sub_group = 512 << 10;
-  uint32_t buffers = 4;
+  uint32_t buffers = 8;
   uint32_t threads = 0;
   double fraction = 0;  // of the balanced run; 0: chosen
 };

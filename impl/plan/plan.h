@@ -96,7 +96,7 @@ struct Plan {
   // updated and written together; and for how many of these there is memory at a time.
   double nvme_fraction = 1.0;
   uint64_t sub_group = 512 << 10;
-  uint32_t state_buffers = 4;
+  uint32_t state_buffers = 8;
 
   bool operator==(const Plan&) const = default;
 };

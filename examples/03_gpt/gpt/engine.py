@@ -41,7 +41,11 @@ def zero_block(plan: str) -> dict[str, Any]:
 def zero_optimization(options: Namespace) -> dict[str, Any]:
     block = zero_block(options.plan)
     if options.nvme is not None:
-        block["offload_optimizer"] = {"device": "nvme", "nvme_path": options.nvme}
+        block["offload_optimizer"] = {
+            "device": "nvme",
+            "nvme_path": options.nvme,
+            "buffer_count": 4,  # a small model: little beside its states
+        }
     return block
 
 
