@@ -193,7 +193,7 @@ meron_status meron_context_predict(meron_prediction* out, meron_context context,
     result.far_reduce_bytes = own.links.far_reduce;
     result.nvme_read_bytes = own.nvme.read;
     result.nvme_written_bytes = own.nvme.written;
-    result.nvme_bytes = own.nvme.optimizer;
+    result.nvme_bytes = own.nvme.total();
     return write_info(out, result, "out");
   });
 }

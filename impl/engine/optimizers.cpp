@@ -25,10 +25,11 @@ Result<std::shared_ptr<Optimizer>> Context::create_optimizer(
   const uint64_t bytes = optimizer->nvme_bytes();
   const int64_t begun = now_ns();
   int64_t told = begun, moved = begun;
-  uint64_t moved_bytes = 0;
+  std::pair<uint64_t, size_t> moved_so_far;
   while (true) {
     bool done = false;
     uint64_t written = 0;
+    size_t units = 0;
     {
       const auto guard = lock();
       const Status open = check_open();
@@ -42,14 +43,16 @@ Result<std::shared_ptr<Optimizer>> Context::create_optimizer(
       }
       done = *prepared;
       written = optimizer->prepared_bytes();
+      units = optimizer->prepared_units();
     }
     const int64_t now = now_ns();
-    if (std::exchange(moved_bytes, written) != written) moved = now;
+    const std::pair<uint64_t, size_t> so_far(written, units);
+    if (std::exchange(moved_so_far, so_far) != so_far) moved = now;
     if (!done && now - moved > rank_->timeout_ns) {
       const auto guard = lock();
       const Error error =
           Error(MERON_E_TIMEOUT,
-                fmt::format("the drive of {} has taken nothing for {} s", rank_->plan.nvme.path,
+                fmt::format("the drive of {} has moved nothing for {} s", rank_->plan.nvme.path,
                             static_cast<double>(rank_->timeout_ns) / kNanosPerSecond),
                 "look at the drive and the kernel's log, or raise timeout_ns")
               .on(rank_->plan.nvme.path);
@@ -155,7 +158,9 @@ Result<RankPrediction> Context::predict_locked(Workload workload) {
     total.memory.moments += own.memory.moments;
     total.memory.master += own.memory.master;
     total.memory.state_buffers += own.memory.state_buffers;
+    total.memory.param_buffers = std::max(total.memory.param_buffers, own.memory.param_buffers);
     total.nvme.optimizer += own.nvme.optimizer;
+    total.nvme.param += own.nvme.param;
     total.nvme.read += own.nvme.read;
     total.nvme.written += own.nvme.written;
     total.links.gather_mapped += own.links.gather_mapped;

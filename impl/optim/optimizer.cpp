@@ -38,6 +38,8 @@ Optimizer::Optimizer(std::vector<std::shared_ptr<Unit>> units, const OptimizerOp
       groups_{options.group} {}
 
 Optimizer::~Optimizer() {
+  // Only where prepare() has failed, and the context with it.
+  if (holds_values_) (void)units_[prepared_]->unlease().ok();
   for (const auto& unit : units_) {
     unit->has_optimizer = false;
     for (Flat& flat : unit->flats()) flat.master = nullptr;
@@ -89,29 +91,56 @@ Status Optimizer::allocate_states() {
 
 Result<bool> Optimizer::prepare() {
   if (file_ && !filling_) filling_ = std::make_unique<StatePass>(*file_, StatePass::Kind::fill);
-  if (filling_) {
-    MERON_TRY(filling_->advance());
-    while (std::byte* const records = filling_->front()) {
-      const StateFile::SubGroup& group = filling_->sub_group();
-      states_of(group).fill(group, records);
-      filling_->pop();
-    }
-    if (!filling_->handed_out_all() || !filling_->idle()) return false;
-    filling_.reset();
+  if (filling_) MERON_TRY(filling_->advance());
+  for (; prepared_ < units_.size(); ++prepared_) {
+    MERON_ASSIGN(const bool filled, fill_unit(prepared_));
+    if (!filled) return false;
   }
+  if (filling_ && !filling_->idle()) return false;
+  filling_.reset();
   for (size_t u = 0; u < units_.size(); ++u) {
     for (size_t f = 0; f < states_[u].size(); ++f) {
-      if (!states_[u][f]) continue;
-      states_[u][f]->fill_host();
-      Flat& flat = units_[u]->flats()[f];
-      if (states_[u][f]->shape().master) flat.master = states_[u][f].get();
+      if (!states_[u][f] || !states_[u][f]->shape().master) continue;
+      units_[u]->flats()[f].master = states_[u][f].get();
     }
   }
   return true;
 }
 
+// A master begins as the values are: where these lie on nvme they come into memory for it, those of
+// one unit at a time.
+Result<bool> Optimizer::fill_unit(size_t index) {
+  Unit& unit = *units_[index];
+  const bool needs_values =
+      unit.stores() &&
+      std::any_of(states_[index].begin(), states_[index].end(),
+                  [](const auto& states) { return states && states->shape().master; });
+  if (needs_values) {
+    if (!std::exchange(holds_values_, true)) unit.lease();
+    MERON_ASSIGN(const bool here, unit.bring_own());
+    if (!here) return false;
+  }
+  while (filling_ && filling_->handed_out() < sub_groups_end_[index]) {
+    std::byte* const records = filling_->front();
+    if (records == nullptr) return false;
+    const StateFile::SubGroup& group = filling_->sub_group();
+    states_of(group).fill(group, records);
+    filling_->pop();
+    MERON_TRY(filling_->advance());
+  }
+  for (const auto& states : states_[index]) {
+    if (states) states->fill_host();
+  }
+  if (std::exchange(holds_values_, false)) MERON_TRY(unit.unlease());
+  return true;
+}
+
 void Optimizer::wait_for_drive(int64_t timeout_ns) {
-  if (filling_) filling_->wait(timeout_ns);
+  if (holds_values_) {
+    units_[prepared_]->wait_for_drive(timeout_ns);
+  } else if (filling_) {
+    filling_->wait(timeout_ns);
+  }
 }
 
 uint64_t Optimizer::prepared_bytes() const {

@@ -32,6 +32,7 @@ class Optimizer {
   void wait_for_drive(int64_t timeout_ns);
   // Bytes that prepare() has given out to be written, of how many.
   uint64_t prepared_bytes() const;
+  size_t prepared_units() const { return prepared_; }
   uint64_t nvme_bytes() const { return file_ ? file_->bytes() : 0; }
 
   const std::vector<std::shared_ptr<Unit>>& units() const { return units_; }
@@ -65,6 +66,7 @@ class Optimizer {
   friend class StepOperation;
   Optimizer(std::vector<std::shared_ptr<Unit>> units, const OptimizerOptions& options);
   Status allocate_states();
+  Result<bool> fill_unit(size_t unit);
   // What a step or a fill does next: the flat that a sub-group is of.
   FlatStates& states_of(const StateFile::SubGroup& group) { return *regions_[group.region]; }
   std::vector<kernels::UpdateStep> numbers(const std::vector<GroupOptions>& groups,
@@ -79,6 +81,8 @@ class Optimizer {
   std::vector<FlatStates*> regions_;
   std::vector<size_t> sub_groups_end_;  // by unit: how many sub-groups there are up to its end
   std::unique_ptr<StatePass> filling_;
+  size_t prepared_ = 0;        // units whose states have their first values
+  bool holds_values_ = false;  // of the next one, by a lease
   OptimizerOptions options_;
   std::vector<GroupOptions> groups_;
   std::set<const Param*> grouped_;  // that are in a group besides 0

@@ -296,8 +296,9 @@ void FlatStates::for_blocks(const Piece& piece, uint32_t state, bool write, Chan
 
 Status FlatStates::read(int state, uint64_t first, uint64_t count, float* out) {
   if (state == kMaster && !shape_.master) {
+    if (flat().stored) MERON_TRY(unit_.hold_values());
     std::memcpy(out, flat().own(first), count * sizeof(float));
-    return Ok{};
+    return flat().stored ? unit_.unlease() : Status(Ok{});
   }
   return for_pieces(first, count, false, [&](const Piece& piece) {
     float* const to = out + (piece.from - first);
@@ -336,7 +337,9 @@ Status FlatStates::put(uint64_t first, const std::byte* values, DType dtype, uin
 float* FlatStates::in_place(int state, uint64_t first, uint64_t count) {
   if (first + count > split_.host.end) return nullptr;
   if (state == kMaster) {
-    if (!shape_.master) return reinterpret_cast<float*>(flat().own(first));
+    if (!shape_.master) {
+      return flat().stored ? nullptr : reinterpret_cast<float*>(flat().own(first));
+    }
     return host_master_ + (first - split_.host.begin);
   }
   if (shape_.dtype != StateDType::f32) return nullptr;

@@ -138,6 +138,7 @@ Result<bool> StepOperation::advance() {
     if (!known) return false;
   }
   const size_t units = optimizer_->units_.size();
+  if (Status opened = open_units(); !opened.ok()) return fail(std::move(opened).error());
   bool published = false;
   while (updated_ < units) {
     MERON_ASSIGN(const bool updated, update_some());
@@ -147,6 +148,7 @@ Result<bool> StepOperation::advance() {
       ++updated_;
       published = true;
     }
+    if (Status opened = open_units(); !opened.ok()) return fail(std::move(opened).error());
     if (!updated) break;
   }
   if (published) channel_.transport().ring();
@@ -161,36 +163,67 @@ Status StepOperation::move_pass() {
   return moved.ok() ? Status(Ok{}) : Status(fail(std::move(moved).error()));
 }
 
+// Values on nvme come into memory for the update, those of some units ahead of it.
+Status StepOperation::open_units() {
+  const auto& units = optimizer_->units_;
+  for (; opened_ < units.size(); ++opened_) {
+    Unit& unit = *units[opened_];
+    if (!unit.all_released()) break;
+    if (!unit.stores()) continue;
+    if (!unit.may_change(opened_ - updated_)) break;
+    MERON_TRY(unit.open_change(true));
+  }
+  return Ok{};
+}
+
+// Whether its values may be written.
+Result<bool> StepOperation::open(size_t unit) {
+  if (unit >= opened_) return false;
+  Unit& values = *optimizer_->units_[unit];
+  if (!values.stores()) return true;
+  Result<bool> changeable = values.changeable();
+  if (!changeable.ok()) return fail(std::move(changeable).error());
+  return changeable;
+}
+
 bool StepOperation::whole(size_t unit) const {
-  return host_unit_ > unit && (!pass_ || pass_->handed_out() >= optimizer_->sub_groups_end_[unit]);
+  return opened_ > unit && host_unit_ > unit &&
+         (!pass_ || pass_->handed_out() >= optimizer_->sub_groups_end_[unit]);
 }
 
 // What the drive has brought comes first, so that the drive has something to do; what lies on the
 // host, of whichever unit, is for the time in which it has brought nothing.
 Result<bool> StepOperation::update_some() {
-  if (std::byte* const records = brought()) {
+  MERON_ASSIGN(std::byte* const records, brought());
+  if (records != nullptr) {
     const StateFile::SubGroup& group = pass_->sub_group();
     FlatStates& states = optimizer_->states_of(group);
     Status updated = states.update(numbers_, handed_over(states), group, records);
     if (!updated.ok()) return fail(std::move(updated).error());
     pass_->pop();
-  } else if (!update_host()) {
-    return false;
+  } else {
+    MERON_ASSIGN(const bool updated, update_host());
+    if (!updated) return false;
   }
   if (Status moved = move_pass(); !moved.ok()) return moved.error();
   return true;
 }
 
-std::byte* StepOperation::brought() {
-  if (!pass_ || pass_->handed_out_all()) return nullptr;
+Result<std::byte*> StepOperation::brought() {
+  std::byte* const nothing = nullptr;
+  if (!pass_ || pass_->handed_out_all()) return nothing;
   std::byte* const records = pass_->front();
-  if (records == nullptr) return nullptr;
-  return optimizer_->states_of(pass_->sub_group()).unit().all_released() ? records : nullptr;
+  if (records == nullptr) return nothing;
+  const auto& ends = optimizer_->sub_groups_end_;
+  while (pass_->handed_out() >= ends[drive_unit_]) ++drive_unit_;
+  MERON_ASSIGN(const bool opened, open(drive_unit_));
+  return opened ? records : nothing;
 }
 
-bool StepOperation::update_host() {
+Result<bool> StepOperation::update_host() {
   for (; host_unit_ < optimizer_->units_.size(); ++host_unit_, host_flat_ = 0) {
-    if (!optimizer_->units_[host_unit_]->all_released()) return false;
+    MERON_ASSIGN(const bool opened, open(host_unit_));
+    if (!opened) return false;
     const auto& flats = optimizer_->states_[host_unit_];
     for (; host_flat_ < flats.size(); ++host_flat_, host_elements_ = 0) {
       if (!flats[host_flat_]) continue;
@@ -228,7 +261,12 @@ std::vector<int> StepOperation::missing() const {
 }
 
 std::string StepOperation::waits_for_drive() const {
-  return norm_known_ && pass_ && missing().empty() ? pass_->describe() : std::string();
+  if (!norm_known_ || !optimizer_ || !missing().empty()) return {};
+  const auto& units = optimizer_->units_;
+  for (size_t u = updated_; u < opened_; ++u) {
+    if (std::string text = units[u]->drive_text(); !text.empty()) return text;
+  }
+  return pass_ ? pass_->describe() : std::string();
 }
 
 }  // namespace meron

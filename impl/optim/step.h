@@ -44,8 +44,10 @@ class StepOperation final : public Operation {
   // Updates what the drive has brought, or some of what lies on the host; false: there is nothing
   // that may be updated now.
   Result<bool> update_some();
-  std::byte* brought();
-  bool update_host();
+  Result<std::byte*> brought();
+  Result<bool> update_host();
+  Status open_units();
+  Result<bool> open(size_t unit);
   // Whether all of a unit has been updated.
   bool whole(size_t unit) const;
   // Whether peers read the flat's values next where they are written.
@@ -59,6 +61,8 @@ class StepOperation final : public Operation {
   std::vector<kernels::UpdateStep> numbers_;  // once the norm is known
   StatePass* pass_ = nullptr;                 // the optimizer's; null: nothing lies on nvme
   size_t updated_ = 0;                        // units done
+  size_t opened_ = 0;      // whose old values no rank uses any more, and whose new ones have room
+  size_t drive_unit_ = 0;  // of what the drive brings next
   // What lies on the host has been updated before that unit, flat of it and element of that.
   size_t host_unit_ = 0, host_flat_ = 0;
   uint64_t host_elements_ = 0;

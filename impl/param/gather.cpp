@@ -78,6 +78,8 @@ Result<bool> GatherOperation::advance() {
       continue;
     }
     item.stage = Stage::whole;
+    // What was brought in after this rank had let go.
+    if (released_) item.unit->drop_brought();
     if (!released_ && item.unit->state() == ValueState::gathering) {
       MERON_TRY(item.unit->enter(ValueState::available));
     }
@@ -139,23 +141,35 @@ Result<bool> GatherOperation::arrived(const std::shared_ptr<Import>& import) {
   return import == nullptr || import->done();
 }
 
+Result<bool> GatherOperation::brought_own(Unit& unit) {
+  Result<bool> own = unit.bring_own();
+  if (!own.ok()) return channel_.fail(std::move(own).error());
+  return own;
+}
+
 Result<bool> GatherOperation::advance_brought(Item& item) {
   Unit& unit = *item.unit;
   if (item.stage == Stage::begun) {
+    // What is sent must be in memory, but for what is sent as it is encoded.
+    if (unit.stores()) {
+      MERON_ASSIGN(const bool own, brought_own(unit));
+      if (!own) return false;
+    }
     if (Status begun = begin_parts(item); !begun.ok()) return channel_.fail(begun.error());
   }
   // Without replicas rows are whole already, and need not wait for anyone to be sent.
   if (item.stage == Stage::parts && !unit.axes().replicas()) {
     unit.parts_here = item.version;
-    Status begun = unit.unpack();
-    if (begun.ok()) begun = begin_rows(item);
-    if (!begun.ok()) return channel_.fail(begun.error());
+    MERON_ASSIGN(const bool own, brought_own(unit));
+    if (!own) return false;
+    if (Status begun = begin_rows(item); !begun.ok()) return channel_.fail(begun.error());
   }
   if (item.stage == Stage::parts) {
     if (!unit.reached(unit.readers(), item.version, &UnitSlot::published)) return false;
     MERON_ASSIGN(const bool here, arrived(item.parts));
     if (!here) return false;
-    if (Status unpacked = unit.unpack(); !unpacked.ok()) return channel_.fail(unpacked.error());
+    MERON_ASSIGN(const bool own, brought_own(unit));
+    if (!own) return false;
     if (item.parts) item.parts->unpack();
     if (item.leads_parts) {
       if (item.between) refresh(unit);
@@ -345,6 +359,14 @@ std::vector<int> GatherOperation::missing() const {
   std::sort(late.begin(), late.end());
   late.erase(std::unique(late.begin(), late.end()), late.end());
   return late;
+}
+
+std::string GatherOperation::waits_for_drive() const {
+  for (const Item& item : items_) {
+    if (item.stage == Stage::whole || item.stage == Stage::mates) continue;
+    if (std::string text = item.unit->drive_text(); !text.empty()) return text;
+  }
+  return {};
 }
 
 std::string GatherOperation::describe() const {

@@ -40,6 +40,7 @@ class GatherOperation final : public Operation {
   Result<bool> advance() override;
   std::vector<int> missing() const override;
   std::string describe() const override;
+  std::string waits_for_drive() const override;
   bool begins_alone() const override { return true; }
 
   GatherMode mode() const { return mode_; }
@@ -71,6 +72,7 @@ class GatherOperation final : public Operation {
   Result<bool> advance(Item& item);
   Result<bool> advance_replicated(Item& item);
   Result<bool> advance_brought(Item& item);
+  Result<bool> brought_own(Unit& unit);
   Status begin_parts(Item& item);
   Status begin_rows(Item& item);
   // Rows that replicas hold alike: what near ones have updated.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <utility>
@@ -14,6 +15,7 @@
 #include "memory/arena.h"
 #include "os/thread_pool.h"
 #include "plan/plan.h"
+#include "plan/value_layout.h"
 #include "transport/operation.h"
 #include "transport/transport.h"
 
@@ -60,6 +62,9 @@ struct Rank {
   std::vector<Unit*> lingering;      // hold what they brought in until their mates let go of it
   std::vector<std::string> notices;  // for the log, which may not be called under the lock
   std::unique_ptr<Storage> storage;  // of tier nvme; null until something is to lie there
+  std::vector<Unit*> storing;        // whose changed values go there; see Unit::may_change()
+
+  std::map<uint32_t, Residency> residency;  // by group
 
   Rank(Transport& transport_in, Plan plan_in, int threads_in, int64_t timeout_in,
        std::vector<int> cpus = {})
@@ -79,6 +84,10 @@ struct Rank {
     return storage.get();
   }
   Deadline deadline() const { return Deadline::after(timeout_ns); }
+  // Whether the values of the next unit of a group lie on nvme: the same on all its ranks.
+  bool stores(uint32_t group, const std::vector<FlatDesc>& flats, const MeshShape& mesh) {
+    return residency.try_emplace(group, plan).first->second.store(flats, mesh);
+  }
 };
 
 }  // namespace meron

@@ -10,6 +10,7 @@
 #include "base/hash.h"
 #include "os/host.h"
 #include "plan/predict.h"
+#include "plan/value_layout.h"
 
 namespace meron {
 namespace {
@@ -52,6 +53,7 @@ Result<std::shared_ptr<Unit>> Unit::create(Rank& rank, const Axes& axes, std::st
 
   std::shared_ptr<Unit> unit(new Unit(rank, axes, std::move(name), std::move(params)));
   const MeshShape& mesh = axes.mesh;
+  unit->stores_ = rank.stores(axes.number, layout.flats, mesh);
   const uint64_t index = static_cast<uint64_t>(axes.index());
   for (const FlatDesc& desc : layout.flats) {
     Flat flat;
@@ -65,7 +67,7 @@ Result<std::shared_ptr<Unit>> Unit::create(Rank& rank, const Axes& axes, std::st
                                                                    : flat.row;
     flat.packed = rank.plan.frozen_int8 && !desc.trainable;
     unit->bytes_ += flat.value_bytes();
-    unit->flats_.push_back(flat);
+    unit->flats_.push_back(std::move(flat));
   }
   unit->find_peers();
 
@@ -111,7 +113,7 @@ void Unit::find_peers() {
   }
   const bool packed =
       std::any_of(flats_.begin(), flats_.end(), [](const Flat& flat) { return flat.packed; });
-  brings_ = far || packed || (!whole && refreshed);
+  brings_ = far || packed || stores_ || (!whole && refreshed);
 }
 
 std::vector<int> Unit::places(const Channel& channel, const std::vector<int>& members) const {
@@ -150,6 +152,7 @@ Status Unit::reserve_values() {
     if (is_sharded(rank_.plan.param)) {
       MERON_TRY(reserve_window(flat));
       MERON_TRY(reserve_encoded(f));
+      if (stores_ && stored_on_nvme(rank_.plan, flat.desc)) MERON_TRY(store_on_nvme(flat));
       continue;
     }
     uint64_t offset = 0;
@@ -175,13 +178,22 @@ Status Unit::reserve_window(Flat& flat) {
   flat.window_offset = offset;
   flat.values = window.readable(offset);
   flat.writable = window.writable(offset);
-  if (flat.packed) return Ok{};
+  if (flat.packed || (stores_ && stored_on_nvme(rank_.plan, flat.desc))) return Ok{};
   const uint64_t size = size_of(flat.desc.dtype);
   const uint64_t bytes = flat.rest.size() * size;
   MERON_TRY(rank_.arena().charge(bytes, MemoryKind::param,
                                  fmt::format("the values of unit '{}'", name_)));
   window_parts_.push_back({offset + flat.rest.begin * size, bytes});
   return window.reserve(offset + flat.rest.begin * size, bytes);
+}
+
+Status Unit::store_on_nvme(Flat& flat) {
+  const uint64_t size = size_of(flat.desc.dtype);
+  MERON_ASSIGN(flat.stored,
+               StoredValues::create(rank_, flat.writable + flat.rest.begin * size,
+                                    flat.rest.size() * size, value_phase(flat.rest, size),
+                                    fmt::format("the values of unit '{}'", name_)));
+  return Ok{};
 }
 
 Status Unit::reserve_encoded(size_t index) {
@@ -370,7 +382,9 @@ Status Unit::publish(bool frozen_too) {
     flat.version = version_;
     flat.difference = difference && flat.desc.trainable;
     if (flat.coded() || flat.packed) encode_values(flat, &error);
+    if (flat.stored) flat.stored->store();
   }
+  if (busy()) rank_.storing.push_back(this);
   if (axes_.replicas() && value_codec.blocked()) {
     value_error = error.relative();
     value_worst = error.worst_block;

@@ -22,6 +22,7 @@
 #include "param/master.h"
 #include "param/rank.h"
 #include "param/states.h"
+#include "param/stored_values.h"
 #include "plan/unit_layout.h"
 #include "quant/wire.h"
 #include "transport/channel.h"
@@ -88,9 +89,12 @@ struct Flat {
   // ones. The window has what comes of decoding, also of this rank's own part.
   std::byte* exact = nullptr;
   std::byte* encoded = nullptr;
-  // Frozen values that lie encoded at rest: `encoded` is all of `rest`, and the window has them
-  // from a gather to its release only.
+  // Frozen values that lie encoded at rest: `encoded` is all of `rest`. `stored`: values that lie
+  // on nvme at rest. The window has both from a gather to its release only, and while they change;
+  // `unpacked`: it has the packed ones now.
   bool packed = false;
+  bool unpacked = false;
+  std::unique_ptr<StoredValues> stored;
   // Whether the encoded values of this version are how they differ from those of the one before:
   // the same on all ranks of the replica axis.
   bool difference = false;
@@ -197,13 +201,12 @@ class Unit {
   // Whether peers read its values and gradients where this rank writes them.
   bool read_by_peers() const { return readers_.size() > 1; }
 
-  // What gathers bring in from other nodes, or unpack: see import.h. Versions of which parts of the
-  // row, or other rows, are on their way or in place, and packed values of its own unpacked.
+  // What gathers bring in from other nodes: see import.h. Versions of which parts of the row, or
+  // other rows, are on their way or in place.
   static constexpr uint64_t kNothing = UINT64_MAX;
   uint64_t gathers = 0;  // begun so far
   uint64_t parts_asked = kNothing, parts_here = kNothing;
   uint64_t rows_asked = kNothing, rows_here = kNothing;
-  uint64_t unpacked = kNothing;
   // Whether gathers bring in anything at all, on this rank or on a mate.
   bool brings() const { return brings_; }
   // Whether the next gather is between replicas too: the same on all ranks.
@@ -213,10 +216,10 @@ class Unit {
   // Whether what came from other replicas stays when a gather ends: until the values change.
   bool keeps_parts() const;
   // Ranges of the window, offset and bytes, that this rank brings in: parts of its row from far
-  // replicas, other rows; and what it holds packed.
+  // replicas, other rows; and what it holds packed or on nvme.
   using Ranges = std::vector<std::pair<uint64_t, uint64_t>>;
   struct Brought {
-    Ranges parts, rows, packed;
+    Ranges parts, rows, own;
   };
   Brought brought() const;
   Ranges parts_of(const Flat& flat) const;
@@ -225,8 +228,23 @@ class Unit {
   void drop_brought();
   void track(std::shared_ptr<Batch> batch) { exchanges_.push_back(std::move(batch)); }
   bool exchanging();
-  // Packed values of its own, where the window has them not yet.
-  Status unpack();
+  // Its own values, where the window has them not yet: unpacks them, and reads them from nvme.
+  // Never waits; whether they are there.
+  Result<bool> bring_own();
+  // Whether values of its own lie on nvme.
+  bool stores() const { return stores_; }
+  // The same for a change, once every rank has let go of the version: open_change() first, and then
+  // they must not be written before changeable(). `step`: those of trainable flats that have a
+  // master are about to be written, all of them, and the others stay as they are.
+  Status open_change(bool step);
+  Result<bool> changeable();
+  // Whether one more unit may be opened where `open` are and are not published: so many are in
+  // memory that changed, or are on their way to the drive, at most; one always may.
+  bool may_change(size_t open) const;
+  // Waits for its own transfers; for values that are used outside operations, under a lease.
+  void wait_for_drive(int64_t timeout_ns) const;
+  std::string drive_text() const;
+  Status hold_values();
   // Makes this rank's part of the next version visible. `frozen_too`: an update wrote it, not a
   // step.
   Status publish(bool frozen_too);
@@ -279,6 +297,8 @@ class Unit {
   Status reserve_values();
   Status reserve_gradients();
   Status reserve_window(Flat& flat);
+  Status store_on_nvme(Flat& flat);
+  bool busy() const;  // with transfers of its own values
   Status reserve_encoded(size_t index);
   bool follows() const;
   void encode_values(Flat& flat, kernels::QuantError* error);
@@ -304,6 +324,8 @@ class Unit {
   std::vector<std::shared_ptr<Batch>> exchanges_;
   std::vector<int> readers_, mates_, near_shards_, near_replicas_;
   bool brings_ = false;
+  bool stores_ = false;
+  bool step_opens_ = false;     // as open_change() was told
   bool holds_passing_ = false;  // memory of what is gone with the lease
   UnitSlot* slots_ = nullptr;
   uint64_t bytes_ = 0;

@@ -73,7 +73,7 @@ Unit::Brought Unit::brought() const {
       out.rows.push_back(
           place(row_range(flat.desc.elements, static_cast<uint64_t>(j), axes_.mesh)));
     }
-    if (flat.packed) out.packed.push_back(place(flat.rest));
+    if (flat.packed || flat.stored) out.own.push_back(place(flat.rest));
     const auto parts = parts_of(flat);
     out.parts.insert(out.parts.end(), parts.begin(), parts.end());
   }
@@ -108,7 +108,7 @@ bool Unit::drops_parts() const {
 Unit::Ranges Unit::passing() const {
   Brought ranges = brought();
   Ranges all = std::move(ranges.rows);
-  all.insert(all.end(), ranges.packed.begin(), ranges.packed.end());
+  all.insert(all.end(), ranges.own.begin(), ranges.own.end());
   if (drops_parts()) all.insert(all.end(), ranges.parts.begin(), ranges.parts.end());
   return all;
 }
@@ -122,8 +122,8 @@ Status Unit::hold_brought() {
 }
 
 void Unit::drop_brought() {
-  if (!holds_passing_ || leases_ > 0) return;
-  if (exchanging() || !reached(mates_, gathers, &UnitSlot::let_go)) {
+  if (!holds_passing_ || leases_ > 0 || state_ == ValueState::updating) return;
+  if (exchanging() || busy() || !reached(mates_, gathers, &UnitSlot::let_go)) {
     auto& lingering = rank_.lingering;
     if (std::find(lingering.begin(), lingering.end(), this) == lingering.end()) {
       lingering.push_back(this);
@@ -131,7 +131,11 @@ void Unit::drop_brought() {
     return;
   }
   holds_passing_ = false;
-  rows_here = rows_asked = unpacked = kNothing;
+  rows_here = rows_asked = kNothing;
+  for (Flat& flat : flats_) {
+    flat.unpacked = false;
+    if (flat.stored) flat.stored->forget();
+  }
   // Parts of rows that replicas hold alike stay.
   if (drops_parts()) parts_here = parts_asked = kNothing;
   give_back(passing(), MemoryKind::staging);
@@ -158,19 +162,97 @@ void Unit::drop_copies() {
   }
 }
 
-Status Unit::unpack() {
-  const bool packed =
-      std::any_of(flats_.begin(), flats_.end(), [](const Flat& flat) { return flat.packed; });
-  if (!packed || unpacked == version_) return Ok{};
-  MERON_TRY(hold_brought());
-  const Wire wire(frozen_codec(), rank_.threads);
+Result<bool> Unit::bring_own() {
+  bool here = true;
   for (Flat& flat : flats_) {
-    if (!flat.packed) continue;
+    if (!flat.packed && !flat.stored) continue;
+    MERON_TRY(hold_brought());
+    if (flat.stored) {
+      MERON_ASSIGN(const bool brought, flat.stored->bring());
+      here = here && brought;
+      continue;
+    }
+    if (flat.unpacked) continue;
+    const Wire wire(frozen_codec(), rank_.threads);
     wire.decode(flat.writable + flat.rest.begin * size_of(flat.desc.dtype), flat.desc.dtype,
                 flat.encoded, flat.rest.size(), read_by_peers());
+    flat.unpacked = true;
   }
-  unpacked = version_;
-  return Ok{};
+  return here;
+}
+
+Status Unit::open_change(bool step) {
+  step_opens_ = step;
+  const Result<bool> begun = changeable();
+  return begun.ok() ? Status(Ok{}) : Status(begun.error());
+}
+
+Result<bool> Unit::changeable() {
+  if (!step_opens_) {
+    for (Flat& flat : flats_) {
+      if (!flat.stored) continue;
+      MERON_TRY(hold_brought());
+      MERON_ASSIGN(const bool free, flat.stored->open(false));
+      if (!free) return false;
+    }
+    return bring_own();
+  }
+  bool ready = true;
+  for (Flat& flat : flats_) {
+    if (!flat.stored || !flat.desc.trainable) continue;
+    MERON_TRY(hold_brought());
+    MERON_ASSIGN(const bool free, flat.stored->open(flat.master != nullptr));
+    ready = ready && free;
+  }
+  return ready;
+}
+
+bool Unit::busy() const {
+  return std::any_of(flats_.begin(), flats_.end(),
+                     [](const Flat& flat) { return flat.stored && flat.stored->busy(); });
+}
+
+bool Unit::may_change(size_t open) const {
+  auto& storing = rank_.storing;
+  std::erase_if(storing, [](const Unit* unit) { return !unit->busy(); });
+  return open + storing.size() < rank_.plan.param_buffers;
+}
+
+void Unit::wait_for_drive(int64_t timeout_ns) const {
+  for (const Flat& flat : flats_) {
+    if (flat.stored) flat.stored->wait(timeout_ns);
+  }
+}
+
+std::string Unit::drive_text() const {
+  for (const Flat& flat : flats_) {
+    if (flat.stored && flat.stored->busy()) return flat.stored->describe();
+  }
+  return {};
+}
+
+Status Unit::hold_values() {
+  lease();
+  const Deadline deadline = rank_.deadline();
+  while (true) {
+    Result<bool> here = bring_own();
+    if (here.ok() && *here) return Ok{};
+    if (here.ok() && !deadline.passed()) {
+      wait_for_drive(deadline.remaining());
+      continue;
+    }
+    Error error =
+        here.ok()
+            ? Error(MERON_E_TIMEOUT,
+                    fmt::format("the drive of {} has not answered for {} s", rank_.storage->path(),
+                                static_cast<double>(rank_.timeout_ns) / kNanosPerSecond),
+                    "look at the drive and the kernel's log, and restart the job "
+                    "from a checkpoint")
+                  .on(rank_.storage->path())
+            : here.error();
+    MERON_TRY(unlease());
+    return error;
+  }
 }
 
 // What there is no difference to goes in 16 bits: all later ones build on it.
@@ -188,6 +270,8 @@ void Unit::encode_values(Flat& flat, kernels::QuantError* error) {
   if (flat.packed) {
     wire.encode(flat.encoded, flat.writable + flat.rest.begin * size, flat.desc.dtype,
                 flat.rest.size(), seed, {}, nullptr);
+    // The window has them as they were given: gathers are to see what comes of decoding.
+    flat.unpacked = false;
     return;
   }
   std::byte* const seen = flat.writable + flat.part.begin * size;

@@ -25,11 +25,24 @@ Result<bool> UpdateOperation::advance() {
   for (const auto& unit : units_) {
     if (!unit->all_released()) return false;
   }
-  // What an update does not write stays as it is, also where values lie packed.
-  for (const auto& unit : units_) {
-    if (Status unpacked = unit->unpack(); !unpacked.ok()) return channel_.fail(unpacked.error());
+  const bool stores =
+      std::any_of(units_.begin(), units_.end(), [](const auto& unit) { return unit->stores(); });
+  if (!opened_) {
+    if (stores && !units_.front()->may_change(0)) return false;
+    opened_ = true;
+    for (const auto& unit : units_) {
+      Status open = unit->open_change(false);
+      if (!open.ok()) return channel_.fail(std::move(open).error());
+    }
   }
-  return true;
+  // What an update does not write stays as it is, also where values lie packed or on nvme.
+  bool ready = true;
+  for (const auto& unit : units_) {
+    Result<bool> changeable = unit->changeable();
+    if (!changeable.ok()) return channel_.fail(std::move(changeable).error());
+    ready = ready && *changeable;
+  }
+  return ready;
 }
 
 std::vector<int> UpdateOperation::missing() const {
@@ -38,6 +51,15 @@ std::vector<int> UpdateOperation::missing() const {
     if (!late.empty()) return late;
   }
   return {};
+}
+
+std::string UpdateOperation::waits_for_drive() const {
+  for (const auto& unit : units_) {
+    if (std::string text = unit->drive_text(); !text.empty()) return text;
+  }
+  return opened_ || units_.front()->may_change(0)
+             ? std::string()
+             : units_.front()->rank().storing.front()->drive_text();
 }
 
 std::string UpdateOperation::describe() const {

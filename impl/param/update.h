@@ -22,6 +22,7 @@ class UpdateOperation final : public Operation {
   Result<bool> advance() override;
   std::vector<int> missing() const override;
   std::string describe() const override;
+  std::string waits_for_drive() const override;
 
   bool contains(const Param& param) const;
   // This rank's part, for the caller to write; it is taken over into the f32 master at publish().
@@ -36,6 +37,7 @@ class UpdateOperation final : public Operation {
 
   std::vector<std::shared_ptr<Unit>> units_;
   std::vector<const Param*> viewed_;
+  bool opened_ = false;
   bool published_ = false;
 };
 

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "plan/state_layout.h"
+#include "plan/value_layout.h"
 
 namespace meron {
 namespace {
@@ -23,8 +24,10 @@ struct RowCost {
 
 class FlatCost {
  public:
-  FlatCost(const FlatDesc& flat, const Plan& plan, const Workload& load, const MeshShape& mesh)
+  FlatCost(const FlatDesc& flat, bool stored, const Plan& plan, const Workload& load,
+           const MeshShape& mesh)
       : flat_(flat),
+        stored_(stored && stored_on_nvme(plan, flat)),
         plan_(plan),
         load_(load),
         mesh_(mesh),
@@ -126,6 +129,13 @@ class FlatCost {
     const uint64_t rest = world_param ? part_ : row_;
     if (!flat_.trainable && plan_.frozen_int8) {
       cost[kParam] = footprint(wire_bytes(frozen_codec(), rest, size_));
+    } else if (stored_) {
+      const Range held = held_range(plan_.param, flat_.elements, rank_, mesh_);
+      cost[kNvmeParam] = value_file_bytes(held, size_);
+      // With an f32 master an update writes them without a look at what was there.
+      const bool changes = flat_.trainable && flat_.dtype == DType::f32;
+      cost[kNvmeRead] += (gathers + (changes ? 1u : 0u)) * rest * size_;
+      if (flat_.trainable) cost[kNvmeWritten] += rest * size_;
     } else {
       cost[kParam] = rest * size_;
     }
@@ -216,7 +226,9 @@ class FlatCost {
                      footprint(state_bytes(shape.dtype, here) + scale_bytes(shape.dtype, here));
     if (shape.master) cost[kMaster] = footprint(here * sizeof(float));
     const uint64_t away = nvme_bytes(shape, plan_.sub_group, split.nvme.size());
-    cost[kNvmeOptimizer] = cost[kNvmeRead] = cost[kNvmeWritten] = away;
+    cost[kNvmeOptimizer] = away;
+    cost[kNvmeRead] += away;
+    cost[kNvmeWritten] += away;
   }
 
   // Ranks of the shard axis on other nodes.
@@ -235,6 +247,7 @@ class FlatCost {
   }
 
   const FlatDesc& flat_;
+  const bool stored_;
   const Plan& plan_;
   const Workload& load_;
   const MeshShape& mesh_;
@@ -252,9 +265,9 @@ class FlatCost {
 
 }  // namespace
 
-void add_cost(const FlatDesc& flat, const Plan& plan, const Workload& load, const MeshShape& mesh,
-              std::vector<Tally>& ranks) {
-  FlatCost cost(flat, plan, load, mesh);
+void add_cost(const FlatDesc& flat, bool stored, const Plan& plan, const Workload& load,
+              const MeshShape& mesh, std::vector<Tally>& ranks) {
+  FlatCost cost(flat, stored, plan, load, mesh);
   for (uint64_t rank = 0; rank < ranks.size(); ++rank) ranks[rank] += cost.of(rank);
 }
 

@@ -26,12 +26,14 @@ enum Figure : size_t {
   kMoments,
   kMaster,
   kStateBuffers,
+  kParamBuffers,
   kMapped,
   kCopied,
   kReduce,
   kFarGather,
   kFarReduce,
   kNvmeOptimizer,
+  kNvmeParam,
   kNvmeRead,
   kNvmeWritten,
   kFigures
@@ -45,8 +47,9 @@ struct Tally : std::array<Wide, kFigures> {
   }
 };
 
-// Adds what a flat costs to the tallies of all ranks of `mesh`, but for the ring.
-void add_cost(const FlatDesc& flat, const Plan& plan, const Workload& load, const MeshShape& mesh,
-              std::vector<Tally>& ranks);
+// Adds what a flat costs to the tallies of all ranks of `mesh`, but for what flats share. `stored`:
+// its unit's values lie on nvme.
+void add_cost(const FlatDesc& flat, bool stored, const Plan& plan, const Workload& load,
+              const MeshShape& mesh, std::vector<Tally>& ranks);
 
 }  // namespace meron

@@ -119,6 +119,43 @@ Status check_nvme(const Nvme& nvme) {
   return Ok{};
 }
 
+// Parameters on nvme: the rank that updates values is the one that stores them.
+Status check_param_tier(const Plan& plan) {
+  const auto refuse = [](const char* what, const char* advice) {
+    return Error(MERON_E_ARGUMENT, what, advice).on("plan");
+  };
+  const Plan plain;
+  if (plan.param.tier != Tier::nvme) {
+    if (plan.resident == plain.resident && plan.param_buffers == plain.param_buffers) return Ok{};
+    return refuse("resident and buffers are of parameters on tier nvme, and these lie on the host",
+                  "set their tier to \"nvme\", or leave them out");
+  }
+  if (!is_sharded(plan.param)) {
+    return refuse("parameters on tier nvme are whole on every rank",
+                  "shard them, as zero3 does: each rank then stores its own part");
+  }
+  if (plan.param.sharding != plan.optimizer.sharding) {
+    return refuse("parameters on tier nvme are not cut as the optimizer is",
+                  "give param and optimizer the same sharding");
+  }
+  if (plan.second_copy) {
+    return refuse("a second copy keeps parameters in memory, and their tier is nvme",
+                  "leave second_copy out, or the tier");
+  }
+  if (plan.param.codec.kind != CodecKind::none) {
+    return refuse("the codec of the parameters keeps them in memory, and their tier is nvme",
+                  "leave the codec out, or the tier");
+  }
+  if (plan.resident > kMostSubGroup) {
+    return refuse("resident is more than any memory holds", "give at most 2^40 elements");
+  }
+  if (plan.param_buffers < kLeastParamBuffers || plan.param_buffers > kMostParamBuffers) {
+    return refuse("the number of buffers of the parameters is outside 1 to 1024",
+                  "give 2 or more: one unit is written while the next one changes");
+  }
+  return Ok{};
+}
+
 // What lies where, and what that contradicts.
 Status check_tiers(const Plan& plan) {
   const auto refuse = [](std::string what, const char* advice) {
@@ -133,11 +170,6 @@ Status check_tiers(const Plan& plan) {
                  "leave them on the host: they are used in place, right after they are summed")
         .on("plan");
   }
-  if (plan.param.tier != Tier::host) {
-    return Error(MERON_E_UNSUPPORTED, "parameters on tier nvme are not offered by this version",
-                 "leave them on the host")
-        .on("plan");
-  }
   const bool uses = plan.optimizer.tier == Tier::nvme || plan.param.tier == Tier::nvme;
   if (uses && plan.nvme.path.empty()) {
     return refuse("a row has the tier nvme, and the plan names no folder for it",
@@ -145,8 +177,9 @@ Status check_tiers(const Plan& plan) {
   }
   if (!uses && plan.nvme != Nvme{}) {
     return refuse("the plan describes tier nvme, and no row has that tier",
-                  "set the tier of optimizer to \"nvme\", or leave nvme out");
+                  "set the tier of optimizer or param to \"nvme\", or leave nvme out");
   }
+  MERON_TRY(check_param_tier(plan));
   if (!(plan.nvme_fraction > 0.0 && plan.nvme_fraction <= 1.0)) {
     return refuse(fmt::format("the optimizer's fraction on nvme is {}", plan.nvme_fraction),
                   "give a number above 0 and at most 1; for none of it, tier host");

@@ -76,6 +76,7 @@ struct Nvme {
 
 inline constexpr uint64_t kLeastSubGroup = 4096, kMostSubGroup = uint64_t{1} << 40;
 inline constexpr uint32_t kLeastStateBuffers = 2, kMostStateBuffers = 1024;
+inline constexpr uint32_t kLeastParamBuffers = 1, kMostParamBuffers = 1024;
 inline constexpr size_t kMaxNvmePath = 4095;  // bytes
 
 struct Plan {
@@ -97,6 +98,11 @@ struct Plan {
   double nvme_fraction = 1.0;
   uint64_t sub_group = 512 << 10;
   uint32_t state_buffers = 8;
+  // Parameters on nvme: how many elements a rank keeps in memory all the same, those of the first
+  // units of each group; and how many other units may be in memory at a time because they change.
+  // (How many are there because they are used is the trainer's, or its schedule's, business.)
+  uint64_t resident = 0;
+  uint32_t param_buffers = 5;
 
   bool operator==(const Plan&) const = default;
 };

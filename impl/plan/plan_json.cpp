@@ -179,13 +179,19 @@ Status read_nvme(JsonValue root, Nvme& nvme) {
 
 Status read_rows(JsonValue root, Plan& plan) {
   if (const auto param = root.find("param")) {
-    MERON_TRY(param->object({"sharding", "tier", "dtype", "frozen", "second_copy", "codec"}));
+    MERON_TRY(param->object(
+        {"sharding", "tier", "dtype", "frozen", "second_copy", "codec", "resident", "buffers"}));
     MERON_TRY(read_row(*param, kParamDTypes, plan.param));
     MERON_TRY(read_codec(*param, plan.param.codec));
     MERON_TRY(read_word<bool>(*param, "frozen", "dtype of frozen parameters", kFrozen, kFieldDTypes,
                               plan.frozen_int8));
     MERON_TRY(read_word<bool>(*param, "second_copy", "second copy", kSecondCopies, kFieldShardings,
                               plan.second_copy));
+    if (const auto resident = param->find("resident")) {
+      MERON_ASSIGN(plan.resident, resident->count(0, kMostSubGroup));
+    }
+    MERON_TRY(
+        read_number(*param, "buffers", kLeastParamBuffers, kMostParamBuffers, plan.param_buffers));
   }
   if (const auto gradient = root.find("gradient")) {
     MERON_TRY(gradient->object({"sharding", "tier", "dtype", "codec"}));
@@ -236,8 +242,8 @@ std::string name_by_table(const Plan& plan) {
 JsonValue to_blame(JsonValue plan) {
   for (const std::string_view kind : {"optimizer", "gradient", "param"}) {
     const auto row = plan.find(kind);
-    for (const std::string_view key :
-         {"codec", "second_copy", "fraction", "sub_group", "tier", "sharding"}) {
+    for (const std::string_view key : {"codec", "second_copy", "fraction", "sub_group", "resident",
+                                       "buffers", "tier", "sharding"}) {
       const auto value = row ? row->find(key) : std::nullopt;
       if (value) return *value;
     }
@@ -333,6 +339,10 @@ std::string to_json(const Plan& plan, int indent) {
   param["frozen"] = plan.frozen_int8 ? "int8" : "registered";
   param["second_copy"] = plan.second_copy ? "shard" : "none";
   param["codec"] = codec_json(plan.param.codec);
+  if (plan.param.tier == Tier::nvme) {
+    param["resident"] = plan.resident;
+    param["buffers"] = plan.param_buffers;
+  }
   Json gradient = row_json(plan.gradient, kGradientDTypes);
   gradient["codec"] = codec_json(plan.gradient.codec);
   Json optimizer = {{"sharding", name_of(plan.optimizer.sharding)},

@@ -10,6 +10,7 @@
 #include "base/layout.h"
 #include "plan/flat_cost.h"
 #include "plan/state_layout.h"
+#include "plan/value_layout.h"
 
 namespace meron {
 namespace {
@@ -17,24 +18,29 @@ namespace {
 constexpr uint32_t kMaxMicroBatches = 1u << 20;
 constexpr uint32_t kMaxGathers = 1u << 10;
 
-using FlatKind = std::tuple<DType, uint64_t, bool>;
+struct StoredUnit {
+  const std::vector<FlatDesc>* flats;
+  bool stored;  // on nvme
+};
 
-FlatKind kind_of(const FlatDesc& flat) {
-  return {flat.dtype, flat.elements, flat.trainable};
+using FlatKind = std::tuple<DType, uint64_t, bool, bool>;
+
+FlatKind kind_of(const FlatDesc& flat, bool stored) {
+  return {flat.dtype, flat.elements, flat.trainable, stored};
 }
 
 // One unit for all that are made of equal flats: a model has few kinds of layers, and many of each.
-using UnitKinds = std::vector<const std::vector<FlatDesc>*>;
+using UnitKinds = std::vector<StoredUnit>;
 
-UnitKinds kinds_of(const ModelDesc& model) {
-  std::map<std::vector<FlatKind>, const std::vector<FlatDesc>*> kinds;
-  for (const UnitDesc& unit : model.units) {
+UnitKinds kinds_of(const std::vector<StoredUnit>& all) {
+  std::map<std::vector<FlatKind>, StoredUnit> kinds;
+  for (const StoredUnit& unit : all) {
     std::vector<FlatKind> kind;
-    for (const FlatDesc& flat : unit.flats) kind.push_back(kind_of(flat));
-    kinds.try_emplace(std::move(kind), &unit.flats);
+    for (const FlatDesc& flat : *unit.flats) kind.push_back(kind_of(flat, unit.stored));
+    kinds.try_emplace(std::move(kind), unit);
   }
   UnitKinds units;
-  for (const auto& [kind, flats] : kinds) units.push_back(flats);
+  for (const auto& [kind, unit] : kinds) units.push_back(unit);
   return units;
 }
 
@@ -42,7 +48,7 @@ UnitKinds kinds_of(const ModelDesc& model) {
 Wide ring_bytes(const Plan& plan, const UnitKinds& units, uint64_t rank, const MeshShape& mesh) {
   if (!is_sharded(plan.gradient)) return 0;
   Wide largest = 0;
-  for (const std::vector<FlatDesc>* flats : units) {
+  for (const auto& [flats, stored] : units) {
     Wide bytes = exchange_bytes(plan, *flats, rank, mesh);
     for (const FlatDesc& flat : *flats) {
       if (!flat.trainable) continue;
@@ -60,7 +66,7 @@ Wide ring_bytes(const Plan& plan, const UnitKinds& units, uint64_t rank, const M
 Wide state_buffer_bytes(const Plan& plan, const UnitKinds& units, uint32_t states, uint64_t rank,
                         const MeshShape& mesh) {
   uint64_t largest = 0;
-  for (const std::vector<FlatDesc>* flats : units) {
+  for (const auto& [flats, stored] : units) {
     for (const FlatDesc& flat : *flats) {
       if (!flat.trainable) continue;
       const Range owned = held_range(plan.optimizer, flat.elements, rank, mesh);
@@ -71,35 +77,53 @@ Wide state_buffer_bytes(const Plan& plan, const UnitKinds& units, uint32_t state
   return footprint(state_buffers_bytes(plan, largest));
 }
 
+// What parameters on nvme are in while they are in memory.
+Wide param_buffer_bytes(const Plan& plan, const UnitKinds& units, uint64_t rank,
+                        const MeshShape& mesh) {
+  Wide largest = 0;
+  for (const auto& [flats, stored] : units) {
+    if (!stored) continue;
+    Wide bytes = 0;
+    for (const FlatDesc& flat : *flats) {
+      if (!stored_on_nvme(plan, flat)) continue;
+      bytes += Wide{held_range(plan.param, flat.elements, rank, mesh).size()} * size_of(flat.dtype);
+    }
+    largest = std::max(largest, bytes);
+  }
+  return plan.param_buffers * largest;
+}
+
 bool fits(Wide value) {
   return value <= UINT64_MAX;
 }
 
 Result<RankPrediction> narrow(const Tally& tally) {
   Wide memory = 0;
-  for (size_t figure = kParam; figure <= kStateBuffers; ++figure) memory += tally[figure];
+  for (size_t figure = kParam; figure <= kParamBuffers; ++figure) memory += tally[figure];
   if (!fits(memory) || !std::all_of(tally.begin(), tally.end(), fits)) {
     return Error(MERON_E_ARGUMENT, "the prediction has more bytes than 64 bits can count",
                  "check the model's sizes and the workload")
         .on("plan");
   }
   const auto get = [&](Figure figure) { return static_cast<uint64_t>(tally[figure]); };
-  return RankPrediction{
-      .memory = {.param = get(kParam),
-                 .second_copy = get(kSecondCopy),
-                 .gradient_buckets = get(kBuckets),
-                 .reduced_gradient = get(kReduced),
-                 .feedback = get(kFeedback),
-                 .moments = get(kMoments),
-                 .master = get(kMaster),
-                 .state_buffers = get(kStateBuffers)},
-      .links = {.gather_mapped = get(kMapped),
-                .gather_copied = get(kCopied),
-                .reduce = get(kReduce),
-                .far_gather = get(kFarGather),
-                .far_reduce = get(kFarReduce)},
-      .nvme = {
-          .optimizer = get(kNvmeOptimizer), .read = get(kNvmeRead), .written = get(kNvmeWritten)}};
+  return RankPrediction{.memory = {.param = get(kParam),
+                                   .second_copy = get(kSecondCopy),
+                                   .gradient_buckets = get(kBuckets),
+                                   .reduced_gradient = get(kReduced),
+                                   .feedback = get(kFeedback),
+                                   .moments = get(kMoments),
+                                   .master = get(kMaster),
+                                   .state_buffers = get(kStateBuffers),
+                                   .param_buffers = get(kParamBuffers)},
+                        .links = {.gather_mapped = get(kMapped),
+                                  .gather_copied = get(kCopied),
+                                  .reduce = get(kReduce),
+                                  .far_gather = get(kFarGather),
+                                  .far_reduce = get(kFarReduce)},
+                        .nvme = {.optimizer = get(kNvmeOptimizer),
+                                 .param = get(kNvmeParam),
+                                 .read = get(kNvmeRead),
+                                 .written = get(kNvmeWritten)}};
 }
 
 Status check_workload(const Workload& load) {
@@ -170,7 +194,11 @@ Result<Prediction> predict(const Plan& plan, const ModelDesc& model, const Workl
   std::vector<Tally> ranks(workload.ranks);
   // A model has few kinds of flats, and many of each.
   std::map<FlatKind, uint64_t> kinds;
+  std::vector<StoredUnit> stored_units;
+  Residency residency(plan);
   for (const UnitDesc& unit : model.units) {
+    const bool stored = residency.store(unit.flats, mesh);
+    stored_units.push_back({&unit.flats, stored});
     for (const FlatDesc& flat : unit.flats) {
       if (flat.elements > kMaxElements) {
         return Error(MERON_E_ARGUMENT,
@@ -182,14 +210,14 @@ Result<Prediction> predict(const Plan& plan, const ModelDesc& model, const Workl
       // Where this sum overflows, the total of the bytes does too and is refused below.
       out.elements += flat.elements;
       if (flat.trainable) out.trainable_elements += flat.elements;
-      ++kinds[kind_of(flat)];
+      ++kinds[kind_of(flat, stored)];
     }
   }
   std::vector<Tally> costs(workload.ranks);
   for (const auto& [kind, count] : kinds) {
-    const auto& [dtype, elements, trainable] = kind;
+    const auto& [dtype, elements, trainable, stored] = kind;
     std::fill(costs.begin(), costs.end(), Tally());
-    add_cost({dtype, elements, trainable}, plan, workload, mesh, costs);
+    add_cost({dtype, elements, trainable}, stored, plan, workload, mesh, costs);
     for (uint32_t r = 0; r < workload.ranks; ++r) {
       for (size_t figure = 0; figure < kFigures; ++figure) {
         ranks[r][figure] += costs[r][figure] * count;
@@ -199,7 +227,7 @@ Result<Prediction> predict(const Plan& plan, const ModelDesc& model, const Workl
 
   Tally total;
   out.ranks.reserve(workload.ranks);
-  const UnitKinds units = kinds_of(model);
+  const UnitKinds units = kinds_of(stored_units);
   // By place on the shard axis: replicas have equal ones, but for what they send of a sum encoded.
   std::map<uint64_t, Wide> rings;
   const bool by_part =
@@ -212,6 +240,9 @@ Result<Prediction> predict(const Plan& plan, const ModelDesc& model, const Workl
     if (plan.optimizer.tier == Tier::nvme) {
       ranks[r][kStateBuffers] +=
           state_buffer_bytes(plan, units, workload.optimizer_states, r, mesh);
+    }
+    if (plan.param.tier == Tier::nvme) {
+      ranks[r][kParamBuffers] += param_buffer_bytes(plan, units, r, mesh);
     }
     total += ranks[r];
     MERON_ASSIGN(const RankPrediction narrowed, narrow(ranks[r]));

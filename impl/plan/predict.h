@@ -37,7 +37,7 @@ struct Workload {
 struct MemoryPrediction {
   // Sharded: held * size in the node's window, and where parameters have a codec F(part * size)
   // with their exact values and F(wire(part)) with the encoded ones. Not sharded: F(n * size).
-  // Frozen ones under `frozen` int8: F(their encoding) instead.
+  // Frozen ones under `frozen` int8: F(their encoding) instead. On nvme: 0.
   uint64_t param = 0;
   // (row - part) * size of what far ranks own and this one brings in: from a gather to the update
   // that changes it; what differences are to stays.
@@ -55,8 +55,11 @@ struct MemoryPrediction {
   uint64_t master = 0;    // F(4 * that) for 16-bit parameters
   // Through which states on nvme pass: F(Plan::state_buffers times the largest sub-group).
   uint64_t state_buffers = 0;
+  // Parameters on nvme are in memory while they are used or change: Plan::param_buffers times held
+  // * size of the largest unit there, which is a bound where the trainer holds no more at a time.
+  uint64_t param_buffers = 0;
 
-  uint64_t params() const { return param + second_copy; }
+  uint64_t params() const { return param + second_copy + param_buffers; }
   uint64_t gradient() const { return gradient_buckets + reduced_gradient + feedback; }
   uint64_t optimizer() const { return moments + master + state_buffers; }
   uint64_t total() const { return params() + gradient() + optimizer(); }
@@ -90,8 +93,13 @@ struct LinkPrediction {
 // What one rank has on tier nvme, and what it reads and writes there in one optimizer step.
 struct NvmePrediction {
   uint64_t optimizer = 0;  // see nvme_bytes() of plan/state_layout.h
+  uint64_t param = 0;      // see value_file_bytes() of plan/value_layout.h
+  // Parameters: held * size per gather, and once more where an update changes them in f32. At most:
+  // what is still in memory is not read again.
   uint64_t read = 0;
-  uint64_t written = 0;
+  uint64_t written = 0;  // states, and held * size of trainable parameters
+
+  uint64_t total() const { return optimizer + param; }
 
   bool operator==(const NvmePrediction&) const = default;
 };

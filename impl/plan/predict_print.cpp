@@ -26,13 +26,16 @@ Json memory_json(const MemoryPrediction& memory) {
           {"moments", bytes_json(memory.moments)},
           {"master", bytes_json(memory.master)},
           {"state_buffers", bytes_json(memory.state_buffers)},
+          {"param_buffers", bytes_json(memory.param_buffers)},
           {"total", bytes_json(memory.total())}};
 }
 
 Json rank_json(const RankPrediction& rank) {
   return {{"memory",
            {{"host", memory_json(rank.memory)},
-            {"nvme", {{"optimizer", bytes_json(rank.nvme.optimizer)}}}}},
+            {"nvme",
+             {{"optimizer", bytes_json(rank.nvme.optimizer)},
+              {"param", bytes_json(rank.nvme.param)}}}}},
           {"links",
            {{"shm",
              {{"gather_mapped", bytes_json(rank.links.gather_mapped)},
@@ -63,8 +66,8 @@ Cells far_cells(const RankPrediction& rank) {
 }
 
 Cells nvme_cells(const RankPrediction& rank) {
-  return {human_bytes(rank.nvme.optimizer), human_bytes(rank.nvme.read),
-          human_bytes(rank.nvme.written)};
+  return {human_bytes(rank.nvme.optimizer), human_bytes(rank.nvme.param),
+          human_bytes(rank.nvme.read), human_bytes(rank.nvme.written)};
 }
 
 // A row per run of ranks whose cells read the same, and one for all ranks together.
@@ -133,9 +136,10 @@ std::string to_table(const Prediction& prediction) {
     out += fmt::format("\nof these, from other nodes ({} a node)\n{}", plural(load.node, "rank"),
                        per_rank(prediction, {"rank", "gather", "reduce", "together"}, far_cells));
   }
-  if (prediction.plan.optimizer.tier == Tier::nvme) {
-    out += fmt::format("\ntier nvme per rank, and what goes there and back per optimizer step\n{}",
-                       per_rank(prediction, {"rank", "optimizer", "read", "written"}, nvme_cells));
+  if (!prediction.plan.nvme.path.empty()) {
+    out += fmt::format(
+        "\ntier nvme per rank, and what goes there and back per optimizer step\n{}",
+        per_rank(prediction, {"rank", "optimizer", "param", "read", "written"}, nvme_cells));
   }
   return out;
 }

@@ -56,9 +56,16 @@ std::string to_table(const Plan& plan) {
     out += fmt::format("gradient buckets in the ring: {}\n", plan.gradient_buckets);
   }
   if (!plan.nvme.path.empty()) {
-    out += fmt::format("nvme: {}, {} KiB x {} requests; {} buffers of {} elements' states\n",
-                       plan.nvme.path, plan.nvme.block / 1024, plan.nvme.depth, plan.state_buffers,
-                       plan.sub_group);
+    out += fmt::format("nvme: {}, {} KiB x {} requests", plan.nvme.path, plan.nvme.block / 1024,
+                       plan.nvme.depth);
+    if (plan.optimizer.tier == Tier::nvme) {
+      out += fmt::format("; {} buffers of {} elements' states", plan.state_buffers, plan.sub_group);
+    }
+    if (plan.param.tier == Tier::nvme) {
+      out += fmt::format("; at most {} units of changed parameters in memory", plan.param_buffers);
+      if (plan.resident > 0) out += fmt::format(", and {} elements at all times", plan.resident);
+    }
+    out += "\n";
   }
   return out;
 }

@@ -32,6 +32,11 @@ struct Kind {
 
 constexpr const char* kParts = R"(, "sharding": "replica x shard")";
 constexpr const char* kInt8 = R"(, "param": {"frozen": "int8"})";
+// The folder that the test runs in is on a drive.
+constexpr const char* kNvme =
+    R"(, "param": {"tier": "nvme", "buffers": 2, "second_copy": "none"}, "nvme": {"path": "."})";
+constexpr const char* kInt8AndNvme =
+    R"(, "param": {"tier": "nvme", "frozen": "int8"}, "nvme": {"path": "."})";
 
 // Of 4 ranks, by nodes of 2 where there are nodes.
 const Kind kKinds[] = {
@@ -52,6 +57,9 @@ const Kind kKinds[] = {
      false},
     {"mics_int8", 2, R"j("preset": "mics(2)")j", "", false, false, kInt8},
     {"hpz_int8", 2, R"j("preset": "hpz(2)")j", "", false, true, kInt8},
+    {"mics_nvme", 2, R"j("preset": "mics(2)")j", "", false, false, kNvme},
+    {"zero3_by_node_nvme", 2, R"j("preset": "hpz(2)")j", "", false, true, kNvme},
+    {"mics_int8_nvme", 2, R"j("preset": "mics(2)")j", "", false, false, kInt8AndNvme},
 };
 
 // Transport, node.

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "param/stored_values.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <utility>
+
+#include "kernels/cpu/crc32c.h"
+
+namespace meron {
+namespace {
+
+constexpr uint64_t kChecked = 64 << 10;  // bytes of a checksum
+// Fewer are not worth waking a thread for.
+constexpr uint64_t kInlineBlocks = 64;
+
+}  // namespace
+
+StoredValues::StoredValues(Rank& rank, std::byte* data, uint64_t bytes, std::string name)
+    : rank_(rank),
+      data_(data),
+      bytes_(bytes),
+      name_(std::move(name)),
+      checksums_((bytes + kChecked - 1) / kChecked) {}
+
+Result<std::unique_ptr<StoredValues>> StoredValues::create(Rank& rank, std::byte* data,
+                                                           uint64_t bytes, uint64_t phase,
+                                                           std::string name) {
+  std::unique_ptr<StoredValues> values(new StoredValues(rank, data, bytes, std::move(name)));
+  if (bytes == 0) return values;
+  MERON_ASSIGN(Storage* const storage, rank.open_storage());
+  MERON_ASSIGN(const Extent extent, storage->swap().allocate(phase + bytes, rank.deadline()));
+  values->offset_ = extent.offset + phase;
+  add(rank.counters.nvme_held, extent.bytes);
+  return values;
+}
+
+Status StoredValues::settle() {
+  if (error_) return *error_;
+  if (!transfer_ || !transfer_->done()) return Ok{};
+  Status ended = std::exchange(transfer_, nullptr)->status();
+  if (ended.ok() && !writing_) ended = verify();
+  if (!ended.ok()) {
+    error_ = std::move(ended).error();
+    return *error_;
+  }
+  (writing_ ? stored_ : here_) = true;
+  return Ok{};
+}
+
+void StoredValues::read() {
+  transfer_ = rank_.storage->engine().read(rank_.storage->file(), offset_, data_, bytes_);
+  writing_ = false;
+  add(rank_.counters.nvme_read, bytes_);
+}
+
+Result<bool> StoredValues::bring() {
+  MERON_TRY(settle());
+  if (here_ || bytes_ == 0) return true;
+  if (busy()) return false;
+  if (!stored_) {
+    std::fill_n(data_, bytes_, std::byte{0});
+    here_ = true;
+    return true;
+  }
+  read();
+  MERON_TRY(settle());
+  return here_;
+}
+
+Result<bool> StoredValues::open(bool whole) {
+  MERON_TRY(settle());
+  if (busy()) return false;
+  if (!whole) return bring();
+  here_ = true;
+  return true;
+}
+
+void StoredValues::store() {
+  if (bytes_ == 0) return;
+  for_blocks([&](uint64_t block, const std::byte* data, uint64_t bytes) {
+    checksums_[block] = kernels::crc32c(data, bytes);
+  });
+  transfer_ = rank_.storage->engine().write(rank_.storage->file(), offset_, data_, bytes_);
+  writing_ = true;
+  add(rank_.counters.nvme_written, bytes_);
+}
+
+template <class Body>
+void StoredValues::for_blocks(Body body) {
+  rank_.threads.for_range(0, checksums_.size(), 1, kInlineBlocks,
+                          [&](int, uint64_t begin, uint64_t end) {
+                            for (uint64_t block = begin; block < end; ++block) {
+                              const uint64_t at = block * kChecked;
+                              body(block, data_ + at, std::min(kChecked, bytes_ - at));
+                            }
+                          });
+}
+
+Status StoredValues::verify() {
+  std::atomic<uint64_t> bad{UINT64_MAX};
+  for_blocks([&](uint64_t block, const std::byte* data, uint64_t bytes) {
+    if (kernels::crc32c(data, bytes) != checksums_[block]) bad.store(block);
+  });
+  if (bad == UINT64_MAX) return Ok{};
+  const uint64_t at = bad * kChecked;
+  const uint64_t bytes = std::min(kChecked, bytes_ - at);
+  return Error(MERON_E_CORRUPT,
+               fmt::format("{}: the {} bytes at offset {} are not what was written there: their "
+                           "CRC-32C is {:08x}, not {:08x}; they are of {}",
+                           rank_.storage->path(), bytes, offset_ + at,
+                           kernels::crc32c(data_ + at, bytes), checksums_[bad], name_),
+               "the drive or its memory has changed data: nothing was computed with it. Check the "
+               "drive, and go on from the last checkpoint")
+      .on(name_);
+}
+
+void StoredValues::wait(int64_t timeout_ns) const {
+  if (transfer_) transfer_->wait(timeout_ns);
+}
+
+std::string StoredValues::describe() const {
+  return fmt::format("a {} of {} is under way", writing_ ? "write" : "read", rank_.storage->path());
+}
+
+}  // namespace meron

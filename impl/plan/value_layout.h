@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+// How parameters on tier nvme lie there, and which ones do. Pure arithmetic, by which the engine
+// allocates and the plan predicts.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "base/layout.h"
+#include "plan/plan.h"
+#include "plan/unit_layout.h"
+
+namespace meron {
+
+// Whether a flat's values lie on nvme where those of its unit do. Encoded ones stay in memory: they
+// have a quarter of the bytes, or half.
+constexpr bool stored_on_nvme(const Plan& plan, const FlatDesc& flat) {
+  return plan.param.tier == Tier::nvme && (flat.trainable || !plan.frozen_int8);
+}
+
+// What a rank has of a flat in its file: `rest`, which begins at the same place within a page as it
+// does in memory, so that whole pages go to and fro without a copy.
+constexpr uint64_t value_phase(const Range& rest, uint64_t size) {
+  return rest.begin * size % kPage;
+}
+constexpr uint64_t value_file_bytes(const Range& rest, uint64_t size) {
+  return rest.size() == 0 ? 0 : value_phase(rest, size) + rest.size() * size;
+}
+
+// The first units, in the order in which they are made, stay in memory while all that a rank holds
+// of them has at most Plan::resident elements. The same on all ranks: asked with what the first
+// one holds, which no other one exceeds.
+class Residency {
+ public:
+  explicit Residency(const Plan& plan) : plan_(&plan), left_(plan.resident) {}
+
+  // Whether the values of the next unit lie on nvme.
+  bool store(const std::vector<FlatDesc>& flats, const MeshShape& mesh) {
+    uint64_t held = 0;
+    for (const FlatDesc& flat : flats) {
+      if (!stored_on_nvme(*plan_, flat)) continue;
+      held += held_range(plan_->param, flat.elements, 0, mesh).size();
+    }
+    if (held == 0) return false;
+    if (held > left_) return true;
+    left_ -= held;
+    return false;
+  }
+
+ private:
+  const Plan* plan_;
+  uint64_t left_;
+};
+
+}  // namespace meron
