@@ -57,6 +57,13 @@ inline std::string nvme_plan(const std::string& folder) {
          folder + R"(", "block": 4096, "depth": 2}})";
 }
 
+// The same with the values there, and the states in memory: no more than one unit changes at a
+// time.
+inline std::string values_plan(const std::string& folder) {
+  return R"({"preset": "zero3", "param": {"tier": "nvme", "buffers": 1}, "nvme": {"path": ")" +
+         folder + R"(", "block": 4096, "depth": 2}})";
+}
+
 inline Open open_with(int ranks, const std::string& plan) {
   Open open;
   open.transport = ranks == 1 ? "self" : "shm";

@@ -40,15 +40,23 @@ Plan random_plan(std::mt19937& random) {
     if (pick(2) == 1) plan.param.codec = codec();
     if (pick(2) == 1) plan.gradient.codec = codec();
     plan.state_dtype = static_cast<StateDType>(pick(3));
-    if (pick(2) == 1) {
-      plan.optimizer.tier = Tier::nvme;
+    const int on_nvme = pick(4);  // bits: optimizer, parameters
+    if (on_nvme != 0) {
       plan.nvme = {.path = pick(2) == 1 ? "/a \"drive\"" : "x",
                    .block = 4096u << pick(5),
                    .depth = 1 + static_cast<uint32_t>(pick(100)),
                    .threads = 1 + static_cast<uint32_t>(pick(8))};
+    }
+    if ((on_nvme & 1) != 0) {
+      plan.optimizer.tier = Tier::nvme;
       plan.nvme_fraction = 1.0 / (1 + pick(7));
       plan.sub_group = kLeastSubGroup << pick(10);
       plan.state_buffers = kLeastStateBuffers + static_cast<uint32_t>(pick(9));
+    }
+    if ((on_nvme & 2) != 0) {
+      plan.param.tier = Tier::nvme;
+      plan.resident = pick(2) * 123'456;
+      plan.param_buffers = kLeastParamBuffers + static_cast<uint32_t>(pick(9));
     }
   } while (!validate(plan));
   if (const int dtype = pick(4); dtype < 3) plan.gradient.dtype = static_cast<DType>(dtype);

@@ -96,6 +96,48 @@ TEST(Validate, TiersMustNotContradictTheRest) {
   expect_error(validate(host), MERON_E_ARGUMENT, "of an optimizer on tier nvme", "leave them out");
 }
 
+TEST(PlanTest, RefusesParametersOnNvmeThatContradictTheRest) {
+  const auto nvme = [] {
+    Plan plan = *preset("zero3");
+    plan.param.tier = Tier::nvme;
+    plan.nvme.path = "/local";
+    return plan;
+  };
+  EXPECT_TRUE(validate(nvme()).ok());
+  const auto refused = [&](auto change, const char* what, const char* advice) {
+    Plan plan = nvme();
+    change(plan);
+    expect_error(validate(plan), MERON_E_ARGUMENT, what, advice);
+  };
+  refused([](Plan& plan) { plan.nvme.path.clear(); }, "names no folder", "\"path\"");
+  refused([](Plan& plan) { plan.param.sharding = Sharding::none; }, "whole on every rank", "zero3");
+  refused(
+      [](Plan& plan) {
+        plan.mesh.shard = 2;
+        plan.optimizer.sharding = Sharding::world;
+      },
+      "not cut as the optimizer is", "the same sharding");
+  refused(
+      [](Plan& plan) {
+        plan = *preset("hpz(2)");
+        plan.param.tier = Tier::nvme;
+        plan.nvme.path = "/local";
+      },
+      "a second copy keeps parameters in memory", "second_copy");
+  refused(
+      [](Plan& plan) {
+        plan.mesh.shard = 2;
+        plan.param.sharding = plan.optimizer.sharding = Sharding::world;
+        plan.param.codec.kind = CodecKind::int8;
+      },
+      "the codec of the parameters keeps them", "the codec");
+  refused([](Plan& plan) { plan.param_buffers = 0; }, "buffers of the parameters", "2 or more");
+  refused([](Plan& plan) { plan.resident = UINT64_MAX; }, "more than any memory", "2^40");
+  Plan host = *preset("zero3");
+  host.resident = 1;
+  expect_error(validate(host), MERON_E_ARGUMENT, "of parameters on tier nvme", "leave them out");
+}
+
 TEST(Validate, BucketsAndNameHaveLimits) {
   for (const uint32_t buckets : {0u, kMaxGradientBuckets + 1, UINT32_MAX}) {
     Plan plan;

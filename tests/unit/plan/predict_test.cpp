@@ -74,7 +74,7 @@ TEST(PredictByHand, AnOptimizerOnBothTiers) {
   EXPECT_EQ(first.memory.moments, 2u * 4096);
   EXPECT_EQ(first.memory.master, 3u * 4096);
   // On nvme 4 + 1 + 1 bytes and two times 10 scales: 15,440 bytes.
-  EXPECT_EQ(first.nvme, (NvmePrediction{16'384, 16'384, 16'384}));
+  EXPECT_EQ(first.nvme, (NvmePrediction{.optimizer = 16'384, .read = 16'384, .written = 16'384}));
   EXPECT_EQ(first.memory.state_buffers, 3u * 16'384);
   const RankPrediction& second = got->ranks[1];
   EXPECT_EQ(second.memory.moments, 2u * 4096);
@@ -98,6 +98,41 @@ TEST(PredictByHand, StatesOnNvmeMoveTwentyFourBytesPerParameter) {
   EXPECT_EQ(moved(), 12.0625);
   EXPECT_EQ(predict(plan, model, {.ranks = 1, .optimizer_states = 1})->ranks[0].nvme.read,
             (uint64_t{64} << 20) * 5 + (uint64_t{64} << 20) / 256 * 4);
+}
+
+TEST(PredictByHand, ParametersOnNvme) {
+  Plan plan = *preset("zero3");
+  plan.param.tier = Tier::nvme;
+  plan.param_buffers = 3;
+  plan.nvme.path = "/local";
+  const ModelDesc model = {{{"first", {{DType::bf16, 1024, true}}},
+                            {"frozen", {{DType::f32, 2048, false}}},
+                            {"last", {{DType::f32, 768, true}}}}};
+  const Workload load = {.ranks = 2, .micro_batches = 3};
+  Result<Prediction> got = predict(plan, model, load);
+  ASSERT_TRUE(got.ok());
+  // Rank 1 has the halves from the middle on: bytes 1024, 4096 and 2048 of their flats.
+  const RankPrediction& second = got->ranks[1];
+  EXPECT_EQ(second.memory.param, 0u);
+  EXPECT_EQ(second.memory.param_buffers, 3u * 4096);
+  EXPECT_EQ(second.memory.optimizer(), got->ranks[1].memory.moments + second.memory.master);
+  EXPECT_EQ(second.nvme.param, (1024u + 1024) + 4096 + (2048 + 1024));
+  EXPECT_EQ(second.nvme.optimizer, 0u);
+  // Six gathers each; the update of what has no master reads it, too.
+  EXPECT_EQ(second.nvme.read, 6u * (1024 + 4096 + 1024) + 1024);
+  EXPECT_EQ(second.nvme.written, 1024u + 1024);
+  EXPECT_EQ(got->ranks[0].nvme.param, 1024u + 4096 + 2048);
+  EXPECT_EQ(got->ranks[0].nvme.written, 1024u + 2048);
+
+  // Rank 0 holds 512, 1024 and 512 elements: the last unit fits after the first has been kept.
+  plan.resident = 1024;
+  got = predict(plan, model, load);
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(got->ranks[0].memory.param, 1024u + 2048);
+  EXPECT_EQ(got->ranks[0].nvme.param, 4096u);
+  EXPECT_EQ(got->ranks[1].memory.param, 1024u + 1024);
+  EXPECT_EQ(got->ranks[1].nvme.written, 0u);
+  EXPECT_EQ(got->ranks[1].memory.param_buffers, 3u * 4096);
 }
 
 TEST(PredictByHand, F32OverThreeRanksZero1) {

@@ -110,6 +110,14 @@ class Config:
             table.setdefault("gradient", {})["dtype"] = name
         return meron.Plan.parse(table)
 
+    def param_ranks(self, world_size: int) -> int:
+        """Over how many ranks the params of stage 3 are cut."""
+        return self.topology.mics or world_size
+
+    def limits_of(self, world_size: int) -> dict[str, int]:
+        """The limits of the schedule."""
+        return self.offload.limit(self.limits, self.param_ranks(world_size))
+
     def resolve(self, world_size: int) -> None:
         """Completes train batch = micro batch x accumulation steps x ranks from what is given.
 

@@ -56,7 +56,8 @@ class Init:
         enabled: False does nothing.
         dtype: of the params; default is the config's, else as they are built.
         mpu: get_data_parallel_group() of it is the group.
-        remote_device: None or "cpu"; params live in host memory.
+        remote_device: None, "cpu" or "nvme": where params lie between gathers. "nvme" needs the
+            folder of the config's zero_optimization.offload_param.nvme_path.
         zero_param_parallel_group: hpZ: a torch.distributed group of consecutive ranks, as
             zero_hpz_partition_size of the config with its size.
         zero_quantized_weights, zero_quantized_nontrainable_weights: as the config's keys.
@@ -90,13 +91,8 @@ class Init:
             return
         self.group = choose_group(data_parallel_group, sequence_data_parallel_group, mpu)
         refuse(param_swapper=param_swapper, tensor_overrides=tensor_overrides)
-        if remote_device not in (None, "none", "cpu"):
-            raise errors.UnsupportedError(
-                f"remote_device {remote_device!r}: params live in host memory",
-                subject="remote_device",
-                advice='Leave it out, or pass "cpu".',
-            )
         self.config = self.read_config(config_dict_or_path, config)
+        self.check_device(remote_device)
         topology = self.config.topology
         topology.weights |= bool(zero_quantized_weights)
         topology.frozen |= bool(zero_quantized_nontrainable_weights)
@@ -112,6 +108,21 @@ class Init:
         self.undo = contextlib.ExitStack()
         if module is not None:
             self.convert(module)
+
+    def check_device(self, device: str | None) -> None:
+        if device not in (None, "none", "cpu", "nvme"):
+            raise errors.UnsupportedError(
+                f"remote_device {device!r}: params live in host memory, or on nvme",
+                subject="remote_device",
+                advice='Leave it out, or pass "cpu" or "nvme".',
+            )
+        if device == "nvme" and self.config.offload.param_path is None:
+            raise errors.argument(
+                "remote_device is nvme, and the config names no folder for params",
+                subject="remote_device",
+                advice='Give "offload_param": {"device": "nvme", "nvme_path": ...} in the '
+                "config's zero_optimization.",
+            )
 
     def read_config(self, config_dict_or_path: Source, config: Source) -> Config:
         if config is not None and config_dict_or_path is not None:
@@ -133,7 +144,7 @@ class Init:
         """The sharding that modules go to; opened when the first comes. Collective then."""
         if self.sharding is None or self.sharding.context.closed:
             self.sharding = open_sharding(self.config, self.plan, self.group)
-            set_limits(self.sharding, self.config.limits)
+            set_limits(self.sharding, self.config.limits_of(self.sharding.context.world_size))
         return self.sharding
 
     # ---- The context ---------------------------------------------------------------------------

@@ -191,11 +191,13 @@ def shard(model: torch.nn.Module, config: Config, group: Any) -> Sharding:
             )
     else:
         sharding = open_sharding(config, plan, group)
-    set_limits(sharding, config.limits)
+    set_limits(sharding, config.limits_of(sharding.context.world_size))
     name = sharding.unique(type(model).__name__)
     shard_module(sharding, model, name, dtype=config.dtype)
     if not units_of(model):
         raise errors.argument(f"{type(model).__name__} has no params", subject="model")
+    elements = {u.name: sum(handle.size for handle in u.handles) for u in units_of(model)}
+    config.offload.check_units(elements, config.param_ranks(sharding.context.world_size))
     if config.sanity_checks:
         checked.update(units_of(model))
     if config.buffer_dtype is not None:

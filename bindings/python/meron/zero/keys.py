@@ -108,10 +108,8 @@ ZERO: dict[str, Any] = {
 }
 
 OFFLOAD_PARAM: dict[str, Any] = {
-    "device": USED,
-    **dict.fromkeys(
-        ("nvme_path", "buffer_count", "buffer_size", "max_in_cpu", "pin_memory"), WITHOUT_EFFECT
-    ),
+    **dict.fromkeys(("device", "nvme_path", "buffer_count", "buffer_size", "max_in_cpu"), USED),
+    "pin_memory": WITHOUT_EFFECT,
 }
 OFFLOAD_OPTIMIZER: dict[str, Any] = {
     **dict.fromkeys(

@@ -2,7 +2,7 @@
 """DeepSpeed's offload and aio blocks as the tiers of a plan. Pure data.
 
 State lies in host memory in any case, so `cpu` asks for nothing more; `nvme` moves the optimizer's
-states to a drive.
+states, or the params, to a drive.
 """
 
 from __future__ import annotations
@@ -23,13 +23,18 @@ DEVICES = ("none", "cpu", "nvme")
 # is in memory at a time; here a small piece is enough to keep a drive busy.
 MOST_SUB_GROUP = 8 << 20
 PAGE = 4096
+DEFAULT_PARAM_BUFFERS = 5  # as the plan has it
 
 
 @dataclass
 class Offload:
-    """Where optimizer states lie, and how the drive is used."""
+    """Where optimizer states and params lie, and how the drive is used."""
 
-    nvme_path: str | None = None  # None: in memory
+    nvme_path: str | None = None  # of the states; None: in memory
+    param_path: str | None = None  # of the params
+    resident: int = 0  # elements of params that stay in memory on each rank
+    param_buffers: int | None = None
+    buffer_elements: int | None = None  # of each, as the config has it
     fraction: float = 1.0
     buffers: int | None = None
     sub_group: int | None = None
@@ -48,8 +53,39 @@ class Offload:
             "states are the engine's.",
         )
 
+    def check_units(self, units: dict[str, int], ranks: int) -> None:
+        """ArgumentError where a unit does not fit a buffer. `units`: their elements, by name."""
+        if self.buffer_elements is None or not units:
+            return
+        name = max(units, key=lambda each: units[each])
+        needed = -(-units[name] // ranks)
+        if needed > self.buffer_elements:
+            raise errors.argument(
+                f"offload_param.buffer_size is {self.buffer_elements}, and of {name} each of "
+                f"{ranks} ranks has {needed} elements",
+                subject="zero_optimization.offload_param.buffer_size",
+                advice=f"Give at least {needed}, or leave it out: Meron sizes its own buffers.",
+            )
+
+    def limit(self, limits: dict[str, int], ranks: int) -> dict[str, int]:
+        """Limits of a schedule by which what is gathered ahead or kept fits the buffers."""
+        if self.buffer_elements is None:
+            return limits
+        most = self.buffer_elements * (self.param_buffers or DEFAULT_PARAM_BUFFERS) * ranks
+        return {**limits, "max_live_elements": min(most, limits.get("max_live_elements", most))}
+
     def add_to(self, table: dict[str, Any]) -> None:
-        """Sets the tier in a plan's table."""
+        """Sets the tiers in a plan's table."""
+        path = self.nvme_path or self.param_path
+        if path is None:
+            return
+        table["nvme"] = {"path": path, **self.aio}
+        if self.param_path is not None:
+            row = table.setdefault("param", {})
+            row["tier"] = "nvme"
+            row["resident"] = self.resident
+            if self.param_buffers is not None:
+                row["buffers"] = self.param_buffers
         if self.nvme_path is None:
             return
         row = table.setdefault("optimizer", {})
@@ -60,7 +96,6 @@ class Offload:
             row["buffers"] = self.buffers
         if self.sub_group is not None:
             row["sub_group"] = self.sub_group
-        table["nvme"] = {"path": self.nvme_path, **self.aio}
 
 
 def device_of(block: Block) -> str:
@@ -75,8 +110,7 @@ def device_of(block: Block) -> str:
 def take_offload(zero: Block, top: Block) -> Offload:
     """The tiers that a config asks for.
 
-    ArgumentError for keys that contradict each other, or a path that is missing; UnsupportedError
-    for parameters on nvme.
+    ArgumentError for keys that contradict each other, or a path that is missing.
     """
     offload = Offload()
     for old, new in (("cpu_offload", "offload_optimizer"), ("cpu_offload_param", "offload_param")):
@@ -88,23 +122,29 @@ def take_offload(zero: Block, top: Block) -> Offload:
             )
     param = zero.block("offload_param")
     if device_of(param) == "nvme":
-        raise errors.UnsupportedError(
-            f"Meron does not have yet: {param.path}.device = 'nvme'",
-            subject=f"{param.path}.device",
-            advice="Leave parameters in host memory, and offload the optimizer.",
-        )
+        take_param(offload, param, zero)
     optimizer = zero.block("offload_optimizer")
     aio = top.block("aio")
     device = device_of(optimizer)
     if device == "nvme":
         take_optimizer(offload, optimizer, zero)
+    if None not in (offload.nvme_path, offload.param_path) and (
+        offload.nvme_path != offload.param_path
+    ):
+        raise errors.argument(
+            f"{param.path}.nvme_path is {offload.param_path!r}, and {optimizer.path}.nvme_path "
+            f"{offload.nvme_path!r}",
+            subject=f"{param.path}.nvme_path",
+            advice="Name one folder: each rank has one file for all that it keeps on nvme.",
+        )
+    if offload.nvme_path is not None or offload.param_path is not None:
         take_aio(offload, aio)
     elif aio.table:
         offload.told.append("aio: nothing is on nvme")
     return offload
 
 
-def take_optimizer(offload: Offload, block: Block, zero: Block) -> None:
+def folder_of(block: Block) -> str:
     path = block.table.get("nvme_path")
     if not isinstance(path, str) or not path:
         raise errors.argument(
@@ -112,7 +152,29 @@ def take_optimizer(offload: Offload, block: Block, zero: Block) -> None:
             subject=f"{block.path}.nvme_path",
             advice="Give a folder on the drive.",
         )
-    offload.nvme_path = path
+    return path
+
+
+def take_param(offload: Offload, block: Block, zero: Block) -> None:
+    offload.param_path = folder_of(block)
+    if (zero.whole("stage", 0, 0, 3) or 0) < 3:
+        raise errors.argument(
+            f"{block.path}.device is nvme below stage 3, and params are whole on every rank",
+            subject=f"{block.path}.device",
+            advice="Take stage 3: each rank then offloads its own part.",
+        )
+    offload.resident = block.whole("max_in_cpu", 0, 0) or 0
+    offload.param_buffers = block.whole("buffer_count", None, 1, 1024)
+    offload.buffer_elements = block.whole("buffer_size", None, 1)
+    if offload.param_buffers is not None:
+        offload.told.append(
+            f"offload_param.buffer_count {offload.param_buffers}: so many units of changed params "
+            "are in memory at most"
+        )
+
+
+def take_optimizer(offload: Offload, block: Block, zero: Block) -> None:
+    offload.nvme_path = folder_of(block)
     if (zero.whole("stage", 0, 0, 3) or 0) < 1:
         raise errors.argument(
             f"{block.path}.device is nvme at stage 0",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Optimizer states on a drive: the same bits as in memory, and what is refused."""
+"""States and params on a drive: the same bits as in memory, and what is refused."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import torch
 
 import meron
 from meron import zero
+from meron.zero.units import units_of
 from model import config, data, engine_step, raises, run_cases, twins
 
 # On a drive, where a folder for temporary files need not be; nothing is left there.
@@ -56,6 +57,62 @@ def case_nvme_changes_no_bit() -> None:
                 found = values_of(trained(settings(stage, device, **keys)))
                 assert len(found) == len(expected)
                 assert all(torch.equal(a, b) for a, b in zip(found, expected))
+
+
+def with_params(given: dict[str, Any], **keys: Any) -> dict[str, Any]:
+    block = {"device": "nvme", "nvme_path": DRIVE, **keys}
+    given["zero_optimization"]["offload_param"] = block
+    return given
+
+
+def case_params_on_nvme_change_no_bit() -> None:
+    for keys in ({}, {"bf16": {"enabled": True}}):
+        expected = values_of(trained(settings(3, None, **keys)))
+        for device in (None, "cpu", "nvme"):
+            for block in ({}, {"max_in_cpu": 2000, "buffer_count": 1}, {"buffer_size": 10**6}):
+                given = with_params(settings(3, device, **keys), **block)
+                found = values_of(trained(given))
+                assert all(torch.equal(a, b) for a, b in zip(found, expected)), (keys, block)
+
+
+def case_params_on_nvme_are_not_in_memory() -> None:
+    memory = trained(settings(3, "nvme", bf16={"enabled": True}))
+    given = with_params(settings(3, "nvme", bf16={"enabled": True}))
+    drive = trained(given)
+    in_memory = units_of(memory.module)[0].sharding.context.stats()
+    on_drive = units_of(drive.module)[0].sharding.context.stats()
+    assert in_memory.param_bytes > 0 and on_drive.param_bytes == 0
+    assert on_drive.nvme_bytes > in_memory.nvme_bytes
+
+
+def case_init_on_nvme() -> None:
+    given = with_params(settings(3, "nvme"))
+    model, _ = twins()
+    with zero.Init(remote_device="nvme", config_dict_or_path=given):
+        sharded = type(model)()
+    engine = zero.initialize(model=sharded, config=given)[0]
+    for batch in batches(2):
+        engine_step(engine, [batch])
+    with raises(meron.ArgumentError, "names no folder for params"):
+        zero.Init(remote_device="nvme", config_dict_or_path=settings(3, "nvme"))
+
+
+def case_buffers_that_are_too_small_are_told_the_size_needed() -> None:
+    units = units_of(trained(settings(3, None)).module)
+    ranks = units[0].sharding.context.world_size
+    needed = -(-max(sum(handle.size for handle in unit.handles) for unit in units) // ranks)
+    trained(with_params(settings(3, None), buffer_size=needed))
+    with raises(meron.ArgumentError, str(needed)):
+        trained(with_params(settings(3, None), buffer_size=needed - 1))
+
+
+def case_params_on_nvme_below_stage_3() -> None:
+    with raises(meron.ArgumentError, "below stage 3"):
+        trained(with_params(settings(2, None)))
+    other = with_params(settings(3, "nvme"))
+    other["zero_optimization"]["offload_param"]["nvme_path"] = "/"
+    with raises(meron.ArgumentError, "one folder"):
+        trained(other)
 
 
 def case_states_are_written_where_they_lie() -> None:
