@@ -50,11 +50,6 @@ Status check_number(const Optimizer& optimizer, uint32_t number) {
       "give 0, or a number that meron_optimizer_add_param_group gave");
 }
 
-Status check_idle(const Optimizer& optimizer) {
-  if (!optimizer.stepping()) return Ok{};
-  return Error(MERON_E_STATE, "the optimizer is stepping", "wait for the step first");
-}
-
 Result<Optimizer::Place> find_state(Optimizer& optimizer, const Param& param,
                                     meron_optimizer_state state) {
   if (state < MERON_STATE_MASTER || state > MERON_STATE_EXP_AVG_SQ) {
@@ -66,7 +61,7 @@ Result<Optimizer::Place> find_state(Optimizer& optimizer, const Param& param,
 // As find_state, for a copy of `count` elements.
 Result<Optimizer::Place> find_part(Optimizer& optimizer, const Param& param,
                                    meron_optimizer_state state, uint64_t count) {
-  MERON_TRY(check_idle(optimizer));
+  MERON_TRY(optimizer.check_idle());
   MERON_ASSIGN(const Optimizer::Place place, find_state(optimizer, param, state));
   if (place.part.size() == count) return place;
   return Error(MERON_E_ARGUMENT,
@@ -132,7 +127,7 @@ meron_status meron_optimizer_add_param_group(uint32_t* out, meron_optimizer opti
     if (count > 0) MERON_TRY(need(params, "params"));
     MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
     const auto lock = holder->context->lock();
-    MERON_TRY(check_idle(*holder->value));
+    if (holder->value->stepping()) MERON_TRY(holder->value->check_idle());
     MERON_ASSIGN(const GroupOptions options, read_group(group, *holder->value));
     std::vector<const Param*> found;
     for (size_t i = 0; i < count; ++i) {
@@ -198,6 +193,7 @@ meron_status meron_optimizer_get_info(meron_optimizer_info* out, meron_optimizer
     info.groups = static_cast<uint32_t>(holder->value->groups());
     info.states = states_of(holder->value->options());
     info.nvme_bytes = holder->value->nvme_bytes();
+    info.offloaded_bytes = holder->value->offloaded_bytes();
     return write_info(out, info, "out");
   });
 }
@@ -212,6 +208,7 @@ meron_status meron_optimizer_state_view(meron_view* out, meron_optimizer optimiz
     const Param& value = *target->value;
     const auto lock = holder->context->lock();
     MERON_ASSIGN(const Optimizer::Place place, find_state(*holder->value, value, state));
+    if (holder->value->offloaded()) MERON_TRY(holder->value->check_idle());
     const Range& part = place.part;
     float* const data = place.states->in_place(place.state, place.first, part.size());
     if (data == nullptr) {
@@ -263,6 +260,23 @@ meron_status meron_optimizer_write_state(meron_optimizer optimizer, meron_param 
     }
     if (count == 0) return Ok{};
     return place.states->write(place.state, place.first, count, data);
+  });
+}
+
+meron_status meron_optimizer_offload(meron_optimizer optimizer, const char* folder,
+                                     meron_error** err) {
+  return guard("optimizer_offload", err, [&](int& rank) -> Status {
+    MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
+    const auto lock = holder->context->lock();
+    return holder->value->offload(folder == nullptr ? std::string() : std::string(folder));
+  });
+}
+
+meron_status meron_optimizer_reload(meron_optimizer optimizer, meron_error** err) {
+  return guard("optimizer_reload", err, [&](int& rank) -> Status {
+    MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
+    const auto lock = holder->context->lock();
+    return holder->value->reload();
   });
 }
 

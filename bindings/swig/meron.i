@@ -87,6 +87,8 @@
   X(meron_optimizer_state_view) \
   X(meron_optimizer_read_state) \
   X(meron_optimizer_write_state) \
+  X(meron_optimizer_offload) \
+  X(meron_optimizer_reload) \
   X(meron_optimizer_release) \
   X(meron_gradient_view) \
   X(meron_reduce_options_init) \
@@ -375,6 +377,7 @@ struct meron_optimizer_info {
   uint32_t groups; /**< of params, at least 1 */
   uint32_t states; /**< that the rule keeps of an element, besides the master */
   uint64_t nvme_bytes; /**< of this rank's states on tier nvme */
+  uint64_t offloaded_bytes; /**< of them that meron_optimizer_offload has moved off memory */
 };
 
 /** How gradients are reduced. */
@@ -477,6 +480,8 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_optimizer_create;
 %feature("nothread", "0") meron_swig::meron_optimizer_read_state;
 %feature("nothread", "0") meron_swig::meron_optimizer_write_state;
+%feature("nothread", "0") meron_swig::meron_optimizer_offload;
+%feature("nothread", "0") meron_swig::meron_optimizer_reload;
 %feature("nothread", "0") meron_swig::meron_optimizer_release;
 %feature("nothread", "0") meron_swig::meron_gradient_view;
 %feature("nothread", "0") meron_swig::meron_reduce_begin;
@@ -1337,6 +1342,32 @@ inline int32_t meron_optimizer_read_state(writable_memory out, int64_t optimizer
 inline int32_t meron_optimizer_write_state(int64_t optimizer, int64_t param, int32_t state, readable_memory data) {
   error_slot error;
   return error.check(api().meron_optimizer_write_state(::meron_optimizer{static_cast<uint64_t>(optimizer)}, ::meron_param{static_cast<uint64_t>(param)}, static_cast<meron_optimizer_state>(state), static_cast<const float *>(data.data), elements(data.bytes, MERON_F32), error));
+}
+
+/**
+ * Moves this rank's states that lie in memory, the f32 master among them, to this rank's file on a
+ * drive, and gives their memory back: for a phase that needs it for something else, as DeepSpeed's
+ * offload_states does. Values stay usable; until meron_optimizer_reload the optimizer cannot step,
+ * and what would change its master (an update) is refused. Blocks: on this rank's drive, and other
+ * calls of this rank meanwhile; never on peers. Threads: any. After an error all is as it was.
+ * Errors: MERON_E_ARGUMENT (no folder, one that will not do), MERON_E_STATE (a step is under way,
+ * they are offloaded already), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND, MERON_E_TIMEOUT,
+ * MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_optimizer_offload(int64_t optimizer, const char *folder) {
+  error_slot error;
+  return error.check(api().meron_optimizer_offload(::meron_optimizer{static_cast<uint64_t>(optimizer)}, folder, error));
+}
+
+/**
+ * Brings the states back that meron_optimizer_offload has moved off, bit by bit the same. Blocks:
+ * on this rank's drive; never on peers. Threads: any. After an error they are offloaded still.
+ * Errors: MERON_E_STATE (they are not offloaded), MERON_E_NO_MEMORY, MERON_E_IO, MERON_E_CORRUPT
+ * (the drive gave other bytes), MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_optimizer_reload(int64_t optimizer) {
+  error_slot error;
+  return error.check(api().meron_optimizer_reload(::meron_optimizer{static_cast<uint64_t>(optimizer)}, error));
 }
 
 /**

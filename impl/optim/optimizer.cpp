@@ -46,6 +46,7 @@ Optimizer::~Optimizer() {
   }
   filling_.reset();
   file_.reset();
+  parked_.reset();
   for (const Buffer& buffer : buffers_) rank_.arena().release(buffer);
 }
 
@@ -148,6 +149,60 @@ uint64_t Optimizer::prepared_bytes() const {
   uint64_t bytes = 0;
   for (size_t i = 0; i < filling_->handed_out(); ++i) bytes += file_->sub_groups()[i].bytes;
   return bytes;
+}
+
+Status Optimizer::check_idle() const {
+  if (stepping_) {
+    return Error(MERON_E_STATE, "the optimizer is stepping", "wait for the step first");
+  }
+  if (offloaded()) {
+    return Error(MERON_E_STATE, "the states of the optimizer are offloaded",
+                 "call meron_optimizer_reload first");
+  }
+  return Ok{};
+}
+
+Status Optimizer::offload(const std::string& folder) {
+  MERON_TRY(check_idle());
+  MERON_ASSIGN(Storage* const storage, rank_.open_storage(folder));
+  MERON_ASSIGN(parked_, ParkedBuffers::write(*storage, rank_.counters, rank_.timeout_ns, buffers_));
+  for (const auto& unit : states_) {
+    for (const auto& states : unit) {
+      if (states) states->park();
+    }
+  }
+  for (const Buffer& buffer : buffers_) rank_.arena().release(buffer);
+  buffers_.clear();
+  return Ok{};
+}
+
+Status Optimizer::reload() {
+  if (!offloaded()) {
+    return Error(MERON_E_STATE, "the states of the optimizer are not offloaded",
+                 "call meron_optimizer_offload before");
+  }
+  std::vector<Buffer> buffers;
+  const auto bring = [&]() -> Status {
+    for (const auto& unit : states_) {
+      for (const auto& states : unit) {
+        if (states) MERON_TRY(states->allocate(buffers));
+      }
+    }
+    return parked_->read(buffers);
+  };
+  if (Status brought = bring(); !brought.ok()) {
+    for (const auto& unit : states_) {
+      for (const auto& states : unit) {
+        if (states) states->park();
+      }
+    }
+    if (brought.error().code() == MERON_E_TIMEOUT) return brought;
+    for (const Buffer& buffer : buffers) rank_.arena().release(buffer);
+    return brought;
+  }
+  buffers_ = std::move(buffers);
+  parked_.reset();
+  return Ok{};
 }
 
 Result<uint32_t> Optimizer::add_group(const std::vector<const Param*>& params,

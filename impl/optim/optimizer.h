@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "offload/parked_buffers.h"
 #include "optim/options.h"
 #include "optim/states.h"
 #include "param/unit.h"
@@ -62,6 +63,16 @@ class Optimizer {
 
   bool stepping() const { return stepping_; }
 
+  // Moves what lies on the host to this rank's file, in `folder` or where that is already, and
+  // back. Both wait for the drive. Where one fails everything is as it was, but for the memory that
+  // a drive which did not answer may still write to.
+  Status offload(const std::string& folder);
+  Status reload();
+  bool offloaded() const { return parked_ != nullptr; }
+  uint64_t offloaded_bytes() const { return parked_ ? parked_->bytes() : 0; }
+  // MERON_E_STATE where states cannot be used now.
+  Status check_idle() const;
+
  private:
   friend class StepOperation;
   Optimizer(std::vector<std::shared_ptr<Unit>> units, const OptimizerOptions& options);
@@ -77,7 +88,8 @@ class Optimizer {
   // Per unit, per flat; null where nothing trains.
   std::vector<std::vector<std::unique_ptr<FlatStates>>> states_;
   std::vector<Buffer> buffers_;
-  std::unique_ptr<StateFile> file_;  // null: nothing lies on nvme
+  std::unique_ptr<ParkedBuffers> parked_;  // null: what lies on the host is there
+  std::unique_ptr<StateFile> file_;        // null: nothing lies on nvme
   std::vector<FlatStates*> regions_;
   std::vector<size_t> sub_groups_end_;  // by unit: how many sub-groups there are up to its end
   std::unique_ptr<StatePass> filling_;

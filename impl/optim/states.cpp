@@ -94,6 +94,7 @@ Status FlatStates::allocate(std::vector<Buffer>& buffers) {
     buffers.push_back(buffer);
     return buffer.data;
   };
+  parked_ = false;
   constexpr std::array kWhich = {"the first state", "the second state"};
   for (uint32_t s = 0; s < shape_.states; ++s) {
     const uint64_t bytes = state_bytes(shape_.dtype, here) + scale_bytes(shape_.dtype, here);
@@ -103,6 +104,12 @@ Status FlatStates::allocate(std::vector<Buffer>& buffers) {
   MERON_ASSIGN(std::byte* const master, take(here * sizeof(float), "the master copy"));
   host_master_ = reinterpret_cast<float*>(master);
   return Ok{};
+}
+
+void FlatStates::park() {
+  host_states_ = {};
+  host_master_ = nullptr;
+  parked_ = true;
 }
 
 StateFile::Region FlatStates::region() const {

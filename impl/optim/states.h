@@ -70,6 +70,9 @@ class FlatStates final : public Master {
   float* in_place(int state, uint64_t first, uint64_t count);
 
   Status put(uint64_t first, const std::byte* values, DType dtype, uint64_t count) override;
+  bool parked() const override { return parked_; }
+  // What lies on the host has been moved off, its buffers are gone; allocate() brings room again.
+  void park();
 
  private:
   // Of a record, or of the host's part: `elements` in all.
@@ -92,6 +95,7 @@ class FlatStates final : public Master {
   StateSplit split_;
   std::array<std::byte*, kMaxStates> host_states_{};  // codes, then scales
   float* host_master_ = nullptr;
+  bool parked_ = false;
   StateFile* file_ = nullptr;
   size_t region_ = 0;
 };

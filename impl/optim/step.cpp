@@ -12,9 +12,7 @@
 namespace meron {
 
 Status StepOperation::check(const Optimizer& optimizer) {
-  if (optimizer.stepping_) {
-    return Error(MERON_E_STATE, "the optimizer is stepping already", "wait for that step first");
-  }
+  MERON_TRY(optimizer.check_idle());
   for (const auto& unit : optimizer.units_) {
     MERON_TRY(unit->check_updatable());
     if (unit->gradient_state() != GradientState::ready) {

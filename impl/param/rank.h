@@ -62,6 +62,7 @@ struct Rank {
   std::vector<Unit*> lingering;      // hold what they brought in until their mates let go of it
   std::vector<std::string> notices;  // for the log, which may not be called under the lock
   std::unique_ptr<Storage> storage;  // of tier nvme; null until something is to lie there
+  std::string storage_folder;        // as it was named
   std::vector<Unit*> storing;        // whose changed values go there; see Unit::may_change()
 
   std::map<uint32_t, Residency> residency;  // by group
@@ -74,13 +75,26 @@ struct Rank {
         timeout_ns(timeout_in) {}
 
   Arena& arena() { return transport.arena(); }
-  // Opens it where it is not open yet. Looks at the drive, and writes a little to try it.
-  Result<Storage*> open_storage() {
+  // Opens it where it is not open yet, in the plan's folder or in the one that is given. Looks at
+  // the drive, and writes a little to try it.
+  Result<Storage*> open_storage(std::string folder = {}) {
+    if (folder.empty()) folder = storage ? storage_folder : plan.nvme.path;
+    if (folder.empty()) {
+      return Error(MERON_E_ARGUMENT, "no folder was given, and the plan names none",
+                   "give a folder on a drive");
+    }
+    if (storage && folder != storage_folder) {
+      return Error(MERON_E_ARGUMENT,
+                   "this rank's file lies in another folder, '" + storage_folder + "'",
+                   "name the same folder, or none")
+          .on(folder);
+    }
     if (storage) return storage.get();
     const IoOptions options{.block = plan.nvme.block,
                             .depth = plan.nvme.depth,
                             .threads = static_cast<int>(plan.nvme.threads)};
-    MERON_ASSIGN(storage, Storage::open(plan.nvme.path, options, [this] { transport.ring(); }));
+    MERON_ASSIGN(storage, Storage::open(folder, options, [this] { transport.ring(); }));
+    storage_folder = std::move(folder);
     return storage.get();
   }
   Deadline deadline() const { return Deadline::after(timeout_ns); }

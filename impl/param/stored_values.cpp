@@ -59,7 +59,7 @@ void StoredValues::read() {
 Result<bool> StoredValues::bring() {
   MERON_TRY(settle());
   if (here_ || bytes_ == 0) return true;
-  if (busy()) return false;
+  if (transfer_) return false;
   if (!stored_) {
     std::fill_n(data_, bytes_, std::byte{0});
     here_ = true;
@@ -72,10 +72,17 @@ Result<bool> StoredValues::bring() {
 
 Result<bool> StoredValues::open(bool whole) {
   MERON_TRY(settle());
-  if (busy()) return false;
+  // It may have ended since, with an error that settle() has not seen.
+  if (transfer_) return false;
   if (!whole) return bring();
   here_ = true;
   return true;
+}
+
+void StoredValues::forget() {
+  here_ = false;
+  // What a read brought that nobody has looked at has gone with the memory.
+  if (transfer_ && !writing_) transfer_.reset();
 }
 
 void StoredValues::store() {

@@ -38,7 +38,7 @@ class StoredValues {
   // They have changed in memory, and go to the drive.
   void store();
   // The memory is given back. Not while busy().
-  void forget() { here_ = false; }
+  void forget();
 
   bool busy() const { return transfer_ != nullptr && !transfer_->done(); }
   // Sleeps until the transfer under way has ended, at most `timeout_ns`; at once where none is.

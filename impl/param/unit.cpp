@@ -342,6 +342,13 @@ Status Unit::check_updatable() const {
                  "publish the update, or wait for the step, first")
         .on(name_);
   }
+  if (std::any_of(flats_.begin(), flats_.end(), [](const Flat& flat) {
+        return flat.master != nullptr && flat.master->parked();
+      })) {
+    return Error(MERON_E_STATE, fmt::format("the f32 values of unit '{}' are offloaded", name_),
+                 "reload the states of its optimizer first")
+        .on(name_);
+  }
   return Ok{};
 }
 

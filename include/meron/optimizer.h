@@ -157,14 +157,15 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_step_begin(meron_future *
 
 /* What is known about an optimizer. */
 typedef struct {
-  uint32_t struct_size; /* sizeof(meron_optimizer_info), set by the caller */
-  uint32_t reserved_0;  /* 0 */
-  uint64_t steps;       /* taken so far */
-  double norm;          /* global 2-norm of the last step's gradients, before clipping */
-  double learning_rate; /* of group 0 */
-  uint32_t groups;      /* of params, at least 1 */
-  uint32_t states;      /* that the rule keeps of an element, besides the master */
-  uint64_t nvme_bytes;  /* of this rank's states on tier nvme */
+  uint32_t struct_size;     /* sizeof(meron_optimizer_info), set by the caller */
+  uint32_t reserved_0;      /* 0 */
+  uint64_t steps;           /* taken so far */
+  double norm;              /* global 2-norm of the last step's gradients, before clipping */
+  double learning_rate;     /* of group 0 */
+  uint32_t groups;          /* of params, at least 1 */
+  uint32_t states;          /* that the rule keeps of an element, besides the master */
+  uint64_t nvme_bytes;      /* of this rank's states on tier nvme */
+  uint64_t offloaded_bytes; /* of them that meron_optimizer_offload has moved off memory */
 } meron_optimizer_info;
 
 /**
@@ -226,6 +227,30 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_read_state(float *out, ui
 MERON_API MERON_NODISCARD meron_status meron_optimizer_write_state(
     meron_optimizer optimizer, meron_param param, meron_optimizer_state state, const float *data,
     uint64_t count, meron_error **err);
+
+/**
+ * Moves this rank's states that lie in memory, the f32 master among them, to this rank's file on a
+ * drive, and gives their memory back: for a phase that needs it for something else, as DeepSpeed's
+ * offload_states does. Values stay usable; until meron_optimizer_reload the optimizer cannot step,
+ * and what would change its master (an update) is refused.
+ * @param folder  on a drive; NULL for the plan's nvme.path, or where this rank's file is already.
+ * Blocks: on this rank's drive, and other calls of this rank meanwhile; never on peers. Threads:
+ * any. After an error all is as it was. Errors: MERON_E_ARGUMENT (no folder, one that will not do),
+ * MERON_E_STATE (a step is under way, they are offloaded already), MERON_E_NO_SPACE, MERON_E_IO,
+ * MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
+ */
+MERON_API MERON_NODISCARD meron_status meron_optimizer_offload(meron_optimizer optimizer,
+                                                               const char *folder,
+                                                               meron_error **err);
+
+/**
+ * Brings the states back that meron_optimizer_offload has moved off, bit by bit the same.
+ * Blocks: on this rank's drive; never on peers. Threads: any. After an error they are offloaded
+ * still. Errors: MERON_E_STATE (they are not offloaded), MERON_E_NO_MEMORY, MERON_E_IO,
+ * MERON_E_CORRUPT (the drive gave other bytes), MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
+ */
+MERON_API MERON_NODISCARD meron_status meron_optimizer_reload(meron_optimizer optimizer,
+                                                              meron_error **err);
 
 /**
  * Releases the optimizer and its states. A step under way keeps them until it has ended.

@@ -27,6 +27,7 @@ struct Config {
   const char* transport = "shm";
   bool two_groups = false;
   bool like_the_rest = false;  // the second group has the numbers of the first
+  bool offload = false;        // states leave memory after each step, and come back
 };
 
 // What lies on nvme, and how; empty: nothing of it.
@@ -117,6 +118,50 @@ void read_states(Trainer& trainer, float* out) {
   }
 }
 
+void expect_status(meron_status wanted, meron_status status, meron_error* err) {
+  if (status != wanted) {
+    std::fprintf(stderr, "status %d instead of %d\n", status, wanted);
+    std::abort();
+  }
+  meron_error_free(err);
+}
+
+// While states are away they take no memory, values can be gathered, and what needs states says so.
+void offload_and_reload(Trainer& trainer, meron_context context) {
+  const meron_stats before = stats_of(context);
+  CALL(meron_optimizer_offload, trainer.optimizer, ".");
+  const meron_stats away = stats_of(context);
+  meron_optimizer_info info{};
+  info.struct_size = sizeof(info);
+  CALL(meron_optimizer_get_info, &info, trainer.optimizer);
+  if (info.offloaded_bytes == 0 || away.nvme_bytes != before.nvme_bytes + info.offloaded_bytes ||
+      away.optimizer_bytes + info.offloaded_bytes > before.optimizer_bytes) {
+    std::fprintf(stderr, "offloaded %llu, optimizer %llu -> %llu\n",
+                 (unsigned long long)info.offloaded_bytes,
+                 (unsigned long long)before.optimizer_bytes,
+                 (unsigned long long)away.optimizer_bytes);
+    std::abort();
+  }
+  meron_error* err = nullptr;
+  meron_future step{};
+  meron_status status = meron_optimizer_step_begin(&step, trainer.optimizer, &err);
+  expect_status(MERON_E_STATE, status, err);
+  status = meron_optimizer_offload(trainer.optimizer, nullptr, &err);
+  expect_status(MERON_E_STATE, status, err);
+  auto gradients = trainer.zeros();
+  trainer.micro_batch(0, gradients);
+  CALL(meron_optimizer_reload, trainer.optimizer);
+  status = meron_optimizer_reload(trainer.optimizer, &err);
+  expect_status(MERON_E_STATE, status, err);
+  status = meron_optimizer_offload(trainer.optimizer, "/", &err);
+  expect_status(MERON_E_ARGUMENT, status, err);
+  const meron_stats after = stats_of(context);
+  if (after.optimizer_bytes != before.optimizer_bytes || after.nvme_bytes != before.nvme_bytes) {
+    std::fprintf(stderr, "reloading left something\n");
+    std::abort();
+  }
+}
+
 bool run(const Config& config, const OnNvme& tier, Outcome& outcome) {
   const World world{config.transport, config.ranks, plan_of(config, tier)};
   return run_world(world, [&](int rank, meron_context context) {
@@ -147,6 +192,7 @@ bool run(const Config& config, const OnNvme& tier, Outcome& outcome) {
         trainer.reduce(gradients, reduce, false);
       }
       trainer.step();
+      if (config.offload) offload_and_reload(trainer, context);
     }
     outcome.counted[static_cast<size_t>(rank)] = counts_match(context, before, tier) ? 1 : 0;
     read_states(trainer, outcome.states.data());
@@ -225,6 +271,24 @@ TEST(TiersWithGroups, ChangeNoBit) {
     SCOPED_TRACE(states);
     expect_same_on_all_tiers({"zero3", 2, MERON_ADAMW, states, MERON_BF16, "shm", true});
     expect_same_on_all_tiers({"zero1", 3, MERON_SGD, states, MERON_F32, "shm", true});
+  }
+}
+
+TEST(TiersWithStatesAway, ChangeNoBit) {
+  for (const char* states : {"f32", "bf16", "int8"}) {
+    for (const meron_dtype dtype : {MERON_F32, MERON_BF16}) {
+      SCOPED_TRACE(std::string(states) + ", dtype " + std::to_string(dtype));
+      Config config{"zero3", 2, MERON_ADAMW, states, dtype};
+      Outcome plain(config.ranks), away(config.ranks), mixed(config.ranks);
+      ASSERT_TRUE(run(config, {}, plain));
+      config.offload = true;
+      ASSERT_TRUE(run(config, {}, away));
+      ASSERT_TRUE(run(config, {R"("fraction": 0.4, "buffers": 3)", R"("buffers": 2)"}, mixed));
+      EXPECT_TRUE(same(plain.values, away.values)) << "values differ";
+      EXPECT_TRUE(same(plain.states, away.states)) << "states differ";
+      EXPECT_TRUE(same(plain.values, mixed.values)) << "values differ, on both tiers";
+      EXPECT_TRUE(same(plain.states, mixed.states)) << "states differ, on both tiers";
+    }
   }
 }
 

@@ -495,6 +495,7 @@ struct meron_optimizer_info
     groups::UInt32 # of params, at least 1
     states::UInt32 # that the rule keeps of an element, besides the master
     nvme_bytes::UInt64 # of this rank's states on tier nvme
+    offloaded_bytes::UInt64 # of them that meron_optimizer_offload has moved off memory
 end
 
 """
@@ -657,6 +658,8 @@ mutable struct Functions
     meron_optimizer_state_view::Ptr{Cvoid}
     meron_optimizer_read_state::Ptr{Cvoid}
     meron_optimizer_write_state::Ptr{Cvoid}
+    meron_optimizer_offload::Ptr{Cvoid}
+    meron_optimizer_reload::Ptr{Cvoid}
     meron_optimizer_release::Ptr{Cvoid}
     meron_gradient_view::Ptr{Cvoid}
     meron_reduce_options_init::Ptr{Cvoid}
@@ -683,7 +686,8 @@ mutable struct Functions
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
-        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL)
+        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
+        C_NULL)
 end
 const functions = Functions()
 
@@ -1971,6 +1975,40 @@ itself (write that through an update).
         functions.meron_optimizer_write_state, meron_status, (meron_optimizer, meron_param,
         meron_optimizer_state, Ptr{Float32}, UInt64, Ptr{Ptr{meron_error}}), optimizer, param,
         state, data, count, err)
+
+"""
+    meron_optimizer_offload(optimizer, folder, err)
+
+Moves this rank's states that lie in memory, the f32 master among them, to this rank's file on a
+drive, and gives their memory back: for a phase that needs it for something else, as DeepSpeed's
+offload_states does. Values stay usable; until meron_optimizer_reload the optimizer cannot step,
+and what would change its master (an update) is refused.
+
+- `folder`: on a drive; NULL for the plan's nvme.path, or where this rank's file is already.
+
+Blocks: on this rank's drive, and other calls of this rank meanwhile; never on peers.
+Threads: any. After an error all is as it was.
+Errors: MERON_E_ARGUMENT (no folder, one that will not do), MERON_E_STATE (a step is under way,
+they are offloaded already), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND, MERON_E_TIMEOUT,
+MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_optimizer_offload(optimizer, folder, err) = @blocking_ccall(
+        functions.meron_optimizer_offload, meron_status, (meron_optimizer, Ptr{UInt8},
+        Ptr{Ptr{meron_error}}), optimizer, folder, err)
+
+"""
+    meron_optimizer_reload(optimizer, err)
+
+Brings the states back that meron_optimizer_offload has moved off, bit by bit the same.
+
+Blocks: on this rank's drive; never on peers.
+Threads: any. After an error they are offloaded still.
+Errors: MERON_E_STATE (they are not offloaded), MERON_E_NO_MEMORY, MERON_E_IO, MERON_E_CORRUPT
+(the drive gave other bytes), MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_optimizer_reload(optimizer, err) = @blocking_ccall(
+        functions.meron_optimizer_reload, meron_status, (meron_optimizer,
+        Ptr{Ptr{meron_error}}), optimizer, err)
 
 """
     meron_optimizer_release(optimizer, err)

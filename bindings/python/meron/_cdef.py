@@ -378,6 +378,7 @@ typedef struct {
   uint32_t groups;
   uint32_t states;
   uint64_t nvme_bytes;
+  uint64_t offloaded_bytes;
 } meron_optimizer_info;
 meron_status meron_optimizer_get_info(meron_optimizer_info *out, meron_optimizer optimizer,
     meron_error **err);
@@ -393,6 +394,9 @@ meron_status meron_optimizer_read_state(float *out, uint64_t count, meron_optimi
     meron_param param, meron_optimizer_state state, meron_error **err);
 meron_status meron_optimizer_write_state(meron_optimizer optimizer, meron_param param,
     meron_optimizer_state state, const float *data, uint64_t count, meron_error **err);
+meron_status meron_optimizer_offload(meron_optimizer optimizer, const char *folder, meron_error
+    **err);
+meron_status meron_optimizer_reload(meron_optimizer optimizer, meron_error **err);
 meron_status meron_optimizer_release(meron_optimizer optimizer, meron_error **err);
 typedef struct {
   meron_param param;

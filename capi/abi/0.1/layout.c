@@ -309,7 +309,7 @@ HAS_TYPE(((meron_param_group *)0)->epsilon, double, "meron_param_group.epsilon w
 IS(offsetof(meron_param_group, weight_decay) == 40, "meron_param_group.weight_decay was at offset 40");
 HAS_TYPE(((meron_param_group *)0)->weight_decay, double, "meron_param_group.weight_decay was a double");
 
-IS(sizeof(meron_optimizer_info) >= 48, "sizeof(meron_optimizer_info) was 48 and may only grow");
+IS(sizeof(meron_optimizer_info) >= 56, "sizeof(meron_optimizer_info) was 56 and may only grow");
 IS(offsetof(meron_optimizer_info, struct_size) == 0, "meron_optimizer_info.struct_size was at offset 0");
 HAS_TYPE(((meron_optimizer_info *)0)->struct_size, uint32_t, "meron_optimizer_info.struct_size was a uint32_t");
 IS(offsetof(meron_optimizer_info, reserved_0) == 4, "meron_optimizer_info.reserved_0 was at offset 4");
@@ -326,6 +326,8 @@ IS(offsetof(meron_optimizer_info, states) == 36, "meron_optimizer_info.states wa
 HAS_TYPE(((meron_optimizer_info *)0)->states, uint32_t, "meron_optimizer_info.states was a uint32_t");
 IS(offsetof(meron_optimizer_info, nvme_bytes) == 40, "meron_optimizer_info.nvme_bytes was at offset 40");
 HAS_TYPE(((meron_optimizer_info *)0)->nvme_bytes, uint64_t, "meron_optimizer_info.nvme_bytes was a uint64_t");
+IS(offsetof(meron_optimizer_info, offloaded_bytes) == 48, "meron_optimizer_info.offloaded_bytes was at offset 48");
+HAS_TYPE(((meron_optimizer_info *)0)->offloaded_bytes, uint64_t, "meron_optimizer_info.offloaded_bytes was a uint64_t");
 
 IS(sizeof(meron_source) == 32, "sizeof(meron_source) was 32");
 IS(offsetof(meron_source, param) == 0, "meron_source.param was at offset 0");
@@ -566,6 +568,8 @@ HAS_TYPE(&meron_optimizer_get_info, meron_status (*)(meron_optimizer_info *, mer
 HAS_TYPE(&meron_optimizer_state_view, meron_status (*)(meron_view *, meron_optimizer, meron_param, meron_optimizer_state, meron_error **), "meron_optimizer_state_view was meron_status (*)(meron_view *, meron_optimizer, meron_param, meron_optimizer_state, meron_error **)");
 HAS_TYPE(&meron_optimizer_read_state, meron_status (*)(float *, uint64_t, meron_optimizer, meron_param, meron_optimizer_state, meron_error **), "meron_optimizer_read_state was meron_status (*)(float *, uint64_t, meron_optimizer, meron_param, meron_optimizer_state, meron_error **)");
 HAS_TYPE(&meron_optimizer_write_state, meron_status (*)(meron_optimizer, meron_param, meron_optimizer_state, const float *, uint64_t, meron_error **), "meron_optimizer_write_state was meron_status (*)(meron_optimizer, meron_param, meron_optimizer_state, const float *, uint64_t, meron_error **)");
+HAS_TYPE(&meron_optimizer_offload, meron_status (*)(meron_optimizer, const char *, meron_error **), "meron_optimizer_offload was meron_status (*)(meron_optimizer, const char *, meron_error **)");
+HAS_TYPE(&meron_optimizer_reload, meron_status (*)(meron_optimizer, meron_error **), "meron_optimizer_reload was meron_status (*)(meron_optimizer, meron_error **)");
 HAS_TYPE(&meron_optimizer_release, meron_status (*)(meron_optimizer, meron_error **), "meron_optimizer_release was meron_status (*)(meron_optimizer, meron_error **)");
 HAS_TYPE(&meron_gradient_view, meron_status (*)(meron_view *, meron_param, uint64_t, meron_error **), "meron_gradient_view was meron_status (*)(meron_view *, meron_param, uint64_t, meron_error **)");
 HAS_TYPE(&meron_reduce_options_init, meron_status (*)(meron_reduce_options *, size_t, meron_error **), "meron_reduce_options_init was meron_status (*)(meron_reduce_options *, size_t, meron_error **)");

@@ -755,6 +755,8 @@ pub struct meron_optimizer_info {
     pub states: u32,
     /// Of this rank's states on tier nvme
     pub nvme_bytes: u64,
+    /// Of them that meron_optimizer_offload has moved off memory
+    pub offloaded_bytes: u64,
 }
 
 /// Which state of an optimizer.
@@ -2193,6 +2195,42 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
+    /// Moves this rank's states that lie in memory, the f32 master among them, to this rank's
+    /// file on a drive, and gives their memory back: for a phase that needs it for something
+    /// else, as DeepSpeed's offload_states does. Values stay usable; until meron_optimizer_reload
+    /// the optimizer cannot step, and what would change its master (an update) is refused.
+    ///
+    /// - `folder`: on a drive; NULL for the plan's nvme.path, or where this rank's file is already.
+    ///
+    /// **Blocks**: on this rank's drive, and other calls of this rank meanwhile; never on peers.
+    ///
+    /// **Threads**: any. After an error all is as it was.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT (no folder, one that will not do), MERON_E_STATE (a step is under
+    /// way, they are offloaded already), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND,
+    /// MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
+    #[must_use]
+    pub fn meron_optimizer_offload(
+        optimizer: meron_optimizer,
+        folder: *const c_char,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Brings the states back that meron_optimizer_offload has moved off, bit by bit the same.
+    ///
+    /// **Blocks**: on this rank's drive; never on peers.
+    ///
+    /// **Threads**: any. After an error they are offloaded still.
+    ///
+    /// **Errors**: MERON_E_STATE (they are not offloaded), MERON_E_NO_MEMORY, MERON_E_IO,
+    /// MERON_E_CORRUPT (the drive gave other bytes), MERON_E_TIMEOUT, MERON_E_HANDLE,
+    /// MERON_E_STALE.
+    #[must_use]
+    pub fn meron_optimizer_reload(
+        optimizer: meron_optimizer,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
     /// Releases the optimizer and its states. A step under way keeps them until it has ended.
     ///
     /// **Blocks**: where states lie on nvme, until what the last step wrote is there, at most 5 s;
@@ -2579,7 +2617,7 @@ const _: () = assert!(size_of::<meron_optimizer_options>() == 72);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_param_group>() == 48);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_optimizer_info>() == 48);
+const _: () = assert!(size_of::<meron_optimizer_info>() == 56);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_source>() == 32);
 #[cfg(target_pointer_width = "64")]
@@ -2655,7 +2693,7 @@ mod layout {
         check!(meron_param_group, struct_size: 0, reserved_0: 4, learning_rate: 8, beta1: 16, beta2:
             24, epsilon: 32, weight_decay: 40);
         check!(meron_optimizer_info, struct_size: 0, reserved_0: 4, steps: 8, norm: 16,
-            learning_rate: 24, groups: 32, states: 36, nvme_bytes: 40);
+            learning_rate: 24, groups: 32, states: 36, nvme_bytes: 40, offloaded_bytes: 48);
         check!(meron_source, param: 0, data: 8, count: 16, dtype: 24, reserved_0: 28);
         check!(meron_reduce_options, struct_size: 0, op: 4, boundary: 8, reserved_0: 12, divisor:
             16);
