@@ -141,6 +141,13 @@ Result<bool> GatherOperation::arrived(const std::shared_ptr<Import>& import) {
   return import == nullptr || import->done();
 }
 
+bool GatherOperation::in_turn(const Item& item) const {
+  if (channel_.link() == nullptr) return true;
+  return std::none_of(items_.data(), &item, [&](const Item& before) {
+    return before.unit->brings() && before.stage <= item.stage;
+  });
+}
+
 Result<bool> GatherOperation::brought_own(Unit& unit) {
   Result<bool> own = unit.bring_own();
   if (!own.ok()) return channel_.fail(std::move(own).error());
@@ -155,13 +162,14 @@ Result<bool> GatherOperation::advance_brought(Item& item) {
       MERON_ASSIGN(const bool own, brought_own(unit));
       if (!own) return false;
     }
+    if (!in_turn(item)) return false;
     if (Status begun = begin_parts(item); !begun.ok()) return channel_.fail(begun.error());
   }
   // Without replicas rows are whole already, and need not wait for anyone to be sent.
   if (item.stage == Stage::parts && !unit.axes().replicas()) {
     unit.parts_here = item.version;
     MERON_ASSIGN(const bool own, brought_own(unit));
-    if (!own) return false;
+    if (!own || !in_turn(item)) return false;
     if (Status begun = begin_rows(item); !begun.ok()) return channel_.fail(begun.error());
   }
   if (item.stage == Stage::parts) {
@@ -175,7 +183,7 @@ Result<bool> GatherOperation::advance_brought(Item& item) {
       if (item.between) refresh(unit);
       unit.parts_here = item.version;
     }
-    if (unit.parts_here != item.version) return false;
+    if (unit.parts_here != item.version || !in_turn(item)) return false;
     if (Status begun = begin_rows(item); !begun.ok()) return channel_.fail(begun.error());
   }
   if (item.stage == Stage::rows) {

@@ -73,6 +73,9 @@ class GatherOperation final : public Operation {
   Result<bool> advance_replicated(Item& item);
   Result<bool> advance_brought(Item& item);
   Result<bool> brought_own(Unit& unit);
+  // Whether the units before it have begun their exchange of the same stage: what all send then has
+  // one tag, and is told apart by its order.
+  bool in_turn(const Item& item) const;
   Status begin_parts(Item& item);
   Status begin_rows(Item& item);
   // Rows that replicas hold alike: what near ones have updated.

@@ -65,6 +65,7 @@ export wait_reductions
 export Schedule, begin_pass!, enter!, leave!, drop!, reset!
 export adamw, adam, adagrad, lion, sgd, step!, step_begin!, set_learning_rate!
 export add_param_group!, param_group, set_param_group!, state_view, read_state, write_state!
+export offload, reload
 export barrier, barrier_begin, bcast!, bcast_begin!, allreduce!, allreduce_begin!
 
 function __init__()

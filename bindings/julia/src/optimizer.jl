@@ -210,7 +210,8 @@ end
 
 What is known about an optimizer: `steps` taken, `norm` (global 2-norm of the last step's gradients,
 before clipping), `learning_rate` of group 0, `groups` of params (at least 1), `states` that the rule
-keeps of an element besides the master, `nvme_bytes` of this rank's states on tier nvme. Never blocks.
+keeps of an element besides the master, `nvme_bytes` of this rank's states on tier nvme,
+`offloaded_bytes` of them that `offload` has moved off memory. Never blocks.
 """
 info(optimizer::Optimizer) = as_tuple(
     LibMeron.meron_optimizer_info,
@@ -265,6 +266,39 @@ function write_state!(optimizer::Optimizer, param::Param, state, values)
     data = convert(Vector{Float32}, vec(collect(values)))
     @check LibMeron.meron_optimizer_write_state(
         raw(optimizer), raw(param), code, data, length(data))
+    return
+end
+
+"""
+    offload(optimizer, folder = nothing)
+
+Moves this rank's states from memory to its file on a drive, and gives their memory back, for a phase
+that needs it for something else, as DeepSpeed's `offload_states` does. Params can be gathered
+meanwhile; `reload` before the next step. Views of states end. `folder`: on a drive; `nothing` for the
+plan's, or where this rank's file is already.
+
+Throws `MERON_E_ARGUMENT` (no folder, one that will not do), `MERON_E_STATE` (a step is under way, they
+are offloaded), `MERON_E_NO_SPACE`, `MERON_E_IO`: they are where they were then. Blocks on this rank's
+drive; tasks of this thread stand still meanwhile.
+"""
+function offload(optimizer::Optimizer, folder::Union{Nothing,AbstractString} = nothing)
+    @check LibMeron.meron_optimizer_offload(
+        raw(optimizer), folder === nothing ? C_NULL : String(folder))
+    optimizer.loan.ended = true
+    optimizer.loan = Loan(optimizer.context)
+    return
+end
+
+"""
+    reload(optimizer)
+
+Brings the states back that `offload` has moved off, bit by bit the same.
+
+Throws `MERON_E_STATE` (they are not offloaded), `MERON_E_NO_MEMORY`, `MERON_E_IO`, `MERON_E_CORRUPT`:
+they are offloaded still then. Blocks as `offload`.
+"""
+function reload(optimizer::Optimizer)
+    @check LibMeron.meron_optimizer_reload(raw(optimizer))
     return
 end
 

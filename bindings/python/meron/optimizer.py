@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -122,6 +123,36 @@ class Optimizer(Owner):
     def nvme_bytes(self) -> int:
         """Bytes of this rank's states on tier nvme."""
         return int(self._info().nvme_bytes)
+
+    @property
+    def offloaded_bytes(self) -> int:
+        """Bytes of this rank's states that `offload` has moved off memory."""
+        return int(self._info().offloaded_bytes)
+
+    def offload(self, folder: str | os.PathLike[str] | None = None) -> None:
+        """Moves this rank's states from memory to its file on a drive, and gives their memory back.
+
+        For a phase that needs the memory for something else, as DeepSpeed's offload_states.
+        Params can be gathered meanwhile; `reload` before the next step. Views of states end.
+        Blocks on this rank's drive, never on peers.
+
+        Args:
+            folder: on a drive; None for the plan's nvme.path, or where this rank's file is already.
+
+        Raises ArgumentError (no folder, one that will not do), StateError (a step is under way,
+        they are offloaded), NoSpaceError, IoError: they are where they were then.
+        """
+        path = ffi.NULL if folder is None else os.fsencode(folder)
+        call(lib.meron_optimizer_offload, self._handle, path)
+        self._loans.end()
+
+    def reload(self) -> None:
+        """Brings the states back that `offload` has moved off, bit by bit the same.
+
+        Blocks on this rank's drive, never on peers. Raises StateError (they are not offloaded),
+        NoMemoryError, IoError, CorruptError: they are offloaded still then.
+        """
+        call(lib.meron_optimizer_reload, self._handle)
 
     # ---- Param groups --------------------------------------------------------------------------
 

@@ -215,6 +215,18 @@ class Optimizer : public Handle<meron_optimizer, meron_optimizer_release> {
     detail::call(meron_optimizer_write_state, handle(), param.handle(),
                  static_cast<meron_optimizer_state>(which), values.data(), values.size());
   }
+
+  // Moves this rank's states from memory to its file on a drive, and gives their memory back; they
+  // must be reloaded before the next step. `folder`: on a drive; null for the plan's, or where the
+  // file is already. Views of states end. Blocks on this rank's drive. Throws MERON_E_ARGUMENT,
+  // MERON_E_STATE, MERON_E_NO_SPACE, MERON_E_IO, after which they are where they were.
+  void offload(const char* folder = nullptr) const {
+    detail::call(meron_optimizer_offload, handle(), folder);
+  }
+  // Brings them back, bit by bit the same. Blocks on this rank's drive. Throws MERON_E_STATE where
+  // they are not away, MERON_E_NO_MEMORY, MERON_E_IO and MERON_E_CORRUPT, after which they are
+  // still.
+  void reload() const { detail::call(meron_optimizer_reload, handle()); }
 };
 
 // Make an optimizer for the trainable params of some units, with states that are zero. Collective

@@ -232,6 +232,16 @@ void state_read(Session& session, const Statement& statement) {
   session.check_data(statement, MERON_F32, out.data(), out.size(), info.owned_offset);
 }
 
+void offload(Session& session, const Statement& statement) {
+  const std::string folder = statement.get("folder", "");
+  call(meron_optimizer_offload, session.find<Optimizer>(statement.name).handle,
+       folder.empty() ? nullptr : folder.c_str());
+}
+
+void reload(Session& session, const Statement& statement) {
+  call(meron_optimizer_reload, session.find<Optimizer>(statement.name).handle);
+}
+
 void state_write(Session& session, const Statement& statement) {
   const meron_param param = session.find<Param>(statement.get("param")).handle;
   const meron_param_info info = info_of(param);
@@ -260,7 +270,9 @@ Operations training_operations() {
           {"set_param_group", set_param_group},
           {"param_group_is", param_group_is},
           {"state_read", state_read},
-          {"state_write", state_write}};
+          {"state_write", state_write},
+          {"offload", offload},
+          {"reload", reload}};
 }
 
 }  // namespace conformance

@@ -105,6 +105,10 @@ final class Tensors {
             case "state": state(session, statement); return true;
             case "state_read": stateRead(session, statement); return true;
             case "state_write": stateWrite(session, statement); return true;
+            case "offload":
+                session.find(Optimizer.class, name).offload(statement.get("folder"));
+                return true;
+            case "reload": session.find(Optimizer.class, name).reload(); return true;
             default: return false;
         }
     }

@@ -320,6 +320,16 @@ operation("state_read") do session, statement
     check_data(session.place, statement, values, first(owned(param)) - 1)
 end
 
+operation("offload") do session, statement
+    offload(
+        find(session, Optimizer, statement.name),
+        has(statement, "folder") ? wanted(statement, "folder") : nothing)
+end
+
+operation("reload") do session, statement
+    reload(find(session, Optimizer, statement.name))
+end
+
 operation("state_write") do session, statement
     param = find(session, Param, wanted(statement, "param"))
     count = whole(statement, "count", length(owned(param)))

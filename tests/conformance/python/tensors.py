@@ -425,6 +425,16 @@ def state_read(session: Session, statement: Statement) -> None:
 
 
 @operation
+def offload(session: Session, statement: Statement) -> None:
+    session.find(meron.Optimizer, statement.name).offload(statement.get("folder"))
+
+
+@operation
+def reload(session: Session, statement: Statement) -> None:
+    session.find(meron.Optimizer, statement.name).reload()
+
+
+@operation
 def state_write(session: Session, statement: Statement) -> None:
     param = session.find(meron.Param, statement.get("param"))
     count = int(statement.get("count") or len(param.owned))

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use meron_sys as sys;
 
 use crate::borrow::{InUse, UnitState, Use};
-use crate::call::{check, receive, sized};
+use crate::call::{c_string, check, receive, sized};
 use crate::context::{home_of, raw_units};
 use crate::error::{Error, Result};
 use crate::group::table;
@@ -312,6 +312,8 @@ pub struct OptimizerInfo {
     pub states: u32,
     /// Of this rank's states on tier nvme.
     pub nvme_bytes: u64,
+    /// Of them that [`Optimizer::offload`] has moved off memory.
+    pub offloaded_bytes: u64,
 }
 
 /// Which state of an optimizer.
@@ -417,6 +419,7 @@ impl Optimizer {
             groups: raw.groups,
             states: raw.states,
             nvme_bytes: raw.nvme_bytes,
+            offloaded_bytes: raw.offloaded_bytes,
         })
     }
 
@@ -510,6 +513,40 @@ impl Optimizer {
             let (optimizer, param) = (self.as_raw(), param.as_raw());
             sys::meron_optimizer_write_state(optimizer, param, state.code(), first, count, err)
         })
+    }
+
+    /// Moves this rank's states from memory to its file on a drive, and gives their memory back, for a
+    /// phase that needs it for something else, as DeepSpeed's `offload_states` does. Params can be
+    /// gathered meanwhile; [`reload`](Optimizer::reload) before the next step.
+    ///
+    /// `folder`: on a drive; `None` for the plan's, or where this rank's file is already. Blocks on this
+    /// rank's drive.
+    ///
+    /// # Errors
+    ///
+    /// After one they are where they were. [`Argument`](crate::ErrorKind::Argument) (no folder, one that
+    /// will not do), [`State`](crate::ErrorKind::State) (a step is under way, they are offloaded),
+    /// [`NoSpace`](crate::ErrorKind::NoSpace), [`Io`](crate::ErrorKind::Io).
+    pub fn offload(&mut self, folder: Option<&str>) -> Result<()> {
+        let _open = self.shared.open()?;
+        let folder = folder.map(|text| c_string(text, "the folder")).transpose()?;
+        let path = folder.as_ref().map_or(std::ptr::null(), |text| text.as_ptr());
+        // SAFETY: the text lives during the call. No view of a state is left: the optimizer is borrowed.
+        check(|err| unsafe { sys::meron_optimizer_offload(self.as_raw(), path, err) })
+    }
+
+    /// Brings the states back that [`offload`](Optimizer::offload) has moved off, bit by bit the same.
+    /// Blocks on this rank's drive.
+    ///
+    /// # Errors
+    ///
+    /// After one they are offloaded still. [`State`](crate::ErrorKind::State) (they are not offloaded),
+    /// [`NoMemory`](crate::ErrorKind::NoMemory), [`Io`](crate::ErrorKind::Io),
+    /// [`Corrupt`](crate::ErrorKind::Corrupt).
+    pub fn reload(&mut self) -> Result<()> {
+        let _open = self.shared.open()?;
+        // SAFETY: the handle is the optimizer's own.
+        check(|err| unsafe { sys::meron_optimizer_reload(self.as_raw(), err) })
     }
 
     /// This rank's parts of the states, to read and write; for checkpoints.

@@ -30,6 +30,8 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
         "state" => state(session, s),
         "state_read" => state_read(session, s),
         "state_write" => state_write(session, s),
+        "offload" => Ok(session.optimizer(s.object()?)?.offload(s.get("folder"))?),
+        "reload" => Ok(session.optimizer(s.object()?)?.reload()?),
         _ => schedules::execute(session, s),
     }
 }

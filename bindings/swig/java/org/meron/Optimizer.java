@@ -78,6 +78,11 @@ public final class Optimizer extends Handle {
         return info(meron_optimizer_info::getNvme_bytes);
     }
 
+    /** Bytes of this rank's states that offload has moved off memory. */
+    public long offloadedBytes() {
+        return info(meron_optimizer_info::getOffloaded_bytes);
+    }
+
     /**
      * Gives some params, none of them in a group that was added, numbers of their own, for example no
      * weight decay. All ranks must do the same before the next step. Throws ARGUMENT, DUPLICATE (a param is
@@ -183,6 +188,29 @@ public final class Optimizer extends Handle {
         } finally {
             java.lang.ref.Reference.reachabilityFence(param);
         }
+    }
+
+    /**
+     * Moves this rank's states from memory to its file on a drive, and gives their memory back, for a
+     * phase that needs it for something else, as DeepSpeed's offload_states does. Params can be gathered
+     * meanwhile; reload before the next step. Views of states end. The folder is on a drive; null for the
+     * plan's, or where this rank's file is already. Blocks on this rank's drive. Throws ARGUMENT (no
+     * folder, one that will not do), STATE (a step is under way, they are offloaded), NO_SPACE, IO: they
+     * are where they were then.
+     */
+    public void offload(String folder) {
+        context.requireOpen();
+        call(handle -> Abi.meron_optimizer_offload(handle, folder));
+        endStates();
+    }
+
+    /**
+     * Brings the states back that offload has moved off, bit by bit the same. Blocks on this rank's
+     * drive. Throws STATE (they are not offloaded), NO_MEMORY, IO, CORRUPT: they are offloaded still then.
+     */
+    public void reload() {
+        context.requireOpen();
+        call(handle -> Abi.meron_optimizer_reload(handle));
     }
 
     /** Releases the optimizer and its states. A step under way keeps them until it has ended. */
