@@ -113,6 +113,10 @@ Status check_nvme(const Nvme& nvme) {
   if (nvme.depth < 1 || nvme.depth > Nvme::kMostDepth) {
     return refuse(fmt::format("depth of nvme is {}", nvme.depth), "give 1 to 4096 requests");
   }
+  if (nvme.rates != NvmeRates{} && !nvme.rates.known()) {
+    return refuse("the rates of nvme are not complete",
+                  "give read, write, both and update, as `meron io-bench --save` writes them");
+  }
   if (nvme.threads < 1 || nvme.threads > Nvme::kMostThreads) {
     return refuse(fmt::format("threads of nvme is {}", nvme.threads), "give 1 to 64");
   }

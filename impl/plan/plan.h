@@ -62,6 +62,16 @@ struct Mesh {
 inline constexpr uint32_t kMaxGradientBuckets = 64;
 inline constexpr size_t kMaxPlanName = 64;  // bytes
 
+// What `meron io-bench` has measured of a drive and its host. 0: not known.
+struct NvmeRates {
+  uint64_t read = 0, write = 0;  // bytes a second
+  uint64_t both = 0;             // each way, where as much is read as is written
+  uint64_t update = 0;           // elements a second that AdamW updates in memory on all cores
+
+  bool known() const { return read > 0 && write > 0 && both > 0 && update > 0; }
+  bool operator==(const NvmeRates&) const = default;
+};
+
 // Where tier nvme is, and how it is read and written. What DeepSpeed calls `aio`.
 struct Nvme {
   static constexpr uint32_t kLeastBlock = 4096, kMostBlock = 1u << 26;
@@ -70,6 +80,7 @@ struct Nvme {
   uint32_t block = 1 << 20;  // bytes per request, a multiple of 4096
   uint32_t depth = 32;       // requests under way
   uint32_t threads = 1;      // where the kernel offers no asynchronous requests
+  NvmeRates rates = {};      // all known, or none
 
   bool operator==(const Nvme&) const = default;
 };

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
+#include <limits>
 #include <initializer_list>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -13,6 +15,7 @@
 
 #include "plan/json_text.h"
 #include "plan/predict.h"
+#include "plan/state_layout.h"
 #include "plan/text.h"
 
 namespace meron {
@@ -147,6 +150,10 @@ Status read_number(JsonValue row, std::string_view key, uint64_t min, uint64_t m
   return Ok{};
 }
 
+// A fraction that resolve_fraction() replaces.
+constexpr double kAutomatic = std::numeric_limits<double>::quiet_NaN();
+constexpr uint64_t kMostRate = uint64_t{1} << 50;
+
 Status read_optimizer(JsonValue value, Plan& plan) {
   MERON_TRY(value.object({"sharding", "tier", "dtype", "fraction", "sub_group", "buffers"}));
   MERON_TRY(read_sharding(value, plan.optimizer.sharding));
@@ -154,7 +161,12 @@ Status read_optimizer(JsonValue value, Plan& plan) {
   MERON_TRY(
       read_word<StateDType>(value, "dtype", "dtype", kStateDTypes, kFieldDTypes, plan.state_dtype));
   if (const auto fraction = value.find("fraction")) {
-    MERON_ASSIGN(plan.nvme_fraction, fraction->number());
+    const auto word = fraction->string();
+    if (word.ok() && *word == "auto") {
+      plan.nvme_fraction = kAutomatic;
+    } else {
+      MERON_ASSIGN(plan.nvme_fraction, fraction->number());
+    }
   }
   if (const auto sub_group = value.find("sub_group")) {
     MERON_ASSIGN(const uint64_t elements, sub_group->count(1, kMostSubGroup));
@@ -163,11 +175,47 @@ Status read_optimizer(JsonValue value, Plan& plan) {
   return read_number(value, "buffers", kLeastStateBuffers, kMostStateBuffers, plan.state_buffers);
 }
 
-// { "path": "/local", "block": 1048576, "depth": 32, "threads": 1 }
+// "auto": as much of the states as does not make a step longer. The drive moves each of its
+// elements both ways while the host updates all of them. By the rates of the plan, so that all
+// ranks choose alike.
+Status resolve_fraction(JsonValue root, Plan& plan) {
+  if (!std::isnan(plan.nvme_fraction)) return Ok{};
+  const NvmeRates& rates = plan.nvme.rates;
+  if (!rates.known()) {
+    const auto value = root.find("optimizer")->find("fraction");
+    return value->error(
+        MERON_E_PARSE, "fraction is \"auto\", and the plan has no rates of nvme",
+        "run `meron io-bench DIR --save FILE`, and give what it writes as \"nvme\"");
+  }
+  constexpr double kSteps = 1000.0;
+  const StateShape shape{.dtype = plan.state_dtype, .master = true};
+  const double bytes = static_cast<double>(shape.bytes(kRecord)) / kRecord;
+  const double fraction =
+      static_cast<double>(rates.both) / (static_cast<double>(rates.update) * bytes);
+  plan.nvme_fraction = std::clamp(std::floor(fraction * kSteps) / kSteps, 1.0 / kSteps, 1.0);
+  return Ok{};
+}
+
+Status read_rates(JsonValue nvme, NvmeRates& rates) {
+  const auto value = nvme.find("rates");
+  if (!value) return Ok{};
+  MERON_TRY(value->object({"read", "write", "both", "update"}));
+  for (const auto& [key, rate] : {std::pair{"read", &rates.read},
+                                  {"write", &rates.write},
+                                  {"both", &rates.both},
+                                  {"update", &rates.update}}) {
+    MERON_ASSIGN(const JsonValue number, value->require(key));
+    MERON_ASSIGN(*rate, number.count(1, kMostRate));
+  }
+  return Ok{};
+}
+
+// { "path": "/local", "block": 1048576, "depth": 32, "threads": 1, "rates": { ... } }
 Status read_nvme(JsonValue root, Nvme& nvme) {
   const auto value = root.find("nvme");
   if (!value) return Ok{};
-  MERON_TRY(value->object({"path", "block", "depth", "threads"}));
+  MERON_TRY(value->object({"path", "block", "depth", "threads", "rates"}));
+  MERON_TRY(read_rates(*value, nvme.rates));
   if (const auto path = value->find("path")) {
     MERON_ASSIGN(const std::string_view text, path->string());
     nvme.path = text;
@@ -201,7 +249,8 @@ Status read_rows(JsonValue root, Plan& plan) {
   if (const auto optimizer = root.find("optimizer")) {
     MERON_TRY(read_optimizer(*optimizer, plan));
   }
-  return read_nvme(root, plan.nvme);
+  MERON_TRY(read_nvme(root, plan.nvme));
+  return resolve_fraction(root, plan);
 }
 
 // { "shard": 4 } or { "shard": "node" } or { "shard": "all" }.
@@ -364,6 +413,13 @@ std::string to_json(const Plan& plan, int indent) {
                    {"block", plan.nvme.block},
                    {"depth", plan.nvme.depth},
                    {"threads", plan.nvme.threads}};
+    const NvmeRates& rates = plan.nvme.rates;
+    if (rates.known()) {
+      out["nvme"]["rates"] = {{"read", rates.read},
+                              {"write", rates.write},
+                              {"both", rates.both},
+                              {"update", rates.update}};
+    }
   }
   return out.dump(indent, ' ', false, nlohmann::json::error_handler_t::replace);
 }

@@ -184,6 +184,30 @@ uint64_t exchange_bytes(const Plan& plan, const std::vector<FlatDesc>& flats, ui
   return bytes;
 }
 
+NvmeTime nvme_time(const Prediction& prediction) {
+  const NvmeRates& rates = prediction.plan.nvme.rates;
+  if (!rates.known()) return {};
+  const Workload& load = prediction.workload;
+  const double node = load.node == 0 ? load.ranks : std::min(load.node, load.ranks);
+  NvmeTime most;
+  for (const RankPrediction& rank : prediction.ranks) {
+    const auto over = [&](uint64_t bytes, uint64_t rate) {
+      return node * static_cast<double>(bytes) / static_cast<double>(rate);
+    };
+    most.states = std::max(most.states, over(rank.nvme.optimizer, rates.both));
+    most.values =
+        std::max(most.values, over(rank.nvme.read - rank.nvme.optimizer, rates.read) +
+                                  over(rank.nvme.written - rank.nvme.optimizer, rates.write));
+  }
+  const Plan& plan = prediction.plan;
+  const uint64_t cut = plan.optimizer.sharding == Sharding::none    ? 1
+                       : plan.optimizer.sharding == Sharding::shard ? prediction.mesh.shards
+                                                                    : prediction.mesh.ranks();
+  most.update = node * static_cast<double>(prediction.trainable_elements) /
+                static_cast<double>(cut) / static_cast<double>(rates.update);
+  return most;
+}
+
 Result<Prediction> predict(const Plan& plan, const ModelDesc& model, const Workload& workload) {
   MERON_TRY(validate(plan));
   MERON_TRY(check_workload(workload));

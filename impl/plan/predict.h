@@ -137,6 +137,18 @@ struct Prediction {
   bool operator==(const Prediction&) const = default;
 };
 
+// How long one optimizer step takes for what is on nvme, in seconds, by the rates of the plan: of a
+// node, whose ranks share its drive and its cores.
+struct NvmeTime {
+  double states = 0.0;  // to be read and written
+  double update = 0.0;  // of all trainable elements, those in memory too
+  double values = 0.0;  // parameters on nvme to be read for gathers and updates, and written
+
+  // Reading, updating and writing overlap. Values are read ahead, while the trainer computes.
+  double step() const { return states > update ? states : update; }
+};
+NvmeTime nvme_time(const Prediction& prediction);
+
 // Refuses an invalid plan, a mesh that does not fit the ranks, a workload with a zero or more than
 // kMaxPlanRanks ranks, and sizes whose bytes do not fit 64 bits.
 Result<Prediction> predict(const Plan& plan, const ModelDesc& model, const Workload& workload);

@@ -104,19 +104,26 @@ std::string to_json(const Prediction& prediction, int indent) {
     ranks.push_back(std::move(rank));
   }
   const Workload& load = prediction.workload;
-  const Json out = {{"plan", Json::parse(to_json(prediction.plan, -1))},
-                    {"workload",
-                     {{"ranks", load.ranks},
-                      {"ranks_per_node", load.node == 0 ? load.ranks : load.node},
-                      {"micro_batches", load.micro_batches},
-                      {"gathers_per_micro_batch", load.gathers_per_micro_batch}}},
-                    {"model",
-                     {{"units", prediction.units},
-                      {"elements", prediction.elements},
-                      {"trainable_elements", prediction.trainable_elements}}},
-                    {"peak", {{"host", bytes_json(prediction.peak_host)}}},
-                    {"total", rank_json(prediction.total)},
-                    {"ranks", std::move(ranks)}};
+  Json out = {{"plan", Json::parse(to_json(prediction.plan, -1))},
+              {"workload",
+               {{"ranks", load.ranks},
+                {"ranks_per_node", load.node == 0 ? load.ranks : load.node},
+                {"micro_batches", load.micro_batches},
+                {"gathers_per_micro_batch", load.gathers_per_micro_batch}}},
+              {"model",
+               {{"units", prediction.units},
+                {"elements", prediction.elements},
+                {"trainable_elements", prediction.trainable_elements}}},
+              {"peak", {{"host", bytes_json(prediction.peak_host)}}},
+              {"total", rank_json(prediction.total)},
+              {"ranks", std::move(ranks)}};
+  if (prediction.plan.nvme.rates.known()) {
+    const NvmeTime time = nvme_time(prediction);
+    out["nvme_seconds"] = {{"states", time.states},
+                           {"update", time.update},
+                           {"step", time.step()},
+                           {"values", time.values}};
+  }
   return out.dump(indent);
 }
 
@@ -140,6 +147,17 @@ std::string to_table(const Prediction& prediction) {
     out += fmt::format(
         "\ntier nvme per rank, and what goes there and back per optimizer step\n{}",
         per_rank(prediction, {"rank", "optimizer", "param", "read", "written"}, nvme_cells));
+    if (prediction.plan.nvme.rates.known()) {
+      const NvmeTime time = nvme_time(prediction);
+      out += fmt::format(
+          "\nby the measured rates, per node: an optimizer step takes about {:.3g} s\n"
+          "(states to and from nvme {:.3g} s, update {:.3g} s, at the same time)\n",
+          time.step(), time.states, time.update);
+      if (time.values > 0.0) {
+        out += fmt::format("and its parameters are {:.3g} s on their way, ahead of their use\n",
+                           time.values);
+      }
+    }
   }
   return out;
 }

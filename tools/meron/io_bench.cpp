@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstring>
 #include <deque>
 #include <filesystem>
@@ -23,6 +24,7 @@
 #include "tools/meron/failure.h"
 #include "tools/meron/picture.h"
 #include "tools/meron/text.h"
+#include "tools/meron/update_rate.h"
 
 namespace meron::tools {
 namespace {
@@ -53,7 +55,12 @@ Best is what needs the least time to read and write the same bytes, as an optimi
 settings within 2 % of it, the one that keeps the fewest bytes under way. `threads` is the best of the
 threads; it has no effect where there is io_uring. The results are printed as "nvme" of a plan, to
 which the tier is added, and as DeepSpeed's "aio" (versions before 0.16 call intra_op_parallelism
-thread_count); meron.zero reads both. --save writes these two objects to a file.
+thread_count); meron.zero reads both. --save writes these two objects to a file, without a name to
+meron-nvme.json in DIR, where meron.zero looks for it ("ratio": "auto").
+
+At last it is read and written at the same time, and AdamW updates 8 million elements in memory: what a
+plan's "rates" are for. By them `meron plan` predicts an optimizer step, and "fraction": "auto" puts as
+much of the states on the drive as does not make a step longer.
 
 Run it while nothing else uses the drive, and with a --size beyond the cache of the drive itself.
 --plot starts python3, which needs matplotlib.
@@ -61,7 +68,8 @@ Run it while nothing else uses the drive, and with a --size beyond the cache of 
 Examples:
   meron io-bench /local
   meron io-bench /local --size 8GiB --json drive.json --plot drive.png
-  meron io-bench /local --save nvme.json)";
+  meron io-bench /local --save
+  meron plan --parameters 7B --layers 32 -n 2 --nvme /local/meron-nvme.json)";
 
 struct IoBenchOptions {
   std::string directory;
@@ -124,6 +132,14 @@ struct Rate {
   double gigabytes() const {
     return seconds > 0.0 ? static_cast<double>(bytes) / seconds * 1e-9 : 0.0;
   }
+  // Bytes a second, for a plan.
+  uint64_t whole() const { return std::max<uint64_t>(1, std::llround(gigabytes() * 1e9)); }
+};
+
+// What a plan is to know besides, by the best setting.
+struct Rates {
+  uint64_t both = 0;    // bytes a second each way while as much is read as is written
+  uint64_t update = 0;  // elements a second
 };
 
 struct Measurement {
@@ -170,6 +186,35 @@ class Drive {
     done.read = move(*engine, file, false, ahead, limit);
     done.write = move(*engine, file, true, ahead, limit);
     return done;
+  }
+
+  // Reads one half of the file while it writes the other.
+  Rate both(const Setting& setting, double seconds) const {
+    const auto engine = take(IoEngine::create({.block = setting.block,
+                                               .depth = setting.depth,
+                                               .threads = setting.threads,
+                                               .backend = setting.backend}));
+    engine->register_buffer(memory_.data(), kMemory);
+    const auto file = open(*engine);
+    const auto limit = static_cast<int64_t>(seconds * 1e9);
+    const size_t most = 2 * (setting.requests() * setting.block / kTicket + 2);
+    const uint64_t half = size_ / 2;
+    const uint64_t ticket = std::min(kTicket, half);
+    std::deque<std::shared_ptr<IoTicket>> under_way;
+    const int64_t begin = now_ns();
+    uint64_t at = 0;
+    for (; at + ticket <= half && now_ns() - begin < limit; at += ticket) {
+      while (under_way.size() >= most) {
+        finish(under_way.front());
+        under_way.pop_front();
+      }
+      // What is written is not where something is read to at the same time.
+      std::byte* const to = memory_.data() + at % (kMemory / 2);
+      under_way.push_back(engine->read(file, at, to, ticket));
+      under_way.push_back(engine->write(file, half + at, to + kMemory / 2, ticket));
+    }
+    for (const auto& ticket : under_way) finish(ticket);
+    return {.bytes = at, .seconds = static_cast<double>(now_ns() - begin) * 1e-9};
   }
 
   const DirectFile& file() const { return file_; }
@@ -259,17 +304,20 @@ const Measurement* best_of(const std::vector<Measurement>& measured, Backend bac
 }
 
 // What to write into a plan, and into a configuration of DeepSpeed.
-Json best_settings(const std::vector<Measurement>& measured, const std::string& directory) {
-  const Measurement* const threads = best_of(measured, Backend::threads);
-  const Measurement* const uring = best_of(measured, Backend::uring);
-  const Setting& best = (uring != nullptr ? uring : threads)->setting;
-  const int of_threads = threads->setting.threads;
+Json best_settings(const Measurement& fastest, int of_threads, const Rates& rates,
+                   const std::string& directory) {
+  const Setting& best = fastest.setting;
   Json out;
   // A plan may be read elsewhere.
   out["nvme"] = {{"path", std::filesystem::canonical(directory).string()},
                  {"block", best.block},
                  {"depth", best.depth},
-                 {"threads", of_threads}};
+                 {"threads", of_threads},
+                 {"rates",
+                  {{"read", fastest.read.whole()},
+                   {"write", fastest.write.whole()},
+                   {"both", rates.both},
+                   {"update", rates.update}}}};
   out["aio"] = {{"block_size", best.block},
                 {"queue_depth", best.depth},
                 {"intra_op_parallelism", of_threads},
@@ -301,6 +349,12 @@ std::string table_of(const std::vector<Measurement>& measured) {
          fmt::format("{:.2f}", each.write.gigabytes()), fmt::format("{:.2f}", each.both())});
   }
   return in_columns(rows, 1);
+}
+
+// With a master: 12 bytes to and fro of each element.
+std::string share_of(const Rates& rates) {
+  const double share = static_cast<double>(rates.both) / (12.0 * static_cast<double>(rates.update));
+  return share >= 1.0 ? std::string("all") : fmt::format("{:.0f} %", 100.0 * share);
 }
 
 // Before anything is measured, which takes a while.
@@ -344,14 +398,23 @@ int io_bench(IoBenchOptions options) {
     progress.show(fmt::format("{}/{}: {}", measured.size() + 1, all.size(), setting.text()));
     measured.push_back(drive.measure(setting, options.seconds));
   }
+  const Measurement* const threads = best_of(measured, Backend::threads);
+  const Measurement* const uring = best_of(measured, Backend::uring);
+  const Measurement& fastest = *(uring != nullptr ? uring : threads);
+  progress.show(fmt::format("both ways at once: {}", fastest.setting.text()));
+  const Rate both = drive.both(fastest.setting, options.seconds);
+  progress.show("updating in memory");
+  const Rates rates{.both = both.whole(), .update = update_rate()};
   progress.clear();
 
-  const Json best = best_settings(measured, options.directory);
+  const Json best = best_settings(fastest, threads->setting.threads, rates, options.directory);
   Json out = {{"directory", options.directory},
               {"size", options.size},
               {"direct", drive.file().direct()},
               {"io_uring", ring.ok()}};
   for (const Measurement& each : measured) out["measurements"].push_back(json_of(each));
+  out["both"] = json_of(both);
+  out["update"] = {{"elements_per_second", rates.update}};
   out["best"] = best;
 
   fmt::print("{}: {}, read and written\n\n{}\n", options.directory, readable_bytes(options.size),
@@ -361,6 +424,11 @@ int io_bench(IoBenchOptions options) {
     fmt::print("Memory answers, not the drive alone, for {}: the rates say little.\n",
                drive.file().why_buffered());
   }
+  fmt::print(
+      "Both ways at once: {:.2f} GB/s each. AdamW in memory: {:.0f} million elements a second.\n"
+      "So {} of an optimizer's f32 states can lie there without a longer step (fraction "
+      "\"auto\").\n\n",
+      both.gigabytes(), static_cast<double>(rates.update) * 1e-6, share_of(rates));
   fmt::print("In a plan:\n  \"nvme\": {}\nFor DeepSpeed:\n  \"aio\": {}\n", best["nvme"].dump(),
              best["aio"].dump());
   if (!options.save.empty()) write_text(options.save, best.dump(2));
@@ -387,11 +455,18 @@ Subcommand add_io_bench(CLI::App& parent) {
   app->add_option("--seconds", options->seconds, "after which a measurement ends at the latest (5)")
       ->type_name("S");
   app->add_option("--json", options->json, "write all rates there")->type_name("FILE");
-  app->add_option("--save", options->save, "write the best settings there, as \"nvme\" and \"aio\"")
-      ->type_name("FILE");
+  app->add_option("--save", options->save,
+                  "write the best settings there (DIR/meron-nvme.json), as \"nvme\" and \"aio\"")
+      ->type_name("[FILE]")
+      ->expected(0, 1);
   app->add_option("--plot", options->plot, "draw rates over depth (or FILE.pdf, FILE.svg)")
       ->type_name("FILE.png");
-  return {app, [options] { return io_bench(*options); }};
+  return {app, [options, app] {
+            if (app->count("--save") > 0 && options->save.empty()) {
+              options->save = options->directory + "/meron-nvme.json";
+            }
+            return io_bench(*options);
+          }};
 }
 
 }  // namespace meron::tools

@@ -62,6 +62,7 @@ Examples:
   meron plan --parameters 7B --layers 32 -n 32 --ranks-per-node 8 --plan 'hpz(8)'
   meron plan --safetensors model.safetensors --plan zero2 -n 2 --micro-batches 4
   meron plan --model model.json --plan plan.json -n 2 --json
+  meron plan --parameters 7B --layers 32 -n 2 --nvme /local/meron-nvme.json
   meron plan --parameters 70B --layers 80 --cluster cluster.json --tokens 4096 --plot plans.png)";
 
 struct PlanOptions {
@@ -79,18 +80,46 @@ struct PlanOptions {
   int64_t tokens = 0;
   double compute_seconds = 0;
   std::string plot;
+  std::string nvme;
   bool compare = false;
   bool json = false;
 };
 
+// A plan on the drive that io-bench has measured: the states, where the plan puts nothing there.
+std::string with_nvme(const std::string& plan, const std::string& file) {
+  const Json saved =
+      Json::parse(read_text(file, "what `meron io-bench --save` wrote"), nullptr, false);
+  const Json nvme = saved.is_object() ? saved.value("nvme", Json()) : Json();
+  if (!nvme.is_object() || !nvme.contains("rates")) {
+    throw Failure(
+        fmt::format("{} has no rates of a drive: write it by `meron io-bench DIR --save {}`", file,
+                    file),
+        kUsageError);
+  }
+  Json table = Json::parse(plan, nullptr, false);
+  if (!table.is_object()) return plan;  // the library says what is wrong with it
+  const auto on_nvme = [&](const char* row) {
+    const Json::json_pointer tier(fmt::format("/{}/tier", row));
+    return table.contains(tier) && table[tier] == "nvme";
+  };
+  if (!on_nvme("optimizer") && !on_nvme("param")) table["optimizer"]["tier"] = "nvme";
+  table["nvme"] = nvme;
+  return table.dump();
+}
+
 class Plan {
  public:
-  // `given`: the name of a preset, or a file.
-  explicit Plan(const std::string& given) {
+  // `given`: the name of a preset, or a file. `nvme`: a file of `meron io-bench --save`, or
+  // nothing.
+  explicit Plan(const std::string& given, const std::string& nvme = {}) {
     const bool is_file = given.find('/') != std::string::npos || given.ends_with(".json") ||
                          access(given.c_str(), F_OK) == 0;
     LibraryError error;
-    if (is_file) {
+    if (!nvme.empty()) {
+      const std::string text = with_nvme(
+          is_file ? read_text(given, "a plan in JSON") : Json{{"preset", given}}.dump(), nvme);
+      error.check(meron_plan_parse(&plan_, text.data(), text.size(), error.out()), given);
+    } else if (is_file) {
       const std::string text = read_text(given, "a plan in JSON");
       error.check(meron_plan_parse(&plan_, text.data(), text.size(), error.out()), given);
     } else {
@@ -234,7 +263,7 @@ std::string rank_cluster(const PlanOptions& options, const std::string& model,
 }
 
 int compare_on_cluster(const PlanOptions& options, const CLI::App& app) {
-  for (const char* option : {"--plan", "--ranks", "--ranks-per-node", "--compare"}) {
+  for (const char* option : {"--plan", "--ranks", "--ranks-per-node", "--compare", "--nvme"}) {
     if (app.count(option) == 0) continue;
     throw Failure(
         fmt::format("--cluster compares all known plans on all its devices: leave {} out", option),
@@ -264,7 +293,8 @@ int plan(const PlanOptions& options, const CLI::App& app) {
   }
   const std::string model = read_model(options);
   if (!options.compare) {
-    const std::string text = Plan(options.plan).predict(model, workload, !options.json);
+    const std::string text =
+        Plan(options.plan, options.nvme).predict(model, workload, !options.json);
     fmt::print("{}{}", text, text.ends_with('\n') ? "" : "\n");
     return kSuccess;
   }
@@ -304,6 +334,10 @@ Subcommand add_plan(CLI::App& parent) {
                   "of each unit per micro-batch (2: forward and backward)")
       ->type_name("N");
   app->add_flag("--compare", options->compare, "show the named plans side by side");
+  app->add_option("--nvme", options->nvme,
+                  "a drive as `meron io-bench --save` describes it: optimizer states lie there, or "
+                  "what the plan says")
+      ->type_name("FILE");
   app->add_option("--cluster", options->cluster,
                   "compare all known plans on the machines of a JSON file, by predicted time")
       ->type_name("FILE");

@@ -46,6 +46,7 @@ Plan random_plan(std::mt19937& random) {
                    .block = 4096u << pick(5),
                    .depth = 1 + static_cast<uint32_t>(pick(100)),
                    .threads = 1 + static_cast<uint32_t>(pick(8))};
+      if (pick(2) == 1) plan.nvme.rates = {.read = 7, .write = 6, .both = 5, .update = 4};
     }
     if ((on_nvme & 1) != 0) {
       plan.optimizer.tier = Tier::nvme;
@@ -201,6 +202,10 @@ TEST(PlanJson, ErrorsNameLineAndKey) {
        "key \"optimizer.fraction\": fraction, sub_group and buffers are", "leave them out"},
       {"{\"nvme\": {\"path\": \"/local\"}}", MERON_E_PARSE, "key \"nvme\": the plan describes tier",
        ""},
+      {"{\"optimizer\": {\"fraction\": -1}}", MERON_E_PARSE, "fraction", ""},
+      {"{\"optimizer\": {\"tier\": \"nvme\", \"fraction\": \"auto\"}, \"nvme\": {\"path\": \"x\"}}",
+       MERON_E_PARSE, "key \"optimizer.fraction\": fraction is \"auto\"", "io-bench"},
+      {"{\"nvme\": {\"path\": \"x\", \"rates\": {\"read\": 1}}}", MERON_E_PARSE, "write", ""},
       {"{\"nvme\": {\"block_size\": 1}}", MERON_E_PARSE, "\"nvme.block_size\": unknown key", ""},
       {"{\"optimizer\": {\"tier\": \"device\"}}", MERON_E_UNSUPPORTED,
        "tier \"device\" is not offered", ""},
@@ -277,6 +282,25 @@ TEST(PlanJson, ManyKeysAreReadInReasonableTime) {
   for (int i = 0; i < 60'000; ++i) text += fmt::format("\"k{}\":1,", i);
   text += "\"k7\":1}";
   expect_error(parse_plan(text), MERON_E_PARSE, "key \"k7\": this key was already given in line 1");
+}
+
+// As much as the drive moves while the host updates all: 6e9 bytes a second each way take 0.5e9
+// elements with 12 bytes, or 0.96e9 with 6.23.
+TEST(PlanJson, AFractionIsChosenByRates) {
+  const auto fraction = [](const char* dtype, const char* update) {
+    const std::string text =
+        std::string(R"({"preset": "zero3", "optimizer": {"tier": "nvme", "fraction": "auto", )") +
+        R"("dtype": ")" + dtype + R"("}, "nvme": {"path": "x", "rates": {"read": 1, "write": 1, )" +
+        R"("both": 6000000000, "update": )" + update + "}}}";
+    const Result<Plan> plan = parse_plan(text);
+    EXPECT_TRUE(plan.ok());
+    return plan.ok() ? plan->nvme_fraction : 0.0;
+  };
+  EXPECT_EQ(fraction("f32", "1000000000"), 0.5);
+  EXPECT_EQ(fraction("f32", "400000000"), 1.0);
+  EXPECT_EQ(fraction("bf16", "1000000000"), 0.75);
+  EXPECT_EQ(fraction("int8", "1000000000"), 0.994);  // 4 + 2 + 2 / 64 bytes
+  EXPECT_EQ(fraction("f32", "1000000000000000"), 0.001);
 }
 
 }  // namespace

@@ -135,6 +135,24 @@ TEST(PredictByHand, ParametersOnNvme) {
   EXPECT_EQ(got->ranks[1].memory.param_buffers, 3u * 4096);
 }
 
+TEST(PredictByHand, TimeOnNvme) {
+  Plan plan = *preset("zero3");
+  plan.optimizer.tier = plan.param.tier = Tier::nvme;
+  plan.nvme = {.path = "/local",
+               .rates = {.read = 1'000'000, .write = 500'000, .both = 250'000, .update = 1 << 20}};
+  const ModelDesc model = {{{"unit", {{DType::bf16, 1 << 20, true}}}}};
+  const Result<Prediction> got = predict(plan, model, {.ranks = 4, .node = 2});
+  ASSERT_TRUE(got.ok());
+  const NvmeTime time = nvme_time(*got);
+  // A node has half of the elements: twelve bytes of states each, four gathers' reads in two.
+  EXPECT_DOUBLE_EQ(time.states, 12.0 * (1 << 19) / 250'000);
+  EXPECT_DOUBLE_EQ(time.update, 0.5);
+  EXPECT_DOUBLE_EQ(time.values, 2.0 * 2 * (1 << 19) / 1'000'000 + 2.0 * (1 << 19) / 500'000);
+  EXPECT_DOUBLE_EQ(time.step(), time.states);
+  plan.nvme.rates = {};
+  EXPECT_DOUBLE_EQ(nvme_time(*predict(plan, model, {.ranks = 4, .node = 2})).step(), 0.0);
+}
+
 TEST(PredictByHand, F32OverThreeRanksZero1) {
   EXPECT_EQ(ranks_of("zero1", one_flat(1000), {.ranks = 3, .micro_batches = 4}),
             (std::vector<RankPrediction>{
