@@ -25,7 +25,9 @@ from meron.torch.api import (
     shard,
     unshard,
 )
-from meron.torch.optimizer import AdamW, shard_optimizer
+from meron.torch.engine_optimizer import EngineOptimizer
+from meron.torch.optimizer import shard_optimizer
+from meron.torch.rules import SGD, Adagrad, Adam, AdamW, Lion
 from meron.torch.state import (
     clip_grad_norm_,
     full_grad,
@@ -40,7 +42,12 @@ from meron.torch.whole import full_param
 from meron.torch.world import context_for
 
 __all__ = [
+    "SGD",
+    "Adagrad",
+    "Adam",
     "AdamW",
+    "EngineOptimizer",
+    "Lion",
     "MixedPrecision",
     "clip_grad_norm_",
     "context_for",

@@ -3,7 +3,7 @@
 
 An elementwise rule gives the same result on a part of a tensor as on the whole, so any such
 optimizer of torch can run on this rank's parts: `shard_optimizer` gives it those in place of the
-params, lets it write them where peers will read them, and publishes. `AdamW` is the engine's own.
+params, lets it write them where peers will read them, and publishes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ import meron
 from meron import errors
 from meron._native import call, ffi, lib, new
 from meron.torch.api import require_units, sharding_below
-from meron.torch.engine_states import write_state
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.tensors import tensor_of
 from meron.torch.unit import ShardedUnit
@@ -307,7 +306,9 @@ def check_covered(module: torch.nn.Module) -> None:
 
 def refuse_whole_params(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
     """A step of an optimizer that holds sharded params themselves would silently do nothing."""
-    if isinstance(optimizer, AdamW) or getattr(optimizer, "_meron_shards", None) is not None:
+    if getattr(optimizer, "_meron_shards", None) is not None or hasattr(
+        optimizer, "_meron_on_shards"
+    ):
         return
     for group in optimizer.param_groups:
         for param in group["params"]:
@@ -319,82 +320,8 @@ def refuse_whole_params(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: A
                     "sharded: its gradients are on their owners, not here",
                     subject=f"{unit.name}.{unit.names[i]}",
                     advice="Call meron.torch.shard_optimizer(model, optimizer) after shard(), or "
-                    "use meron.torch.AdamW.",
+                    "use an optimizer of meron.torch.",
                 )
 
 
 register_optimizer_step_pre_hook(refuse_whole_params)
-
-
-class AdamW(torch.optim.Optimizer):
-    """The engine's AdamW (arXiv 1711.05101): one pass over each shard, with the exact global norm.
-
-    One group of options for all params, because the engine updates whole units; `lr` may change, by
-    a scheduler too. Params without a gradient on any rank count as having a zero gradient.
-
-    Args:
-        module: a sharded module.
-        max_norm: gradients are scaled to at most this global 2-norm; 0 does not clip.
-        others: as in torch.optim.AdamW.
-    """
-
-    def __init__(
-        self,
-        module: torch.nn.Module,
-        lr: float = 1e-3,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.01,
-        max_norm: float = 0.0,
-    ) -> None:
-        self.sharding = sharding_below(module)
-        check_covered(module)
-        self.sharded = [unit for unit in require_units(module) if unit.trainable]
-        defaults = {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
-        self.engine = self.sharding.context.adamw(
-            [unit.unit for unit in self.sharded], lr, betas, eps, weight_decay, max_norm
-        )
-        params = [unit.params[i] for unit in self.sharded for i in unit.trainable]
-        super().__init__(params, defaults)
-        self.write_masters()
-        for unit in self.sharded:
-            unit.adamw = weakref.ref(self)
-
-    def write_masters(self) -> None:
-        """f32 values that the model had, where less is gathered."""
-        for unit in self.sharded:
-            for i, values in unit.masters.items():
-                write_state(self, unit, i, "master", values)
-            unit.masters.clear()
-
-    @property
-    def grad_norm(self) -> float:
-        """The global 2-norm of the last step's gradients, before clipping."""
-        return float(self.engine.norm)
-
-    def step(self, closure: Any = None) -> Any:
-        """One step; publishes the new values. Collective.
-
-        Raises NonFiniteError on all ranks when the gradients hold NaN or infinity: nothing was
-        changed, and the gradients are dropped.
-        """
-        loss = None
-        if closure is not None:
-            with torch.enable_grad():
-                loss = closure()
-        reducer = self.sharding.reducer
-        given = reducer.finish(self.sharded)
-        if not given:
-            return loss
-        reducer.finish_rest([unit for unit in self.sharded if unit not in given])
-        self.sharding.drop()
-        self.engine.lr = self.param_groups[0]["lr"]
-        try:
-            self.engine.step()
-        finally:
-            reducer.used(self.sharded)
-        return loss
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Drops gradients. All ranks must do so."""
-        self.sharding.reducer.discard(self.sharded)

@@ -12,8 +12,8 @@ from collections.abc import Iterable
 import torch
 
 from meron import errors
+from meron.torch.engine_optimizer import EngineOptimizer
 from meron.torch.engine_states import read_state, write_state
-from meron.torch.optimizer import AdamW
 from meron.torch.sharding import Sharding, placed, unit_of
 from meron.torch.unit import ShardedUnit
 from meron.torch.whole import full_param, has_own, own_part, whole_of
@@ -168,7 +168,7 @@ def set_full_optimizer_state(
         )
     owned = unit.owned(i)
     own = value.detach().reshape(-1)[owned.start : owned.stop]
-    if isinstance(optimizer, AdamW):
+    if isinstance(optimizer, EngineOptimizer):
         write_state(optimizer, unit, i, key, own)
         return
     with torch.no_grad():
@@ -179,10 +179,11 @@ def optimizer_state(
     optimizer: torch.optim.Optimizer, unit: ShardedUnit, i: int, key: str
 ) -> torch.Tensor | None:
     """This rank's part of a state: in place, but a copy of the engine's."""
-    if isinstance(optimizer, AdamW):
+    if isinstance(optimizer, EngineOptimizer):
         if key == "step":
-            return torch.tensor(float(optimizer.engine.steps))
-        if key not in ("exp_avg", "exp_avg_sq"):
+            return torch.tensor(float(optimizer.steps))
+        group = optimizer.param_groups[0]
+        if key not in optimizer.state_names or not optimizer.has_states(group):
             return None
         return read_state(optimizer, unit, i, key)
     shards = getattr(optimizer, "_meron_shards", None)

@@ -79,7 +79,7 @@ class ShardedUnit:
         self.arrived: set[int] = set()
         # Of params that are on the device meta still, by index: the dtype that the model gave them.
         self.unmade: dict[int, torch.dtype] = {}
-        self.adamw: Callable[[], Any] | None = None  # a weak reference to the engine's, of the unit
+        self.optimizer: Callable[[], Any] | None = None  # a weak reference: the engine's, if any
         self.pinned: meron.Gather | None = None
         self.ahead: meron.Gather | None = None
         # Those that have brought one since the last step; of all ranks once it is `finished`.

@@ -44,10 +44,10 @@ def has_own(unit: ShardedUnit, i: int) -> bool:
 def own_part(unit: ShardedUnit, i: int) -> torch.Tensor:
     """A copy of this rank's part as it has it. Collective."""
     sharding = unit.sharding
-    optimizer = unit.adamw() if unit.adamw is not None else None
+    optimizer = unit.optimizer() if unit.optimizer is not None else None
     if i in unit.trainable and hasattr(optimizer, "engine"):
         return read_state(optimizer, unit, i, "master").to(DTYPES[unit.handles[i].dtype])
-    # An update that changes nothing. (Of 16-bit values the engine's AdamW would take what is
+    # An update that changes nothing. (Of 16-bit values the engine's optimizer would take what is
     # looked at for new f32 ones.)
     sharding.drop()
     with sharding.context.update([unit.unit]) as update:

@@ -1,0 +1,468 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Torch optimizers whose rule and states are the engine's: their params, groups and steps.
+
+An engine's optimizer updates whole units. Each param group of torch is one of the engine's; numbers
+of a group may change between steps, by a scheduler too, and are handed on when a step begins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import weakref
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, ClassVar, Union
+
+import numpy as np
+import torch
+
+import meron
+from meron import errors
+from meron.torch import step_count
+from meron.torch.api import require_units
+from meron.torch.engine_states import Places, pack_states, read_state, unpack_states, write_state
+from meron.torch.optimizer import check_covered
+from meron.torch.sharding import unit_of
+from meron.torch.unit import ShardedUnit
+
+logger = logging.getLogger("meron.torch")
+
+# A sharded module, or what optimizers of torch take.
+Params = Union[
+    torch.nn.Module,
+    "Iterable[torch.Tensor]",
+    "Iterable[dict[str, Any]]",
+    "Iterable[tuple[str, torch.Tensor]]",
+]
+Numbers = dict[str, Any]  # of a group, as meron.Optimizer.set_group takes them
+
+# Options of torch's classes that say how to compute, on a device: the engine has one way.
+WITHOUT_EFFECT = ("foreach", "fused", "capturable")
+# Options that ask for another rule than the engine has.
+REFUSED = {
+    "amsgrad": "the maximum of the averages of squares is not kept",
+    "maximize": "the engine descends; turn the sign of the loss",
+    "differentiable": "a step is not recorded by autograd",
+}
+
+
+class EngineOptimizer(torch.optim.Optimizer):
+    """What AdamW, Adam, Adagrad, Lion and SGD of meron.torch share.
+
+    Params without a gradient on any rank count as having a zero gradient, as the engine updates
+    whole units. Trainable params of those units that are in no group stay as they are; their
+    gradients count in `grad_norm`, and their states are kept, for `add_param_group`.
+
+    All ranks make it, change it and step alike. From one thread at a time, as all of torch.
+
+    Attributes:
+        engine: the meron.Optimizer, which owns the states.
+        sharded: the units that it updates.
+        max_norm: the global 2-norm that gradients are scaled to at most; 0 does not clip.
+    """
+
+    _meron_on_shards = True
+    # The rule's states: torch's name, the engine's.
+    state_names: ClassVar[dict[str, str]] = {}
+    # The engine's names of numbers, torch's.
+    number_names: ClassVar[dict[str, str]] = {
+        "learning_rate": "lr",
+        "beta1": "betas[0]",
+        "beta2": "betas[1]",
+        "epsilon": "eps",
+        "weight_decay": "weight_decay",
+    }
+    # Keys of a group that its numbers do not have, and what the engine asks of them.
+    common: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, params: Params, defaults: dict[str, Any], max_norm: float) -> None:
+        self.max_norm = max_norm
+        self._ready = False
+        self._ahead = 0  # of the engine's count of steps
+        self._told = False
+        super().__init__(params_of(params), defaults)
+        self.sharded = self._units()
+        self.sharding = self.sharded[0].sharding
+        self._make_engine()
+        self._ready = True
+
+    # ---- What a rule says of itself ------------------------------------------------------------
+
+    def create(self, units: list[meron.Unit], group: dict[str, Any]) -> meron.Optimizer:
+        """The engine's optimizer, with the numbers of `group`. Collective."""
+        raise NotImplementedError
+
+    def numbers(self, group: dict[str, Any]) -> Numbers:
+        """What the engine is to know of a group."""
+        raise NotImplementedError
+
+    def numbers_at(self, group: dict[str, Any], _step: int) -> Numbers:
+        """The same for one step: 1, 2, ..."""
+        return self.numbers(group)
+
+    def still(self, group: dict[str, Any]) -> Numbers:
+        """Numbers by which params stay as they are."""
+        return {**self.numbers(group), "lr": 0.0, "weight_decay": 0.0}
+
+    def initial_states(self, _group: dict[str, Any]) -> dict[str, float]:
+        """States that are not zero at first, by torch's name."""
+        return {}
+
+    def counts_until(self) -> int:
+        """From which step on an update does not depend on the number of steps any more."""
+        return 0
+
+    def has_states(self, _group: dict[str, Any]) -> bool:
+        return True
+
+    def common_of(self, group: dict[str, Any]) -> dict[str, Any]:
+        """What is common to all groups, as of one of them."""
+        return {key: group[key] for key in self.common}
+
+    # ---- Params and groups ---------------------------------------------------------------------
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds a group, as torch's. All ranks must do so before the next step.
+
+        Its params are of units that the optimizer updates already and were in no group; before the
+        first step they may be of others, and it is collective then.
+
+        Raises ArgumentError for params that are not sharded, UnsupportedError for options that the
+        engine lacks and for params of other units after a step; ValueError as torch's. They name
+        the group, and it is not added.
+        """
+        super().add_param_group(param_group)
+        number = len(self.param_groups) - 1
+        try:
+            self._check_group(number)
+            for param in self.param_groups[number]["params"]:
+                self._check_param(number, param)
+            if self._ready:
+                self._take_group(number)
+        except BaseException:
+            self.param_groups.pop()
+            raise
+
+    def _check_param(self, number: int, param: torch.Tensor) -> None:
+        place = unit_of(param)
+        if place is None:
+            raise errors.argument(
+                f"param group {number} of {self._name()} has a tensor of shape "
+                f"{tuple(param.shape)} that is no sharded param",
+                subject="params",
+                advice="Pass params of a module that meron.torch.shard has sharded.",
+            )
+        first = next((p for g in self.param_groups for p in g["params"]), param)
+        other = unit_of(first)
+        if other is not None and other[0].sharding is not place[0].sharding:
+            raise errors.argument(
+                f"param group {number} of {self._name()} has '{name_of(*place)}', which is sharded "
+                f"by another plan or group of ranks than '{name_of(*other)}'",
+                subject=name_of(*place),
+                advice="Use one optimizer for each.",
+            )
+
+    def _check_group(self, number: int) -> None:
+        """The options of a group that are no numbers of the engine's groups."""
+        group = self.param_groups[number]
+        for key, reason in REFUSED.items():
+            if group.get(key):
+                raise errors.UnsupportedError(
+                    f"Meron does not have yet: {self._name()} with {key}={group[key]} (param group "
+                    f"{number}): {reason}",
+                    subject=key,
+                    advice=f"Leave it out, or use torch.optim.{self._name()} with "
+                    "meron.torch.shard_optimizer.",
+                )
+        ignored = [key for key in WITHOUT_EFFECT if group.get(key) is not None and group[key]]
+        if ignored and not self._told:
+            self._told = True
+            logger.info("%s: %s without effect", self._name(), ", ".join(ignored))
+        common = self._made_with if self._ready else self.common_of(self.param_groups[0])
+        for key, value in self.common_of(group).items():
+            if value != common[key]:
+                raise errors.UnsupportedError(
+                    f"{key} of {self._name()} is to be {self.common[key]}, from the start: param "
+                    f"group {number} has {group[key]}",
+                    subject=key,
+                    advice=f"Use torch.optim.{self._name()} with meron.torch.shard_optimizer for "
+                    "others.",
+                )
+
+    def _units(self) -> list[ShardedUnit]:
+        """The trainable units of all groups, in the order in which they were made."""
+        found: dict[ShardedUnit, None] = {}
+        for group in self.param_groups:
+            for param in group["params"]:
+                place = unit_of(param)
+                assert place is not None
+                if place[1] in place[0].trainable:
+                    found[place[0]] = None
+        if not found:
+            raise errors.argument(
+                f"{self._name()} was given no trainable param", advice="Let some require gradients."
+            )
+        return sorted(found, key=lambda unit: unit.index)
+
+    @staticmethod
+    def _trainable(group: dict[str, Any]) -> list[tuple[ShardedUnit, int]]:
+        places = [place for place in map(unit_of, group["params"]) if place is not None]
+        return [(unit, i) for unit, i in places if i in unit.trainable]
+
+    def _take_group(self, number: int) -> None:
+        """The engine learns of a group that was added. Collective where its units are new."""
+        group = self.param_groups[number]
+        new = [place for place in self._trainable(group) if place[0] not in self.sharded]
+        if new:
+            where = f"param group {number} of {self._name()} has '{name_of(*new[0])}'"
+            if self.steps:
+                raise errors.UnsupportedError(
+                    f"{where}, of a unit that no group had before the first step",
+                    subject=name_of(*new[0]),
+                    advice="Give its params from the start, in a group with lr=0.",
+                )
+            other = next((unit for unit, _ in new if trained_by(unit) is not None), None)
+            if other is not None:
+                raise errors.DuplicateError(
+                    f"{where}: its unit has an optimizer already", subject=other.name
+                )
+            self.release()
+            self.sharded = self._units()
+            self._make_engine()
+            return
+        with self._named(number):
+            self._add_to_engine(group)
+
+    def _make_engine(self) -> None:
+        """An engine's optimizer for the units and groups, with its first states. Collective."""
+        covered = {place for group in self.param_groups for place in self._trainable(group)}
+        whole = all((unit, i) in covered for unit in self.sharded for i in unit.trainable)
+        first = self.param_groups[0]
+        self._made_with = self.common_of(first)
+        with self._named(0):
+            self.engine = self.create([unit.unit for unit in self.sharded], first)
+        try:
+            self._furnish(first, whole)
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _furnish(self, first: dict[str, Any], whole: bool) -> None:
+        """Groups and first states of a new optimizer of the engine. Local."""
+        # The engine's group 0 is of params that are in no other: torch's, or those in no group.
+        if not whole:
+            self.engine.set_group(0, **self.still(first))
+        self._engine_groups: list[int] = [0] if whole else []
+        self._set_numbers: list[Numbers] = [{}] if whole else []
+        for number in range(len(self._engine_groups), len(self.param_groups)):
+            with self._named(number):
+                self._add_to_engine(self.param_groups[number])
+        for unit in self.sharded:
+            for i, values in unit.masters.items():
+                write_state(self, unit, i, "master", values)
+            unit.masters.clear()
+            unit.optimizer = weakref.ref(self)
+        for group in self.param_groups:
+            for key, value in self.initial_states(group).items():
+                for unit, i in self._trainable(group):
+                    values = torch.full((len(unit.owned(i)),), value)
+                    write_state(self, unit, i, key, values)
+
+    def _add_to_engine(self, group: dict[str, Any]) -> None:
+        handles = [unit.handles[i] for unit, i in self._trainable(group)]
+        numbers = self.numbers(group)
+        self._engine_groups.append(self.engine.add_param_group(handles, **numbers))
+        self._set_numbers.append(numbers)
+
+    def release(self) -> None:
+        """Gives the engine's optimizer and its states back. What is f32 of 16-bit params stays with
+        their units, for another optimizer. Local; blocks on this rank's drive."""
+        for unit in self.sharded:
+            for i in unit.trainable:
+                if unit.handles[i].dtype != "f32":
+                    unit.masters[i] = read_state(self, unit, i, "master")
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self.engine.__del__()  # now: an error that somebody keeps may hold it
+        del self.engine
+
+    def _hand_on(self) -> None:
+        """Tells the engine what changed in the groups."""
+        step = self.steps + 1
+        for number, group in enumerate(self.param_groups):
+            self._check_group(number)
+            numbers = self.numbers_at(group, step)
+            if numbers != self._set_numbers[number]:
+                with self._named(number):
+                    self.engine.set_group(self._engine_groups[number], **numbers)
+                self._set_numbers[number] = numbers
+
+    def _named(self, number: int) -> contextlib.AbstractContextManager[None]:
+        return named(f"param group {number} of {self._name()}: ", self.number_names)
+
+    def _name(self) -> str:
+        return type(self).__name__
+
+    # ---- Steps ---------------------------------------------------------------------------------
+
+    @property
+    def grad_norm(self) -> float:
+        """The global 2-norm of the last step's gradients, before clipping."""
+        return float(self.engine.norm)
+
+    @property
+    def steps(self) -> int:
+        """How many steps were taken, with those of the checkpoint that was loaded."""
+        return self.engine.steps + self._ahead
+
+    def step(self, closure: Any = None) -> Any:
+        """One step with the groups as they are now; publishes the new values. Collective; blocks on
+        peers, and on this rank's drive where states lie there. Returns what `closure` returns.
+
+        Raises ArgumentError and UnsupportedError that name a group and its key: nothing was
+        changed, gradients stay. NonFiniteError on all ranks when the gradients hold NaN or
+        infinity: nothing was changed, and the gradients are dropped.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._hand_on()
+        reducer = self.sharding.reducer
+        given = reducer.finish(self.sharded)
+        if not given:
+            return loss
+        self._step([unit for unit in self.sharded if unit not in given])
+        return loss
+
+    def _step(self, without: list[ShardedUnit]) -> None:
+        reducer = self.sharding.reducer
+        reducer.finish_rest(without)
+        self.sharding.drop()
+        try:
+            self.engine.step()
+        finally:
+            reducer.used(self.sharded)
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops gradients. All ranks must do so."""
+        self.sharding.reducer.discard(self.sharded)
+
+    # ---- Checkpoints ---------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """In torch's shape: `state` by number of the param, and `param_groups`.
+
+        States are copies of this rank's parts, flat, f32, as with shard_optimizer; "step" counts
+        the steps of all params, and "master" has the f32 values of 16-bit params. None before the
+        first step. Local; blocks on this rank's drive where states lie there.
+        """
+        return self._packed(whole=False)
+
+    def full_state_dict(self) -> dict[str, Any]:
+        """As state_dict, with whole tensors of the params' shapes, on every rank: for any number of
+        ranks, and for the optimizer of torch that has the rule. Collective; blocks on peers."""
+        return self._packed(whole=True)
+
+    def _packed(self, whole: bool) -> dict[str, Any]:
+        try:
+            if self.steps:
+                pack_states(self, whole)
+            return super().state_dict()
+        finally:
+            self.state.clear()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes over the groups and states of state_dict, full_state_dict, or torch's class.
+
+        Collective; blocks on peers and drives as `step`. Load a model of 16-bit params first, as
+        that sets their f32 values too. Gradients are dropped. With states in f32 the next step has
+        the bits that it would have had where the checkpoint was made; for a large model of Adam
+        with a long memory (beta2) it is that but for the rounding (see meron.torch.step_count).
+
+        Raises ArgumentError naming a param and its state that does not fit, or steps that differ
+        between params, ValueError as torch's where groups do not fit: nothing was changed.
+        """
+        states, steps = self._agreed(lambda: unpack_states(self, state_dict))
+        super().load_state_dict({**state_dict, "state": {}})
+        for group in self.param_groups:
+            for key, value in self.defaults.items():
+                group.setdefault(key, value)
+        anew = self.common_of(self.param_groups[0]) != self._made_with
+        self.sharding.reducer.discard(self.sharded)
+        step_count.restore(self, steps, anew)
+        for unit, i, key, values in states:
+            write_state(self, unit, i, key, values)
+
+    def _agreed(self, read: Callable[[], tuple[Places, int]]) -> tuple[Places, int]:
+        """What `read` returns; ArgumentError on all ranks where it raised one on any, or where
+        ranks have other numbers of steps. Collective."""
+        found: tuple[Places, int] = ([], -1)
+        error = None
+        try:
+            found = read()
+        except errors.ArgumentError as raised:
+            error = raised
+        context = self.sharding.context
+        steps = np.zeros(context.world_size, np.float32)
+        steps[context.rank] = found[1]
+        if context.world_size > 1:
+            context.world.all_reduce(steps)
+        if error is not None:
+            raise error
+        if (steps != steps[0]).any():
+            raise errors.argument(
+                f"the checkpoint of {self._name()} does not fit, or has other steps, on ranks "
+                f"{[rank for rank, step in enumerate(steps) if step != steps[context.rank]]}",
+                subject="state",
+                advice="Load on each rank what was saved on it, or full_state_dict() on all.",
+            )
+        return found
+
+    def _remake(self) -> None:
+        """States as at first, and no step taken. Collective."""
+        self.release()
+        self._ahead = 0
+        self._make_engine()
+
+    def _idle(self, count: int) -> None:
+        """Steps that change no param. Collective."""
+        first = self.param_groups[0]
+        for number in range(self.engine.groups):
+            self.engine.set_group(number, **self.still(first))
+        for _ in range(count):
+            self._step(self.sharded)
+        self._set_numbers = [{} for _ in self._set_numbers]
+
+
+@contextlib.contextmanager
+def named(where: str, names: dict[str, str]) -> Iterator[None]:
+    """Errors within about a number begin with where it is, and have torch's name of it."""
+    try:
+        yield
+    except errors.ArgumentError as error:
+        name = names.get(error.subject)
+        if name is None:
+            raise
+        _, _, wrong = error.message.partition(error.subject)
+        raise errors.argument(f"{where}{name}{wrong}", name, error.advice) from None
+
+
+def trained_by(unit: ShardedUnit) -> Any:
+    """The engine's optimizer of a unit; None when there is none, or it was released."""
+    optimizer = unit.optimizer() if unit.optimizer is not None else None
+    return optimizer if hasattr(optimizer, "engine") else None
+
+
+def params_of(given: Params) -> Any:
+    """What torch's Optimizer takes: of a module, its trainable params."""
+    if not isinstance(given, torch.nn.Module):
+        return given
+    units = [unit for unit in require_units(given) if unit.trainable]
+    check_covered(given)
+    return [unit.params[i] for unit in units for i in unit.trainable]
+
+
+def name_of(unit: ShardedUnit, i: int) -> str:
+    return f"{unit.name}.{unit.names[i]}"

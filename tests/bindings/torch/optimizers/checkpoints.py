@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizers that go on from a checkpoint."""
+
+from __future__ import annotations
+
+import copy
+import io
+import sys
+from typing import Any
+
+import torch
+from rules import (
+    RANK,
+    RANKS,
+    RULES,
+    assert_equal,
+    build,
+    make,
+    make_plain,
+    schedule_of,
+    sharded,
+    train,
+    train_plain,
+    weights,
+)
+
+import meron
+import meron.torch as mt
+from meron.torch import step_count
+from model import raises, run_cases
+
+LOW = {"mp": mt.MixedPrecision(torch.bfloat16)}
+
+
+def through_a_file(state: Any) -> Any:
+    file = io.BytesIO()
+    torch.save(state, file)
+    file.seek(0)
+    return torch.load(file, weights_only=True)
+
+
+def states_of(optimizer: mt.EngineOptimizer) -> list[torch.Tensor]:
+    return [value for state in optimizer.state_dict()["state"].values() for value in state.values()]
+
+
+def same_states(optimizer: mt.EngineOptimizer, other: mt.EngineOptimizer) -> None:
+    for value, expected in zip(states_of(optimizer), states_of(other), strict=True):
+        assert torch.equal(value, expected)
+
+
+def case_training_goes_on_with_the_same_bits() -> None:
+    for rule in RULES:
+        for options in ({}, {"plan": "zero1"}, LOW):
+            model = sharded(**options)
+            optimizer = make(rule, model)
+            schedule = schedule_of(optimizer)
+            train(model, optimizer, schedule, range(5))
+            values, state = through_a_file([model.state_dict(), optimizer.state_dict()])
+            whole = through_a_file(optimizer.full_state_dict())
+            counted = schedule.state_dict()
+            expected = train(model, optimizer, schedule, range(5, 10))
+            for saved in (state, whole):
+                again = sharded(**options)
+                second = make(rule, again)
+                its = schedule_of(second)
+                again.load_state_dict(values)
+                its.load_state_dict(counted)
+                second.load_state_dict(saved)
+                assert second.steps == 5
+                assert train(again, second, its, range(5, 10)) == expected, (rule, options)
+                assert second.steps == 10
+                for value, other in zip(weights(again), weights(model), strict=True):
+                    assert torch.equal(value, other), rule
+                same_states(second, optimizer)
+
+
+def case_an_optimizer_goes_back() -> None:
+    """To a checkpoint of its own of before; and to one of before its first step."""
+    for rule in RULES:
+        model = sharded()
+        optimizer = make(rule, model)
+        schedule = schedule_of(optimizer)
+        kept = []
+        for step in (0, 3):
+            kept.append(
+                copy.deepcopy([model.state_dict(), optimizer.state_dict(), schedule.state_dict()])
+            )
+            train(model, optimizer, schedule, range(step, step + 3))
+        expected = weights(model)
+        for step, (values, state, counted) in zip((3, 0), reversed(kept), strict=True):
+            model.load_state_dict(values)
+            schedule.load_state_dict(counted)
+            optimizer.load_state_dict(state)
+            assert optimizer.steps == step
+            train(model, optimizer, schedule, range(step, 6))
+            for value, other in zip(weights(model), expected, strict=True):
+                assert torch.equal(value, other), (rule, step)
+
+
+def case_torchs_checkpoints_are_taken_and_given() -> None:
+    for rule in RULES:
+        model, plain = sharded(), build()
+        optimizer, twin = make(rule, model), make_plain(rule, plain)
+        schedules = [schedule_of(optimizer), schedule_of(twin)]
+        train_plain(plain, twin, schedules[1], range(4))
+        model.load_state_dict(plain.state_dict())
+        optimizer.load_state_dict(through_a_file(twin.state_dict()))
+        schedules[0].load_state_dict(schedules[1].state_dict())
+        # Others do not say how many steps there were, but whether there were any.
+        counted = rule in ("AdamW", "Adam", "Adagrad")
+        assert optimizer.steps == (4 if counted else 0 if rule == "SGD" else 1)
+        train(model, optimizer, schedules[0], range(4, 6))
+        train_plain(plain, twin, schedules[1], range(4, 6))
+        if rule != "Lion":
+            assert_equal(model, plain, 1e-4, 1e-5)
+        whole = through_a_file(optimizer.full_state_dict())
+        third = build()
+        third.load_state_dict(model.state_dict())
+        fourth = make_plain(rule, third)
+        last = schedule_of(fourth)
+        last.load_state_dict(schedules[0].state_dict())
+        fourth.load_state_dict(whole)
+        train(model, optimizer, schedules[0], range(6, 8))
+        train_plain(third, fourth, last, range(6, 8))
+        if rule != "Lion":
+            assert_equal(model, third, 1e-4, 1e-5)
+
+
+def case_many_steps_are_made_up_for() -> None:
+    """Where taking the steps of a checkpoint again would take too long."""
+    most = step_count.MOST_IDLE
+    for rule in ("AdamW", "Adam", "momentum"):
+        model = sharded()
+        optimizer = make(rule, model)
+        schedule = schedule_of(optimizer)
+        train(model, optimizer, schedule, range(6))
+        values, state = model.state_dict(), optimizer.state_dict()
+        counted = schedule.state_dict()
+        expected = train(model, optimizer, schedule, range(6, 9))
+        again = sharded()
+        second = make(rule, again)
+        its = schedule_of(second)
+        again.load_state_dict(values)
+        its.load_state_dict(counted)
+        step_count.MOST_IDLE = 0
+        try:
+            second.load_state_dict(state)
+        finally:
+            step_count.MOST_IDLE = most
+        assert second.steps == 6 and second.engine.steps == (1 if rule == "momentum" else 0)
+        losses = train(again, second, its, range(6, 9))
+        torch.testing.assert_close(losses, expected, rtol=1e-6, atol=0.0)
+        for value, other in zip(weights(again), weights(model), strict=True):
+            torch.testing.assert_close(value, other, rtol=1e-5, atol=1e-6)
+        assert int(second.state_dict()["state"][0]["step"]) == 9
+
+
+def case_numbers_stop_depending_on_steps() -> None:
+    numbers = {"lr": 0.5, "betas": (0.5, 0.75), "eps": 1e-8, "weight_decay": 0.1}
+    until = step_count.settled(numbers["betas"])
+    assert step_count.corrected(numbers, until, 10**6, decoupled=True) is numbers
+    assert step_count.corrected(numbers, 7, 7, decoupled=True) is numbers
+    first = step_count.corrected(numbers, 1, 10**6, decoupled=False)
+    assert first["weight_decay"] == 0.1 and first["lr"] == 0.5 * 0.5 / 0.5
+    model = sharded()
+    optimizer = mt.AdamW(model, **numbers)
+    state = optimizer.state_dict()
+    state["state"] = {0: {"step": torch.tensor(1e6)}}
+    optimizer.load_state_dict(state)
+    assert optimizer.steps == 10**6 and optimizer.engine.steps == until
+
+
+def case_what_does_not_fit_is_named() -> None:
+    model = sharded()
+    optimizer = make("AdamW", model)
+    train(model, optimizer, schedule_of(optimizer), range(2))
+    state = optimizer.full_state_dict()
+    before = copy.deepcopy(optimizer.state_dict())
+
+    def wrong(key: str, value: Any) -> dict[str, Any]:
+        return {**state, "state": {**state["state"], 1: {**state["state"][1], key: value}}}
+
+    for key, value, text in (
+        ("exp_avg", torch.zeros(3), ".blocks.0.up.weight' has shape (3,)"),
+        ("step", torch.tensor(7.0), "different numbers of steps"),
+    ):
+        with raises(meron.ArgumentError, text):
+            optimizer.load_state_dict(wrong(key, value))
+    with raises(ValueError, "different number of parameter groups"):
+        optimizer.load_state_dict({**state, "param_groups": state["param_groups"][:1]})
+    assert optimizer.state_dict()["param_groups"] == before["param_groups"]
+    assert optimizer.steps == 2
+    if RANKS > 1:
+        part = {**before["state"][1], "exp_avg": torch.zeros(1)}
+        state = {**before["state"], 1: part} if RANK == 1 else before["state"]
+        with raises(meron.ArgumentError, "on as many ranks" if RANK == 1 else "on ranks [1]"):
+            optimizer.load_state_dict({**before, "state": state})
+    train(model, optimizer, schedule_of(optimizer), range(2, 3))
+
+
+def case_states_by_name() -> None:
+    for rule, keys in (
+        ("Adam", ("exp_avg", "exp_avg_sq")),
+        ("Adagrad", ("sum",)),
+        ("Lion", ("exp_avg",)),
+        ("momentum", ("momentum_buffer",)),
+        ("SGD", ()),
+    ):
+        model = sharded()
+        optimizer = make(rule, model)
+        assert optimizer.state_dict()["state"] == {}
+        train(model, optimizer, schedule_of(optimizer), range(2))
+        whole = optimizer.full_state_dict()["state"]
+        weight = optimizer.param_groups[0]["params"][1]
+        assert set(whole[1]) == {"step", *keys}
+        for key in keys:
+            state = mt.full_optimizer_state(optimizer, weight, key)
+            assert torch.equal(state, whole[1][key]) and state.shape == (22, 11)
+            mt.set_full_optimizer_state(optimizer, weight, key, state * 2)
+            assert torch.equal(mt.full_optimizer_state(optimizer, weight, key), state * 2)
+        assert mt.full_optimizer_state(optimizer, weight, "step") == 2
+        for key in {"exp_avg", "exp_avg_sq", "sum", "momentum_buffer"} - set(keys):
+            assert mt.full_optimizer_state(optimizer, weight, key) is None
+
+
+if __name__ == "__main__":
+    run_cases(sys.modules[__name__])

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Param groups: how they are given, added and changed, and what is refused."""
+
+from __future__ import annotations
+
+import logging
+import sys
+from typing import Any
+
+import torch
+from rules import (
+    RANK,
+    RULES,
+    Block,
+    Model,
+    assert_equal,
+    backward_of_all,
+    build,
+    groups_of,
+    loss_of,
+    make,
+    schedule_of,
+    sharded,
+    train,
+)
+from torch import nn
+
+import meron
+import meron.torch as mt
+from model import raises, run_cases
+
+
+def step_both(model: nn.Module, optimizer: Any, plain: nn.Module, twin: Any, step: int) -> None:
+    loss_of(model, step).backward()
+    optimizer.step()
+    backward_of_all(plain, step)
+    twin.step()
+
+
+def case_params_in_every_form() -> None:
+    forms = (
+        lambda model: model.parameters(),
+        lambda model: list(model.named_parameters()),
+        lambda model: [{"params": [p]} for p in model.parameters()],
+        lambda model: [{"params": model.named_parameters(), "lr": 0.01}],
+    )
+    for form in forms:
+        model, plain = sharded(), build()
+        optimizer = mt.AdamW(form(model), lr=0.01)
+        twin = torch.optim.AdamW(plain.parameters(), lr=0.01)
+        for step in range(3):
+            step_both(model, optimizer, plain, twin, step)
+        assert_equal(model, plain, 1e-4, 1e-5)
+    assert optimizer.param_groups[0]["param_names"][0] == "embed.weight"
+    one, other = sharded(), sharded()
+    mt.SGD([*one.parameters(), *other.parameters()])
+
+
+def case_frozen_params_may_be_in_a_group() -> None:
+    model = build()
+    model.embed.weight.requires_grad_(False)
+    mt.shard(model, units=Block)
+    optimizer = mt.AdamW(model.parameters(), lr=0.01)
+    before = mt.full_param(model.embed.weight)
+    train(model, optimizer, torch.optim.lr_scheduler.StepLR(optimizer, 9), range(2))
+    assert torch.equal(mt.full_param(model.embed.weight), before)
+    state = optimizer.state_dict()
+    assert 0 not in state["state"] and 1 in state["state"]
+    optimizer.load_state_dict(state)
+
+
+def case_params_of_no_group_stay_until_one_is_added() -> None:
+    for rule in ("AdamW", "SGD"):
+        model, plain = sharded(), build()
+        own, torchs, _, first, _ = RULES[rule]
+        groups, others = groups_of(model, {}), groups_of(plain, {})
+        optimizer = own(groups[:1], **first)
+        twin = torchs(others[:1], **first)
+        rest = others[1]["params"]
+        before = [param.detach().clone() for param in rest]
+        for step in range(3):
+            step_both(model, optimizer, plain, twin, step)
+        for param, value in zip(groups[1]["params"], before):
+            assert torch.equal(mt.full_param(param), value)
+        assert_equal(model, plain, 1e-4, 1e-5)
+        late = {"lr": 0.02, "weight_decay": 0.0}
+        optimizer.add_param_group({"params": groups[1]["params"], **late})
+        assert optimizer.engine.groups == 3
+        loss_of(model, 3).backward()
+        optimizer.step()
+        for param, value in zip(groups[1]["params"], before):
+            assert not torch.equal(mt.full_param(param), value)
+        if rule == "SGD":  # it has no states
+            twin.add_param_group({"params": rest, **late})
+            backward_of_all(plain, 3)
+            twin.step()
+            assert_equal(model, plain, 1e-4, 1e-5)
+
+
+def case_units_are_added_before_the_first_step() -> None:
+    model, plain = sharded(), build()
+    blocks = list(model.blocks.parameters())
+    inside = {id(param) for param in blocks}
+    outside = [param for param in model.parameters() if id(param) not in inside]
+    optimizer = mt.AdamW(blocks, lr=0.01)
+    assert len(optimizer.sharded) == 2
+    optimizer.add_param_group({"params": outside, "lr": 0.02})
+    assert len(optimizer.sharded) == 3
+    twin = torch.optim.AdamW(plain.blocks.parameters(), lr=0.01)
+    others = [*plain.embed.parameters(), *plain.head.parameters()]
+    twin.add_param_group({"params": others, "lr": 0.02})
+    for step in range(3):
+        step_both(model, optimizer, plain, twin, step)
+    assert_equal(model, plain, 1e-4, 1e-5)
+    extra = mt.shard(nn.Linear(3, 3))
+    with raises(meron.UnsupportedError, "lr=0"):
+        optimizer.add_param_group({"params": extra.parameters()})
+    assert len(optimizer.param_groups) == 2
+    taken = mt.shard(nn.Linear(3, 3))
+    keep = mt.SGD(taken)
+    fresh = mt.SGD(extra)
+    with raises(meron.DuplicateError, "Linear"):
+        fresh.add_param_group({"params": taken.parameters()})
+    extra(torch.ones(3)).sum().backward()
+    fresh.step()
+    assert fresh.steps == 1 and keep.steps == 0
+
+
+def case_numbers_that_are_out_of_range_are_named() -> None:
+    model = sharded()
+    wide, rest = groups_of(model, {})
+    for kind, key, value, name in (
+        (mt.AdamW, "lr", -1.0, "lr"),
+        (mt.AdamW, "betas", (0.9, 1.0), "betas[1]"),
+        (mt.Adam, "eps", 0.0, "eps"),
+        (mt.Adam, "weight_decay", -0.1, "weight_decay"),
+        (mt.Adagrad, "lr_decay", -1.0, "lr_decay"),
+        (mt.Lion, "betas", (-0.1, 0.9), "betas[0]"),
+    ):
+        with raises(meron.ArgumentError, f"param group 1 of {kind.__name__}: {name} is"):
+            kind([{**wide}, {**rest, key: value}])
+        with raises(ValueError, f"param group 0 of {kind.__name__}: {name} is"):
+            kind([{**wide, key: value}, {**rest}])
+    with raises(meron.ArgumentError, "param group 0 of SGD: momentum is 1"):
+        mt.SGD(model, momentum=1.0)
+    optimizer = mt.AdamW([wide, rest])
+    loss_of(model, 0).backward()
+    optimizer.param_groups[1]["lr"] = float("nan")
+    with raises(meron.ArgumentError, "param group 1 of AdamW: lr is nan"):
+        optimizer.step()
+    optimizer.param_groups[1]["lr"] = 1e-3
+    optimizer.step()  # gradients have stayed
+    assert optimizer.steps == 1
+
+
+def case_options_that_the_engine_lacks_are_named() -> None:
+    model = sharded()
+    wide, rest = groups_of(model, {})
+    for kind, key in (
+        (mt.AdamW, "amsgrad"),
+        (mt.Adam, "maximize"),
+        (mt.Adam, "decoupled_weight_decay"),
+        (mt.Adagrad, "differentiable"),
+        (mt.SGD, "maximize"),
+    ):
+        with raises(meron.UnsupportedError, f"{kind.__name__} with {key}=True (param group 1)"):
+            kind([{**wide}, {**rest, key: True}])
+        with raises(meron.UnsupportedError, f"{key}=True (param group 0)"):
+            kind(model, **{key: True})
+    with raises(TypeError, "nonsense"):
+        mt.AdamW(model, nonsense=1)
+    for key, value in (("dampening", 0.1), ("nesterov", True), ("momentum", 0.0)):
+        with raises(meron.UnsupportedError, f"{key} of SGD"):
+            mt.SGD([{**wide}, {**rest, key: value}], momentum=0.9)
+    optimizer = mt.SGD([wide, rest], momentum=0.9)
+    optimizer.param_groups[0]["nesterov"] = True
+    with raises(meron.UnsupportedError, "param group 0 has True"):
+        optimizer.step()
+
+
+def case_options_without_effect_are_told_once() -> None:
+    lines: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    logger, handler = logging.getLogger("meron.torch"), Keep()
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    model = sharded()
+    mt.AdamW(groups_of(model, {"capturable": True}), foreach=True, fused=True)
+    mt.AdamW(sharded(), foreach=False, fused=None)
+    logger.removeHandler(handler)
+    assert lines == ["AdamW: foreach, fused without effect"], lines
+
+
+def case_params_that_will_not_do() -> None:
+    with raises(meron.ArgumentError, "no sharded param"):
+        mt.AdamW(Model().parameters())
+    model = sharded()
+    with raises(meron.ArgumentError, "(3,) that is no sharded param"):
+        mt.AdamW([*model.parameters(), nn.Parameter(torch.ones(3))])
+    other = sharded("zero1")
+    with raises(meron.ArgumentError, "by another plan"):
+        mt.AdamW([{"params": model.parameters()}, {"params": other.parameters()}])
+    with raises(ValueError, "more than one parameter group"):
+        mt.AdamW([{"params": model.parameters()}, {"params": model.parameters()}])
+    with raises(meron.ArgumentError, "no trainable param"):
+        mt.AdamW(mt.shard(nn.Linear(2, 2).requires_grad_(False)).parameters())
+    optimizer = make("AdamW", model)
+    with raises(meron.DuplicateError, "optimizer already"):
+        make("SGD", model)
+    train(model, optimizer, schedule_of(optimizer), range(1))
+
+
+def case_a_closure_and_hooks() -> None:
+    model = sharded()
+    optimizer = make("Adam", model)
+    seen = []
+    optimizer.register_step_post_hook(lambda *_: seen.append("post"))
+    optimizer.register_step_pre_hook(lambda *_: seen.append("pre"))
+
+    def closure() -> torch.Tensor:
+        loss = loss_of(model, 0)
+        loss.backward()
+        return loss
+
+    assert optimizer.step(closure).dim() == 0
+    assert seen == ["pre", "post"] and optimizer.steps == 1
+    assert optimizer.step() is None and optimizer.steps == 1, "there was no gradient"
+    assert optimizer.sharding.context.rank == RANK
+
+
+if __name__ == "__main__":
+    run_cases(sys.modules[__name__])
