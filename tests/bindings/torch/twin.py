@@ -190,7 +190,7 @@ def train_sharded(
 ) -> tuple[list[list[float]], Weights]:
     model = source.shard(model, plan)
     optimizer = source.optimizer(model)
-    if not isinstance(optimizer, mt.AdamW):
+    if not isinstance(optimizer, mt.EngineOptimizer):
         optimizer = mt.shard_optimizer(model, optimizer)
     place = next(place for place in map(unit_of, model.parameters()) if place is not None)
     context = place[0].sharding.context

@@ -12,6 +12,7 @@ corrects too much: the same update, but for its rounding.
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from typing import Any
@@ -68,8 +69,11 @@ def restore(optimizer: Any, steps: int, anew: bool) -> None:
         counted = 0
     missing = max(0, min(steps, until) - counted)
     share = sum(unit.handles[i].size for unit in optimizer.sharded for i in unit.trainable)
-    share //= optimizer.sharding.context.world_size
-    most = MOST_IDLE_ON_NVME if optimizer.engine.nvme_bytes else MOST_IDLE
+    context = optimizer.sharding.context
+    share //= context.world_size
+    # By what is equal on all ranks: they take as many steps.
+    on_nvme = json.loads(context.plan.json())["optimizer"]["tier"] == "nvme"
+    most = MOST_IDLE_ON_NVME if on_nvme else MOST_IDLE
     if missing > 1 and missing * share > most:
         logger.info("the steps of a checkpoint, %d, are made up for by numbers", steps)
     elif missing:

@@ -14,12 +14,11 @@ import sys
 import types
 from typing import Any
 
-import torch
-
 import meron
 from meron import errors, zero
 from meron.zero import comm, utils
 from meron.zero import estimate as _estimate
+from meron.zero import ops as _ops
 from meron.zero import schedulers as _schedulers
 from meron.zero.comm import init_distributed
 from meron.zero.engine import Engine as DeepSpeedEngine
@@ -46,68 +45,11 @@ def _namespace(name: str, **content: Any) -> types.ModuleType:
     return module
 
 
-def refuse_options(kind: str, unsupported: dict[str, bool]) -> None:
-    names = [name for name, given in unsupported.items() if given]
-    if names:
-        raise errors.UnsupportedError(
-            f"Meron does not have yet: {kind} with {', '.join(names)}",
-            subject=names[0],
-            advice="Leave it out, or pass torch.optim.Adam to initialize.",
-        )
-
-
-class FusedAdam(torch.optim.AdamW):
-    """torch's AdamW with the defaults of DeepSpeed's class: no weight decay unless asked for."""
-
-    def __init__(
-        self,
-        params: Any,
-        lr: float = 1e-3,
-        bias_correction: bool = True,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        adam_w_mode: bool = True,
-        weight_decay: float = 0.0,
-        amsgrad: bool = False,
-        set_grad_none: bool = True,
-    ) -> None:
-        unsupported = {
-            "bias_correction=False": not bias_correction,
-            "adam_w_mode=False with weight_decay": not adam_w_mode and weight_decay != 0,
-            "set_grad_none=False": not set_grad_none,  # gradients never stay after a step
-        }
-        refuse_options(type(self).__name__, unsupported)
-        super().__init__(
-            params, lr=lr, betas=betas, eps=eps, weight_decay=weight_decay, amsgrad=amsgrad
-        )
-
-
-class DeepSpeedCPUAdam(FusedAdam):
-    """The same under another name; the order of its options differs."""
-
-    def __init__(
-        self,
-        model_params: Any,
-        lr: float = 1e-3,
-        bias_correction: bool = True,
-        betas: tuple[float, float] = (0.9, 0.999),
-        eps: float = 1e-8,
-        weight_decay: float = 0.0,
-        amsgrad: bool = False,
-        adamw_mode: bool = True,
-        fp32_optimizer_states: bool = True,
-    ) -> None:
-        refuse_options(
-            type(self).__name__, {"fp32_optimizer_states=False": not fp32_optimizer_states}
-        )
-        super().__init__(
-            model_params, lr, bias_correction, betas, eps, adamw_mode, weight_decay, amsgrad
-        )
-
-
 ops = _namespace(
     "ops",
-    adam=_namespace("ops.adam", FusedAdam=FusedAdam, DeepSpeedCPUAdam=DeepSpeedCPUAdam),
+    adam=_namespace("ops.adam", FusedAdam=_ops.FusedAdam, DeepSpeedCPUAdam=_ops.DeepSpeedCPUAdam),
+    adagrad=_namespace("ops.adagrad", DeepSpeedCPUAdagrad=_ops.DeepSpeedCPUAdagrad),
+    lion=_namespace("ops.lion", FusedLion=_ops.FusedLion, DeepSpeedCPULion=_ops.DeepSpeedCPULion),
 )
 runtime = _namespace(
     "runtime",
@@ -135,6 +77,8 @@ def install(name: str = "deepspeed") -> None:
         ".comm": comm,
         ".ops": ops,
         ".ops.adam": ops.adam,
+        ".ops.adagrad": ops.adagrad,
+        ".ops.lion": ops.lion,
         ".runtime": runtime,
         ".runtime.zero": runtime.zero,
         ".runtime.zero.stage3": runtime.zero.stage3,

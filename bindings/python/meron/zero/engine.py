@@ -27,7 +27,6 @@ from meron.zero import comm
 from meron.zero.config import Config
 from meron.zero.gathered import opened
 from meron.zero.loss_scale import LossScale
-from meron.zero.optimizers import check_options
 from meron.zero.wrapper import Wrapper
 
 
@@ -226,8 +225,7 @@ class Engine(Wrapper):
         """NonFiniteError, on all ranks, when nothing was changed."""
         optimizer = self.optimizer
         assert optimizer is not None
-        if isinstance(optimizer, mt.AdamW):
-            check_options(optimizer)
+        if isinstance(optimizer, mt.EngineOptimizer):
             optimizer.step()
             self._norm = optimizer.grad_norm
             return
@@ -480,19 +478,10 @@ class Engine(Wrapper):
 
     def _let_go(self) -> None:
         """What another engine of the model must not find. Local."""
-        from meron.zero.safe import local_master  # which needs this module
-
         self._destroyed = True
         optimizer = self.optimizer
-        if self._owns_optimizer and isinstance(optimizer, mt.AdamW):
-            # A unit has one of these at a time. Its f32 values are to outlive it.
-            for unit in optimizer.sharded:
-                for i in unit.trainable:
-                    if unit.handles[i].dtype != "f32":
-                        master = local_master(unit.params[i])
-                        assert master is not None
-                        unit.masters[i] = master.clone()
-            del optimizer.engine
+        if self._owns_optimizer and isinstance(optimizer, mt.EngineOptimizer):
+            optimizer.release()  # a unit has one of these at a time
         for part in self.module.modules():
             part.__dict__.pop("_meron_engine", None)
         for unit in self.units:

@@ -119,10 +119,10 @@ def equip(
     model, chosen = engine.module, engine.config
     block = chosen.optimizer
     momentum = chosen.scheduler is not None and chosen.scheduler[0] in MOMENTUM_SCHEDULES
-    if block is not None and momentum and block[0].lower() in ("adam", "adamw"):
-        block = (block[0], {**block[1], "torch_adam": True})
     engine._owns_optimizer = optimizer is None
-    engine.optimizer = make_optimizer(model, optimizer, block, model_parameters, chosen.clipping)
+    engine.optimizer = make_optimizer(
+        model, optimizer, block, model_parameters, chosen.clipping, momentum
+    )
     if engine.optimizer is not None:
         chosen.offload.check_optimizer(engine.optimizer)
     if lr_scheduler is None and chosen.scheduler is None:

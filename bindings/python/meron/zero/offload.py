@@ -43,14 +43,14 @@ class Offload:
 
     def check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """UnsupportedError for one whose states torch keeps, where they are to lie on nvme."""
-        if self.nvme_path is None or isinstance(optimizer, mt.AdamW):
+        if self.nvme_path is None or isinstance(optimizer, mt.EngineOptimizer):
             return
         raise errors.UnsupportedError(
             f"offload_optimizer.device is nvme, and the states of {type(optimizer).__name__} are "
             "torch's own, in memory",
             subject="zero_optimization.offload_optimizer.device",
-            advice="Name AdamW in the config's optimizer block, or make a meron.torch.AdamW: its "
-            "states are the engine's.",
+            advice="Name Adam, AdamW, Adagrad, Lion or SGD in the config's optimizer block, with "
+            "all trainable params, or make one of meron.torch: its states are the engine's.",
         )
 
     def check_units(self, units: dict[str, int], ranks: int) -> None:

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import difflib
+import inspect
 from collections.abc import Callable, Iterable
 from typing import Any, Union
 
@@ -12,12 +14,18 @@ import meron.torch as mt
 from meron import errors
 from meron.torch.sharding import unit_of
 from meron.torch.unit import ShardedUnit
+from meron.zero.ops import FusedLion
 from meron.zero.units import units_of
 
 ParamGroups = Union["Iterable[torch.Tensor]", "Iterable[dict[str, Any]]", None]
 Client = Union[torch.optim.Optimizer, Callable[[Any], torch.optim.Optimizer], None]
 
-RULES: dict[str, type[torch.optim.Optimizer]] = {
+# The engine's, by the lower-case name.
+ENGINE: dict[str, Any] = {
+    kind.__name__.lower(): kind for kind in (mt.Adam, mt.AdamW, mt.Adagrad, mt.Lion, mt.SGD)
+}
+# Those of torch tensors.
+RULES: dict[str, Any] = {
     name.lower(): getattr(torch.optim, name)
     for name in (
         "Adadelta",
@@ -32,7 +40,32 @@ RULES: dict[str, type[torch.optim.Optimizer]] = {
         "SGD",
     )
 }
-ENGINE_ADAMW = {"lr", "betas", "eps", "weight_decay"}
+RULES["lion"] = FusedLion
+# Names of DeepSpeed's classes: the rule, and defaults that are its own.
+CLASSES: dict[str, tuple[str, dict[str, Any]]] = {
+    "fusedadam": ("adam", {}),
+    "deepspeedcpuadam": ("adam", {}),
+    "deepspeedcpuadagrad": ("adagrad", {}),
+    "fusedlion": ("lion", {}),
+    "deepspeedcpulion": ("lion", {"betas": (0.9, 0.999)}),
+}
+# Defaults of DeepSpeed where torch has others.
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "adam": {"weight_decay": 0.0},
+    "adamw": {"weight_decay": 0.0},
+    "lion": {"lr": 1e-3},
+}
+# Options of DeepSpeed besides torch's. True is what Meron does where it is the only value.
+ADAMS = ("adam", "adamw", "adagrad")  # DeepSpeed takes these of Adagrad too
+ADAM_OPTIONS = ("adam_w_mode", "torch_adam")
+ONLY_TRUE = {
+    "adam": ("bias_correction", "fp32_optimizer_states", "set_grad_none"),
+    "adamw": ("bias_correction", "fp32_optimizer_states", "set_grad_none"),
+    "adagrad": ("fp32_optimizer_states",),
+    "lion": ("fp32_optimizer_states", "set_grad_none"),
+}
+# What the engine's rules lack, and what they have one of for all groups.
+NOT_THE_ENGINES = ("amsgrad", "maximize", "differentiable", "decoupled_weight_decay")
 
 
 def make_optimizer(
@@ -41,65 +74,25 @@ def make_optimizer(
     block: tuple[str, dict[str, Any]] | None,
     model_parameters: ParamGroups,
     clipping: float,
+    cycles_momentum: bool = False,
 ) -> torch.optim.Optimizer | None:
     """The optimizer of an engine, on shards; None when nobody gives one. Collective.
 
-    The caller's counts rather than the config's. The config's Adam and AdamW, over all params with
-    one group of options, are the engine's own, which also clips.
+    The caller's counts rather than the config's, and stays the rule that it is. The config's Adam,
+    AdamW, Adagrad, Lion and SGD are the engine's own, which also clip, with the param groups that
+    were given; torch's where these leave trainable params out, or for options that the engine does
+    not have.
+
+    Args:
+        cycles_momentum: a schedule will set the momentum, also where it is 0 at first.
     """
     if client is not None:
-        optimizer = client
-        if not isinstance(optimizer, torch.optim.Optimizer) and callable(optimizer):
-            optimizer = optimizer(groups_of(model, model_parameters))
-        if not isinstance(optimizer, torch.optim.Optimizer):
-            raise errors.argument(
-                f"optimizer is a {type(client).__name__}: a torch.optim.Optimizer, or a function "
-                "of params that makes one, is known",
-                subject="optimizer",
-            )
-        if isinstance(optimizer, mt.AdamW):
-            check_own(model, optimizer.sharded)
-            if clipping:
-                raise errors.argument(
-                    "gradient_clipping of the config is no option of a meron.torch.AdamW that is "
-                    "made already",
-                    subject="gradient_clipping",
-                    advice="Pass it max_norm instead, and leave gradient_clipping out.",
-                )
-            return optimizer
-        shards = getattr(optimizer, "_meron_shards", None)
-        if shards is not None:
-            check_own(model, shards.units())
-            return optimizer
-        keep_masters(model)
-        return mt.shard_optimizer(model, optimizer)
+        return take_client(model, client, model_parameters, clipping)
     if block is None:
         return None
-    kind, params = block[0], dict(block[1])
-    name = kind.lower()
-    if name == "fusedadam":
-        name = "adam"
-    if name not in RULES:
-        raise errors.argument(
-            f"unknown optimizer {kind!r}: {', '.join(rule.__name__ for rule in RULES.values())} "
-            "are known",
-            subject="optimizer.type",
-            advice="Pass an optimizer to initialize instead.",
-        )
-    torch_adam = False
-    if name in ("adam", "adamw"):
-        # DeepSpeed's Adam decays weights as AdamW does, unless told otherwise, and not at all by
-        # default.
-        name = "adamw" if params.pop("adam_w_mode", True) or name == "adamw" else "adam"
-        params.setdefault("weight_decay", 0.0)
-        torch_adam = bool(params.pop("torch_adam", False))
-        for key in ("bias_correction", "fp32_optimizer_states"):
-            if not params.pop(key, True):
-                raise errors.UnsupportedError(
-                    f"Meron does not have yet: {kind} with {key} = false",
-                    subject=f"optimizer.params.{key}",
-                    advice="Leave it out, or pass an optimizer to initialize.",
-                )
+    kind, name, params = block[0], *rule_of(*block)
+    own = not (name in ADAMS and params.pop("torch_adam", False))
+    check_params(kind, name, params)
     groups = groups_of(model, model_parameters)
     if not groups:
         raise errors.argument(
@@ -108,18 +101,119 @@ def make_optimizer(
             advice="Leave the optimizer out, or let some params require gradients.",
         )
     trainable = {id(param) for param in model.parameters() if param.requires_grad}
-    plain = all(isinstance(item, torch.Tensor) for item in groups)
-    whole = plain and {id(param) for param in groups} == trainable
-    if name == "adamw" and whole and not torch_adam and params.keys() <= ENGINE_ADAMW:
-        if "betas" in params:
-            params["betas"] = tuple(params["betas"])
-        return mt.AdamW(model, max_norm=clipping, **params)
-    try:
-        optimizer = RULES[name](groups, **params)
-    except TypeError as error:
-        raise errors.argument(f"optimizer {kind}: {error}", "optimizer.params") from None
+    whole = trainable <= {id(param) for param in params_in(groups)}
+    if own and whole and name in ENGINE and engine_has(name, params, groups, cycles_momentum):
+        optimizer: torch.optim.Optimizer = ENGINE[name](groups, max_norm=clipping, **params)
+        return optimizer
+    optimizer = RULES[name](groups, **params)
     keep_masters(model)
     return mt.shard_optimizer(model, optimizer)
+
+
+def take_client(
+    model: torch.nn.Module, client: Any, model_parameters: ParamGroups, clipping: float
+) -> torch.optim.Optimizer:
+    """The caller's optimizer on shards. Collective."""
+    optimizer = client
+    if not isinstance(optimizer, torch.optim.Optimizer) and callable(optimizer):
+        optimizer = optimizer(groups_of(model, model_parameters))
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise errors.argument(
+            f"optimizer is a {type(client).__name__}: a torch.optim.Optimizer, or a function "
+            "of params that makes one, is known",
+            subject="optimizer",
+        )
+    if isinstance(optimizer, mt.EngineOptimizer):
+        check_own(model, optimizer.sharded)
+        if clipping:
+            raise errors.argument(
+                f"gradient_clipping of the config is no option of a meron.torch."
+                f"{type(optimizer).__name__} that is made already",
+                subject="gradient_clipping",
+                advice="Pass it max_norm instead, and leave gradient_clipping out.",
+            )
+        return optimizer
+    shards = getattr(optimizer, "_meron_shards", None)
+    if shards is not None:
+        check_own(model, shards.units())
+        return optimizer
+    keep_masters(model)
+    return mt.shard_optimizer(model, optimizer)
+
+
+def rule_of(kind: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+    """The lower-case name of a config's optimizer, and its params as torch has them, besides
+    torch_adam."""
+    name, own_defaults = CLASSES.get(kind.lower(), (kind.lower(), {}))
+    if name not in RULES:
+        known = [rule.__name__ for key, rule in RULES.items() if key != "lion"]
+        raise errors.argument(
+            f"unknown optimizer {kind!r}: {', '.join(sorted([*known, 'Lion']))} are known",
+            subject="optimizer.type",
+            advice="Pass an optimizer to initialize instead.",
+        )
+    params = dict(given)
+    if "max_grad_norm" in params:
+        raise errors.argument(
+            f"max_grad_norm is no option of {kind}",
+            subject="optimizer.params.max_grad_norm",
+            advice="Write gradient_clipping at the top level of the config instead.",
+        )
+    for key in ONLY_TRUE.get(name, ()):
+        if not params.pop(key, True):
+            raise errors.UnsupportedError(
+                f"Meron does not have yet: {kind} with {key} = false",
+                subject=f"optimizer.params.{key}",
+                advice="Leave it out, or pass an optimizer to initialize.",
+            )
+    if name in ADAMS:
+        # DeepSpeed's Adam decays weights as AdamW does, unless told otherwise.
+        decoupled = params.pop("adam_w_mode", True)
+        if name == "adam" and decoupled:
+            name = "adamw"
+    if name == "adagrad" and not params.get("amsgrad", True):
+        del params["amsgrad"]  # DeepSpeed's class has it, and off
+    return name, {**DEFAULTS.get(name, {}), **own_defaults, **params}
+
+
+def check_params(kind: str, name: str, params: dict[str, Any]) -> None:
+    """ArgumentError naming all params of a config's optimizer that nobody knows."""
+    known: set[str] = set()
+    for rule in (RULES[name], ENGINE.get(name)):
+        if rule is not None:
+            known |= set(inspect.signature(rule.__init__).parameters)
+    known -= {"self", "params", "max_norm", "set_grad_none"}
+    if name == "adamw":
+        known.discard("decoupled_weight_decay")
+    unknown = [key for key in params if key not in known]
+    if not unknown:
+        return
+    options = sorted({*known, *ONLY_TRUE.get(name, ())})
+    if name in ADAMS:
+        options += ADAM_OPTIONS
+    told = []
+    for key in unknown:
+        close = difflib.get_close_matches(key, options, 1)
+        told.append(f"{key} (did you mean {close[0]}?)" if close else key)
+    raise errors.argument(
+        f"{kind} has no {' and no '.join(told)}",
+        subject=f"optimizer.params.{unknown[0]}",
+        advice=f"Its params are {', '.join(options)}.",
+    )
+
+
+def engine_has(name: str, params: dict[str, Any], groups: list[Any], cycles_momentum: bool) -> bool:
+    """Whether the engine's rule has all that the groups ask for."""
+    rows = [{**params, **item} if isinstance(item, dict) else params for item in groups]
+    if any(row.get(key) for row in rows for key in NOT_THE_ENGINES):
+        return False
+    if name != "sgd":
+        return True
+    alike = {
+        (bool(row.get("momentum")), row.get("dampening", 0), bool(row.get("nesterov")))
+        for row in rows
+    }
+    return len(alike) == 1 and not (cycles_momentum and not rows[0].get("momentum"))
 
 
 def check_own(model: torch.nn.Module, units: Iterable[ShardedUnit]) -> None:
@@ -139,8 +233,23 @@ def groups_of(model: torch.nn.Module, given: ParamGroups) -> list[Any]:
     """Params or param groups for an optimizer: what was given, else all trainable ones."""
     if given is None:
         return [param for param in model.parameters() if param.requires_grad]
-    items: list[Any] = list(given)
-    return [item for item in items if not isinstance(item, torch.Tensor) or item.requires_grad]
+    items: list[Any] = []
+    for item in given:
+        if isinstance(item, dict):
+            params = item["params"]
+            params = [params] if isinstance(params, torch.Tensor) else list(params)
+            items.append({**item, "params": params})
+        elif not isinstance(item, torch.Tensor) or item.requires_grad:
+            items.append(item)
+    return items
+
+
+def params_in(groups: list[Any]) -> list[Any]:
+    """The params of what groups_of returns."""
+    found: list[Any] = []
+    for item in groups:
+        found += item["params"] if isinstance(item, dict) else [item]
+    return [item[1] if isinstance(item, tuple) else item for item in found]
 
 
 def keep_masters(model: torch.nn.Module) -> None:
@@ -162,15 +271,3 @@ def check_trainable(model: torch.nn.Module) -> None:
                 advice="Set requires_grad before the model is sharded (within zero.Init: in the "
                 "module's __init__).",
             )
-
-
-def check_options(optimizer: mt.AdamW) -> None:
-    """The engine's rule takes a new learning rate only: other changes must not go unnoticed."""
-    for group in optimizer.param_groups:
-        for key, value in optimizer.defaults.items():
-            if key != "lr" and group[key] != value:
-                raise errors.UnsupportedError(
-                    f"{key} of the optimizer changed from {value} to {group[key]}",
-                    subject=key,
-                    advice='Write "torch_adam": true in the optimizer\'s params.',
-                )

@@ -62,7 +62,7 @@ def local_master(param: torch.Tensor) -> torch.Tensor | None:
     optimizer = engine.optimizer if engine is not None else None
     if i not in unit.trainable or optimizer is None:
         return None
-    if isinstance(optimizer, mt.AdamW):
+    if isinstance(optimizer, mt.EngineOptimizer):
         return read_state(optimizer, unit, i, "master")
     shards = getattr(optimizer, "_meron_shards", None)
     return shards.parts.get(unit, {}).get(i) if shards is not None else None
@@ -229,7 +229,7 @@ def safe_set_local_optimizer_state(
     if state.dim():
         check_part(param, value)
     optimizer = optimizer_of(param)
-    if isinstance(optimizer, mt.AdamW):
+    if isinstance(optimizer, mt.EngineOptimizer):
         write_state(optimizer, *placed(param), optim_state_key, value)
         return
     with torch.no_grad():
@@ -247,12 +247,13 @@ def writable_state(param: torch.Tensor, key: str) -> torch.Tensor:
             subject=name_of(param),
             advice="States exist after the first step.",
         )
-    if isinstance(optimizer, mt.AdamW) and not state.dim():
+    if isinstance(optimizer, mt.EngineOptimizer) and not state.dim():
         raise errors.UnsupportedError(
-            f"Meron does not have yet: writing {key!r} of meron.torch.AdamW, which counts steps "
-            "of all its params",
+            f"Meron does not have yet: writing {key!r} of meron.torch.{type(optimizer).__name__}, "
+            "which counts steps of all its params",
             subject=name_of(param),
-            advice='Write "torch_adam": true in the optimizer\'s params.',
+            advice="Load a state_dict whose states have that step, or pass an optimizer of torch "
+            "to initialize.",
         )
     return state
 

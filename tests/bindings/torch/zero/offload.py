@@ -12,7 +12,7 @@ import torch
 import meron
 from meron import zero
 from meron.zero.units import units_of
-from model import config, data, engine_step, raises, run_cases, twins
+from model import RANK, config, data, engine_step, raises, run_cases, twins
 
 # On a drive, where a folder for temporary files need not be; nothing is left there.
 DRIVE = str(Path(__file__).parent)
@@ -113,6 +113,41 @@ def case_params_on_nvme_below_stage_3() -> None:
     other["zero_optimization"]["offload_param"]["nvme_path"] = "/"
     with raises(meron.ArgumentError, "one folder"):
         trained(other)
+
+
+def case_every_rule_has_its_states_on_a_drive() -> None:
+    for kind, params, key in (
+        ("Adam", {"adam_w_mode": False}, "exp_avg_sq"),
+        ("Adagrad", {"lr": 0.1}, "sum"),
+        ("Lion", {}, "exp_avg"),
+        ("SGD", {"lr": 0.1, "momentum": 0.9}, "momentum_buffer"),
+    ):
+        found = []
+        for device in (None, "nvme"):
+            model, _ = twins()
+            given = settings(3, device, bf16={"enabled": True})
+            given["optimizer"] = {"type": kind, "params": params}
+            wide = [param for param in model.parameters() if param.dim() > 1]
+            rest = [param for param in model.parameters() if param.dim() <= 1]
+            engine = zero.initialize(
+                model=model,
+                model_parameters=[{"params": wide, "lr": 0.01}, {"params": rest}],
+                config=given,
+            )[0]
+            drawn = batches(6)
+            for batch in drawn[:3]:
+                engine_step(engine, [batch])
+            # Where it goes on from its own states they are read from the drive, and written there.
+            engine.optimizer.load_state_dict(engine.optimizer.state_dict())
+            for batch in drawn[3:]:
+                engine_step(engine, [batch])
+            on_drive = engine.optimizer.engine.nvme_bytes
+            if RANK == 0:  # others may own nothing of so small a model
+                assert (on_drive > 0) == (device == "nvme"), (kind, on_drive)
+            params_now = list(engine.module.parameters())
+            found.append([zero.safe_get_full_fp32_param(param) for param in params_now])
+            found[-1] += [zero.safe_get_full_optimizer_state(param, key) for param in params_now]
+        assert all(torch.equal(a, b) for a, b in zip(*found, strict=True)), kind
 
 
 def case_states_are_written_where_they_lie() -> None:

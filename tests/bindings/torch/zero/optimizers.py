@@ -1,0 +1,310 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The optimizers of a config, with groups and schedulers, beside those of torch."""
+
+from __future__ import annotations
+
+import copy
+import math
+import sys
+from typing import Any
+
+import torch
+from torch import nn
+
+import meron
+import meron.torch as mt
+import meron.zero.compat as deepspeed
+from meron import zero
+from model import (
+    RANKS,
+    Model,
+    assert_equal_weights,
+    config,
+    data,
+    engine_step,
+    loss_of,
+    plain_step,
+    raises,
+    run_cases,
+    train,
+    twins,
+)
+
+Lion = deepspeed.ops.lion.FusedLion
+# The config's type and params, the engine's rule, torch's and its options.
+RULES: tuple[tuple[str, dict[str, Any], Any, Any, dict[str, Any]], ...] = (
+    ("AdamW", {"lr": 0.01}, mt.AdamW, torch.optim.AdamW, {"lr": 0.01, "weight_decay": 0.0}),
+    (
+        "Adam",
+        {"lr": 0.01, "betas": [0.8, 0.9], "weight_decay": 0.1},
+        mt.AdamW,
+        torch.optim.AdamW,
+        {"lr": 0.01, "betas": (0.8, 0.9), "weight_decay": 0.1},
+    ),
+    (
+        "Adam",
+        {"lr": 0.01, "adam_w_mode": False, "weight_decay": 0.1},
+        mt.Adam,
+        torch.optim.Adam,
+        {"lr": 0.01, "weight_decay": 0.1},
+    ),
+    (
+        "AdamW",
+        {"lr": 0.01, "adam_w_mode": False, "weight_decay": 0.1, "bias_correction": True},
+        mt.AdamW,
+        torch.optim.AdamW,
+        {"lr": 0.01, "weight_decay": 0.1},
+    ),
+    ("FusedAdam", {}, mt.AdamW, torch.optim.AdamW, {"weight_decay": 0.0}),
+    (
+        "DeepSpeedCPUAdam",
+        {"lr": 0.01},
+        mt.AdamW,
+        torch.optim.AdamW,
+        {"lr": 0.01, "weight_decay": 0},
+    ),
+    ("Adagrad", {"lr": 0.1, "amsgrad": False}, mt.Adagrad, torch.optim.Adagrad, {"lr": 0.1}),
+    ("DeepSpeedCPUAdagrad", {}, mt.Adagrad, torch.optim.Adagrad, {}),
+    ("Lion", {"weight_decay": 0.1}, mt.Lion, Lion, {"weight_decay": 0.1}),
+    ("FusedLion", {"lr": 0.002}, mt.Lion, Lion, {"lr": 0.002}),
+    ("DeepSpeedCPULion", {}, mt.Lion, deepspeed.ops.lion.DeepSpeedCPULion, {}),
+    ("SGD", {"lr": 0.1}, mt.SGD, torch.optim.SGD, {"lr": 0.1}),
+    (
+        "sgd",
+        {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01},
+        mt.SGD,
+        torch.optim.SGD,
+        {"lr": 0.1, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01},
+    ),
+)
+
+
+def block_of(kind: str, params: dict[str, Any], **others: Any) -> dict[str, Any]:
+    return config(optimizer={"type": kind, "params": params}, **others)
+
+
+def groups_of(model: nn.Module, **second: Any) -> list[dict[str, Any]]:
+    wide = [param for param in model.parameters() if param.dim() > 1]
+    rest = [param for param in model.parameters() if param.dim() <= 1]
+    return [{"params": wide}, {"params": iter(rest), **second}]
+
+
+def assert_near(engine: Any, plain: nn.Module, kind: str) -> None:
+    if "lion" in kind.lower():  # takes the sign of a sum, which may be one of rounding
+        close = total = 0
+        for param, expected in zip(engine.module.parameters(), plain.parameters(), strict=True):
+            value = zero.safe_get_full_fp32_param(param)
+            close += int(((value - expected).abs() < 1e-5).sum())
+            total += value.numel()
+        assert close >= 0.98 * total, (kind, close, total)
+    else:
+        assert_equal_weights(engine.module, plain, 1e-5)
+
+
+def case_each_type_is_the_engines_rule() -> None:
+    for kind, params, rule, torchs, options in RULES:
+        model, plain = twins()
+        engine, optimizer, _, _ = zero.initialize(model=model, config=block_of(kind, params))
+        assert type(optimizer) is rule, kind
+        twin = torchs(plain.parameters(), **options)
+        for key, value in optimizer.param_groups[0].items():
+            if key in twin.param_groups[0] and key != "params":
+                expected = twin.param_groups[0][key]
+                assert (tuple(value) if key == "betas" else value) == expected, (kind, key)
+        train(engine, plain, twin, 10)
+        assert_near(engine, plain, kind)
+
+
+def case_groups_and_schedulers() -> None:
+    blocks = (
+        {"type": "WarmupLR", "params": {"warmup_max_lr": [0.02, 0.01], "warmup_num_steps": 6}},
+        {"type": "WarmupCosineLR", "params": {"total_num_steps": 12, "warmup_num_steps": 3}},
+        {"type": "LambdaLR", "params": {"lr_lambda": [math.exp, lambda step: 1 / (1 + step)]}},
+    )
+    for kind, params, rule, torchs, options in RULES:
+        for block in blocks[:1] if params else blocks[1:2]:
+            second = {"lr": 0.003, "weight_decay": 0.05}
+            model, plain = twins()
+            engine, optimizer, _, scheduler = zero.initialize(
+                model=model,
+                model_parameters=groups_of(model, **second),
+                config=block_of(kind, params, scheduler=block, gradient_clipping=0.5),
+            )
+            assert type(optimizer) is rule and optimizer.engine.groups == 2
+            twin = torchs(groups_of(plain, **second), **options)
+            other = zero.schedulers.make_scheduler(twin, block["type"], block["params"])
+            generator = torch.Generator().manual_seed(1)
+            for _ in range(10):
+                batches = [data(generator)]
+                engine_step(engine, batches)
+                plain_step(plain, twin, batches, clip=0.5)
+                other.step()
+                assert engine.get_lr() == [group["lr"] for group in twin.param_groups]
+            assert scheduler.get_last_lr() == other.get_last_lr()
+            assert_near(engine, plain, kind)
+
+
+def case_a_checkpoint_in_the_middle() -> None:
+    for kind, params, _, _, _ in RULES:
+        for keys in ({}, {"bf16": {"enabled": True}}):
+            scheduler = {"type": "WarmupLR", "params": {"warmup_max_lr": [0.02, 0.01]}}
+            settings = block_of(kind, params, scheduler=scheduler, **keys)
+
+            def begin(settings: dict[str, Any] = settings) -> tuple[Any, Any]:
+                model, _ = twins()
+                groups = groups_of(model, weight_decay=0.05)
+                engine, _, _, schedule = zero.initialize(
+                    model=model, model_parameters=groups, config=settings
+                )
+                return engine, schedule
+
+            generator = torch.Generator().manual_seed(3)
+            batches = [data(generator) for _ in range(6)]
+            engine, schedule = begin()
+            for batch in batches[:3]:
+                engine_step(engine, [batch])
+            saved = copy.deepcopy(
+                [engine.state_dict(), engine.optimizer.state_dict(), schedule.state_dict()]
+            )
+            again, its = begin()
+            again.load_state_dict(saved[0])
+            again.optimizer.load_state_dict(saved[1])
+            its.load_state_dict(saved[2])
+            for batch in batches[3:]:
+                engine_step(engine, [batch])
+                engine_step(again, [batch])
+            for one, other in zip(engine.parameters(), again.parameters(), strict=True):
+                first = zero.safe_get_full_fp32_param(one)
+                assert torch.equal(first, zero.safe_get_full_fp32_param(other)), (kind, keys)
+
+
+def case_a_cycled_momentum_is_the_engines() -> None:
+    cycle = {"cycle_min_lr": 0.001, "cycle_max_lr": 0.01, "cycle_first_step_size": 4}
+    model, plain = twins()
+    engine, optimizer, _, _ = zero.initialize(
+        model=model,
+        config=block_of("Adam", {"lr": 0.01}, scheduler={"type": "OneCycle", "params": cycle}),
+    )
+    assert type(optimizer) is mt.AdamW
+    twin = torch.optim.AdamW(plain.parameters(), lr=0.01, weight_decay=0.0)
+    schedule = zero.schedulers.OneCycle(twin, **cycle)
+    generator = torch.Generator().manual_seed(1)
+    for _ in range(10):
+        batch = data(generator)
+        engine_step(engine, [batch])
+        plain_step(plain, twin, [batch])
+        schedule.step()
+        assert optimizer.param_groups[0]["betas"] == twin.param_groups[0]["betas"]
+    assert_equal_weights(model, plain, 1e-5)
+    # The momentum of SGD comes and goes with its state.
+    cyclic = {"type": "CyclicLR", "params": {"base_lr": 0.01, "max_lr": 0.1}}
+    begun = zero.initialize(model=Model(), config=block_of("SGD", {"lr": 0.1}, scheduler=cyclic))
+    assert type(begun[1]) is torch.optim.SGD
+    params = {"lr": 0.1, "momentum": 0.9}
+    begun = zero.initialize(model=Model(), config=block_of("SGD", params, scheduler=cyclic))
+    assert type(begun[1]) is mt.SGD
+    engine_step(begun[0], [data(generator)])
+    assert begun[1].engine.group(0).betas[0] == 0.9
+
+
+def case_what_the_engine_lacks_is_torchs() -> None:
+    for kind, params in (
+        ("Adam", {"torch_adam": True}),
+        ("Adam", {"amsgrad": True}),
+        ("AdamW", {"maximize": True}),
+        ("Adagrad", {"torch_adam": True}),
+        ("SGD", {"maximize": True}),
+        ("RMSprop", {"momentum": 0.5}),
+    ):
+        _, optimizer, _, _ = zero.initialize(model=Model(), config=block_of(kind, params))
+        assert type(optimizer).__module__.startswith("torch.optim."), kind
+    model = Model()
+    groups = groups_of(model, momentum=0.0)
+    begun = zero.initialize(
+        model=model, model_parameters=groups, config=block_of("SGD", {"momentum": 0.9})
+    )
+    assert type(begun[1]) is torch.optim.SGD
+    # Params that are left out: norms and clipping are of the others alone.
+    for kind, rule in (("AdamW", torch.optim.AdamW), ("Lion", Lion)):
+        model, plain = twins()
+        chosen = list(model.blocks.parameters())
+        engine, optimizer, _, _ = zero.initialize(
+            model=model,
+            model_parameters=chosen,
+            config=block_of(kind, {"lr": 0.01}, gradient_clipping=0.1),
+        )
+        assert type(optimizer) is rule
+        before = zero.safe_get_full_fp32_param(model.shift)
+        x, y = data(torch.Generator().manual_seed(1))
+        engine_step(engine, [(x, y)])
+        assert torch.equal(before, zero.safe_get_full_fp32_param(model.shift))
+        for rank in range(RANKS):
+            (loss_of(plain, x[rank], y[rank]) / RANKS).backward()
+        norm = torch.nn.utils.clip_grad_norm_(plain.blocks.parameters(), 0.1)
+        assert abs(engine.get_global_grad_norm() - float(norm)) < 1e-5
+
+
+def case_params_that_nobody_knows_are_all_named() -> None:
+    for kind, params, texts in (
+        ("AdamW", {"lr": 0.1, "weight_deacy": 0.1, "zzz": 1}, ("weight_decay?", "no zzz")),
+        ("Lion", {"eps": 1e-8, "torch_adam": True}, ("no eps", "no torch_adam")),
+        ("SGD", {"momentun": 0.9}, ("did you mean momentum?",)),
+        ("SGD", {"torch_adam": True}, ("no torch_adam",)),
+        ("RMSprop", {"betas": [0.9, 0.9]}, ("RMSprop has no betas",)),
+        ("Adagrad", {"betas": [0.9, 0.9]}, ("Adagrad has no betas",)),
+        ("Adam", {"max_grad_norm": 1.0}, ("gradient_clipping",)),
+        ("OneBitAdam", {}, ("unknown optimizer 'OneBitAdam'", "Lion")),
+        ("AdamW", {"max_norm": 1.0}, ("no max_norm",)),
+    ):
+        for text in texts:
+            with raises(meron.ArgumentError, text):
+                zero.initialize(model=nn.Linear(3, 3), config=block_of(kind, params))
+    for key in ("bias_correction", "fp32_optimizer_states"):
+        with raises(meron.UnsupportedError, f"{key} = false"):
+            zero.initialize(model=nn.Linear(3, 3), config=block_of("AdamW", {key: False}))
+    with raises(meron.ArgumentError, "param group 0 of AdamW: lr is -1"):
+        zero.initialize(model=nn.Linear(3, 3), config=block_of("AdamW", {"lr": -1.0}))
+
+
+def case_groups_of_the_callers_own() -> None:
+    """Optimizers of torch with groups run on shards, and stay what they are."""
+    for make in (
+        lambda groups: torch.optim.AdamW(groups, lr=0.01),
+        lambda groups: torch.optim.Adam(groups, lr=0.01),
+        lambda groups: torch.optim.Adagrad(groups, lr=0.05),
+        lambda groups: torch.optim.SGD(groups, lr=0.1, momentum=0.9),
+        lambda groups: deepspeed.ops.adagrad.DeepSpeedCPUAdagrad(groups, lr=0.05),
+    ):
+        for callers in (False, True):
+            model, plain = twins()
+            second = {"lr": 0.003, "weight_decay": 0.05}
+            given = make if callers else make(groups_of(model, **second))
+            engine, optimizer, _, _ = zero.initialize(
+                model=model,
+                optimizer=given,
+                model_parameters=groups_of(model, **second),
+                config=config(),
+            )
+            assert callers or optimizer is given
+            train(engine, plain, make(groups_of(plain, **second)), 3)
+            assert_equal_weights(model, plain, 1e-6)
+
+
+def case_a_rule_of_meron_torch_is_the_callers_too() -> None:
+    for rule in (mt.AdamW, mt.Lion):
+        model, plain = twins()
+        mt.shard(model)
+        engine = zero.initialize(
+            model=model,
+            optimizer=rule(groups_of(model, lr=0.003), lr=0.001),
+            config=config(),
+        )[0]
+        twin = {mt.AdamW: torch.optim.AdamW, mt.Lion: Lion}[rule]
+        options = {"betas": (0.9, 0.99)} if rule is mt.Lion else {}
+        train(engine, plain, twin(groups_of(plain, lr=0.003), lr=0.001, **options), 3)
+        assert_near(engine, plain, rule.__name__)
+        assert engine.get_lr() == [0.001, 0.003]
+
+
+if __name__ == "__main__":
+    run_cases(sys.modules[__name__])
