@@ -226,9 +226,17 @@ class EngineOptimizer(torch.optim.Optimizer):
                 raise errors.DuplicateError(
                     f"{where}: its unit has an optimizer already", subject=other.name
                 )
+            before = self.sharded
             self.release()
-            self.sharded = self._units()
-            self._make_engine()
+            try:
+                self.sharded = self._units()
+                self._make_engine()
+            except BaseException:
+                self.param_groups.pop()
+                self.sharded = before
+                self._make_engine()
+                self.param_groups.append(group)
+                raise
             return
         with self._named(number):
             self._add_to_engine(group)

@@ -37,7 +37,10 @@ def pair(betas: Any) -> tuple[float, float]:
 
 
 class Adam(EngineOptimizer):
-    """Adam (arXiv 1412.6980); weight decay is part of the gradient. States: exp_avg, exp_avg_sq."""
+    """Adam (arXiv 1412.6980); weight decay is part of the gradient. States: exp_avg, exp_avg_sq.
+
+    Arguments, blocking and errors: as said in meron.torch.rules.
+    """
 
     state_names: ClassVar[dict[str, str]] = {"exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}
     decoupled: ClassVar[bool] = False
@@ -108,7 +111,10 @@ class Adam(EngineOptimizer):
 
 
 class AdamW(Adam):
-    """AdamW (arXiv 1711.05101). States: exp_avg, exp_avg_sq."""
+    """AdamW (arXiv 1711.05101). States: exp_avg, exp_avg_sq.
+
+    Arguments, blocking and errors: as said in meron.torch.rules.
+    """
 
     decoupled: ClassVar[bool] = True
 
@@ -145,7 +151,10 @@ class AdamW(Adam):
 
 
 class Adagrad(EngineOptimizer):
-    """Adagrad (JMLR 12, 2011); weight decay is part of the gradient. State: sum."""
+    """Adagrad (JMLR 12, 2011); weight decay is part of the gradient. State: sum.
+
+    Arguments, blocking and errors: as said in meron.torch.rules.
+    """
 
     state_names: ClassVar[dict[str, str]] = {"sum": "exp_avg_sq"}
 
@@ -211,6 +220,7 @@ class Lion(EngineOptimizer):
 
     Args:
         betas: of the direction that is taken, and of the average that is kept.
+        others, blocking and errors: as said in meron.torch.rules.
     """
 
     state_names: ClassVar[dict[str, str]] = {"exp_avg": "exp_avg"}
@@ -242,6 +252,8 @@ class SGD(EngineOptimizer):
 
     `momentum` may differ between groups, but is 0 in all of them or in none; `dampening` and
     `nesterov` are those of all groups.
+
+    Arguments, blocking and errors: as said in meron.torch.rules.
     """
 
     state_names: ClassVar[dict[str, str]] = {"momentum_buffer": "exp_avg"}

@@ -74,6 +74,31 @@ def case_training_goes_on_with_the_same_bits() -> None:
                 same_states(second, optimizer)
 
 
+def case_whole_states_fit_every_plan() -> None:
+    for rule in RULES:
+        model = sharded("zero3")
+        optimizer = make(rule, model)
+        schedule = schedule_of(optimizer)
+        train(model, optimizer, schedule, range(4))
+        values, counted = model.state_dict(), schedule.state_dict()
+        part, whole = optimizer.state_dict(), optimizer.full_state_dict()
+        expected = train(model, optimizer, schedule, range(4, 8))
+        for plan in ("zero0", "zero1", "mics(1)"):
+            again = sharded(plan)
+            second = make(rule, again)
+            its = schedule_of(second)
+            again.load_state_dict(values)
+            its.load_state_dict(counted)
+            if RANKS > 1 and rule != "SGD" and plan != "zero1":
+                with raises(meron.ArgumentError, "whole it has"):
+                    second.load_state_dict(part)
+            second.load_state_dict(whole)
+            losses = train(again, second, its, range(4, 8))
+            assert losses == expected, (rule, plan)
+            for value, other in zip(weights(again), weights(model), strict=True):
+                assert torch.equal(value, other), (rule, plan)
+
+
 def case_an_optimizer_goes_back() -> None:
     """To a checkpoint of its own of before; and to one of before its first step."""
     for rule in RULES:

@@ -104,6 +104,9 @@ def case_units_are_added_before_the_first_step() -> None:
     outside = [param for param in model.parameters() if id(param) not in inside]
     optimizer = mt.AdamW(blocks, lr=0.01)
     assert len(optimizer.sharded) == 2
+    with raises(meron.ArgumentError, "param group 1 of AdamW: lr is -1"):
+        optimizer.add_param_group({"params": outside, "lr": -1.0})
+    assert len(optimizer.sharded) == 2 and len(optimizer.param_groups) == 1
     optimizer.add_param_group({"params": outside, "lr": 0.02})
     assert len(optimizer.sharded) == 3
     twin = torch.optim.AdamW(plain.blocks.parameters(), lr=0.01)
