@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine's rules as optimizers of torch, on 1 to 3 ranks: the programs of the folder
+"""The engine's rules as optimizers of torch, on 1 to 4 ranks: the programs of the folder
 optimizers."""
 
 from __future__ import annotations
@@ -13,8 +13,17 @@ from conftest import run_ranks
 HERE = Path(__file__).parent
 
 
-@pytest.mark.parametrize("program", ["twins", "checkpoints", "groups"])
-@pytest.mark.parametrize("ranks", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("program", "ranks"),
+    [
+        *(
+            (program, ranks)
+            for program in ("twins", "checkpoints", "groups")
+            for ranks in (1, 2, 3)
+        ),
+        ("twins", 4),
+    ],
+)
 def test_a_program(program: str, ranks: int) -> None:
     # The programs of zero lend how cases run.
     path = os.pathsep.join([str(HERE / "zero"), os.environ.get("PYTHONPATH", "")])

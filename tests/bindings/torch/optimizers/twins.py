@@ -9,6 +9,7 @@ import torch
 from rules import (
     EXACT,
     RANK,
+    RANKS,
     RULES,
     WithoutTorch,
     assert_equal,
@@ -59,6 +60,28 @@ def case_torchs_rule_learns_the_same() -> None:
             for key, value in other.items():
                 if key not in ("params", "decoupled_weight_decay"):
                     assert group[key] == value, (rule, key)
+
+
+def case_replicas_of_a_mesh() -> None:
+    if RANKS != 4:
+        return
+    for rule in RULES:
+        for plan in ("mics(2)", "hpz(2)"):
+            model, plain = sharded(plan), build()
+            optimizer, twin = make(rule, model), make_plain(rule, plain)
+            losses = train(model, optimizer, schedule_of(optimizer), STEPS)
+            expected = train_plain(plain, twin, schedule_of(twin), STEPS)
+            tolerance = 1e-3 if rule == "Lion" else 1e-5
+            torch.testing.assert_close(losses, expected, rtol=tolerance, atol=0.0, msg=rule)
+            # Replicas own the same elements: each counts once.
+            whole = optimizer.full_state_dict()["state"]
+            again = sharded(plan)
+            second = make(rule, again)
+            again.load_state_dict(model.state_dict())
+            second.load_state_dict(optimizer.state_dict())
+            for index, state in second.full_state_dict()["state"].items():
+                for key, value in state.items():
+                    assert torch.equal(value, whole[index][key]), (rule, plan, key)
 
 
 def case_a_cycled_momentum_is_taken_over() -> None:
