@@ -240,6 +240,8 @@ class EngineOptimizer(torch.optim.Optimizer):
             return
         with self._named(number):
             self._add_to_engine(group)
+        if not self.steps:
+            self._begin_states(self._trainable(group), group)
 
     def _make_engine(self) -> None:
         """An engine's optimizer for the units and groups, with its first states. Collective."""
@@ -270,11 +272,17 @@ class EngineOptimizer(torch.optim.Optimizer):
                 write_state(self, unit, i, "master", values)
             unit.masters.clear()
             unit.optimizer = weakref.ref(self)
+        covered = set()
         for group in self.param_groups:
-            for key, value in self.initial_states(group).items():
-                for unit, i in self._trainable(group):
-                    values = torch.full((len(unit.owned(i)),), value)
-                    write_state(self, unit, i, key, values)
+            self._begin_states(self._trainable(group), group)
+            covered.update(self._trainable(group))
+        rest = [(unit, i) for unit in self.sharded for i in unit.trainable]
+        self._begin_states([place for place in rest if place not in covered], self.defaults)
+
+    def _begin_states(self, places: list[tuple[ShardedUnit, int]], group: dict[str, Any]) -> None:
+        for key, value in self.initial_states(group).items():
+            for unit, i in places:
+                write_state(self, unit, i, key, torch.full((len(unit.owned(i)),), value))
 
     def _add_to_engine(self, group: dict[str, Any]) -> None:
         handles = [unit.handles[i] for unit, i in self._trainable(group)]

@@ -119,6 +119,16 @@ def case_options_of_adagrad() -> None:
     train(model, optimizer, schedule_of_one(optimizer), STEPS)
     train_plain(plain, twin, schedule_of_one(twin), STEPS)
     assert_equal(model, plain, 1e-4, 1e-5)
+    # Of a group that comes late too, and of params that wait for one.
+    model, plain = sharded(), build()
+    half, others = list(model.parameters())[::2], list(model.parameters())[1::2]
+    optimizer = mt.Adagrad(half, **options)
+    optimizer.add_param_group({"params": others[:2], "initial_accumulator_value": 0.5})
+    states = optimizer.engine
+    for params, value in ((half, 0.25), (others[:2], 0.5), (others[2:], 0.25)):
+        for param in params:
+            unit, i = param._meron
+            assert (states.read_state(unit.handles[i], "exp_avg_sq") == value).all()
 
 
 def schedule_of_one(optimizer: torch.optim.Optimizer) -> torch.optim.lr_scheduler.LRScheduler:
