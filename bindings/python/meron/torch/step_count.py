@@ -72,7 +72,8 @@ def restore(optimizer: Any, steps: int, anew: bool) -> None:
     context = optimizer.sharding.context
     share //= context.world_size
     # By what is equal on all ranks: they take as many steps.
-    on_nvme = json.loads(context.plan.json())["optimizer"]["tier"] == "nvme"
+    plan = json.loads(context.plan.json())
+    on_nvme = "nvme" in (plan["optimizer"]["tier"], plan["param"]["tier"])
     most = MOST_IDLE_ON_NVME if on_nvme else MOST_IDLE
     if missing > 1 and missing * share > most:
         logger.info("the steps of a checkpoint, %d, are made up for by numbers", steps)
