@@ -75,6 +75,21 @@
   X(meron_gather_view) \
   X(meron_gather_dlpack) \
   X(meron_gather_release) \
+  X(meron_io_options_init) \
+  X(meron_io_open) \
+  X(meron_io_read) \
+  X(meron_io_write) \
+  X(meron_io_read_begin) \
+  X(meron_io_write_begin) \
+  X(meron_io_wait) \
+  X(meron_io_get_info) \
+  X(meron_io_describe) \
+  X(meron_io_close) \
+  X(meron_io_request_wait) \
+  X(meron_io_request_release) \
+  X(meron_io_buffer_create) \
+  X(meron_io_buffer_get_info) \
+  X(meron_io_buffer_release) \
   X(meron_optimizer_options_init) \
   X(meron_optimizer_create) \
   X(meron_optimizer_set_learning_rate) \
@@ -118,6 +133,7 @@ typedef int32_t meron_reduce_op;
 typedef int32_t meron_codec;
 typedef int32_t meron_unit_state;
 typedef int32_t meron_gather_mode;
+typedef int32_t meron_io_backend;
 typedef int32_t meron_optimizer_kind;
 typedef int32_t meron_optimizer_state;
 
@@ -176,6 +192,9 @@ typedef int32_t meron_optimizer_state;
 %constant int32_t MERON_GATHER_VIEW = MERON_GATHER_VIEW;
 %constant int32_t MERON_GATHER_COPY = MERON_GATHER_COPY;
 %constant int32_t MERON_GATHER_INTO = MERON_GATHER_INTO;
+%constant int32_t MERON_IO_AUTO = MERON_IO_AUTO;
+%constant int32_t MERON_IO_URING = MERON_IO_URING;
+%constant int32_t MERON_IO_THREADS = MERON_IO_THREADS;
 %constant int32_t MERON_ADAMW = MERON_ADAMW;
 %constant int32_t MERON_ADAM = MERON_ADAM;
 %constant int32_t MERON_ADAGRAD = MERON_ADAGRAD;
@@ -195,6 +214,9 @@ typedef int32_t meron_optimizer_state;
 %constant int32_t SIZEOF_meron_unit_info = sizeof(meron_unit_info);
 %constant int32_t SIZEOF_meron_destination = sizeof(meron_destination);
 %constant int32_t SIZEOF_meron_gather_options = sizeof(meron_gather_options);
+%constant int32_t SIZEOF_meron_io_options = sizeof(meron_io_options);
+%constant int32_t SIZEOF_meron_io_info = sizeof(meron_io_info);
+%constant int32_t SIZEOF_meron_io_buffer_info = sizeof(meron_io_buffer_info);
 %constant int32_t SIZEOF_meron_optimizer_options = sizeof(meron_optimizer_options);
 %constant int32_t SIZEOF_meron_param_group = sizeof(meron_param_group);
 %constant int32_t SIZEOF_meron_optimizer_info = sizeof(meron_optimizer_info);
@@ -341,6 +363,45 @@ struct meron_gather_options {
   uint64_t destination_count;
 };
 
+/** How files are read and written. */
+struct meron_io_options {
+  uint32_t struct_size; /**< sizeof(meron_io_options) */
+  meron_io_backend backend;
+  uint32_t block_bytes; /**< of one call of the kernel: a multiple of 4096; default 1 MiB */
+  uint32_t depth; /**< calls under way at a time, 1 to 4096, of io_uring; default 32 */
+  uint32_t threads; /**< 1 to 256, of the backend of threads: as many calls at a time */
+  uint32_t single_submit; /**< 1: each call is handed to the kernel alone; default 0: together */
+  uint32_t overlap_events; /**< default 1; 0: the next calls begin when the last have ended */
+  uint32_t reserved_0; /**< must be 0 */
+  int64_t timeout_ns; /**< a wait ends when nothing has moved for so long; 0: 600 s */
+};
+
+/** What is known about an io. */
+struct meron_io_info {
+  uint32_t struct_size; /**< sizeof(meron_io_info), set by the caller */
+  meron_io_backend backend; /**< in use: MERON_IO_URING or MERON_IO_THREADS */
+  uint32_t block_bytes; /**< these as in meron_io_options */
+  uint32_t depth;
+  uint32_t threads;
+  uint32_t single_submit;
+  uint32_t overlap_events;
+  uint32_t reserved_0; /**< 0 */
+  uint64_t bytes_read; /**< by requests that have ended well */
+  uint64_t bytes_written; /**< likewise */
+  uint64_t calls; /**< of the kernel that have ended */
+  uint64_t direct_calls; /**< of them, those past the page cache */
+  uint64_t requests; /**< reads and writes that were begun, the blocking ones too */
+  uint64_t pending; /**< of them, those under way or not waited for */
+  uint64_t buffer_bytes; /**< of buffers that are not gone */
+};
+
+/** What is known about a buffer. */
+struct meron_io_buffer_info {
+  uint32_t struct_size; /**< sizeof(meron_io_buffer_info), set by the caller */
+  uint32_t registered; /**< 1: the kernel has it pinned; 0: it pins it at each call */
+  uint64_t bytes;
+};
+
 /** How an optimizer updates. */
 struct meron_optimizer_options {
   uint32_t struct_size; /**< sizeof(meron_optimizer_options) */
@@ -477,6 +538,15 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_update_wait;
 %feature("nothread", "0") meron_swig::meron_gather_begin;
 %feature("nothread", "0") meron_swig::meron_gather_wait;
+%feature("nothread", "0") meron_swig::meron_io_read;
+%feature("nothread", "0") meron_swig::meron_io_write;
+%feature("nothread", "0") meron_swig::meron_io_read_begin;
+%feature("nothread", "0") meron_swig::meron_io_write_begin;
+%feature("nothread", "0") meron_swig::meron_io_wait;
+%newobject meron_swig::meron_io_describe;
+%feature("nothread", "0") meron_swig::meron_io_close;
+%feature("nothread", "0") meron_swig::meron_io_request_wait;
+%feature("nothread", "0") meron_swig::meron_io_buffer_create;
 %feature("nothread", "0") meron_swig::meron_optimizer_create;
 %feature("nothread", "0") meron_swig::meron_optimizer_read_state;
 %feature("nothread", "0") meron_swig::meron_optimizer_write_state;
@@ -1176,6 +1246,202 @@ inline int64_t meron_gather_dlpack(int64_t gather, int64_t param) {
 inline int32_t meron_gather_release(int64_t gather) {
   error_slot error;
   return error.check(api().meron_gather_release(::meron_gather{static_cast<uint64_t>(gather)}, error));
+}
+
+/**
+ * Fills the first `struct_size` bytes of *options with the initial value (for languages without
+ * macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
+inline ::meron_io_options meron_io_options_init() {
+  return initial(api().meron_io_options_init);
+}
+
+/**
+ * Opens a queue to the kernel, with the threads that serve it. Ownership: the caller closes *out.
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (a value out of range), MERON_E_UNSUPPORTED
+ * (MERON_IO_URING where the host forbids io_uring: the message says what does), MERON_E_NO_MEMORY,
+ * MERON_E_FORKED.
+ */
+inline int64_t meron_io_open(int32_t backend, int32_t block_bytes, int32_t depth, int32_t threads, int32_t single_submit, int32_t overlap_events, int64_t timeout_ns) {
+  ::meron_io_options options = initial(api().meron_io_options_init);
+  options.backend = static_cast<meron_io_backend>(backend);
+  options.block_bytes = static_cast<uint32_t>(block_bytes);
+  options.depth = static_cast<uint32_t>(depth);
+  options.threads = static_cast<uint32_t>(threads);
+  options.single_submit = static_cast<uint32_t>(single_submit);
+  options.overlap_events = static_cast<uint32_t>(overlap_events);
+  options.timeout_ns = static_cast<int64_t>(timeout_ns);
+  ::meron_io out = {};
+  error_slot error;
+  error.check(api().meron_io_open(&out, &options, error));
+  return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Reads `bytes` bytes of a file from `offset` on, and waits for them. Offset, length and memory
+ * need no alignment. Whole pages go past the page cache, where the file system allows it and the
+ * memory lies as the file does: both at multiples of the page, say. The rest goes through it.
+ * Ownership: the memory stays the caller's; after MERON_E_TIMEOUT the drive may still write to it,
+ * until meron_io_wait or meron_io_close has returned. Blocks: on the drive, at most until nothing
+ * has moved for the options' timeout_ns, and on the file system while the file is opened. Threads:
+ * any; what is under way elsewhere must not write the same bytes. Errors: MERON_E_NOT_FOUND,
+ * MERON_E_IO (the file ends before that: the message has the file, the offset, the bytes wanted and
+ * those that are there; or what the drive says), MERON_E_ARGUMENT (no regular file),
+ * MERON_E_TIMEOUT, MERON_E_NO_MEMORY, MERON_E_CLOSED (meanwhile), MERON_E_HANDLE, MERON_E_STALE,
+ * MERON_E_FORKED.
+ */
+inline int32_t meron_io_read(int64_t io, const char *path, writable_memory data, int64_t offset) {
+  error_slot error;
+  return error.check(api().meron_io_read(::meron_io{static_cast<uint64_t>(io)}, path, data.data, data.bytes, static_cast<uint64_t>(offset), error));
+}
+
+/**
+ * Writes `bytes` bytes to a file from `offset` on, and waits until the kernel has taken them. Makes
+ * the file where there is none, with what umask leaves of mode 0666; what it holds besides stays,
+ * and so does its end. What must survive a loss of power needs a sync of the caller's own. A file
+ * that has to grow gets its room before anything is written. Ownership: the memory stays the
+ * caller's; after MERON_E_TIMEOUT the drive may still read it, as meron_io_read. Blocks: as
+ * meron_io_read. Threads: any; what is under way elsewhere must not read or write the same bytes.
+ * Errors: as meron_io_read, MERON_E_NO_SPACE (a file that was to grow has the size that it had),
+ * MERON_E_NOT_FOUND where the directory is not there.
+ */
+inline int32_t meron_io_write(int64_t io, const char *path, readable_memory data, int64_t offset) {
+  error_slot error;
+  return error.check(api().meron_io_write(::meron_io{static_cast<uint64_t>(io)}, path, data.data, data.bytes, static_cast<uint64_t>(offset), error));
+}
+
+/**
+ * Begins a read. Requests begin in the order in which they are asked for, run side by side and end
+ * in any order: who needs one before another waits. Ownership: the caller releases *out; the memory
+ * must stay until the request has ended (that of a meron_io_buffer does by itself). Blocks: on the
+ * file system while the file is opened, never on the transfer. Threads: any. Errors: as
+ * meron_io_read; what the drive says comes from a wait.
+ */
+inline int64_t meron_io_read_begin(int64_t io, const char *path, writable_memory data, int64_t offset) {
+  ::meron_io_request out = {};
+  error_slot error;
+  error.check(api().meron_io_read_begin(&out, ::meron_io{static_cast<uint64_t>(io)}, path, data.data, data.bytes, static_cast<uint64_t>(offset), error));
+  return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Begins a write; the file is made, and grows, here. Ownership: as meron_io_read_begin; the memory
+ * must not change until the request has ended. Blocks: as meron_io_read_begin. Threads: any.
+ * Errors: as meron_io_write; what the drive says comes from a wait.
+ */
+inline int64_t meron_io_write_begin(int64_t io, const char *path, readable_memory data, int64_t offset) {
+  ::meron_io_request out = {};
+  error_slot error;
+  error.check(api().meron_io_write_begin(&out, ::meron_io{static_cast<uint64_t>(io)}, path, data.data, data.bytes, static_cast<uint64_t>(offset), error));
+  return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Waits for everything that was begun and not waited for alone, also where its handle was released.
+ * Returns MERON_IN_PROGRESS when timeout_ns passed first; the requests go on. Blocks: on the drive,
+ * at most until nothing has moved for the options' timeout_ns. Threads: any. Errors: when all have
+ * ended, the first error of them, which names its file, and how many more failed; MERON_E_TIMEOUT:
+ * nothing moves, and they are still under way; MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ */
+inline int32_t meron_io_wait(int64_t io, int64_t timeout_ns) {
+  error_slot error;
+  return error.check(api().meron_io_wait(::meron_io{static_cast<uint64_t>(io)}, static_cast<int64_t>(timeout_ns), error));
+}
+
+/**
+ * Reads what is known about an io. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
+ * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ */
+inline ::meron_io_info meron_io_get_info(int64_t io) {
+  ::meron_io_info out = {}; out.struct_size = sizeof out;
+  error_slot error;
+  error.check(api().meron_io_get_info(&out, ::meron_io{static_cast<uint64_t>(io)}, error));
+  return out;
+}
+
+/**
+ * What a person should know about its speed, a line each: the backend and what the kernel has
+ * granted it, why it is not a faster one, and which files go through the page cache, and why.
+ * Ownership: the caller frees *out with meron_string_free. Blocks: never. Threads: any. Errors:
+ * MERON_E_ARGUMENT, MERON_E_NO_MEMORY, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ */
+inline char *meron_io_describe(int64_t io) {
+  char *out = nullptr;
+  error_slot error;
+  error.check(api().meron_io_describe(&out, ::meron_io{static_cast<uint64_t>(io)}, error));
+  return out;
+}
+
+/**
+ * Closes the io. What is under way ends first; its handle is stale at once. Requests and buffers
+ * stay until they are released. Ownership: memory of requests is the caller's again, unless this
+ * returns MERON_E_CLOSED or MERON_E_TIMEOUT: a drive has held some for longer and may still use it.
+ * Blocks: on the drive, at most 5 s, or 10 s where other threads are within calls. Threads: any,
+ * also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, and with the io closed
+ * all the same: the first error of requests that nobody has waited for.
+ */
+inline int32_t meron_io_close(int64_t io) {
+  error_slot error;
+  return error.check(api().meron_io_close(::meron_io{static_cast<uint64_t>(io)}, error));
+}
+
+/**
+ * Waits for one request. Returns MERON_IN_PROGRESS when timeout_ns passed first; the request goes
+ * on. Blocks: on the drive, at most until nothing has moved for the options' timeout_ns. Threads:
+ * any; several may wait for one request. Errors: MERON_E_IO, MERON_E_NO_SPACE (both name file,
+ * offset and bytes; no wait for all tells them again), MERON_E_TIMEOUT (nothing moves; it is still
+ * under way), MERON_E_CLOSED (the io was closed before it ended), MERON_E_HANDLE, MERON_E_STALE,
+ * MERON_E_FORKED.
+ */
+inline int32_t meron_io_request_wait(int64_t request, int64_t timeout_ns) {
+  error_slot error;
+  return error.check(api().meron_io_request_wait(::meron_io_request{static_cast<uint64_t>(request)}, static_cast<int64_t>(timeout_ns), error));
+}
+
+/**
+ * Releases a request. One under way goes on: its memory must stay, and meron_io_wait or
+ * meron_io_close tells how it ended. Blocks: never. Threads: any, also a finalizer's. Errors:
+ * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ */
+inline int32_t meron_io_request_release(int64_t request) {
+  error_slot error;
+  return error.check(api().meron_io_request_release(::meron_io_request{static_cast<uint64_t>(request)}, error));
+}
+
+/**
+ * Makes pinned memory of `bytes` bytes, which read as 0. The fastest to read into and write from,
+ * though any memory will do. Ownership: the caller releases *out. Blocks: until the host has given
+ * the memory. Threads: any. Errors: MERON_E_ARGUMENT (no bytes), MERON_E_NO_MEMORY (the host, its
+ * cgroup or a limit), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED. Where the kernel does not
+ * register it, it is used all the same (meron_io_describe says why).
+ */
+inline int64_t meron_io_buffer_create(int64_t io, int64_t bytes) {
+  ::meron_io_buffer out = {};
+  error_slot error;
+  error.check(api().meron_io_buffer_create(&out, ::meron_io{static_cast<uint64_t>(io)}, static_cast<uint64_t>(bytes), error));
+  return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Where a buffer lies, and how large it is. Ownership: the memory is borrowed until
+ * meron_io_buffer_release. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE,
+ * MERON_E_STALE, MERON_E_FORKED.
+ */
+inline ::meron_io_buffer_info meron_io_buffer_get_info(int64_t buffer) {
+  ::meron_io_buffer_info out = {}; out.struct_size = sizeof out;
+  error_slot error;
+  error.check(api().meron_io_buffer_get_info(&out, ::meron_io_buffer{static_cast<uint64_t>(buffer)}, error));
+  return out;
+}
+
+/**
+ * Releases a buffer. Its memory goes when the last request that uses it has ended, and was waited
+ * for; the buffer outlives its io where that is closed first. Blocks: never on the drive. Threads:
+ * any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ */
+inline int32_t meron_io_buffer_release(int64_t buffer) {
+  error_slot error;
+  return error.check(api().meron_io_buffer_release(::meron_io_buffer{static_cast<uint64_t>(buffer)}, error));
 }
 
 /**

@@ -10,6 +10,7 @@
 #include "engine/handles.h"           // IWYU pragma: export
 #include "engine/system_info.h"       // IWYU pragma: export
 #include "engine/unit_schedule.h"     // IWYU pragma: export
+#include "io/file_io.h"               // IWYU pragma: export
 #include "os/fork_guard.h"            // IWYU pragma: export
 #include "param/finish.h"             // IWYU pragma: export
 #include "param/gradient.h"           // IWYU pragma: export

@@ -42,6 +42,12 @@ std::string_view name_of(Kind kind) {
       return "optimizer";
     case Kind::schedule:
       return "schedule";
+    case Kind::io:
+      return "io";
+    case Kind::io_request:
+      return "io request";
+    case Kind::io_buffer:
+      return "io buffer";
   }
   return "";
 }
@@ -52,6 +58,9 @@ HandleTable& HandleTable::instance() {
 }
 
 Error HandleTable::gone(Kind kind) {
+  if (kind == Kind::io) {
+    return Error(MERON_E_STALE, "the io was closed", "do not use a handle after its close");
+  }
   return Error(MERON_E_STALE,
                fmt::format("the {} was released, or its context was closed", name_of(kind)),
                "do not use a handle after its release");

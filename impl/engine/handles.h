@@ -29,10 +29,14 @@ enum class Kind : uint8_t {
   update,
   optimizer,
   schedule,
+  io,
+  io_request,
+  io_buffer,
 };
 std::string_view name_of(Kind kind);
 
-// What a handle stands for. `context` is null for plans only; it keeps the parent alive.
+// What a handle stands for. `context` keeps the parent alive; plans and what belongs to an io have
+// none.
 struct Object {
   Object(Kind kind_in, std::shared_ptr<Context> context_in)
       : kind(kind_in), context(std::move(context_in)) {}

@@ -29,7 +29,7 @@ class IoShared {
   void notice(const std::string& text);
   std::vector<std::string> take_notices();
 
-  void count_requests(uint64_t requests);
+  void count_request(bool direct);
   IoCounters counters() const;
 
  private:
@@ -38,7 +38,7 @@ class IoShared {
   std::mutex notice_mutex_;
   std::vector<std::string> notices_;
   std::set<std::string> said_;
-  std::atomic<uint64_t> bytes_read_{0}, bytes_written_{0}, requests_{0};
+  std::atomic<uint64_t> bytes_read_{0}, bytes_written_{0}, requests_{0}, direct_requests_{0};
 };
 
 // Thread-safe but for close().
@@ -49,7 +49,8 @@ class IoBackend {
 
   virtual void submit(std::shared_ptr<Transfer> transfer) = 0;
   virtual void add_file(IoFile& file) = 0;
-  virtual void register_buffer(std::byte* data, uint64_t bytes) = 0;
+  // Whether all of it was registered.
+  virtual bool register_buffer(std::byte* data, uint64_t bytes) = 0;
   virtual void unregister_buffer(std::byte* data) = 0;
 
   // Ends what was asked for, for at most kCloseNs; what has not ended by then ends with

@@ -61,14 +61,16 @@ std::vector<std::string> IoShared::take_notices() {
   return std::exchange(notices_, {});
 }
 
-void IoShared::count_requests(uint64_t requests) {
-  requests_.fetch_add(requests, std::memory_order_relaxed);
+void IoShared::count_request(bool direct) {
+  requests_.fetch_add(1, std::memory_order_relaxed);
+  if (direct) direct_requests_.fetch_add(1, std::memory_order_relaxed);
 }
 
 IoCounters IoShared::counters() const {
   return {.bytes_read = bytes_read_.load(),
           .bytes_written = bytes_written_.load(),
-          .requests = requests_.load()};
+          .requests = requests_.load(),
+          .direct_requests = direct_requests_.load()};
 }
 
 Error closed_error(const Transfer& transfer) {
@@ -90,6 +92,7 @@ Result<std::shared_ptr<IoEngine>> IoEngine::create(const IoOptions& options) {
   auto shared = std::make_shared<IoShared>();
   std::shared_ptr<IoBackend> backend;
   std::string why = "asked for";
+  auto kind = IoOptions::Backend::uring;
   if (options.backend != IoOptions::Backend::threads) {
     auto ring = make_ring_backend(options, shared);
     if (ring.ok()) {
@@ -105,18 +108,21 @@ Result<std::shared_ptr<IoEngine>> IoEngine::create(const IoOptions& options) {
   }
   if (!backend) {
     MERON_ASSIGN(backend, make_thread_backend(options, shared, why));
+    kind = IoOptions::Backend::threads;
   }
   if (!have_fault_points() && std::getenv("MERON_IO_FAULTS") != nullptr) {
     shared->notice("MERON_IO_FAULTS is set, but this build has no fault points");
   }
-  return std::shared_ptr<IoEngine>(new IoEngine(std::move(shared), std::move(backend)));
+  return std::shared_ptr<IoEngine>(new IoEngine(std::move(shared), std::move(backend), kind));
 }
 
-IoEngine::IoEngine(std::shared_ptr<IoShared> shared, std::shared_ptr<IoBackend> backend)
+IoEngine::IoEngine(std::shared_ptr<IoShared> shared, std::shared_ptr<IoBackend> backend,
+                   IoOptions::Backend kind)
     : owner_pid_(process_id()),
       shared_(std::move(shared)),
       backend_(std::move(backend)),
-      name_(backend_->name()) {}
+      name_(backend_->name()),
+      kind_(kind) {}
 
 IoEngine::~IoEngine() {
   if (!forked()) {
@@ -140,8 +146,8 @@ Result<std::shared_ptr<IoFile>> IoEngine::add(DirectFile file) {
   return added;
 }
 
-void IoEngine::register_buffer(std::byte* data, uint64_t bytes) {
-  if (data != nullptr && bytes != 0 && !forked()) backend_->register_buffer(data, bytes);
+bool IoEngine::register_buffer(std::byte* data, uint64_t bytes) {
+  return data != nullptr && bytes != 0 && !forked() && backend_->register_buffer(data, bytes);
 }
 
 void IoEngine::unregister_buffer(std::byte* data) {
@@ -188,6 +194,10 @@ std::shared_ptr<IoTicket> IoEngine::begin(bool write, const std::shared_ptr<IoFi
 
 void IoEngine::on_end(std::function<void()> wake) {
   if (!forked()) shared_->on_end(std::move(wake));
+}
+
+IoOptions::Backend IoEngine::kind() const {
+  return kind_;
 }
 
 std::string IoEngine::backend() const {

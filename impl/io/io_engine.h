@@ -41,6 +41,7 @@ struct IoCounters {
   uint64_t bytes_read = 0;
   uint64_t bytes_written = 0;
   uint64_t requests = 0;
+  uint64_t direct_requests = 0;  // of them, past the page cache
 };
 
 // Thread-safe. Transfers begin in the order in which they are asked for, run at the same time, and
@@ -68,8 +69,9 @@ class IoEngine {
   // registered is used all the same; where a limit is why, notices() says it once, with the need
   // and the limit. The pages that the memory has at the moment stay in use until
   // unregister_buffer, so a range must be unregistered, by its start, before its pages are given
-  // back to the host. Both wait for the engine's thread, not for transfers.
-  void register_buffer(std::byte* data, uint64_t bytes);
+  // back to the host. Both wait for the engine's thread, not for transfers. Whether all of it
+  // was registered.
+  bool register_buffer(std::byte* data, uint64_t bytes);
   void unregister_buffer(std::byte* data);
 
   // Begin a transfer. `data` must stay until the ticket has ended. Any address, offset and length
@@ -85,6 +87,7 @@ class IoEngine {
   // one is not called any more.
   void on_end(std::function<void()> wake);
 
+  IoOptions::Backend kind() const;  // never automatic
   // "io_uring with registered files and buffers", "1 thread (cannot set io_uring up: ...)"
   std::string backend() const;
   // What a user should hear about once: why it is slower here than it could be.
@@ -92,7 +95,8 @@ class IoEngine {
   IoCounters counters() const;
 
  private:
-  IoEngine(std::shared_ptr<IoShared> shared, std::shared_ptr<IoBackend> backend);
+  IoEngine(std::shared_ptr<IoShared> shared, std::shared_ptr<IoBackend> backend,
+           IoOptions::Backend kind);
   bool forked() const;
   std::shared_ptr<IoTicket> begin(bool write, const std::shared_ptr<IoFile>& file, uint64_t offset,
                                   std::byte* data, uint64_t bytes);
@@ -101,6 +105,7 @@ class IoEngine {
   std::shared_ptr<IoShared> shared_;
   std::shared_ptr<IoBackend> backend_;
   std::string name_;
+  IoOptions::Backend kind_;
 };
 
 }  // namespace meron

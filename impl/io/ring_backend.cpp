@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <deque>
@@ -76,8 +77,11 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
     });
   }
 
-  void register_buffer(std::byte* data, uint64_t bytes) override {
-    do_there([&](IoRing& ring) { pin(ring, data, bytes); }, true);
+  bool register_buffer(std::byte* data, uint64_t bytes) override {
+    // Shared, because a ring that breaks ends this wait before the action has run.
+    const auto whole = std::make_shared<std::atomic<bool>>(false);
+    do_there([this, whole, data, bytes](IoRing& ring) { *whole = pin(ring, data, bytes); }, true);
+    return *whole;
   }
 
   void unregister_buffer(std::byte* data) override {
@@ -233,7 +237,7 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
 
   void complete(const IoRing::Completion& completion) {
     Piece& piece = pieces_[completion.tag];
-    shared_->count_requests(1);
+    shared_->count_request(piece.direct);
     std::optional<Error> error;
     const int64_t result = with_fault(piece.transfer->write, piece.bytes, completion.result);
     if (settle(piece, result, error) == Settled::again) {
@@ -282,17 +286,21 @@ class RingBackend final : public IoBackend, public std::enable_shared_from_this<
     return range.slots[slot];
   }
 
-  void pin(IoRing& ring, std::byte* data, uint64_t bytes) {
-    if (!ring.takes_buffers()) return;
+  // Whether all of it was registered.
+  bool pin(IoRing& ring, std::byte* data, uint64_t bytes) {
+    if (!ring.takes_buffers()) return false;
     unpin(ring, data);
     Registered range{.bytes = bytes, .slots = {}};
+    bool whole = true;
     for (uint64_t at = 0; at < bytes; at += IoRing::kMaxBufferBytes) {
       auto slot = ring.add_buffer(data + at, std::min(bytes - at, IoRing::kMaxBufferBytes));
       // Where one part cannot be had the others stay: they are of use.
       range.slots.push_back(slot.ok() ? *slot : IoRing::kNone);
+      whole = whole && slot.ok() && *slot != IoRing::kNone;
       if (!slot.ok()) tell_unregistered(slot.error(), bytes);
     }
     buffers_.emplace(data, std::move(range));
+    return whole;
   }
 
   void unpin(IoRing& ring, std::byte* data) {

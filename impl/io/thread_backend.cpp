@@ -54,7 +54,7 @@ class ThreadBackend final : public IoBackend, public std::enable_shared_from_thi
   }
 
   void add_file(IoFile&) override {}
-  void register_buffer(std::byte*, uint64_t) override {}
+  bool register_buffer(std::byte*, uint64_t) override { return false; }
   void unregister_buffer(std::byte*) override {}
 
   void close() override {
@@ -116,7 +116,7 @@ class ThreadBackend final : public IoBackend, public std::enable_shared_from_thi
       const int64_t moved =
           write ? write_at(piece.fd(), piece.data(), piece.bytes, piece.file_offset())
                 : read_at(piece.fd(), piece.data(), piece.bytes, piece.file_offset());
-      shared_->count_requests(1);
+      shared_->count_request(piece.direct);
       const Settled settled = settle(piece, with_fault(write, piece.bytes, moved), error);
       if (settled != Settled::again) return error;
       const int64_t pause = piece.retries == 0 ? 0 : retry_pause_ns(piece.retries);

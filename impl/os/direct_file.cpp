@@ -28,6 +28,7 @@ namespace meron {
 namespace {
 
 constexpr mode_t kOwnerOnly = 0600;
+constexpr mode_t kAll = 0666;  // less what umask takes
 constexpr std::string_view kAnotherDirectory = "name a directory on a disk with enough room";
 constexpr std::string_view kFreeSome = "free some space, or name a directory on another disk";
 constexpr std::string_view kLetMeWrite = "change its mode or owner, or name another one";
@@ -109,6 +110,26 @@ Result<std::string> draw_name(const std::string& directory) {
   return fmt::format("{}/.meron-swap-{}-{:016x}", directory, process_id(), number);
 }
 
+Error no_file_of_bytes(const std::string& path) {
+  return Error(MERON_E_ARGUMENT, "this is no regular file", "name one").on(path);
+}
+
+std::string_view advice_for_open(int error, FileUse use) {
+  switch (error) {
+    case ENOENT:
+      return use == FileUse::write ? "make its directory first" : "look at the path, or write it";
+    case EACCES:
+    case EPERM:
+    case EROFS:
+      return kLetMeWrite;
+    case ENOSPC:
+    case EDQUOT:
+      return kFreeSome;
+    default:
+      return "";
+  }
+}
+
 // Memory for one direct transfer.
 struct Free {
   void operator()(void* memory) const { std::free(memory); }
@@ -160,26 +181,36 @@ Result<DirectFile> DirectFile::create(const std::string& directory, uint64_t exp
     if (::unlink(name.c_str()) != 0) file.name_to_remove_ = name;
   }
   file.find_alignment();
-  MERON_TRY(file.open_direct(true));
+  MERON_TRY(file.open_direct(O_RDWR, true));
   return file;
 }
 
-Result<DirectFile> DirectFile::open(const std::string& path) {
+Result<DirectFile> DirectFile::open(const std::string& path, FileUse use) {
   DirectFile file;
   file.path_ = path;
   const size_t slash = path.rfind('/');
   file.directory_ = slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(slash, 1));
-  file.buffered_.reset(::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOCTTY));
-  if (!file.buffered_.valid()) return system_error("cannot open the file", errno).on(path);
+  const int access = use == FileUse::read ? O_RDONLY : O_RDWR;
+  // Without O_NONBLOCK a pipe would be waited for. A file must not keep it: requests of io_uring
+  // would then fail with EAGAIN where they have to wait for the device.
+  const int flags = access | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  file.buffered_.reset(::open(path.c_str(), flags | (use == FileUse::write ? O_CREAT : 0), kAll));
+  if (!file.buffered_.valid()) {
+    const int error = errno;
+    if (error == EISDIR || error == ENXIO) return no_file_of_bytes(path);
+    return system_error("cannot open the file", error, std::string(advice_for_open(error, use)))
+        .on(path);
+  }
   struct stat found {};
   if (::fstat(file.buffered_.get(), &found) != 0) {
     return system_error("cannot look at the file", errno).on(path);
   }
-  if (!S_ISREG(found.st_mode) && !S_ISBLK(found.st_mode)) {
-    return Error(MERON_E_ARGUMENT, "this is no regular file", "name one").on(path);
+  if (!S_ISREG(found.st_mode) && !S_ISBLK(found.st_mode)) return no_file_of_bytes(path);
+  if (::fcntl(file.buffered_.get(), F_SETFL, 0) != 0) {
+    return system_error("cannot set the file's flags", errno).on(path);
   }
   file.find_alignment();
-  MERON_TRY(file.open_direct(false));
+  MERON_TRY(file.open_direct(access, false));
   return file;
 }
 
@@ -201,11 +232,11 @@ void DirectFile::find_alignment() {
 #endif
 }
 
-Status DirectFile::open_direct(bool probe_by_writing) {
+Status DirectFile::open_direct(int access, bool probe_by_writing) {
   if (!why_buffered_.empty()) return Ok{};
   // Opened a second time rather than duplicated: a duplicate shares its flags with the first.
   const std::string self = fmt::format("/proc/self/fd/{}", buffered_.get());
-  direct_.reset(::open(self.c_str(), O_RDWR | O_DIRECT | O_CLOEXEC));
+  direct_.reset(::open(self.c_str(), access | O_DIRECT | O_CLOEXEC));
   if (!direct_.valid()) {
     const int error = errno;
     if (error == EMFILE || error == ENFILE) {
@@ -254,7 +285,10 @@ Result<uint64_t> DirectFile::size() const {
   if (::fstat(buffered_.get(), &found) != 0) {
     return system_error("cannot look at the file", errno).on(path_);
   }
-  return static_cast<uint64_t>(found.st_size);
+  if (!S_ISBLK(found.st_mode)) return static_cast<uint64_t>(found.st_size);
+  const off_t end = ::lseek(buffered_.get(), 0, SEEK_END);
+  if (end < 0) return system_error("cannot tell the device's size", errno).on(path_);
+  return static_cast<uint64_t>(end);
 }
 
 uint64_t DirectFile::free_bytes() const {
@@ -290,6 +324,39 @@ Status DirectFile::reserve(uint64_t offset, uint64_t bytes) const {
     return system_error("cannot extend the file", errno).on(path_);
   }
   return Ok{};
+}
+
+Status DirectFile::extend(uint64_t offset, uint64_t bytes) const {
+  const uint64_t end = offset + bytes;
+  struct stat found {};
+  if (::fstat(buffered_.get(), &found) != 0) {
+    return system_error("cannot look at the file", errno).on(path_);
+  }
+  const auto before = static_cast<uint64_t>(found.st_size);
+  if (bytes == 0 || !S_ISREG(found.st_mode) || end <= before) return Ok{};
+  MERON_TRY(check_size_of_file(end, path_));
+  const uint64_t begin = std::max(before, offset);
+  const auto call = [&](int mode) {
+    int result = 0;
+    do {
+      result = ::fallocate(buffered_.get(), mode, static_cast<off_t>(begin),
+                           static_cast<off_t>(end - begin));
+    } while (result != 0 && errno == EINTR);
+    return result == 0 ? 0 : errno;
+  };
+  // First the room, which may lack, then the size, which then cannot fail for it. Writes beyond the
+  // end would each wait for the file's lock; within it they run side by side.
+  int error = call(FALLOC_FL_KEEP_SIZE);
+  if (error == 0) error = call(0);
+  if (error == 0 || error == EOPNOTSUPP || error == ENOSYS) return Ok{};  // the write will tell
+  if (error == ENOSPC || error == EDQUOT) {
+    (void)call(FALLOC_FL_KEEP_SIZE | FALLOC_FL_PUNCH_HOLE);
+    return no_room(directory_, end - begin);
+  }
+  return system_error(
+             fmt::format("cannot give {} room at offset {}", readable_bytes(end - begin), begin),
+             error)
+      .on(path_);
 }
 
 void DirectFile::drop_behind(uint64_t offset, uint64_t bytes) const {

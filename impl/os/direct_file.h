@@ -12,6 +12,13 @@
 
 namespace meron {
 
+// What a named file is opened for.
+enum class FileUse {
+  update,  // read and write what is there
+  read,    // only read: the file may be one that this process must not write
+  write,   // write, and read; made where it is not there, with the mode that umask leaves of 0666
+};
+
 // A value that owns its descriptors. Const functions may be called from any thread.
 class DirectFile {
  public:
@@ -26,8 +33,10 @@ class DirectFile {
   // MERON_E_NOT_FOUND, MERON_E_NO_SPACE where less than `expected_bytes` are free.
   static Result<DirectFile> create(const std::string& directory, uint64_t expected_bytes = 0);
 
-  // A file that is there, to read and write.
-  static Result<DirectFile> open(const std::string& path);
+  // The file of that name, which keeps what it holds. Never waits for a pipe's other end. Errors:
+  // MERON_E_ARGUMENT for what is neither a regular file nor a block device, MERON_E_NOT_FOUND,
+  // MERON_E_IO (a mode that forbids it), MERON_E_NO_SPACE, MERON_E_NO_MEMORY (descriptors).
+  static Result<DirectFile> open(const std::string& path, FileUse use = FileUse::update);
 
   // Whether fd() bypasses the page cache; else it is buffered_fd(), for the reason why_buffered().
   bool direct() const { return direct_.valid(); }
@@ -45,7 +54,7 @@ class DirectFile {
   // For messages: a path, or the directory and "(unnamed)".
   const std::string& path() const { return path_; }
 
-  Result<uint64_t> size() const;
+  Result<uint64_t> size() const;  // of a block device too
   // Of the file system, for messages.
   uint64_t free_bytes() const;
 
@@ -54,6 +63,11 @@ class DirectFile {
   // a limit on file sizes, is MERON_E_NO_SPACE, and the file then has the size that it had.
   Status reserve(uint64_t offset, uint64_t bytes) const;
 
+  // Before a write that other processes may make to the same file at other places: as reserve(),
+  // but nothing is ever cut off, and a file that is long enough is left alone. On a full disk the
+  // file keeps its size; what was taken for it is given back.
+  Status extend(uint64_t offset, uint64_t bytes) const;
+
   // Lets the page cache forget what went through buffered_fd(); what is not yet on the device
   // begins to be written. A hint.
   void drop_behind(uint64_t offset, uint64_t bytes) const;
@@ -61,7 +75,7 @@ class DirectFile {
  private:
   void find_alignment();
   // Opens direct_ and tries it, with a real write too where the file is empty and nobody else's.
-  Status open_direct(bool probe_by_writing);
+  Status open_direct(int access, bool probe_by_writing);
   Status probe(bool by_writing);
   void remove_name();
 

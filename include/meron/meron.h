@@ -12,6 +12,8 @@
  *      A schedule (schedule.h) gathers ahead along the order that it saw in the pass before.
  *   3. Choose a strategy. A plan (plan.h) says which state is sharded; nothing else changes.
  *
+ * Beside these, and without a context: files past the page cache (io.h).
+ *
  * Rules that hold everywhere:
  *
  *   - Handles are values. A stale, null, foreign or wrong handle gives an error, never a crash.
@@ -28,6 +30,7 @@
 #include "meron/context.h"
 #include "meron/gather.h"
 #include "meron/group.h"
+#include "meron/io.h"
 #include "meron/optimizer.h"
 #include "meron/param.h"
 #include "meron/plan.h"

@@ -437,6 +437,83 @@ include.
 mutable struct DLManagedTensorVersioned end
 
 """
+What reads and writes files: a queue to the kernel and the threads that serve it. A value; 0 is
+null.
+"""
+struct meron_io
+    id::UInt64
+end
+
+"""
+One read or write that was begun. A value; 0 is null.
+"""
+struct meron_io_request
+    id::UInt64
+end
+
+"""
+Pinned memory: page-aligned, and registered with the kernel where that is granted. A value; 0 is
+null.
+"""
+struct meron_io_buffer
+    id::UInt64
+end
+
+"""
+Who moves the bytes.
+"""
+const meron_io_backend = Int32
+const MERON_IO_AUTO = meron_io_backend(0) # io_uring where the host allows it, else threads
+const MERON_IO_URING = meron_io_backend(1) # io_uring
+const MERON_IO_THREADS = meron_io_backend(2) # threads of this process that call pread and pwrite
+
+"""
+How files are read and written.
+"""
+struct meron_io_options
+    struct_size::UInt32 # sizeof(meron_io_options)
+    backend::meron_io_backend
+    block_bytes::UInt32 # of one call of the kernel: a multiple of 4096; default 1 MiB
+    depth::UInt32 # calls under way at a time, 1 to 4096, of io_uring; default 32
+    threads::UInt32 # 1 to 256, of the backend of threads: as many calls at a time
+    single_submit::UInt32 # 1: each call is handed to the kernel alone; default 0: together
+    overlap_events::UInt32 # default 1; 0: the next calls begin when the last have ended
+    reserved_0::UInt32 # must be 0
+    timeout_ns::Int64 # a wait ends when nothing has moved for so long; 0: 600 s
+end
+
+"""
+What is known about an io.
+"""
+struct meron_io_info
+    struct_size::UInt32 # sizeof(meron_io_info), set by the caller
+    backend::meron_io_backend # in use: MERON_IO_URING or MERON_IO_THREADS
+    block_bytes::UInt32 # these as in meron_io_options
+    depth::UInt32
+    threads::UInt32
+    single_submit::UInt32
+    overlap_events::UInt32
+    reserved_0::UInt32 # 0
+    bytes_read::UInt64 # by requests that have ended well
+    bytes_written::UInt64 # likewise
+    calls::UInt64 # of the kernel that have ended
+    direct_calls::UInt64 # of them, those past the page cache
+    requests::UInt64 # reads and writes that were begun, the blocking ones too
+    pending::UInt64 # of them, those under way or not waited for
+    buffer_bytes::UInt64 # of buffers that are not gone
+end
+
+"""
+What is known about a buffer.
+"""
+struct meron_io_buffer_info
+    struct_size::UInt32 # sizeof(meron_io_buffer_info), set by the caller
+    registered::UInt32 # 1: the kernel has it pinned; 0: it pins it at each call
+    bytes::UInt64
+    data::Ptr{Cvoid} # page-aligned, to read and write
+end
+
+"""
 States and update rule for some units. A value; 0 is null.
 """
 struct meron_optimizer
@@ -646,6 +723,21 @@ mutable struct Functions
     meron_gather_view::Ptr{Cvoid}
     meron_gather_dlpack::Ptr{Cvoid}
     meron_gather_release::Ptr{Cvoid}
+    meron_io_options_init::Ptr{Cvoid}
+    meron_io_open::Ptr{Cvoid}
+    meron_io_read::Ptr{Cvoid}
+    meron_io_write::Ptr{Cvoid}
+    meron_io_read_begin::Ptr{Cvoid}
+    meron_io_write_begin::Ptr{Cvoid}
+    meron_io_wait::Ptr{Cvoid}
+    meron_io_get_info::Ptr{Cvoid}
+    meron_io_describe::Ptr{Cvoid}
+    meron_io_close::Ptr{Cvoid}
+    meron_io_request_wait::Ptr{Cvoid}
+    meron_io_request_release::Ptr{Cvoid}
+    meron_io_buffer_create::Ptr{Cvoid}
+    meron_io_buffer_get_info::Ptr{Cvoid}
+    meron_io_buffer_release::Ptr{Cvoid}
     meron_optimizer_options_init::Ptr{Cvoid}
     meron_optimizer_create::Ptr{Cvoid}
     meron_optimizer_set_learning_rate::Ptr{Cvoid}
@@ -687,7 +779,8 @@ mutable struct Functions
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
-        C_NULL)
+        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
+        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL)
 end
 const functions = Functions()
 
@@ -702,9 +795,10 @@ end
 const structs = (meron_plan, meron_workload, meron_transport, meron_context, meron_future,
     meron_context_options, meron_stats, meron_prediction, meron_group, meron_param, meron_unit,
     meron_update, meron_param_desc, meron_view, meron_param_info, meron_unit_info, meron_gather,
-    meron_destination, meron_gather_options, meron_optimizer, meron_optimizer_options,
-    meron_param_group, meron_optimizer_info, meron_source, meron_reduce_options, meron_schedule,
-    meron_schedule_options, meron_schedule_info)
+    meron_destination, meron_gather_options, meron_io, meron_io_request, meron_io_buffer,
+    meron_io_options, meron_io_info, meron_io_buffer_info, meron_optimizer,
+    meron_optimizer_options, meron_param_group, meron_optimizer_info, meron_source,
+    meron_reduce_options, meron_schedule, meron_schedule_options, meron_schedule_info)
 
 """
     meron_error_code(error)
@@ -1762,6 +1856,280 @@ Errors: MERON_E_HANDLE, MERON_E_STALE.
 @inline meron_gather_release(gather, err) = ccall(
         functions.meron_gather_release, meron_status, (meron_gather, Ptr{Ptr{meron_error}}),
         gather, err)
+
+"""
+    meron_io_options_init(options, struct_size, err)
+
+Fills the first `struct_size` bytes of *options with the initial value (for languages without
+macros).
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT.
+"""
+@inline meron_io_options_init(options, struct_size, err) = ccall(
+        functions.meron_io_options_init, meron_status, (Ptr{meron_io_options}, Csize_t,
+        Ptr{Ptr{meron_error}}), options, struct_size, err)
+
+"""
+    meron_io_open(out, options, err)
+
+Opens a queue to the kernel, with the threads that serve it.
+
+- `options`: NULL for the defaults.
+
+Ownership: the caller closes *out.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT (a value out of range), MERON_E_UNSUPPORTED (MERON_IO_URING where the
+host forbids io_uring: the message says what does), MERON_E_NO_MEMORY, MERON_E_FORKED.
+"""
+@inline meron_io_open(out, options, err) = ccall(
+        functions.meron_io_open, meron_status, (Ptr{meron_io}, Ptr{meron_io_options},
+        Ptr{Ptr{meron_error}}), out, options, err)
+
+"""
+    meron_io_read(io, path, data, bytes, offset, err)
+
+Reads `bytes` bytes of a file from `offset` on, and waits for them. Offset, length and memory
+need no alignment. Whole pages go past the page cache, where the file system allows it and the
+memory lies as the file does: both at multiples of the page, say. The rest goes through it.
+
+- `path`: of a regular file or a block device, as the host spells it.
+
+- `data`: `bytes` bytes of the caller's; may be NULL where `bytes` is 0.
+
+- `offset`: in bytes from the beginning of the file.
+
+Ownership: the memory stays the caller's; after MERON_E_TIMEOUT the drive may still write to it,
+until meron_io_wait or meron_io_close has returned.
+Blocks: on the drive, at most until nothing has moved for the options' timeout_ns, and on the
+file system while the file is opened.
+Threads: any; what is under way elsewhere must not write the same bytes.
+Errors: MERON_E_NOT_FOUND, MERON_E_IO (the file ends before that: the message has the file, the
+offset, the bytes wanted and those that are there; or what the drive says), MERON_E_ARGUMENT (no
+regular file), MERON_E_TIMEOUT, MERON_E_NO_MEMORY, MERON_E_CLOSED (meanwhile), MERON_E_HANDLE,
+MERON_E_STALE, MERON_E_FORKED.
+"""
+@inline meron_io_read(io, path, data, bytes, offset, err) = @blocking_ccall(
+        functions.meron_io_read, meron_status, (meron_io, Ptr{UInt8}, Ptr{Cvoid}, UInt64,
+        UInt64, Ptr{Ptr{meron_error}}), io, path, data, bytes, offset, err)
+
+"""
+    meron_io_write(io, path, data, bytes, offset, err)
+
+Writes `bytes` bytes to a file from `offset` on, and waits until the kernel has taken them.
+Makes the file where there is none, with what umask leaves of mode 0666; what it holds besides
+stays, and so does its end. What must survive a loss of power needs a sync of the caller's own.
+A file that has to grow gets its room before anything is written.
+
+- `path`: as meron_io_read.
+
+- `data`: `bytes` bytes, only read; may be NULL where `bytes` is 0.
+
+- `offset`: as meron_io_read; bytes that were never written before it read as 0.
+
+Ownership: the memory stays the caller's; after MERON_E_TIMEOUT the drive may still read it, as
+meron_io_read.
+Blocks: as meron_io_read.
+Threads: any; what is under way elsewhere must not read or write the same bytes.
+Errors: as meron_io_read, MERON_E_NO_SPACE (a file that was to grow has the size that it had),
+MERON_E_NOT_FOUND where the directory is not there.
+"""
+@inline meron_io_write(io, path, data, bytes, offset, err) = @blocking_ccall(
+        functions.meron_io_write, meron_status, (meron_io, Ptr{UInt8}, Ptr{Cvoid}, UInt64,
+        UInt64, Ptr{Ptr{meron_error}}), io, path, data, bytes, offset, err)
+
+"""
+    meron_io_read_begin(out, io, path, data, bytes, offset, err)
+
+Begins a read. Requests begin in the order in which they are asked for, run side by side and end
+in any order: who needs one before another waits.
+
+- `out`: receives the request.
+
+- `path`: as meron_io_read.
+
+- `data`: as meron_io_read.
+
+- `offset`: as meron_io_read.
+
+Ownership: the caller releases *out; the memory must stay until the request has ended (that of a
+meron_io_buffer does by itself).
+Blocks: on the file system while the file is opened, never on the transfer.
+Threads: any.
+Errors: as meron_io_read; what the drive says comes from a wait.
+"""
+@inline meron_io_read_begin(out, io, path, data, bytes, offset, err) = @blocking_ccall(
+        functions.meron_io_read_begin, meron_status, (Ptr{meron_io_request}, meron_io,
+        Ptr{UInt8}, Ptr{Cvoid}, UInt64, UInt64, Ptr{Ptr{meron_error}}), out, io, path, data,
+        bytes, offset, err)
+
+"""
+    meron_io_write_begin(out, io, path, data, bytes, offset, err)
+
+Begins a write; the file is made, and grows, here.
+
+- `out`: receives the request.
+
+- `path`: as meron_io_write.
+
+- `data`: as meron_io_write.
+
+- `offset`: as meron_io_write.
+
+Ownership: as meron_io_read_begin; the memory must not change until the request has ended.
+Blocks: as meron_io_read_begin.
+Threads: any.
+Errors: as meron_io_write; what the drive says comes from a wait.
+"""
+@inline meron_io_write_begin(out, io, path, data, bytes, offset, err) = @blocking_ccall(
+        functions.meron_io_write_begin, meron_status, (Ptr{meron_io_request}, meron_io,
+        Ptr{UInt8}, Ptr{Cvoid}, UInt64, UInt64, Ptr{Ptr{meron_error}}), out, io, path, data,
+        bytes, offset, err)
+
+"""
+    meron_io_wait(io, timeout_ns, err)
+
+Waits for everything that was begun and not waited for alone, also where its handle was
+released. Returns MERON_IN_PROGRESS when timeout_ns passed first; the requests go on.
+
+- `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: as long as something moves; 0: only asks.
+
+Blocks: on the drive, at most until nothing has moved for the options' timeout_ns.
+Threads: any.
+Errors: when all have ended, the first error of them, which names its file, and how many more
+failed; MERON_E_TIMEOUT: nothing moves, and they are still under way; MERON_E_HANDLE,
+MERON_E_STALE, MERON_E_FORKED.
+"""
+@inline meron_io_wait(io, timeout_ns, err) = @blocking_ccall(
+        functions.meron_io_wait, meron_status, (meron_io, Int64, Ptr{Ptr{meron_error}}), io,
+        timeout_ns, err)
+
+"""
+    meron_io_get_info(out, io, err)
+
+Reads what is known about an io.
+
+- `out`: struct_size set by the caller.
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+"""
+@inline meron_io_get_info(out, io, err) = ccall(
+        functions.meron_io_get_info, meron_status, (Ptr{meron_io_info}, meron_io,
+        Ptr{Ptr{meron_error}}), out, io, err)
+
+"""
+    meron_io_describe(out, io, err)
+
+What a person should know about its speed, a line each: the backend and what the kernel has
+granted it, why it is not a faster one, and which files go through the page cache, and why.
+
+Ownership: the caller frees *out with meron_string_free.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_NO_MEMORY, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+"""
+@inline meron_io_describe(out, io, err) = ccall(
+        functions.meron_io_describe, meron_status, (Ptr{Ptr{UInt8}}, meron_io,
+        Ptr{Ptr{meron_error}}), out, io, err)
+
+"""
+    meron_io_close(io, err)
+
+Closes the io. What is under way ends first; its handle is stale at once. Requests and buffers
+stay until they are released.
+
+Ownership: memory of requests is the caller's again, unless this returns MERON_E_CLOSED or
+MERON_E_TIMEOUT: a drive has held some for longer and may still use it.
+Blocks: on the drive, at most 5 s, or 10 s where other threads are within calls.
+Threads: any, also a finalizer's.
+Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, and with the io closed all the same: the
+first error of requests that nobody has waited for.
+"""
+@inline meron_io_close(io, err) = @blocking_ccall(
+        functions.meron_io_close, meron_status, (meron_io, Ptr{Ptr{meron_error}}), io, err)
+
+"""
+    meron_io_request_wait(request, timeout_ns, err)
+
+Waits for one request. Returns MERON_IN_PROGRESS when timeout_ns passed first; the request goes
+on.
+
+- `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: as long as something moves; 0: only asks.
+
+Blocks: on the drive, at most until nothing has moved for the options' timeout_ns.
+Threads: any; several may wait for one request.
+Errors: MERON_E_IO, MERON_E_NO_SPACE (both name file, offset and bytes; no wait for all tells
+them again), MERON_E_TIMEOUT (nothing moves; it is still under way), MERON_E_CLOSED (the io was
+closed before it ended), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+"""
+@inline meron_io_request_wait(request, timeout_ns, err) = @blocking_ccall(
+        functions.meron_io_request_wait, meron_status, (meron_io_request, Int64,
+        Ptr{Ptr{meron_error}}), request, timeout_ns, err)
+
+"""
+    meron_io_request_release(request, err)
+
+Releases a request. One under way goes on: its memory must stay, and meron_io_wait or
+meron_io_close tells how it ended.
+
+Blocks: never.
+Threads: any, also a finalizer's.
+Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+"""
+@inline meron_io_request_release(request, err) = ccall(
+        functions.meron_io_request_release, meron_status, (meron_io_request,
+        Ptr{Ptr{meron_error}}), request, err)
+
+"""
+    meron_io_buffer_create(out, io, bytes, err)
+
+Makes pinned memory of `bytes` bytes, which read as 0. The fastest to read into and write from,
+though any memory will do.
+
+Ownership: the caller releases *out.
+Blocks: until the host has given the memory.
+Threads: any.
+Errors: MERON_E_ARGUMENT (no bytes), MERON_E_NO_MEMORY (the host, its cgroup or a limit),
+MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED. Where the kernel does not register it, it is used
+all the same (meron_io_describe says why).
+"""
+@inline meron_io_buffer_create(out, io, bytes, err) = @blocking_ccall(
+        functions.meron_io_buffer_create, meron_status, (Ptr{meron_io_buffer}, meron_io, UInt64,
+        Ptr{Ptr{meron_error}}), out, io, bytes, err)
+
+"""
+    meron_io_buffer_get_info(out, buffer, err)
+
+Where a buffer lies, and how large it is.
+
+- `out`: struct_size set by the caller.
+
+Ownership: the memory is borrowed until meron_io_buffer_release.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+"""
+@inline meron_io_buffer_get_info(out, buffer, err) = ccall(
+        functions.meron_io_buffer_get_info, meron_status, (Ptr{meron_io_buffer_info},
+        meron_io_buffer, Ptr{Ptr{meron_error}}), out, buffer, err)
+
+"""
+    meron_io_buffer_release(buffer, err)
+
+Releases a buffer. Its memory goes when the last request that uses it has ended, and was waited
+for; the buffer outlives its io where that is closed first.
+
+Blocks: never on the drive.
+Threads: any, also a finalizer's.
+Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+"""
+@inline meron_io_buffer_release(buffer, err) = ccall(
+        functions.meron_io_buffer_release, meron_status, (meron_io_buffer,
+        Ptr{Ptr{meron_error}}), buffer, err)
 
 """
     meron_optimizer_options_init(options, struct_size, err)

@@ -322,6 +322,71 @@ struct DLManagedTensorVersioned;
 meron_status meron_gather_dlpack(struct DLManagedTensorVersioned **out, meron_gather gather,
     meron_param param, meron_error **err);
 meron_status meron_gather_release(meron_gather gather, meron_error **err);
+typedef struct { uint64_t id; } meron_io;
+typedef struct { uint64_t id; } meron_io_request;
+typedef struct { uint64_t id; } meron_io_buffer;
+typedef int32_t meron_io_backend;
+enum {
+  MERON_IO_AUTO = 0,
+  MERON_IO_URING = 1,
+  MERON_IO_THREADS = 2,
+};
+typedef struct {
+  uint32_t struct_size;
+  meron_io_backend backend;
+  uint32_t block_bytes;
+  uint32_t depth;
+  uint32_t threads;
+  uint32_t single_submit;
+  uint32_t overlap_events;
+  uint32_t reserved_0;
+  int64_t timeout_ns;
+} meron_io_options;
+meron_status meron_io_options_init(meron_io_options *options, size_t struct_size, meron_error
+    **err);
+meron_status meron_io_open(meron_io *out, const meron_io_options *options, meron_error **err);
+meron_status meron_io_read(meron_io io, const char *path, void *data, uint64_t bytes, uint64_t
+    offset, meron_error **err);
+meron_status meron_io_write(meron_io io, const char *path, const void *data, uint64_t bytes,
+    uint64_t offset, meron_error **err);
+meron_status meron_io_read_begin(meron_io_request *out, meron_io io, const char *path, void *data,
+    uint64_t bytes, uint64_t offset, meron_error **err);
+meron_status meron_io_write_begin(meron_io_request *out, meron_io io, const char *path, const void
+    *data, uint64_t bytes, uint64_t offset, meron_error **err);
+meron_status meron_io_wait(meron_io io, int64_t timeout_ns, meron_error **err);
+typedef struct {
+  uint32_t struct_size;
+  meron_io_backend backend;
+  uint32_t block_bytes;
+  uint32_t depth;
+  uint32_t threads;
+  uint32_t single_submit;
+  uint32_t overlap_events;
+  uint32_t reserved_0;
+  uint64_t bytes_read;
+  uint64_t bytes_written;
+  uint64_t calls;
+  uint64_t direct_calls;
+  uint64_t requests;
+  uint64_t pending;
+  uint64_t buffer_bytes;
+} meron_io_info;
+meron_status meron_io_get_info(meron_io_info *out, meron_io io, meron_error **err);
+meron_status meron_io_describe(char **out, meron_io io, meron_error **err);
+meron_status meron_io_close(meron_io io, meron_error **err);
+meron_status meron_io_request_wait(meron_io_request request, int64_t timeout_ns, meron_error **err);
+meron_status meron_io_request_release(meron_io_request request, meron_error **err);
+meron_status meron_io_buffer_create(meron_io_buffer *out, meron_io io, uint64_t bytes, meron_error
+    **err);
+typedef struct {
+  uint32_t struct_size;
+  uint32_t registered;
+  uint64_t bytes;
+  void *data;
+} meron_io_buffer_info;
+meron_status meron_io_buffer_get_info(meron_io_buffer_info *out, meron_io_buffer buffer, meron_error
+    **err);
+meron_status meron_io_buffer_release(meron_io_buffer buffer, meron_error **err);
 typedef struct { uint64_t id; } meron_optimizer;
 typedef int32_t meron_optimizer_kind;
 enum {

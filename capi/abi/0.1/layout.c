@@ -23,6 +23,12 @@ IS(sizeof(meron_update) == 8, "sizeof(meron_update) was 8");
 
 IS(sizeof(meron_gather) == 8, "sizeof(meron_gather) was 8");
 
+IS(sizeof(meron_io) == 8, "sizeof(meron_io) was 8");
+
+IS(sizeof(meron_io_request) == 8, "sizeof(meron_io_request) was 8");
+
+IS(sizeof(meron_io_buffer) == 8, "sizeof(meron_io_buffer) was 8");
+
 IS(sizeof(meron_optimizer) == 8, "sizeof(meron_optimizer) was 8");
 
 IS(sizeof(meron_schedule) == 8, "sizeof(meron_schedule) was 8");
@@ -269,6 +275,68 @@ HAS_TYPE(((meron_gather_options *)0)->destinations, const meron_destination *, "
 IS(offsetof(meron_gather_options, destination_count) == 16, "meron_gather_options.destination_count was at offset 16");
 HAS_TYPE(((meron_gather_options *)0)->destination_count, uint64_t, "meron_gather_options.destination_count was a uint64_t");
 
+IS(sizeof(meron_io_options) >= 40, "sizeof(meron_io_options) was 40 and may only grow");
+IS(offsetof(meron_io_options, struct_size) == 0, "meron_io_options.struct_size was at offset 0");
+HAS_TYPE(((meron_io_options *)0)->struct_size, uint32_t, "meron_io_options.struct_size was a uint32_t");
+IS(offsetof(meron_io_options, backend) == 4, "meron_io_options.backend was at offset 4");
+HAS_TYPE(((meron_io_options *)0)->backend, meron_io_backend, "meron_io_options.backend was a meron_io_backend");
+IS(offsetof(meron_io_options, block_bytes) == 8, "meron_io_options.block_bytes was at offset 8");
+HAS_TYPE(((meron_io_options *)0)->block_bytes, uint32_t, "meron_io_options.block_bytes was a uint32_t");
+IS(offsetof(meron_io_options, depth) == 12, "meron_io_options.depth was at offset 12");
+HAS_TYPE(((meron_io_options *)0)->depth, uint32_t, "meron_io_options.depth was a uint32_t");
+IS(offsetof(meron_io_options, threads) == 16, "meron_io_options.threads was at offset 16");
+HAS_TYPE(((meron_io_options *)0)->threads, uint32_t, "meron_io_options.threads was a uint32_t");
+IS(offsetof(meron_io_options, single_submit) == 20, "meron_io_options.single_submit was at offset 20");
+HAS_TYPE(((meron_io_options *)0)->single_submit, uint32_t, "meron_io_options.single_submit was a uint32_t");
+IS(offsetof(meron_io_options, overlap_events) == 24, "meron_io_options.overlap_events was at offset 24");
+HAS_TYPE(((meron_io_options *)0)->overlap_events, uint32_t, "meron_io_options.overlap_events was a uint32_t");
+IS(offsetof(meron_io_options, reserved_0) == 28, "meron_io_options.reserved_0 was at offset 28");
+HAS_TYPE(((meron_io_options *)0)->reserved_0, uint32_t, "meron_io_options.reserved_0 was a uint32_t");
+IS(offsetof(meron_io_options, timeout_ns) == 32, "meron_io_options.timeout_ns was at offset 32");
+HAS_TYPE(((meron_io_options *)0)->timeout_ns, int64_t, "meron_io_options.timeout_ns was a int64_t");
+
+IS(sizeof(meron_io_info) >= 88, "sizeof(meron_io_info) was 88 and may only grow");
+IS(offsetof(meron_io_info, struct_size) == 0, "meron_io_info.struct_size was at offset 0");
+HAS_TYPE(((meron_io_info *)0)->struct_size, uint32_t, "meron_io_info.struct_size was a uint32_t");
+IS(offsetof(meron_io_info, backend) == 4, "meron_io_info.backend was at offset 4");
+HAS_TYPE(((meron_io_info *)0)->backend, meron_io_backend, "meron_io_info.backend was a meron_io_backend");
+IS(offsetof(meron_io_info, block_bytes) == 8, "meron_io_info.block_bytes was at offset 8");
+HAS_TYPE(((meron_io_info *)0)->block_bytes, uint32_t, "meron_io_info.block_bytes was a uint32_t");
+IS(offsetof(meron_io_info, depth) == 12, "meron_io_info.depth was at offset 12");
+HAS_TYPE(((meron_io_info *)0)->depth, uint32_t, "meron_io_info.depth was a uint32_t");
+IS(offsetof(meron_io_info, threads) == 16, "meron_io_info.threads was at offset 16");
+HAS_TYPE(((meron_io_info *)0)->threads, uint32_t, "meron_io_info.threads was a uint32_t");
+IS(offsetof(meron_io_info, single_submit) == 20, "meron_io_info.single_submit was at offset 20");
+HAS_TYPE(((meron_io_info *)0)->single_submit, uint32_t, "meron_io_info.single_submit was a uint32_t");
+IS(offsetof(meron_io_info, overlap_events) == 24, "meron_io_info.overlap_events was at offset 24");
+HAS_TYPE(((meron_io_info *)0)->overlap_events, uint32_t, "meron_io_info.overlap_events was a uint32_t");
+IS(offsetof(meron_io_info, reserved_0) == 28, "meron_io_info.reserved_0 was at offset 28");
+HAS_TYPE(((meron_io_info *)0)->reserved_0, uint32_t, "meron_io_info.reserved_0 was a uint32_t");
+IS(offsetof(meron_io_info, bytes_read) == 32, "meron_io_info.bytes_read was at offset 32");
+HAS_TYPE(((meron_io_info *)0)->bytes_read, uint64_t, "meron_io_info.bytes_read was a uint64_t");
+IS(offsetof(meron_io_info, bytes_written) == 40, "meron_io_info.bytes_written was at offset 40");
+HAS_TYPE(((meron_io_info *)0)->bytes_written, uint64_t, "meron_io_info.bytes_written was a uint64_t");
+IS(offsetof(meron_io_info, calls) == 48, "meron_io_info.calls was at offset 48");
+HAS_TYPE(((meron_io_info *)0)->calls, uint64_t, "meron_io_info.calls was a uint64_t");
+IS(offsetof(meron_io_info, direct_calls) == 56, "meron_io_info.direct_calls was at offset 56");
+HAS_TYPE(((meron_io_info *)0)->direct_calls, uint64_t, "meron_io_info.direct_calls was a uint64_t");
+IS(offsetof(meron_io_info, requests) == 64, "meron_io_info.requests was at offset 64");
+HAS_TYPE(((meron_io_info *)0)->requests, uint64_t, "meron_io_info.requests was a uint64_t");
+IS(offsetof(meron_io_info, pending) == 72, "meron_io_info.pending was at offset 72");
+HAS_TYPE(((meron_io_info *)0)->pending, uint64_t, "meron_io_info.pending was a uint64_t");
+IS(offsetof(meron_io_info, buffer_bytes) == 80, "meron_io_info.buffer_bytes was at offset 80");
+HAS_TYPE(((meron_io_info *)0)->buffer_bytes, uint64_t, "meron_io_info.buffer_bytes was a uint64_t");
+
+IS(sizeof(meron_io_buffer_info) >= 24, "sizeof(meron_io_buffer_info) was 24 and may only grow");
+IS(offsetof(meron_io_buffer_info, struct_size) == 0, "meron_io_buffer_info.struct_size was at offset 0");
+HAS_TYPE(((meron_io_buffer_info *)0)->struct_size, uint32_t, "meron_io_buffer_info.struct_size was a uint32_t");
+IS(offsetof(meron_io_buffer_info, registered) == 4, "meron_io_buffer_info.registered was at offset 4");
+HAS_TYPE(((meron_io_buffer_info *)0)->registered, uint32_t, "meron_io_buffer_info.registered was a uint32_t");
+IS(offsetof(meron_io_buffer_info, bytes) == 8, "meron_io_buffer_info.bytes was at offset 8");
+HAS_TYPE(((meron_io_buffer_info *)0)->bytes, uint64_t, "meron_io_buffer_info.bytes was a uint64_t");
+IS(offsetof(meron_io_buffer_info, data) == 16, "meron_io_buffer_info.data was at offset 16");
+HAS_TYPE(((meron_io_buffer_info *)0)->data, void *, "meron_io_buffer_info.data was a void *");
+
 IS(sizeof(meron_optimizer_options) >= 72, "sizeof(meron_optimizer_options) was 72 and may only grow");
 IS(offsetof(meron_optimizer_options, struct_size) == 0, "meron_optimizer_options.struct_size was at offset 0");
 HAS_TYPE(((meron_optimizer_options *)0)->struct_size, uint32_t, "meron_optimizer_options.struct_size was a uint32_t");
@@ -470,6 +538,11 @@ IS(MERON_GATHER_VIEW == 0, "MERON_GATHER_VIEW was 0");
 IS(MERON_GATHER_COPY == 1, "MERON_GATHER_COPY was 1");
 IS(MERON_GATHER_INTO == 2, "MERON_GATHER_INTO was 2");
 
+HAS_TYPE((meron_io_backend)0, int32_t, "meron_io_backend was int32_t");
+IS(MERON_IO_AUTO == 0, "MERON_IO_AUTO was 0");
+IS(MERON_IO_URING == 1, "MERON_IO_URING was 1");
+IS(MERON_IO_THREADS == 2, "MERON_IO_THREADS was 2");
+
 HAS_TYPE((meron_optimizer_kind)0, int32_t, "meron_optimizer_kind was int32_t");
 IS(MERON_ADAMW == 0, "MERON_ADAMW was 0");
 IS(MERON_ADAM == 1, "MERON_ADAM was 1");
@@ -556,6 +629,21 @@ HAS_TYPE(&meron_gather_poll, meron_status (*)(meron_gather, meron_error **), "me
 HAS_TYPE(&meron_gather_view, meron_status (*)(meron_view *, meron_gather, meron_param, meron_error **), "meron_gather_view was meron_status (*)(meron_view *, meron_gather, meron_param, meron_error **)");
 HAS_TYPE(&meron_gather_dlpack, meron_status (*)(struct DLManagedTensorVersioned **, meron_gather, meron_param, meron_error **), "meron_gather_dlpack was meron_status (*)(struct DLManagedTensorVersioned **, meron_gather, meron_param, meron_error **)");
 HAS_TYPE(&meron_gather_release, meron_status (*)(meron_gather, meron_error **), "meron_gather_release was meron_status (*)(meron_gather, meron_error **)");
+HAS_TYPE(&meron_io_options_init, meron_status (*)(meron_io_options *, size_t, meron_error **), "meron_io_options_init was meron_status (*)(meron_io_options *, size_t, meron_error **)");
+HAS_TYPE(&meron_io_open, meron_status (*)(meron_io *, const meron_io_options *, meron_error **), "meron_io_open was meron_status (*)(meron_io *, const meron_io_options *, meron_error **)");
+HAS_TYPE(&meron_io_read, meron_status (*)(meron_io, const char *, void *, uint64_t, uint64_t, meron_error **), "meron_io_read was meron_status (*)(meron_io, const char *, void *, uint64_t, uint64_t, meron_error **)");
+HAS_TYPE(&meron_io_write, meron_status (*)(meron_io, const char *, const void *, uint64_t, uint64_t, meron_error **), "meron_io_write was meron_status (*)(meron_io, const char *, const void *, uint64_t, uint64_t, meron_error **)");
+HAS_TYPE(&meron_io_read_begin, meron_status (*)(meron_io_request *, meron_io, const char *, void *, uint64_t, uint64_t, meron_error **), "meron_io_read_begin was meron_status (*)(meron_io_request *, meron_io, const char *, void *, uint64_t, uint64_t, meron_error **)");
+HAS_TYPE(&meron_io_write_begin, meron_status (*)(meron_io_request *, meron_io, const char *, const void *, uint64_t, uint64_t, meron_error **), "meron_io_write_begin was meron_status (*)(meron_io_request *, meron_io, const char *, const void *, uint64_t, uint64_t, meron_error **)");
+HAS_TYPE(&meron_io_wait, meron_status (*)(meron_io, int64_t, meron_error **), "meron_io_wait was meron_status (*)(meron_io, int64_t, meron_error **)");
+HAS_TYPE(&meron_io_get_info, meron_status (*)(meron_io_info *, meron_io, meron_error **), "meron_io_get_info was meron_status (*)(meron_io_info *, meron_io, meron_error **)");
+HAS_TYPE(&meron_io_describe, meron_status (*)(char **, meron_io, meron_error **), "meron_io_describe was meron_status (*)(char **, meron_io, meron_error **)");
+HAS_TYPE(&meron_io_close, meron_status (*)(meron_io, meron_error **), "meron_io_close was meron_status (*)(meron_io, meron_error **)");
+HAS_TYPE(&meron_io_request_wait, meron_status (*)(meron_io_request, int64_t, meron_error **), "meron_io_request_wait was meron_status (*)(meron_io_request, int64_t, meron_error **)");
+HAS_TYPE(&meron_io_request_release, meron_status (*)(meron_io_request, meron_error **), "meron_io_request_release was meron_status (*)(meron_io_request, meron_error **)");
+HAS_TYPE(&meron_io_buffer_create, meron_status (*)(meron_io_buffer *, meron_io, uint64_t, meron_error **), "meron_io_buffer_create was meron_status (*)(meron_io_buffer *, meron_io, uint64_t, meron_error **)");
+HAS_TYPE(&meron_io_buffer_get_info, meron_status (*)(meron_io_buffer_info *, meron_io_buffer, meron_error **), "meron_io_buffer_get_info was meron_status (*)(meron_io_buffer_info *, meron_io_buffer, meron_error **)");
+HAS_TYPE(&meron_io_buffer_release, meron_status (*)(meron_io_buffer, meron_error **), "meron_io_buffer_release was meron_status (*)(meron_io_buffer, meron_error **)");
 HAS_TYPE(&meron_optimizer_options_init, meron_status (*)(meron_optimizer_options *, size_t, meron_error **), "meron_optimizer_options_init was meron_status (*)(meron_optimizer_options *, size_t, meron_error **)");
 HAS_TYPE(&meron_optimizer_create, meron_status (*)(meron_optimizer *, const meron_unit *, size_t, const meron_optimizer_options *, meron_error **), "meron_optimizer_create was meron_status (*)(meron_optimizer *, const meron_unit *, size_t, const meron_optimizer_options *, meron_error **)");
 HAS_TYPE(&meron_optimizer_set_learning_rate, meron_status (*)(meron_optimizer, double, meron_error **), "meron_optimizer_set_learning_rate was meron_status (*)(meron_optimizer, double, meron_error **)");

@@ -640,6 +640,128 @@ pub struct DLManagedTensorVersioned {
     _marker: PhantomData<(*mut u8, PhantomPinned)>,
 }
 
+/// What reads and writes files: a queue to the kernel and the threads that serve it. A value;
+/// 0 is null.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct meron_io {
+    /// 0 is null.
+    pub id: u64,
+}
+
+/// One read or write that was begun. A value; 0 is null.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct meron_io_request {
+    /// 0 is null.
+    pub id: u64,
+}
+
+/// Pinned memory: page-aligned, and registered with the kernel where that is granted. A
+/// value; 0 is null.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct meron_io_buffer {
+    /// 0 is null.
+    pub id: u64,
+}
+
+/// Who moves the bytes.
+pub type meron_io_backend = i32;
+/// io_uring where the host allows it, else threads
+pub const MERON_IO_AUTO: meron_io_backend = 0;
+/// io_uring
+pub const MERON_IO_URING: meron_io_backend = 1;
+/// Threads of this process that call pread and pwrite
+pub const MERON_IO_THREADS: meron_io_backend = 2;
+
+/// How files are read and written.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_io_options {
+    /// sizeof(meron_io_options)
+    pub struct_size: u32,
+    /// See the struct.
+    pub backend: meron_io_backend,
+    /// Of one call of the kernel: a multiple of 4096; default 1 MiB
+    pub block_bytes: u32,
+    /// Calls under way at a time, 1 to 4096, of io_uring; default 32
+    pub depth: u32,
+    /// 1 to 256, of the backend of threads: as many calls at a time
+    pub threads: u32,
+    /// 1: each call is handed to the kernel alone; default 0: together
+    pub single_submit: u32,
+    /// Default 1; 0: the next calls begin when the last have ended
+    pub overlap_events: u32,
+    /// Must be 0
+    pub reserved_0: u32,
+    /// A wait ends when nothing has moved for so long; 0: 600 s
+    pub timeout_ns: i64,
+}
+
+/// Initial value of a [`meron_io_options`].
+pub const MERON_IO_OPTIONS_INIT: meron_io_options = meron_io_options {
+    struct_size: size_of::<meron_io_options>() as u32,
+    backend: MERON_IO_AUTO,
+    block_bytes: 1048576,
+    depth: 32,
+    threads: 1,
+    single_submit: 0,
+    overlap_events: 1,
+    reserved_0: 0,
+    timeout_ns: 0,
+};
+
+/// What is known about an io.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_io_info {
+    /// sizeof(meron_io_info), set by the caller
+    pub struct_size: u32,
+    /// In use: MERON_IO_URING or MERON_IO_THREADS
+    pub backend: meron_io_backend,
+    /// These as in meron_io_options
+    pub block_bytes: u32,
+    /// See the struct.
+    pub depth: u32,
+    /// See the struct.
+    pub threads: u32,
+    /// See the struct.
+    pub single_submit: u32,
+    /// See the struct.
+    pub overlap_events: u32,
+    /// 0
+    pub reserved_0: u32,
+    /// By requests that have ended well
+    pub bytes_read: u64,
+    /// Likewise
+    pub bytes_written: u64,
+    /// Of the kernel that have ended
+    pub calls: u64,
+    /// Of them, those past the page cache
+    pub direct_calls: u64,
+    /// Reads and writes that were begun, the blocking ones too
+    pub requests: u64,
+    /// Of them, those under way or not waited for
+    pub pending: u64,
+    /// Of buffers that are not gone
+    pub buffer_bytes: u64,
+}
+
+/// What is known about a buffer.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_io_buffer_info {
+    /// sizeof(meron_io_buffer_info), set by the caller
+    pub struct_size: u32,
+    /// 1: the kernel has it pinned; 0: it pins it at each call
+    pub registered: u32,
+    /// See the struct.
+    pub bytes: u64,
+    /// Page-aligned, to read and write
+    pub data: *mut c_void,
+}
+
 /// States and update rule for some units. A value; 0 is null.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -1967,6 +2089,302 @@ extern "C" {
     ///
     /// **Errors**: MERON_E_ARGUMENT.
     #[must_use]
+    pub fn meron_io_options_init(
+        options: *mut meron_io_options,
+        struct_size: usize,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Opens a queue to the kernel, with the threads that serve it.
+    ///
+    /// - `options`: NULL for the defaults.
+    ///
+    /// **Ownership**: the caller closes \*out.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT (a value out of range), MERON_E_UNSUPPORTED (MERON_IO_URING where
+    /// the host forbids io_uring: the message says what does), MERON_E_NO_MEMORY, MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_io_open(
+        out: *mut meron_io,
+        options: *const meron_io_options,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Reads `bytes` bytes of a file from `offset` on, and waits for them. Offset, length and
+    /// memory need no alignment. Whole pages go past the page cache, where the file system allows
+    /// it and the memory lies as the file does: both at multiples of the page, say. The rest goes
+    /// through it.
+    ///
+    /// - `path`: of a regular file or a block device, as the host spells it.
+    /// - `data`: `bytes` bytes of the caller's; may be NULL where `bytes` is 0.
+    /// - `offset`: in bytes from the beginning of the file.
+    ///
+    /// **Ownership**: the memory stays the caller's; after MERON_E_TIMEOUT the drive may still write
+    /// to it, until meron_io_wait or meron_io_close has returned.
+    ///
+    /// **Blocks**: on the drive, at most until nothing has moved for the options' timeout_ns, and on
+    /// the file system while the file is opened.
+    ///
+    /// **Threads**: any; what is under way elsewhere must not write the same bytes.
+    ///
+    /// **Errors**: MERON_E_NOT_FOUND, MERON_E_IO (the file ends before that: the message has the
+    /// file, the offset, the bytes wanted and those that are there; or what the drive says),
+    /// MERON_E_ARGUMENT (no regular file), MERON_E_TIMEOUT, MERON_E_NO_MEMORY, MERON_E_CLOSED
+    /// (meanwhile), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_io_read(
+        io: meron_io,
+        path: *const c_char,
+        data: *mut c_void,
+        bytes: u64,
+        offset: u64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Writes `bytes` bytes to a file from `offset` on, and waits until the kernel has taken
+    /// them. Makes the file where there is none, with what umask leaves of mode 0666; what it
+    /// holds besides stays, and so does its end. What must survive a loss of power needs a sync
+    /// of the caller's own. A file that has to grow gets its room before anything is written.
+    ///
+    /// - `path`: as meron_io_read.
+    /// - `data`: `bytes` bytes, only read; may be NULL where `bytes` is 0.
+    /// - `offset`: as meron_io_read; bytes that were never written before it read as 0.
+    ///
+    /// **Ownership**: the memory stays the caller's; after MERON_E_TIMEOUT the drive may still read
+    /// it, as meron_io_read.
+    ///
+    /// **Blocks**: as meron_io_read.
+    ///
+    /// **Threads**: any; what is under way elsewhere must not read or write the same bytes.
+    ///
+    /// **Errors**: as meron_io_read, MERON_E_NO_SPACE (a file that was to grow has the size that it
+    /// had), MERON_E_NOT_FOUND where the directory is not there.
+    #[must_use]
+    pub fn meron_io_write(
+        io: meron_io,
+        path: *const c_char,
+        data: *const c_void,
+        bytes: u64,
+        offset: u64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Begins a read. Requests begin in the order in which they are asked for, run side by side
+    /// and end in any order: who needs one before another waits.
+    ///
+    /// - `out`: receives the request.
+    /// - `path`: as meron_io_read.
+    /// - `data`: as meron_io_read.
+    /// - `offset`: as meron_io_read.
+    ///
+    /// **Ownership**: the caller releases \*out; the memory must stay until the request has ended
+    /// (that of a meron_io_buffer does by itself).
+    ///
+    /// **Blocks**: on the file system while the file is opened, never on the transfer.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_io_read; what the drive says comes from a wait.
+    #[must_use]
+    pub fn meron_io_read_begin(
+        out: *mut meron_io_request,
+        io: meron_io,
+        path: *const c_char,
+        data: *mut c_void,
+        bytes: u64,
+        offset: u64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Begins a write; the file is made, and grows, here.
+    ///
+    /// - `out`: receives the request.
+    /// - `path`: as meron_io_write.
+    /// - `data`: as meron_io_write.
+    /// - `offset`: as meron_io_write.
+    ///
+    /// **Ownership**: as meron_io_read_begin; the memory must not change until the request has ended.
+    ///
+    /// **Blocks**: as meron_io_read_begin.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_io_write; what the drive says comes from a wait.
+    #[must_use]
+    pub fn meron_io_write_begin(
+        out: *mut meron_io_request,
+        io: meron_io,
+        path: *const c_char,
+        data: *const c_void,
+        bytes: u64,
+        offset: u64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Waits for everything that was begun and not waited for alone, also where its handle was
+    /// released. Returns MERON_IN_PROGRESS when timeout_ns passed first; the requests go on.
+    ///
+    /// - `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: as long as something moves; 0: only asks.
+    ///
+    /// **Blocks**: on the drive, at most until nothing has moved for the options' timeout_ns.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: when all have ended, the first error of them, which names its file, and how many
+    /// more failed; MERON_E_TIMEOUT: nothing moves, and they are still under way; MERON_E_HANDLE,
+    /// MERON_E_STALE, MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_io_wait(
+        io: meron_io,
+        timeout_ns: i64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Reads what is known about an io.
+    ///
+    /// - `out`: struct_size set by the caller.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_io_get_info(
+        out: *mut meron_io_info,
+        io: meron_io,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// What a person should know about its speed, a line each: the backend and what the kernel
+    /// has granted it, why it is not a faster one, and which files go through the page cache, and
+    /// why.
+    ///
+    /// **Ownership**: the caller frees \*out with meron_string_free.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_NO_MEMORY, MERON_E_HANDLE, MERON_E_STALE,
+    /// MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_io_describe(
+        out: *mut *mut c_char,
+        io: meron_io,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Closes the io. What is under way ends first; its handle is stale at once. Requests and
+    /// buffers stay until they are released.
+    ///
+    /// **Ownership**: memory of requests is the caller's again, unless this returns MERON_E_CLOSED or
+    /// MERON_E_TIMEOUT: a drive has held some for longer and may still use it.
+    ///
+    /// **Blocks**: on the drive, at most 5 s, or 10 s where other threads are within calls.
+    ///
+    /// **Threads**: any, also a finalizer's.
+    ///
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, and with the io closed all the
+    /// same: the first error of requests that nobody has waited for.
+    pub fn meron_io_close(io: meron_io, err: *mut *mut meron_error) -> meron_status;
+
+    /// Waits for one request. Returns MERON_IN_PROGRESS when timeout_ns passed first; the request
+    /// goes on.
+    ///
+    /// - `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: as long as something moves; 0: only asks.
+    ///
+    /// **Blocks**: on the drive, at most until nothing has moved for the options' timeout_ns.
+    ///
+    /// **Threads**: any; several may wait for one request.
+    ///
+    /// **Errors**: MERON_E_IO, MERON_E_NO_SPACE (both name file, offset and bytes; no wait for all
+    /// tells them again), MERON_E_TIMEOUT (nothing moves; it is still under way), MERON_E_CLOSED
+    /// (the io was closed before it ended), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_io_request_wait(
+        request: meron_io_request,
+        timeout_ns: i64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Releases a request. One under way goes on: its memory must stay, and meron_io_wait or
+    /// meron_io_close tells how it ended.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any, also a finalizer's.
+    ///
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+    pub fn meron_io_request_release(
+        request: meron_io_request,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Makes pinned memory of `bytes` bytes, which read as 0. The fastest to read into and write
+    /// from, though any memory will do.
+    ///
+    /// **Ownership**: the caller releases \*out.
+    ///
+    /// **Blocks**: until the host has given the memory.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT (no bytes), MERON_E_NO_MEMORY (the host, its cgroup or a limit),
+    /// MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED. Where the kernel does not register it, it
+    /// is used all the same (meron_io_describe says why).
+    #[must_use]
+    pub fn meron_io_buffer_create(
+        out: *mut meron_io_buffer,
+        io: meron_io,
+        bytes: u64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Where a buffer lies, and how large it is.
+    ///
+    /// - `out`: struct_size set by the caller.
+    ///
+    /// **Ownership**: the memory is borrowed until meron_io_buffer_release.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_io_buffer_get_info(
+        out: *mut meron_io_buffer_info,
+        buffer: meron_io_buffer,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Releases a buffer. Its memory goes when the last request that uses it has ended, and was
+    /// waited for; the buffer outlives its io where that is closed first.
+    ///
+    /// **Blocks**: never on the drive.
+    ///
+    /// **Threads**: any, also a finalizer's.
+    ///
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+    pub fn meron_io_buffer_release(
+        buffer: meron_io_buffer,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Fills the first `struct_size` bytes of \*options with the initial value (for languages
+    /// without macros).
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT.
+    #[must_use]
     pub fn meron_optimizer_options_init(
         options: *mut meron_optimizer_options,
         struct_size: usize,
@@ -2611,6 +3029,18 @@ const _: () = assert!(size_of::<meron_destination>() == 24);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_gather_options>() == 24);
 #[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_io>() == 8);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_io_request>() == 8);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_io_buffer>() == 8);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_io_options>() == 40);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_io_info>() == 88);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_io_buffer_info>() == 24);
+#[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_optimizer>() == 8);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_optimizer_options>() == 72);
@@ -2686,6 +3116,15 @@ mod layout {
         check!(meron_destination, param: 0, data: 8, bytes: 16);
         check!(meron_gather_options, struct_size: 0, mode: 4, destinations: 8, destination_count:
             16);
+        check!(meron_io, id: 0);
+        check!(meron_io_request, id: 0);
+        check!(meron_io_buffer, id: 0);
+        check!(meron_io_options, struct_size: 0, backend: 4, block_bytes: 8, depth: 12, threads: 16,
+            single_submit: 20, overlap_events: 24, reserved_0: 28, timeout_ns: 32);
+        check!(meron_io_info, struct_size: 0, backend: 4, block_bytes: 8, depth: 12, threads: 16,
+            single_submit: 20, overlap_events: 24, reserved_0: 28, bytes_read: 32, bytes_written:
+            40, calls: 48, direct_calls: 56, requests: 64, pending: 72, buffer_bytes: 80);
+        check!(meron_io_buffer_info, struct_size: 0, registered: 4, bytes: 8, data: 16);
         check!(meron_optimizer, id: 0);
         check!(meron_optimizer_options, struct_size: 0, kind: 4, learning_rate: 8, beta1: 16, beta2:
             24, epsilon: 32, weight_decay: 40, max_norm: 48, dampening: 56, nesterov: 64,

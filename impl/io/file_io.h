@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files by their names: reads and writes of any bytes of them through an IoEngine, begun and waited
+// for, as DeepSpeed's DeepNVMe offers them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <shared_mutex>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "io/io_engine.h"
+#include "os/mapping.h"
+
+namespace meron {
+
+// Page-aligned memory that the kernel has pinned where it may. Zero at first. Whoever holds it may
+// let go while the drive still works on it: requests keep it.
+class IoMemory {
+ public:
+  ~IoMemory();
+  IoMemory(const IoMemory&) = delete;
+  IoMemory& operator=(const IoMemory&) = delete;
+
+  std::byte* data() { return mapping_.data(); }
+  uint64_t bytes() const { return bytes_; }
+  bool registered() const { return registered_; }
+
+ private:
+  friend class FileIo;
+  IoMemory() = default;
+
+  Mapping mapping_;
+  uint64_t bytes_ = 0;
+  bool registered_ = false;
+  std::weak_ptr<IoEngine> engine_;
+};
+
+// One read or write that was begun. Thread-safe.
+class IoRequest {
+ public:
+  ~IoRequest();
+  IoRequest(const IoRequest&) = delete;
+  IoRequest& operator=(const IoRequest&) = delete;
+
+  bool done() const { return ticket_->done(); }
+  // As IoTicket::status().
+  Status status() const { return ticket_->status(); }
+  const std::string& path() const { return path_; }
+
+ private:
+  friend class FileIo;
+  IoRequest() = default;
+
+  uint64_t number_ = 0;
+  std::string path_;
+  std::shared_ptr<IoTicket> ticket_;
+  std::shared_ptr<IoMemory> memory_;  // null where the memory is the caller's own
+};
+
+// Thread-safe. What is said of the engine's transfers (io_engine.h) holds here too: requests that
+// touch the same bytes, one of them writing, must not be under way at the same time.
+class FileIo {
+ public:
+  // `timeout_ns`: after so long without anything moving a wait ends with MERON_E_TIMEOUT. Errors:
+  // those of IoEngine::create.
+  static Result<std::shared_ptr<FileIo>> open(const IoOptions& options, int64_t timeout_ns);
+  ~FileIo();
+  FileIo(const FileIo&) = delete;
+  FileIo& operator=(const FileIo&) = delete;
+
+  // Begin a request. The memory must stay until it has ended. A read beyond the end of the file is
+  // refused here; a write makes the file, or as much longer as it must be. Errors: those of
+  // DirectFile::open and extend, MERON_E_IO for a read beyond the end, MERON_E_CLOSED.
+  Result<std::shared_ptr<IoRequest>> read(const std::string& path, uint64_t offset, std::byte* data,
+                                          uint64_t bytes);
+  Result<std::shared_ptr<IoRequest>> write(const std::string& path, uint64_t offset,
+                                           const std::byte* data, uint64_t bytes);
+
+  // Whether it has ended well by `timeout_ns` from now (negative: as long as something moves), or
+  // its error, which is told once: wait_all and close do not tell it again.
+  Result<bool> wait(const std::shared_ptr<IoRequest>& request, int64_t timeout_ns);
+
+  // The same of all that was begun and not waited for alone. An error is told when all have ended:
+  // the first, with the number of the others.
+  Result<bool> wait_all(int64_t timeout_ns);
+
+  // Ends what is under way, for at most five seconds. The first error of what nobody has waited
+  // for; MERON_E_CLOSED of what a drive has held longer, whose memory must not be used again.
+  Status close();
+
+  // Zeros, registered with the kernel where that is granted. Errors: MERON_E_NO_MEMORY.
+  Result<std::shared_ptr<IoMemory>> allocate(uint64_t bytes);
+
+  struct Info {
+    IoOptions options;  // `backend` is the one in use
+    IoCounters counters;
+    uint64_t requests = 0;      // that were begun
+    uint64_t pending = 0;       // of them, those not waited for
+    uint64_t memory_bytes = 0;  // of allocate()
+  };
+  Result<Info> info();
+  // For people, several lines: the backend, why it is not the fastest, and files that are not read
+  // and written past the page cache.
+  Result<std::string> describe();
+
+ private:
+  FileIo(const IoOptions& options, int64_t timeout_ns, std::shared_ptr<IoEngine> engine);
+  Result<std::shared_ptr<IoEngine>> engine() const;
+  Result<std::shared_ptr<IoRequest>> begin(bool write, const std::string& path, uint64_t offset,
+                                           std::byte* data, uint64_t bytes);
+  std::shared_ptr<IoMemory> memory_of(const std::byte* data, uint64_t bytes);
+  void forget_memory_that_is_gone();
+  std::shared_ptr<IoRequest> first_under_way() const;
+  // Whether anything has moved within the timeout; else the error that says so.
+  Status check_moving(const std::string& path);
+  // Takes what has ended off the list; the first error.
+  Status take_ended();
+
+  const IoOptions options_;
+  const int64_t timeout_ns_;
+
+  mutable std::shared_mutex engine_mutex_;  // shared while a request is handed to the engine
+  std::shared_ptr<IoEngine> engine_;        // null once closed
+
+  mutable std::mutex mutex_;  // guards all below
+  uint64_t next_number_ = 0;
+  std::map<uint64_t, std::shared_ptr<IoRequest>> pending_;  // begun and not waited for
+  std::map<const std::byte*, std::weak_ptr<IoMemory>, std::less<>> memory_;
+  uint64_t seen_requests_ = 0;
+  int64_t moved_ns_ = 0;  // when it was last seen that something moved, or was begun
+  std::vector<std::string> notices_;
+  std::map<std::string, std::string, std::less<>> buffered_;  // path -> why
+};
+
+}  // namespace meron
