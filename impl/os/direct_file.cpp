@@ -126,7 +126,7 @@ std::string_view advice_for_open(int error, FileUse use) {
     case EDQUOT:
       return kFreeSome;
     default:
-      return "";
+      return "look at the path, and at the kernel's log";
   }
 }
 
