@@ -17,6 +17,7 @@ are subclasses of `meron.Error`.
 
 from __future__ import annotations
 
+from meron import io
 from meron._library import LoadError
 from meron._native import library_path, status_name
 from meron.context import Context, Prediction, Stats, open
@@ -116,6 +117,7 @@ __all__ = [
     "Update",
     "VersionError",
     "from_float32",
+    "io",
     "library_path",
     "open",
     "rank_cluster",

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import meron
-from meron import context, dtypes, group, optimizer, param
+from meron import _io, context, dtypes, group, optimizer, param
 from meron._native import ffi, initial, lib
 
 ROOT = Path(__file__).parents[3]
@@ -44,6 +44,7 @@ def test_every_function_is_in_the_library() -> None:
         (meron.Stats, "meron_stats"),
         (meron.Prediction, "meron_prediction"),
         (meron.ScheduleInfo, "meron_schedule_info"),
+        (meron.io.IOInfo, "meron_io_info"),
     ],
 )
 def test_records_have_the_structs_fields(kind: type, struct: str) -> None:
@@ -73,6 +74,7 @@ def test_initial_values_are_those_of_the_macro(name: str) -> None:
         ("meron_reduce_op", {value: name for name, value in group.OPERATIONS.items()}),
         ("meron_unit_state", param.STATES),
         ("meron_codec", param.CODECS),
+        ("meron_io_backend", {value: name for name, value in _io.BACKENDS.items()}),
         ("meron_optimizer_state", {value: name for name, value in optimizer.STATES.items()}),
     ],
 )

@@ -1,0 +1,445 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Files past the page cache: what meron.io offers, without DeepSpeed's names."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from dataclasses import dataclass
+from typing import Any, Union
+
+import numpy as np
+import numpy.typing as npt
+
+from meron import errors
+from meron._memory import Memory
+from meron._native import (
+    IN_PROGRESS,
+    NULL,
+    Owner,
+    call,
+    ffi,
+    initial,
+    lib,
+    nanoseconds,
+    receive,
+    sized,
+    take_string,
+)
+
+Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
+
+BACKENDS = {
+    "auto": lib.MERON_IO_AUTO,
+    "io_uring": lib.MERON_IO_URING,
+    "threads": lib.MERON_IO_THREADS,
+}
+# How long a wait goes without letting Python run its signal handlers.
+SLICE = 100_000_000
+# Memory that a drive has not let go of when its IO was closed: it may still write there.
+_held: list[Any] = []
+
+
+@dataclass(frozen=True)
+class IOInfo:
+    """What is known about an IO: its options, and what was counted since it was opened."""
+
+    backend: str  # in use: "io_uring" or "threads"
+    block_bytes: int
+    depth: int
+    threads: int
+    single_submit: bool
+    overlap_events: bool
+    bytes_read: int  # by requests that have ended well
+    bytes_written: int
+    calls: int  # of the kernel that have ended
+    direct_calls: int  # of them, those past the page cache
+    requests: int  # reads and writes that were begun
+    pending: int  # of them, those under way or not waited for
+    buffer_bytes: int  # of pinned memory
+
+
+class IO(Owner):
+    """A queue to the kernel, and the threads that serve it; closes itself when it dies.
+
+    Args:
+        backend: "auto" (io_uring where the host allows it, else threads), "io_uring", "threads".
+        block_bytes: of one call of the kernel: a multiple of 4096.
+        depth: calls under way at a time, of io_uring.
+        threads: of the backend of threads: as many calls at a time.
+        single_submit: hand each call to the kernel alone.
+        overlap_events: False: the next calls begin when the last have ended.
+        timeout: seconds; a wait ends when nothing has moved for so long. None: 600.
+
+    Raises ArgumentError; UnsupportedError for "io_uring" where the host forbids it. May be used
+    from any thread.
+    """
+
+    _release_function = lib.meron_io_close
+
+    def __init__(
+        self,
+        backend: str = "auto",
+        *,
+        block_bytes: int = 1 << 20,
+        depth: int = 32,
+        threads: int = 1,
+        single_submit: bool = False,
+        overlap_events: bool = True,
+        timeout: float | None = None,
+    ) -> None:
+        if backend not in BACKENDS:
+            raise errors.argument(f"unknown backend {backend!r}: {', '.join(BACKENDS)} are known")
+        self._abandoned: list[tuple[Any, Any]] = []  # requests that nobody holds: handle, memory
+        self._untold: list[errors.Error] = []  # how some of them have failed
+        options = initial("meron_io_options")
+        options.backend = BACKENDS[backend]
+        for name, value in (("block_bytes", block_bytes), ("depth", depth), ("threads", threads)):
+            setattr(options, name, number(name, value, 1 << 32))
+        options.single_submit = bool(single_submit)
+        options.overlap_events = bool(overlap_events)
+        # 0 stands for the default; who asks for no time at all gets as little as there is.
+        options.timeout_ns = 0 if timeout is None else max(nanoseconds(timeout), 1)
+        self._handle = receive("meron_io *", lib.meron_io_open, options)
+
+    def __repr__(self) -> str:
+        return "<meron.io.IO, closed>" if self._handle is None else "<meron.io.IO>"
+
+    def __enter__(self) -> IO:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+        return self._handle is None
+
+    def close(self) -> None:
+        """Ends what is under way, for at most about five seconds; doing so twice is fine.
+
+        Raises the first error of requests that nobody has waited for: it is closed all the same.
+        """
+        handle, self._handle = self._handle, None
+        if handle is None:
+            return
+        try:
+            call(lib.meron_io_close, handle)
+        except (errors.ClosedError, errors.DeadlineError):
+            _held.extend(self._abandoned)
+            raise
+        finally:
+            self._abandoned = []
+        self._tell()
+
+    def read(self, path: Path, into: Any, offset: int = 0) -> None:
+        """Reads as many bytes as `into` has, from byte `offset` of the file, and waits for them.
+
+        Blocks on the drive, with the GIL given up; Ctrl-C ends the wait. Raises NotFoundError;
+        InputOutputError where the file ends before that, or what the drive says; ArgumentError for
+        memory that will not do; DeadlineError when nothing moves.
+        """
+        self._transfer(lib.meron_io_read, self.read_begin, True, path, into, offset)
+
+    def write(self, path: Path, data: Any, offset: int = 0) -> None:
+        """Writes all bytes of `data` to byte `offset` and on of the file, and waits for the kernel.
+
+        Makes the file where there is none; what it holds besides stays, also beyond the end of
+        this. What must survive a loss of power needs an os.fsync. Blocks and raises as `read`, and
+        NoSpaceError (a file that was to grow has the size that it had).
+        """
+        self._transfer(lib.meron_io_write, self.write_begin, False, path, data, offset)
+
+    def read_begin(self, path: Path, into: Any, offset: int = 0) -> Request:
+        """Begins a read; blocks on the file system only. Raises as `read`, and from the wait."""
+        return self._begin(lib.meron_io_read_begin, path, take(into, True), offset)
+
+    def write_begin(self, path: Path, data: Any, offset: int = 0) -> Request:
+        """Begins a write; blocks on the file system only. Raises as `write`, and from the wait."""
+        return self._begin(lib.meron_io_write_begin, path, take(data, False), offset)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits for every request that nobody has waited for alone.
+
+        Args:
+            timeout: seconds; None: as long as something moves.
+
+        Returns:
+            False when `timeout` passed first and some are still under way.
+
+        Raises the first error of them when all have ended. Blocks as `read`.
+        """
+        ended = settle(lib.meron_io_wait, self._require_open(), timeout)
+        if ended:
+            self._tell()
+        return ended
+
+    def buffer(self, count: int, dtype: Any = np.uint8) -> npt.NDArray[Any]:
+        """Pinned, page-aligned memory as an array of `count` elements, which are 0.
+
+        It goes with the last array that shows it. Raises OutOfMemoryError, ArgumentError. What the
+        kernel does not pin is used all the same: see `describe`.
+        """
+        kind = np.dtype(dtype)
+        bytes_ = number("count", count, 1 << 62) * kind.itemsize
+        owner = Buffer(receive("meron_io_buffer *", lib.meron_io_buffer_create,
+                               self._require_open(), bytes_))  # fmt: skip
+        info = sized("meron_io_buffer_info")
+        call(lib.meron_io_buffer_get_info, info, owner._handle)
+        address = int(ffi.cast("uintptr_t", info.data))
+        plain: npt.NDArray[Any] = np.asarray(Memory(address, (bytes_,), "|u1", True, owner))
+        return plain if kind == np.uint8 else plain.view(kind)
+
+    def info(self) -> IOInfo:
+        """The options, and what was counted so far. Never blocks."""
+        info = sized("meron_io_info")
+        call(lib.meron_io_get_info, info, self._require_open())
+        names = {value: name for name, value in BACKENDS.items()}
+        return IOInfo(
+            names[info.backend],
+            info.block_bytes,
+            info.depth,
+            info.threads,
+            bool(info.single_submit),
+            bool(info.overlap_events),
+            info.bytes_read,
+            info.bytes_written,
+            info.calls,
+            info.direct_calls,
+            info.requests,
+            info.pending,
+            info.buffer_bytes,
+        )
+
+    def describe(self) -> str:
+        """What a person should know about its speed, a line each. Never blocks.
+
+        The backend and what the kernel has granted it, why it is not a faster one, and which files
+        go through the page cache, and why.
+        """
+        return take_string(lib.meron_io_describe, self._require_open())
+
+    def _require_open(self) -> Any:
+        handle = self._handle
+        if handle is None:
+            raise errors.StaleError("this IO was closed: open another one")
+        if self._abandoned:
+            self._sweep()
+        return handle
+
+    def _tell(self) -> None:
+        untold, self._untold = self._untold, []
+        if untold:
+            raise untold[0]
+
+    def _sweep(self) -> None:
+        """Releases those requests nobody holds any more that have ended."""
+        for _ in range(len(self._abandoned)):
+            try:
+                handle, keep = self._abandoned.pop(0)
+            except IndexError:  # another thread sweeps too
+                return
+            try:
+                ended = call(lib.meron_io_request_wait, handle, 0) != IN_PROGRESS
+            except errors.DeadlineError:
+                ended = False
+            except errors.Error as error:
+                ended = True
+                self._untold.append(error)
+            if ended:
+                lib.meron_io_request_release(handle, NULL)
+            else:
+                self._abandoned.append((handle, keep))
+
+    def _begin(self, function: Any, path: Path, memory: Taken, offset: int) -> Request:
+        try:
+            raw = receive(
+                "meron_io_request *",
+                function,
+                self._require_open(),
+                path_bytes(path),
+                memory.data,
+                memory.bytes,
+                number("offset", offset, 1 << 63),
+            )
+        except BaseException:
+            # A traceback must not hold it: the collector may not meet an exported memoryview in a
+            # cycle (CPython clears it first, and crashes).
+            del memory
+            raise
+        return Request(self, raw, memory.keep)
+
+    def _transfer(
+        self, function: Any, begin: Any, writable: bool, path: Path, given: Any, offset: int
+    ) -> None:
+        # Signals are the main thread's: only there does a wait look for them.
+        if threading.current_thread() is threading.main_thread():
+            begin(path, given, offset).wait()
+            return
+        memory = take(given, writable)
+        try:
+            place = number("offset", offset, 1 << 63)
+            handle = self._require_open()
+            call(function, handle, path_bytes(path), memory.data, memory.bytes, place)
+        except errors.DeadlineError:
+            _held.append(memory.keep)  # the drive may still work on it
+            del memory
+            raise
+        except BaseException:
+            del memory  # as in _begin
+            raise
+
+    def __del__(self) -> None:
+        super().__del__()  # which waits for what is under way: only then may its memory go
+        self._abandoned = []
+
+
+class Request(Owner):
+    """A read or write that was begun. Letting go of it does not stop it."""
+
+    _release_function = lib.meron_io_request_release
+
+    def __init__(self, io: IO, handle: Any, keep: Any) -> None:
+        self._io = io
+        self._handle = handle
+        self._keep = keep
+        self._ended = False
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Waits until it has ended.
+
+        Args:
+            timeout: seconds; None: as long as something moves.
+
+        Returns:
+            False when `timeout` passed first and it goes on.
+
+        Blocks on the drive, with the GIL given up; Ctrl-C ends the wait, not the request. Raises
+        InputOutputError, NoSpaceError; DeadlineError when nothing moves (it goes on); StaleError.
+        """
+        if self._handle is None:
+            raise errors.StaleError("this request was released")
+        if self._ended:
+            return True
+        try:
+            ended = settle(lib.meron_io_request_wait, self._handle, timeout)
+        except errors.ClosedError:
+            _held.append(self._keep)
+            self._keep = None
+            raise
+        except errors.DeadlineError:
+            raise
+        except errors.Error:
+            self._keep = None  # it has ended: nobody uses the memory any more
+            raise
+        if ended:
+            self._ended = True
+            self._keep = None
+        return ended
+
+    def done(self) -> bool:
+        """Whether it has ended well; never blocks. Raises the error if it failed."""
+        return self.wait(0)
+
+    def release(self) -> None:
+        """Lets go of the request; doing so twice is fine."""
+        self.__del__()
+
+    def __del__(self) -> None:
+        keep, self._keep = self._keep, None
+        if keep is not None and self._handle is not None and not self._io.closed:
+            handle, self._handle = self._handle, None
+            self._io._abandoned.append((handle, keep))
+            return
+        super().__del__()
+
+
+class Buffer(Owner):
+    """What owns pinned memory; arrays that show it keep this."""
+
+    _release_function = lib.meron_io_buffer_release
+
+    def __init__(self, handle: Any) -> None:
+        self._handle = handle
+
+
+def settle(function: Any, handle: Any, timeout: float | None) -> bool:
+    """Waits in slices, so that Python's signal handlers run in between; whether it has ended."""
+    left = -1 if timeout is None else nanoseconds(timeout)
+    while True:
+        piece = SLICE if left < 0 else min(left, SLICE)
+        if call(function, handle, piece) != IN_PROGRESS:
+            return True
+        if left >= 0:
+            left -= piece
+            if left <= 0:
+                return False
+
+
+@dataclass(frozen=True)
+class Taken:
+    """Memory as the library takes it, and what keeps it there."""
+
+    data: Any
+    bytes: int
+    keep: Any
+
+
+def take(memory: Any, writable: bool) -> Taken:
+    """Memory of the caller's; ArgumentError for what cannot be read into, or written from."""
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(memory, torch.Tensor):
+        return take_tensor(memory)
+    if isinstance(memory, np.ndarray):
+        # Not by the buffer protocol, which knows no bfloat16.
+        if not memory.flags.c_contiguous:
+            raise not_contiguous("array")
+        if writable and not memory.flags.writeable:
+            raise errors.argument("the array is read-only: pass one that may be written")
+        return Taken(ffi.cast("void *", memory.ctypes.data), memory.nbytes, memory)
+    try:
+        view = memoryview(memory)
+    except TypeError:
+        raise TypeError(
+            "an array, a tensor or something with the buffer protocol is needed, not "
+            f"{type(memory).__name__}"
+        ) from None
+    with view:
+        if not view.c_contiguous:
+            raise not_contiguous("memory")
+        if writable and view.readonly:
+            raise errors.argument(f"a {type(memory).__name__} is read-only: pass a bytearray, say")
+        bytes_ = view.nbytes
+    held = ffi.from_buffer(memory)  # so that it does not move
+    return Taken(ffi.cast("void *", held), bytes_, held)
+
+
+def take_tensor(tensor: Any) -> Taken:
+    if tensor.device.type != "cpu":
+        raise errors.argument(
+            f"the tensor is on {tensor.device}: pass one in host memory",
+            advice="copy it to host memory (tensor.cpu()), or from there",
+        )
+    if not tensor.is_contiguous():
+        raise not_contiguous("tensor")
+    bytes_ = tensor.numel() * tensor.element_size()
+    return Taken(ffi.cast("void *", tensor.data_ptr()), bytes_, tensor)
+
+
+def not_contiguous(what: str) -> errors.ArgumentError:
+    return errors.argument(f"the {what} is not contiguous: pass one that is, or a copy")
+
+
+def path_bytes(path: Path) -> bytes:
+    name = os.fsencode(path)
+    if b"\0" in name:
+        raise errors.argument(f"a path holds a NUL character: {path!r}")
+    return name
+
+
+def number(name: str, value: int, bound: int) -> int:
+    if not 0 <= value < bound:
+        raise errors.argument(f"{name} is {value}: give 0 to {bound - 1}")
+    return int(value)
