@@ -39,6 +39,7 @@
 #include "meron/cpp/error.hpp"
 #include "meron/cpp/gather.hpp"
 #include "meron/cpp/group.hpp"
+#include "meron/cpp/io.hpp"
 #include "meron/cpp/optimizer.hpp"
 #include "meron/cpp/param.hpp"
 #include "meron/cpp/plan.hpp"
