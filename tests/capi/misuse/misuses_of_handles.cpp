@@ -45,6 +45,10 @@ struct Outs {
   meron_param_group param_group = sized<meron_param_group>();
   uint32_t group_number = 0;
   meron_schedule_info schedule_info = sized<meron_schedule_info>();
+  meron_io_request io_request{};
+  meron_io_buffer io_buffer{};
+  meron_io_info io_info = sized<meron_io_info>();
+  meron_io_buffer_info io_buffer_info = sized<meron_io_buffer_info>();
 };
 Outs out;
 float memory[1024];
@@ -194,6 +198,24 @@ std::vector<Place> operation_places() {
   };
 }
 
+std::vector<Place> io_places() {
+  return {
+      PLACE(io, meron_io_read, it, o.io_path.c_str(), memory, 4, 0),
+      PLACE(io, meron_io_write, it, o.io_path.c_str(), memory, 4, 0),
+      PLACE(io, meron_io_read_begin, &out.io_request, it, o.io_path.c_str(), memory, 4, 0),
+      PLACE(io, meron_io_write_begin, &out.io_request, it, o.io_path.c_str(), memory, 4, 0),
+      PLACE(io, meron_io_wait, it, 0),
+      PLACE(io, meron_io_get_info, &out.io_info, it),
+      PLACE(io, meron_io_describe, &out.text, it),
+      PLACE(io, meron_io_close, it),
+      PLACE(io, meron_io_buffer_create, &out.io_buffer, it, 4096),
+      PLACE(io_request, meron_io_request_wait, it, 0),
+      PLACE(io_request, meron_io_request_release, it),
+      PLACE(io_buffer, meron_io_buffer_get_info, &out.io_buffer_info, it),
+      PLACE(io_buffer, meron_io_buffer_release, it),
+  };
+}
+
 Misuse foreign(const char* name, std::vector<meron_status> expected,
                std::function<CallFailed(Objects&)> call) {
   return {std::string(name) + ": of another context", std::move(expected),
@@ -205,7 +227,7 @@ Misuse foreign(const char* name, std::vector<meron_status> expected,
 std::vector<Misuse> misuses_of_handles() {
   std::vector<Misuse> all;
   for (const auto& places : {context_places(), group_places(), plan_places(), param_places(),
-                             unit_places(), operation_places()}) {
+                             unit_places(), operation_places(), io_places()}) {
     for (const Place& place : places) {
       all.push_back({std::string(place.name) + ": bad handle",
                      {MERON_E_HANDLE, MERON_E_STALE},

@@ -14,6 +14,7 @@ struct Outs {
   meron_future future{};
   meron_optimizer optimizer{};
   meron_schedule schedule{};
+  meron_io io{};
   char* text = nullptr;
 };
 Outs out;
@@ -84,6 +85,7 @@ std::vector<Misuse> misuses_of_structs() {
       BAD_INIT(meron_schedule_options, meron_schedule_options_init),
       BAD_INIT(meron_optimizer_options, meron_optimizer_options_init),
       BAD_INIT(meron_param_group, meron_param_group_init),
+      BAD_INIT(meron_io_options, meron_io_options_init),
       bad_size<meron_context_options>("meron_context_open", good_options(),
                                       [](Objects&, const meron_context_options* options) {
                                         return FAILURE_OF(meron_context_open, &out.context,
@@ -168,6 +170,19 @@ std::vector<Misuse> misuses_of_structs() {
                                 [](Objects& o, meron_unit_info* info) {
                                   return FAILURE_OF(meron_unit_get_info, info, o.a->units[0]);
                                 }),
+      bad_size<meron_io_options>("meron_io_open", MERON_IO_OPTIONS_INIT,
+                                 [](Objects&, const meron_io_options* options) {
+                                   return FAILURE_OF(meron_io_open, &out.io, options);
+                                 }),
+      bad_info<meron_io_info>("meron_io_get_info",
+                              [](Objects& o, meron_io_info* info) {
+                                return FAILURE_OF(meron_io_get_info, info, o.io);
+                              }),
+      bad_info<meron_io_buffer_info>("meron_io_buffer_get_info",
+                                     [](Objects& o, meron_io_buffer_info* info) {
+                                       return FAILURE_OF(meron_io_buffer_get_info, info,
+                                                         o.io_buffer);
+                                     }),
       bad_info<meron_param_group>("meron_optimizer_get_param_group",
                                   [](Objects& o, meron_param_group* group) {
                                     return FAILURE_OF(meron_optimizer_get_param_group, group,

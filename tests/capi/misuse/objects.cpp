@@ -1,6 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "tests/capi/misuse/objects.h"
 
+#include <gtest/gtest.h>
+
+#include <unistd.h>
+
+#include <cstring>
 #include <stdexcept>
 
 namespace meron::test {
@@ -58,8 +63,19 @@ Objects::Objects() {
 
   MUST(meron_schedule_create, &schedule, &frozen_unit, 1, nullptr);
 
-  live_ = {a->context.id, a->world.id, plan.id,   a->params[0].id, a->units[0].id,
-           gather.id,     future.id,   update.id, a->optimizer.id, schedule.id};
+  // A name that ends with the process would not do: reads and writes open the file anew.
+  static int number = 0;
+  io_path = testing::TempDir() + "meron-misuse-" + std::to_string(::getpid()) + "-" +
+            std::to_string(number++);
+  const char sixty_four[64] = {};
+  MUST(meron_io_open, &io, nullptr);
+  MUST(meron_io_write_begin, &io_request, io, io_path.c_str(), sixty_four, 64, 0);
+  MUST(meron_io_request_wait, io_request, MERON_TIMEOUT_DEFAULT);
+  MUST(meron_io_buffer_create, &io_buffer, io, 4096);
+
+  live_ = {a->context.id, a->world.id,   plan.id,     a->params[0].id, a->units[0].id,
+           gather.id,     future.id,     update.id,   a->optimizer.id, schedule.id,
+           io.id,         io_request.id, io_buffer.id};
   all_.insert(live_.begin(), live_.end());
   for (const Session* each : {a.get(), b.get()}) {
     for (const meron_param param : each->params) all_.insert(param.id);
@@ -84,8 +100,18 @@ Objects::Objects() {
   MUST(meron_future_release, old_future);
   MUST(meron_update_begin, &old_update, unit, 1);
   MUST(meron_schedule_create, &old_schedule, unit, 1, nullptr);
-  stale_ = {gone.context.id, gone.world.id, old_plan.id,   gone.params[0].id, unit->id,
-            old_gather.id,   old_future.id, old_update.id, gone.optimizer.id, old_schedule.id};
+  meron_io old_io{};
+  meron_io_request old_request{};
+  meron_io_buffer old_buffer{};
+  MUST(meron_io_open, &old_io, nullptr);
+  MUST(meron_io_read_begin, &old_request, old_io, io_path.c_str(), nullptr, 0, 0);
+  MUST(meron_io_buffer_create, &old_buffer, old_io, 1);
+  MUST(meron_io_request_release, old_request);
+  MUST(meron_io_buffer_release, old_buffer);
+  MUST(meron_io_close, old_io);
+  stale_ = {gone.context.id, gone.world.id,  old_plan.id,   gone.params[0].id, unit->id,
+            old_gather.id,   old_future.id,  old_update.id, gone.optimizer.id, old_schedule.id,
+            old_io.id,       old_request.id, old_buffer.id};
   MUST(meron_plan_release, old_plan);
   MUST(meron_unit_release, *unit);  // by release; what is left, by close
   gone.close();
@@ -95,6 +121,10 @@ Objects::~Objects() {
   (void)meron_context_close(a->context, nullptr);
   (void)meron_context_close(b->context, nullptr);
   (void)meron_plan_release(plan, nullptr);
+  (void)meron_io_request_release(io_request, nullptr);
+  (void)meron_io_buffer_release(io_buffer, nullptr);
+  (void)meron_io_close(io, nullptr);
+  (void)::unlink(io_path.c_str());
 }
 
 uint64_t Objects::bad_handle(Kind kind, Random& random) const {
@@ -144,6 +174,15 @@ void Objects::check_that_all_works() {
   MUST(meron_schedule_view, &view, schedule, frozen);
   MUST(meron_schedule_leave, schedule, 0);
   b->gather(1);
+  meron_io_buffer_info buffer = sized<meron_io_buffer_info>();
+  MUST(meron_io_buffer_get_info, &buffer, io_buffer);
+  const auto offset = static_cast<uint64_t>(round_ % 64);
+  std::memset(buffer.data, static_cast<int>(round_ % 256), 4096);
+  MUST(meron_io_write, io, io_path.c_str(), buffer.data, 1, offset);
+  unsigned char back = 0;
+  MUST(meron_io_read, io, io_path.c_str(), &back, 1, offset);
+  MUST(meron_io_request_wait, io_request, 0);
+  if (back != round_ % 256) throw std::runtime_error("a read returns " + std::to_string(back));
 }
 
 }  // namespace meron::test

@@ -24,8 +24,22 @@ struct Random {
   std::mt19937_64 engine;
 };
 
-enum class Kind { context, group, plan, param, unit, gather, future, update, optimizer, schedule };
-inline constexpr size_t kKinds = 10;
+enum class Kind {
+  context,
+  group,
+  plan,
+  param,
+  unit,
+  gather,
+  future,
+  update,
+  optimizer,
+  schedule,
+  io,
+  io_request,
+  io_buffer
+};
+inline constexpr size_t kKinds = 13;
 
 template <class Handle>
 Handle handle(uint64_t id) {
@@ -69,6 +83,10 @@ class Objects {
   meron_future future{};      // of a barrier, ended
   meron_update update{};      // of `half`, waited for
   meron_schedule schedule{};  // of the unit "frozen", which is not entered
+  meron_io io{};
+  meron_io_request io_request{};  // a write of 64 bytes to io_path, ended
+  meron_io_buffer io_buffer{};    // of 4096 bytes
+  std::string io_path;
 
  private:
   std::vector<uint64_t> live_;
@@ -91,6 +109,7 @@ std::vector<Misuse> misuses_of_structs();
 std::vector<Misuse> misuses_of_order();
 std::vector<Misuse> misuses_of_schedules();
 std::vector<Misuse> misuses_of_optimizers();
+std::vector<Misuse> misuses_of_io();
 
 // DLPack 1.x's exchange struct up to what the tests need.
 struct DlpackTensor {
