@@ -40,7 +40,11 @@ FUNCTIONS_ELSEWHERE = {
     "meron_transport_init": "tests/capi/misuse/misuses_of_structs.cpp",
 }
 # What makes objects, beside the operation of the object's own name.
-MAKERS = {"gather_begin": "gather"}
+MAKERS = {
+    "gather_begin": "gather",
+    "io_read_begin": "io_request",
+    "io_write_begin": "io_request",
+}
 KINDS = (
     "plan",
     "group",
@@ -52,6 +56,9 @@ KINDS = (
     "schedule",
     "future",
     "dlpack",
+    "io",
+    "io_request",
+    "io_buffer",
 )
 
 

@@ -19,6 +19,7 @@ Operations param_operations();     // params, units, updates
 Operations gather_operations();    // gathers, DLPack
 Operations training_operations();  // gradients, optimizers
 Operations schedule_operations();  // schedules
+Operations io_operations();        // files
 Operations future_operations();    // waiting, letting go
 
 // Executes an operation and holds its failure against what the statement expects.

@@ -61,6 +61,11 @@ void Session::keep(const std::string& object_name, std::unique_ptr<Object> objec
   objects_.emplace_back(object_name, std::move(object));
 }
 
+bool Session::has(const std::string& object_name) const {
+  return std::any_of(objects_.begin(), objects_.end(),
+                     [&](const auto& each) { return each.first == object_name; });
+}
+
 Object& Session::any(const std::string& object_name) {
   for (const auto& [known, object] : objects_) {
     if (known == object_name) return *object;

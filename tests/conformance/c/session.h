@@ -124,6 +124,7 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   void keep(const std::string& object_name, std::unique_ptr<Object> object);
+  bool has(const std::string& object_name) const;
   // Throws Malformed where there is no such object, or it is of another kind.
   Object& any(const std::string& object_name);
   template <class T>

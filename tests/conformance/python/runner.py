@@ -13,8 +13,9 @@ from pathlib import Path
 # The table and its parser are the matrix', one folder up.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+import files  # noqa: F401  (their operations register themselves)
 import meron
-import schedules  # noqa: F401  (its operations register themselves)
+import schedules  # noqa: F401
 import tensors  # noqa: F401
 from operations import OPERATIONS
 from session import Session, Setup

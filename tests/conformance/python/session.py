@@ -43,8 +43,13 @@ class Held:
         elif not self.released and hasattr(self.item, "release"):
             self.item.release()
         else:
-            call(RELEASE[type(self.item)], self.handle)
+            call(release_of(self.item), self.handle)
         self.released = True
+
+
+def release_of(item: Any) -> Any:
+    """The raw function that releases an object, or what a runner's own class holds."""
+    return RELEASE[type(item)] if type(item) in RELEASE else RELEASE_BY_NAME[type(item).__name__]
 
 
 RELEASE: dict[type, Any] = {
@@ -58,6 +63,11 @@ RELEASE: dict[type, Any] = {
     meron.Schedule: lib.meron_schedule_release,
     meron.Future: lib.meron_future_release,
     meron.Context: lib.meron_context_close,
+    meron.io.IO: lib.meron_io_close,
+}
+RELEASE_BY_NAME: dict[str, Any] = {
+    "Begun": lib.meron_io_request_release,
+    "Pinned": lib.meron_io_buffer_release,
 }
 
 
@@ -82,6 +92,9 @@ class Session:
         if name not in self._objects:
             raise Malformed(f"there is no {name!r}")
         return self._objects[name]
+
+    def has(self, name: str) -> bool:
+        return name in self._objects
 
     def find(self, kind: type[T], name: str | None) -> T:
         item = self.held(name or "").item
@@ -108,8 +121,9 @@ class Session:
     def end(self) -> None:
         while self._objects:
             _, held = self._objects.popitem()
-            if isinstance(held.item, meron.Context):
-                held.item.close()
+            if isinstance(held.item, (meron.Context, meron.io.IO)):
+                with contextlib.suppress(meron.Error):
+                    held.item.close()
             elif not held.released:
                 with contextlib.suppress(meron.Error):
                     held.release()
