@@ -144,6 +144,8 @@ handles! {
     meron_gather: meron_gather_release,
     meron_optimizer: meron_optimizer_release,
     meron_schedule: meron_schedule_release,
+    meron_io_request: meron_io_request_release,
+    meron_io_buffer: meron_io_buffer_release,
 }
 
 /// A handle that is released when it is dropped, on any thread.

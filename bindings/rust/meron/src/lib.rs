@@ -65,6 +65,7 @@ mod gather;
 mod gradient;
 mod group;
 mod home;
+mod io;
 mod operation;
 mod optimizer;
 mod options;
@@ -86,6 +87,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use gather::{Gather, GatherCopy, PendingGather, PendingGatherInto};
 pub use gradient::{Gradients, ReduceOptions, Reduced};
 pub use group::{Group, ReduceOp};
+pub use io::{Io, IoBackend, IoBuffer, IoInfo, IoMemory, IoOptions, IoRequest};
 pub use operation::{Operation, Transfer};
 pub use optimizer::{
     Adagrad, Adam, AdamW, Lion, Optimizer, OptimizerInfo, ParamGroup, Sgd, State, States,

@@ -10,6 +10,7 @@ use meron::{
     sys, Buffer, Computation, Context, Dtype, Group, Operation, Plan, ReduceOp, Stats, Workload,
 };
 
+use crate::files::Begun;
 use crate::session::{raw, status_name, wrong, Failure, Full, Object, Session};
 use crate::sockets::Sockets;
 use crate::table::Statement;
@@ -27,7 +28,7 @@ pub fn check(holds: bool, what: impl Into<String>) -> Done {
 }
 
 /// Whether a text holds each of the words of `has`.
-fn has(text: &str, s: &Statement) -> Done {
+pub fn has(text: &str, s: &Statement) -> Done {
     for word in s.list("has") {
         check(holds(text, word), format!("{text} lacks {word}"))?;
     }
@@ -518,6 +519,14 @@ fn release(session: &mut Session, name: &str) -> Done {
                 }
                 None => sys::MERON_E_STALE,
             },
+            Object::Io(io) => sys::meron_io_close(io.as_raw(), err),
+            Object::IoRequest(Begun::Own(request, _)) => {
+                sys::meron_io_request_release(request.as_raw(), err)
+            }
+            Object::IoRequest(Begun::Pinned(request, ..)) => {
+                sys::meron_io_request_release(request.as_raw(), err)
+            }
+            Object::IoBuffer(_, handle) => sys::meron_io_buffer_release(*handle, err),
             Object::Context(_) => return Err(wrong("contexts are closed")),
         }
     })

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use meron::{sys, Entered, Schedule, ScheduleOptions};
 
+use crate::files;
 use crate::operations::{check, compare, Done};
 use crate::session::{raw, wrong, Failure, Object, Session};
 use crate::table::Statement;
@@ -41,7 +42,7 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
             raw(unsafe { sys::meron_schedule_reset(handle, ptr::null_mut()) })
         }
         "schedule_is" => schedule_is(session, s),
-        other => Err(wrong(format!("there is no operation {other}"))),
+        _ => files::execute(session, s),
     }
 }
 

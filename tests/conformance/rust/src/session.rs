@@ -5,13 +5,17 @@
 //! tested, and the natural layer has no released objects to use.
 
 use std::collections::HashMap;
+use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
 use meron::{
-    sys, Buffer, Context, DlpackTensor, Entered, Error, Gather, GatherCopy, Group, Operation,
-    Optimizer, Param, PendingGather, PendingGatherInto, Plan, Schedule, Stats, Unit, Update,
+    sys, Buffer, Context, DlpackTensor, Entered, Error, Gather, GatherCopy, Group, Io, IoBuffer,
+    Operation, Optimizer, Param, PendingGather, PendingGatherInto, Plan, Schedule, Stats, Unit,
+    Update,
 };
+
+use crate::files::Begun;
 
 pub enum Failure {
     /// Of the library, or of the crate.
@@ -79,6 +83,10 @@ pub enum Object {
     Optimizer(Optimizer),
     Schedule((Schedule, Vec<Entered>)),
     Future(Operation),
+    Io(Io),
+    IoRequest(Begun),
+    /// Not there while a request has it.
+    IoBuffer(Option<IoBuffer>, sys::meron_io_buffer),
 }
 
 pub struct Session {
@@ -92,6 +100,8 @@ pub struct Session {
     pub unit_of: HashMap<u64, String>,
     pub stop: Arc<AtomicBool>,
     pub mark: Stats,
+    /// Of the case, to be removed.
+    pub files: Vec<PathBuf>,
 }
 
 macro_rules! find {
@@ -116,6 +126,7 @@ impl Session {
             unit_of: HashMap::new(),
             stop: Arc::new(AtomicBool::new(false)),
             mark: Stats::default(),
+            files: Vec::new(),
         }
     }
 
@@ -239,6 +250,9 @@ impl Session {
     pub fn end(&mut self) {
         while let Some((_, object)) = self.objects.pop() {
             drop(object);
+        }
+        for path in self.files.drain(..) {
+            let _ = std::fs::remove_file(path);
         }
     }
 }
