@@ -282,5 +282,18 @@ inline const char *library_problem() { return problem.c_str(); }
   }
 }
 
+%extend meron_io_buffer_info {
+  /** Bytes of this memory, not copied; valid until meron_io_buffer_release. */
+  meron_swig::visible_memory memory(int64_t first, int64_t bytes) const {
+    const uint64_t all = $self->bytes;
+    const uint64_t begin = static_cast<uint64_t>(first), length = static_cast<uint64_t>(bytes);
+    if (begin > all || length > all - begin)
+      throw meron_swig::argument("bytes " + std::to_string(first) + " to " +
+                                 std::to_string(first + bytes) + " of a buffer of " +
+                                 std::to_string(all));
+    return {static_cast<char *>($self->data) + begin, length, true};
+  }
+}
+
 %include "transport.i"
 %include "dlpack.i"

@@ -114,7 +114,8 @@ public final class Runner {
         if (statement.get("on") != null && !statement.list("on").contains("" + session.rank)) return;
         try {
             if (!Operations.execute(session, statement) && !Tensors.execute(session, statement)
-                    && !Schedules.execute(session, statement)) {
+                    && !Schedules.execute(session, statement)
+                    && !FileOperations.execute(session, statement)) {
                 throw new Table.Malformed("unknown operation " + statement.operation);
             }
         } catch (MeronException error) {

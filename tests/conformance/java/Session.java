@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 import java.lang.reflect.Method;
+import java.nio.ByteBuffer;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
@@ -13,6 +16,9 @@ import org.meron.DlpackTensor;
 import org.meron.Future;
 import org.meron.Gather;
 import org.meron.Group;
+import org.meron.Io;
+import org.meron.IoBuffer;
+import org.meron.IoRequest;
 import org.meron.MeronException;
 import org.meron.Optimizer;
 import org.meron.Param;
@@ -25,13 +31,20 @@ import org.meron.abi.Abi;
 
 /** The objects of one case on one rank. */
 final class Session {
-    private static final Map<Class<?>, LongConsumer> RELEASE = Map.of(
-            Plan.class, Abi::meron_plan_release, Group.class, Abi::meron_group_release,
-            Param.class, Abi::meron_param_release, Unit.class, Abi::meron_unit_release,
-            Update.class, Abi::meron_update_release, Gather.class, Abi::meron_gather_release,
-            Optimizer.class, Abi::meron_optimizer_release, Future.class, Abi::meron_future_release,
-            Schedule.class, Abi::meron_schedule_release,
-            Context.class, Abi::meron_context_close);
+    private static final Map<Class<?>, LongConsumer> RELEASE = Map.ofEntries(
+            Map.entry(Plan.class, Abi::meron_plan_release),
+            Map.entry(Group.class, Abi::meron_group_release),
+            Map.entry(Param.class, Abi::meron_param_release),
+            Map.entry(Unit.class, Abi::meron_unit_release),
+            Map.entry(Update.class, Abi::meron_update_release),
+            Map.entry(Gather.class, Abi::meron_gather_release),
+            Map.entry(Optimizer.class, Abi::meron_optimizer_release),
+            Map.entry(Future.class, Abi::meron_future_release),
+            Map.entry(Schedule.class, Abi::meron_schedule_release),
+            Map.entry(Io.class, Abi::meron_io_close),
+            Map.entry(IoRequest.class, Abi::meron_io_request_release),
+            Map.entry(IoBuffer.class, Abi::meron_io_buffer_release),
+            Map.entry(Context.class, Abi::meron_context_close));
 
     /**
      * An object and its handle. The natural layer forgets the handle with the release, and finds no
@@ -66,6 +79,8 @@ final class Session {
     final Values values;
     final Map<String, Stats> marked = new HashMap<>();
     final Set<Gather> views = new HashSet<>(); // gathers whose tensors must be read-only
+    final Set<Path> files = new HashSet<>(); // of the case, to be removed
+    final Map<String, ByteBuffer> memories = new HashMap<>(); // of requests
     volatile boolean stop; // what should_stop answers
     String currentName = "ctx";
     private final LinkedHashMap<String, Held> objects = new LinkedHashMap<>();
@@ -94,7 +109,7 @@ final class Session {
     private boolean contextGone(AutoCloseable item) {
         final Held context = objects.get(currentName);
         return !(item instanceof Plan) && !(item instanceof Context)
-                && !(item instanceof DlpackTensor) && context != null
+                && !(item instanceof DlpackTensor) && !(item instanceof Io) && context != null
                 && context.released;
     }
 
@@ -140,5 +155,6 @@ final class Session {
                 continue; // whatever went wrong has been said
             }
         }
+        for (Path each : files) Files.deleteIfExists(each);
     }
 }

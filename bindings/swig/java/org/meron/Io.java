@@ -1,0 +1,191 @@
+// SPDX-License-Identifier: Apache-2.0
+package org.meron;
+
+import java.lang.ref.Reference;
+import java.nio.Buffer;
+import java.nio.file.Path;
+import java.util.function.Function;
+import org.meron.abi.Abi;
+import org.meron.abi.meron_io_info;
+
+/**
+ * Files read and written past the page cache, beside the threads that compute, as DeepSpeed's DeepNVMe
+ * does it. Needs no Context, and knows no ranks.
+ *
+ * <p>Memory is a direct buffer in the machine's byte order, from its position to its limit, which it
+ * keeps. Offsets are in bytes; offset, length and memory need no alignment, though multiples of the
+ * page are the fastest. What is under way must not touch bytes of a file that something else writes.
+ * Any thread may use it; an interrupt does not end a wait.
+ */
+public final class Io extends Handle {
+    private final IoLifetime lifetime;
+
+    /** Opens one with the defaults. */
+    public Io() {
+        this(new IoOptions());
+    }
+
+    /** Opens one. Throws ARGUMENT; UNSUPPORTED for IO_URING where the host forbids it. */
+    public Io(IoOptions options) {
+        this(new IoLifetime(options.open()));
+    }
+
+    private Io(IoLifetime lifetime) {
+        super(lifetime);
+        this.lifetime = lifetime;
+    }
+
+    /**
+     * Fills a buffer from byte `offset` of a file on, and waits for it. Throws NOT_FOUND; IO where the
+     * file ends before that, or what the drive says; ARGUMENT for what is no file; TIMEOUT when
+     * nothing moves.
+     */
+    public void read(Path path, Buffer into, long offset) {
+        transfer(into, handle -> Abi.meron_io_read(handle, path.toString(), into, offset));
+    }
+
+    /**
+     * Writes a buffer to byte `offset` of a file and on, and waits for the kernel. Makes the file where
+     * there is none; what it holds besides stays. What must survive a loss of power needs a sync.
+     * Throws as read, and NO_SPACE.
+     */
+    public void write(Path path, Buffer data, long offset) {
+        transfer(data, handle -> Abi.meron_io_write(handle, path.toString(), data, offset));
+    }
+
+    /** Begins a read into a buffer, which is kept; the file is opened here. Throws as read. */
+    public IoRequest readBegin(Path path, Buffer into, long offset) {
+        return begin(into,
+                handle -> Abi.meron_io_read_begin(handle, path.toString(), into, offset));
+    }
+
+    /** Begins a write of a buffer, which is kept; the file is made, and grows, here. */
+    public IoRequest writeBegin(Path path, Buffer data, long offset) {
+        return begin(data,
+                handle -> Abi.meron_io_write_begin(handle, path.toString(), data, offset));
+    }
+
+    /**
+     * Waits for every request that nobody has waited for alone, as long as something moves. Throws the
+     * first error of them when all have ended; TIMEOUT.
+     */
+    public void await() {
+        call(handle -> Abi.meron_io_wait(handle, Abi.MERON_TIMEOUT_DEFAULT));
+        lifetime.sweep();
+        lifetime.tell();
+    }
+
+    /** Makes pinned memory of so many bytes, which are 0. */
+    public IoBuffer buffer(int bytes) {
+        return new IoBuffer(call(handle -> Abi.meron_io_buffer_create(handle, bytes)));
+    }
+
+    /** Whether io_uring moves the bytes, and not threads. */
+    public boolean usesIoUring() {
+        return info(meron_io_info::getBackend) == Abi.MERON_IO_URING;
+    }
+
+    /** Bytes of one call of the kernel. */
+    public long blockBytes() {
+        return info(meron_io_info::getBlock_bytes);
+    }
+
+    /** Calls under way at a time, of io_uring. */
+    public long depth() {
+        return info(meron_io_info::getDepth);
+    }
+
+    /** Of the backend of threads. */
+    public long threads() {
+        return info(meron_io_info::getThreads);
+    }
+
+    /** Bytes of reads that have ended well. */
+    public long bytesRead() {
+        return info(meron_io_info::getBytes_read);
+    }
+
+    /** Bytes of writes that have ended well. */
+    public long bytesWritten() {
+        return info(meron_io_info::getBytes_written);
+    }
+
+    /** Calls of the kernel that have ended. */
+    public long calls() {
+        return info(meron_io_info::getCalls);
+    }
+
+    /** Of them, those past the page cache. */
+    public long directCalls() {
+        return info(meron_io_info::getDirect_calls);
+    }
+
+    /** Reads and writes that were begun. */
+    public long requests() {
+        return info(meron_io_info::getRequests);
+    }
+
+    /** Of them, those under way or not waited for. */
+    public long pending() {
+        return info(meron_io_info::getPending);
+    }
+
+    /** Bytes of buffers that are not gone. */
+    public long bufferBytes() {
+        return info(meron_io_info::getBuffer_bytes);
+    }
+
+    /**
+     * What a person should know about its speed, a line each: the backend and what the kernel has
+     * granted it, why it is not a faster one, and which files go through the page cache, and why.
+     */
+    public String describe() {
+        return call(handle -> Abi.meron_io_describe(handle));
+    }
+
+    /**
+     * Ends what is under way, for at most about five seconds. Throws the first error of requests that
+     * nobody has waited for: it is closed all the same.
+     */
+    @Override
+    public void close() {
+        super.close();
+        lifetime.tell();
+    }
+
+    private interface Transfer {
+        int apply(long handle);
+    }
+
+    private interface Beginning {
+        long apply(long handle);
+    }
+
+    private void transfer(Buffer memory, Transfer transfer) {
+        lifetime.sweep();
+        try {
+            call(handle -> transfer.apply(handle));
+        } catch (MeronException error) {
+            if (error.status() == Status.TIMEOUT || error.status() == Status.CLOSED) {
+                IoLifetime.hold(memory);
+            }
+            throw error;
+        } finally {
+            Reference.reachabilityFence(memory);
+        }
+    }
+
+    private IoRequest begin(Buffer memory, Beginning beginning) {
+        lifetime.sweep();
+        return new IoRequest(this, lifetime, call(handle -> beginning.apply(handle)), memory);
+    }
+
+    private long info(Function<meron_io_info, ? extends Number> field) {
+        final meron_io_info info = call(handle -> Abi.meron_io_get_info(handle));
+        try {
+            return field.apply(info).longValue();
+        } finally {
+            info.delete();
+        }
+    }
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+package org.meron;
+
+import java.time.Duration;
+import org.meron.abi.Abi;
+import org.meron.abi.meron_io_options;
+
+/** How files are read and written. */
+public final class IoOptions {
+    /** Who moves the bytes. */
+    public enum Backend {
+        /** io_uring where the host allows it, else threads. */
+        AUTO,
+        /** io_uring. */
+        IO_URING,
+        /** Threads of this process. */
+        THREADS
+    }
+
+    private Backend backend = Backend.AUTO;
+    private int blockBytes;
+    private int depth;
+    private int threads;
+    private boolean singleSubmit;
+    private boolean overlapEvents;
+    private long timeout;
+
+    /** The library's defaults. */
+    public IoOptions() {
+        final meron_io_options initial = Abi.meron_io_options_init();
+        blockBytes = initial.getBlock_bytes();
+        depth = initial.getDepth();
+        threads = initial.getThreads();
+        singleSubmit = initial.getSingle_submit() != 0;
+        overlapEvents = initial.getOverlap_events() != 0;
+        initial.delete();
+    }
+
+    /** Who moves the bytes; by default AUTO. */
+    public IoOptions backend(Backend value) {
+        backend = value;
+        return this;
+    }
+
+    /** Bytes of one call of the kernel, a multiple of 4096. */
+    public IoOptions blockBytes(int value) {
+        blockBytes = value;
+        return this;
+    }
+
+    /** Calls under way at a time, 1 to 4096, of io_uring. */
+    public IoOptions depth(int value) {
+        depth = value;
+        return this;
+    }
+
+    /** Of the backend of threads, 1 to 256: as many calls at a time. */
+    public IoOptions threads(int value) {
+        threads = value;
+        return this;
+    }
+
+    /** Whether each call is handed to the kernel alone. */
+    public IoOptions singleSubmit(boolean value) {
+        singleSubmit = value;
+        return this;
+    }
+
+    /** False: the next calls begin when the last have ended. */
+    public IoOptions overlapEvents(boolean value) {
+        overlapEvents = value;
+        return this;
+    }
+
+    /** A wait ends when nothing has moved for so long; by default 600 s. */
+    public IoOptions timeout(Duration value) {
+        timeout = Math.max(Future.nanoseconds(value), 1);
+        return this;
+    }
+
+    long open() {
+        return Abi.meron_io_open(backend.ordinal(), blockBytes, depth, threads,
+                singleSubmit ? 1 : 0, overlapEvents ? 1 : 0, timeout);
+    }
+}
