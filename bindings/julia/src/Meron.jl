@@ -55,6 +55,7 @@ include("reduce.jl")
 include("optimizer.jl")
 include("schedule.jl")
 include("tree.jl")
+include("io.jl")
 include("system.jl")
 
 export MeronError, Context, Group, Plan, Param, Unit, Gather, Update, Future, Optimizer
@@ -63,6 +64,7 @@ export gather, gather_begin, update, write!, part, release, info, owned
 export gradient_view, reduce!, reduce_begin!, reduce_finish!, reduce_finish_begin!, reduced, discard!
 export wait_reductions
 export Schedule, begin_pass!, enter!, leave!, drop!, reset!
+export Io, read_begin!, write_begin
 export adamw, adam, adagrad, lion, sgd, step!, step_begin!, set_learning_rate!
 export add_param_group!, param_group, set_param_group!, state_view, read_state, write_state!
 export offload, reload

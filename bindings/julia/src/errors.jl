@@ -60,8 +60,11 @@ argument_error(message; options...) = own_error(LibMeron.MERON_E_ARGUMENT, messa
     LibMeron.MERON_E_CLOSED, "the context was closed"; advice = "Open another one by Meron.open"))
 
 # Throws what a failed call left; frees the error object.
-@noinline function throw_error(status, error::Ptr{LibMeron.meron_error})
-    error == C_NULL && throw(own_error(status, status_name(status))) # no memory was left for it
+@noinline throw_error(status, error::Ptr{LibMeron.meron_error}) = throw(take_error(status, error))
+
+# What a call has failed with; frees the library's own.
+function take_error(status, error::Ptr{LibMeron.meron_error})
+    error == C_NULL && return own_error(status, status_name(status)) # no memory was left for it
     made = MeronError(
         LibMeron.meron_error_code(error),
         status_name(LibMeron.meron_error_code(error)),
@@ -73,7 +76,7 @@ argument_error(message; options...) = own_error(LibMeron.MERON_E_ARGUMENT, messa
         rank_or_nothing(LibMeron.meron_error_peer(error)),
     )
     LibMeron.meron_error_free(error)
-    throw(made)
+    return made
 end
 
 rank_or_nothing(rank) = rank == LibMeron.MERON_RANK_NONE ? nothing : Int(rank)

@@ -17,6 +17,9 @@
     update_kind
     optimizer_kind
     schedule_kind
+    io_kind
+    io_request_kind
+    io_buffer_kind
     dlpack_kind # `id` is the tensor's address
 end
 
@@ -82,6 +85,13 @@ function release_handle(kind::Kind, id::UInt64)
         LibMeron.meron_group_release(LibMeron.meron_group(id), C_NULL)
     elseif kind == plan_kind
         LibMeron.meron_plan_release(LibMeron.meron_plan(id), C_NULL)
+    elseif kind == io_request_kind
+        is_in_flight(id) ? abandon_request(id) :
+        LibMeron.meron_io_request_release(LibMeron.meron_io_request(id), C_NULL)
+    elseif kind == io_buffer_kind
+        LibMeron.meron_io_buffer_release(LibMeron.meron_io_buffer(id), C_NULL)
+    elseif kind == io_kind
+        close_io(id, C_NULL)
     elseif kind == dlpack_kind
         delete_dlpack(id)
     else
@@ -93,11 +103,12 @@ end
 
 # ---- Memory that operations use ------------------------------------------------------------------
 
-# By the handle of an operation: its context's handle, and arrays that the library reads or writes
+# By the handle of an operation: its context's (or Io's) handle, and arrays that the library reads or writes
 # until the operation has ended, whoever still holds the future. Tasks take the lock; finalizers
 # never do.
 const in_flight = Dict{UInt64,Tuple{UInt64,Any}}()
 const abandoned = UInt64[] # futures in flight that nobody holds any more
+const abandoned_requests = UInt64[] # the same of reads and writes of files
 const open_contexts = Dict{UInt64,Any}() # by handle: what the library calls back with
 const tables_lock = Threads.SpinLock()
 
@@ -115,6 +126,7 @@ end
 begin_flight(id, context, memory) = with_tables(() -> in_flight[id] = (context, memory))
 is_in_flight(id) = with_tables(() -> haskey(in_flight, id))
 abandon(id) = with_tables(() -> push!(abandoned, id))
+abandon_request(id) = with_tables(() -> push!(abandoned_requests, id))
 
 function end_flight(id)
     isempty(in_flight) && return
@@ -135,8 +147,9 @@ function forget_context(context)
     return
 end
 
-# Releases those abandoned futures whose operations have ended.
+# Releases those abandoned futures and requests whose operations have ended.
 function sweep()
+    isempty(abandoned_requests) || sweep_requests()
     isempty(abandoned) && return
     for id in with_tables(() -> splice!(abandoned, 1:length(abandoned)))
         future = LibMeron.meron_future(id)
@@ -147,4 +160,32 @@ function sweep()
             end_flight(id)
         end
     end
+end
+
+# How such a request has failed, by its Io's handle, until a wait for all or the close tells.
+const untold = Dict{UInt64,Any}()
+
+function sweep_requests()
+    for id in with_tables(() -> splice!(abandoned_requests, 1:length(abandoned_requests)))
+        request = LibMeron.meron_io_request(id)
+        error = Ref{Ptr{LibMeron.meron_error}}(C_NULL)
+        status = LibMeron.meron_io_request_wait(request, 0, error)
+        failure = status < 0 ? take_error(status, error[]) : nothing
+        if status in (LibMeron.MERON_IN_PROGRESS, LibMeron.MERON_E_TIMEOUT)
+            is_in_flight(id) && abandon_request(id)
+            continue
+        end
+        LibMeron.meron_io_request_release(request, C_NULL)
+        status == LibMeron.MERON_E_CLOSED && continue # the drive may still use its memory
+        owner = with_tables(() -> get(in_flight, id, (UInt64(0), nothing))[1])
+        failure === nothing || with_tables(() -> get!(untold, owner, failure))
+        end_flight(id)
+    end
+end
+
+function tell(io_id)
+    isempty(untold) && return
+    failure = with_tables(() -> pop!(untold, io_id, nothing))
+    failure === nothing || throw(failure)
+    return
 end

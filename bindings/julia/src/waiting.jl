@@ -34,12 +34,12 @@ wait_operation(units::Vector{LibMeron.meron_unit}, slice, error) =
 
 # Waits until an operation has ended: true; or until `timeout` nanoseconds have passed: false. A
 # negative timeout is the operation's own deadline.
-@inline function await(operation, context::Context, timeout::Int64)
+@inline function await(operation, context::Union{Context,Nothing}, timeout::Int64)
     (@check poll_operation(operation)) == LibMeron.MERON_OK && return true
     return timeout == 0 ? false : await_in_slices(operation, context, timeout)
 end
 
-@noinline function await_in_slices(operation, context::Context, timeout::Int64)
+@noinline function await_in_slices(operation, context::Union{Context,Nothing}, timeout::Int64)
     begun = time_ns()
     due = timeout < 0 ? typemax(UInt64) : begun + timeout
     next_stop, slice = begun + STOP_EVERY, FIRST_SLICE
@@ -49,7 +49,7 @@ end
         now = time_ns()
         if now >= next_stop
             next_stop = now + STOP_EVERY
-            stop_if_asked(context.callbacks::Callbacks)
+            context === nothing || stop_if_asked(context.callbacks::Callbacks)
             sweep()
         end
         this_slice = 0

@@ -16,6 +16,7 @@ include("post.jl")
 include("operations.jl")
 include("tensors.jl")
 include("schedules.jl")
+include("files.jl")
 
 const writing = Threads.SpinLock()
 

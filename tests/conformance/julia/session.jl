@@ -26,8 +26,10 @@ mutable struct Session
     marked::Dict{String,Any}
     current::String
     objects::Vector{Pair{String,Held}} # oldest first
+    files::Vector{String} # of the case, to be removed
+    memories::Dict{String,Any} # of requests, by their names
     Session(setup, case, plan) = new(
-        setup, case, plan, Place(setup.rank, setup.world), false, Dict(), "ctx", [])
+        setup, case, plan, Place(setup.rank, setup.world), false, Dict(), "ctx", [], [], Dict())
 end
 
 function keep!(session, name, item)
@@ -72,6 +74,11 @@ release_raw(::Future, id) = Meron.@check LibMeron.meron_future_release(LibMeron.
 release_raw(::Optimizer, id) =
     Meron.@check LibMeron.meron_optimizer_release(LibMeron.meron_optimizer(id))
 release_raw(::Schedule, id) = Meron.@check LibMeron.meron_schedule_release(LibMeron.meron_schedule(id))
+release_raw(::Io, id) = Meron.@check LibMeron.meron_io_close(LibMeron.meron_io(id))
+release_raw(::Meron.IoRequest, id) =
+    Meron.@check LibMeron.meron_io_request_release(LibMeron.meron_io_request(id))
+release_raw(::Meron.IoBuffer, id) =
+    Meron.@check LibMeron.meron_io_buffer_release(LibMeron.meron_io_buffer(id))
 release_raw(::Context, id) = Meron.@check LibMeron.meron_context_close(LibMeron.meron_context(id))
 
 function release_held(object)
@@ -91,10 +98,11 @@ function end_session(session)
     while !isempty(session.objects)
         _, object = pop!(session.objects)
         try
-            object.item isa Context ? close(object.item) :
+            object.item isa Union{Context,Io} ? close(object.item) :
             object.released || release(object.item)
         catch error
             error isa MeronError || rethrow()
         end
     end
+    foreach(path -> rm(path; force = true), session.files)
 end
