@@ -13,6 +13,7 @@
 
 #include "../os/child_process.h"
 #include "disk.h"
+#include "io/file_io.h"
 #include "io/swap_file.h"
 
 namespace meron {
@@ -111,6 +112,33 @@ TEST_P(RealDisk, AFullDiskRefusesToGrow) {
     CHILD_EXPECT(finish(engine->read(swap->file(), 0, to.data(), to.size())).ok());
     CHILD_EXPECT(std::memcmp(from.data(), to.data(), from.size()) == 0);
     CHILD_EXPECT(swap->allocate(4 << 20).ok());
+    return 0;
+  }));
+}
+
+// Of a file with a name, which keeps its size and its bytes; what was taken for it is free again.
+TEST_P(RealDisk, AFullDiskLeavesANamedFileAsItWas) {
+  EXPECT_CHILD(test::run_in_child([&] {
+    NEED_MOUNT(own_mounts() && mount_ext4(below("image"), 16));
+    const auto made = FileIo::open({.backend = GetParam()}, 60'000'000'000);
+    CHILD_EXPECT(made.ok());
+    const auto io = *made;
+    const std::string path = mount() + "/file";
+    Bytes from(64 << 20), to(1 << 20);
+    std::mt19937_64 random(43);
+    from.draw(random);
+    const auto first = io->write(path, 0, from.data(), 1 << 20);
+    CHILD_EXPECT(first.ok() && io->wait(*first, -1).ok());
+    const auto refused = io->write(path, 1 << 19, from.data(), 64 << 20);
+    CHILD_EXPECT(!refused.ok() && refused.error().code() == MERON_E_NO_SPACE);
+    CHILD_EXPECT(refused.error().info().what.find("are needed") != std::string::npos);
+    CHILD_EXPECT(std::filesystem::file_size(path) == 1 << 20);
+    const auto back = io->read(path, 0, to.data(), 1 << 20);
+    CHILD_EXPECT(back.ok() && io->wait(*back, -1).ok());
+    CHILD_EXPECT(std::memcmp(from.data(), to.data(), 1 << 20) == 0);
+    const auto again = io->write(path, 1 << 20, from.data(), 8 << 20);
+    CHILD_EXPECT(again.ok() && io->wait(*again, -1).ok());
+    CHILD_EXPECT(io->close().ok());
     return 0;
   }));
 }

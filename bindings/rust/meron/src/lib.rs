@@ -66,6 +66,7 @@ mod gradient;
 mod group;
 mod home;
 mod io;
+mod io_options;
 mod operation;
 mod optimizer;
 mod options;
@@ -87,7 +88,8 @@ pub use error::{Error, ErrorKind, Result};
 pub use gather::{Gather, GatherCopy, PendingGather, PendingGatherInto};
 pub use gradient::{Gradients, ReduceOptions, Reduced};
 pub use group::{Group, ReduceOp};
-pub use io::{Io, IoBackend, IoBuffer, IoInfo, IoMemory, IoOptions, IoRequest};
+pub use io::{Io, IoBuffer, IoMemory, IoRequest};
+pub use io_options::{IoBackend, IoInfo, IoOptions};
 pub use operation::{Operation, Transfer};
 pub use optimizer::{
     Adagrad, Adam, AdamW, Lion, Optimizer, OptimizerInfo, ParamGroup, Sgd, State, States,
