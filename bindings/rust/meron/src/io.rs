@@ -131,7 +131,7 @@ impl Io {
     /// # Errors
     ///
     /// [`Argument`](ErrorKind::Argument) for a value out of range; [`Unsupported`](ErrorKind::Unsupported)
-    /// for [`IoBackend::IoUring`] where the host forbids it.
+    /// for [`IoBackend::IoUring`](crate::IoBackend::IoUring) where the host forbids it.
     pub fn open(options: &IoOptions) -> Result<Io> {
         require_version()?;
         let options = options.raw();
@@ -414,7 +414,7 @@ impl<M: IoMemory> IoRequest<M> {
     ///
     /// [`Io`](ErrorKind::Io), [`NoSpace`](ErrorKind::NoSpace); [`Timeout`](ErrorKind::Timeout) when
     /// nothing moves (it goes on, and may be waited for again); [`Closed`](ErrorKind::Closed) when the
-    /// [`Io`] was closed before; [`State`](ErrorKind::State) when the memory was given back already.
+    /// io was closed before; [`State`](ErrorKind::State) when the memory was given back already.
     pub fn wait(&mut self) -> Result<M> {
         if self.memory.is_none() {
             return Err(Error::state("", "the memory was given back already", "wait once"));
