@@ -18,7 +18,8 @@ namespace {
 constexpr uint64_t kMaxBytes = 1ull << 62;
 // How long a waiting thread goes without a look at whether anything moves.
 constexpr int64_t kLookNs = 100 * kNanosPerMilli;
-// How long close() waits for another thread to close the engine, which is bounded itself.
+// How long close() waits, with the engine's own bound within. More than that is only waited for
+// where another thread closes the engine, or a drive holds one of its threads.
 constexpr int64_t kCloseNs = 10 * kNanosPerSecond;
 // Paths that describe() remembers.
 constexpr size_t kMaxBuffered = 16;
@@ -55,9 +56,10 @@ IoMemory::~IoMemory() {
 }
 
 IoRequest::~IoRequest() {
-  const Status status = ticket_ ? ticket_->status() : Status(Ok{});
-  // What a drive did not let go of it may still write to.
-  if (memory_ && !status.ok() && status.error().code() == MERON_E_CLOSED) {
+  if (!memory_ || !ticket_) return;
+  const Status status = ticket_->status();
+  // What a drive did not let go of it may still write to: such memory stays for good.
+  if (!ticket_->done() || (!status.ok() && status.error().code() == MERON_E_CLOSED)) {
     (void)new std::shared_ptr<IoMemory>(std::move(memory_));
   }
 }
@@ -129,15 +131,15 @@ std::shared_ptr<IoMemory> FileIo::memory_of(const std::byte* data, uint64_t byte
 }
 
 Status FileIo::check_moving(const std::string& path) {
-  uint64_t requests = 0;
+  std::optional<uint64_t> requests;
   {
     const std::shared_lock lock(engine_mutex_);
-    if (!engine_) return Ok{};  // closing ends every request, within its own bound
-    requests = engine_->counters().requests;
+    // Closing ends every request, unless the drive holds a thread for longer than that waits.
+    if (engine_) requests = engine_->counters().requests;
   }
   const std::lock_guard lock(mutex_);
   const int64_t now = now_ns();
-  if (std::exchange(seen_requests_, requests) != requests) moved_ns_ = now;
+  if (requests && std::exchange(seen_requests_, *requests) != *requests) moved_ns_ = now;
   if (now - moved_ns_ <= timeout_ns_) return Ok{};
   return Error(MERON_E_TIMEOUT,
                fmt::format("the drive has moved nothing for {} s",
@@ -220,10 +222,15 @@ Status FileIo::close() {
   }
   if (!engine) return Ok{};
   // A call of another thread that still holds it lets go at once; who is last closes it.
-  engine.reset();
   const Deadline deadline = Deadline::after(kCloseNs);
+  engine.reset();
   while (const auto request = first_under_way()) {
-    if (!request->ticket_->wait(deadline.remaining())) break;
+    if (request->ticket_->wait(deadline.remaining())) continue;
+    return Error(MERON_E_TIMEOUT,
+                 fmt::format("the drive has not let go of a request for {} s",
+                             kCloseNs / kNanosPerSecond),
+                 "look at the drive and the kernel's log; memory of the requests stays in use")
+        .on(request->path());
   }
   return take_ended();
 }

@@ -89,8 +89,9 @@ class FileIo {
   // the first, with the number of the others.
   Result<bool> wait_all(int64_t timeout_ns);
 
-  // Ends what is under way, for at most five seconds. The first error of what nobody has waited
-  // for; MERON_E_CLOSED of what a drive has held longer, whose memory must not be used again.
+  // Ends what is under way, for at most five seconds, or ten where a drive does not answer at all.
+  // The first error of what nobody has waited for; MERON_E_CLOSED or MERON_E_TIMEOUT of what a
+  // drive has held longer, whose memory must not be used again.
   Status close();
 
   // Zeros, registered with the kernel where that is granted. Errors: MERON_E_NO_MEMORY.

@@ -193,7 +193,7 @@ MERON_API MERON_NODISCARD meron_status meron_io_describe(char **out, meron_io io
  * stay until they are released.
  * Ownership: memory of requests is the caller's again, unless this returns MERON_E_CLOSED or
  * MERON_E_TIMEOUT: a drive has held some for longer and may still use it. Blocks: on the drive, at
- * most 5 s, or 10 s where other threads are within calls. Threads: any, also a finalizer's. Errors:
+ * most 5 s, or 10 s where it does not answer at all. Threads: any, also a finalizer's. Errors:
  * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, and with the io closed all the same: the first
  * error of requests that nobody has waited for.
  */

@@ -12,6 +12,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <fstream>
 #include <thread>
@@ -337,6 +338,59 @@ TEST_P(FileIoTest, NoWaitIsWithoutAnEnd) {
   EXPECT_OK((*request)->status());
   EXPECT_OK(io->close());
   EXPECT_EQ(size_of(path("f")), 4096u);
+}
+
+// A drive that holds a thread for good does not hold the close.
+TEST_P(FileIoTest, ACloseHasAnEnd) {
+  if (GetParam() == test::Backend::uring) GTEST_SKIP() << "io_uring faults pages as it submits";
+  const Stalled stalled;
+  if (stalled.data() == nullptr) GTEST_SKIP() << "no userfaultfd here";
+  const auto io = open({}, 100 * kNanosPerMilli);
+  const auto request = io->write(path("f"), 0, stalled.data(), 4096);
+  ASSERT_TRUE(request.ok());
+  const int64_t begin = now_ns();
+  const Status closed = io->close();
+  EXPECT_LT(now_ns() - begin, 15 * kNanosPerSecond);
+  ASSERT_FALSE(closed.ok());
+  EXPECT_EQ(closed.error().code(), MERON_E_TIMEOUT);
+  EXPECT_EQ(closed.error().info().subject, path("f"));
+  EXPECT_EQ(io->wait(*request, -1).error().code(), MERON_E_TIMEOUT);
+  stalled.answer();
+  while (!(*request)->done() && now_ns() - begin < kMinute) (void)io->wait(*request, -1);
+  EXPECT_TRUE((*request)->done());
+}
+
+// Calls of other threads while it is closed end well, or say that it is closed.
+TEST_P(FileIoTest, IsClosedUnderOtherThreads) {
+  for (int round = 0; round < 5; ++round) {
+    const auto io = open({.block = 4096, .depth = 4, .threads = 2});
+    Bytes seed(65536);
+    EXPECT_OK(write(*io, path("f"), 0, seed.data(), 65536));
+    std::vector<std::thread> threads;
+    for (int thread = 0; thread < 4; ++thread) {
+      threads.emplace_back([&, thread] {
+        Bytes own(65536);
+        const auto expect = [](const auto& result) {
+          EXPECT_TRUE(result.ok() || result.error().code() == MERON_E_CLOSED)
+              << result.error().info().what;
+          return result.ok();
+        };
+        for (bool open = true; open;) {
+          const auto memory = io->allocate(8192);
+          const auto request = thread % 2 == 0
+                                   ? io->read(path("f"), 0, own.data(), 65536)
+                                   : io->write(path(std::to_string(thread)), 0, own.data(), 65536);
+          open = expect(request) && expect(memory) && expect(io->info()) && expect(io->describe());
+          if (request.ok()) expect(io->wait(*request, thread < 2 ? -1 : 0));
+          // What is under way uses memory of this thread's.
+          while (request.ok() && !(*request)->done()) std::this_thread::yield();
+        }
+      });
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(10 + 10 * round));
+    EXPECT_OK(io->close());
+    for (std::thread& thread : threads) thread.join();
+  }
 }
 
 }  // namespace

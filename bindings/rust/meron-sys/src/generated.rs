@@ -2285,7 +2285,7 @@ extern "C" {
     /// **Ownership**: memory of requests is the caller's again, unless this returns MERON_E_CLOSED or
     /// MERON_E_TIMEOUT: a drive has held some for longer and may still use it.
     ///
-    /// **Blocks**: on the drive, at most 5 s, or 10 s where other threads are within calls.
+    /// **Blocks**: on the drive, at most 5 s, or 10 s where it does not answer at all.
     ///
     /// **Threads**: any, also a finalizer's.
     ///
