@@ -23,16 +23,6 @@ NAMES = ("depth", "threads", "requests", "pending", "bytes_read", "bytes_written
 
 
 @dataclass
-class File:
-    """A file of the case."""
-
-    path: Path
-
-    def release(self) -> None:
-        self.path.unlink(missing_ok=True)
-
-
-@dataclass
 class Begun:
     """A request, and the memory that it works on."""
 
@@ -50,9 +40,9 @@ class Begun:
 def file_of(session: Session, statement: Statement) -> Path:
     name = f"meron-{os.getpid()}-{session.case}-{session.setup.rank}-{wanted(statement, 'file')}"
     path = Path(tempfile.gettempdir()) / name
-    if not session.has(str(path)):
+    if path not in session.files:
         path.unlink(missing_ok=True)
-        session.keep(str(path), File(path))
+        session.files.append(path)
     return path
 
 

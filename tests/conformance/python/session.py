@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import meron
@@ -80,6 +81,7 @@ class Session:
         self.stop = False  # what should_stop answers
         self.marked: dict[str, meron.Stats] = {}
         self.current_name = "ctx"
+        self.files: list[Path] = []  # of the case, to be removed
         self._objects: dict[str, Held] = {}  # oldest first
 
     def keep(self, name: str | None, item: Any) -> None:
@@ -92,9 +94,6 @@ class Session:
         if name not in self._objects:
             raise Malformed(f"there is no {name!r}")
         return self._objects[name]
-
-    def has(self, name: str) -> bool:
-        return name in self._objects
 
     def find(self, kind: type[T], name: str | None) -> T:
         item = self.held(name or "").item
@@ -127,3 +126,5 @@ class Session:
             elif not held.released:
                 with contextlib.suppress(meron.Error):
                     held.release()
+        for path in self.files:
+            path.unlink(missing_ok=True)
