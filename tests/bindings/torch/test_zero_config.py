@@ -105,7 +105,6 @@ def test_unknown_keys_are_listed_with_the_nearest(config: Any, words: list[str])
 @pytest.mark.parametrize(
     ("config", "name"),
     [
-        ({"zero_optimization": {"offload_param": {"device": "nvme"}}}, "offload_param"),
         ({"zero_optimization": {"offload_optimizer": {"super_offload": True}}}, "super_offload"),
         ({"aio": {"use_gds": True}}, "aio.use_gds"),
         ({"zero_optimization": {"zenflow": {"topk_ratio": 0.1}}}, "zenflow"),
@@ -130,7 +129,7 @@ def test_what_is_not_there_is_named(config: Any, name: str) -> None:
     "config",
     [
         {"zero_optimization": {"offload_optimizer": {"device": "auto", "pin_memory": True}}},
-        {"zero_optimization": {"offload_param": {"pin_memory": True, "buffer_count": 5}}},
+        {"zero_optimization": {"offload_param": {"pin_memory": True}}},
         {"zero_optimization": {"offload_optimizer": {"device": "cpu"}, "sub_group_size": 1e9}},
         {"timers": {"throughput": {"enabled": False, "synchronized": True}}},
         {"compression_training": {"layer_reduction": {"enabled": False, "keep_number_layer": 5}}},

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import json
 import types
 import weakref
 from collections.abc import Callable, Iterable, Mapping
@@ -38,6 +39,13 @@ class Shards:
     """
 
     def __init__(self, sharding: Sharding) -> None:
+        if json.loads(sharding.context.plan.json())["param"]["tier"] == "nvme":
+            raise errors.UnsupportedError(
+                "the plan puts params on nvme, and torch's optimizers hold the values that they "
+                "update in memory",
+                subject="param.tier",
+                advice="Use an optimizer of meron.torch.",
+            )
         self.sharding = sharding
         self.parts: dict[ShardedUnit, dict[int, torch.nn.Parameter]] = {}
         self.sorted: list[ShardedUnit] = []  # the keys of `parts`

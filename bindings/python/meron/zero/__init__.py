@@ -20,7 +20,7 @@ from __future__ import annotations
 from typing import Any
 
 from meron import errors
-from meron.zero import estimate, leaf, safe
+from meron.zero import estimate, leaf, offload_states, safe
 from meron.zero.attributes import ZeroParameter, ZeroParamStatus
 from meron.zero.engine import Engine
 from meron.zero.estimate import *  # noqa: F403
@@ -29,6 +29,7 @@ from meron.zero.gathered import GatheredParameters
 from meron.zero.init import Init, MiCS_Init
 from meron.zero.initialize import initialize
 from meron.zero.leaf import *  # noqa: F403
+from meron.zero.offload_states import *  # noqa: F403
 from meron.zero.safe import *  # noqa: F403
 
 __all__ = [
@@ -44,6 +45,7 @@ __all__ = [
 ]
 __all__ += estimate.__all__
 __all__ += leaf.__all__
+__all__ += offload_states.__all__
 __all__ += safe.__all__
 
 # Of deepspeed.zero, by what does the same here.

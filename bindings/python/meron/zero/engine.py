@@ -23,7 +23,7 @@ from meron.torch.sharding import Sharding
 from meron.torch.state import global_norm
 from meron.torch.tensors import map_tensors, tensors_in
 from meron.torch.unit import ShardedUnit
-from meron.zero import comm
+from meron.zero import comm, offload_states
 from meron.zero.config import Config
 from meron.zero.gathered import opened
 from meron.zero.loss_scale import LossScale
@@ -65,6 +65,7 @@ class Engine(Wrapper):
         self._scaled = False  # the loss of this micro-batch
         self._unsynced = False
         self._destroyed = False
+        self._states_away = False
         self._owns_optimizer = False  # the config's, not the caller's
         for part in module.modules():
             part.__dict__["_meron_engine"] = weakref.ref(self)
@@ -431,6 +432,44 @@ class Engine(Wrapper):
     def empty_partition_cache(self) -> None:
         """Gives back what stays whole between uses."""
         self.sharding.drop()
+
+    def offload_states(
+        self,
+        include: Any = None,
+        device: Any = "cpu",
+        pin_memory: bool = True,
+        non_blocking: bool = False,
+        nvme_path: str | None = None,
+    ) -> None:
+        """Moves states off memory until `reload_states`, for a phase that needs it. Local.
+
+        Blocks on this rank's drive. The model can be run meanwhile, and not trained.
+
+        Args:
+            include: of "optim_states", "hp_params", "lp_params", "lp_grads" and
+                "contiguous_grad_buffer"; None is all. The first two go, and together.
+            device: "nvme", which DeepSpeed does not take here; "cpu" is where they lie, and moves
+                nothing.
+            pin_memory, non_blocking: without effect.
+            nvme_path: a folder on a drive; None is the config's.
+
+        Raises ArgumentError, StateError (they are offloaded), UnsupportedError (an optimizer of
+        torch's own), NoSpaceError, IoError: they are where they were then.
+        """
+        self._require_alive("offload_states")
+        if offload_states.offload(self.optimizer, include, device, nvme_path):
+            self._states_away = True
+
+    def reload_states(self, non_blocking: bool = False) -> None:
+        """Brings back, bit by bit the same, what `offload_states` has moved. Local.
+
+        Blocks on this rank's drive. Raises IoError, CorruptError, NoMemoryError: they are offloaded
+        still then.
+        """
+        self._require_alive("reload_states")
+        if self._states_away:
+            offload_states.rule_of(self.optimizer).engine.reload()
+            self._states_away = False
 
     def save_16bit_model(
         self,

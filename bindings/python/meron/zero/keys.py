@@ -250,9 +250,14 @@ BLOCKS: dict[str, dict[str, Any]] = {
 
 
 def without_auto(value: Any) -> Any:
-    """The config without values that are "auto": their defaults apply."""
+    """The config without values that are "auto": their defaults apply. But for `ratio`, which has
+    no meaning to fill in for others."""
     if isinstance(value, Mapping):
-        return {key: without_auto(item) for key, item in value.items() if item != "auto"}
+        return {
+            key: without_auto(item)
+            for key, item in value.items()
+            if item != "auto" or key == "ratio"
+        }
     return value
 
 

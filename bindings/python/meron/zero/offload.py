@@ -7,7 +7,9 @@ states, or the params, to a drive.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +25,8 @@ DEVICES = ("none", "cpu", "nvme")
 # is in memory at a time; here a small piece is enough to keep a drive busy.
 MOST_SUB_GROUP = 8 << 20
 PAGE = 4096
+MEASURED = "meron-nvme.json"  # as `meron io-bench DIR --save` names it, in DIR
+RATES = ("read", "write", "both", "update")
 DEFAULT_PARAM_BUFFERS = 5  # as the plan has it
 
 
@@ -35,7 +39,8 @@ class Offload:
     resident: int = 0  # elements of params that stay in memory on each rank
     param_buffers: int | None = None
     buffer_elements: int | None = None  # of each, as the config has it
-    fraction: float = 1.0
+    fraction: float | str = 1.0  # "auto": by `rates`
+    rates: dict[str, int] | None = None
     buffers: int | None = None
     sub_group: int | None = None
     aio: dict[str, int] = field(default_factory=dict)  # keys of the plan's `nvme`
@@ -43,7 +48,17 @@ class Offload:
 
     def check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
         """UnsupportedError for one whose states torch keeps, where they are to lie on nvme."""
-        if self.nvme_path is None or isinstance(optimizer, mt.EngineOptimizer):
+        if isinstance(optimizer, mt.EngineOptimizer):
+            return
+        if self.param_path is not None:
+            raise errors.UnsupportedError(
+                f"offload_param.device is nvme, and {type(optimizer).__name__} holds the values "
+                "that it updates in memory",
+                subject="zero_optimization.offload_param.device",
+                advice="Name the optimizer in the config's optimizer block, or make one of "
+                "meron.torch.",
+            )
+        if self.nvme_path is None:
             return
         raise errors.UnsupportedError(
             f"offload_optimizer.device is nvme, and the states of {type(optimizer).__name__} are "
@@ -80,6 +95,8 @@ class Offload:
         if path is None:
             return
         table["nvme"] = {"path": path, **self.aio}
+        if self.rates is not None:
+            table["nvme"]["rates"] = self.rates
         if self.param_path is not None:
             row = table.setdefault("param", {})
             row["tier"] = "nvme"
@@ -181,9 +198,13 @@ def take_optimizer(offload: Offload, block: Block, zero: Block) -> None:
             subject=f"{block.path}.device",
             advice="Take stage 1, 2 or 3: each rank then offloads its own part.",
         )
-    offload.fraction = block.number("ratio", 1.0)
-    if not 0 < offload.fraction <= 1:
-        raise block.wrong("ratio", "above 0 and at most 1")
+    if block.table.get("ratio") == "auto":
+        take_measured(offload, offload.nvme_path)
+    else:
+        ratio = block.number("ratio", 1.0)
+        if not 0 < ratio <= 1:
+            raise block.wrong("ratio", 'above 0 and at most 1, or "auto"')
+        offload.fraction = ratio
     offload.buffers = block.whole("buffer_count", None, 2, 1024)
     size = zero.whole("sub_group_size", None, 1)
     if size is not None:
@@ -194,6 +215,24 @@ def take_optimizer(offload: Offload, block: Block, zero: Block) -> None:
     for key in ("pipeline_read", "pipeline_write"):
         if block.table.get(key) is False:
             offload.told.append(f"{key}: reading, updating and writing overlap at all times")
+
+
+def take_measured(offload: Offload, folder: str) -> None:
+    """What `meron io-bench FOLDER --save` has found: the best settings, and rates to choose by."""
+    path = Path(folder) / MEASURED
+    try:
+        nvme = json.loads(path.read_text())["nvme"]
+        offload.rates = {key: int(nvme["rates"][key]) for key in RATES}
+        offload.aio = {key: int(nvme[key]) for key in ("block", "depth", "threads")}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise errors.argument(
+            f'offload_optimizer.ratio is "auto", and {path} does not tell how fast the drive is '
+            f"({error})",
+            subject="zero_optimization.offload_optimizer.ratio",
+            advice=f"Run `meron io-bench {folder} --save`, or give a number.",
+        ) from None
+    offload.fraction = "auto"
+    offload.told.append(f"ratio auto: by the rates in {path}")
 
 
 def take_aio(offload: Offload, block: Block) -> None:

@@ -164,8 +164,10 @@ def case_arguments() -> None:
         zero.Init(config={}, config_dict_or_path={})
     with raises(meron.ArgumentError, "dtype"):
         zero.Init(dtype=torch.float64)
-    with raises(meron.UnsupportedError, "nvme"):
+    with raises(meron.ArgumentError, "names no folder for params"):
         zero.Init(remote_device="nvme")
+    with raises(meron.UnsupportedError, "cuda"):
+        zero.Init(remote_device="cuda")
     with raises(meron.UnsupportedError, "param_swapper"):
         zero.Init(param_swapper=object())
     with raises(meron.ArgumentError, "needs a config"):

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""States of a trained engine that leave memory for a phase, as DeepSpeed's offload_states does."""
+
+from __future__ import annotations
+
+import enum
+import logging
+from collections.abc import Container
+from typing import Any
+
+import meron.torch as mt
+from meron import errors
+
+logger = logging.getLogger("meron.zero")
+
+__all__ = ["OffloadDeviceEnum", "OffloadStateTypeEnum"]
+
+
+class OffloadDeviceEnum(str, enum.Enum):
+    """Where states go. They lie in host memory, so that `cpu` moves nothing."""
+
+    none = "none"
+    cpu = "cpu"
+    nvme = "nvme"
+
+
+class OffloadStateTypeEnum(str, enum.Enum):
+    """Kinds of states. The first two lie together and go together; the others stay."""
+
+    optim_states = "optim_states"
+    hp_params = "hp_params"
+    lp_params = "lp_params"
+    lp_grads = "lp_grads"
+    contiguous_grad_buffer = "contiguous_grad_buffer"
+
+
+MOVED = {OffloadStateTypeEnum.optim_states, OffloadStateTypeEnum.hp_params}
+
+
+def kinds_of(include: Container[Any] | None) -> set[OffloadStateTypeEnum]:
+    if include is None:
+        return set(OffloadStateTypeEnum)
+    try:
+        return {OffloadStateTypeEnum(kind) for kind in include}  # type: ignore[attr-defined]
+    except (TypeError, ValueError):
+        known = ", ".join(kind.value for kind in OffloadStateTypeEnum)
+        raise errors.argument(
+            f"include is {include!r}: kinds of states are {known}", subject="include"
+        ) from None
+
+
+def rule_of(optimizer: Any) -> mt.EngineOptimizer:
+    if isinstance(optimizer, mt.EngineOptimizer):
+        return optimizer
+    raise errors.UnsupportedError(
+        f"the states of {type(optimizer).__name__} are torch's own"
+        if optimizer is not None
+        else "the engine has no optimizer, and so no states",
+        operation="offload_states",
+        advice="Name an optimizer in the config, or pass one of meron.torch: its states are the "
+        "engine's.",
+    )
+
+
+def offload(optimizer: Any, include: Any, device: Any, folder: str | None) -> bool:
+    """Whether states have left memory, be they none on this rank."""
+    kinds = kinds_of(include)
+    try:
+        where = OffloadDeviceEnum(device)
+    except ValueError:
+        raise errors.argument(f"device is {device!r}: cpu and nvme are known", "device") from None
+    rule = rule_of(optimizer)
+    if where is not OffloadDeviceEnum.nvme:
+        logger.info("offload_states: states lie in host memory as it is; device nvme moves them")
+        return False
+    if kinds & MOVED:
+        rule.engine.offload(folder)
+    staying = sorted(kind.value for kind in kinds - MOVED)
+    if staying:
+        logger.info("offload_states: in memory stay %s", ", ".join(staying))
+    return bool(kinds & MOVED)
