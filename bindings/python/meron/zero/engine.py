@@ -511,6 +511,7 @@ class Engine(Wrapper):
         """Gives the model back: still sharded, and free for another engine. Collective."""
         if self._destroyed:
             return
+        self.reload_states()
         self.zero_grad()
         self.sharding.drop()
         self._let_go()
