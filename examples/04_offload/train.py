@@ -58,6 +58,8 @@ def command_of(options: argparse.Namespace, nvme: bool, folder: Path, out: Path)
     if nvme:
         # 1.5 MiB of states at a time, three times: one is read, one updated, one written.
         plan["optimizer"] = {"tier": "nvme", "sub_group": 65536, "buffers": 3}
+        if options.params:
+            plan["param"] = {"tier": "nvme"}
         plan["nvme"] = {"path": options.drive}
     file = folder / f"{'nvme' if nvme else 'memory'}.plan.json"
     file.write_text(json.dumps(plan))
@@ -186,12 +188,17 @@ def main() -> int:
     parser.add_argument(
         "--drive", default=".", help="a folder on the drive (default: this one); nothing is left"
     )
+    parser.add_argument(
+        "--params", action="store_true", help="with --lang c: the params lie on the drive too"
+    )
     parser.add_argument("--json", metavar="FILE", help="write the figures there")
     options = parser.parse_args()
     options.drive = str(Path(options.drive).resolve())
     for name in ("ranks", "steps"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} must be at least 1")
+    if options.params and options.lang != "c":
+        parser.error("--params is of --lang c: example 03 takes DeepSpeed's key offload_param")
     if not Path(options.drive).is_dir():
         parser.error(f"--drive {options.drive}: there is no such folder")
     with tempfile.TemporaryDirectory() as folder:

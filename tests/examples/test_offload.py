@@ -46,6 +46,12 @@ def test_it_trains_under_two_fifths_of_its_states(tmp_path: Path, ranks: int) ->
         assert 0 < result["used_bytes"] <= result["limit_bytes"]
 
 
+def test_with_params_on_the_drive_too(tmp_path: Path) -> None:
+    states, _ = trained(tmp_path, "--steps", 2)
+    both, _ = trained(tmp_path, "--steps", 2, "--params")
+    assert both["losses"] == states["losses"]
+
+
 @needs_torch
 def test_with_pytorch(tmp_path: Path) -> None:
     result, _ = trained(tmp_path, "--lang", "torch", "--steps", 2)
@@ -58,6 +64,7 @@ def test_with_pytorch(tmp_path: Path) -> None:
     [
         (("--drive", "/nowhere"), "no such folder"),
         (("-n", "0"), "at least 1"),
+        (("--params", "--lang", "torch"), "offload_param"),
         (("--lang", "cobol"), "invalid choice"),
     ],
 )
