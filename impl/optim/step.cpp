@@ -230,7 +230,7 @@ Result<bool> StepOperation::update_host() {
       if (host_elements_ >= here.size()) continue;
       // All at once where there is no drive to look after meanwhile. Shorter pieces cost more than
       // they let the drive wait less: threads have to wake for each.
-      constexpr uint64_t kSubGroups = 4;
+      constexpr uint64_t kSubGroups = 16;
       const uint64_t piece = pass_ ? kSubGroups * optimizer_->rank_.plan.sub_group : here.size();
       const uint64_t begin = here.begin + host_elements_;
       const Range range{begin, std::min(here.end, begin + piece)};
