@@ -303,9 +303,7 @@ void FlatStates::for_blocks(const Piece& piece, uint32_t state, bool write, Chan
 
 Status FlatStates::read(int state, uint64_t first, uint64_t count, float* out) {
   if (state == kMaster && !shape_.master) {
-    if (flat().stored) MERON_TRY(unit_.hold_values());
-    std::memcpy(out, flat().own(first), count * sizeof(float));
-    return flat().stored ? unit_.unlease() : Status(Ok{});
+    return unit_.use_values([&] { std::memcpy(out, flat().own(first), count * sizeof(float)); });
   }
   return for_pieces(first, count, false, [&](const Piece& piece) {
     float* const to = out + (piece.from - first);

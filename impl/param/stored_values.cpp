@@ -31,10 +31,16 @@ Result<std::unique_ptr<StoredValues>> StoredValues::create(Rank& rank, std::byte
   std::unique_ptr<StoredValues> values(new StoredValues(rank, data, bytes, std::move(name)));
   if (bytes == 0) return values;
   MERON_ASSIGN(Storage* const storage, rank.open_storage());
-  MERON_ASSIGN(const Extent extent, storage->swap().allocate(phase + bytes, rank.deadline()));
-  values->offset_ = extent.offset + phase;
-  add(rank.counters.nvme_held, extent.bytes);
+  MERON_ASSIGN(values->extent_, storage->swap().allocate(phase + bytes, rank.deadline()));
+  values->offset_ = values->extent_.offset + phase;
+  add(rank.counters.nvme_held, values->extent_.bytes);
   return values;
+}
+
+void StoredValues::give_back() {
+  if (bytes_ == 0) return;
+  rank_.storage->swap().free(extent_);
+  rank_.counters.nvme_held.fetch_sub(extent_.bytes);
 }
 
 Status StoredValues::settle() {

@@ -37,6 +37,8 @@ class StoredValues {
   Result<bool> open(bool whole);
   // They have changed in memory, and go to the drive.
   void store();
+  // Gives the room in the file back, before anything was stored there.
+  void give_back();
   // The memory is given back. Not while busy().
   void forget();
 
@@ -59,7 +61,8 @@ class StoredValues {
   std::byte* const data_;
   const uint64_t bytes_;
   const std::string name_;  // for errors
-  uint64_t offset_ = 0;     // in the file
+  Extent extent_;
+  uint64_t offset_ = 0;  // of the values, in the file
   std::vector<uint32_t> checksums_;
   std::shared_ptr<IoTicket> transfer_;
   bool writing_ = false;  // what transfer_ does

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <new>
+#include <utility>
 
 #include "base/hash.h"
 #include "os/host.h"
@@ -135,6 +136,9 @@ void Unit::undo() {
     rank_.arena().discharge(bytes, MemoryKind::param);
   }
   window_parts_.clear();
+  for (Flat& flat : flats_) {
+    if (flat.stored) std::exchange(flat.stored, nullptr)->give_back();
+  }
 }
 
 Result<std::byte*> Unit::allocate(uint64_t bytes, MemoryKind kind, const char* what,

@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -241,10 +242,13 @@ class Unit {
   // Whether one more unit may be opened where `open` are and are not published: so many are in
   // memory that changed, or are on their way to the drive, at most; one always may.
   bool may_change(size_t open) const;
-  // Waits for its own transfers; for values that are used outside operations, under a lease.
+  // Waits for its own transfers, at most `timeout_ns`.
   void wait_for_drive(int64_t timeout_ns) const;
+  // What of its own transfers is under way, for messages; empty: nothing.
   std::string drive_text() const;
-  Status hold_values();
+  // Calls `use` once its own values are in memory: for a look at them outside operations. Waits for
+  // the drive, at most the timeout.
+  Status use_values(const std::function<void()>& use);
   // Makes this rank's part of the next version visible. `frozen_too`: an update wrote it, not a
   // step.
   Status publish(bool frozen_too);
@@ -299,6 +303,7 @@ class Unit {
   Status reserve_window(Flat& flat);
   Status store_on_nvme(Flat& flat);
   bool busy() const;  // with transfers of its own values
+  Status await_own();
   Status reserve_encoded(size_t index);
   bool follows() const;
   void encode_values(Flat& flat, kernels::QuantError* error);

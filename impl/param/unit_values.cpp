@@ -231,27 +231,30 @@ std::string Unit::drive_text() const {
   return {};
 }
 
-Status Unit::hold_values() {
-  lease();
+Status Unit::use_values(const std::function<void()>& use) {
+  // An update keeps them in memory itself, and ends when it is published.
+  const bool leased = state_ != ValueState::updating;
+  if (leased) lease();
+  Status here = await_own();
+  if (here.ok()) use();
+  if (!leased) return here;
+  Status ended = unlease();
+  return here.ok() ? ended : here;
+}
+
+Status Unit::await_own() {
   const Deadline deadline = rank_.deadline();
   while (true) {
-    Result<bool> here = bring_own();
-    if (here.ok() && *here) return Ok{};
-    if (here.ok() && !deadline.passed()) {
-      wait_for_drive(deadline.remaining());
-      continue;
+    MERON_ASSIGN(const bool here, bring_own());
+    if (here) return Ok{};
+    if (deadline.passed()) {
+      return Error(MERON_E_TIMEOUT,
+                   fmt::format("the drive of {} has not answered for {} s", rank_.storage->path(),
+                               static_cast<double>(rank_.timeout_ns) / kNanosPerSecond),
+                   "look at the drive and the kernel's log, and restart the job from a checkpoint")
+          .on(rank_.storage->path());
     }
-    Error error =
-        here.ok()
-            ? Error(MERON_E_TIMEOUT,
-                    fmt::format("the drive of {} has not answered for {} s", rank_.storage->path(),
-                                static_cast<double>(rank_.timeout_ns) / kNanosPerSecond),
-                    "look at the drive and the kernel's log, and restart the job "
-                    "from a checkpoint")
-                  .on(rank_.storage->path())
-            : here.error();
-    MERON_TRY(unlease());
-    return error;
+    wait_for_drive(deadline.remaining());
   }
 }
 
