@@ -12,6 +12,8 @@ using namespace meron::capi;  // NOLINT
 
 namespace {
 
+constexpr uint64_t kMaxSteps = uint64_t{1} << 53;  // whole numbers of a double
+
 GroupOptions translate(const meron_param_group& given) {
   return {given.learning_rate, given.beta1, given.beta2, given.epsilon, given.weight_decay};
 }
@@ -177,6 +179,21 @@ meron_status meron_optimizer_step_begin(meron_future* out, meron_optimizer optim
     const auto lock = holder->context->lock();
     MERON_ASSIGN(auto step, holder->context->step_locked(holder->value));
     return put<FutureHolder>(out, holder->context, std::move(step));
+  });
+}
+
+meron_status meron_optimizer_set_steps(meron_optimizer optimizer, uint64_t steps,
+                                       meron_error** err) {
+  return guard("optimizer_set_steps", err, [&](int& rank) -> Status {
+    MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
+    if (steps > kMaxSteps) {
+      return Error(MERON_E_ARGUMENT, fmt::format("steps is {}, more than 2^53", steps),
+                   "give the number of steps that were taken");
+    }
+    const auto lock = holder->context->lock();
+    if (holder->value->stepping()) MERON_TRY(holder->value->check_idle());
+    holder->value->set_steps(steps);
+    return Ok{};
   });
 }
 

@@ -98,6 +98,7 @@
   X(meron_optimizer_set_param_group) \
   X(meron_optimizer_get_param_group) \
   X(meron_optimizer_step_begin) \
+  X(meron_optimizer_set_steps) \
   X(meron_optimizer_get_info) \
   X(meron_optimizer_state_view) \
   X(meron_optimizer_read_state) \
@@ -432,7 +433,7 @@ struct meron_param_group {
 struct meron_optimizer_info {
   uint32_t struct_size; /**< sizeof(meron_optimizer_info), set by the caller */
   uint32_t reserved_0; /**< 0 */
-  uint64_t steps; /**< taken so far */
+  uint64_t steps; /**< taken so far, from what meron_optimizer_set_steps set */
   double norm; /**< global 2-norm of the last step's gradients, before clipping */
   double learning_rate; /**< of group 0 */
   uint32_t groups; /**< of params, at least 1 */
@@ -1560,6 +1561,19 @@ inline int64_t meron_optimizer_step_begin(int64_t optimizer) {
   error_slot error;
   error.check(api().meron_optimizer_step_begin(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, error));
   return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Sets how many steps the optimizer counts as taken: for one that goes on from a checkpoint, beside
+ * its states (meron_optimizer_write_state). Adam's bias corrections, the first step of SGD with a
+ * momentum (which takes no average) and the random rounding of states in 16 or 8 bits go by the
+ * number. The same on all ranks: it is part of the next step's fingerprint. Changes nothing else.
+ * Blocks: never. Threads: any, not during a step. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step
+ * is under way), MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_optimizer_set_steps(int64_t optimizer, int64_t steps) {
+  error_slot error;
+  return error.check(api().meron_optimizer_set_steps(::meron_optimizer{static_cast<uint64_t>(optimizer)}, static_cast<uint64_t>(steps), error));
 }
 
 /**

@@ -39,6 +39,8 @@ class Optimizer {
   const std::vector<std::shared_ptr<Unit>>& units() const { return units_; }
   const OptimizerOptions& options() const { return options_; }
   uint64_t steps() const { return steps_; }
+  // Of states that come from elsewhere. Not during a step.
+  void set_steps(uint64_t steps) { steps_ = steps; }
   double norm() const { return norm_; }
 
   // Groups of params. 0 is of those that are in no other.

@@ -566,7 +566,7 @@ What is known about an optimizer.
 struct meron_optimizer_info
     struct_size::UInt32 # sizeof(meron_optimizer_info), set by the caller
     reserved_0::UInt32 # 0
-    steps::UInt64 # taken so far
+    steps::UInt64 # taken so far, from what meron_optimizer_set_steps set
     norm::Float64 # global 2-norm of the last step's gradients, before clipping
     learning_rate::Float64 # of group 0
     groups::UInt32 # of params, at least 1
@@ -746,6 +746,7 @@ mutable struct Functions
     meron_optimizer_set_param_group::Ptr{Cvoid}
     meron_optimizer_get_param_group::Ptr{Cvoid}
     meron_optimizer_step_begin::Ptr{Cvoid}
+    meron_optimizer_set_steps::Ptr{Cvoid}
     meron_optimizer_get_info::Ptr{Cvoid}
     meron_optimizer_state_view::Ptr{Cvoid}
     meron_optimizer_read_state::Ptr{Cvoid}
@@ -780,7 +781,7 @@ mutable struct Functions
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
-        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL)
+        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL)
 end
 const functions = Functions()
 
@@ -2271,6 +2272,25 @@ go on from.
 @inline meron_optimizer_step_begin(out, optimizer, err) = ccall(
         functions.meron_optimizer_step_begin, meron_status, (Ptr{meron_future}, meron_optimizer,
         Ptr{Ptr{meron_error}}), out, optimizer, err)
+
+"""
+    meron_optimizer_set_steps(optimizer, steps, err)
+
+Sets how many steps the optimizer counts as taken: for one that goes on from a checkpoint,
+beside its states (meron_optimizer_write_state). Adam's bias corrections, the first step of SGD
+with a momentum (which takes no average) and the random rounding of states in 16 or 8 bits go by
+the number. The same on all ranks: it is part of the next step's fingerprint. Changes nothing
+else.
+
+- `steps`: at most 2^53.
+
+Blocks: never.
+Threads: any, not during a step.
+Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is under way), MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_optimizer_set_steps(optimizer, steps, err) = ccall(
+        functions.meron_optimizer_set_steps, meron_status, (meron_optimizer, UInt64,
+        Ptr{Ptr{meron_error}}), optimizer, steps, err)
 
 """
     meron_optimizer_get_info(out, optimizer, err)

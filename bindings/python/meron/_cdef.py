@@ -434,6 +434,8 @@ meron_status meron_optimizer_get_param_group(meron_param_group *out, meron_optim
     uint32_t number, meron_error **err);
 meron_status meron_optimizer_step_begin(meron_future *out, meron_optimizer optimizer, meron_error
     **err);
+meron_status meron_optimizer_set_steps(meron_optimizer optimizer, uint64_t steps, meron_error
+    **err);
 typedef struct {
   uint32_t struct_size;
   uint32_t reserved_0;

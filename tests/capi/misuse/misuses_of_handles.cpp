@@ -174,6 +174,7 @@ std::vector<Place> operation_places() {
       PLACE(update, meron_update_publish, it),
       PLACE(update, meron_update_release, it),
       PLACE(optimizer, meron_optimizer_set_learning_rate, it, 0.1),
+      PLACE(optimizer, meron_optimizer_set_steps, it, 3),
       PLACE(optimizer, meron_optimizer_step_begin, &out.future, it),
       PLACE(optimizer, meron_optimizer_get_info, &out.optimizer_info, it),
       PLACE(optimizer, meron_optimizer_state_view, &out.view, it, o.a->params[0],

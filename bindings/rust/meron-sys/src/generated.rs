@@ -865,7 +865,7 @@ pub struct meron_optimizer_info {
     pub struct_size: u32,
     /// 0
     pub reserved_0: u32,
-    /// Taken so far
+    /// Taken so far, from what meron_optimizer_set_steps set
     pub steps: u64,
     /// Global 2-norm of the last step's gradients, before clipping
     pub norm: f64,
@@ -2530,6 +2530,27 @@ extern "C" {
     pub fn meron_optimizer_step_begin(
         out: *mut meron_future,
         optimizer: meron_optimizer,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Sets how many steps the optimizer counts as taken: for one that goes on from a checkpoint,
+    /// beside its states (meron_optimizer_write_state). Adam's bias corrections, the first step
+    /// of SGD with a momentum (which takes no average) and the random rounding of states in 16 or
+    /// 8 bits go by the number. The same on all ranks: it is part of the next step's fingerprint.
+    /// Changes nothing else.
+    ///
+    /// - `steps`: at most 2^53.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any, not during a step.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (a step is under way), MERON_E_HANDLE,
+    /// MERON_E_STALE.
+    #[must_use]
+    pub fn meron_optimizer_set_steps(
+        optimizer: meron_optimizer,
+        steps: u64,
         err: *mut *mut meron_error,
     ) -> meron_status;
 
