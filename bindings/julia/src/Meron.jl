@@ -65,7 +65,7 @@ export gradient_view, reduce!, reduce_begin!, reduce_finish!, reduce_finish_begi
 export wait_reductions
 export Schedule, begin_pass!, enter!, leave!, drop!, reset!
 export Io, read_begin!, write_begin
-export adamw, adam, adagrad, lion, sgd, step!, step_begin!, set_learning_rate!
+export adamw, adam, adagrad, lion, sgd, step!, step_begin!, set_learning_rate!, set_steps!
 export add_param_group!, param_group, set_param_group!, state_view, read_state, write_state!
 export offload, reload
 export barrier, barrier_begin, bcast!, bcast_begin!, allreduce!, allreduce_begin!

@@ -123,6 +123,21 @@ function set_learning_rate!(optimizer::Optimizer, rate)
 end
 
 """
+    set_steps!(optimizer, steps)
+
+How many steps count as taken, the same on all ranks: for an optimizer that goes on from a checkpoint,
+beside its states (`write_state!`). Adam's bias corrections, the first step of SGD with a momentum and
+the random rounding of states in 16 or 8 bits go by the number.
+
+Throws `MERON_E_ARGUMENT` (below 0, above 2^53), `MERON_E_STATE` (a step is under way). Never blocks.
+"""
+function set_steps!(optimizer::Optimizer, steps)
+    @check LibMeron.meron_optimizer_set_steps(
+        raw(optimizer), convert_field(UInt64, steps, "steps"))
+    return
+end
+
+"""
     add_param_group!(optimizer, params; learning_rate, beta1, beta2, epsilon, weight_decay)
 
 Gives some params numbers of their own, for example no weight decay; what is not given is what group 0

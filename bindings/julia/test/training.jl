@@ -30,6 +30,10 @@
         @test status_of(() -> state_view(optimizer, w, :momentum)) == "MERON_E_ARGUMENT"
         set_learning_rate!(optimizer, 0.5)
         @test info(optimizer).learning_rate == 0.5
+        set_steps!(optimizer, 7)
+        @test info(optimizer).steps == 7
+        @test status_of(() -> set_steps!(optimizer, -1)) == "MERON_E_ARGUMENT"
+        @test status_of(() -> set_steps!(optimizer, 2^53 + 1)) == "MERON_E_ARGUMENT"
         @test status_of(() -> step!(optimizer)) == "MERON_E_STATE" # nothing is reduced
         gradient_view(unit, w; overwrite = true) .= NaN32
         reduce!(unit)

@@ -101,8 +101,21 @@ class Optimizer(Owner):
 
     @property
     def steps(self) -> int:
-        """How many steps were taken."""
+        """How many steps were taken, from what was set.
+
+        Set it, alike on all ranks, where an optimizer goes on from a checkpoint, beside its states:
+        Adam's bias corrections, the first step of SGD with a momentum and the random rounding of
+        states in 16 or 8 bits go by it. Raises ArgumentError for one below 0 or above 2^53,
+        StateError (a step is under way).
+        """
         return int(self._info().steps)
+
+    @steps.setter
+    def steps(self, value: int) -> None:
+        self._context._require_open()
+        if not 0 <= value < 1 << 64:
+            raise errors.argument(f"steps is {value}", subject="steps")
+        call(lib.meron_optimizer_set_steps, self._handle, value)
 
     @property
     def norm(self) -> float:

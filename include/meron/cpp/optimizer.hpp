@@ -153,6 +153,10 @@ class Optimizer : public Handle<meron_optimizer, meron_optimizer_release> {
   void set_learning_rate(double learning_rate) const {
     detail::call(meron_optimizer_set_learning_rate, handle(), learning_rate);
   }
+  // How many steps count as taken, at most 2^53: for an optimizer that goes on from a checkpoint,
+  // beside its states. Not during a step; the same on all ranks. Throws MERON_E_ARGUMENT,
+  // MERON_E_STATE.
+  void set_steps(uint64_t steps) const { detail::call(meron_optimizer_set_steps, handle(), steps); }
   // Norm, clipping, update of this rank's parts, publication. Needs the reduced gradient of every
   // unit, and no gather of any of them on this rank. Collective. From the wait: MERON_E_NONFINITE
   // on all ranks when the norm is not finite; nothing was changed then.

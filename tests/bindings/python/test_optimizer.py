@@ -85,6 +85,12 @@ def test_learning_rate_and_states(alone: meron.Context) -> None:
     for wrong in (-1.0, float("nan"), float("inf")):
         with pytest.raises(meron.ArgumentError):
             optimizer.lr = wrong
+    optimizer.steps = 7
+    assert optimizer.steps == 7
+    for wrong_steps in (-1, (1 << 53) + 1, 1 << 64):
+        with pytest.raises(meron.ArgumentError, match=f"steps is {wrong_steps}"):
+            optimizer.steps = wrong_steps
+    optimizer.steps = 0
     moment = optimizer.state(param, "exp_avg")
     assert moment.flags.writeable
     moment[:] = 1

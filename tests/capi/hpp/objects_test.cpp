@@ -179,6 +179,9 @@ TEST(Use, FromARegistrationToAStep) {
   EXPECT_NEAR(1.5F, into[0], 1e-6);
   optimizer.set_learning_rate(0);
   EXPECT_EQ(0, optimizer.info().learning_rate);
+  optimizer.set_steps(7);
+  EXPECT_EQ(7U, optimizer.info().steps);
+  expect_error(MERON_E_ARGUMENT, [&] { optimizer.set_steps(UINT64_MAX); });
 
   reduce_begin(unit, {source(weight, ones)}, {ReduceOp::sum, false}).wait();
   reduce_begin(unit, {source(weight, ones)}, {ReduceOp::sum, false}).wait();

@@ -196,6 +196,11 @@ void learning_rate(Session& session, const Statement& statement) {
        to_number(statement.get("lr")));
 }
 
+void set_steps(Session& session, const Statement& statement) {
+  call(meron_optimizer_set_steps, session.find<Optimizer>(statement.name).handle,
+       static_cast<uint64_t>(to_number(statement.get("steps"))));
+}
+
 meron_optimizer_state state_of(const std::string& name) {
   if (name == "master") return MERON_STATE_MASTER;
   if (name == "exp_avg") return MERON_STATE_EXP_AVG;
@@ -265,6 +270,7 @@ Operations training_operations() {
           {"step", step},
           {"optimizer_is", optimizer_is},
           {"learning_rate", learning_rate},
+          {"set_steps", set_steps},
           {"state", state},
           {"param_group", param_group},
           {"set_param_group", set_param_group},

@@ -95,6 +95,9 @@ final class Tensors {
             case "learning_rate":
                 session.find(Optimizer.class, name).learningRate(statement.number("lr", 0));
                 return true;
+            case "set_steps":
+                session.find(Optimizer.class, name).steps((long) statement.number("steps", 0));
+                return true;
             case "param_group": paramGroup(session, statement); return true;
             case "set_param_group":
                 setParamGroup(session.find(Optimizer.class, name), statement);

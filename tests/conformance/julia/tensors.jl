@@ -273,6 +273,10 @@ operation("learning_rate") do session, statement
     set_learning_rate!(find(session, Optimizer, statement.name), number(statement, "lr", 0.0))
 end
 
+operation("set_steps") do session, statement
+    set_steps!(find(session, Optimizer, statement.name), whole(statement, "steps", 0))
+end
+
 operation("param_group") do session, statement
     params = Param[find(session, Param, name) for name in parts(statement, "params")]
     made = add_param_group!(

@@ -354,6 +354,11 @@ def learning_rate(session: Session, statement: Statement) -> None:
 
 
 @operation
+def set_steps(session: Session, statement: Statement) -> None:
+    session.find(meron.Optimizer, statement.name).steps = int(wanted(statement, "steps"))
+
+
+@operation
 def param_group(session: Session, statement: Statement) -> None:
     optimizer = session.find(meron.Optimizer, statement.name)
     params = [session.find(meron.Param, name) for name in statement.list("params")]

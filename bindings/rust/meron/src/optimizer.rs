@@ -300,7 +300,7 @@ pub struct Optimizer {
 #[derive(Clone, Copy, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct OptimizerInfo {
-    /// Taken so far.
+    /// Taken so far, from what [`Optimizer::set_steps`] set.
     pub steps: u64,
     /// Global 2-norm of the last step's gradients, before clipping.
     pub norm: f64,
@@ -370,6 +370,21 @@ impl Optimizer {
         check(|err| unsafe {
             sys::meron_optimizer_set_learning_rate(self.as_raw(), learning_rate, err)
         })
+    }
+
+    /// Sets how many steps count as taken: for an optimizer that goes on from a checkpoint, beside its
+    /// states ([`write_state`](Optimizer::write_state)). Adam's bias corrections, the first step of SGD with
+    /// a momentum and the random rounding of states in 16 or 8 bits go by the number. The same on all ranks
+    /// (it is part of the step's fingerprint).
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) for more than 2^53, [`State`](crate::ErrorKind::State) while
+    /// a step is under way.
+    pub fn set_steps(&mut self, steps: u64) -> Result<()> {
+        self.shared.require_open()?;
+        // SAFETY: a call with a handle by value; a wrong one gives an error.
+        check(|err| unsafe { sys::meron_optimizer_set_steps(self.as_raw(), steps, err) })
     }
 
     /// Takes a step: global gradient norm (exact, so equal for every number of ranks), clipping, update

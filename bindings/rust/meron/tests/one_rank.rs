@@ -212,6 +212,11 @@ fn states_are_copied_while_nobody_writes_what_they_are() {
     assert_eq!(optimizer.read_state(&param, State::Master).unwrap().len(), 800);
     let states = optimizer.states().unwrap();
     assert_eq!(states.view(&param, State::ExpAvg).unwrap().as_slice::<f32>().unwrap(), values);
+    drop(states);
+    optimizer.set_steps(7).unwrap();
+    assert_eq!(optimizer.info().unwrap().steps, 7);
+    let error = optimizer.set_steps((1 << 53) + 1).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Argument);
 }
 
 #[test]
@@ -272,6 +277,7 @@ fn a_context_that_was_closed_says_so() {
         optimizer.write_state(&param, State::ExpAvg, &[]).unwrap_err(),
         optimizer.group(0).unwrap_err(),
         optimizer.set_group(0, &ParamGroup::default()).unwrap_err(),
+        optimizer.set_steps(1).unwrap_err(),
         optimizer.add_param_group(&[&param], &ParamGroup::default()).unwrap_err(),
         barrier.wait().unwrap_err(),
     ] {

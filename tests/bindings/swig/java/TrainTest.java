@@ -189,6 +189,9 @@ public final class TrainTest {
             Suite.fails(Status.ARGUMENT, () -> optimizer.readState(
                     weight, Optimizer.State.EXP_AVG, FloatBuffer.allocate(6))); // not a direct one
             Suite.equal(0L, optimizer.nvmeBytes());
+            optimizer.steps(7);
+            Suite.equal(7L, optimizer.steps());
+            Suite.fails(Status.ARGUMENT, () -> optimizer.steps(-1));
         }
     }
 

@@ -24,6 +24,10 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
             let rate = s.number("lr", 0.0)?;
             Ok(session.optimizer(s.object()?)?.set_learning_rate(rate)?)
         }
+        "set_steps" => {
+            let steps = s.number("steps", 0)?;
+            Ok(session.optimizer(s.object()?)?.set_steps(steps)?)
+        }
         "param_group" => param_group(session, s),
         "set_param_group" => set_param_group(session, s),
         "param_group_is" => param_group_is(session, s),

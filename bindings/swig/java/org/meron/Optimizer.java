@@ -53,9 +53,20 @@ public final class Optimizer extends Handle {
         return info(meron_optimizer_info::getLearning_rate);
     }
 
-    /** Steps taken so far. */
+    /** Steps taken so far, from what was set. */
     public long steps() {
         return info(meron_optimizer_info::getSteps);
+    }
+
+    /**
+     * Sets how many steps count as taken, the same on all ranks: for an optimizer that goes on from a
+     * checkpoint, beside its states (writeState). Adam's bias corrections, the first step of SGD with a
+     * momentum and the random rounding of states in 16 or 8 bits go by the number. Throws ARGUMENT (below 0,
+     * above 2^53), STATE (a step is under way).
+     */
+    public void steps(long value) {
+        context.requireOpen();
+        call(handle -> Abi.meron_optimizer_set_steps(handle, value));
     }
 
     /** The global 2-norm of the last step's gradients, before clipping. */
