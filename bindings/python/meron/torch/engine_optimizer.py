@@ -18,7 +18,6 @@ import torch
 
 import meron
 from meron import errors
-from meron.torch import step_count
 from meron.torch.api import require_units
 from meron.torch.engine_states import Places, pack_states, read_state, unpack_states, write_state
 from meron.torch.optimizer import check_covered
@@ -78,7 +77,6 @@ class EngineOptimizer(torch.optim.Optimizer):
     def __init__(self, params: Params, defaults: dict[str, Any], max_norm: float) -> None:
         self.max_norm = max_norm
         self._ready = False
-        self._ahead = 0  # of the engine's count of steps
         self._told = False
         super().__init__(params_of(params), defaults)
         self.sharded = self._units()
@@ -107,10 +105,6 @@ class EngineOptimizer(torch.optim.Optimizer):
     def initial_states(self, _group: dict[str, Any]) -> dict[str, float]:
         """States that are not zero at first, by torch's name."""
         return {}
-
-    def counts_until(self) -> int:
-        """From which step on an update does not depend on the number of steps any more."""
-        return 0
 
     def has_states(self, _group: dict[str, Any]) -> bool:
         return True
@@ -330,7 +324,7 @@ class EngineOptimizer(torch.optim.Optimizer):
     @property
     def steps(self) -> int:
         """How many steps were taken, with those of the checkpoint that was loaded."""
-        return self.engine.steps + self._ahead
+        return self.engine.steps
 
     def step(self, closure: Any = None) -> Any:
         """One step with the groups as they are now; publishes the new values. Collective; blocks on
@@ -349,17 +343,13 @@ class EngineOptimizer(torch.optim.Optimizer):
         given = reducer.finish(self.sharded)
         if not given:
             return loss
-        self._step([unit for unit in self.sharded if unit not in given])
-        return loss
-
-    def _step(self, without: list[ShardedUnit]) -> None:
-        reducer = self.sharding.reducer
-        reducer.finish_rest(without)
+        reducer.finish_rest([unit for unit in self.sharded if unit not in given])
         self.sharding.drop()
         try:
             self.engine.step()
         finally:
             reducer.used(self.sharded)
+        return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops gradients. All ranks must do so."""
@@ -394,8 +384,8 @@ class EngineOptimizer(torch.optim.Optimizer):
 
         Collective; blocks on peers and drives as `step`. Load a model of 16-bit params first, as
         that sets their f32 values too. Gradients are dropped. With states in f32 the next step has
-        the bits that it would have had where the checkpoint was made; for a large model of Adam
-        with a long memory (beta2) it is that but for the rounding (see meron.torch.step_count).
+        the bits that it would have had where the checkpoint was made; with bf16 too, where units
+        have the same names; states in 8 bits are rounded anew.
 
         Raises ArgumentError naming a param and its state that does not fit, or steps that differ
         between params, ValueError as torch's where groups do not fit: nothing was changed.
@@ -405,9 +395,11 @@ class EngineOptimizer(torch.optim.Optimizer):
         for group in self.param_groups:
             for key, value in self.defaults.items():
                 group.setdefault(key, value)
-        anew = self.common_of(self.param_groups[0]) != self._made_with
         self.sharding.reducer.discard(self.sharded)
-        step_count.restore(self, steps, anew)
+        if self.common_of(self.param_groups[0]) != self._made_with:
+            self.release()
+            self._make_engine()
+        self.engine.steps = steps
         for unit, i, key, values in states:
             write_state(self, unit, i, key, values)
 
@@ -435,21 +427,6 @@ class EngineOptimizer(torch.optim.Optimizer):
                 advice="Load on each rank what was saved on it, or full_state_dict() on all.",
             )
         return found
-
-    def _remake(self) -> None:
-        """States as at first, and no step taken. Collective."""
-        self.release()
-        self._ahead = 0
-        self._make_engine()
-
-    def _idle(self, count: int) -> None:
-        """Steps that change no param. Collective."""
-        first = self.param_groups[0]
-        for number in range(self.engine.groups):
-            self.engine.set_group(number, **self.still(first))
-        for _ in range(count):
-            self._step(self.sharded)
-        self._set_numbers = [{} for _ in self._set_numbers]
 
 
 @contextlib.contextmanager

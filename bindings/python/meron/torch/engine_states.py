@@ -17,6 +17,7 @@ CODES = {
     "exp_avg": lib.MERON_STATE_EXP_AVG,
     "exp_avg_sq": lib.MERON_STATE_EXP_AVG_SQ,
 }
+MOST_STEPS = 1 << 53  # that an optimizer can be told to have taken
 Places = list[tuple[ShardedUnit, int, str, torch.Tensor]]  # with a state's name and values
 
 
@@ -81,7 +82,7 @@ def pack_states(optimizer: Any, whole: bool) -> None:
 def unpack_states(optimizer: Any, given: Mapping[str, Any]) -> tuple[Places, int]:
     """This rank's parts of all states of a checkpoint, and its number of steps. Local.
 
-    A param that the checkpoint has no states of gets its first ones.
+    A param that the checkpoint has no states of gets its first ones, also where it is in no group.
     """
     groups = [{**optimizer.defaults, **group} for group in given["param_groups"]]
     saved = [(group, index) for group in groups for index in group["params"]]
@@ -116,7 +117,17 @@ def unpack_states(optimizer: Any, given: Mapping[str, Any]) -> tuple[Places, int
             advice="The engine counts the steps of all params: load it into an optimizer of torch "
             "with meron.torch.shard_optimizer.",
         )
-    return places, next(iter(counts), 0)
+    grouped = {param._meron for param in params}
+    first = optimizer.initial_states(optimizer.defaults)
+    for unit in optimizer.sharded:
+        for i in (i for i in unit.trainable if (unit, i) not in grouped):
+            for key in optimizer.state_names if optimizer.has_states(groups[0]) else ():
+                values = torch.full((len(unit.owned(i)),), first.get(key, 0.0))
+                places.append((unit, i, key, values))
+    count = next(iter(counts), 0)
+    if not 0 <= count <= MOST_STEPS:
+        raise errors.argument(f"the step of '{counts[count]}' is {count}", subject="step")
+    return places, count
 
 
 def part_of(unit: ShardedUnit, i: int, name: str, key: str, value: torch.Tensor) -> torch.Tensor:

@@ -27,7 +27,6 @@ from typing import Any, ClassVar
 
 import meron
 from meron import errors
-from meron.torch import step_count
 from meron.torch.engine_optimizer import EngineOptimizer, Numbers, Params
 
 
@@ -90,11 +89,6 @@ class Adam(EngineOptimizer):
             "weight_decay": float(group["weight_decay"]),
         }
 
-    def numbers_at(self, group: dict[str, Any], step: int) -> Numbers:
-        return step_count.corrected(
-            self.numbers(group), step - self._ahead, step, decoupled=self.decoupled
-        )
-
     def _check_group(self, number: int) -> None:
         super()._check_group(number)
         if bool(self.param_groups[number]["decoupled_weight_decay"]) != self.decoupled:
@@ -105,9 +99,6 @@ class Adam(EngineOptimizer):
                 subject="decoupled_weight_decay",
                 advice=f"Use {other}.",
             )
-
-    def counts_until(self) -> int:
-        return max(step_count.settled(pair(group["betas"])) for group in self.param_groups)
 
 
 class AdamW(Adam):
@@ -309,9 +300,6 @@ class SGD(EngineOptimizer):
             "betas": (float(group["momentum"]), 0.0),
             "weight_decay": float(group["weight_decay"]),
         }
-
-    def counts_until(self) -> int:
-        return 1 if self.has_states(self.param_groups[0]) else 0
 
     def has_states(self, group: dict[str, Any]) -> bool:
         return bool(group["momentum"])

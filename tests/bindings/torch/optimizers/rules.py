@@ -51,7 +51,7 @@ def build() -> Model:
     return Model()
 
 
-def sharded(plan: str = "zero3", **options: Any) -> Model:
+def sharded(plan: Any = "zero3", **options: Any) -> Model:
     return mt.shard(build(), units=Block, plan=plan, **options)
 
 
