@@ -187,6 +187,8 @@ std::vector<Place> operation_places() {
             &kGroup),
       PLACE(optimizer, meron_optimizer_set_param_group, it, 0, &kGroup),
       PLACE(optimizer, meron_optimizer_get_param_group, &out.param_group, it, 0),
+      PLACE(optimizer, meron_optimizer_offload, it, nullptr),
+      PLACE(optimizer, meron_optimizer_reload, it),
       PLACE(optimizer, meron_optimizer_release, it),
       PLACE(schedule, meron_schedule_begin, it, 0),
       PLACE(schedule, meron_schedule_enter, it, 0, 0),
