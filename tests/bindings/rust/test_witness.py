@@ -45,7 +45,7 @@ class Declarations:
         self.functions = {
             name: (self.parameters(arguments), even(result))
             for name, arguments, result in re.findall(
-                r"pub fn (\w+)\(([^;{]*?)\)(?: -> ([^;]+))?;", text, re.DOTALL
+                r"pub fn (\w+)\(([^;{]*?)\)(?:\s+-> ([^;]+))?;", text, re.DOTALL
             )
         }
         callbacks = re.findall(
