@@ -48,7 +48,7 @@ std::string use_file(Session& session, const Statement& statement) {
   return path;
 }
 
-meron_io_info info_of(meron_io io) {
+meron_io_info io_info_of(meron_io io) {
   meron_io_info info{};
   info.struct_size = sizeof info;
   call(meron_io_get_info, &info, io);
@@ -72,7 +72,7 @@ void io(Session& session, const Statement& statement) {
 
 void io_is(Session& session, const Statement& statement) {
   const meron_io io = session.find<Io>(statement.name).handle;
-  const meron_io_info info = info_of(io);
+  const meron_io_info info = io_info_of(io);
   const std::pair<const char*, uint64_t> fields[] = {{"block", info.block_bytes},
                                                      {"depth", info.depth},
                                                      {"threads", info.threads},
