@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <utility>
 #include <vector>
@@ -31,6 +32,10 @@ constexpr unsigned kSubmitAll = 1U << 7;      // IORING_SETUP_SUBMIT_ALL, Linux 
 constexpr unsigned kCoopTaskrun = 1U << 8;    // IORING_SETUP_COOP_TASKRUN, 5.19
 constexpr unsigned kSingleIssuer = 1U << 12;  // IORING_SETUP_SINGLE_ISSUER, 6.0
 constexpr unsigned kDeferTaskrun = 1U << 13;  // IORING_SETUP_DEFER_TASKRUN, 6.1
+
+// The kernel gives the memory of a ring that was closed to a later one, perhaps another thread's:
+// an order that ThreadSanitizer cannot see, because liburing maps and unmaps without libc.
+std::atomic<uint64_t> closed_rings{0};
 
 struct Shape {
   unsigned flags;
@@ -72,9 +77,7 @@ struct IoRing::State {
   bool files = false, buffers = false;
   Slots file_slots, buffer_slots;
 
-  ~State() {
-    if (open) ::io_uring_queue_exit(&ring);
-  }
+  ~State() { close(); }
 
   // 0, or the errno of what failed.
   int make(uint32_t depth, const Shape& shape) {
@@ -82,6 +85,7 @@ struct IoRing::State {
     params.flags = shape.flags | (shape.tables ? IORING_SETUP_R_DISABLED : 0U);
     const int failed = ::io_uring_queue_init_params(depth + 1, &ring, &params);
     if (failed != 0) return -failed;
+    (void)closed_rings.load(std::memory_order_acquire);
     open = true;
     // Waiting with a bound without a request of its own: Linux 5.11.
     if ((params.features & IORING_FEAT_EXT_ARG) == 0) return ENOSYS;
@@ -117,6 +121,7 @@ struct IoRing::State {
   }
 
   void close() {
+    closed_rings.fetch_add(1, std::memory_order_release);
     if (open) ::io_uring_queue_exit(&ring);
     open = files = buffers = false;
     ring = {};
