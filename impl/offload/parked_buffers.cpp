@@ -33,6 +33,8 @@ Result<std::unique_ptr<ParkedBuffers>> ParkedBuffers::write(Storage& storage, Co
 }
 
 ParkedBuffers::~ParkedBuffers() {
+  // A drive that has not answered may still write there.
+  if (held_) return;
   for (const Extent& extent : extents_) storage_.swap().free(extent);
   counters_.nvme_held.fetch_sub(bytes_);
 }
@@ -55,6 +57,7 @@ Status ParkedBuffers::move(bool out, const std::vector<Buffer>& buffers) {
       const Piece piece = std::move(under_way.front());
       under_way.pop_front();
       if (!piece.transfer->wait(timeout_ns_)) {
+        held_ = true;
         return Error(MERON_E_TIMEOUT,
                      fmt::format("the drive of {} has not answered for {} s", storage_.path(),
                                  static_cast<double>(timeout_ns_) / kNanosPerSecond),

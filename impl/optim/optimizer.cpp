@@ -137,7 +137,7 @@ Result<bool> Optimizer::fill_unit(size_t index) {
 }
 
 void Optimizer::wait_for_drive(int64_t timeout_ns) {
-  if (holds_values_) {
+  if (holds_values_ && !units_[prepared_]->drive_text().empty()) {
     units_[prepared_]->wait_for_drive(timeout_ns);
   } else if (filling_) {
     filling_->wait(timeout_ns);
