@@ -77,12 +77,12 @@ class Measurement {
   }
 
   void turn(bool counts) {
-    const double update = memory_.step();
-    const double step = nvme_.step();
+    const double update = step_of(memory_);
+    const double step = step_of(nvme_);
     const double read = drive_->read();
     const double write = drive_->write();
     const double both = drive_->both();
-    const double beside = update_beside();
+    const double beside = side_by_side();
     // A loop that reads a piece, updates its share of the elements, and writes it.
     const double share = update * static_cast<double>(piece_) / static_cast<double>(bytes_);
     const double serial = drive_->serial([&](uint64_t) {
@@ -103,13 +103,14 @@ class Measurement {
     }
   }
 
+  double both() { return drive_->both(); }
   bool same_values() { return memory_.checksum() == nvme_.checksum(); }
 
   // Read and written per parameter and step.
   double bytes_per_parameter() {
     const meron_stats before = nvme_.stats();
-    nvme_.step();
-    memory_.step();
+    step_of(nvme_);
+    step_of(memory_);
     const meron_stats after = nvme_.stats();
     const uint64_t moved = after.nvme_read_bytes - before.nvme_read_bytes +
                            after.nvme_written_bytes - before.nvme_written_bytes;
@@ -119,21 +120,29 @@ class Measurement {
   uint64_t bytes() const { return bytes_; }
   Arm read_{"read", "read, alone"}, update_{"update", "update, all in memory"},
       write_{"write", "written, alone"}, both_{"both", "read and written at the same time"},
-      beside_{"update_beside", "update, while the drive does that"},
+      beside_{"side_by_side", "update and drive, begun together"},
       serial_{"serial", "one after the other, piece by piece"}, step_{"step", "the step"};
   std::vector<const Arm*> arms() const {
     return {&read_, &update_, &write_, &both_, &beside_, &serial_, &step_};
   }
 
  private:
-  // The update in memory while the drive moves what a step moves: where the drive takes its share
-  // of memory and cores, no step can have both as they are alone.
-  double update_beside() {
-    std::thread drive([this] { drive_->both(); });
-    const double seconds = memory_.step();
+  static double step_of(Trainer& trainer) {
+    trainer.reduce();
+    return trainer.step();
+  }
+
+  // The update in memory and what the drive has to do for a step, begun together, until both have
+  // ended. Where the drive takes its share of memory and cores, no step can have both as they are
+  // alone.
+  double side_by_side() {
+    memory_.reduce();
+    double drive_seconds = 0;
+    std::thread drive([&] { drive_seconds = drive_->both(); });
+    const double update_seconds = memory_.step();
     drive.join();
-    nvme_.step();  // both have taken as many
-    return seconds;
+    step_of(nvme_);  // both have taken as many
+    return std::max(update_seconds, drive_seconds);
   }
 
   const Options& options_;
@@ -141,6 +150,19 @@ class Measurement {
   std::unique_ptr<Drive> drive_;
   uint64_t piece_ = 0, bytes_ = 0;
 };
+
+// What of the states lies on the drive when it takes as long as the update. A drive's rate depends on
+// how much it is asked for at a time, so the first guess, of the whole, is mended by a measurement.
+double balance(const Options& options, double update, double whole) {
+  double fraction = std::min(1.0, update / whole);
+  for (int round = 0; round < 2; ++round) {
+    Measurement guess(options, fraction);
+    std::vector<double> seconds;
+    for (size_t t = 0; t < 1 + options.turns / 2; ++t) seconds.push_back(guess.both());
+    fraction = std::min(1.0, fraction * update / median(seconds));
+  }
+  return fraction;
+}
 
 nlohmann::ordered_json show(Measurement& measured, const std::string& title, double fraction,
                             const Options& options) {
@@ -165,7 +187,7 @@ nlohmann::ordered_json show(Measurement& measured, const std::string& title, dou
 }
 
 void measure(const Options& options, Report& report) {
-  double update = 0, read = 0;
+  double update = 0, drive = 0;
   {
     Measurement whole(options, 1.0);
     for (size_t t = 0; t <= options.turns; ++t) whole.turn(t != 0);
@@ -182,10 +204,9 @@ void measure(const Options& options, Report& report) {
     const double most = options.states == "int8" ? 12.2 : options.states == "bf16" ? 16.0 : 24.0;
     report.goals.push_back({"bytes_per_parameter", most / bytes, 1.0});
     update = whole.update_.middle();
-    read = whole.both_.middle();
+    drive = whole.both_.middle();
   }
-  // So much of them that the drive takes as long as the update.
-  const double fraction = options.fraction > 0 ? options.fraction : std::min(1.0, update / read);
+  const double fraction = options.fraction > 0 ? options.fraction : balance(options, update, drive);
   Measurement balanced(options, fraction);
   for (size_t t = 0; t <= options.turns; ++t) balanced.turn(t != 0);
   report.json["balanced"] = show(balanced, "balanced", fraction, options);

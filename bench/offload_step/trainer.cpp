@@ -56,7 +56,6 @@ void Trainer::reduce() {
 }
 
 double Trainer::step() {
-  reduce();
   const auto begin = std::chrono::steady_clock::now();
   meron_future done = {0};
   expect(meron_optimizer_step_begin(&done, optimizer_, expect.error()));

