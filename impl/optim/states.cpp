@@ -10,6 +10,7 @@
 
 #include "base/hash.h"
 #include "kernels/cpu/accumulate.h"
+#include "kernels/cpu/copy.h"
 #include "kernels/cpu/update_reference.h"
 
 namespace meron {
@@ -229,6 +230,8 @@ Status FlatStates::update(const std::vector<kernels::UpdateStep>& steps, bool ha
                           const StateFile::SubGroup& group, std::byte* records) {
   std::mutex mutex;
   std::optional<Error> error;  // guarded by mutex
+  // A record is short, but a sub-group is not, and its values are not read while it is updated.
+  const bool past_caches = handed_over || (shape_.master && group.bytes >= kernels::kStreamBytes);
   unit_.rank().threads.for_range(
       0, group.records(), 1, kInlineElements / kRecord, [&](int, uint64_t begin, uint64_t end) {
         for (uint64_t r = begin; r < end; ++r) {
@@ -239,7 +242,7 @@ Status FlatStates::update(const std::vector<kernels::UpdateStep>& steps, bool ha
           }
           const uint64_t elements = file_->record_elements(group, r);
           const uint64_t first = split_.nvme.begin + group.first + r * kRecord;
-          update_range(steps, handed_over, view_of(file_->record(group, r, records), elements),
+          update_range(steps, past_caches, view_of(file_->record(group, r, records), elements),
                        first, first + elements);
           file_->seal(group, r, records);
         }
