@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/context.h"
+#include "io/drive_error.h"
 #include "os/host.h"
 
 namespace meron {
@@ -50,12 +51,7 @@ Result<std::shared_ptr<Optimizer>> Context::create_optimizer(
     if (std::exchange(moved_so_far, so_far) != so_far) moved = now;
     if (!done && now - moved > rank_->timeout_ns) {
       const auto guard = lock();
-      const Error error =
-          Error(MERON_E_TIMEOUT,
-                fmt::format("the drive of {} has moved nothing for {} s", rank_->plan.nvme.path,
-                            static_cast<double>(rank_->timeout_ns) / kNanosPerSecond),
-                "look at the drive and the kernel's log, or raise timeout_ns")
-              .on(rank_->plan.nvme.path);
+      const Error error = drive_silent_error(rank_->plan.nvme.path, rank_->timeout_ns);
       Channel& channel = optimizer->units().front()->channel();
       optimizer.reset();
       return channel.size() > 1 ? channel.fail(error) : error;

@@ -6,6 +6,8 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <chrono>
+#include <condition_variable>
 #include <cstdlib>
 #include <cstring>
 #include <memory>
@@ -23,7 +25,8 @@ constexpr int kMaxErrno = 133;  // EHWPOISON, the last that Linux has
 struct Fault {
   bool write = false;
   uint64_t first = 1, last = 1;  // of the reads or writes, counted from 1
-  int error = 0;                 // 0: a short transfer
+  int error = 0;                 // 0: a short transfer, or none that is told of
+  bool hangs = false;
 };
 
 int errno_of(std::string_view name) {
@@ -64,9 +67,11 @@ Result<Fault> parse_fault(std::string_view entry) {
     fault.error = EINTR;
   } else if (what == "eagain") {
     fault.error = EAGAIN;
+  } else if (what == "hang") {
+    fault.hangs = true;
   } else if (what != "short") {
     fault.error = errno_of(what);
-    if (fault.error == 0) return unclear(entry, "names no errno, short, eintr or eagain");
+    if (fault.error == 0) return unclear(entry, "names no errno, short, eintr, eagain or hang");
   }
   return fault;
 }
@@ -85,7 +90,9 @@ Result<std::vector<Fault>> parse_plan(std::string_view text) {
 }
 
 struct Plan {
-  std::mutex mutex;
+  std::mutex mutex;  // guards what follows
+  std::condition_variable replaced;
+  uint64_t number = 0;  // of the plan
   std::vector<Fault> faults;
   std::array<uint64_t, 2> count{};      // reads, writes
   std::optional<Error> in_environment;  // what is wrong with it
@@ -126,15 +133,22 @@ Status set_io_faults(std::string_view text) {
   plan().faults = std::move(faults);
   plan().count = {};
   plan().in_environment.reset();
+  ++plan().number;
+  plan().replaced.notify_all();
   return Ok{};
 }
 
 int64_t planned_fault(bool write, uint64_t asked, int64_t result) {
-  const std::lock_guard lock(plan().mutex);
+  std::unique_lock lock(plan().mutex);
   const uint64_t number = ++plan().count[write ? 1 : 0];
   for (const Fault& fault : plan().faults) {
     if (fault.write != write || number < fault.first || number > fault.last) continue;
     if (fault.error != 0) return -fault.error;
+    if (fault.hangs) {
+      plan().replaced.wait_for(lock, std::chrono::nanoseconds(kHangNs),
+                               [now = plan().number] { return plan().number != now; });
+      return result;
+    }
     // A transfer of one byte cannot be short without being none.
     return result > 1 && static_cast<uint64_t>(result) == asked ? result / 2 : result;
   }

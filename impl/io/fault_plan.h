@@ -5,8 +5,11 @@
 //
 // A plan is a list "read:3:EIO,write:2+:ENOSPC,read:*:short": of the process' reads or writes, the
 // third, the second and all later, or all; and an errno's name, `short` (half of it was moved),
-// `eintr` or `eagain`. The first entry that matches counts. The plan is that of the environment's
-// MERON_IO_FAULTS until set_io_faults.
+// `eintr`, `eagain` or `hang`. The first entry that matches counts. The plan is that of the
+// environment's MERON_IO_FAULTS until set_io_faults.
+//
+// What hangs has been moved, and nothing is told of it, nor of what the same thread of the backend
+// would tell later, until the plan is replaced or kHangNs have passed.
 #pragma once
 
 #include <cstdint>
@@ -23,6 +26,8 @@ constexpr bool have_fault_points() {
   return false;
 #endif
 }
+
+inline constexpr int64_t kHangNs = 3'000'000'000;
 
 // What is wrong with the plan in the environment: MERON_E_PARSE. Ok without fault points.
 Status check_io_faults();

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "offload/parked_buffers.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <deque>
 #include <utility>
 
 #include "base/clock.h"
+#include "io/drive_error.h"
 
 namespace meron {
 namespace {
@@ -58,11 +57,7 @@ Status ParkedBuffers::move(bool out, const std::vector<Buffer>& buffers) {
       under_way.pop_front();
       if (!piece.transfer->wait(timeout_ns_)) {
         held_ = true;
-        return Error(MERON_E_TIMEOUT,
-                     fmt::format("the drive of {} has not answered for {} s", storage_.path(),
-                                 static_cast<double>(timeout_ns_) / kNanosPerSecond),
-                     "look at the drive and the kernel's log")
-            .on(storage_.path());
+        return drive_silent_error(storage_.path(), timeout_ns_);
       }
       Status ended = piece.transfer->status();
       if (ended.ok() && !out) {

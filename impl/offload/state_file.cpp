@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "io/drive_error.h"
 #include "kernels/cpu/crc32c.h"
 
 namespace meron {
@@ -93,25 +94,18 @@ Status StateFile::verify(const SubGroup& group, uint64_t number, const std::byte
   const uint32_t expected = checksums_[group.record + number];
   if (found == expected) return Ok{};
   const uint64_t first = group.first + number * kRecord;
-  return Error(MERON_E_CORRUPT,
-               fmt::format("{}: the {} bytes at offset {} are not what was written there: their "
-                           "CRC-32C is {:08x}, not {:08x}; they are the states of elements {} to "
-                           "{} of {}",
-                           storage_.path(), bytes, group.offset + place, found, expected, first,
-                           first + record_elements(group, number) - 1, region.name),
-               "the drive or its memory has changed data: nothing was computed with it. Check the "
-               "drive, and go on from the last checkpoint")
-      .on(region.name);
+  return drive_changed_error(
+      storage_.path(),
+      {.offset = group.offset + place, .bytes = bytes, .found = found, .expected = expected},
+      region.name,
+      fmt::format("the states of elements {} to {} of {}", first,
+                  first + record_elements(group, number) - 1, region.name));
 }
 
 Status StateFile::await(const IoTicket& transfer) {
   if (!held_ && transfer.wait(timeout_ns_)) return transfer.status();
   held_ = true;
-  return Error(MERON_E_TIMEOUT,
-               fmt::format("the drive of {} has not answered for {} s", storage_.path(),
-                           static_cast<double>(timeout_ns_) / kNanosPerSecond),
-               "look at the drive and the kernel's log, and restart the job from a checkpoint")
-      .on(storage_.path());
+  return drive_silent_error(storage_.path(), timeout_ns_);
 }
 
 Status StateFile::visit(size_t region, uint64_t first, uint64_t count, bool write,

@@ -7,6 +7,7 @@
 #include <atomic>
 #include <utility>
 
+#include "io/drive_error.h"
 #include "kernels/cpu/crc32c.h"
 
 namespace meron {
@@ -120,14 +121,12 @@ Status StoredValues::verify() {
   if (bad == UINT64_MAX) return Ok{};
   const uint64_t at = bad * kChecked;
   const uint64_t bytes = std::min(kChecked, bytes_ - at);
-  return Error(MERON_E_CORRUPT,
-               fmt::format("{}: the {} bytes at offset {} are not what was written there: their "
-                           "CRC-32C is {:08x}, not {:08x}; they are of {}",
-                           rank_.storage->path(), bytes, offset_ + at,
-                           kernels::crc32c(data_ + at, bytes), checksums_[bad], name_),
-               "the drive or its memory has changed data: nothing was computed with it. Check the "
-               "drive, and go on from the last checkpoint")
-      .on(name_);
+  return drive_changed_error(rank_.storage->path(),
+                             {.offset = offset_ + at,
+                              .bytes = bytes,
+                              .found = kernels::crc32c(data_ + at, bytes),
+                              .expected = checksums_[bad]},
+                             name_, fmt::format("of {}", name_));
 }
 
 void StoredValues::wait(int64_t timeout_ns) const {

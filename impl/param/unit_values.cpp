@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "base/hash.h"
+#include "io/drive_error.h"
 #include "kernels/cpu/reduce.h"
 #include "param/unit.h"
 
@@ -248,11 +249,7 @@ Status Unit::await_own() {
     MERON_ASSIGN(const bool here, bring_own());
     if (here) return Ok{};
     if (deadline.passed()) {
-      return Error(MERON_E_TIMEOUT,
-                   fmt::format("the drive of {} has not answered for {} s", rank_.storage->path(),
-                               static_cast<double>(rank_.timeout_ns) / kNanosPerSecond),
-                   "look at the drive and the kernel's log, and restart the job from a checkpoint")
-          .on(rank_.storage->path());
+      return drive_silent_error(rank_.storage->path(), rank_.timeout_ns);
     }
     wait_for_drive(deadline.remaining());
   }

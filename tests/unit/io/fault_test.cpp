@@ -22,7 +22,7 @@ TEST(FaultPlan, ParsesStrictly) {
     GTEST_SKIP() << "this build has no fault points";
   }
   for (const char* good : {"", "read:3:EIO", "write:2+:ENOSPC,read:*:short", "read:1:eintr",
-                           "write:18446744073709551615:eagain"}) {
+                           "read:2:hang", "write:18446744073709551615:eagain"}) {
     EXPECT_OK(set_io_faults(good));
   }
   for (const char* bad :
