@@ -15,8 +15,7 @@
 #include <vector>
 
 #include "tools/meron/failure.h"
-#include "tools/meron/plot_io_bench.h"
-#include "tools/meron/plot_ranking.h"
+#include "tools/meron/plot.h"
 #include "tools/meron/unique_fd.h"
 
 extern char** environ;  // NOLINT: POSIX wants it declared
@@ -59,11 +58,12 @@ UniqueFd start(std::vector<std::string> words, pid_t& pid) {
   return writing;
 }
 
-void draw(const char* script, const std::string& json, const std::string& path) {
+// `kind` as the script knows it.
+void draw(const char* kind, const std::string& json, const std::string& path) {
   signal(SIGPIPE, SIG_IGN);  // a script that gives up says why itself
   pid_t pid = 0;
   {
-    const UniqueFd script_reads = start({"python3", "-c", script, path}, pid);
+    const UniqueFd script_reads = start({"python3", "-c", kPlot, kind, path}, pid);
     write_all(script_reads.get(), json);
   }
   int status = 0;
@@ -85,11 +85,11 @@ void check_picture_name(const std::string& path) {
 }
 
 void draw_ranking(const std::string& json, const std::string& path) {
-  draw(kPlotRanking, json, path);
+  draw("ranking", json, path);
 }
 
 void draw_io_bench(const std::string& json, const std::string& path) {
-  draw(kPlotIoBench, json, path);
+  draw("io-bench", json, path);
 }
 
 }  // namespace meron::tools
