@@ -2,6 +2,7 @@
 //! Runs the conformance cases through the crate `meron`. `../README.md` says how it is called.
 
 mod files;
+mod groups;
 mod operations;
 mod optimizers;
 mod schedules;

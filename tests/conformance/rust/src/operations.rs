@@ -1,21 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
-//! Operations on the library, plans, contexts and groups, and on whatever is waited for or released.
+//! Operations on the library, plans and contexts, and on whatever is waited for or released.
 
 use std::ptr;
 use std::sync::atomic::Ordering;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use meron::{
-    sys, Buffer, Computation, Context, Dtype, Group, Operation, Plan, ReduceOp, Stats, Workload,
-};
+use meron::{sys, Buffer, Computation, Context, Dtype, Operation, Plan, Stats, Workload};
 
 use crate::files::Begun;
+use crate::groups::{collective, group, group_is, group_status, with_group};
 use crate::session::{raw, status_name, wrong, Failure, Full, Object, Session};
 use crate::sockets::Sockets;
 use crate::table::Statement;
 use crate::tensors;
-use crate::values::{checksum, dtype_of, holds, near, Values};
+use crate::values::{checksum, holds, near, Values};
 
 pub type Done = Result<(), Failure>;
 
@@ -298,90 +297,6 @@ fn predicted(session: &mut Session, s: &Statement) -> Done {
         check(seen == wanted || staged, format!("{name} is {seen}, the prediction {wanted}"))?;
     }
     Ok(())
-}
-
-// ---- Groups --------------------------------------------------------------------------------------
-
-fn numbers(s: &Statement, key: &str) -> Result<Vec<i32>, Failure> {
-    s.list(key).iter().map(|n| n.parse().map_err(|_| wrong("no number"))).collect()
-}
-
-/// Runs with the group that is named, the world without a name.
-fn with_group<T>(
-    session: &mut Session,
-    s: &Statement,
-    body: impl FnOnce(&Group) -> Result<T, Failure>,
-) -> Result<T, Failure> {
-    match s.object.as_deref() {
-        None | Some("world") => body(&session.context()?.world()?),
-        Some(name) => match session.object(name)? {
-            Object::Group(Some(group)) => body(group),
-            _ => Err(wrong(format!("{name} is no group of this rank"))),
-        },
-    }
-}
-
-fn group(session: &mut Session, s: &Statement) -> Done {
-    let made = session.context()?.group(&numbers(s, "ranks")?)?;
-    session.put(s.object()?, Object::Group(made));
-    Ok(())
-}
-
-fn group_is(session: &mut Session, s: &Statement) -> Done {
-    let ranks = numbers(s, "ranks")?;
-    let place = ranks.iter().position(|&rank| rank == session.setup.rank);
-    with_group(session, s, |group| {
-        check(group.size()? as usize == ranks.len(), "the size differs")?;
-        check(Some(group.rank()? as usize) == place, "the place differs")
-    })
-}
-
-fn group_status(session: &mut Session, s: &Statement) -> Done {
-    let deadline = Instant::now() + Duration::from_secs(20);
-    let patient = s.get("until") == Some("broken");
-    with_group(session, s, |group| loop {
-        group.status()?;
-        if !patient {
-            return Ok(());
-        }
-        check(Instant::now() < deadline, "the group stays whole")?;
-        sleep(Duration::from_millis(1));
-    })
-}
-
-pub fn reduce_op(s: &Statement, otherwise: ReduceOp) -> Result<ReduceOp, Failure> {
-    match s.get("op") {
-        None => Ok(otherwise),
-        Some("sum") => Ok(ReduceOp::Sum),
-        Some("mean") => Ok(ReduceOp::Mean),
-        Some(other) => Err(wrong(format!("{other} is no way to reduce"))),
-    }
-}
-
-fn collective(session: &mut Session, s: &Statement) -> Done {
-    let (rank, ranks) = (session.setup.rank, session.setup.ranks);
-    let dtype = dtype_of(s.require("dtype")?)?;
-    let count = s.number("count", 0)?;
-    let array = Values::parse(s.require("with")?, rank, ranks)?.make(dtype, 0, count)?;
-    let root = s.number("root", 0)?;
-    let op = reduce_op(s, ReduceOp::Sum)?;
-    let broadcast = s.operation == "broadcast";
-    let ended = with_group(session, s, |group| {
-        macro_rules! run {
-            ($kind:path, $values:expr) => {
-                $kind(match broadcast {
-                    true => group.broadcast_begin($values, root)?.wait()?,
-                    false => group.all_reduce_begin($values, op)?.wait()?,
-                })
-            };
-        }
-        Ok(match array {
-            Buffer::F32(values) => run!(Buffer::F32, values),
-            Buffer::Bf16(values) => run!(Buffer::Bf16, values),
-            Buffer::F16(values) => run!(Buffer::F16, values),
-        })
-    })?;
-    compare(&ended, s, 0, rank, ranks)
 }
 
 /// Holds elements against `is=`, `crc=` or `crcN=`.

@@ -8,7 +8,8 @@ use meron::{
     sys, Activity, Buffer, Dtype, Param, ParamDesc, ReduceOp, ReduceOptions, Source, View, ViewMut,
 };
 
-use crate::operations::{check, check_ended, compare, finish, reduce_op, timeout_of, Done};
+use crate::groups::reduce_op;
+use crate::operations::{check, check_ended, compare, finish, timeout_of, Done};
 use crate::optimizers;
 use crate::session::{raw, wrong, Failure, Full, Object, Session};
 use crate::table::Statement;
