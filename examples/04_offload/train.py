@@ -69,6 +69,16 @@ def command_of(options: argparse.Namespace, nvme: bool, folder: Path, out: Path)
     return [*begin, binary, *SIZES["c"], "--plan", str(file), *common]
 
 
+def environment() -> dict[str, str]:
+    """With what this checkout has built, where nothing else is named."""
+    python = [str(ROOT / "bindings/python"), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        "MERON_LIBRARY": str(ROOT / "build/release/capi"),
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(python),
+    }
+
+
 def run(options: argparse.Namespace, nvme: bool, folder: Path, group: Path | None) -> Run:
     out = folder / f"{'nvme' if nvme else 'memory'}.json"
     out.unlink(missing_ok=True)
@@ -82,6 +92,7 @@ def run(options: argparse.Namespace, nvme: bool, folder: Path, group: Path | Non
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
+        env=environment(),
         preexec_fn=enter,  # noqa: PLW1509: no threads here
     )
     result = json.loads(out.read_text()) if done.returncode == 0 and out.exists() else None

@@ -20,7 +20,11 @@ DRIVE = Path.cwd()
 def run(*arguments: object) -> subprocess.CompletedProcess[str]:
     script = ROOT / "examples/04_offload/train.py"
     command = [sys.executable, "-B", str(script), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    # The example finds the package of its checkout by itself.
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    return subprocess.run(
+        command, capture_output=True, text=True, stdin=subprocess.DEVNULL, env=environment
+    )
 
 
 def trained(folder: Path, *arguments: object) -> tuple[dict[str, Any], str]:
