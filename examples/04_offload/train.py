@@ -93,7 +93,7 @@ def run(options: argparse.Namespace, nvme: bool, folder: Path, group: Path | Non
         capture_output=True,
         text=True,
         env=environment(),
-        preexec_fn=enter,  # noqa: PLW1509: no threads here
+        preexec_fn=enter,  # there are no threads here
     )
     result = json.loads(out.read_text()) if done.returncode == 0 and out.exists() else None
     used = peak(group) if group is not None else 0
