@@ -81,6 +81,26 @@ def test_codecs_keep_the_loss(tmp_path: Path) -> None:
     assert last[1] == pytest.approx(last[0], rel=0.01)
 
 
+def test_states_in_8_bits_and_on_a_drive(tmp_path: Path) -> None:
+    """What torch's optimizers cannot do the engine's does, as planned."""
+    last = []
+    nvme = {"path": str(Path.cwd())}
+    for number, plan in enumerate(
+        (
+            {"preset": "zero3"},
+            {"preset": "zero3", "optimizer": {"dtype": "int8"}},
+            {"preset": "zero3", "optimizer": {"dtype": "int8", "tier": "nvme"}, "nvme": nvme},
+        )
+    ):
+        file = tmp_path / f"{number}.plan.json"
+        file.write_text(json.dumps(plan))
+        run = train(tmp_path, "--plan", file, steps=100)
+        check(run, 2)
+        last.append(sum(run["losses"][-10:]) / 10)
+    assert last[1] == pytest.approx(last[0], rel=0.01)
+    assert last[2] == last[1]
+
+
 def test_a_rank_holds_its_part_of_the_parameters(tmp_path: Path) -> None:
     run = train(tmp_path, ranks=3, steps=3)
     for row in run["per_rank"]:

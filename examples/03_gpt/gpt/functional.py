@@ -7,6 +7,7 @@ ranks otherwise. Which states are cut is the plan's business: no line here depen
 
 from __future__ import annotations
 
+import json
 from argparse import Namespace
 
 import torch
@@ -28,8 +29,7 @@ def train(
 
     precision = mt.MixedPrecision(torch.bfloat16) if options.dtype == "bf16" else None
     model = mt.shard(build(options), units=Block, context=context, mp=precision)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
-    mt.shard_optimizer(model, optimizer)
+    optimizer = adamw(context, model, options.lr)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate(options.steps))
 
     with progress:
@@ -47,6 +47,17 @@ def train(
             progress(step + 1, losses.values[step, :, rank].mean())
 
     return Trained(losses, model, optimizer, bytes_of(optimizer, precision is not None))
+
+
+def adamw(context: meron.Context, model: torch.nn.Module, lr: float) -> torch.optim.Optimizer:
+    """Torch's own, whose states the shards have; the engine's where the plan has them elsewhere, or
+    in fewer bits."""
+    states = json.loads(context.plan.json())["optimizer"]
+    if (states["tier"], states["dtype"]) != ("host", "f32"):
+        return mt.AdamW(model, lr=lr)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+    mt.shard_optimizer(model, optimizer)
+    return optimizer
 
 
 def bytes_of(optimizer: torch.optim.Optimizer, sixteen: bool) -> int:

@@ -31,6 +31,24 @@ from meron.torch.unit import ShardedUnit
 WHOLE_TENSOR_RULES = {"LBFGS", "Adafactor", "Muon", "SparseAdam"}
 
 
+def check_in_memory(plan: dict[str, Any]) -> None:
+    """Whether torch's optimizers can do what the plan says of states and values."""
+    states = plan["optimizer"]
+    for subject, refused, what in (
+        ("param.tier", plan["param"]["tier"] == "nvme", "params on nvme"),
+        ("optimizer.tier", states["tier"] == "nvme", "optimizer states on nvme"),
+        ("optimizer.dtype", states["dtype"] != "f32", f"optimizer states in {states['dtype']}"),
+    ):
+        if not refused:
+            continue
+        raise errors.UnsupportedError(
+            f"the plan has {what}, and torch's optimizers keep the values that they update, and "
+            "their states, in memory and in f32",
+            subject=subject,
+            advice="Use an optimizer of meron.torch, which is the engine's.",
+        )
+
+
 class Shards:
     """The parts of a sharding's params as tensors, and how a step goes over them.
 
@@ -39,13 +57,7 @@ class Shards:
     """
 
     def __init__(self, sharding: Sharding) -> None:
-        if json.loads(sharding.context.plan.json())["param"]["tier"] == "nvme":
-            raise errors.UnsupportedError(
-                "the plan puts params on nvme, and torch's optimizers hold the values that they "
-                "update in memory",
-                subject="param.tier",
-                advice="Use an optimizer of meron.torch.",
-            )
+        check_in_memory(json.loads(sharding.context.plan.json()))
         self.sharding = sharding
         self.parts: dict[ShardedUnit, dict[int, torch.nn.Parameter]] = {}
         self.sorted: list[ShardedUnit] = []  # the keys of `parts`

@@ -121,10 +121,14 @@ def equip(
     momentum = chosen.scheduler is not None and chosen.scheduler[0] in MOMENTUM_SCHEDULES
     engine._owns_optimizer = optimizer is None
     engine.optimizer = make_optimizer(
-        model, optimizer, block, model_parameters, chosen.clipping, momentum
+        model,
+        optimizer,
+        block,
+        model_parameters,
+        chosen.clipping,
+        chosen.offload.check_optimizer,
+        momentum,
     )
-    if engine.optimizer is not None:
-        chosen.offload.check_optimizer(engine.optimizer)
     if lr_scheduler is None and chosen.scheduler is None:
         return
     if engine.optimizer is None:

@@ -74,6 +74,7 @@ def make_optimizer(
     block: tuple[str, dict[str, Any]] | None,
     model_parameters: ParamGroups,
     clipping: float,
+    check: Callable[[torch.optim.Optimizer], None],
     cycles_momentum: bool = False,
 ) -> torch.optim.Optimizer | None:
     """The optimizer of an engine, on shards; None when nobody gives one. Collective.
@@ -84,10 +85,11 @@ def make_optimizer(
     not have.
 
     Args:
+        check: raises where torch's states cannot lie as the config has them.
         cycles_momentum: a schedule will set the momentum, also where it is 0 at first.
     """
     if client is not None:
-        return take_client(model, client, model_parameters, clipping)
+        return take_client(model, client, model_parameters, clipping, check)
     if block is None:
         return None
     kind, name, params = block[0], *rule_of(*block)
@@ -106,12 +108,17 @@ def make_optimizer(
         optimizer: torch.optim.Optimizer = ENGINE[name](groups, max_norm=clipping, **params)
         return optimizer
     optimizer = RULES[name](groups, **params)
+    check(optimizer)
     keep_masters(model)
     return mt.shard_optimizer(model, optimizer)
 
 
 def take_client(
-    model: torch.nn.Module, client: Any, model_parameters: ParamGroups, clipping: float
+    model: torch.nn.Module,
+    client: Any,
+    model_parameters: ParamGroups,
+    clipping: float,
+    check: Callable[[torch.optim.Optimizer], None],
 ) -> torch.optim.Optimizer:
     """The caller's optimizer on shards. Collective."""
     optimizer = client
@@ -133,6 +140,7 @@ def take_client(
                 advice="Pass it max_norm instead, and leave gradient_clipping out.",
             )
         return optimizer
+    check(optimizer)
     shards = getattr(optimizer, "_meron_shards", None)
     if shards is not None:
         check_own(model, shards.units())

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -215,6 +217,21 @@ def case_params_that_will_not_do() -> None:
     with raises(meron.DuplicateError, "optimizer already"):
         make("SGD", model)
     train(model, optimizer, schedule_of(optimizer), range(1))
+
+
+def case_torchs_own_have_f32_states_in_memory() -> None:
+    nvme = {"nvme": {"path": str(Path.cwd())}}
+    for states, drive, refused in (
+        ({"dtype": "int8"}, {}, "optimizer states in int8"),
+        ({"dtype": "bf16"}, {}, "optimizer states in bf16"),
+        ({"tier": "nvme"}, nvme, "optimizer states on nvme"),
+    ):
+        plan = meron.Plan.parse(json.dumps({"preset": "zero3", "optimizer": states, **drive}))
+        model = sharded(plan)
+        own = torch.optim.AdamW(model.parameters())
+        with raises(meron.UnsupportedError, refused):
+            mt.shard_optimizer(model, own)
+        make("AdamW", model)
 
 
 def case_a_closure_and_hooks() -> None:
