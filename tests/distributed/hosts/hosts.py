@@ -45,6 +45,8 @@ NAMESPACES = Path("/run/netns")
 OWNED = re.compile(r"(meron-(\d+)-(\d+))(-\w+)?")
 SWITCH = "switch"
 SUBNET = "10.201.0"
+# Seconds for which a launcher may live on when all of its ranks have ended.
+LINGER = 10.0
 UNITS = {"bit": 1.0, "kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 
 # One process per host keeps its namespaces; others enter them.
@@ -365,7 +367,7 @@ class Hosts:
             **options,
         )
         try:
-            output, _ = started.communicate(timeout=timeout)
+            output = output_of(started, timeout)
         except BaseException:
             for name in self.names:
                 self.kill(name)
@@ -424,6 +426,37 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--traffic", type=Path, metavar="FILE", help="where to say, as JSON, what")
     parser.add_argument("words", nargs="+", metavar="program", help="after --, with its arguments")
     return parser.parse_args()
+
+
+def living_children(pid: int) -> int:
+    """Of this process: those that have not ended, whether or not it has asked for their status."""
+    living = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+        except OSError:  # it has ended meanwhile
+            continue
+        living += int(parent) == pid and state != "Z"
+    return living
+
+
+def output_of(launcher: subprocess.Popen[str], patience: float) -> str:
+    """Waits for a launcher's end, at most `patience` seconds: subprocess.TimeoutExpired then. Where
+    all of its ranks have ended and it has not, some time later, it is killed: mpirun of Open MPI
+    4.1.4 locks itself up at times, in PMIx_server_finalize, after a rank that failed.
+    """
+    begin = lived = time.monotonic()
+    while True:
+        try:
+            return launcher.communicate(timeout=min(1.0, patience))[0]
+        except subprocess.TimeoutExpired:
+            now = time.monotonic()
+            if living_children(launcher.pid) > 0:
+                lived = now
+            if now - lived > LINGER:
+                launcher.kill()
+            elif now - begin > patience:
+                raise
 
 
 def stop(process: subprocess.Popen[Any]) -> None:

@@ -108,6 +108,15 @@ def test_what_takes_too_long_is_killed(pair: Hosts) -> None:
     wait_until("all have ended", lambda: not pair.processes("A") + pair.processes("B"))
 
 
+def test_a_launcher_that_outlives_its_ranks_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "LINGER", 0.5)
+    for ranks, status in (("", -signal.SIGKILL), ("sleep 4 & wait; echo ended", 0)):
+        script = f"echo said; {ranks or 'exec sleep 60'}"
+        with subprocess.Popen(["sh", "-c", script], stdout=subprocess.PIPE, text=True) as launcher:
+            assert module.output_of(launcher, 30).startswith("said")
+        assert launcher.returncode == status
+
+
 @needs_hosts
 def test_traffic_is_counted_where_it_goes() -> None:
     with Hosts(3) as hosts:

@@ -38,26 +38,7 @@ FAILURES = {
 }
 
 
-# Seconds for which a launcher may live on when all of its ranks have ended.
-LINGER = 10
-
-
-def living_children(pid: int) -> int:
-    """Of this process: those that have not ended, whether or not it has asked for their status."""
-    living = 0
-    for stat in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
-        except OSError:  # it has ended meanwhile
-            continue
-        living += int(parent) == pid and state != "Z"
-    return living
-
-
 def execute(words: list[str]) -> Done:
-    """Where all ranks have ended and the launcher has not, some time later, it is killed: mpirun of
-    Open MPI 4.1.4 locks itself up at times, in PMIx_server_finalize, after a rank that failed.
-    """
     with subprocess.Popen(
         words,
         env={**os.environ, **ALLOW_ROOT},
@@ -67,20 +48,12 @@ def execute(words: list[str]) -> Done:
         text=True,
         errors="replace",
     ) as launcher:
-        begin = lived = time.monotonic()
-        while True:
-            try:
-                output, _ = launcher.communicate(timeout=1)
-                return subprocess.CompletedProcess(words, launcher.returncode, output)
-            except subprocess.TimeoutExpired:
-                now = time.monotonic()
-                if living_children(launcher.pid) > 0:
-                    lived = now
-                if now - lived > LINGER:
-                    launcher.kill()
-                elif now - begin > PATIENCE:
-                    launcher.kill()
-                    raise
+        try:
+            output = hosts.output_of(launcher, PATIENCE)
+        except BaseException:
+            launcher.kill()
+            raise
+        return subprocess.CompletedProcess(words, launcher.returncode, output)
 
 
 def mpirun(words: list[str], ranks: int = 4) -> Done:
