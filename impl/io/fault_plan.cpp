@@ -25,7 +25,7 @@ constexpr int kMaxErrno = 133;  // EHWPOISON, the last that Linux has
 struct Fault {
   bool write = false;
   uint64_t first = 1, last = 1;  // of the reads or writes, counted from 1
-  int error = 0;                 // 0: a short transfer, or none that is told of
+  int error = 0;                 // 0: a short transfer, or a hang
   bool hangs = false;
 };
 
