@@ -20,15 +20,19 @@ from report import BenchError, Goal, Json, median
 MIB = 1024 * 1024
 GB = 1e9
 OURS, FIO_URING, FIO_LIBAIO = "meron", "fio io_uring", "fio libaio"
+AGAIN = f"{FIO_URING} again"  # what it differs by from itself is the drive's doing
 ARMS = {
     OURS: "Meron",
     FIO_URING: "fio, io_uring, fixed buffers, registered files",
+    AGAIN: "the same once more",
     FIO_LIBAIO: "fio, libaio",
     "meron 1 thread": "Meron without io_uring, 1 thread",
     "meron 4 threads": "Meron without io_uring, 4 threads",
 }
+URING_WORDS = ["--ioengine=io_uring", "--fixedbufs=1", "--registerfiles=1"]
 FIO_WORDS = {
-    FIO_URING: ["--ioengine=io_uring", "--fixedbufs=1", "--registerfiles=1"],
+    FIO_URING: URING_WORDS,
+    AGAIN: URING_WORDS,
     FIO_LIBAIO: ["--ioengine=libaio"],
 }
 OWN_WORDS = {
@@ -198,7 +202,7 @@ def main() -> None:
     parser = report.parser("io", __doc__ or "")
     parser.add_argument("--dir", type=Path, default=Path("."), help="a directory on the disk (.)")
     parser.add_argument("--size", type=int, metavar="MIB", help="of the file (1024)")
-    parser.add_argument("--turns", type=int, default=9, metavar="N", help="of every arm (9)")
+    parser.add_argument("--turns", type=int, default=25, metavar="N", help="of every arm (25)")
     arguments = parser.parse_args()
     mebibytes = arguments.size or (32 if arguments.quick else 1024)
     if mebibytes < 1 or arguments.turns < 1:
