@@ -164,6 +164,7 @@ typedef int32_t meron_optimizer_state;
 %constant int32_t MERON_E_NOT_FOUND = MERON_E_NOT_FOUND;
 %constant int32_t MERON_E_CORRUPT = MERON_E_CORRUPT;
 %constant int32_t MERON_E_NO_SPACE = MERON_E_NO_SPACE;
+%constant int32_t MERON_E_DEVICE = MERON_E_DEVICE;
 %constant int32_t MERON_E_TIMEOUT = MERON_E_TIMEOUT;
 %constant int32_t MERON_E_PEER_DEAD = MERON_E_PEER_DEAD;
 %constant int32_t MERON_E_PEER_CLOSED = MERON_E_PEER_CLOSED;

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "device/modules.h"
 #include "kernels/cpu/target.h"
 #include "meron/base.h"
 #include "os/host.h"
@@ -53,11 +54,26 @@ Json transports() {
                       entry("mpi", "an MPI world, several hosts", why_no_mpi())});
 }
 
+Json cuda() {
+  const DeviceModule found = probe_cuda();
+  Json json = entry("cuda", "device memory", found.reason);
+  if (!found.summary.empty()) json["summary"] = found.summary;
+  for (const meron_device_info& device : found.devices) {
+    json["devices"].push_back({{"index", device.index},
+                               {"name", device.name},
+                               {"bus", device.bus},
+                               {"memory_bytes", device.memory_bytes},
+                               {"free_bytes", device.free_bytes},
+                               {"compute_capability", fmt::format("{}.{}", device.capability / 10,
+                                                                  device.capability % 10)}});
+  }
+  return json;
+}
+
 Json modules() {
   const std::string absent = "not part of this version";
   return Json::array({entry("mpi", "ranks on several hosts", why_no_mpi()),
-                      entry("nccl", "ranks on several GPUs", absent),
-                      entry("cuda", "device memory", absent)});
+                      entry("nccl", "ranks on several GPUs", absent), cuda()});
 }
 
 }  // namespace

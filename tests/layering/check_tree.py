@@ -29,7 +29,7 @@ from typing import NamedTuple
 LAYERS = (
     ("base",),
     ("os",),
-    ("memory", "topology", "plan", "io"),
+    ("memory", "topology", "plan", "io", "device"),
     ("transport", "quant"),
     ("param", "offload"),
     ("schedule", "optim", "checkpoint"),
@@ -39,7 +39,7 @@ LAYERS = (
 NOT_ALLOWED = {
     "plan": {"os"},
     # It decides and does not act: tests drive it with a fake gatherer and a fake clock.
-    "schedule": {"os", "memory", "topology", "plan", "io", "transport", "quant", "param"},
+    "schedule": {"os", "memory", "topology", "plan", "io", "device", "transport", "quant", "param"},
 }
 # Where kernels may be called from: not from the folders that only know bytes and system calls.
 WITHOUT_KERNELS = {"base", "os", "plan", "schedule"}

@@ -39,6 +39,8 @@ STAND_IN = Path(__file__).parent / "stand_in"
 SENTINEL = "_FORCE_32_BITS"  # the enumerator that pins an enum's width: of no use to a caller
 EXPORT_MARKS = {"MERON_API", "MERON_NODISCARD", "MERON_BEGIN_DECLS", "MERON_END_DECLS"}
 PLUMBING = ("_DOC", "_H")
+# What modules are written against: no program calls it, so no language has it.
+OF_MODULES = {"backend"}
 
 
 class HeaderError(Exception):
@@ -50,7 +52,11 @@ def read(include: Path) -> tuple[Api, dict[str, docs.Block]]:
 
     The doc blocks come along as they stand, by function name, for the lint.
     """
-    sources = {path.stem: path.read_text() for path in sorted((include / "meron").glob("*.h"))}
+    sources = {
+        path.stem: path.read_text()
+        for path in sorted((include / "meron").glob("*.h"))
+        if path.stem not in OF_MODULES
+    }
     cut = {name: [p for p in comments.pieces(text) if wanted(p)] for name, text in sources.items()}
     macros = [piece for pieces in cut.values() for piece in pieces if piece.macro]
     tree = parse(preprocess(include, macros))

@@ -59,6 +59,7 @@ const MERON_E_IO = meron_status(-201)
 const MERON_E_NOT_FOUND = meron_status(-202)
 const MERON_E_CORRUPT = meron_status(-203) # a drive gave other bytes than were written: the message says where
 const MERON_E_NO_SPACE = meron_status(-204) # a drive is full; the message has need and free bytes
+const MERON_E_DEVICE = meron_status(-205) # a device has failed: it is of no use any more in this process
 const MERON_E_TIMEOUT = meron_status(-300) # a deadline passed: the message says who has not arrived
 const MERON_E_PEER_DEAD = meron_status(-301) # a rank's process is gone
 const MERON_E_PEER_CLOSED = meron_status(-302) # a rank closed its context while others still need it

@@ -165,6 +165,12 @@ class NoSpaceError(ResourceError, OSError):
     status, name = -204, "MERON_E_NO_SPACE"
 
 
+class DeviceError(ResourceError, OSError):
+    """A device has failed: it is of no use any more in this process."""
+
+    status, name = -205, "MERON_E_DEVICE"
+
+
 class DeadlineError(GroupError, TimeoutError):
     """A deadline passed: the message says who has not arrived."""
 

@@ -64,6 +64,8 @@ pub const MERON_E_NOT_FOUND: meron_status = -202;
 pub const MERON_E_CORRUPT: meron_status = -203;
 /// A drive is full; the message has need and free bytes
 pub const MERON_E_NO_SPACE: meron_status = -204;
+/// A device has failed: it is of no use any more in this process
+pub const MERON_E_DEVICE: meron_status = -205;
 /// A deadline passed: the message says who has not arrived
 pub const MERON_E_TIMEOUT: meron_status = -300;
 /// A rank's process is gone

@@ -45,6 +45,8 @@ pub enum ErrorKind {
     Corrupt,
     /// A drive is full; the message has need and free bytes.
     NoSpace,
+    /// A device has failed: it is of no use any more in this process.
+    Device,
 
     // The group is broken: every further call on it gives the same error on every rank.
     /// A deadline passed: the message says who has not arrived.
@@ -92,6 +94,7 @@ impl ErrorKind {
             sys::MERON_E_NOT_FOUND => ErrorKind::NotFound,
             sys::MERON_E_CORRUPT => ErrorKind::Corrupt,
             sys::MERON_E_NO_SPACE => ErrorKind::NoSpace,
+            sys::MERON_E_DEVICE => ErrorKind::Device,
             sys::MERON_E_TIMEOUT => ErrorKind::Timeout,
             sys::MERON_E_PEER_DEAD => ErrorKind::PeerDead,
             sys::MERON_E_PEER_CLOSED => ErrorKind::PeerClosed,

@@ -34,6 +34,8 @@ public enum Status {
     CORRUPT(-203),
     /** A drive is full; the message has need and free bytes. */
     NO_SPACE(-204),
+    /** A device has failed: it is of no use any more in this process. */
+    DEVICE(-205),
     /** A deadline passed; the message says who has not arrived. */
     TIMEOUT(-300),
     /** A rank's process is gone. */

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/device.h"
+
+#include <fmt/format.h>
+
+#include "base/status_name.h"
+#include "os/host.h"
+
+namespace meron {
+namespace {
+
+meron_backend_failure no_failure() {
+  meron_backend_failure failure{};
+  failure.struct_size = sizeof(failure);
+  return failure;
+}
+
+std::string text_of(const meron_backend_failure& failure, meron_status status) {
+  const size_t length = strnlen(failure.text, sizeof(failure.text));
+  return length > 0 ? std::string(failure.text, length)
+                    : fmt::format("its module says {}", status_name(status));
+}
+
+}  // namespace
+
+DeviceEvent& DeviceEvent::operator=(DeviceEvent&& other) noexcept {
+  if (this == &other) return *this;
+  reset();
+  device_ = std::move(other.device_);
+  event_ = std::exchange(other.event_, nullptr);
+  return *this;
+}
+
+void DeviceEvent::reset() {
+  if (event_ == nullptr) return;
+  device_->table_.event_destroy(device_->handle_, std::exchange(event_, nullptr));
+  device_.reset();
+}
+
+Result<bool> DeviceEvent::come() const {
+  if (event_ == nullptr) return true;
+  meron_backend_failure failure = no_failure();
+  const meron_status status = device_->table_.event_query(device_->handle_, event_, &failure);
+  if (status == MERON_IN_PROGRESS) return false;
+  MERON_TRY(device_->check(status, failure, "work that was asked of it failed"));
+  return true;
+}
+
+DeviceStream& DeviceStream::operator=(DeviceStream&& other) noexcept {
+  if (this == &other) return *this;
+  reset();
+  device_ = std::move(other.device_);
+  stream_ = std::exchange(other.stream_, nullptr);
+  return *this;
+}
+
+void DeviceStream::reset() {
+  if (stream_ == nullptr) return;
+  device_->table_.stream_destroy(device_->handle_, std::exchange(stream_, nullptr));
+  device_.reset();
+}
+
+DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
+  if (this == &other) return *this;
+  reset();
+  device_ = std::move(other.device_);
+  data_ = std::exchange(other.data_, nullptr);
+  bytes_ = std::exchange(other.bytes_, 0);
+  stream_ = other.stream_;
+  return *this;
+}
+
+void DeviceMemory::reset() {
+  if (data_ == nullptr) return;
+  device_->release(std::exchange(data_, nullptr), std::exchange(bytes_, 0), stream_);
+  device_.reset();
+}
+
+PinnedRange& PinnedRange::operator=(PinnedRange&& other) noexcept {
+  if (this == &other) return *this;
+  reset();
+  device_ = std::move(other.device_);
+  data_ = std::exchange(other.data_, nullptr);
+  return *this;
+}
+
+void PinnedRange::reset() {
+  if (data_ == nullptr) return;
+  device_->table_.unpin(device_->handle_, std::exchange(data_, nullptr));
+  device_.reset();
+}
+
+Device::Device(std::string kind, const meron_device_table& table, void* handle,
+               DeviceAllocator allocator)
+    : kind_(std::move(kind)), table_(table), handle_(handle), allocator_(std::move(allocator)) {}
+
+Device::~Device() {
+  table_.close(handle_);
+}
+
+Result<std::shared_ptr<Device>> Device::open(std::string kind, const meron_device_table& table,
+                                             int32_t index, DeviceAllocator allocator) {
+  meron_backend_failure failure = no_failure();
+  int32_t count = 0;
+  meron_status status = table.count(&count, &failure);
+  if (status < 0 || count == 0) {
+    return Error(MERON_E_UNSUPPORTED,
+                 status < 0 ? fmt::format("the devices of kind {} cannot be counted: {}", kind,
+                                          text_of(failure, status))
+                            : fmt::format("there is no device of kind {}", kind),
+                 "see `meron info`; CUDA_VISIBLE_DEVICES may hide devices");
+  }
+  if (index < -1 || index >= count) {
+    return Error(MERON_E_ARGUMENT,
+                 fmt::format("there is no device {}:{}: this process has {}", kind, index,
+                             count == 1 ? "one, number 0" : fmt::format("{}, from 0 on", count)),
+                 "name one of these");
+  }
+  void* handle = nullptr;
+  status = table.open(&handle, index, &failure);
+  if (status < 0) {
+    return Error(
+        status,
+        fmt::format("device {}:{} cannot be opened: {}", kind, index, text_of(failure, status)),
+        failure.broken != 0 ? "end the process and look at the device (nvidia-smi)"
+                            : "see `meron info`");
+  }
+  std::shared_ptr<Device> device(new Device(std::move(kind), table, handle, std::move(allocator)));
+  device->info_.struct_size = sizeof(meron_device_info);
+  status = table.describe(&device->info_, handle, &failure);
+  MERON_TRY(device->check(status, failure, "it cannot be described"));
+  return device;
+}
+
+std::string Device::name() const {
+  return fmt::format("{}:{} ({})", kind_, info_.index, info_.name);
+}
+
+Status Device::check(meron_status status, const meron_backend_failure& failure,
+                     const char* what) const {
+  if (status >= 0) return Ok{};
+  if (failure.broken != 0) {
+    return Error(
+        MERON_E_DEVICE,
+        fmt::format("device {} has failed: {}: {}", name(), what, text_of(failure, status)),
+        "nothing can be done with it any more in this process: end all ranks, look at the "
+        "device (its driver's log), and go on from a checkpoint");
+  }
+  return Error(status, fmt::format("device {}: {}: {}", name(), what, text_of(failure, status)));
+}
+
+Result<uint64_t> Device::free_bytes() const {
+  meron_backend_failure failure = no_failure();
+  meron_device_info now{};
+  now.struct_size = sizeof(now);
+  MERON_TRY(check(table_.describe(&now, handle_, &failure), failure, "it cannot be described"));
+  return now.free_bytes;
+}
+
+Result<DeviceMemory> Device::allocate(uint64_t bytes, void* stream, const std::string& what) {
+  if (bytes == 0) bytes = 1;  // what is empty has a place too
+  meron_backend_failure failure = no_failure();
+  void* data = nullptr;
+  meron_status status = MERON_OK;
+  if (allocator_.allocate) {
+    data = allocator_.allocate(bytes, stream);
+    if (data == nullptr) status = MERON_E_NO_MEMORY;
+  } else {
+    status = table_.allocate(&data, handle_, bytes, stream, &failure);
+  }
+  if (status != MERON_E_NO_MEMORY) {
+    MERON_TRY(check(status, failure, "memory cannot be allocated"));
+    return DeviceMemory(shared_from_this(), static_cast<std::byte*>(data), bytes, stream);
+  }
+  const auto free = free_bytes();
+  return Error(MERON_E_NO_MEMORY,
+               fmt::format("device {} has no {} for {}{}{}", name(), readable_bytes(bytes), what,
+                           free.ok() ? fmt::format(": {} of {} are free", readable_bytes(*free),
+                                                   readable_bytes(info_.memory_bytes))
+                                     : std::string(),
+                           allocator_.allocate ? " (asked of the trainer's allocator)" : ""),
+               "hold fewer units at a time, or let the plan move states to the host");
+}
+
+void Device::release(void* data, uint64_t bytes, void* stream) {
+  if (allocator_.release) return allocator_.release(data, bytes, stream);
+  // A device that has failed keeps it: there is nobody to tell.
+  (void)table_.release(handle_, data, stream, nullptr);
+}
+
+PinnedRange Device::pin(std::byte* data, uint64_t bytes, std::string* refused) {
+  if (bytes == 0) return {};
+  meron_backend_failure failure = no_failure();
+  const meron_status status = table_.pin(handle_, data, bytes, &failure);
+  if (status >= 0) return PinnedRange(shared_from_this(), data);
+  if (refused != nullptr) *refused = text_of(failure, status);
+  return {};
+}
+
+Result<bool> Device::holds(const void* data, const std::string& what) const {
+  meron_backend_failure failure = no_failure();
+  meron_memory_kind memory = MERON_MEMORY_HOST;
+  int32_t index = -1;
+  MERON_TRY(check(table_.locate(&memory, &index, handle_, data, &failure), failure,
+                  "it cannot say where memory lies"));
+  if (memory != MERON_MEMORY_DEVICE) return memory == MERON_MEMORY_MANAGED;
+  if (index == info_.index) return true;
+  return Error(MERON_E_ARGUMENT,
+               fmt::format("{} lies on device {}:{}, and this rank computes on {}", what, kind_,
+                           index, name()),
+               "give memory of the rank's own device")
+      .on(what);
+}
+
+Result<DeviceStream> Device::create_stream(bool urgent) {
+  meron_backend_failure failure = no_failure();
+  void* stream = nullptr;
+  MERON_TRY(check(table_.stream_create(&stream, handle_, urgent ? 1 : 0, &failure), failure,
+                  "a stream cannot be made"));
+  return DeviceStream(shared_from_this(), stream);
+}
+
+Status Device::check_stream(void* stream) const {
+  meron_backend_failure failure = no_failure();
+  return check(table_.stream_check(handle_, stream, &failure), failure,
+               "the stream cannot be used");
+}
+
+Status Device::synchronize(void* stream) const {
+  meron_backend_failure failure = no_failure();
+  return check(table_.stream_synchronize(handle_, stream, &failure), failure,
+               "work that was asked of it failed");
+}
+
+Result<DeviceEvent> Device::record(void* stream, DeviceEvent again) {
+  meron_backend_failure failure = no_failure();
+  if (!again) {
+    void* event = nullptr;
+    MERON_TRY(
+        check(table_.event_create(&event, handle_, &failure), failure, "an event cannot be made"));
+    again = DeviceEvent(shared_from_this(), event);
+  }
+  MERON_TRY(check(table_.event_record(handle_, again.get(), stream, &failure), failure,
+                  "an event cannot be recorded"));
+  return again;
+}
+
+Status Device::wait(void* stream, const DeviceEvent& event) const {
+  if (!event) return Ok{};
+  meron_backend_failure failure = no_failure();
+  return check(table_.stream_wait(handle_, stream, event.get(), &failure), failure,
+               "a stream cannot be made to wait");
+}
+
+Status Device::notify(void* stream, meron_device_notify_fn notify, void* user) const {
+  meron_backend_failure failure = no_failure();
+  return check(table_.stream_notify(handle_, stream, notify, user, &failure), failure,
+               "it cannot tell when work is done");
+}
+
+Status Device::copy(void* to, const void* from, uint64_t bytes, void* stream) const {
+  if (bytes == 0) return Ok{};
+  meron_backend_failure failure = no_failure();
+  return check(table_.copy(handle_, to, from, bytes, stream, &failure), failure,
+               "a copy cannot be asked for");
+}
+
+Status Device::fill(void* to, uint8_t value, uint64_t bytes, void* stream) const {
+  if (bytes == 0) return Ok{};
+  meron_backend_failure failure = no_failure();
+  return check(table_.fill(handle_, to, value, bytes, stream, &failure), failure,
+               "memory cannot be filled");
+}
+
+}  // namespace meron

@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// A device that was opened: memory, streams, events and copies, over the table of its module.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "base/result.h"
+#include "meron/backend.h"
+
+namespace meron {
+
+class Device;
+
+// A point in a stream's work, or nothing that would have to be waited for.
+class DeviceEvent {
+ public:
+  DeviceEvent() = default;
+  DeviceEvent(std::shared_ptr<Device> device, void* event)
+      : device_(std::move(device)), event_(event) {}
+  ~DeviceEvent() { reset(); }
+  DeviceEvent(DeviceEvent&& other) noexcept
+      : device_(std::move(other.device_)), event_(std::exchange(other.event_, nullptr)) {}
+  DeviceEvent& operator=(DeviceEvent&& other) noexcept;
+
+  explicit operator bool() const { return event_ != nullptr; }
+  void* get() const { return event_; }
+  // Whether it has come; without waiting.
+  Result<bool> come() const;
+  void reset();
+
+ private:
+  std::shared_ptr<Device> device_;
+  void* event_ = nullptr;
+};
+
+// A stream of the engine's own.
+class DeviceStream {
+ public:
+  DeviceStream() = default;
+  DeviceStream(std::shared_ptr<Device> device, void* stream)
+      : device_(std::move(device)), stream_(stream) {}
+  ~DeviceStream() { reset(); }
+  DeviceStream(DeviceStream&& other) noexcept
+      : device_(std::move(other.device_)), stream_(std::exchange(other.stream_, nullptr)) {}
+  DeviceStream& operator=(DeviceStream&& other) noexcept;
+
+  void* get() const { return stream_; }
+  void reset();
+
+ private:
+  std::shared_ptr<Device> device_;
+  void* stream_ = nullptr;
+};
+
+// Memory of the device. It goes back in the order of `stream`'s work: what was asked of that stream
+// until then may use it, and whoever uses it on another one makes this stream wait for that first.
+class DeviceMemory {
+ public:
+  DeviceMemory() = default;
+  DeviceMemory(std::shared_ptr<Device> device, std::byte* data, uint64_t bytes, void* stream)
+      : device_(std::move(device)), data_(data), bytes_(bytes), stream_(stream) {}
+  ~DeviceMemory() { reset(); }
+  DeviceMemory(DeviceMemory&& other) noexcept
+      : device_(std::move(other.device_)),
+        data_(std::exchange(other.data_, nullptr)),
+        bytes_(std::exchange(other.bytes_, 0)),
+        stream_(other.stream_) {}
+  DeviceMemory& operator=(DeviceMemory&& other) noexcept;
+
+  explicit operator bool() const { return data_ != nullptr; }
+  std::byte* data() const { return data_; }
+  uint64_t bytes() const { return bytes_; }
+  void reset();
+
+ private:
+  std::shared_ptr<Device> device_;
+  std::byte* data_ = nullptr;
+  uint64_t bytes_ = 0;
+  void* stream_ = nullptr;
+};
+
+// Memory of the host that the device reaches by itself, until this goes.
+class PinnedRange {
+ public:
+  PinnedRange() = default;
+  PinnedRange(std::shared_ptr<Device> device, std::byte* data)
+      : device_(std::move(device)), data_(data) {}
+  ~PinnedRange() { reset(); }
+  PinnedRange(PinnedRange&& other) noexcept
+      : device_(std::move(other.device_)), data_(std::exchange(other.data_, nullptr)) {}
+  PinnedRange& operator=(PinnedRange&& other) noexcept;
+
+  explicit operator bool() const { return data_ != nullptr; }
+  void reset();
+
+ private:
+  std::shared_ptr<Device> device_;
+  std::byte* data_ = nullptr;
+};
+
+// Where the trainer's own allocator is to be asked for memory of the device (a framework's cache,
+// say). Either function may be called by any thread; they do not fail but by null.
+struct DeviceAllocator {
+  std::function<void*(uint64_t bytes, void* stream)> allocate;
+  std::function<void(void* data, uint64_t bytes, void* stream)> release;
+};
+
+class Device : public std::enable_shared_from_this<Device> {
+ public:
+  // `table` outlives it. Index -1: the calling thread's current device.
+  static Result<std::shared_ptr<Device>> open(std::string kind, const meron_device_table& table,
+                                              int32_t index, DeviceAllocator allocator = {});
+  ~Device();
+  Device(const Device&) = delete;
+  Device& operator=(const Device&) = delete;
+
+  const meron_device_info& info() const { return info_; }
+  const std::string& kind() const { return kind_; }  // "cuda"
+  std::string name() const;                          // "cuda:0 (NVIDIA H200)"
+  Result<uint64_t> free_bytes() const;
+
+  // MERON_E_NO_MEMORY, with figures, where there is none: nothing else has changed then.
+  Result<DeviceMemory> allocate(uint64_t bytes, void* stream, const std::string& what);
+  // Nothing, and why in *refused unless it is null, where the range cannot be pinned: copies work
+  // without, slower.
+  PinnedRange pin(std::byte* data, uint64_t bytes, std::string* refused);
+  // MERON_E_ARGUMENT where it is memory of another device; else whether it is this one's.
+  Result<bool> holds(const void* data, const std::string& what) const;
+
+  Result<DeviceStream> create_stream(bool urgent);
+  // That work may be asked of it: MERON_E_ARGUMENT, MERON_E_STATE.
+  Status check_stream(void* stream) const;
+  Status synchronize(void* stream) const;
+  // What was asked of `stream` so far. `again`: an event that is used no more, in place of a new
+  // one.
+  Result<DeviceEvent> record(void* stream, DeviceEvent again = {});
+  // What is asked of `stream` from now on waits for it; nothing to wait for without an event.
+  Status wait(void* stream, const DeviceEvent& event) const;
+  // Calls `notify(user)`, by a thread of the device's, when the stream has come so far.
+  Status notify(void* stream, meron_device_notify_fn notify, void* user) const;
+
+  Status copy(void* to, const void* from, uint64_t bytes, void* stream) const;
+  Status fill(void* to, uint8_t value, uint64_t bytes, void* stream) const;
+
+ private:
+  friend class DeviceEvent;
+  friend class DeviceStream;
+  friend class DeviceMemory;
+  friend class PinnedRange;
+  Device(std::string kind, const meron_device_table& table, void* handle,
+         DeviceAllocator allocator);
+  Status check(meron_status status, const meron_backend_failure& failure, const char* what) const;
+  void release(void* data, uint64_t bytes, void* stream);
+
+  const std::string kind_;
+  const meron_device_table& table_;
+  void* const handle_;
+  const DeviceAllocator allocator_;
+  meron_device_info info_{};
+};
+
+}  // namespace meron

@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/emulated.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <new>
+#include <set>
+#include <string>
+#include <string_view>
+#include <thread>
+
+#include "device/emulated_stream.h"
+#include "os/host.h"
+#include "os/process.h"
+
+namespace meron {
+namespace {
+
+constexpr uint64_t kAlignment = 512;
+constexpr int kGarbage = 0xcb;
+
+struct Settings {
+  uint64_t count = 1, memory = uint64_t{1} << 30, delay = 0, break_at = 0;
+};
+
+// What all devices of the process share.
+struct Machine {
+  std::mutex mutex;  // guards all below
+  std::string text;  // that `settings` were read from
+  Settings settings;
+  uint64_t operations = 0;  // copies and fills so far
+  struct Block {
+    uint64_t bytes;
+    int32_t device;
+  };
+  std::map<const std::byte*, Block> blocks;
+  std::map<const std::byte*, uint64_t> pinned;  // bytes
+  std::map<int32_t, uint64_t> used;             // bytes, by device
+  std::set<int32_t> broken;
+  std::set<const EmulatedStream*> streams;
+};
+
+Machine& machine() {
+  static Machine* const made = new Machine();  // outlives the threads of streams
+  return *made;
+}
+
+// Returns the key or value that is not understood; empty: all are.
+std::string read_settings(std::string_view text, Settings* out) {
+  while (!text.empty()) {
+    const std::string_view item = text.substr(0, text.find(','));
+    text.remove_prefix(std::min(text.size(), item.size() + 1));
+    const size_t equal = item.find('=');
+    if (equal == std::string_view::npos) return std::string(item);
+    const std::string_view key = item.substr(0, equal), value = item.substr(equal + 1);
+    uint64_t* const place = key == "count"    ? &out->count
+                            : key == "memory" ? &out->memory
+                            : key == "delay"  ? &out->delay
+                            : key == "break"  ? &out->break_at
+                                              : nullptr;
+    const auto parsed = place == nullptr
+                            ? std::from_chars_result{value.data(), std::errc::invalid_argument}
+                            : std::from_chars(value.data(), value.data() + value.size(), *place);
+    if (parsed.ec != std::errc() || parsed.ptr != value.data() + value.size()) {
+      return std::string(item);
+    }
+  }
+  return {};
+}
+
+void say(meron_backend_failure* failure, std::string_view text, bool broken = false) {
+  if (failure == nullptr) return;
+  failure->code = 0;
+  failure->broken = broken ? 1 : 0;
+  const size_t length = std::min(text.size(), sizeof(failure->text) - 1);
+  std::memcpy(failure->text, text.data(), length);
+  failure->text[length] = '\0';
+}
+
+meron_status load_settings(meron_backend_failure* failure) {
+  const char* const given = std::getenv("MERON_EMULATED_DEVICE");
+  const std::string text = given == nullptr ? "" : given;
+  Machine& all = machine();
+  const std::lock_guard lock(all.mutex);
+  if (text == all.text) return MERON_OK;
+  Settings settings;
+  const std::string wrong = read_settings(text, &settings);
+  if (!wrong.empty()) {
+    say(failure, fmt::format("MERON_EMULATED_DEVICE has '{}', which is none of count, memory, "
+                             "delay, break with a number",
+                             wrong));
+    return MERON_E_ARGUMENT;
+  }
+  all.text = text;
+  all.settings = settings;
+  all.operations = 0;
+  all.broken.clear();
+  return MERON_OK;
+}
+
+struct EmulatedDevice {
+  explicit EmulatedDevice(int32_t number) : index(number), standard(number) {}
+
+  const int32_t index;
+  EmulatedStream standard;  // the default one
+};
+
+EmulatedDevice& device_of(void* handle) {
+  return *static_cast<EmulatedDevice*>(handle);
+}
+
+EmulatedStream& stream_of(void* handle, void* stream) {
+  return stream == nullptr ? device_of(handle).standard : *static_cast<EmulatedStream*>(stream);
+}
+
+bool is_broken(int32_t index) {
+  Machine& all = machine();
+  const std::lock_guard lock(all.mutex);
+  return all.broken.count(index) != 0;
+}
+
+meron_status state_of(void* handle, meron_backend_failure* failure) {
+  if (!is_broken(device_of(handle).index)) return MERON_OK;
+  say(failure, "it broke, as MERON_EMULATED_DEVICE asks", true);
+  return MERON_E_IO;
+}
+
+meron_status count(int32_t* out, meron_backend_failure* failure) {
+  if (const meron_status status = load_settings(failure); status < 0) return status;
+  Machine& all = machine();
+  const std::lock_guard lock(all.mutex);
+  *out = static_cast<int32_t>(all.settings.count);
+  return MERON_OK;
+}
+
+meron_status open(void** out, int32_t index, meron_backend_failure* failure) {
+  if (is_broken(std::max(index, 0))) {
+    say(failure, "it broke, as MERON_EMULATED_DEVICE asks", true);
+    return MERON_E_IO;
+  }
+  auto made = std::make_unique<EmulatedDevice>(std::max(index, 0));
+  Machine& all = machine();
+  const std::lock_guard lock(all.mutex);
+  all.streams.insert(&made->standard);
+  *out = made.release();
+  return MERON_OK;
+}
+
+void close(void* handle) {
+  Machine& all = machine();
+  {
+    const std::lock_guard lock(all.mutex);
+    all.streams.erase(&device_of(handle).standard);
+  }
+  delete &device_of(handle);
+}
+
+meron_status describe(meron_device_info* out, void* handle, meron_backend_failure* /*failure*/) {
+  Machine& all = machine();
+  const int32_t index = device_of(handle).index;
+  const std::lock_guard lock(all.mutex);
+  meron_device_info info{};
+  info.struct_size = sizeof(info);
+  info.index = index;
+  (void)fmt::format_to_n(info.name, sizeof(info.name) - 1, "emulated");
+  (void)fmt::format_to_n(info.bus, sizeof(info.bus) - 1, "host-{}-{}", process_id(), index);
+  info.memory_bytes = all.settings.memory;
+  info.free_bytes = all.settings.memory - std::min(all.settings.memory, all.used[index]);
+  info.multiprocessors = 1;
+  std::memcpy(out, &info, std::min<size_t>(out->struct_size, sizeof(info)));
+  return MERON_OK;
+}
+
+// Null: there is no room.
+std::byte* try_allocate(int32_t index, uint64_t bytes) {
+  Machine& all = machine();
+  const std::lock_guard lock(all.mutex);
+  if (bytes > all.settings.memory || all.used[index] > all.settings.memory - bytes) return nullptr;
+  auto* const data =
+      static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment}, std::nothrow));
+  if (data == nullptr) return nullptr;
+  all.used[index] += bytes;
+  all.blocks.emplace(data, Machine::Block{bytes, index});
+  return data;
+}
+
+meron_status allocate(void** out, void* handle, uint64_t bytes, void* stream,
+                      meron_backend_failure* failure) {
+  if (const meron_status status = state_of(handle, failure); status < 0) return status;
+  std::byte* data = try_allocate(device_of(handle).index, bytes);
+  if (data == nullptr) {
+    // What is being given back on this stream may be enough, as in a pool of CUDA's.
+    stream_of(handle, stream).synchronize();
+    data = try_allocate(device_of(handle).index, bytes);
+  }
+  if (data == nullptr) {
+    say(failure, "out of memory");
+    return MERON_E_NO_MEMORY;
+  }
+  std::memset(data, kGarbage, bytes);
+  *out = data;
+  return MERON_OK;
+}
+
+meron_status release(void* handle, void* data, void* stream, meron_backend_failure* /*failure*/) {
+  stream_of(handle, stream).ask([data] {
+    Machine& all = machine();
+    const std::lock_guard lock(all.mutex);
+    const auto found = all.blocks.find(static_cast<const std::byte*>(data));
+    if (found == all.blocks.end()) return;
+    all.used[found->second.device] -= found->second.bytes;
+    all.blocks.erase(found);
+    ::operator delete (data, std::align_val_t{kAlignment});
+  });
+  return MERON_OK;
+}
+
+meron_status pin(void* handle, void* data, uint64_t bytes, meron_backend_failure* failure) {
+  if (const meron_status status = state_of(handle, failure); status < 0) return status;
+  const uint64_t page = page_size();
+  if (reinterpret_cast<uintptr_t>(data) % page != 0 || bytes % page != 0) {
+    say(failure, "memory that is not whole pages cannot be pinned");
+    return MERON_E_ARGUMENT;
+  }
+  Machine& all = machine();
+  const std::lock_guard lock(all.mutex);
+  if (!all.pinned.emplace(static_cast<const std::byte*>(data), bytes).second) {
+    say(failure, "the memory is pinned already");
+    return MERON_E_DUPLICATE;
+  }
+  return MERON_OK;
+}
+
+void unpin(void* /*handle*/, void* data) {
+  Machine& all = machine();
+  const std::lock_guard lock(all.mutex);
+  all.pinned.erase(static_cast<const std::byte*>(data));
+}
+
+// The entry of `map` that `data` lies in, or its end.
+template <class Map, class Bytes>
+auto entry_of(const Map& map, const std::byte* data, Bytes bytes) {
+  auto found = map.upper_bound(data);
+  if (found == map.begin()) return map.end();
+  --found;
+  return data < found->first + bytes(found->second) ? found : map.end();
+}
+
+meron_memory_kind kind_of(const std::byte* data, int32_t* index) {
+  Machine& all = machine();
+  const std::lock_guard lock(all.mutex);
+  const auto block =
+      entry_of(all.blocks, data, [](const Machine::Block& each) { return each.bytes; });
+  if (block != all.blocks.end()) {
+    *index = block->second.device;
+    return MERON_MEMORY_DEVICE;
+  }
+  const auto range = entry_of(all.pinned, data, [](uint64_t bytes) { return bytes; });
+  return range != all.pinned.end() ? MERON_MEMORY_PINNED : MERON_MEMORY_HOST;
+}
+
+meron_status locate(meron_memory_kind* kind, int32_t* index, void* handle, const void* data,
+                    meron_backend_failure* /*failure*/) {
+  *index = device_of(handle).index;
+  *kind = kind_of(static_cast<const std::byte*>(data), index);
+  return MERON_OK;
+}
+
+meron_status stream_create(void** out, void* handle, uint32_t /*urgent*/,
+                           meron_backend_failure* failure) {
+  if (const meron_status status = state_of(handle, failure); status < 0) return status;
+  auto made = std::make_unique<EmulatedStream>(device_of(handle).index);
+  Machine& all = machine();
+  const std::lock_guard lock(all.mutex);
+  all.streams.insert(made.get());
+  *out = made.release();
+  return MERON_OK;
+}
+
+void stream_destroy(void* /*handle*/, void* stream) {
+  auto* const made = static_cast<EmulatedStream*>(stream);
+  Machine& all = machine();
+  {
+    const std::lock_guard lock(all.mutex);
+    all.streams.erase(made);
+  }
+  delete made;
+}
+
+meron_status stream_check(void* handle, void* stream, meron_backend_failure* failure) {
+  if (const meron_status status = state_of(handle, failure); status < 0) return status;
+  if (stream == nullptr) return MERON_OK;
+  const auto* const made = static_cast<const EmulatedStream*>(stream);
+  Machine& all = machine();
+  const std::lock_guard lock(all.mutex);
+  if (all.streams.count(made) == 0) {
+    say(failure, "this is no stream");
+    return MERON_E_ARGUMENT;
+  }
+  if (made->device() == device_of(handle).index) return MERON_OK;
+  say(failure, fmt::format("it is a stream of device {}", made->device()));
+  return MERON_E_ARGUMENT;
+}
+
+meron_status stream_synchronize(void* handle, void* stream, meron_backend_failure* failure) {
+  stream_of(handle, stream).synchronize();
+  return state_of(handle, failure);
+}
+
+// An event is shared with the work that is to reach it.
+using EventHandle = std::shared_ptr<EmulatedEvent>;
+
+EventHandle& event_of(void* event) {
+  return *static_cast<EventHandle*>(event);
+}
+
+meron_status event_create(void** out, void* handle, meron_backend_failure* failure) {
+  if (const meron_status status = state_of(handle, failure); status < 0) return status;
+  *out = new EventHandle(std::make_shared<EmulatedEvent>());
+  return MERON_OK;
+}
+
+void event_destroy(void* /*handle*/, void* event) {
+  delete static_cast<EventHandle*>(event);
+}
+
+meron_status event_record(void* handle, void* event, void* stream, meron_backend_failure* failure) {
+  if (const meron_status status = state_of(handle, failure); status < 0) return status;
+  const EventHandle shared = event_of(event);
+  const uint64_t point = shared->recorded();
+  stream_of(handle, stream).ask([shared, point] { shared->come(point); });
+  return MERON_OK;
+}
+
+meron_status event_query(void* handle, void* event, meron_backend_failure* failure) {
+  if (const meron_status status = state_of(handle, failure); status < 0) return status;
+  EmulatedEvent& asked = *event_of(event);
+  return asked.has_come(asked.last()) ? MERON_OK : MERON_IN_PROGRESS;
+}
+
+meron_status stream_wait(void* handle, void* stream, void* event, meron_backend_failure* failure) {
+  if (const meron_status status = state_of(handle, failure); status < 0) return status;
+  const EventHandle shared = event_of(event);
+  const uint64_t point = shared->last();
+  stream_of(handle, stream).ask([shared, point] { shared->wait(point); });
+  return MERON_OK;
+}
+
+meron_status stream_notify(void* handle, void* stream, meron_device_notify_fn notify, void* user,
+                           meron_backend_failure* failure) {
+  if (const meron_status status = state_of(handle, failure); status < 0) return status;
+  stream_of(handle, stream).ask([notify, user] { notify(user); });
+  return MERON_OK;
+}
+
+// Does a copy or a fill, unless the device is, or gets, broken.
+void move_bytes(int32_t index, const std::function<void()>& work) {
+  uint64_t delay = 0;
+  {
+    Machine& all = machine();
+    const std::lock_guard lock(all.mutex);
+    if (++all.operations == all.settings.break_at) all.broken.insert(index);
+    if (all.broken.count(index) != 0) return;
+    delay = all.settings.delay;
+  }
+  if (delay > 0) std::this_thread::sleep_for(std::chrono::microseconds(delay));
+  work();
+}
+
+meron_status copy(void* handle, void* to, const void* from, uint64_t bytes, void* stream,
+                  meron_backend_failure* failure) {
+  if (const meron_status status = state_of(handle, failure); status < 0) return status;
+  const int32_t index = device_of(handle).index;
+  EmulatedStream& target = stream_of(handle, stream);
+  target.ask(
+      [index, to, from, bytes] { move_bytes(index, [&] { std::memcpy(to, from, bytes); }); });
+  int32_t of = 0;
+  if (kind_of(static_cast<const std::byte*>(from), &of) == MERON_MEMORY_HOST ||
+      kind_of(static_cast<const std::byte*>(to), &of) == MERON_MEMORY_HOST) {
+    target.synchronize();
+  }
+  return MERON_OK;
+}
+
+meron_status fill(void* handle, void* to, uint8_t value, uint64_t bytes, void* stream,
+                  meron_backend_failure* failure) {
+  if (const meron_status status = state_of(handle, failure); status < 0) return status;
+  const int32_t index = device_of(handle).index;
+  stream_of(handle, stream).ask([index, to, value, bytes] {
+    move_bytes(index, [&] { std::memset(to, value, bytes); });
+  });
+  return MERON_OK;
+}
+
+}  // namespace
+
+const meron_device_table& emulated_device_table() {
+  static const meron_device_table table = {
+      .struct_size = sizeof(meron_device_table),
+      .reserved_0 = 0,
+      .count = count,
+      .open = open,
+      .close = close,
+      .describe = describe,
+      .allocate = allocate,
+      .release = release,
+      .pin = pin,
+      .unpin = unpin,
+      .locate = locate,
+      .stream_create = stream_create,
+      .stream_destroy = stream_destroy,
+      .stream_check = stream_check,
+      .stream_synchronize = stream_synchronize,
+      .event_create = event_create,
+      .event_destroy = event_destroy,
+      .event_record = event_record,
+      .event_query = event_query,
+      .stream_wait = stream_wait,
+      .stream_notify = stream_notify,
+      .copy = copy,
+      .fill = fill,
+  };
+  return table;
+}
+
+}  // namespace meron

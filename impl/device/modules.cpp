@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/modules.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+
+#include "device/emulated.h"
+#include "os/library.h"
+
+namespace meron {
+namespace {
+
+constexpr const char* kCudaModule = "libmeron_cuda.so";
+constexpr const char* kEmulated = "emulated";
+constexpr const char* kCuda = "cuda";
+
+std::string version_text(uint32_t version) {
+  return fmt::format("{}.{}.{}", version >> 16, version >> 8 & 0xff, version & 0xff);
+}
+
+Result<meron_backend> load_module(const char* library) {
+  MERON_ASSIGN(void* const found, function_of_module(library, "meron_backend_query"));
+  const auto query = reinterpret_cast<meron_backend_query_fn>(found);
+  meron_backend backend{};
+  backend.struct_size = sizeof(backend);
+  meron_backend_failure failure{};
+  failure.struct_size = sizeof(failure);
+  const meron_status status = query(MERON_BACKEND_ABI, &backend, &failure);
+  if (status == MERON_E_VERSION) {
+    return Error(status,
+                 fmt::format("{} is of another version: it does not know version {} of "
+                             "meron/backend.h",
+                             library, MERON_BACKEND_ABI),
+                 "install it and libmeron.so of one version");
+  }
+  if (status < 0) {
+    return Error(status, std::string(failure.text, strnlen(failure.text, sizeof(failure.text))),
+                 "see what it names");
+  }
+  if (backend.version != MERON_VERSION) {
+    return Error(MERON_E_VERSION,
+                 fmt::format("{} is of Meron {}, this is {}", library,
+                             version_text(backend.version), version_text(MERON_VERSION)),
+                 "install both of one version");
+  }
+  if (backend.device == nullptr || backend.device->struct_size < sizeof(meron_device_table)) {
+    return Error(MERON_E_VERSION, fmt::format("{} has no functions of a device", library),
+                 "install it and libmeron.so of one version");
+  }
+  return backend;
+}
+
+}  // namespace
+
+Result<std::shared_ptr<Device>> open_device(const std::string& name, DeviceAllocator allocator) {
+  const size_t colon = name.find(':');
+  const std::string kind = name.substr(0, colon);
+  int32_t index = -1;
+  if (colon != std::string::npos) {
+    const char* const first = name.data() + colon + 1;
+    const char* const last = name.data() + name.size();
+    const auto parsed = std::from_chars(first, last, index);
+    if (parsed.ec != std::errc() || parsed.ptr != last || index < 0) {
+      return Error(MERON_E_ARGUMENT, fmt::format("'{}' names no device", name),
+                   "\"cuda:0\" is the first of a process");
+    }
+  }
+  if (kind == kEmulated) {
+    return Device::open(kind, emulated_device_table(), index, std::move(allocator));
+  }
+  if (kind != kCuda) {
+    return Error(MERON_E_ARGUMENT, fmt::format("there is no kind of device '{}'", kind),
+                 "the kinds are cuda and emulated; without a device, name none");
+  }
+  MERON_ASSIGN(const meron_backend backend, load_module(kCudaModule));
+  return Device::open(kind, *backend.device, index, std::move(allocator));
+}
+
+DeviceModule probe_cuda() {
+  DeviceModule out;
+  out.name = kCuda;
+  const auto backend = load_module(kCudaModule);
+  if (!backend.ok()) {
+    out.reason = backend.error().info().what;
+    return out;
+  }
+  out.summary = backend->summary;
+  int32_t count = 0;
+  meron_backend_failure failure{};
+  failure.struct_size = sizeof(failure);
+  if (backend->device->count(&count, &failure) < 0) {
+    out.reason = failure.text;
+    return out;
+  }
+  if (count == 0) out.reason = "there is no device";
+  for (int32_t index = 0; index < count; ++index) {
+    const auto device = Device::open(kCuda, *backend->device, index);
+    if (device.ok()) out.devices.push_back((*device)->info());
+  }
+  return out;
+}
+
+}  // namespace meron

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which device a name means, and the modules that know devices.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "device/device.h"
+
+namespace meron {
+
+// "cuda" (the calling thread's current device), "cuda:1", "emulated", "emulated:0".
+// MERON_E_ARGUMENT: no such name or number; MERON_E_UNSUPPORTED, with the reason: its module cannot
+// be loaded, or cannot work here.
+Result<std::shared_ptr<Device>> open_device(const std::string& name,
+                                            DeviceAllocator allocator = {});
+
+// What `meron info` tells of a module.
+struct DeviceModule {
+  std::string name;
+  std::string summary;  // versions, where it works
+  std::string reason;   // why it does not; empty: it does
+  std::vector<meron_device_info> devices;
+};
+DeviceModule probe_cuda();
+
+}  // namespace meron

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: Apache-2.0
+// What CUDA reports, as meron/backend.h tells it.
+#pragma once
+
+#include <cuda_runtime_api.h>
+
+#include <string>
+
+#include "meron/backend.h"
+
+namespace meron::cuda {
+
+// MERON_OK for cudaSuccess. Else writes what is known to *failure, and clears the thread's last
+// error, which would otherwise be told by a later call that did nothing wrong.
+meron_status told(cudaError_t result, meron_backend_failure* failure);
+
+void tell(meron_backend_failure* failure, const std::string& text);
+
+}  // namespace meron::cuda

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device/modules.h"
+
+#include <gmock/gmock.h>
+
+namespace meron {
+namespace {
+
+using testing::HasSubstr;
+
+TEST(DeviceNameTest, WhatNamesNoDeviceIsRefused) {
+  for (const char* name : {"", "gpu", "cuda:", "cuda:-1", "cuda:1x", "emulated: 0", "emulated:9"}) {
+    const auto device = open_device(name);
+    ASSERT_FALSE(device.ok()) << name;
+    EXPECT_EQ(device.error().code(), MERON_E_ARGUMENT) << name;
+    EXPECT_FALSE(device.error().info().advice.empty()) << name;
+  }
+}
+
+TEST(DeviceNameTest, ANumberOutOfRangeSaysHowManyThereAre) {
+  const auto device = open_device("emulated:1");
+  ASSERT_FALSE(device.ok());
+  EXPECT_THAT(device.error().info().what, HasSubstr("emulated:1"));
+  EXPECT_THAT(device.error().info().what, HasSubstr("one, number 0"));
+}
+
+TEST(DeviceNameTest, TheEmulatedOneOpens) {
+  const auto device = open_device("emulated");
+  ASSERT_TRUE(device.ok());
+  EXPECT_EQ((*device)->name(), "emulated:0 (emulated)");
+}
+
+// Where there is a GPU it opens; where there is none the reason is one that a person can act on.
+TEST(CudaModuleTest, ItWorksOrSaysWhyNot) {
+  const DeviceModule module = probe_cuda();
+  const auto device = open_device("cuda:0");
+  EXPECT_EQ(module.reason.empty(), device.ok());
+  if (device.ok()) {
+    EXPECT_FALSE(module.devices.empty());
+    EXPECT_THAT(module.summary, HasSubstr("CUDA"));
+    return;
+  }
+  EXPECT_EQ(device.error().code(), MERON_E_UNSUPPORTED);
+  EXPECT_FALSE(module.reason.empty());
+}
+
+}  // namespace
+}  // namespace meron
