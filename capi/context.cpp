@@ -25,6 +25,7 @@ LogSink make_log(const meron_context_options& options) {
 }
 
 constexpr meron_transport kNoTransport = MERON_TRANSPORT_INIT;
+constexpr meron_allocator kNoAllocator = MERON_ALLOCATOR_INIT;
 
 Result<OpenOptions> translate(const meron_context_options& given) {
   // Before 1.0 a minor version may change the ABI; patch versions do not.
@@ -50,6 +51,20 @@ Result<OpenOptions> translate(const meron_context_options& given) {
     if (options.custom->reserved_0 != 0) {
       return unknown_enum("reserved_0", options.custom->reserved_0);
     }
+  }
+  if (given.device != nullptr) options.device = given.device;
+  if (given.allocator != nullptr) {
+    MERON_ASSIGN(const meron_allocator allocator,
+                 read_options(given.allocator, kNoAllocator, "allocator"));
+    if (allocator.reserved_0 != 0) return unknown_enum("reserved_0", allocator.reserved_0);
+    MERON_TRY(need(reinterpret_cast<const void*>(allocator.allocate), "allocator.allocate"));
+    MERON_TRY(need(reinterpret_cast<const void*>(allocator.release), "allocator.release"));
+    options.allocator.allocate = [allocator](uint64_t bytes, void* stream) {
+      return allocator.allocate(allocator.user, bytes, stream);
+    };
+    options.allocator.release = [allocator](void* data, uint64_t bytes, void* stream) {
+      allocator.release(allocator.user, data, bytes, stream);
+    };
   }
   options.token = given.token;
   options.timeout_ns = given.timeout_ns;
@@ -163,6 +178,8 @@ meron_status meron_context_stats(meron_stats* out, meron_context context, meron_
     stats.nvme_read_bytes = own.counters.nvme_read.load();
     stats.nvme_written_bytes = own.counters.nvme_written.load();
     stats.nvme_bytes = own.counters.nvme_held.load();
+    stats.device_up_bytes = own.counters.device_up.load();
+    stats.device_down_bytes = own.counters.device_down.load();
     return write_info(out, stats, "out");
   });
 }

@@ -14,7 +14,7 @@ struct DLPackVersion {
   uint32_t minor;
 };
 struct DLDevice {
-  int32_t device_type;  // 1: CPU
+  int32_t device_type;  // 1: CPU, 2: CUDA
   int32_t device_id;
 };
 struct DLDataType {
@@ -53,6 +53,7 @@ struct Export {
   std::shared_ptr<GatherOperation> gather;
   std::shared_ptr<Param> param;
   Unit* leased = nullptr;
+  bool on_device = false;
 };
 
 void delete_export(DLManagedTensorVersioned* self) {
@@ -63,6 +64,7 @@ void delete_export(DLManagedTensorVersioned* self) {
   if (is_forked_child()) return;
   if (owner->leased != nullptr) {
     const auto lock = owner->context->lock();
+    if (owner->on_device) (void)owner->leased->on_device()->unlease({}).ok();
     (void)owner->leased->unlease().ok();
   }
   delete owner;
@@ -78,6 +80,13 @@ DLDataType to_dlpack(DType dtype) {
       return {2, 16, 1};
   }
   return {};
+}
+
+// The emulated device's memory is the host's.
+DLDevice device_of(const Context& context) {
+  const Device& device = context.rank().device->device();
+  if (device.kind() != "cuda") return {1, 0};
+  return {2, device.info().index};
 }
 
 }  // namespace
@@ -113,7 +122,7 @@ Result<DLManagedTensorVersioned*> export_dlpack(const std::shared_ptr<Context>& 
   tensor.deleter = delete_export;
   tensor.flags = gather->mode() == GatherMode::view ? 1 : 0;
   tensor.dl_tensor.data = const_cast<std::byte*>(data);
-  tensor.dl_tensor.device = {1, 0};
+  tensor.dl_tensor.device = gather->on_device() ? device_of(*context) : DLDevice{1, 0};
   tensor.dl_tensor.ndim = static_cast<int32_t>(dims);
   tensor.dl_tensor.dtype = to_dlpack(param->desc.dtype);
   tensor.dl_tensor.shape = owner->shape.data();
@@ -121,6 +130,8 @@ Result<DLManagedTensorVersioned*> export_dlpack(const std::shared_ptr<Context>& 
   if (gather->mode() == GatherMode::view) {
     owner->leased = param->unit;
     owner->leased->lease();
+    owner->on_device = gather->on_device();
+    if (owner->on_device) owner->leased->on_device()->lease();
   }
   return &owner.release()->tensor;
 }

@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "capi/dlpack.h"
 #include "capi/guard.h"
 
@@ -39,9 +41,29 @@ Result<std::vector<GatherTarget>> caller_targets(const Units& units,
           .on(param.desc.name);
     }
     if (bytes > 0) MERON_TRY(need(destination.data, "destination.data"));
-    targets.push_back({&param, static_cast<std::byte*>(destination.data), {}});
+    const DeviceSide* const side = units.context->rank().device.get();
+    bool on_device = false;
+    if (side != nullptr && bytes > 0) {
+      MERON_ASSIGN(on_device, side->device().holds(destination.data,
+                                                   "the destination of '" + param.desc.name + "'"));
+    }
+    targets.push_back({&param, static_cast<std::byte*>(destination.data), {}, on_device});
   }
   return targets;
+}
+
+// What is copied up from now on comes after what was asked of the caller's stream.
+Status follow_stream(DeviceSide& side, void* stream) {
+  MERON_TRY(side.device().check_stream(stream));
+  MERON_ASSIGN(const DeviceEvent before, side.device().record(stream));
+  return side.device().wait(side.up(), before);
+}
+
+Result<DeviceSide*> need_device(const Context& context) {
+  DeviceSide* const side = context.rank().device.get();
+  if (side != nullptr) return side;
+  return Error(MERON_E_ARGUMENT, "the context was opened without a device, so there are no streams",
+               "open it with `device`, or use meron_gather_wait and meron_gather_release");
 }
 
 Result<std::vector<GatherTarget>> private_targets(const Units& units) {
@@ -55,7 +77,7 @@ Result<std::vector<GatherTarget>> private_targets(const Units& units) {
         for (const GatherTarget& target : targets) arena.release(target.buffer);
         return std::move(buffer).error();
       }
-      targets.push_back({param.get(), buffer->data, *buffer});
+      targets.push_back({param.get(), buffer->data, *buffer, false});
     }
   }
   return targets;
@@ -88,6 +110,10 @@ meron_status meron_gather_begin(meron_gather* out, const meron_unit* units, size
     if (given.mode < MERON_GATHER_VIEW || given.mode > MERON_GATHER_INTO) {
       return unknown_enum("options.mode", given.mode);
     }
+    if (given.place < MERON_PLACE_DEVICE || given.place > MERON_PLACE_HOST) {
+      return unknown_enum("options.place", given.place);
+    }
+    if (given.reserved_0 != 0) return unknown_enum("options.reserved_0", given.reserved_0);
     MERON_ASSIGN(Units found, get_units(units, count));
     rank = found.context->transport().rank();
     const GatherMode mode = static_cast<GatherMode>(given.mode);
@@ -95,11 +121,16 @@ meron_status meron_gather_begin(meron_gather* out, const meron_unit* units, size
     std::vector<GatherTarget> targets;
     if (mode == GatherMode::into) {
       MERON_ASSIGN(targets, caller_targets(found, given));
+      if (std::any_of(targets.begin(), targets.end(),
+                      [](const GatherTarget& target) { return target.on_device; })) {
+        MERON_TRY(follow_stream(*found.context->rank().device, given.stream));
+      }
     } else if (mode == GatherMode::copy) {
       MERON_ASSIGN(targets, private_targets(found));
     }
     MERON_ASSIGN(auto gather,
-                 found.context->gather_locked(std::move(found.units), mode, std::move(targets)));
+                 found.context->gather_locked(std::move(found.units), mode, std::move(targets),
+                                              static_cast<GatherPlace>(given.place)));
     return put<GatherHolder>(out, found.context, std::move(gather));
   });
 }
@@ -107,14 +138,28 @@ meron_status meron_gather_begin(meron_gather* out, const meron_unit* units, size
 meron_status meron_gather_wait(meron_gather gather, int64_t timeout_ns, meron_error** err) {
   return guard("gather_wait", err, [&](int& rank) -> Result<meron_status> {
     MERON_ASSIGN(const auto holder, get<GatherHolder>(gather, rank));
-    return progress_status(holder->context->wait(holder->value, timeout_ns));
+    return progress_status(holder->context->wait_whole(holder->value, timeout_ns));
+  });
+}
+
+meron_status meron_gather_wait_stream(meron_gather gather, void* stream, int64_t timeout_ns,
+                                      meron_error** err) {
+  return guard("gather_wait_stream", err, [&](int& rank) -> Result<meron_status> {
+    MERON_ASSIGN(const auto holder, get<GatherHolder>(gather, rank));
+    MERON_ASSIGN(DeviceSide* const side, need_device(*holder->context));
+    MERON_TRY(side->device().check_stream(stream));
+    const auto waited = holder->context->wait(holder->value, timeout_ns);
+    if (!waited.ok() || !*waited) return progress_status(waited);
+    const auto lock = holder->context->lock();
+    if (holder->value->on_device()) MERON_TRY(holder->value->join(stream));
+    return MERON_OK;
   });
 }
 
 meron_status meron_gather_poll(meron_gather gather, meron_error** err) {
   return guard("gather_poll", err, [&](int& rank) -> Result<meron_status> {
     MERON_ASSIGN(const auto holder, get<GatherHolder>(gather, rank));
-    return progress_status(holder->context->poll(holder->value));
+    return progress_status(holder->context->wait_whole(holder->value, 0));
   });
 }
 
@@ -154,6 +199,17 @@ meron_status meron_gather_dlpack(struct DLManagedTensorVersioned** out, meron_ga
     MERON_TRY(check_full(*holder->value));
     MERON_ASSIGN(*out, export_dlpack(holder->context, holder->value, target->value));
     return Ok{};
+  });
+}
+
+meron_status meron_gather_release_on_stream(meron_gather gather, void* stream, meron_error** err) {
+  return guard("gather_release_on_stream", err, [&](int& rank) -> Status {
+    MERON_ASSIGN(const auto found, get<GatherHolder>(gather, rank));
+    MERON_ASSIGN(DeviceSide* const side, need_device(*found->context));
+    MERON_TRY(side->device().check_stream(stream));
+    MERON_ASSIGN(const auto holder, take<GatherHolder>(gather));
+    const auto lock = holder->context->lock();
+    return holder->value->release(stream);
   });
 }
 

@@ -3,7 +3,9 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstddef>
 
 #include "capi/guard.h"
 
@@ -35,10 +37,12 @@ std::shared_ptr<Unit> shared_unit(const std::shared_ptr<Context>& context, const
 struct Source {
   size_t index;
   const meron_source* given;
+  bool on_device;
 };
 
 Result<std::vector<Source>> check_sources(const Unit& unit, const meron_source* sources,
                                           size_t count) {
+  const DeviceSide* const side = unit.rank().device.get();
   std::vector<Source> checked;
   std::vector<bool> seen(unit.params().size(), false);
   for (size_t i = 0; i < count; ++i) {
@@ -69,7 +73,12 @@ Result<std::vector<Source>> check_sources(const Unit& unit, const meron_source* 
           .on(param.desc.name);
     }
     if (source.count > 0) MERON_TRY(need(source.data, "source.data"));
-    checked.push_back({index, &source});
+    bool on_device = false;
+    if (side != nullptr && source.count > 0) {
+      MERON_ASSIGN(on_device,
+                   side->device().holds(source.data, "the gradient of '" + param.desc.name + "'"));
+    }
+    checked.push_back({index, &source, on_device});
   }
   return checked;
 }
@@ -87,6 +96,12 @@ Result<ReduceOptions> to_options(const meron_reduce_options* options) {
                  "give a finite number above 0");
   }
   return ReduceOptions{given.op == MERON_MEAN, given.boundary == 1, given.divisor};
+}
+
+// A caller of an older version has none.
+void* given_stream(const meron_reduce_options& options) {
+  constexpr size_t kEnd = offsetof(meron_reduce_options, stream) + sizeof(options.stream);
+  return options.struct_size >= kEnd ? options.stream : nullptr;
 }
 
 // Where nobody asked for the future the operation goes on by itself.
@@ -141,13 +156,27 @@ meron_status meron_reduce_begin(meron_future* out, meron_unit unit, const meron_
     if (sources == nullptr && count > 0) MERON_TRY(need(sources, "sources"));
     const std::shared_ptr<Unit>& target = holder->value;
     MERON_ASSIGN(const std::vector<Source> checked, check_sources(*target, sources, count));
+    void* const stream = options == nullptr ? nullptr : given_stream(*options);
+    if (std::any_of(checked.begin(), checked.end(),
+                    [](const Source& source) { return source.on_device; })) {
+      MERON_TRY(holder->context->rank().device->device().check_stream(stream));
+    }
     MERON_TRY(holder->context->open_bucket(target));
 
     const auto lock = holder->context->lock();
     MERON_TRY(check_filling(*target));
+    std::vector<DeviceGradient> on_device;
     for (const Source& source : checked) {
-      add_gradient(*target, source.index, static_cast<const std::byte*>(source.given->data),
-                   static_cast<DType>(source.given->dtype));
+      const auto* const data = static_cast<const std::byte*>(source.given->data);
+      const auto dtype = static_cast<DType>(source.given->dtype);
+      if (source.on_device) {
+        on_device.push_back({source.index, data, dtype});
+      } else {
+        add_gradient(*target, source.index, data, dtype);
+      }
+    }
+    if (!on_device.empty()) {
+      MERON_ASSIGN(target->download, Download::begin(*target, on_device, stream));
     }
     MERON_ASSIGN(auto reduce, holder->context->reduce_locked(target, given));
     return put_future(out, *holder, std::move(reduce));

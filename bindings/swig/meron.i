@@ -71,9 +71,11 @@
   X(meron_gather_options_init) \
   X(meron_gather_begin) \
   X(meron_gather_wait) \
+  X(meron_gather_wait_stream) \
   X(meron_gather_poll) \
   X(meron_gather_view) \
   X(meron_gather_dlpack) \
+  X(meron_gather_release_on_stream) \
   X(meron_gather_release) \
   X(meron_io_options_init) \
   X(meron_io_open) \
@@ -134,6 +136,7 @@ typedef int32_t meron_reduce_op;
 typedef int32_t meron_codec;
 typedef int32_t meron_unit_state;
 typedef int32_t meron_gather_mode;
+typedef int32_t meron_gather_place;
 typedef int32_t meron_io_backend;
 typedef int32_t meron_optimizer_kind;
 typedef int32_t meron_optimizer_state;
@@ -194,6 +197,8 @@ typedef int32_t meron_optimizer_state;
 %constant int32_t MERON_GATHER_VIEW = MERON_GATHER_VIEW;
 %constant int32_t MERON_GATHER_COPY = MERON_GATHER_COPY;
 %constant int32_t MERON_GATHER_INTO = MERON_GATHER_INTO;
+%constant int32_t MERON_PLACE_DEVICE = MERON_PLACE_DEVICE;
+%constant int32_t MERON_PLACE_HOST = MERON_PLACE_HOST;
 %constant int32_t MERON_IO_AUTO = MERON_IO_AUTO;
 %constant int32_t MERON_IO_URING = MERON_IO_URING;
 %constant int32_t MERON_IO_THREADS = MERON_IO_THREADS;
@@ -207,6 +212,7 @@ typedef int32_t meron_optimizer_state;
 %constant int32_t MERON_STATE_EXP_AVG_SQ = MERON_STATE_EXP_AVG_SQ;
 %constant int32_t SIZEOF_meron_workload = sizeof(meron_workload);
 %constant int32_t SIZEOF_meron_transport = sizeof(meron_transport);
+%constant int32_t SIZEOF_meron_allocator = sizeof(meron_allocator);
 %constant int32_t SIZEOF_meron_context_options = sizeof(meron_context_options);
 %constant int32_t SIZEOF_meron_stats = sizeof(meron_stats);
 %constant int32_t SIZEOF_meron_prediction = sizeof(meron_prediction);
@@ -264,6 +270,7 @@ struct meron_context_options {
   uint64_t arena_reserve; /**< bytes of address space per window; 0: the host's memory */
   uint32_t threads; /**< for compute on this rank; 0: cores / ranks on this host */
   uint32_t reserved_0; /**< must be 0 */
+  const char *device; /**< that this rank computes on: "cuda" (the calling thread's current one), "cuda:1"; "emulated": memory of the host and threads, for tests without a device. NULL or "": the host. Views are then in the device's memory, and gradients may be */
 };
 
 /** What was counted since the context was opened, and memory now. Bytes. */
@@ -288,6 +295,8 @@ struct meron_stats {
   uint64_t nvme_read_bytes; /**< from and to this rank's file on tier nvme */
   uint64_t nvme_written_bytes;
   uint64_t nvme_bytes; /**< of that file, in use now */
+  uint64_t device_up_bytes; /**< copied from the host to this rank's device, */
+  uint64_t device_down_bytes; /**< and from it to the host */
 };
 
 /** What the plan predicts for this rank and the units made so far. Bytes. */
@@ -363,6 +372,8 @@ struct meron_gather_options {
   uint32_t struct_size; /**< sizeof(meron_gather_options) */
   meron_gather_mode mode;
   uint64_t destination_count;
+  meron_gather_place place; /**< of a view; a copy is in the host's memory */
+  uint32_t reserved_0; /**< must be 0 */
 };
 
 /** How files are read and written. */
@@ -533,12 +544,10 @@ class meron_source_list {
 %newobject meron_swig::meron_plan_predict;
 %newobject meron_swig::meron_plan_rank_cluster;
 %newobject meron_swig::meron_plan_model_from_safetensors;
-%feature("nothread", "0") meron_swig::meron_context_open;
 %feature("nothread", "0") meron_swig::meron_context_close;
 %newobject meron_swig::meron_context_flight_record;
 %feature("nothread", "0") meron_swig::meron_future_wait;
 %feature("nothread", "0") meron_swig::meron_update_wait;
-%feature("nothread", "0") meron_swig::meron_gather_begin;
 %feature("nothread", "0") meron_swig::meron_gather_wait;
 %feature("nothread", "0") meron_swig::meron_io_read;
 %feature("nothread", "0") meron_swig::meron_io_write;
@@ -556,9 +565,7 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_optimizer_reload;
 %feature("nothread", "0") meron_swig::meron_optimizer_release;
 %feature("nothread", "0") meron_swig::meron_gradient_view;
-%feature("nothread", "0") meron_swig::meron_reduce_begin;
 %feature("nothread", "0") meron_swig::meron_reduce_wait;
-%feature("nothread", "0") meron_swig::meron_reduce_finish_begin;
 %feature("nothread", "0") meron_swig::meron_schedule_enter;
 %inline %{
 namespace meron_swig {
@@ -746,34 +753,7 @@ inline ::meron_context_options meron_context_options_init() {
   return initial(api().meron_context_options_init);
 }
 
-/**
- * Opens this rank's context and meets the other ranks. Ownership: the caller closes *out. Blocks:
- * until all ranks have come, at most the deadline. Threads: any. Errors: MERON_E_ARGUMENT (rank
- * beyond the world, unknown transport), MERON_E_AUTH (token missing or wrong), MERON_E_TIMEOUT (who
- * is missing), MERON_E_VERSION, MERON_E_NO_MEMORY, MERON_E_IO, MERON_E_NOT_FOUND (no directory
- * MERON_STORE), MERON_E_UNSUPPORTED (nothing joins the ranks' hosts), MERON_E_DUPLICATE (a rank
- * came twice), or what a faster rank's calls have broken the world with meanwhile.
- */
-inline int64_t meron_context_open(int32_t header_version, int32_t rank, int32_t world_size, const char *transport, const char *job, const char *token, int64_t timeout_ns, int64_t host_memory_limit, int64_t arena_reserve, int32_t threads, int64_t plan, callbacks *hooks, custom_transport *custom) {
-  ::meron_context_options options = initial(api().meron_context_options_init);
-  options.header_version = static_cast<uint32_t>(header_version);
-  options.rank = static_cast<int32_t>(rank);
-  options.world_size = static_cast<int32_t>(world_size);
-  options.transport = transport;
-  options.job = job;
-  options.token = token;
-  options.timeout_ns = static_cast<int64_t>(timeout_ns);
-  options.host_memory_limit = static_cast<uint64_t>(host_memory_limit);
-  options.arena_reserve = static_cast<uint64_t>(arena_reserve);
-  options.threads = static_cast<uint32_t>(threads);
-  options.plan = ::meron_plan{static_cast<uint64_t>(plan)};
-  if (hooks) hooks->connect(options);
-  if (custom) custom->connect(options);
-  ::meron_context out = {};
-  error_slot error;
-  error.check(api().meron_context_open(&out, &options, error));
-  return static_cast<int64_t>(out.id);
-}
+// meron_context_open is not here: allocator is const meron_allocator *.
 
 /**
  * Closes the context: operations under way are cancelled, all handles made from it become stale,
@@ -1178,32 +1158,20 @@ inline ::meron_gather_options meron_gather_options_init() {
   return initial(api().meron_gather_options_init);
 }
 
-/**
- * Begins a gather. Collective over the units' group; the mode may differ between ranks. Ownership:
- * the caller releases *out; destinations must stay valid until it is ready. Blocks: never, unless
- * this rank is 1,024 operations ahead of a peer. Threads: any. Errors: MERON_E_ARGUMENT,
- * MERON_E_DUPLICATE (a unit twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY
- * (a copy), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
- */
-inline int64_t meron_gather_begin(int64_array units, int32_t mode, const meron_destination_list *destinations) {
-  ::meron_gather_options options = initial(api().meron_gather_options_init);
-  options.mode = static_cast<meron_gather_mode>(mode);
-  options.destinations = destinations ? destinations->data() : nullptr;
-  options.destination_count = destinations ? destinations->size() : 0;
-  ::meron_gather out = {};
-  error_slot error;
-  error.check(api().meron_gather_begin(&out, reinterpret_cast<const ::meron_unit *>(units.items), units.count, &options, error));
-  return static_cast<int64_t>(out.id);
-}
+// meron_gather_begin is not here: stream is void *.
 
 /**
- * Waits until the tensors are full. Blocks: on peers, at most the deadline; copies where a copy was
- * asked for. Threads: any. Errors: as meron_future_wait.
+ * Waits until the tensors are full, those on a device too. Blocks: on peers, and on the device's
+ * copies, at most the deadline; copies where a copy was asked for. Threads: any. Errors: as
+ * meron_future_wait; MERON_E_NO_MEMORY (the device has no room: this rank alone is concerned, and
+ * all else is usable as before), MERON_E_DEVICE.
  */
 inline int32_t meron_gather_wait(int64_t gather, int64_t timeout_ns) {
   error_slot error;
   return error.check(api().meron_gather_wait(::meron_gather{static_cast<uint64_t>(gather)}, static_cast<int64_t>(timeout_ns), error));
 }
+
+// meron_gather_wait_stream is not here: stream is void *.
 
 /**
  * MERON_OK when the tensors are full, MERON_IN_PROGRESS when not yet, else the gather's error.
@@ -1215,10 +1183,11 @@ inline int32_t meron_gather_poll(int64_t gather) {
 }
 
 /**
- * The whole tensor of a param of a full gather. Ownership: borrowed until meron_gather_release.
- * Read-only for MERON_GATHER_VIEW: other ranks read the same memory. Blocks: never. Threads: any.
- * Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet), MERON_E_HANDLE,
- * MERON_E_STALE.
+ * The whole tensor of a param of a full gather; on a device, of one that was waited for by
+ * meron_gather_wait or meron_gather_wait_stream: there the pointer is one of the device. Ownership:
+ * borrowed until meron_gather_release. Read-only for MERON_GATHER_VIEW: other ranks read the same
+ * memory. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE
+ * (not full yet), MERON_E_HANDLE, MERON_E_STALE.
  */
 inline ::meron_view meron_gather_view(int64_t gather, int64_t param) {
   ::meron_view out = {};
@@ -1228,11 +1197,11 @@ inline ::meron_view meron_gather_view(int64_t gather, int64_t param) {
 }
 
 /**
- * The same as a DLPack tensor (version 1.x, CPU device), with a lease of its own that its deleter
- * gives back. MERON_GATHER_INTO is refused: that memory is the caller's. Ownership: the caller
- * calls (*out)->deleter(*out) once. Until then the memory stays readable, also after the context
- * was closed; peers may change the values from then on. Blocks: never. Threads: any. Errors: as
- * meron_gather_view, MERON_E_UNSUPPORTED.
+ * The same as a DLPack tensor (version 1.x; the CPU's, or that of a CUDA device), with a lease of
+ * its own that its deleter gives back. MERON_GATHER_INTO is refused: that memory is the caller's.
+ * Ownership: the caller calls (*out)->deleter(*out) once. Until then the memory stays readable,
+ * also after the context was closed; peers may change the values from then on. Blocks: never.
+ * Threads: any. Errors: as meron_gather_view, MERON_E_UNSUPPORTED.
  */
 inline int64_t meron_gather_dlpack(int64_t gather, int64_t param) {
   struct DLManagedTensorVersioned *out = nullptr;
@@ -1241,9 +1210,12 @@ inline int64_t meron_gather_dlpack(int64_t gather, int64_t param) {
   return reinterpret_cast<int64_t>(out);
 }
 
+// meron_gather_release_on_stream is not here: stream is void *.
+
 /**
- * Gives the leases back; views of the gather become invalid. A gather that is not full yet is given
- * up. Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ * Gives the leases back; views of the gather become invalid: on a device the caller has waited for
+ * all that uses them (or see meron_gather_release_on_stream). A gather that is not full yet is
+ * given up. Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_gather_release(int64_t gather) {
   error_slot error;
@@ -1686,24 +1658,7 @@ inline ::meron_reduce_options meron_reduce_options_init() {
   return initial(api().meron_reduce_options_init);
 }
 
-/**
- * Begins the reduction of a unit's gradients of one micro-batch. Collective over the unit's group.
- * Under a plan that keeps whole gradients, a call with boundary 0 only accumulates: no
- * communication. Ownership: the caller releases *out; sources are read during the call. Blocks: as
- * meron_gradient_view when sources are given. Threads: any. Errors: MERON_E_ARGUMENT (a wrong
- * count, a param of another unit), MERON_E_DUPLICATE, MERON_E_STATE (reduced already and not used,
- * or all params frozen), MERON_E_HANDLE, MERON_E_STALE, -3xx; and as meron_gradient_view.
- */
-inline int64_t meron_reduce_begin(int64_t unit, const meron_source_list *sources, int32_t op, int32_t boundary, double divisor) {
-  ::meron_reduce_options options = initial(api().meron_reduce_options_init);
-  options.op = static_cast<meron_reduce_op>(op);
-  options.boundary = static_cast<uint32_t>(boundary);
-  options.divisor = divisor;
-  ::meron_future out = {};
-  error_slot error;
-  error.check(api().meron_reduce_begin(&out, ::meron_unit{static_cast<uint64_t>(unit)}, sources ? sources->data() : nullptr, sources ? sources->size() : 0, &options, error));
-  return static_cast<int64_t>(out.id);
-}
+// meron_reduce_begin is not here: stream is void *.
 
 /**
  * Waits until the last reduction, and the last end of an accumulation, that were begun of each unit
@@ -1730,26 +1685,7 @@ inline ::meron_view meron_reduced_view(int64_t param) {
   return out;
 }
 
-/**
- * Ends an accumulation without another micro-batch: all of them were given with boundary 0, and the
- * result has the same bits as if the last one had been given with boundary 1. Under a plan that
- * shards gradients nothing moves, what was summed is scaled; under one that keeps whole gradients,
- * what was accumulated is reduced. A rank without a gradient takes part with zeros. Collective over
- * the unit's group. Ownership: the caller releases *out. Blocks: under a plan that keeps whole
- * gradients as meron_gradient_view, else never. Threads: any. Errors: MERON_E_ARGUMENT,
- * MERON_E_STATE (a gradient was written and not given to meron_reduce_begin, reduced already and
- * not used, or all params frozen), MERON_E_HANDLE, MERON_E_STALE, -3xx.
- */
-inline int64_t meron_reduce_finish_begin(int64_t unit, int32_t op, int32_t boundary, double divisor) {
-  ::meron_reduce_options options = initial(api().meron_reduce_options_init);
-  options.op = static_cast<meron_reduce_op>(op);
-  options.boundary = static_cast<uint32_t>(boundary);
-  options.divisor = divisor;
-  ::meron_future out = {};
-  error_slot error;
-  error.check(api().meron_reduce_finish_begin(&out, ::meron_unit{static_cast<uint64_t>(unit)}, &options, error));
-  return static_cast<int64_t>(out.id);
-}
+// meron_reduce_finish_begin is not here: stream is void *.
 
 /**
  * Declares the reduced gradient of a unit as used, without a step of Meron's optimizer; or gives an

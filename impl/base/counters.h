@@ -20,6 +20,9 @@ struct Counters {
   std::atomic<uint64_t> nvme_read{0};
   std::atomic<uint64_t> nvme_written{0};
   std::atomic<uint64_t> nvme_held{0};  // of that file, in use now
+  // Between the host and this rank's device: values up, gradients down.
+  std::atomic<uint64_t> device_up{0};
+  std::atomic<uint64_t> device_down{0};
   std::atomic<uint64_t> operations{0};
   std::atomic<uint64_t> wait_ns{0};
 };

@@ -76,6 +76,8 @@ class DeviceMemory {
   std::byte* data() const { return data_; }
   uint64_t bytes() const { return bytes_; }
   void reset();
+  // It goes back in the order of another stream's work, where the device can do that.
+  void give_back_on(void* stream) { stream_ = stream; }
 
  private:
   std::shared_ptr<Device> device_;
@@ -126,6 +128,9 @@ class Device : public std::enable_shared_from_this<Device> {
 
   // MERON_E_NO_MEMORY, with figures, where there is none: nothing else has changed then.
   Result<DeviceMemory> allocate(uint64_t bytes, void* stream, const std::string& what);
+  // Whether memory may go back on another stream than that which it was asked for on. A trainer's
+  // allocator knows the stream of the asking only.
+  bool releases_on_any_stream() const { return !allocator_.release; }
   // Nothing, and why in *refused unless it is null, where the range cannot be pinned: copies work
   // without, slower.
   PinnedRange pin(std::byte* data, uint64_t bytes, std::string* refused);

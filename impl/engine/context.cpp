@@ -104,6 +104,8 @@ void Context::close() {
     }
     pending_.clear();
   }
+  // Nothing reads or writes the caller's memory from here on.
+  if (rank_ && rank_->device) rank_->device->synchronize();
   // Wakes threads of this rank that wait, too.
   transport_->leave();
   HandleTable::instance().erase_all(this);

@@ -52,6 +52,8 @@ struct OpenOptions {
   Plan plan;
   LogSink log;
   std::function<bool()> should_stop;
+  std::string device;  // empty: none
+  DeviceAllocator allocator;
 };
 
 class Context : public std::enable_shared_from_this<Context> {
@@ -82,6 +84,7 @@ class Context : public std::enable_shared_from_this<Context> {
   Lock lock() { return Lock(*this); }
   Transport& transport() { return *transport_; }
   Rank& rank() { return *rank_; }
+  const Rank& rank() const { return *rank_; }
   Channel& world() { return *groups_.front().channel; }
 
   // Groups. A null channel: this rank is not a member.
@@ -98,13 +101,14 @@ class Context : public std::enable_shared_from_this<Context> {
   // Operations: each checks what concerns several units, posts the call, and submits.
   Result<std::shared_ptr<GatherOperation>> gather_locked(std::vector<std::shared_ptr<Unit>> units,
                                                          GatherMode mode,
-                                                         std::vector<GatherTarget> targets);
+                                                         std::vector<GatherTarget> targets,
+                                                         GatherPlace place = GatherPlace::device);
   Result<std::shared_ptr<UpdateOperation>> update_locked(std::vector<std::shared_ptr<Unit>> units);
   // Null: the micro-batch stayed on this rank and is done.
-  Result<std::shared_ptr<ReduceOperation>> reduce_locked(const std::shared_ptr<Unit>& unit,
-                                                         const ReduceOptions& options,
-                                                         CallKind kind = CallKind::reduce,
-                                                         bool ends = false);
+  Result<std::shared_ptr<Operation>> reduce_locked(const std::shared_ptr<Unit>& unit,
+                                                   const ReduceOptions& options,
+                                                   CallKind kind = CallKind::reduce,
+                                                   bool ends = false);
   // Ends an accumulation. Takes the lock itself, because it may wait for the bucket.
   Result<std::shared_ptr<Operation>> finish_reduction(const std::shared_ptr<Unit>& unit,
                                                       const ReduceOptions& options);
@@ -128,6 +132,8 @@ class Context : public std::enable_shared_from_this<Context> {
   // True: ended well. False: not yet. `timeout_ns` < 0: until the operation's own deadline.
   Result<bool> wait(const std::shared_ptr<Operation>& operation, int64_t timeout_ns);
   Result<bool> poll(const std::shared_ptr<Operation>& operation) { return wait(operation, 0); }
+  // As wait(), and until the device has what it gathers.
+  Result<bool> wait_whole(const std::shared_ptr<GatherOperation>& gather, int64_t timeout_ns);
   // Advances it once. Whether it has ended well; its error otherwise.
   Result<bool> look_locked(Operation& operation);
   Status progress();

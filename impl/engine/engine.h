@@ -12,6 +12,7 @@
 #include "engine/unit_schedule.h"     // IWYU pragma: export
 #include "io/file_io.h"               // IWYU pragma: export
 #include "os/fork_guard.h"            // IWYU pragma: export
+#include "param/download.h"           // IWYU pragma: export
 #include "param/finish.h"             // IWYU pragma: export
 #include "param/gradient.h"           // IWYU pragma: export
 #include "plan/estimate.h"            // IWYU pragma: export

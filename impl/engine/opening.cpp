@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/hash.h"
+#include "device/modules.h"
 #include "engine/context.h"
 #include "engine/joining.h"
 #include "engine/progress_thread.h"
@@ -37,6 +38,13 @@ Status Context::start() {
   meeting.deadline = Deadline::after(timeout);
   meeting.should_stop = options_.should_stop;
 
+  // Before the others are met, who would wait for a rank that has no device.
+  std::shared_ptr<Device> device;
+  if (!options_.device.empty()) {
+    auto opened = open_device(options_.device, std::move(options_.allocator));
+    if (!opened.ok()) return std::move(opened).error().on(options_.device).at(identity.rank);
+    device = std::move(opened).value();
+  }
   auto met = join_world(options_, identity, meeting);
   if (!met.ok()) return std::move(met).error().at(identity.rank);
   const bool any_thread = met->any_thread;
@@ -48,6 +56,9 @@ Status Context::start() {
   for (int r = 0; r < identity.rank; ++r) rank_here += transport_->near(r) ? 1 : 0;
   rank_ = std::make_unique<Rank>(*transport_, options_.plan, threads, timeout,
                                  near_cpus(numa_nodes(), rank_here, transport_->ranks_here()));
+  if (device) {
+    MERON_ASSIGN(rank_->device, DeviceSide::create(std::move(device), *transport_));
+  }
   control_bytes_ += header_bytes(static_cast<uint64_t>(identity.world_size));
   MERON_TRY(make_group(Members::world(identity.world_size, identity.rank)));
   MERON_TRY(publish_plan());

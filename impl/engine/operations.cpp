@@ -9,6 +9,7 @@
 #include "base/hash.h"
 #include "engine/context.h"
 #include "engine/unit_schedule.h"
+#include "param/download.h"
 #include "param/finish.h"
 #include "param/gradient.h"
 #include "transport/collective.h"
@@ -171,7 +172,8 @@ Result<uint64_t> Context::post_call(CallKind kind, std::span<const std::shared_p
 }
 
 Result<std::shared_ptr<GatherOperation>> Context::gather_locked(
-    std::vector<std::shared_ptr<Unit>> units, GatherMode mode, std::vector<GatherTarget> targets) {
+    std::vector<std::shared_ptr<Unit>> units, GatherMode mode, std::vector<GatherTarget> targets,
+    GatherPlace place) {
   MERON_TRY(check_units(units));
   for (const auto& unit : units) {
     if (unit->state() == ValueState::updating || unit->stepping) {
@@ -183,7 +185,7 @@ Result<std::shared_ptr<GatherOperation>> Context::gather_locked(
   Channel& channel = GatherOperation::channel_for(units);
   MERON_ASSIGN(const uint64_t sequence, post_call(CallKind::gather, units, 0, &channel));
   MERON_ASSIGN(auto gather, GatherOperation::begin(std::move(units), mode, std::move(targets),
-                                                   channel, rank_->deadline()));
+                                                   channel, rank_->deadline(), place));
   gather->set_sequence(sequence);
   submit_locked(gather);
   return gather;
@@ -223,15 +225,20 @@ Status Context::open_bucket(const std::shared_ptr<Unit>& unit) {
   return opened.error();
 }
 
-Result<std::shared_ptr<ReduceOperation>> Context::reduce_locked(const std::shared_ptr<Unit>& unit,
-                                                                const ReduceOptions& options,
-                                                                CallKind kind, bool ends) {
+Result<std::shared_ptr<Operation>> Context::reduce_locked(const std::shared_ptr<Unit>& unit,
+                                                          const ReduceOptions& options,
+                                                          CallKind kind, bool ends) {
   MERON_TRY(check_open());
   if (!ends) complete_bucket(*unit);
   if (stays_local(*unit, options)) {
     MERON_TRY(unit->channel().status());
+    if (unit->download) {
+      MERON_ASSIGN(auto download, DownloadOperation::begin(unit, rank_->deadline()));
+      submit_locked(download);
+      return std::shared_ptr<Operation>(std::move(download));
+    }
     MERON_TRY(unit->enter(GradientState::partial));
-    return std::shared_ptr<ReduceOperation>();
+    return std::shared_ptr<Operation>();
   }
   Channel& channel = ReduceOperation::channel_for(*unit, options);
   MERON_ASSIGN(const uint64_t sequence,
@@ -239,7 +246,7 @@ Result<std::shared_ptr<ReduceOperation>> Context::reduce_locked(const std::share
   MERON_ASSIGN(auto reduce, ReduceOperation::begin(unit, options, ends, rank_->deadline()));
   reduce->set_sequence(sequence);
   submit_locked(reduce);
-  return reduce;
+  return std::shared_ptr<Operation>(std::move(reduce));
 }
 
 Result<std::shared_ptr<Operation>> Context::finish_reduction(const std::shared_ptr<Unit>& unit,
@@ -262,8 +269,7 @@ Result<std::shared_ptr<Operation>> Context::finish_reduction(const std::shared_p
   const auto guard = lock();
   if (apart) {
     MERON_TRY(check_filling(*unit));
-    MERON_ASSIGN(auto reduce, reduce_locked(unit, options, CallKind::finish, !whole));
-    return std::shared_ptr<Operation>(std::move(reduce));
+    return reduce_locked(unit, options, CallKind::finish, !whole);
   }
   MERON_TRY(check());
   MERON_ASSIGN(const uint64_t sequence,

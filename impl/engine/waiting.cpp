@@ -75,7 +75,7 @@ void Context::submit_locked(const std::shared_ptr<Operation>& operation) {
 
 void Context::progress_locked() {
   if (!rank_->lingering.empty()) {
-    for (Unit* const unit : std::exchange(rank_->lingering, {})) unit->drop_brought();
+    for (Unit* const unit : std::exchange(rank_->lingering, {})) unit->settle();
   }
   if (pending_.empty()) return;
   std::vector<const Channel*> staged_heads;
@@ -189,6 +189,40 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
   tell();
   add(rank_->counters.wait_ns, static_cast<uint64_t>(now_ns() - begun));
   return ended;
+}
+
+namespace {
+
+// Copies to the device that were asked for, until they are done. Not a collective.
+class DeviceCopiesOperation final : public Operation {
+ public:
+  DeviceCopiesOperation(std::shared_ptr<GatherOperation> gather, Deadline deadline)
+      : Operation(gather->channel(), deadline), gather_(std::move(gather)) {}
+  Result<bool> advance() override { return gather_->settled(); }
+  std::vector<int> missing() const override { return {}; }
+  std::string describe() const override {
+    return "copy to the device of the " + gather_->describe();
+  }
+
+ private:
+  std::shared_ptr<GatherOperation> gather_;
+};
+
+}  // namespace
+
+Result<bool> Context::wait_whole(const std::shared_ptr<GatherOperation>& gather,
+                                 int64_t timeout_ns) {
+  const Deadline user = timeout_ns < 0 ? Deadline::never() : Deadline::after(timeout_ns);
+  MERON_ASSIGN(const bool ended, wait(gather, timeout_ns));
+  if (!ended || !gather->on_device()) return ended;
+  std::shared_ptr<Operation> copies;
+  {
+    const auto guard = lock();
+    MERON_TRY(check_open());
+    copies = std::make_shared<DeviceCopiesOperation>(gather, rank_->deadline());
+    submit_locked(copies);
+  }
+  return wait(copies, timeout_ns <= 0 ? timeout_ns : user.remaining());
 }
 
 // Members that have not arrived: in the call at all, or in what the operation waits for.

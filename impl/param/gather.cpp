@@ -30,19 +30,23 @@ Channel& GatherOperation::channel_for(const std::vector<std::shared_ptr<Unit>>& 
 
 GatherOperation::GatherOperation(std::vector<std::shared_ptr<Unit>> units, GatherMode mode,
                                  std::vector<GatherTarget> targets, Channel& channel,
-                                 Deadline deadline)
+                                 Deadline deadline, GatherPlace place)
     : Operation(channel, deadline),
       units_(std::move(units)),
       mode_(mode),
-      targets_(std::move(targets)) {
+      targets_(std::move(targets)),
+      view_on_device_(mode == GatherMode::view && place == GatherPlace::device &&
+                      units_.front()->rank().device != nullptr),
+      targets_on_device_(std::any_of(targets_.begin(), targets_.end(),
+                                     [](const auto& target) { return target.on_device; })) {
   items_.reserve(units_.size());
 }
 
 Result<std::shared_ptr<GatherOperation>> GatherOperation::begin(
     std::vector<std::shared_ptr<Unit>> units, GatherMode mode, std::vector<GatherTarget> targets,
-    Channel& channel, Deadline deadline) {
+    Channel& channel, Deadline deadline, GatherPlace place) {
   std::shared_ptr<GatherOperation> gather(
-      new GatherOperation(std::move(units), mode, std::move(targets), channel, deadline));
+      new GatherOperation(std::move(units), mode, std::move(targets), channel, deadline, place));
   for (const auto& unit : gather->units_) {
     Item item{.unit = unit.get(),
               .version = unit->version(),
@@ -85,10 +89,34 @@ Result<bool> GatherOperation::advance() {
     }
   }
   if (!all) return false;
-  if (mode_ != GatherMode::view && !released_) {
-    copy_targets();
-    // The copy is the caller's; the values may change from now on.
+  if (released_) return true;
+  // What fails here fails on this rank alone: the peers have what they need of it.
+  Status done = view_on_device_ ? lease_device() : copy_targets();
+  if (!done.ok()) {
     MERON_TRY(release());
+    return std::move(done).error();
+  }
+  // The copy is the caller's; the values may change from now on.
+  if (mode_ != GatherMode::view) MERON_TRY(release());
+  return true;
+}
+
+Status GatherOperation::lease_device() {
+  for (; device_leases_ < units_.size(); ++device_leases_) {
+    MERON_TRY(units_[device_leases_]->lease_device());
+  }
+  return Ok{};
+}
+
+Status GatherOperation::join(void* stream) const {
+  for (const auto& unit : units_) MERON_TRY(unit->on_device()->join(stream));
+  return Ok{};
+}
+
+Result<bool> GatherOperation::settled() const {
+  for (const auto& unit : units_) {
+    MERON_ASSIGN(const bool settled, unit->on_device()->settled());
+    if (!settled) return false;
   }
   return true;
 }
@@ -301,24 +329,36 @@ void GatherOperation::copy_from_holders(Unit& unit) {
   }
 }
 
-void GatherOperation::copy_targets() {
+Status GatherOperation::copy_targets() {
   for (const GatherTarget& target : targets_) {
     const Param& param = *target.param;
     const Flat& flat = param.unit->flat_of(param);
     const uint64_t size = size_of(flat.desc.dtype);
     Rank& rank = param.unit->rank();
-    parallel_copy(rank, target.data, flat.values + param.place.offset * size, param.count * size);
+    const std::byte* const from = flat.values + param.place.offset * size;
+    if (target.on_device) {
+      MERON_TRY(param.unit->on_device()->copy_out(target.data, from, param.count * size));
+      add(rank.counters.device_up, param.count * size);
+    } else {
+      parallel_copy(rank, target.data, from, param.count * size);
+    }
     if (is_sharded(rank.plan.param) && !param.unit->brings()) {
       add(rank.counters.gather_copied, (param.count - part_of(param, flat.rest).size()) * size);
     }
   }
+  return Ok{};
 }
 
-Status GatherOperation::release() {
+Status GatherOperation::release(std::optional<void*> user) {
   if (released_) return Ok{};
   released_ = true;
+  Status followed = Ok{};
+  for (; device_leases_ > 0; --device_leases_) {
+    Status each = units_[device_leases_ - 1]->on_device()->unlease(user);
+    if (followed.ok()) followed = std::move(each);
+  }
   for (const auto& unit : units_) MERON_TRY(unit->unlease());
-  return Ok{};
+  return followed;
 }
 
 const std::byte* GatherOperation::data(const Param& param) const {
@@ -331,7 +371,9 @@ const std::byte* GatherOperation::data(const Param& param) const {
   for (const auto& unit : units_) {
     if (param.unit != unit.get()) continue;
     const Flat& flat = unit->flat_of(param);
-    return flat.values + param.place.offset * size_of(flat.desc.dtype);
+    const std::byte* const values =
+        view_on_device_ ? unit->on_device()->data(param.place.flat) : flat.values;
+    return values + param.place.offset * size_of(flat.desc.dtype);
   }
   return nullptr;
 }

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,12 @@ enum class GatherMode : int32_t { view = 0, copy = 1, into = 2 };
 struct GatherTarget {
   const Param* param = nullptr;
   std::byte* data = nullptr;
-  Buffer buffer;  // mode `copy` only
+  Buffer buffer;           // mode `copy` only
+  bool on_device = false;  // mode `into` only: `data` is memory of the rank's device
 };
+
+// Where a gather's view is wanted.
+enum class GatherPlace : int32_t { device = 0, host = 1 };
 
 class GatherOperation final : public Operation {
  public:
@@ -34,7 +39,8 @@ class GatherOperation final : public Operation {
   static Result<std::shared_ptr<GatherOperation>> begin(std::vector<std::shared_ptr<Unit>> units,
                                                         GatherMode mode,
                                                         std::vector<GatherTarget> targets,
-                                                        Channel& channel, Deadline deadline);
+                                                        Channel& channel, Deadline deadline,
+                                                        GatherPlace place = GatherPlace::device);
   ~GatherOperation() override;
 
   Result<bool> advance() override;
@@ -48,8 +54,15 @@ class GatherOperation final : public Operation {
   // The whole tensor of a param; null when it is not part of the gather.
   const std::byte* data(const Param& param) const;
 
-  // Gives the leases back; once.
-  Status release();
+  // Whether it leaves anything in memory of the device.
+  bool on_device() const { return view_on_device_ || targets_on_device_; }
+  // Of one that has ended: what is asked of `stream` from now on waits until the device has it all.
+  Status join(void* stream) const;
+  // Whether the device has it all; and whether memory of the host is read for it no more.
+  Result<bool> settled() const;
+
+  // Gives the leases back; once. `user`: a stream whose work so far may still use the view.
+  Status release(std::optional<void*> user = {});
   bool released() const { return released_; }
 
  private:
@@ -67,7 +80,8 @@ class GatherOperation final : public Operation {
   };
 
   GatherOperation(std::vector<std::shared_ptr<Unit>> units, GatherMode mode,
-                  std::vector<GatherTarget> targets, Channel& channel, Deadline deadline);
+                  std::vector<GatherTarget> targets, Channel& channel, Deadline deadline,
+                  GatherPlace place);
   // Whether the unit is whole.
   Result<bool> advance(Item& item);
   Result<bool> advance_replicated(Item& item);
@@ -82,12 +96,15 @@ class GatherOperation final : public Operation {
   void refresh(Unit& unit);
   void copy_from_holders(Unit& unit);
   Result<bool> arrived(const std::shared_ptr<Import>& import);
-  void copy_targets();
+  Status copy_targets();
+  Status lease_device();
 
   std::vector<std::shared_ptr<Unit>> units_;
   std::vector<Item> items_;  // one per unit
   GatherMode mode_;
   std::vector<GatherTarget> targets_;
+  bool view_on_device_ = false, targets_on_device_ = false;
+  size_t device_leases_ = 0;  // units, from the first on, whose values on the device are leased
   bool released_ = false;
 };
 

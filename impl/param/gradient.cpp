@@ -80,6 +80,7 @@ Result<bool> OpenBucketOperation::take_from_ring() {
   while (buckets.size() < rank.plan.gradient_buckets) {
     MERON_ASSIGN(const Buffer buffer, allocate());
     buckets.push_back({buffer});
+    rank.pin(buffer.data, buffer.bytes);
   }
   const auto free = [](const GradientRing::Bucket& bucket) {
     return bucket.last_user == nullptr ||
@@ -105,8 +106,10 @@ Result<bool> OpenBucketOperation::take_from_ring() {
   }
   if (chosen->buffer.bytes < ring.bytes()) {  // a larger unit was made since
     MERON_ASSIGN(const Buffer larger, allocate());
+    if (rank.device) rank.device->unpin(chosen->buffer.data);
     rank.arena().release(chosen->buffer);
     chosen->buffer = larger;
+    rank.pin(larger.data, larger.bytes);
   }
   waiting_for_ = nullptr;
   chosen->turn = ++ring.turns;
@@ -196,11 +199,16 @@ std::byte* gradient_place(Unit& unit, size_t param, bool overwrite) {
 }
 
 void add_gradient(Unit& unit, size_t param, const std::byte* data, DType dtype) {
+  const bool first = unit.fresh[param];
+  unit.fresh[param] = false;
+  put_gradient(unit, param, data, dtype, first);
+}
+
+void put_gradient(Unit& unit, size_t param, const std::byte* data, DType dtype, bool first) {
   const Param& target = *unit.params()[param];
   const Flat& flat = unit.flat_of(target);
   const DType type = unit.gradient_type(flat);
-  const bool first = unit.fresh[param];
-  std::byte* place = gradient_place(unit, param, true);
+  std::byte* place = flat.bucket + target.place.offset * size_of(type);
   const bool handed_over = first && type == dtype && unit.read_by_peers();
   unit.rank().threads.for_range(
       0, target.count, kBlock, kInlineElements, [&](int, uint64_t begin, uint64_t end) {

@@ -49,6 +49,9 @@ std::byte* gradient_place(Unit& unit, size_t param, bool overwrite);
 // Adds (or, first in an accumulation, copies) a gradient.
 void add_gradient(Unit& unit, size_t param, const std::byte* data, DType dtype);
 
+// What add_gradient() does with the data once the place is taken: `first` in an accumulation.
+void put_gradient(Unit& unit, size_t param, const std::byte* data, DType dtype, bool first);
+
 // Zeroes what nobody wrote in this accumulation.
 void complete_bucket(Unit& unit);
 

@@ -14,6 +14,7 @@
 #include "io/storage.h"
 #include "memory/arena.h"
 #include "os/thread_pool.h"
+#include "param/device_side.h"
 #include "plan/plan.h"
 #include "plan/value_layout.h"
 #include "transport/operation.h"
@@ -65,6 +66,8 @@ struct Rank {
   std::string storage_folder;        // as it was named
   std::vector<Unit*> storing;        // whose changed values go there; see Unit::may_change()
 
+  std::unique_ptr<DeviceSide> device;  // null: this rank computes on the host
+
   std::map<uint32_t, Residency> residency;  // by group
 
   Rank(Transport& transport_in, Plan plan_in, int threads_in, int64_t timeout_in,
@@ -98,6 +101,13 @@ struct Rank {
     return storage.get();
   }
   Deadline deadline() const { return Deadline::after(timeout_ns); }
+  // So that the device copies from and to it by itself, where there is one.
+  void pin(std::byte* data, uint64_t bytes) {
+    if (!device || bytes == 0) return;
+    std::string notice;
+    device->pin(data, bytes, &notice);
+    if (!notice.empty()) notices.push_back(std::move(notice));
+  }
   // Whether the values of the next unit of a group lie on nvme: the same on all its ranks.
   bool stores(uint32_t group, const std::vector<FlatDesc>& flats, const MeshShape& mesh) {
     return residency.try_emplace(group, plan).first->second.store(flats, mesh);

@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/copy.h"
 #include "kernels/cpu/reduce.h"
+#include "param/download.h"
 
 namespace meron {
 namespace {
@@ -48,9 +49,25 @@ Result<std::shared_ptr<ReduceOperation>> ReduceOperation::begin(std::shared_ptr<
     target.bucket->last_reduction = reduce->reduction_;
     target.bucket->between = reduce->between_;
   }
-  target.own_slot().contributed.store(reduce->reduction_, std::memory_order_seq_cst);
-  reduce->channel_.transport().ring();
+  if (target.download) {
+    reduce->stage_ = Stage::downloading;
+  } else {
+    reduce->contribute();
+  }
   return reduce;
+}
+
+void ReduceOperation::contribute() {
+  unit_->own_slot().contributed.store(reduction_, std::memory_order_seq_cst);
+  channel_.transport().ring();
+}
+
+// What the device fails to give the peers wait for in vain: they are told.
+Result<bool> ReduceOperation::downloaded() {
+  auto ended = unit_->download->end();
+  if (!ended.ok()) return channel_.fail(std::move(ended).error().on(unit_->name()));
+  if (*ended) unit_->download.reset();
+  return ended;
 }
 
 // Whether all that need this rank's sums have them in its own memory only.
@@ -63,6 +80,12 @@ bool ReduceOperation::shares() const {
 
 Result<bool> ReduceOperation::advance() {
   Unit& unit = *unit_;
+  if (stage_ == Stage::downloading) {
+    MERON_ASSIGN(const bool here, downloaded());
+    if (!here) return false;
+    contribute();
+    stage_ = Stage::contributing;
+  }
   if (stage_ == Stage::contributing) {
     if (!ends_) {
       MERON_ASSIGN(const bool here, contributed());
@@ -297,6 +320,8 @@ std::vector<int> ReduceOperation::missing() const {
   const Unit& unit = *unit_;
   std::vector<int> late;
   switch (stage_) {
+    case Stage::downloading:
+      break;
     case Stage::contributing:
       late = unit.behind(unit.near_shards(), reduction_, &UnitSlot::contributed);
       break;

@@ -63,13 +63,16 @@ class ReduceOperation final : public Operation {
   bool begins_alone() const override { return true; }
 
  private:
-  // contributing: to the sum of rows. exchanging: rows, between replicas. sharing: sums of parts,
-  // that all are to have. parting: until nobody reads what this rank may change next.
-  enum class Stage { contributing, exchanging, sharing, parting };
+  // downloading: gradients, from the device to the bucket. contributing: to the sum of rows.
+  // exchanging: rows, between replicas. sharing: sums of parts, that all are to have. parting:
+  // until nobody reads what this rank may change next.
+  enum class Stage { downloading, contributing, exchanging, sharing, parting };
 
   ReduceOperation(std::shared_ptr<Unit> unit, const ReduceOptions& options, bool ends,
                   Deadline deadline);
   // Ranks that share no memory with this one: sends what they read, and receives what it reads.
+  Result<bool> downloaded();
+  void contribute();
   Status send_buckets();
   void send_sums();
   Status send_rows();

@@ -84,6 +84,7 @@ Result<std::shared_ptr<Unit>> Unit::create(Rank& rank, const Axes& axes, std::st
     unit->undo();
     return std::move(reserved).error();
   }
+  unit->prepare_device();
   for (size_t i = 0; i < unit->params_.size(); ++i) {
     unit->params_[i]->unit = unit.get();
     unit->params_[i]->place = layout.tensors[i];
@@ -286,12 +287,26 @@ Status Unit::enter(GradientState state) {
 
 Status Unit::unlease() {
   if (--leases_ > 0) return Ok{};
-  if (brings_) {
+  letting_mates_go_ = brings_;
+  settle();
+  return enter(ValueState::partitioned);
+}
+
+void Unit::settle() {
+  if (letting_mates_go_) {
+    if (copied_from()) return linger();
+    letting_mates_go_ = false;
     own_slot().let_go.store(gathers, std::memory_order_seq_cst);
     rank_.transport.ring();
-    drop_brought();
   }
-  return enter(ValueState::partitioned);
+  drop_brought();
+}
+
+void Unit::linger() {
+  auto& lingering = rank_.lingering;
+  if (std::find(lingering.begin(), lingering.end(), this) == lingering.end()) {
+    lingering.push_back(this);
+  }
 }
 
 bool Unit::has_parts() const {
@@ -300,7 +315,7 @@ bool Unit::has_parts() const {
 }
 
 void Unit::let_go_of_version() {
-  if (!letting_go_ || !has_parts()) return;
+  if (!letting_go_ || !has_parts() || copied_from()) return;
   letting_go_ = false;
   own_slot().released.store(version_ + 1, std::memory_order_seq_cst);
   rank_.transport.ring();

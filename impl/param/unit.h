@@ -20,6 +20,7 @@
 #include "kernels/cpu/type.h"
 #include "memory/arena.h"
 #include "param/axes.h"
+#include "param/device_values.h"
 #include "param/master.h"
 #include "param/rank.h"
 #include "param/states.h"
@@ -29,6 +30,8 @@
 #include "transport/channel.h"
 
 namespace meron {
+
+class Download;
 
 inline kernels::Type kernel_type(DType dtype) {
   return static_cast<kernels::Type>(static_cast<int32_t>(dtype));
@@ -186,8 +189,17 @@ class Unit {
   Status enter(ValueState state);  // MERON_E_INTERNAL for a transition that states.h forbids
   uint64_t version() const { return version_; }
   uint32_t leases() const { return leases_; }
-  void lease() { ++leases_; }
+  void lease() {
+    ++leases_;
+    letting_mates_go_ = false;
+  }
   Status unlease();
+  // What waits until a device, or a mate, reads its values no more: goes on with it.
+  void settle();
+  // Its values on this rank's device; null where the rank has none.
+  DeviceValues* on_device() const { return on_device_.get(); }
+  // Takes a lease of these for whole values. MERON_E_NO_MEMORY: nothing has changed.
+  Status lease_device();
   // MERON_E_STATE while a lease or an update stands against a new update.
   Status check_updatable() const;
   // Lets go of the present version: from here to publish(), peers may not rely on this rank's
@@ -279,6 +291,7 @@ class Unit {
   Status enter(GradientState state);
   uint64_t reductions = 0;  // begun so far: the value that `contributed` was last set to
   std::vector<bool> fresh;  // per param: nothing of this accumulation is in its bucket yet
+  std::shared_ptr<Download> download;      // that the bucket still waits for
   GradientRing::Bucket* bucket = nullptr;  // where gradients are sharded, while filling or reducing
   std::weak_ptr<Operation> reduction;      // the last one begun
   std::weak_ptr<Operation> finish;         // the last end of an accumulation begun
@@ -301,6 +314,10 @@ class Unit {
   Status reserve_values();
   Status reserve_gradients();
   Status reserve_window(Flat& flat);
+  void prepare_device();
+  // Whether the device still copies its values on the host.
+  bool copied_from() const;
+  void linger();
   Status store_on_nvme(Flat& flat);
   bool busy() const;  // with transfers of its own values
   Status await_own();
@@ -339,7 +356,9 @@ class Unit {
   GradientState gradient_state_ = GradientState::empty;
   uint64_t version_ = 0;
   uint32_t leases_ = 0;
-  bool letting_go_ = false;  // of this version, once its parts have come
+  bool letting_go_ = false;        // of this version, once its parts have come
+  bool letting_mates_go_ = false;  // once the device reads what they have brought in no more
+  std::unique_ptr<DeviceValues> on_device_;
 };
 
 // The part of `param` within `range` of its flat, in elements of the param.

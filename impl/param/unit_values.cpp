@@ -124,12 +124,8 @@ Status Unit::hold_brought() {
 
 void Unit::drop_brought() {
   if (!holds_passing_ || leases_ > 0 || state_ == ValueState::updating) return;
-  if (exchanging() || busy() || !reached(mates_, gathers, &UnitSlot::let_go)) {
-    auto& lingering = rank_.lingering;
-    if (std::find(lingering.begin(), lingering.end(), this) == lingering.end()) {
-      lingering.push_back(this);
-    }
-    return;
+  if (exchanging() || busy() || copied_from() || !reached(mates_, gathers, &UnitSlot::let_go)) {
+    return linger();
   }
   holds_passing_ = false;
   rows_here = rows_asked = kNothing;
@@ -253,6 +249,36 @@ Status Unit::await_own() {
     }
     wait_for_drive(deadline.remaining());
   }
+}
+
+void Unit::prepare_device() {
+  if (!rank_.device) return;
+  on_device_ = std::make_unique<DeviceValues>(
+      *rank_.device, fmt::format("the gathered values of unit '{}'", name_));
+  for (Flat& flat : flats_) {
+    // Pages that come and go cannot be pinned: the device would go on with those that are gone.
+    if (!brings_) rank_.pin(flat.writable, flat.value_bytes());
+    if (!is_sharded(rank_.plan.gradient) && flat.bucket != nullptr) {
+      rank_.pin(flat.bucket, flat.desc.elements * size_of(gradient_type(flat)));
+    }
+  }
+}
+
+Status Unit::lease_device() {
+  std::vector<DeviceValues::Piece> pieces;
+  pieces.reserve(flats_.size());
+  for (const Flat& flat : flats_) pieces.push_back({flat.values, flat.value_bytes()});
+  uint64_t copied = 0;
+  Status leased = on_device_->lease(pieces, &copied);
+  add(rank_.counters.device_up, copied);
+  return leased;
+}
+
+// A device that has failed copies nothing any more.
+bool Unit::copied_from() const {
+  if (!on_device_) return false;
+  const auto settled = on_device_->settled();
+  return settled.ok() && !*settled;
 }
 
 // What there is no difference to goes in 16 bits: all later ones build on it.

@@ -213,6 +213,32 @@ way. It must not call the library.
 const meron_should_stop_fn = Ptr{Cvoid}
 
 """
+A pointer to a function (user::Ptr{Cvoid}, bytes::UInt64, stream::Ptr{Cvoid}) -> Ptr{Cvoid}.
+Allocates memory of a device: `bytes` bytes aligned to 256, to be used by work that is asked of
+`stream` from now on. NULL: there is none. As meron_device_release_fn, it may be called by any
+thread that is inside a call of this library, under its locks: it must not call the library, and
+not wait for work of the device.
+"""
+const meron_device_allocate_fn = Ptr{Cvoid}
+
+"""
+A pointer to a function (user::Ptr{Cvoid}, data::Ptr{Cvoid}, bytes::UInt64, stream::Ptr{Cvoid})
+-> Cvoid. Takes such memory back: what was asked of `stream` so far may still use it.
+"""
+const meron_device_release_fn = Ptr{Cvoid}
+
+"""
+The trainer's own allocator of device memory, a framework's cache for example.
+"""
+struct meron_allocator
+    struct_size::UInt32 # sizeof(meron_allocator)
+    reserved_0::UInt32 # must be 0
+    allocate::meron_device_allocate_fn
+    release::meron_device_release_fn
+    user::Ptr{Cvoid}
+end
+
+"""
 How a context is opened. Fill by meron_context_options_init or MERON_CONTEXT_OPTIONS_INIT.
 """
 struct meron_context_options
@@ -234,6 +260,8 @@ struct meron_context_options
     should_stop::meron_should_stop_fn # NULL: waits end by completion or deadline only
     should_stop_user::Ptr{Cvoid}
     custom::Ptr{meron_transport} # transport "custom" and "cluster"; read while the context opens; else NULL
+    device::Ptr{UInt8} # that this rank computes on: "cuda" (the calling thread's current one), "cuda:1"; "emulated": memory of the host and threads, for tests without a device. NULL or "": the host. Views are then in the device's memory, and gradients may be
+    allocator::Ptr{meron_allocator} # of the device's memory; read while the context opens, its `user` is used until the context and all that was made from it have gone; NULL: a pool of Meron's own
 end
 
 """
@@ -260,6 +288,8 @@ struct meron_stats
     nvme_read_bytes::UInt64 # from and to this rank's file on tier nvme
     nvme_written_bytes::UInt64
     nvme_bytes::UInt64 # of that file, in use now
+    device_up_bytes::UInt64 # copied from the host to this rank's device,
+    device_down_bytes::UInt64 # and from it to the host
 end
 
 """
@@ -413,11 +443,18 @@ const MERON_GATHER_COPY = meron_gather_mode(1) # a private, writable copy that b
 const MERON_GATHER_INTO = meron_gather_mode(2) # into the caller's memory
 
 """
+Where a view is.
+"""
+const meron_gather_place = Int32
+const MERON_PLACE_DEVICE = meron_gather_place(0) # in the device's memory, where the context has one; else the host's
+const MERON_PLACE_HOST = meron_gather_place(1) # in the host's memory
+
+"""
 A destination for MERON_GATHER_INTO.
 """
 struct meron_destination
     param::meron_param
-    data::Ptr{Cvoid} # for the whole tensor, row-major, in the param's dtype
+    data::Ptr{Cvoid} # for the whole tensor, row-major, in the param's dtype; memory of the host, or of the context's device
     bytes::UInt64 # exactly its size
 end
 
@@ -429,6 +466,9 @@ struct meron_gather_options
     mode::meron_gather_mode
     destinations::Ptr{meron_destination} # MERON_GATHER_INTO: one per param that is wanted
     destination_count::UInt64
+    place::meron_gather_place # of a view; a copy is in the host's memory
+    reserved_0::UInt32 # must be 0
+    stream::Ptr{Cvoid} # destinations in the device's memory are written after what was asked of this stream so far; NULL: its default stream
 end
 
 """
@@ -589,7 +629,7 @@ A gradient in the caller's memory.
 """
 struct meron_source
     param::meron_param
-    data::Ptr{Cvoid} # the whole tensor, row-major
+    data::Ptr{Cvoid} # the whole tensor, row-major; in memory of the host, or of the context's device
     count::UInt64 # its elements
     dtype::meron_dtype # of the data; converted to the plan's gradient dtype
     reserved_0::UInt32 # must be 0
@@ -609,6 +649,7 @@ struct meron_reduce_options
     boundary::UInt32 # 1: last micro-batch before the step; 0: more follow
     reserved_0::UInt32 # must be 0
     divisor::Float64 # the sum is divided by this too, e.g. the number of micro-batches
+    stream::Ptr{Cvoid} # sources on the device are read after what was asked of this stream so far; NULL: its default stream
 end
 
 """
@@ -720,9 +761,11 @@ mutable struct Functions
     meron_gather_options_init::Ptr{Cvoid}
     meron_gather_begin::Ptr{Cvoid}
     meron_gather_wait::Ptr{Cvoid}
+    meron_gather_wait_stream::Ptr{Cvoid}
     meron_gather_poll::Ptr{Cvoid}
     meron_gather_view::Ptr{Cvoid}
     meron_gather_dlpack::Ptr{Cvoid}
+    meron_gather_release_on_stream::Ptr{Cvoid}
     meron_gather_release::Ptr{Cvoid}
     meron_io_options_init::Ptr{Cvoid}
     meron_io_open::Ptr{Cvoid}
@@ -782,7 +825,7 @@ mutable struct Functions
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
-        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL)
+        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL)
 end
 const functions = Functions()
 
@@ -794,7 +837,7 @@ function bind(find)
 end
 
 # For tests: every struct, and every handle.
-const structs = (meron_plan, meron_workload, meron_transport, meron_context, meron_future,
+const structs = (meron_plan, meron_workload, meron_transport, meron_context, meron_future, meron_allocator,
     meron_context_options, meron_stats, meron_prediction, meron_group, meron_param, meron_unit,
     meron_update, meron_param_desc, meron_view, meron_param_info, meron_unit_info, meron_gather,
     meron_destination, meron_gather_options, meron_io, meron_io_request, meron_io_buffer,
@@ -1205,8 +1248,9 @@ Threads: any.
 Errors: MERON_E_ARGUMENT (rank beyond the world, unknown transport), MERON_E_AUTH (token missing
 or wrong), MERON_E_TIMEOUT (who is missing), MERON_E_VERSION, MERON_E_NO_MEMORY, MERON_E_IO,
 MERON_E_NOT_FOUND (no directory MERON_STORE), MERON_E_UNSUPPORTED (nothing joins the ranks'
-hosts), MERON_E_DUPLICATE (a rank came twice), or what a faster rank's calls have broken the
-world with meanwhile.
+hosts; the device's module cannot be loaded or cannot work here, with the reason),
+MERON_E_DEVICE (it has failed), MERON_E_DUPLICATE (a rank came twice), or what a faster rank's
+calls have broken the world with meanwhile.
 """
 @inline meron_context_open(out, options, err) = @blocking_ccall(
         functions.meron_context_open, meron_status, (Ptr{meron_context},
@@ -1777,8 +1821,9 @@ Begins a gather. Collective over the units' group; the mode may differ between r
 Ownership: the caller releases *out; destinations must stay valid until it is ready.
 Blocks: never, unless this rank is 1,024 operations ahead of a peer.
 Threads: any.
-Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a unit twice), MERON_E_STATE (a unit is being
-updated here), MERON_E_NO_MEMORY (a copy), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
+Errors: MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE (a unit
+twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY (a copy),
+MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
 """
 @inline meron_gather_begin(out, units, count, options, err) = @blocking_ccall(
         functions.meron_gather_begin, meron_status, (Ptr{meron_gather}, Ptr{meron_unit},
@@ -1788,17 +1833,38 @@ updated here), MERON_E_NO_MEMORY (a copy), MERON_E_HANDLE, MERON_E_STALE, MERON_
 """
     meron_gather_wait(gather, timeout_ns, err)
 
-Waits until the tensors are full.
+Waits until the tensors are full, those on a device too.
 
 - `timeout_ns`: as meron_future_wait.
 
-Blocks: on peers, at most the deadline; copies where a copy was asked for.
+Blocks: on peers, and on the device's copies, at most the deadline; copies where a copy was
+asked for.
 Threads: any.
-Errors: as meron_future_wait.
+Errors: as meron_future_wait; MERON_E_NO_MEMORY (the device has no room: this rank alone is
+concerned, and all else is usable as before), MERON_E_DEVICE.
 """
 @inline meron_gather_wait(gather, timeout_ns, err) = @blocking_ccall(
         functions.meron_gather_wait, meron_status, (meron_gather, Int64, Ptr{Ptr{meron_error}}),
         gather, timeout_ns, err)
+
+"""
+    meron_gather_wait_stream(gather, stream, timeout_ns, err)
+
+Makes `stream` wait until the tensors are full on the device: what is asked of it from now on
+sees them. Without waiting for the device; for tensors on the host it is meron_gather_wait.
+
+- `stream`: of the context's device (a cudaStream_t); NULL: its default stream.
+
+- `timeout_ns`: as meron_future_wait, of the wait for peers.
+
+Blocks: on peers, at most the deadline.
+Threads: any.
+Errors: as meron_gather_wait; MERON_E_ARGUMENT (the context has no device, a stream of another
+one), MERON_E_STATE (the stream is being captured into a graph).
+"""
+@inline meron_gather_wait_stream(gather, stream, timeout_ns, err) = @blocking_ccall(
+        functions.meron_gather_wait_stream, meron_status, (meron_gather, Ptr{Cvoid}, Int64,
+        Ptr{Ptr{meron_error}}), gather, stream, timeout_ns, err)
 
 """
     meron_gather_poll(gather, err)
@@ -1816,7 +1882,8 @@ Errors: as meron_future_wait.
 """
     meron_gather_view(out, gather, param, err)
 
-The whole tensor of a param of a full gather.
+The whole tensor of a param of a full gather; on a device, of one that was waited for by
+meron_gather_wait or meron_gather_wait_stream: there the pointer is one of the device.
 
 Ownership: borrowed until meron_gather_release. Read-only for MERON_GATHER_VIEW: other ranks
 read the same memory.
@@ -1832,8 +1899,8 @@ MERON_E_STALE.
 """
     meron_gather_dlpack(out, gather, param, err)
 
-The same as a DLPack tensor (version 1.x, CPU device), with a lease of its own that its deleter
-gives back. MERON_GATHER_INTO is refused: that memory is the caller's.
+The same as a DLPack tensor (version 1.x; the CPU's, or that of a CUDA device), with a lease of
+its own that its deleter gives back. MERON_GATHER_INTO is refused: that memory is the caller's.
 
 Ownership: the caller calls (*out)->deleter(*out) once. Until then the memory stays readable,
 also after the context was closed; peers may change the values from then on.
@@ -1846,9 +1913,27 @@ Errors: as meron_gather_view, MERON_E_UNSUPPORTED.
         meron_gather, meron_param, Ptr{Ptr{meron_error}}), out, gather, param, err)
 
 """
+    meron_gather_release_on_stream(gather, stream, err)
+
+As meron_gather_release, where work that was asked of `stream` so far still uses the views:
+their memory on the device goes back when that is done. DLPack tensors keep theirs.
+
+- `stream`: of the context's device; NULL: its default stream.
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT and MERON_E_STATE as meron_gather_wait_stream (then nothing is
+released), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_gather_release_on_stream(gather, stream, err) = ccall(
+        functions.meron_gather_release_on_stream, meron_status, (meron_gather, Ptr{Cvoid},
+        Ptr{Ptr{meron_error}}), gather, stream, err)
+
+"""
     meron_gather_release(gather, err)
 
-Gives the leases back; views of the gather become invalid. A gather that is not full yet is
+Gives the leases back; views of the gather become invalid: on a device the caller has waited for
+all that uses them (or see meron_gather_release_on_stream). A gather that is not full yet is
 given up.
 
 Blocks: never.
@@ -2463,12 +2548,14 @@ params without one count as zero.
 
 - `options`: NULL for a mean at the boundary.
 
-Ownership: the caller releases *out; sources are read during the call.
+Ownership: the caller releases *out; sources on the host are read during the call, those on the
+device until the reduction has ended: they stay as they are until the future, or
+meron_reduce_wait, says so.
 Blocks: as meron_gradient_view when sources are given.
 Threads: any.
-Errors: MERON_E_ARGUMENT (a wrong count, a param of another unit), MERON_E_DUPLICATE,
-MERON_E_STATE (reduced already and not used, or all params frozen), MERON_E_HANDLE,
-MERON_E_STALE, -3xx; and as meron_gradient_view.
+Errors: MERON_E_ARGUMENT (a wrong count, a param of another unit, a source on another device),
+MERON_E_DEVICE, MERON_E_DUPLICATE, MERON_E_STATE (reduced already and not used, or all params
+frozen), MERON_E_HANDLE, MERON_E_STALE, -3xx; and as meron_gradient_view.
 """
 @inline meron_reduce_begin(out, unit, sources, count, options, err) = @blocking_ccall(
         functions.meron_reduce_begin, meron_status, (Ptr{meron_future}, meron_unit,

@@ -123,6 +123,15 @@ enum {
 };
 typedef void (*meron_log_fn)(void *user, meron_log_level level, const char *message, size_t length);
 typedef int32_t (*meron_should_stop_fn)(void *user);
+typedef void *(*meron_device_allocate_fn)(void *user, uint64_t bytes, void *stream);
+typedef void (*meron_device_release_fn)(void *user, void *data, uint64_t bytes, void *stream);
+typedef struct {
+  uint32_t struct_size;
+  uint32_t reserved_0;
+  meron_device_allocate_fn allocate;
+  meron_device_release_fn release;
+  void *user;
+} meron_allocator;
 typedef struct {
   uint32_t struct_size;
   uint32_t header_version;
@@ -142,6 +151,8 @@ typedef struct {
   meron_should_stop_fn should_stop;
   void *should_stop_user;
   const meron_transport *custom;
+  const char *device;
+  const meron_allocator *allocator;
 } meron_context_options;
 meron_status meron_context_options_init(meron_context_options *options, size_t struct_size,
     meron_error **err);
@@ -173,6 +184,8 @@ typedef struct {
   uint64_t nvme_read_bytes;
   uint64_t nvme_written_bytes;
   uint64_t nvme_bytes;
+  uint64_t device_up_bytes;
+  uint64_t device_down_bytes;
 } meron_stats;
 meron_status meron_context_stats(meron_stats *out, meron_context context, meron_error **err);
 typedef struct {
@@ -300,6 +313,11 @@ enum {
   MERON_GATHER_COPY = 1,
   MERON_GATHER_INTO = 2,
 };
+typedef int32_t meron_gather_place;
+enum {
+  MERON_PLACE_DEVICE = 0,
+  MERON_PLACE_HOST = 1,
+};
 typedef struct {
   meron_param param;
   void *data;
@@ -310,18 +328,24 @@ typedef struct {
   meron_gather_mode mode;
   const meron_destination *destinations;
   uint64_t destination_count;
+  meron_gather_place place;
+  uint32_t reserved_0;
+  void *stream;
 } meron_gather_options;
 meron_status meron_gather_options_init(meron_gather_options *options, size_t struct_size,
     meron_error **err);
 meron_status meron_gather_begin(meron_gather *out, const meron_unit *units, size_t count, const
     meron_gather_options *options, meron_error **err);
 meron_status meron_gather_wait(meron_gather gather, int64_t timeout_ns, meron_error **err);
+meron_status meron_gather_wait_stream(meron_gather gather, void *stream, int64_t timeout_ns,
+    meron_error **err);
 meron_status meron_gather_poll(meron_gather gather, meron_error **err);
 meron_status meron_gather_view(meron_view *out, meron_gather gather, meron_param param, meron_error
     **err);
 struct DLManagedTensorVersioned;
 meron_status meron_gather_dlpack(struct DLManagedTensorVersioned **out, meron_gather gather,
     meron_param param, meron_error **err);
+meron_status meron_gather_release_on_stream(meron_gather gather, void *stream, meron_error **err);
 meron_status meron_gather_release(meron_gather gather, meron_error **err);
 typedef struct { uint64_t id; } meron_io;
 typedef struct { uint64_t id; } meron_io_request;
@@ -482,6 +506,7 @@ typedef struct {
   uint32_t boundary;
   uint32_t reserved_0;
   double divisor;
+  void *stream;
 } meron_reduce_options;
 meron_status meron_reduce_options_init(meron_reduce_options *options, size_t struct_size,
     meron_error **err);

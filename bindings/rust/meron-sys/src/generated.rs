@@ -265,6 +265,42 @@ pub type meron_log_fn =
 pub type meron_should_stop_fn =
     Option<unsafe extern "C" fn(user: *mut c_void) -> i32>;
 
+/// Allocates memory of a device: `bytes` bytes aligned to 256, to be used by work that is
+/// asked of `stream` from now on. NULL: there is none. As meron_device_release_fn, it may be
+/// called by any thread that is inside a call of this library, under its locks: it must not
+/// call the library, and not wait for work of the device.
+pub type meron_device_allocate_fn =
+    Option<unsafe extern "C" fn(user: *mut c_void, bytes: u64, stream: *mut c_void) -> *mut c_void>;
+
+/// Takes such memory back: what was asked of `stream` so far may still use it.
+pub type meron_device_release_fn =
+    Option<unsafe extern "C" fn(user: *mut c_void, data: *mut c_void, bytes: u64, stream: *mut c_void)>;
+
+/// The trainer's own allocator of device memory, a framework's cache for example.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_allocator {
+    /// sizeof(meron_allocator)
+    pub struct_size: u32,
+    /// Must be 0
+    pub reserved_0: u32,
+    /// See the struct.
+    pub allocate: meron_device_allocate_fn,
+    /// See the struct.
+    pub release: meron_device_release_fn,
+    /// See the struct.
+    pub user: *mut c_void,
+}
+
+/// Initial value of a [`meron_allocator`].
+pub const MERON_ALLOCATOR_INIT: meron_allocator = meron_allocator {
+    struct_size: size_of::<meron_allocator>() as u32,
+    reserved_0: 0,
+    allocate: None,
+    release: None,
+    user: ptr::null_mut(),
+};
+
 /// How a context is opened. Fill by meron_context_options_init or MERON_CONTEXT_OPTIONS_INIT.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
@@ -311,6 +347,13 @@ pub struct meron_context_options {
     pub should_stop_user: *mut c_void,
     /// Transport "custom" and "cluster"; read while the context opens; else NULL
     pub custom: *const meron_transport,
+    /// That this rank computes on: "cuda" (the calling thread's current one), "cuda:1";
+    /// "emulated": memory of the host and threads, for tests without a device. NULL or "": the
+    /// host. Views are then in the device's memory, and gradients may be
+    pub device: *const c_char,
+    /// Of the device's memory; read while the context opens, its `user` is used until the context
+    /// and all that was made from it have gone; NULL: a pool of Meron's own
+    pub allocator: *const meron_allocator,
 }
 
 /// Initial value of a [`meron_context_options`].
@@ -333,6 +376,8 @@ pub const MERON_CONTEXT_OPTIONS_INIT: meron_context_options = meron_context_opti
     should_stop: None,
     should_stop_user: ptr::null_mut(),
     custom: ptr::null(),
+    device: ptr::null(),
+    allocator: ptr::null(),
 };
 
 /// What was counted since the context was opened, and memory now. Bytes.
@@ -379,6 +424,10 @@ pub struct meron_stats {
     pub nvme_written_bytes: u64,
     /// Of that file, in use now
     pub nvme_bytes: u64,
+    /// Copied from the host to this rank's device,
+    pub device_up_bytes: u64,
+    /// And from it to the host
+    pub device_down_bytes: u64,
 }
 
 /// What the plan predicts for this rank and the units made so far. Bytes.
@@ -600,13 +649,21 @@ pub const MERON_GATHER_COPY: meron_gather_mode = 1;
 /// Into the caller's memory
 pub const MERON_GATHER_INTO: meron_gather_mode = 2;
 
+/// Where a view is.
+pub type meron_gather_place = i32;
+/// In the device's memory, where the context has one; else the host's
+pub const MERON_PLACE_DEVICE: meron_gather_place = 0;
+/// In the host's memory
+pub const MERON_PLACE_HOST: meron_gather_place = 1;
+
 /// A destination for MERON_GATHER_INTO.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_destination {
     /// See the struct.
     pub param: meron_param,
-    /// For the whole tensor, row-major, in the param's dtype
+    /// For the whole tensor, row-major, in the param's dtype; memory of the host, or of the
+    /// context's device
     pub data: *mut c_void,
     /// Exactly its size
     pub bytes: u64,
@@ -624,6 +681,13 @@ pub struct meron_gather_options {
     pub destinations: *const meron_destination,
     /// See the struct.
     pub destination_count: u64,
+    /// Of a view; a copy is in the host's memory
+    pub place: meron_gather_place,
+    /// Must be 0
+    pub reserved_0: u32,
+    /// Destinations in the device's memory are written after what was asked of this stream so
+    /// far; NULL: its default stream
+    pub stream: *mut c_void,
 }
 
 /// Initial value of a [`meron_gather_options`].
@@ -632,6 +696,9 @@ pub const MERON_GATHER_OPTIONS_INIT: meron_gather_options = meron_gather_options
     mode: MERON_GATHER_VIEW,
     destinations: ptr::null(),
     destination_count: 0,
+    place: MERON_PLACE_DEVICE,
+    reserved_0: 0,
+    stream: ptr::null_mut(),
 };
 
 /// DLPack 1.x's exchange struct (<https://dmlc.github.io/dlpack>); its header is the caller's
@@ -898,7 +965,7 @@ pub const MERON_STATE_EXP_AVG_SQ: meron_optimizer_state = 2;
 pub struct meron_source {
     /// See the struct.
     pub param: meron_param,
-    /// The whole tensor, row-major
+    /// The whole tensor, row-major; in memory of the host, or of the context's device
     pub data: *const c_void,
     /// Its elements
     pub count: u64,
@@ -925,6 +992,9 @@ pub struct meron_reduce_options {
     pub reserved_0: u32,
     /// The sum is divided by this too, e.g. the number of micro-batches
     pub divisor: f64,
+    /// Sources on the device are read after what was asked of this stream so far; NULL: its
+    /// default stream
+    pub stream: *mut c_void,
 }
 
 /// Initial value of a [`meron_reduce_options`].
@@ -934,6 +1004,7 @@ pub const MERON_REDUCE_OPTIONS_INIT: meron_reduce_options = meron_reduce_options
     boundary: 1,
     reserved_0: 0,
     divisor: 1.0,
+    stream: ptr::null_mut(),
 };
 
 /// Units, the recorded orders of their uses, and the leases that follow from these. A value;
@@ -1397,8 +1468,9 @@ extern "C" {
     /// **Errors**: MERON_E_ARGUMENT (rank beyond the world, unknown transport), MERON_E_AUTH (token
     /// missing or wrong), MERON_E_TIMEOUT (who is missing), MERON_E_VERSION, MERON_E_NO_MEMORY,
     /// MERON_E_IO, MERON_E_NOT_FOUND (no directory MERON_STORE), MERON_E_UNSUPPORTED (nothing
-    /// joins the ranks' hosts), MERON_E_DUPLICATE (a rank came twice), or what a faster rank's
-    /// calls have broken the world with meanwhile.
+    /// joins the ranks' hosts; the device's module cannot be loaded or cannot work here, with the
+    /// reason), MERON_E_DEVICE (it has failed), MERON_E_DUPLICATE (a rank came twice), or what a
+    /// faster rank's calls have broken the world with meanwhile.
     #[must_use]
     pub fn meron_context_open(
         out: *mut meron_context,
@@ -1995,9 +2067,9 @@ extern "C" {
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a unit twice), MERON_E_STATE (a unit is being
-    /// updated here), MERON_E_NO_MEMORY (a copy), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED,
-    /// \-3xx.
+    /// **Errors**: MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE (a unit
+    /// twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY (a copy),
+    /// MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
     #[must_use]
     pub fn meron_gather_begin(
         out: *mut meron_gather,
@@ -2007,18 +2079,41 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Waits until the tensors are full.
+    /// Waits until the tensors are full, those on a device too.
     ///
     /// - `timeout_ns`: as meron_future_wait.
     ///
-    /// **Blocks**: on peers, at most the deadline; copies where a copy was asked for.
+    /// **Blocks**: on peers, and on the device's copies, at most the deadline; copies where a copy
+    /// was asked for.
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: as meron_future_wait.
+    /// **Errors**: as meron_future_wait; MERON_E_NO_MEMORY (the device has no room: this rank alone
+    /// is concerned, and all else is usable as before), MERON_E_DEVICE.
     #[must_use]
     pub fn meron_gather_wait(
         gather: meron_gather,
+        timeout_ns: i64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Makes `stream` wait until the tensors are full on the device: what is asked of it from now
+    /// on sees them. Without waiting for the device; for tensors on the host it is
+    /// meron_gather_wait.
+    ///
+    /// - `stream`: of the context's device (a cudaStream_t); NULL: its default stream.
+    /// - `timeout_ns`: as meron_future_wait, of the wait for peers.
+    ///
+    /// **Blocks**: on peers, at most the deadline.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: as meron_gather_wait; MERON_E_ARGUMENT (the context has no device, a stream of
+    /// another one), MERON_E_STATE (the stream is being captured into a graph).
+    #[must_use]
+    pub fn meron_gather_wait_stream(
+        gather: meron_gather,
+        stream: *mut c_void,
         timeout_ns: i64,
         err: *mut *mut meron_error,
     ) -> meron_status;
@@ -2034,7 +2129,8 @@ extern "C" {
     #[must_use]
     pub fn meron_gather_poll(gather: meron_gather, err: *mut *mut meron_error) -> meron_status;
 
-    /// The whole tensor of a param of a full gather.
+    /// The whole tensor of a param of a full gather; on a device, of one that was waited for by
+    /// meron_gather_wait or meron_gather_wait_stream: there the pointer is one of the device.
     ///
     /// **Ownership**: borrowed until meron_gather_release. Read-only for MERON_GATHER_VIEW: other
     /// ranks read the same memory.
@@ -2053,8 +2149,9 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// The same as a DLPack tensor (version 1.x, CPU device), with a lease of its own that its
-    /// deleter gives back. MERON_GATHER_INTO is refused: that memory is the caller's.
+    /// The same as a DLPack tensor (version 1.x; the CPU's, or that of a CUDA device), with a
+    /// lease of its own that its deleter gives back. MERON_GATHER_INTO is refused: that memory is
+    /// the caller's.
     ///
     /// **Ownership**: the caller calls (\*out)-\>deleter(\*out) once. Until then the memory stays
     /// readable, also after the context was closed; peers may change the values from then on.
@@ -2072,8 +2169,27 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Gives the leases back; views of the gather become invalid. A gather that is not full yet
-    /// is given up.
+    /// As meron_gather_release, where work that was asked of `stream` so far still uses the
+    /// views: their memory on the device goes back when that is done. DLPack tensors keep theirs.
+    ///
+    /// - `stream`: of the context's device; NULL: its default stream.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT and MERON_E_STATE as meron_gather_wait_stream (then nothing is
+    /// released), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
+    #[must_use]
+    pub fn meron_gather_release_on_stream(
+        gather: meron_gather,
+        stream: *mut c_void,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Gives the leases back; views of the gather become invalid: on a device the caller has
+    /// waited for all that uses them (or see meron_gather_release_on_stream). A gather that is
+    /// not full yet is given up.
     ///
     /// **Blocks**: never.
     ///
@@ -2735,15 +2851,17 @@ extern "C" {
     ///   params without one count as zero.
     /// - `options`: NULL for a mean at the boundary.
     ///
-    /// **Ownership**: the caller releases \*out; sources are read during the call.
+    /// **Ownership**: the caller releases \*out; sources on the host are read during the call, those
+    /// on the device until the reduction has ended: they stay as they are until the future, or
+    /// meron_reduce_wait, says so.
     ///
     /// **Blocks**: as meron_gradient_view when sources are given.
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_ARGUMENT (a wrong count, a param of another unit), MERON_E_DUPLICATE,
-    /// MERON_E_STATE (reduced already and not used, or all params frozen), MERON_E_HANDLE,
-    /// MERON_E_STALE, -3xx; and as meron_gradient_view.
+    /// **Errors**: MERON_E_ARGUMENT (a wrong count, a param of another unit, a source on another
+    /// device), MERON_E_DEVICE, MERON_E_DUPLICATE, MERON_E_STATE (reduced already and not used,
+    /// or all params frozen), MERON_E_HANDLE, MERON_E_STALE, -3xx; and as meron_gradient_view.
     #[must_use]
     pub fn meron_reduce_begin(
         out: *mut meron_future,
@@ -3024,9 +3142,11 @@ const _: () = assert!(size_of::<meron_context>() == 8);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_future>() == 8);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_context_options>() == 120);
+const _: () = assert!(size_of::<meron_allocator>() == 32);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_stats>() == 152);
+const _: () = assert!(size_of::<meron_context_options>() == 136);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_stats>() == 168);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_prediction>() == 112);
 #[cfg(target_pointer_width = "64")]
@@ -3050,7 +3170,7 @@ const _: () = assert!(size_of::<meron_gather>() == 8);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_destination>() == 24);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_gather_options>() == 24);
+const _: () = assert!(size_of::<meron_gather_options>() == 40);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_io>() == 8);
 #[cfg(target_pointer_width = "64")]
@@ -3074,7 +3194,7 @@ const _: () = assert!(size_of::<meron_optimizer_info>() == 56);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_source>() == 32);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_reduce_options>() == 24);
+const _: () = assert!(size_of::<meron_reduce_options>() == 32);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_schedule>() == 8);
 #[cfg(target_pointer_width = "64")]
@@ -3110,15 +3230,17 @@ mod layout {
             send: 32, receive: 40, test: 48, cancel: 56, idle: 64, alive: 72, closed: 80);
         check!(meron_context, id: 0);
         check!(meron_future, id: 0);
+        check!(meron_allocator, struct_size: 0, reserved_0: 4, allocate: 8, release: 16, user: 24);
         check!(meron_context_options, struct_size: 0, header_version: 4, rank: 8, world_size: 12,
             transport: 16, job: 24, token: 32, timeout_ns: 40, host_memory_limit: 48, arena_reserve:
             56, threads: 64, reserved_0: 68, plan: 72, log: 80, log_user: 88, should_stop: 96,
-            should_stop_user: 104, custom: 112);
+            should_stop_user: 104, custom: 112, device: 120, allocator: 128);
         check!(meron_stats, struct_size: 0, reserved_0: 4, gather_mapped_bytes: 8,
             gather_copied_bytes: 16, reduce_bytes: 24, collective_bytes: 32, operations: 40,
             wait_ns: 48, param_bytes: 56, gradient_bytes: 64, optimizer_bytes: 72, staging_bytes:
             80, control_bytes: 88, peak_bytes: 96, arena_pages_bytes: 104, far_gather_bytes: 112,
-            far_reduce_bytes: 120, nvme_read_bytes: 128, nvme_written_bytes: 136, nvme_bytes: 144);
+            far_reduce_bytes: 120, nvme_read_bytes: 128, nvme_written_bytes: 136, nvme_bytes: 144,
+            device_up_bytes: 152, device_down_bytes: 160);
         check!(meron_prediction, struct_size: 0, reserved_0: 4, param_bytes: 8, gradient_bytes: 16,
             optimizer_bytes: 24, peak_bytes: 32, gather_mapped_bytes: 40, gather_copied_bytes: 48,
             reduce_bytes: 56, second_copy_bytes: 64, far_gather_bytes: 72, far_reduce_bytes: 80,
@@ -3138,7 +3260,7 @@ mod layout {
         check!(meron_gather, id: 0);
         check!(meron_destination, param: 0, data: 8, bytes: 16);
         check!(meron_gather_options, struct_size: 0, mode: 4, destinations: 8, destination_count:
-            16);
+            16, place: 24, reserved_0: 28, stream: 32);
         check!(meron_io, id: 0);
         check!(meron_io_request, id: 0);
         check!(meron_io_buffer, id: 0);
@@ -3158,7 +3280,7 @@ mod layout {
             learning_rate: 24, groups: 32, states: 36, nvme_bytes: 40, offloaded_bytes: 48);
         check!(meron_source, param: 0, data: 8, count: 16, dtype: 24, reserved_0: 28);
         check!(meron_reduce_options, struct_size: 0, op: 4, boundary: 8, reserved_0: 12, divisor:
-            16);
+            16, stream: 24);
         check!(meron_schedule, id: 0);
         check!(meron_schedule_options, struct_size: 0, reserved_0: 4, prefetch_elements: 8,
             max_live_elements: 16, max_reuse_elements: 24, persist_elements: 32,

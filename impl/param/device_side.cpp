@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "param/device_side.h"
+
+#include <fmt/format.h>
+
+#include "os/host.h"
+
+namespace meron {
+
+Result<std::unique_ptr<DeviceSide>> DeviceSide::create(std::shared_ptr<Device> device,
+                                                       Transport& transport) {
+  // What is gathered is waited for by all that comes after.
+  MERON_ASSIGN(DeviceStream up, device->create_stream(true));
+  MERON_ASSIGN(DeviceStream down, device->create_stream(false));
+  return std::unique_ptr<DeviceSide>(
+      new DeviceSide(std::move(device), transport, std::move(up), std::move(down)));
+}
+
+Status DeviceSide::wake_after(void* stream) {
+  return device_->notify(
+      stream, [](void* user) { static_cast<Transport*>(user)->ring(); }, &transport_);
+}
+
+void DeviceSide::pin(std::byte* data, uint64_t bytes, std::string* notice) {
+  const uint64_t page = page_size();
+  std::string refused;
+  PinnedRange range = device_->pin(data, (bytes + page - 1) / page * page, &refused);
+  if (range) {
+    pinned_.insert_or_assign(data, std::move(range));
+  } else if (!std::exchange(told_unpinned_, true) && !refused.empty()) {
+    *notice = fmt::format(
+        "{} of host memory cannot be pinned for device {}: {}; copies to and from it are slower. "
+        "Raising the limit of locked memory may help (ulimit -l)",
+        readable_bytes(bytes), device_->name(), refused);
+  }
+}
+
+void DeviceSide::synchronize() {
+  // A device that has failed does nothing any more.
+  (void)device_->synchronize(up_.get());
+  (void)device_->synchronize(down_.get());
+}
+
+}  // namespace meron

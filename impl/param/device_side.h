@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// The device that this rank computes on, with the engine's own streams.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "device/device.h"
+#include "transport/transport.h"
+
+namespace meron {
+
+class DeviceSide {
+ public:
+  static Result<std::unique_ptr<DeviceSide>> create(std::shared_ptr<Device> device,
+                                                    Transport& transport);
+  ~DeviceSide() { synchronize(); }
+  DeviceSide(const DeviceSide&) = delete;
+  DeviceSide& operator=(const DeviceSide&) = delete;
+
+  Device& device() const { return *device_; }
+  // Values go up on the one, gradients come down on the other: both ways of the link at a time.
+  void* up() const { return up_.get(); }
+  void* down() const { return down_.get(); }
+
+  // Wakes whoever waits on this rank when the stream has come so far.
+  Status wake_after(void* stream);
+  // Pins memory that is mapped as long as this lives, or until unpin(). Where that is refused
+  // copies are slower; the first refusal is said, as *notice.
+  void pin(std::byte* data, uint64_t bytes, std::string* notice);
+  void unpin(std::byte* data) { pinned_.erase(data); }
+  // Until nothing of the engine's is under way.
+  void synchronize();
+
+ private:
+  DeviceSide(std::shared_ptr<Device> device, Transport& transport, DeviceStream up,
+             DeviceStream down)
+      : device_(std::move(device)),
+        transport_(transport),
+        up_(std::move(up)),
+        down_(std::move(down)) {}
+
+  const std::shared_ptr<Device> device_;
+  Transport& transport_;
+  DeviceStream up_, down_;
+  std::map<const std::byte*, PinnedRange> pinned_;
+  bool told_unpinned_ = false;
+};
+
+}  // namespace meron

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "param/device_values.h"
+
+namespace meron {
+
+Status DeviceValues::lease(std::span<const Piece> pieces, uint64_t* copied) {
+  if (leases_ > 0) return ++leases_, Status(Ok{});
+  Device& device = side_.device();
+  std::vector<DeviceMemory> memory;
+  memory.reserve(pieces.size());
+  for (const Piece& piece : pieces) {
+    MERON_ASSIGN(DeviceMemory room, device.allocate(piece.bytes, side_.up(), what_));
+    memory.push_back(std::move(room));
+  }
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    MERON_TRY(device.copy(memory[i].data(), pieces[i].from, pieces[i].bytes, side_.up()));
+    *copied += pieces[i].bytes;
+  }
+  MERON_TRY(note_copies());
+  memory_ = std::move(memory);
+  leases_ = 1;
+  return Ok{};
+}
+
+Status DeviceValues::unlease(std::optional<void*> user) {
+  Status followed = Ok{};
+  const bool last = --leases_ == 0;
+  if (user && last && side_.device().releases_on_any_stream()) {
+    // In the order of the user's stream: up() does not wait for it, and goes on with what is next.
+    followed = join(*user);
+    for (DeviceMemory& memory : memory_) memory.give_back_on(*user);
+  } else if (user) {
+    followed = follow(*user);
+  }
+  if (last) memory_.clear();
+  return followed;
+}
+
+Status DeviceValues::copy_out(std::byte* to, const std::byte* from, uint64_t bytes) {
+  MERON_TRY(side_.device().copy(to, from, bytes, side_.up()));
+  return note_copies();
+}
+
+Status DeviceValues::follow(void* user) {
+  MERON_ASSIGN(used_, side_.device().record(user, std::move(used_)));
+  return side_.device().wait(side_.up(), used_);
+}
+
+Status DeviceValues::note_copies() {
+  MERON_ASSIGN(copied_, side_.device().record(side_.up(), std::move(copied_)));
+  return side_.wake_after(side_.up());
+}
+
+}  // namespace meron

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// A unit's whole values in memory of the device: from the first gather that wants them there until
+// the last one that has them is released. They are copied once for all of these, from the whole
+// values on the host, which nobody may change before the copies are done.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "param/device_side.h"
+
+namespace meron {
+
+class DeviceValues {
+ public:
+  struct Piece {
+    const std::byte* from = nullptr;
+    uint64_t bytes = 0;
+  };
+
+  // `what`: "the gathered values of unit 'x'".
+  explicit DeviceValues(DeviceSide& side, std::string what) : side_(side), what_(std::move(what)) {}
+
+  // Takes a lease, and asks for the copies unless they are there or on their way. Bytes that are to
+  // be copied because of it are added to *copied. After an error there is no lease.
+  Status lease(std::span<const Piece> pieces, uint64_t* copied);
+  // One more, of values that are leased.
+  void lease() { ++leases_; }
+  // What was asked of `user`, a stream, until now may still use them.
+  Status unlease(std::optional<void*> user);
+  bool leased() const { return leases_ > 0; }
+  // Of a piece, while leased.
+  std::byte* data(size_t piece) const { return memory_[piece].data(); }
+
+  // Copies pieces of the host's values into the caller's memory of the device.
+  Status copy_out(std::byte* to, const std::byte* from, uint64_t bytes);
+  // What is asked of `stream` from now on waits for all copies.
+  Status join(void* stream) const { return side_.device().wait(stream, copied_); }
+  // Whether the host's values are not read any more.
+  Result<bool> settled() const { return copied_.come(); }
+
+ private:
+  Status note_copies();
+  Status follow(void* user);
+
+  DeviceSide& side_;
+  const std::string what_;
+  std::vector<DeviceMemory> memory_;  // per piece; empty where nobody has a lease
+  DeviceEvent copied_;                // the end of the last copies
+  DeviceEvent used_;                  // kept to be recorded again
+  uint32_t leases_ = 0;
+};
+
+}  // namespace meron
