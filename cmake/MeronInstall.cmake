@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # install(): the headers, the library, the command, and what pkg-config and find_package(Meron) read.
 #
-# Four components, of which `cmake --install` takes all: `runtime`, the library that programs load;
-# `development`, what compiling against it takes; `command`, the command `meron`; `mpi`, the module
-# that the library loads for the transport over MPI.
+# Six components, of which `cmake --install` takes all: `runtime`, the library that programs load;
+# `development`, what compiling against it takes; `command`, the command `meron`; and the modules that
+# the library loads: `mpi` for the transport over MPI, `cuda` for GPUs, `emulated` for a device that
+# is none.
 
 include(CMakePackageConfigHelpers)
 
@@ -39,9 +40,11 @@ if(TARGET meron_cli)
   install(TARGETS meron_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT command)
 endif()
 
-if(TARGET meron AND TARGET meron_mpi)
-  install(TARGETS meron_mpi LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT mpi)
-endif()
+foreach(module mpi cuda emulated)
+  if(TARGET meron AND TARGET meron_${module})
+    install(TARGETS meron_${module} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${module})
+  endif()
+endforeach()
 
 if(TARGET meron AND TARGET meron_cli AND PROJECT_IS_TOP_LEVEL)
   include(MeronDebian)

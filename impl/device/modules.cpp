@@ -5,13 +5,11 @@
 
 #include <charconv>
 
-#include "device/emulated.h"
 #include "os/library.h"
 
 namespace meron {
 namespace {
 
-constexpr const char* kCudaModule = "libmeron_cuda.so";
 constexpr const char* kEmulated = "emulated";
 constexpr const char* kCuda = "cuda";
 
@@ -19,7 +17,8 @@ std::string version_text(uint32_t version) {
   return fmt::format("{}.{}.{}", version >> 16, version >> 8 & 0xff, version & 0xff);
 }
 
-Result<meron_backend> load_module(const char* library) {
+Result<meron_backend> load_module(const std::string& kind) {
+  const std::string library = fmt::format("libmeron_{}.so", kind);
   MERON_ASSIGN(void* const found, function_of_module(library, "meron_backend_query"));
   const auto query = reinterpret_cast<meron_backend_query_fn>(found);
   meron_backend backend{};
@@ -66,21 +65,18 @@ Result<std::shared_ptr<Device>> open_device(const std::string& name, DeviceAlloc
                    "\"cuda:0\" is the first of a process");
     }
   }
-  if (kind == kEmulated) {
-    return Device::open(kind, emulated_device_table(), index, std::move(allocator));
-  }
-  if (kind != kCuda) {
+  if (kind != kCuda && kind != kEmulated) {
     return Error(MERON_E_ARGUMENT, fmt::format("there is no kind of device '{}'", kind),
                  "the kinds are cuda and emulated; without a device, name none");
   }
-  MERON_ASSIGN(const meron_backend backend, load_module(kCudaModule));
+  MERON_ASSIGN(const meron_backend backend, load_module(kind));
   return Device::open(kind, *backend.device, index, std::move(allocator));
 }
 
 DeviceModule probe_cuda() {
   DeviceModule out;
   out.name = kCuda;
-  const auto backend = load_module(kCudaModule);
+  const auto backend = load_module(kCuda);
   if (!backend.ok()) {
     out.reason = backend.error().info().what;
     return out;

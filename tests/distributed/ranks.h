@@ -71,6 +71,7 @@ struct World {
   int64_t timeout_ns = 30'000'000'000;
   uint64_t max_message = 0;  // of sockets
   int node = 0;              // cluster: ranks of a node
+  const char* device = nullptr;
 };
 
 // A token and a job name that no other test run shares.
@@ -101,6 +102,7 @@ inline meron_context open_context(const World& world, int rank, const std::strin
     CALL(meron_plan_preset, &plan, world.plan.c_str());
   }
   options.plan = plan;
+  options.device = world.device;
   meron_context context{};
   CALL(meron_context_open, &context, &options);
   CALL(meron_plan_release, plan);

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the engine relies on of a device, shown on the emulated one: order on a stream, none between
 // streams but by events, memory that goes back in a stream's order, and failures that are told.
-#include "device/emulated.h"
-
 #include <gmock/gmock.h>
 #include <unistd.h>
 
@@ -18,6 +16,20 @@
 
 namespace meron {
 namespace {
+
+// The module that the test is linked with, and that the engine opens.
+extern "C" meron_status meron_backend_query(uint32_t abi, meron_backend* out,
+                                            meron_backend_failure* failure);
+
+const meron_device_table& emulated_device_table() {
+  static const meron_device_table* const table = [] {
+    meron_backend backend{};
+    backend.struct_size = sizeof(backend);
+    EXPECT_EQ(meron_backend_query(MERON_BACKEND_ABI, &backend, nullptr), MERON_OK);
+    return backend.device;
+  }();
+  return *table;
+}
 
 using testing::HasSubstr;
 

@@ -1,18 +1,19 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/emulated_stream.h"
+#include "modules/emulated/stream.h"
+
+#include <pthread.h>
+#include <signal.h>
 
 #include <utility>
 
-#include "os/threads.h"
+namespace meron::emulated {
 
-namespace meron {
-
-uint64_t EmulatedEvent::recorded() {
+uint64_t Event::recorded() {
   const std::lock_guard lock(mutex_);
   return ++recorded_;
 }
 
-void EmulatedEvent::come(uint64_t point) {
+void Event::come(uint64_t point) {
   {
     const std::lock_guard lock(mutex_);
     if (point > come_) come_ = point;
@@ -20,30 +21,34 @@ void EmulatedEvent::come(uint64_t point) {
   changed_.notify_all();
 }
 
-bool EmulatedEvent::has_come(uint64_t point) {
+bool Event::has_come(uint64_t point) {
   const std::lock_guard lock(mutex_);
   return come_ >= point;
 }
 
-void EmulatedEvent::wait(uint64_t point) {
+void Event::wait(uint64_t point) {
   std::unique_lock lock(mutex_);
   changed_.wait(lock, [&] { return come_ >= point; });
 }
 
-uint64_t EmulatedEvent::last() {
+uint64_t Event::last() {
   const std::lock_guard lock(mutex_);
   return recorded_;
 }
 
-EmulatedStream::EmulatedStream(int32_t device) : device_(device) {
-  const MaskSignalsScope masked;
+Stream::Stream(int32_t device) : device_(device) {
+  // Signals are the program's: a thread has the mask of the one that makes it.
+  sigset_t all, before;
+  ::sigfillset(&all);
+  ::pthread_sigmask(SIG_SETMASK, &all, &before);
   thread_ = std::thread([this] {
-    set_thread_name("meron-stream");
+    ::pthread_setname_np(::pthread_self(), "meron-stream");
     run();
   });
+  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
 }
 
-EmulatedStream::~EmulatedStream() {
+Stream::~Stream() {
   {
     const std::lock_guard lock(mutex_);
     ending_ = true;
@@ -52,7 +57,7 @@ EmulatedStream::~EmulatedStream() {
   thread_.join();
 }
 
-void EmulatedStream::ask(std::function<void()> work) {
+void Stream::ask(std::function<void()> work) {
   {
     const std::lock_guard lock(mutex_);
     asked_.push_back(std::move(work));
@@ -61,13 +66,13 @@ void EmulatedStream::ask(std::function<void()> work) {
   changed_.notify_all();
 }
 
-void EmulatedStream::synchronize() {
+void Stream::synchronize() {
   std::unique_lock lock(mutex_);
   const uint64_t until = asked_count_;
   changed_.wait(lock, [&] { return done_count_ >= until; });
 }
 
-void EmulatedStream::run() {
+void Stream::run() {
   std::unique_lock lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return !asked_.empty() || ending_; });
@@ -83,4 +88,4 @@ void EmulatedStream::run() {
   }
 }
 
-}  // namespace meron
+}  // namespace meron::emulated

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "device/emulated.h"
-
-#include <fmt/format.h>
+// A device that is none: memory of the host, and a thread per stream.
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <chrono>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -18,11 +19,10 @@
 #include <string_view>
 #include <thread>
 
-#include "device/emulated_stream.h"
-#include "os/host.h"
-#include "os/process.h"
+#include "meron/backend.h"
+#include "modules/emulated/stream.h"
 
-namespace meron {
+namespace meron::emulated {
 namespace {
 
 constexpr uint64_t kAlignment = 512;
@@ -46,7 +46,7 @@ struct Machine {
   std::map<const std::byte*, uint64_t> pinned;  // bytes
   std::map<int32_t, uint64_t> used;             // bytes, by device
   std::set<int32_t> broken;
-  std::set<const EmulatedStream*> streams;
+  std::set<const Stream*> streams;
 };
 
 Machine& machine() {
@@ -95,9 +95,8 @@ meron_status load_settings(meron_backend_failure* failure) {
   Settings settings;
   const std::string wrong = read_settings(text, &settings);
   if (!wrong.empty()) {
-    say(failure, fmt::format("MERON_EMULATED_DEVICE has '{}', which is none of count, memory, "
-                             "delay, break with a number",
-                             wrong));
+    say(failure, "MERON_EMULATED_DEVICE has '" + wrong +
+                     "', which is none of count, memory, delay, break with a number");
     return MERON_E_ARGUMENT;
   }
   all.text = text;
@@ -107,19 +106,19 @@ meron_status load_settings(meron_backend_failure* failure) {
   return MERON_OK;
 }
 
-struct EmulatedDevice {
-  explicit EmulatedDevice(int32_t number) : index(number), standard(number) {}
+struct Emulated {
+  explicit Emulated(int32_t number) : index(number), standard(number) {}
 
   const int32_t index;
-  EmulatedStream standard;  // the default one
+  Stream standard;  // the default one
 };
 
-EmulatedDevice& device_of(void* handle) {
-  return *static_cast<EmulatedDevice*>(handle);
+Emulated& device_of(void* handle) {
+  return *static_cast<Emulated*>(handle);
 }
 
-EmulatedStream& stream_of(void* handle, void* stream) {
-  return stream == nullptr ? device_of(handle).standard : *static_cast<EmulatedStream*>(stream);
+Stream& stream_of(void* handle, void* stream) {
+  return stream == nullptr ? device_of(handle).standard : *static_cast<Stream*>(stream);
 }
 
 bool is_broken(int32_t index) {
@@ -147,7 +146,7 @@ meron_status open(void** out, int32_t index, meron_backend_failure* failure) {
     say(failure, "it broke, as MERON_EMULATED_DEVICE asks", true);
     return MERON_E_IO;
   }
-  auto made = std::make_unique<EmulatedDevice>(std::max(index, 0));
+  auto made = std::make_unique<Emulated>(std::max(index, 0));
   Machine& all = machine();
   const std::lock_guard lock(all.mutex);
   all.streams.insert(&made->standard);
@@ -171,8 +170,9 @@ meron_status describe(meron_device_info* out, void* handle, meron_backend_failur
   meron_device_info info{};
   info.struct_size = sizeof(info);
   info.index = index;
-  (void)fmt::format_to_n(info.name, sizeof(info.name) - 1, "emulated");
-  (void)fmt::format_to_n(info.bus, sizeof(info.bus) - 1, "host-{}-{}", process_id(), index);
+  (void)std::snprintf(info.name, sizeof(info.name), "emulated");
+  (void)std::snprintf(info.bus, sizeof(info.bus), "host-%d-%d", static_cast<int>(::getpid()),
+                      index);
   info.memory_bytes = all.settings.memory;
   info.free_bytes = all.settings.memory - std::min(all.settings.memory, all.used[index]);
   info.multiprocessors = 1;
@@ -226,7 +226,7 @@ meron_status release(void* handle, void* data, void* stream, meron_backend_failu
 
 meron_status pin(void* handle, void* data, uint64_t bytes, meron_backend_failure* failure) {
   if (const meron_status status = state_of(handle, failure); status < 0) return status;
-  const uint64_t page = page_size();
+  const auto page = static_cast<uint64_t>(::sysconf(_SC_PAGESIZE));
   if (reinterpret_cast<uintptr_t>(data) % page != 0 || bytes % page != 0) {
     say(failure, "memory that is not whole pages cannot be pinned");
     return MERON_E_ARGUMENT;
@@ -278,7 +278,7 @@ meron_status locate(meron_memory_kind* kind, int32_t* index, void* handle, const
 meron_status stream_create(void** out, void* handle, uint32_t /*urgent*/,
                            meron_backend_failure* failure) {
   if (const meron_status status = state_of(handle, failure); status < 0) return status;
-  auto made = std::make_unique<EmulatedStream>(device_of(handle).index);
+  auto made = std::make_unique<Stream>(device_of(handle).index);
   Machine& all = machine();
   const std::lock_guard lock(all.mutex);
   all.streams.insert(made.get());
@@ -287,7 +287,7 @@ meron_status stream_create(void** out, void* handle, uint32_t /*urgent*/,
 }
 
 void stream_destroy(void* /*handle*/, void* stream) {
-  auto* const made = static_cast<EmulatedStream*>(stream);
+  auto* const made = static_cast<Stream*>(stream);
   Machine& all = machine();
   {
     const std::lock_guard lock(all.mutex);
@@ -299,7 +299,7 @@ void stream_destroy(void* /*handle*/, void* stream) {
 meron_status stream_check(void* handle, void* stream, meron_backend_failure* failure) {
   if (const meron_status status = state_of(handle, failure); status < 0) return status;
   if (stream == nullptr) return MERON_OK;
-  const auto* const made = static_cast<const EmulatedStream*>(stream);
+  const auto* const made = static_cast<const Stream*>(stream);
   Machine& all = machine();
   const std::lock_guard lock(all.mutex);
   if (all.streams.count(made) == 0) {
@@ -307,7 +307,7 @@ meron_status stream_check(void* handle, void* stream, meron_backend_failure* fai
     return MERON_E_ARGUMENT;
   }
   if (made->device() == device_of(handle).index) return MERON_OK;
-  say(failure, fmt::format("it is a stream of device {}", made->device()));
+  say(failure, "it is a stream of device " + std::to_string(made->device()));
   return MERON_E_ARGUMENT;
 }
 
@@ -317,7 +317,7 @@ meron_status stream_synchronize(void* handle, void* stream, meron_backend_failur
 }
 
 // An event is shared with the work that is to reach it.
-using EventHandle = std::shared_ptr<EmulatedEvent>;
+using EventHandle = std::shared_ptr<Event>;
 
 EventHandle& event_of(void* event) {
   return *static_cast<EventHandle*>(event);
@@ -325,7 +325,7 @@ EventHandle& event_of(void* event) {
 
 meron_status event_create(void** out, void* handle, meron_backend_failure* failure) {
   if (const meron_status status = state_of(handle, failure); status < 0) return status;
-  *out = new EventHandle(std::make_shared<EmulatedEvent>());
+  *out = new EventHandle(std::make_shared<Event>());
   return MERON_OK;
 }
 
@@ -343,7 +343,7 @@ meron_status event_record(void* handle, void* event, void* stream, meron_backend
 
 meron_status event_query(void* handle, void* event, meron_backend_failure* failure) {
   if (const meron_status status = state_of(handle, failure); status < 0) return status;
-  EmulatedEvent& asked = *event_of(event);
+  Event& asked = *event_of(event);
   return asked.has_come(asked.last()) ? MERON_OK : MERON_IN_PROGRESS;
 }
 
@@ -380,7 +380,7 @@ meron_status copy(void* handle, void* to, const void* from, uint64_t bytes, void
                   meron_backend_failure* failure) {
   if (const meron_status status = state_of(handle, failure); status < 0) return status;
   const int32_t index = device_of(handle).index;
-  EmulatedStream& target = stream_of(handle, stream);
+  Stream& target = stream_of(handle, stream);
   target.ask(
       [index, to, from, bytes] { move_bytes(index, [&] { std::memcpy(to, from, bytes); }); });
   int32_t of = 0;
@@ -401,9 +401,7 @@ meron_status fill(void* handle, void* to, uint8_t value, uint64_t bytes, void* s
   return MERON_OK;
 }
 
-}  // namespace
-
-const meron_device_table& emulated_device_table() {
+const meron_device_table& device_table() {
   static const meron_device_table table = {
       .struct_size = sizeof(meron_device_table),
       .reserved_0 = 0,
@@ -432,4 +430,22 @@ const meron_device_table& emulated_device_table() {
   return table;
 }
 
-}  // namespace meron
+meron_status query(meron_backend* out) {
+  meron_backend backend{};
+  backend.struct_size = sizeof(backend);
+  backend.abi = MERON_BACKEND_ABI;
+  backend.version = MERON_VERSION;
+  backend.name = "emulated";
+  backend.summary = "memory of the host, and a thread per stream";
+  backend.device = &device_table();
+  std::memcpy(out, &backend, std::min<size_t>(out->struct_size, sizeof(backend)));
+  return MERON_OK;
+}
+
+}  // namespace
+}  // namespace meron::emulated
+
+extern "C" MERON_API meron_status meron_backend_query(uint32_t abi, meron_backend* out,
+                                                      meron_backend_failure* /*failure*/) {
+  return abi == MERON_BACKEND_ABI ? meron::emulated::query(out) : MERON_E_VERSION;
+}

@@ -10,10 +10,10 @@
 #include <mutex>
 #include <thread>
 
-namespace meron {
+namespace meron::emulated {
 
 // How often an event was recorded, and the last of these points to which its stream has come.
-class EmulatedEvent {
+class Event {
  public:
   uint64_t recorded();  // the number of a new point
   void come(uint64_t point);
@@ -27,12 +27,12 @@ class EmulatedEvent {
   uint64_t recorded_ = 0, come_ = 0;
 };
 
-class EmulatedStream {
+class Stream {
  public:
-  explicit EmulatedStream(int32_t device);
-  ~EmulatedStream();  // when all is done
-  EmulatedStream(const EmulatedStream&) = delete;
-  EmulatedStream& operator=(const EmulatedStream&) = delete;
+  explicit Stream(int32_t device);
+  ~Stream();  // when all is done
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
 
   int32_t device() const { return device_; }
   void ask(std::function<void()> work);
@@ -50,4 +50,4 @@ class EmulatedStream {
   std::thread thread_;  // begins when all above is there
 };
 
-}  // namespace meron
+}  // namespace meron::emulated
