@@ -2,7 +2,7 @@
 # Libraries of others. libmeron.so must need only the C and C++ runtimes, so everything it uses is
 # header-only or linked statically:
 #   ${MERON_FMT}, nlohmann_json::nlohmann_json           for the engine (and Highway: kernels/highway)
-#   ${MERON_URING}                                       for the engine's storage I/O
+#   ${MERON_URING}, ${MERON_URING_INCLUDE}               for the engine's storage I/O
 #   CLI11::CLI11                                         for the command
 #   GTest::gtest, GTest::gmock                           for the tests
 
@@ -18,6 +18,7 @@ find_package(nlohmann_json REQUIRED)
 # The archive by its file's name, before the shared library beside it: Debian's is
 # position-independent, and 20 KiB. Where there is only the latter, libmeron.so needs it at run time.
 find_library(MERON_URING NAMES liburing.a uring REQUIRED)
+find_path(MERON_URING_INCLUDE liburing.h REQUIRED)
 if(MERON_BUILD_TOOLS OR MERON_BUILD_BENCH)
   find_package(CLI11 REQUIRED)
 endif()
