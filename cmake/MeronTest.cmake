@@ -7,11 +7,18 @@
 #
 # Each test may leave a JUnit file at ${CMAKE_BINARY_DIR}/test-results/<name>.xml; tools/test then
 # counts its cases instead of counting the test as one.
+#
+# The target gpu_checks is all that tools/gpu-check runs: the tests of meron_add_gpu_test, the library,
+# the command, the modules, and every program whose target begins with bench_gpu_.
 
 include_guard(GLOBAL)
 
 set(MERON_TEST_RESULTS "${CMAKE_BINARY_DIR}/test-results")
 file(MAKE_DIRECTORY "${MERON_TEST_RESULTS}")
+
+add_custom_target(gpu_checks)
+cmake_language(DEFER DIRECTORY "${PROJECT_SOURCE_DIR}"
+               CALL meron_complete_gpu_checks_ "${PROJECT_SOURCE_DIR}")
 
 # meron_add_unit_test(<name> SOURCES <file>... [LIBS <target>...] [LABELS <label>...]
 #                     [TIMEOUT <seconds>] [SERIAL] [ONE_THREAD])
@@ -35,6 +42,38 @@ function(meron_add_unit_test name)
   add_test(NAME ${name} COMMAND test_${name} --gtest_brief=1
                                 "--gtest_output=xml:${MERON_TEST_RESULTS}/${name}.xml")
   meron_set_test_properties_(${name} "${arg_LABELS}" unit "${arg_TIMEOUT}" 120 ${arg_SERIAL})
+endfunction()
+
+# meron_add_gpu_test(<name> SOURCES <file>... [LIBS <target>...] [LABELS <label>...]
+#                    [TIMEOUT <seconds>] [SERIAL])
+# Makes the GoogleTest executable test_<name>, also of .cu files, and registers it as the test <name>
+# of the label gpu; LABELS are further ones. Its main is tests/gpu_main.cpp unless a source has one:
+# without a device it ends with 77. Without nvcc it is not even built. TIMEOUT defaults to 120.
+# tools/gpu-check runs it under compute-sanitizer too, where a test is many times slower: cases with
+# Long or Large in their names are left out there. A test whose name has `kernel` in it is checked for
+# races as well. (A Python test is one of these by LABELS gpu, and skips itself.)
+function(meron_add_gpu_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL" "TIMEOUT" "SOURCES;LIBS;LABELS")
+  if(arg_UNPARSED_ARGUMENTS OR NOT DEFINED arg_SOURCES)
+    message(FATAL_ERROR "meron_add_gpu_test(${name}): SOURCES missing, or unknown arguments: "
+                        "${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  if(NOT MERON_WITH_CUDA)
+    return()
+  endif()
+  if(NOT TARGET meron_gpu_main)
+    add_library(meron_gpu_main STATIC EXCLUDE_FROM_ALL
+                ${CMAKE_CURRENT_FUNCTION_LIST_DIR}/../tests/gpu_main.cpp)
+    target_link_libraries(meron_gpu_main PUBLIC GTest::gmock GTest::gtest ${CMAKE_DL_LIBS})
+  endif()
+  add_executable(test_${name} ${arg_SOURCES})
+  set_target_properties(test_${name} PROPERTIES UNITY_BUILD OFF)
+  target_link_libraries(test_${name} PRIVATE ${arg_LIBS} meron_gpu_main)
+  add_dependencies(gpu_checks test_${name})
+  add_test(NAME ${name} COMMAND test_${name} --gtest_brief=1
+                                "--gtest_output=xml:${MERON_TEST_RESULTS}/${name}.xml")
+  meron_set_test_properties_(${name} "gpu;release;${arg_LABELS}" gpu "${arg_TIMEOUT}" 120
+                             ${arg_SERIAL})
 endfunction()
 
 # meron_add_script_test(<name> COMMAND <program> <argument>... [LABELS <label>...]
@@ -85,4 +124,20 @@ function(meron_set_test_properties_ name labels default_labels timeout default_t
   if("distributed" IN_LIST labels)
     set_tests_properties(${name} PROPERTIES PROCESSORS 2)
   endif()
+endfunction()
+
+# When every folder has been read: what gpu_checks has besides its tests.
+function(meron_complete_gpu_checks_ folder)
+  get_property(targets DIRECTORY ${folder} PROPERTY BUILDSYSTEM_TARGETS)
+  foreach(target IN LISTS targets)
+    get_target_property(type ${target} TYPE)
+    if(target MATCHES "^(meron|meron_cli|bench_gpu_.*)$"
+       OR (type STREQUAL "MODULE_LIBRARY" AND folder MATCHES "/modules/"))
+      add_dependencies(gpu_checks ${target})
+    endif()
+  endforeach()
+  get_property(subfolders DIRECTORY ${folder} PROPERTY SUBDIRECTORIES)
+  foreach(subfolder IN LISTS subfolders)
+    meron_complete_gpu_checks_(${subfolder})
+  endforeach()
 endfunction()

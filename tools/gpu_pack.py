@@ -192,7 +192,11 @@ def add_python_packages(prefix: Path) -> None:
         folder = python_folder(prefix, version)
         platforms = [f"--platform=manylinux{tag}_{machine}" for tag in ("2014", "_2_17", "_2_28")]
         add_wheel(
-            pinned(COMPILED), folder, *platforms, f"--python-version={version}", "--implementation=cp"
+            pinned(COMPILED),
+            folder,
+            *platforms,
+            f"--python-version={version}",
+            "--implementation=cp",
         )
         add_wheel(pinned(PLAIN), folder)
 

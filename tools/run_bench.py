@@ -67,6 +67,27 @@ def build(targets: tuple[str, ...]) -> bool:
     return True
 
 
+def command_of(
+    name: str, options: list[str], build: Path = BUILD, python: str = sys.executable
+) -> list[str]:
+    folder = name.replace("-", "_")
+    script = ROOT / "bench" / folder / "run.py"
+    if script.exists():
+        return [python, "-B", str(script), "--build", str(build), *options]
+    return [str(build / "bench" / folder / f"bench_{folder}"), *options]
+
+
+def environment_of(build: Path = BUILD) -> dict[str, str]:
+    folders = [ROOT / "bench", ROOT / "bindings" / "python"]
+    path = os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
+    return {
+        **os.environ,
+        "PYTHONPATH": path,
+        "PYTHONDONTWRITEBYTECODE": "1",
+        "MERON_LIBRARY": str(build / "capi"),
+    }
+
+
 def main() -> int:
     words = sys.argv[1:]
     names = "\n".join(f"  {name:<13} {what}" for name, what in BENCHES.items())
@@ -80,20 +101,7 @@ def main() -> int:
     targets = TARGETS[name] + (MPI_TARGETS.get(name, ()) if shutil.which("mpicc") else ())
     if not build(targets):
         return 1
-    folder = name.replace("-", "_")
-    script = ROOT / "bench" / folder / "run.py"
-    if script.exists():
-        command = [sys.executable, "-B", str(script), "--build", str(BUILD), *options]
-    else:
-        command = [str(BUILD / "bench" / folder / f"bench_{folder}"), *options]
-    folders = [ROOT / "bench", ROOT / "bindings" / "python"]
-    path = os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
-    environment = {
-        **os.environ,
-        "PYTHONPATH": path,
-        "PYTHONDONTWRITEBYTECODE": "1",
-        "MERON_LIBRARY": str(BUILD / "capi"),
-    }
+    command, environment = command_of(name, options), environment_of()
     sys.stdout.flush()
     os.execvpe(command[0], command, environment)
 

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How tools/gpu-check goes through its phases in the time that it has."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TextIO
+
+from gpu_machine import Machine
+from run_tests import Tally, say
+
+ROOT = Path(__file__).resolve().parents[1]
+SECONDS_TO_END = 5.0  # what a program has to write its report after it was told to stop
+MOST_LOG = 4 << 20  # bytes of one program's output that go into the log
+
+
+# ---- Phases -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Outcome:
+    result: str  # passed, failed or skipped
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Phase:
+    name: str
+    limit: float  # seconds at most
+    least: float  # seconds under which it is not begun
+    run: Callable[[Check, float], Outcome]  # the check, and the seconds it has
+    needs: tuple[str, ...] = ()  # phases that have to have passed
+
+
+@dataclass(frozen=True)
+class Result:
+    name: str
+    result: str
+    seconds: float
+    note: str
+
+
+def allot(phases: Sequence[Phase], left: float) -> float:
+    """How many seconds the first of these phases gets, of those left for all; 0: it is not begun.
+
+    What the later ones need at least is kept for them, but not at the price of not beginning."""
+    first, *later = phases
+    if left < first.least:
+        return 0
+    kept = sum(phase.least for phase in later)
+    return min(first.limit, max(left - kept, first.least))
+
+
+def run_phases(
+    phases: Sequence[Phase], check: Check, end: float, clock: Callable[[], float] = time.monotonic
+) -> list[Result]:
+    """`end`: when the budget is used up, as `clock` tells the time."""
+    results: list[Result] = []
+    passed: set[str] = set()
+    for position, phase in enumerate(phases):
+        begin = clock()
+        left = end - begin
+        seconds = allot(phases[position:], left)
+        lacking = [name for name in phase.needs if name not in passed]
+        if lacking:
+            outcome = Outcome("skipped", f"it needs {' and '.join(lacking)}")
+        elif not seconds:
+            outcome = Outcome(
+                "skipped",
+                f"no time: it takes {phase.least:.0f} s, and {max(left, 0):.0f} s are left",
+            )
+        else:
+            check.say(f"== {phase.name} (at most {seconds:.0f} s)")
+            outcome = phase.run(check, seconds)
+        if outcome.result == "passed":
+            passed.add(phase.name)
+        result = Result(phase.name, outcome.result, clock() - begin, outcome.note)
+        results.append(result)
+        check.say(describe(result))
+    return results
+
+
+def describe(result: Result) -> str:
+    verdict = "FAILED" if result.result == "failed" else result.result
+    note = f": {result.note}" if result.note else ""
+    if result.result == "skipped":
+        return f"  {result.name} skipped{note}"
+    return f"  {verdict} in {result.seconds:.1f} s{note}"
+
+
+# ---- Programs -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Ended:
+    status: int | None  # None: it ran past its limit and was ended
+    lines: list[str]  # the last ones that it said
+
+    def fault(self, what: str) -> str:
+        if self.status is None:
+            return f"{what} ran past its limit"
+        return f"{what} ended with exit status {self.status}"
+
+
+@dataclass
+class Check:
+    """One run: where it writes, what it found, and what it counted."""
+
+    out: Path
+    log: TextIO
+    machine: Machine
+    python: str = sys.executable
+    torch_asked: subprocess.Popen[str] | None = None
+    torch: dict[str, object] = field(default_factory=dict)
+    tests: Tally = field(default_factory=Tally)
+    failures: list[str] = field(default_factory=list)
+    goals: list[dict[str, Any]] = field(default_factory=list)
+
+    def say(self, text: str) -> None:
+        say(text)
+        print(text, file=self.log, flush=True)
+
+    def run(
+        self,
+        words: Sequence[str | Path],
+        seconds: float,
+        show: Callable[[str], bool] = lambda line: False,
+        environment: Mapping[str, str] | None = None,
+        folder: Path = ROOT,
+    ) -> Ended:
+        """Runs a program to its end, or ends it and all that it started after `seconds`. What it
+        says goes into the log, and lines that `show` picks are shown."""
+        command = list(map(str, words))
+        print(f"$ {shlex.join(command)}", file=self.log, flush=True)
+        try:
+            process = subprocess.Popen(
+                command,
+                cwd=folder,
+                env=dict(environment) if environment is not None else None,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                start_new_session=True,
+            )
+        except OSError as error:
+            print(f"{command[0]}: {error.strerror}", file=self.log, flush=True)
+            return Ended(127, [f"{command[0]}: {error.strerror}"])
+        lines: list[str] = []
+        reader = threading.Thread(target=self.read, args=(process, lines, show), daemon=True)
+        reader.start()
+        status: int | None
+        try:
+            status = process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            status = None
+            kill_group(process)
+            process.wait()
+        except BaseException:
+            kill_group(process)
+            raise
+        # What still holds the output has outlived its parent: a rank that hangs, say.
+        reader.join(1)
+        if reader.is_alive():
+            kill_group(process)
+            reader.join(SECONDS_TO_END)
+        if status is None:
+            print(f"(ended after {seconds:.0f} s)", file=self.log, flush=True)
+        return Ended(status, lines)
+
+    def read(
+        self, process: subprocess.Popen[str], lines: list[str], show: Callable[[str], bool]
+    ) -> None:
+        assert process.stdout is not None
+        written = 0
+        for line in process.stdout:
+            if written < MOST_LOG:
+                written += len(line)
+                self.log.write(line if written < MOST_LOG else "(the rest is left out)\n")
+            if show(line):
+                say(f"  {line.rstrip()}")
+            lines.append(line.rstrip())
+            del lines[:-40]
+
+
+def kill_group(process: subprocess.Popen[str]) -> None:
+    try:
+        os.killpg(process.pid, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError):
+        return
+
+
+class Counts:
+    """Picks ninja's counts every few seconds, and the lines that name an error."""
+
+    def __init__(self, every: float = 10) -> None:
+        self.every = every
+        self.shown = time.monotonic()
+
+    def __call__(self, line: str) -> bool:
+        if re.match(r"\[\d+/\d+\] ", line) and time.monotonic() - self.shown >= self.every:
+            self.shown = time.monotonic()
+            return True
+        return line.startswith("FAILED: ") or bool(re.search(r"\b(fatal )?error\b:", line))

@@ -1,0 +1,458 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Builds Meron on a machine with a GPU, tests and measures it. tools/gpu-check starts this."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import shutil
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import gpu_machine
+import gpu_pack
+import run_bench
+import run_tests
+from gpu_phases import SECONDS_TO_END, Check, Counts, Outcome, Phase, Result, run_phases
+from run_tests import Tally, say
+
+ROOT = Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build" / "gpu"
+RESULTS = BUILD / "test-results"
+LABEL = "^gpu$"
+SKIPPED = 77
+BUDGET = 540.0
+SANITIZER_FOUND = 86
+# Without cases that are too long under compute-sanitizer; GTEST_FILTER is another choice.
+SHORT_CASES = "-*Long*:*Large*"
+
+HELP = """\
+On a machine with an NVIDIA GPU: builds Meron, runs every GPU test (CTest label gpu; those in C++
+under compute-sanitizer too), and measures with tools/bench gpu. A short table comes last.
+
+It installs nothing and needs no network. The machine has CUDA (nvcc 12 or later), CMake 3.25 or
+later, ninja, a C++20 compiler, and a python3 with PyTorch for CUDA, pytest and numpy; what is
+missing is said, and the rest goes on. Everything else travels with the tree, in .gpu-pack:
+
+  1. on a machine that has what tools/setup brings:  tools/gpu-check --pack
+  2. copy the tree, .gpu-pack included, to the machine with the GPU
+  3. there:                                          tools/gpu-check
+
+The pack holds headers, liburing.a, GoogleTest's sources, and Python's cffi (for CPython 3.11 to
+3.14; fetched with pip). It can be moved anywhere, to machines of the same architecture. Without
+one, Meron is built with what the machine has itself.
+
+What is left in DIR:
+  gpu-check.json   hardware, versions, commit, phases, tests, goals
+  log.txt          all that the programs said
+  ctest.xml        each test, as JUnit
+  bench-gpu.json   every number of the benchmark
+"""
+
+EXAMPLES = """\
+Each phase has a limit, and all together the budget: a phase that no longer fits is skipped, and
+said to be. The Python is the python3 of the PATH; MERON_PYTHON=FILE names another. Builds are kept
+in build/gpu, so that a second run compiles only what changed.
+
+Exit status: 0 if all that ran passed and a GPU test was among it (goals of the benchmark may be
+missed), 77 if there is no GPU, 2 for wrong options, else 1.
+"""
+
+
+# ---- Building -----------------------------------------------------------------------------------
+
+
+def packed_python(pack: Path) -> str:
+    """The Python of the tests: this one, or a script that adds to it what only the pack has."""
+    version = ".".join(map(str, sys.version_info[:2]))
+    folder = gpu_pack.python_folder(pack, version)
+    if gpu_machine.has_package(gpu_pack.COMPILED) or not folder.is_dir():
+        return sys.executable
+    script = BUILD / "python3"
+    script.write_text(
+        "#!/bin/sh\n# Made by tools/gpu-check.\n"
+        f'PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}"{shlex.quote(str(folder))}\n'
+        f'export PYTHONPATH\nexec {shlex.quote(sys.executable)} "$@"\n'
+    )
+    script.chmod(0o755)
+    return str(script)
+
+
+def configure(check: Check, seconds: float) -> Outcome:
+    BUILD.mkdir(parents=True, exist_ok=True)
+    machine = check.machine
+    options = [
+        f"-DMERON_CUDA={'ON' if machine.nvcc else 'OFF'}",
+        f"-DMERON_CUDA_ARCHITECTURES={machine.architectures}",
+        *("-DMERON_BUILD_EXAMPLES=OFF", "-DMERON_MPI=OFF"),
+        "-DMERON_WERROR=OFF",  # the compiler may be one that the sources have not met
+    ]
+    if machine.nvcc:
+        options.append(f"-DCMAKE_CUDA_COMPILER={machine.nvcc.resolve()}")
+    fault = gpu_pack.fault_of()
+    if fault is None:
+        options.append(f"-DCMAKE_PREFIX_PATH={gpu_pack.PACK}")
+        check.python = packed_python(gpu_pack.PACK)
+    else:
+        check.say(f"  {fault}: building with the libraries of this machine")
+    options.append(f"-DMERON_PYTHON={check.python}")
+    command: list[str | Path] = ["cmake", "--preset", "release", "-B", BUILD, *options]
+    ended = check.run(command, seconds)
+    if ended.status == 0:
+        return Outcome("passed", f"for sm_{machine.architectures}" if machine.nvcc else "no nvcc")
+    for line in ended.lines[-15:]:
+        say(f"  {line}")
+    advice = "" if fault is None else f"; {fault}: tools/gpu-check --pack makes one"
+    return Outcome("failed", ended.fault("cmake") + advice)
+
+
+def build(check: Check, seconds: float) -> Outcome:
+    """Goes on after an error: what could be built is still tested."""
+    jobs = str(len(os.sched_getaffinity(0)))
+    command: list[str | Path] = [
+        "cmake",
+        "--build",
+        BUILD,
+        "--target",
+        "gpu_checks",
+        "--parallel",
+        jobs,
+    ]
+    environment = {**os.environ, "NINJA_STATUS": "[%f/%t] "}
+    ended = check.run([*command, "--", "-k", "0"], seconds, Counts(), environment)
+    if ended.status == 0:
+        return Outcome("passed")
+    return Outcome("failed", ended.fault("the build"))
+
+
+def look_at_torch(check: Check, seconds: float) -> Outcome:
+    if check.torch_asked is not None:
+        check.torch = gpu_machine.torch_facts(check.torch_asked, seconds)
+    if "missing" in check.torch:
+        return Outcome("skipped", f"the tests with it do not run: {check.torch['missing']}")
+    facts = "torch {version}, CUDA {cuda}, NCCL {nccl}, devices: {devices}".format(**check.torch)
+    if not check.torch["devices"]:
+        return Outcome("skipped", f"{facts}: install PyTorch for CUDA for the tests with it")
+    return Outcome("passed", facts)
+
+
+# ---- Testing ------------------------------------------------------------------------------------
+
+
+def run_ctest(check: Check, seconds: float) -> Outcome:
+    shutil.rmtree(RESULTS, ignore_errors=True)
+    RESULTS.mkdir(parents=True)
+    report = check.out / "ctest.xml"
+    report.unlink(missing_ok=True)
+    # From then on it starts no test and ends those that run; it still writes its report.
+    stop = time.localtime(time.time() + max(seconds - SECONDS_TO_END, 1))
+    # Devices have room for a few tests at a time, and much of a Python test is importing torch.
+    jobs = str(min(4, len(os.sched_getaffinity(0))))
+    command: list[str | Path] = ["ctest", "--test-dir", BUILD, "-L", LABEL, "--parallel", jobs]
+    command += ["--output-on-failure", "--output-junit", report]
+    command += ["--stop-time", time.strftime("%H:%M:%S", stop)]
+    ended = check.run(command, seconds, lambda line: bool(re.match(r" *\d+/\d+ Test ", line)))
+    known = len(run_tests.failures)
+    check.tests = run_tests.count_ctest("gpu", report, RESULTS)
+    if not report.exists():  # ctest was ended itself: what the tests have left still counts
+        for path in sorted(RESULTS.glob("*.xml")):
+            check.tests += run_tests.count_cases(path) or run_tests.ONE_FAILED
+    check.failures += run_tests.failures[known:]
+    if check.tests.failed or ended.status != 0:
+        fault = str(check.tests) if check.tests.failed else ended.fault("ctest")
+        return Outcome("failed", fault)
+    if check.tests == Tally():
+        return Outcome("skipped", "there is no GPU test in this build")
+    return Outcome("passed" if check.tests.passed else "skipped", str(check.tests))
+
+
+@dataclass(frozen=True)
+class Program:
+    name: str
+    path: Path
+    environment: dict[str, str]
+    folder: Path
+
+
+def programs_of(listing: str) -> list[Program]:
+    """The tests in C++ of `ctest --show-only=json-v1`, of those that were built."""
+    found = []
+    for test in json.loads(listing).get("tests", []):
+        command = test.get("command") or [""]
+        path = Path(command[0])
+        if not path.name.startswith("test_") or not os.access(path, os.X_OK):
+            continue
+        properties = {entry["name"]: entry["value"] for entry in test.get("properties", [])}
+        variables = dict(entry.split("=", 1) for entry in properties.get("ENVIRONMENT", []))
+        folder = Path(properties.get("WORKING_DIRECTORY", path.parent))
+        found.append(Program(test["name"], path, variables, folder))
+    return found
+
+
+# The smallest program that a sanitizer of devices has something to see in.
+TRIVIAL = "__global__ void set(int* x) { *x = 1; }\nint main() {\n  int* x;\n" + (
+    "  if (cudaMalloc(&x, 4) != cudaSuccess) return 1;\n  set<<<1, 1>>>(x);\n"
+    "  return cudaDeviceSynchronize() == cudaSuccess ? 0 : 1;\n}\n"
+)
+
+
+def why_no_sanitizer(check: Check, seconds: float) -> str | None:
+    machine = check.machine
+    if machine.sanitizer is None:
+        return "compute-sanitizer is not on this machine"
+    if machine.nvcc is None:
+        return "without nvcc there is no test in C++"
+    source, program = BUILD / "trivial.cu", BUILD / "trivial"
+    if not program.exists():
+        source.write_text(TRIVIAL)
+        architecture = machine.architectures.partition(";")[0]
+        target = [f"-arch=sm_{architecture}"] if architecture else []
+        made = check.run([machine.nvcc, *target, "-o", program, source], seconds / 2)
+        if made.status != 0:
+            return made.fault("nvcc, for a trivial program,")
+    ended = check.run([machine.sanitizer, "--error-exitcode", "86", program], seconds / 2)
+    if ended.status != 0:
+        said = next((line for line in ended.lines if "rror" in line), "")
+        return f"compute-sanitizer does not work here: {said or ended.fault('it')}"
+    return None
+
+
+def sanitize(tool: str, pattern: str) -> Callable[[Check, float], Outcome]:
+    """A phase: the tests in C++ whose names match, under a tool of compute-sanitizer."""
+
+    def run(check: Check, seconds: float) -> Outcome:
+        end = time.monotonic() + seconds
+        listing = gpu_machine.output_of(
+            ["ctest", "--test-dir", str(BUILD), "-L", LABEL, "--show-only=json-v1"]
+        )
+        programs = [test for test in programs_of(listing or "{}") if re.search(pattern, test.name)]
+        if not programs:
+            return Outcome("skipped", "there is no such test in this build")
+        fault = why_no_sanitizer(check, seconds)
+        if fault is not None:
+            return Outcome("skipped", fault)
+        clean: list[str] = []
+        found: list[str] = []
+        late: list[str] = []
+        for program in programs:
+            left = end - time.monotonic()
+            if left < 2:
+                late.append(program.name)
+                continue
+            environment = {"GTEST_FILTER": SHORT_CASES, **os.environ, **program.environment}
+            assert check.machine.sanitizer is not None
+            command: list[str | Path] = [check.machine.sanitizer, "--tool", tool]
+            command += ["--error-exitcode", str(SANITIZER_FOUND), program.path, "--gtest_brief=1"]
+            ended = check.run(command, left, environment=environment, folder=program.folder)
+            if ended.status is None:
+                late.append(program.name)
+            elif ended.status != SKIPPED:
+                (clean if ended.status == 0 else found).append(program.name)
+            check.say(f"  {program.name}: {verdict_of(ended.status)}")
+        check.failures += [f"{tool}: {name}" for name in found]
+        note = f"{len(clean)} of {len(programs)} clean"
+        note += f"; no time for {', '.join(late)}" if late else ""
+        if found:
+            return Outcome("failed", f"{note}; not: {', '.join(found)}")
+        return Outcome("passed" if clean else "skipped", note)
+
+    return run
+
+
+def verdict_of(status: int | None) -> str:
+    known = {0: "clean", SKIPPED: "skipped", SANITIZER_FOUND: "FOUND SOMETHING", None: "no time"}
+    return known.get(status, f"FAILED with exit status {status}")
+
+
+# ---- Measuring ----------------------------------------------------------------------------------
+
+
+def bench(name: str, *options: str) -> Callable[[Check, float], Outcome]:
+    """A phase: `tools/bench name`, with the programs of this build."""
+
+    def run(check: Check, seconds: float) -> Outcome:
+        folder = name.replace("-", "_")
+        if not (ROOT / "bench" / folder).is_dir():
+            return Outcome("skipped", f"bench/{folder} is not in this tree")
+        report = check.out / f"bench-{name}.json"
+        report.unlink(missing_ok=True)
+        words = ["--json", str(report), *options]
+        command = run_bench.command_of(name, words, BUILD, check.python)
+        environment = run_bench.environment_of(BUILD)
+        ended = check.run(command, seconds, lambda line: bool(line.strip()), environment)
+        goals: list[dict[str, Any]] = []
+        if report.exists():
+            try:
+                goals = json.loads(report.read_text()).get("goals", [])
+            except ValueError:
+                return Outcome("failed", f"{report.name} is no JSON")
+        check.goals += goals
+        if ended.status == SKIPPED:
+            return Outcome("skipped", ended.lines[-1] if ended.lines else "")
+        if ended.status != 0:
+            return Outcome("failed", ended.fault("it"))
+        return Outcome("passed", count_goals(goals))
+
+    return run
+
+
+def program(*words: str) -> Callable[[Check, float], Outcome]:
+    """A phase: a command in the root of the tree, with the package meron of this build. The first
+    word `python3` is the Python of the tests, and `meron` is the command that was built."""
+
+    def run(check: Check, seconds: float) -> Outcome:
+        known = {"python3": check.python, "meron": str(BUILD / "tools" / "meron" / "meron")}
+        command = [known.get(words[0], words[0]), *words[1:]]
+        environment = run_bench.environment_of(BUILD)
+        ended = check.run(command, seconds, lambda line: bool(line.strip()), environment)
+        if ended.status == SKIPPED:
+            return Outcome("skipped", ended.lines[-1] if ended.lines else "")
+        return Outcome("passed") if ended.status == 0 else Outcome("failed", ended.fault("it"))
+
+    return run
+
+
+def count_goals(goals: Sequence[Mapping[str, Any]]) -> str:
+    met = sum(bool(goal.get("passed")) for goal in goals)
+    return f"{met} goals met, {len(goals) - met} missed" if goals else "no goals"
+
+
+# ---- What runs, in this order: name, seconds at most, seconds at least, how, after what ---------
+
+AFTER_BUILD = ("configure", "build")
+PHASES = (
+    Phase("configure", 60, 5, configure),
+    Phase("build", 300, 20, build, ("configure",)),
+    Phase("torch", 60, 1, look_at_torch),
+    Phase("tests", 180, 30, run_ctest, ("configure",)),
+    Phase("memcheck", 90, 15, sanitize("memcheck", ""), ("configure",)),
+    Phase("racecheck", 60, 10, sanitize("racecheck", "kernel"), ("configure",)),
+    Phase("bench gpu", 150, 45, bench("gpu"), AFTER_BUILD),
+)
+
+
+# ---- The report ---------------------------------------------------------------------------------
+
+
+def table(check: Check, results: Sequence[Result]) -> str:
+    width = max(len(result.name) for result in results)
+    lines = [f"{'phase':<{width}}  result   seconds", "-" * (width + 18)]
+    lines += [f"{one.name:<{width}}  {one.result:<7}  {one.seconds:7.1f}" for one in results]
+    lines.append(f"tests: {check.tests}")
+    if check.goals:
+        lines.append(f"bench: {count_goals(check.goals)}")
+    missed = [str(goal.get("name")) for goal in check.goals if not goal.get("passed")]
+    lines += [f"missed: {name}" for name in missed]
+    lines += [f"failed: {name}" for name in check.failures]
+    return "\n".join(lines)
+
+
+def commit() -> str:
+    git = shutil.which("git")
+    words = [git or "git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    return gpu_machine.output_of(words).strip() or "unknown"
+
+
+def has_passed(tests: Tally, results: Sequence[Result]) -> bool:
+    return tests.passed > 0 and all(result.result != "failed" for result in results)
+
+
+def write_report(check: Check, results: Sequence[Result], seconds: float) -> None:
+    report = {
+        "commit": commit(),
+        "machine": check.machine.facts(),
+        "versions": check.machine.versions(),
+        "torch": check.torch,
+        "seconds": round(seconds, 1),
+        "phases": [{**asdict(result), "seconds": round(result.seconds, 1)} for result in results],
+        "tests": asdict(check.tests),
+        "failures": check.failures,
+        "goals": check.goals,
+        "passed": has_passed(check.tests, results),
+    }
+    (check.out / "gpu-check.json").write_text(json.dumps(report, indent=2) + "\n")
+
+
+# ---- Main ---------------------------------------------------------------------------------------
+
+
+def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="tools/gpu-check",
+        description=HELP,
+        epilog=EXAMPLES,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=ROOT / "build" / "gpu-check",
+        metavar="DIR",
+        help="where the report and the log go (default: build/gpu-check)",
+    )
+    parser.add_argument(
+        "--budget",
+        type=float,
+        default=BUDGET,
+        metavar="SECONDS",
+        help="all phases together (default: %(default).0f)",
+    )
+    parser.add_argument("--pack", action="store_true", help="make .gpu-pack, and nothing else")
+    return parser.parse_args(words)
+
+
+def make_pack() -> int:
+    try:
+        lines = gpu_pack.make()
+    except gpu_pack.PackError as error:
+        say(f"tools/gpu-check: no pack: {error}")
+        return 1
+    for line in lines:
+        say(line)
+    return 0
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    begin = time.monotonic()
+    arguments = parse_arguments(words)
+    if arguments.pack:
+        return make_pack()
+    gpus = gpu_machine.find_gpus()
+    if not gpus:
+        say("tools/gpu-check: there is no NVIDIA GPU on this machine, or no driver for it")
+        return SKIPPED
+    out: Path = arguments.out.resolve()
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        log = (out / "log.txt").open("w")
+    except OSError as error:
+        say(f"tools/gpu-check: cannot write to {out}: {error.strerror}")
+        return 2
+    with log:
+        asked = gpu_machine.start_looking_for_torch()
+        check = Check(out, log, gpu_machine.look(gpus), torch_asked=asked)
+        try:
+            for line in check.machine.lines():
+                check.say(f"  {line}")
+            results = run_phases(PHASES, check, begin + arguments.budget)
+        finally:
+            asked.kill()
+        write_report(check, results, time.monotonic() - begin)
+        check.say(f"\n{table(check, results)}")
+        check.say(f"{time.monotonic() - begin:.0f} s; {out / 'gpu-check.json'}, {out / 'log.txt'}")
+    return 0 if has_passed(check.tests, results) else 1
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except KeyboardInterrupt:
+        say("\ninterrupted")
+        sys.exit(130)
