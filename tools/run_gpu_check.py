@@ -344,7 +344,9 @@ PHASES = (
 def table(check: Check, results: Sequence[Result]) -> str:
     width = max(len(result.name) for result in results)
     lines = [f"{'phase':<{width}}  result   seconds", "-" * (width + 18)]
-    lines += [f"{one.name:<{width}}  {one.result:<7}  {one.seconds:7.1f}" for one in results]
+    for one in results:
+        note = "" if one.result == "passed" else f"  {one.note}"
+        lines.append(f"{one.name:<{width}}  {one.result:<7}  {one.seconds:7.1f}{note}")
     lines.append(f"tests: {check.tests}")
     if check.goals:
         lines.append(f"bench: {count_goals(check.goals)}")
