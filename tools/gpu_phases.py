@@ -100,6 +100,9 @@ def describe(result: Result) -> str:
 
 # ---- Programs -----------------------------------------------------------------------------------
 
+# What a person sees of a line that a program says; None or nothing: not that line.
+Show = Callable[[str], str | None]
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -134,12 +137,12 @@ class Check:
         self,
         words: Sequence[str | Path],
         seconds: float,
-        show: Callable[[str], bool] = lambda line: False,
+        show: Show = lambda line: None,
         environment: Mapping[str, str] | None = None,
         folder: Path = ROOT,
     ) -> Ended:
         """Runs a program to its end, or ends it and all that it started after `seconds`. What it
-        says goes into the log, and lines that `show` picks are shown."""
+        says goes into the log, and what `show` makes of each line is shown."""
         command = list(map(str, words))
         print(f"$ {shlex.join(command)}", file=self.log, flush=True)
         try:
@@ -179,17 +182,16 @@ class Check:
             print(f"(ended after {seconds:.0f} s)", file=self.log, flush=True)
         return Ended(status, lines)
 
-    def read(
-        self, process: subprocess.Popen[str], lines: list[str], show: Callable[[str], bool]
-    ) -> None:
+    def read(self, process: subprocess.Popen[str], lines: list[str], show: Show) -> None:
         assert process.stdout is not None
         written = 0
         for line in process.stdout:
             if written < MOST_LOG:
                 written += len(line)
                 self.log.write(line if written < MOST_LOG else "(the rest is left out)\n")
-            if show(line):
-                say(f"  {line.rstrip()}")
+            shown = show(line.rstrip())
+            if shown:
+                say(f"  {shown}")
             lines.append(line.rstrip())
             del lines[:-40]
 
@@ -202,14 +204,23 @@ def kill_group(process: subprocess.Popen[str]) -> None:
 
 
 class Counts:
-    """Picks ninja's counts every few seconds, and the lines that name an error."""
+    """Shows ninja's counts every few seconds, and the lines that name an error."""
 
     def __init__(self, every: float = 10) -> None:
         self.every = every
         self.shown = time.monotonic()
 
-    def __call__(self, line: str) -> bool:
-        if re.match(r"\[\d+/\d+\] ", line) and time.monotonic() - self.shown >= self.every:
+    def __call__(self, line: str) -> str | None:
+        count = re.match(r"\[(\d+)/(\d+)\] ", line)
+        if count and time.monotonic() - self.shown >= self.every:
             self.shown = time.monotonic()
-            return True
-        return line.startswith("FAILED: ") or bool(re.search(r"\b(fatal )?error\b:", line))
+            return f"{count[1]} of {count[2]}"
+        return line if re.search(r"^FAILED: |\b(fatal )?error\b:", line) else None
+
+
+def every_line(line: str) -> str:
+    return line
+
+
+def lines_like(pattern: str) -> Show:
+    return lambda line: line if re.match(pattern, line) else None

@@ -20,7 +20,17 @@ import gpu_machine
 import gpu_pack
 import run_bench
 import run_tests
-from gpu_phases import SECONDS_TO_END, Check, Counts, Outcome, Phase, Result, run_phases
+from gpu_phases import (
+    SECONDS_TO_END,
+    Check,
+    Counts,
+    Outcome,
+    Phase,
+    Result,
+    every_line,
+    lines_like,
+    run_phases,
+)
 from run_tests import Tally, say
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -158,7 +168,7 @@ def run_ctest(check: Check, seconds: float) -> Outcome:
     command: list[str | Path] = ["ctest", "--test-dir", BUILD, "-L", LABEL, "--parallel", jobs]
     command += ["--output-on-failure", "--output-junit", report]
     command += ["--stop-time", time.strftime("%H:%M:%S", stop)]
-    ended = check.run(command, seconds, lambda line: bool(re.match(r" *\d+/\d+ Test ", line)))
+    ended = check.run(command, seconds, lines_like(r" *\d+/\d+ Test "))
     known = len(run_tests.failures)
     check.tests = run_tests.count_ctest("gpu", report, RESULTS)
     if not report.exists():  # ctest was ended itself: what the tests have left still counts
@@ -286,7 +296,7 @@ def bench(name: str, *options: str) -> Callable[[Check, float], Outcome]:
         words = ["--json", str(report), *options]
         command = run_bench.command_of(name, words, BUILD, check.python)
         environment = run_bench.environment_of(BUILD)
-        ended = check.run(command, seconds, lambda line: bool(line.strip()), environment)
+        ended = check.run(command, seconds, every_line, environment)
         goals: list[dict[str, Any]] = []
         if report.exists():
             try:
@@ -311,7 +321,7 @@ def program(*words: str) -> Callable[[Check, float], Outcome]:
         known = {"python3": check.python, "meron": str(BUILD / "tools" / "meron" / "meron")}
         command = [known.get(words[0], words[0]), *words[1:]]
         environment = run_bench.environment_of(BUILD)
-        ended = check.run(command, seconds, lambda line: bool(line.strip()), environment)
+        ended = check.run(command, seconds, every_line, environment)
         if ended.status == SKIPPED:
             return Outcome("skipped", ended.lines[-1] if ended.lines else "")
         return Outcome("passed") if ended.status == 0 else Outcome("failed", ended.fault("it"))

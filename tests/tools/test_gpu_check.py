@@ -20,7 +20,7 @@ import gpu_machine
 import gpu_pack
 import run_gpu_check
 from gpu_machine import Gpu, Machine
-from gpu_phases import Check, Outcome, Phase, allot, run_phases
+from gpu_phases import Check, Counts, Outcome, Phase, allot, lines_like, run_phases
 from run_tests import Tally
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -127,12 +127,19 @@ def test_a_program_leaves_its_words_in_the_log(check, tmp_path, capsys):
     ended = check.run(
         ["sh", "-c", "echo one; echo two >&2; exit 3"],
         20,
-        lambda line: "w" in line,
+        lines_like("t"),
         folder=tmp_path,
     )
     assert ended.status == 3 and ended.lines == ["one", "two"]
     assert check.log.getvalue().endswith("one\ntwo\n")
     assert capsys.readouterr().out == "  two\n"
+
+
+def test_a_build_shows_counts_and_errors():
+    show = Counts(every=0)
+    assert show("[3/12] Building CXX object a.o") == "3 of 12"
+    assert show("a.cpp:3:1: error: expected ';'") == "a.cpp:3:1: error: expected ';'"
+    assert show("a.cpp:3:1: note: to match this '{'") is None
 
 
 def test_a_program_that_is_not_there(check):
