@@ -94,7 +94,8 @@ def sources(*patterns: str) -> list[str]:
         found = [name for name in listing.stdout.split("\0") if name and (ROOT / name).is_file()]
         return sorted(set(found))
     paths = {path.relative_to(ROOT) for pattern in patterns for path in ROOT.rglob(pattern)}
-    return sorted(str(path) for path in paths if path.parts[0] not in ("build", ".venv", ".gpu-pack"))
+    made = ("build", ".venv", ".gpu-pack")
+    return sorted(str(path) for path in paths if path.parts[0] not in made)
 
 
 def typed_sources() -> list[str]:

@@ -81,7 +81,10 @@ FOLDERS_WITH_README = (
     *("capi", "bench", "tools", "examples"),
 )
 SOURCE_SUFFIXES = {".h", ".c", ".cpp", ".hpp", ".py", ".cmake", ".sh", ".map"}
-PRUNED = {"build", ".venv", ".gpu-pack", ".git", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
+PRUNED = {
+    *("build", ".venv", ".gpu-pack", ".git"),
+    *("__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"),
+}
 
 INCLUDE = re.compile(r'\s*#\s*include\s*(?:"([^"]+)"|<([^>]+)>)')
 
