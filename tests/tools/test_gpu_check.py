@@ -286,6 +286,26 @@ def test_a_pack_for_another_machine_is_refused(tmp_path):
     assert "sparc" in (gpu_pack.fault_of(tmp_path) or "")
 
 
+def test_python_packages_of_the_pack_fill_gaps_only(tmp_path, monkeypatch):
+    pack, build = tmp_path / "a pack", tmp_path / "build"
+    folder = gpu_pack.python_folder(pack, ".".join(map(str, sys.version_info[:2])))
+    build.mkdir()
+    monkeypatch.setattr(run_gpu_check, "BUILD", build)
+    monkeypatch.setattr(gpu_machine, "has_package", lambda name: False)
+    assert run_gpu_check.packed_python(pack) == sys.executable  # the pack has none for this one
+    folder.mkdir(parents=True)
+    (folder / "cffi.py").write_text("")
+    (tmp_path / "own.py").write_text("")
+    script = run_gpu_check.packed_python(pack)
+    show = "import cffi, own, sys; print(cffi.__file__, sys.argv[1:], sep='\\n')"
+    words = [script, "-c", show, "two words"]
+    environment = {"PYTHONPATH": str(tmp_path)}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=PATIENCE)
+    assert done.stdout.splitlines() == [str(folder / "cffi.py"), "['two words']"], done.stderr
+    monkeypatch.setattr(gpu_machine, "has_package", lambda name: True)
+    assert run_gpu_check.packed_python(pack) == sys.executable
+
+
 # Of each library a source that includes it.
 USERS = {
     "hwy": "kernels/cpu/copy.cpp",
