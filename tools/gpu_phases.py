@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -81,13 +82,22 @@ def run_phases(
             )
         else:
             check.say(f"== {phase.name} (at most {seconds:.0f} s)")
-            outcome = phase.run(check, seconds)
+            outcome = outcome_of(phase, check, seconds)
         if outcome.result == "passed":
             passed.add(phase.name)
         result = Result(phase.name, outcome.result, clock() - begin, outcome.note)
         results.append(result)
         check.say(describe(result))
     return results
+
+
+def outcome_of(phase: Phase, check: Check, seconds: float) -> Outcome:
+    """Time on such a machine is dear: a phase that breaks leaves the others their turn."""
+    try:
+        return phase.run(check, seconds)
+    except Exception as error:
+        traceback.print_exc(file=check.log)
+        return Outcome("failed", f"{type(error).__name__}: {error}")
 
 
 def describe(result: Result) -> str:

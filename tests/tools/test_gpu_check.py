@@ -100,6 +100,14 @@ def test_a_phase_waits_for_what_it_needs(check, capsys):
     assert "bench skipped: it needs build" in capsys.readouterr().out
 
 
+def test_a_phase_that_breaks_leaves_the_others_their_turn(check):
+    clock = Clock()
+    broken = Phase("broken", 10, 1, lambda check, seconds: Outcome({}["no such key"]))
+    results = results_of(check, clock, [broken, fake(clock, "next", 10, 1, 1)], 100)
+    assert [result for result, _ in results.values()] == ["failed", "passed"]
+    assert "Traceback" in check.log.getvalue()
+
+
 def test_the_phases_fit_into_the_budget():
     names = [phase.name for phase in run_gpu_check.PHASES]
     assert len(set(names)) == len(names)
