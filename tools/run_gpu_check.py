@@ -251,6 +251,7 @@ def sanitize(tool: str, pattern: str) -> Callable[[Check, float], Outcome]:
         clean: list[str] = []
         found: list[str] = []
         late: list[str] = []
+        without: list[str] = []
         for program in programs:
             left = end - time.monotonic()
             if left < 2:
@@ -263,12 +264,15 @@ def sanitize(tool: str, pattern: str) -> Callable[[Check, float], Outcome]:
             ended = check.run(command, left, environment=environment, folder=program.folder)
             if ended.status is None:
                 late.append(program.name)
-            elif ended.status != SKIPPED:
+            elif ended.status == SKIPPED:
+                without.append(program.name)
+            else:
                 (clean if ended.status == 0 else found).append(program.name)
             check.say(f"  {program.name}: {verdict_of(ended.status)}")
         check.failures += [f"{tool}: {name}" for name in found]
         note = f"{len(clean)} of {len(programs)} clean"
         note += f"; no time for {', '.join(late)}" if late else ""
+        note += f"; without a device: {', '.join(without)}" if without else ""
         if found:
             return Outcome("failed", f"{note}; not: {', '.join(found)}")
         return Outcome("passed" if clean else "skipped", note)
