@@ -8,8 +8,8 @@
 # Each test may leave a JUnit file at ${CMAKE_BINARY_DIR}/test-results/<name>.xml; tools/test then
 # counts its cases instead of counting the test as one.
 #
-# The target gpu_checks is all that tools/gpu-check runs: the tests of meron_add_gpu_test, the library,
-# the command, the modules, and every program whose target begins with bench_gpu_.
+# The target gpu_checks is all that tools/gpu-check runs: every test of the label gpu, the library, the
+# command, the modules, and every program whose target begins with bench_gpu_.
 
 include_guard(GLOBAL)
 
@@ -69,7 +69,6 @@ function(meron_add_gpu_test name)
   add_executable(test_${name} ${arg_SOURCES})
   set_target_properties(test_${name} PROPERTIES UNITY_BUILD OFF)
   target_link_libraries(test_${name} PRIVATE ${arg_LIBS} meron_gpu_main)
-  add_dependencies(gpu_checks test_${name})
   add_test(NAME ${name} COMMAND test_${name} --gtest_brief=1
                                 "--gtest_output=xml:${MERON_TEST_RESULTS}/${name}.xml")
   meron_set_test_properties_(${name} "gpu;release;${arg_LABELS}" gpu "${arg_TIMEOUT}" 120
@@ -120,6 +119,9 @@ function(meron_set_test_properties_ name labels default_labels timeout default_t
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout}
                                           RUN_SERIAL ${serial} SKIP_RETURN_CODE 77)
+  if("gpu" IN_LIST labels AND TARGET test_${name})
+    add_dependencies(gpu_checks test_${name})
+  endif()
   # Ranks of a distributed test run at the same time: leave them two cores rather than one.
   if("distributed" IN_LIST labels)
     set_tests_properties(${name} PROPERTIES PROCESSORS 2)
@@ -132,7 +134,7 @@ function(meron_complete_gpu_checks_ folder)
   foreach(target IN LISTS targets)
     get_target_property(type ${target} TYPE)
     if(target MATCHES "^(meron|meron_cli|bench_gpu_.*)$"
-       OR (type STREQUAL "MODULE_LIBRARY" AND folder MATCHES "/modules/"))
+       OR (type MATCHES "^(MODULE|SHARED)_LIBRARY$" AND folder MATCHES "/modules/"))
       add_dependencies(gpu_checks ${target})
     endif()
   endforeach()
