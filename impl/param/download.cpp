@@ -14,7 +14,10 @@ Result<std::shared_ptr<Download>> Download::begin(Unit& unit, std::span<const De
   Status begun = download->copy(from, stream);
   if (begun.ok()) return download;
   unit.fresh = fresh;  // what has come already counts for nothing
-  return std::move(begun).error();
+  Error error = std::move(begun).error();
+  // With a device that has failed this rank gives no gradient any more: its peers are told.
+  if (error.code() == MERON_E_DEVICE) return unit.channel().fail(std::move(error).on(unit.name()));
+  return error;
 }
 
 Status Download::copy(std::span<const DeviceGradient> from, void* stream) {
