@@ -3,6 +3,8 @@
 // skipped. It asks the driver itself, so that it needs nothing of CUDA where it is built.
 #include <dlfcn.h>
 #include <gmock/gmock.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdio>
 
@@ -24,11 +26,21 @@ int number_of_devices() {
   return count;
 }
 
+// Asked in a process of its own: tests fork their ranks, and a driver that was initialized before a
+// fork is of no use after it.
+bool there_is_a_device() {
+  const pid_t child = fork();
+  if (child == 0) _exit(number_of_devices() > 0 ? 0 : 1);
+  int status = 1;
+  return child > 0 && waitpid(child, &status, 0) == child && WIFEXITED(status) &&
+         WEXITSTATUS(status) == 0;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
   testing::InitGoogleMock(&argc, argv);
-  if (!GTEST_FLAG_GET(list_tests) && number_of_devices() == 0) {
+  if (!GTEST_FLAG_GET(list_tests) && !there_is_a_device()) {
     std::puts("skipped: there is no CUDA device");
     return kSkipped;
   }
