@@ -22,7 +22,8 @@ struct AdamWConstants {
       step_size;
 };
 
-inline void adamw_element(const AdamWConstants& c, float& p, float g, float& m, float& v) {
+MERON_HOST_DEVICE inline void adamw_element(const AdamWConstants& c, float& p, float g, float& m,
+                                            float& v) {
   const float gradient = g * c.grad_scale;
   m = m * c.beta1 + gradient * c.one_minus_beta1;
   v = v * c.beta2 + (gradient * gradient) * c.one_minus_beta2;

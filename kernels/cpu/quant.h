@@ -98,14 +98,14 @@ struct QuantError {
   double error_squares = 0, squares = 0;
   float worst_block = 0;
 
-  void add_block(double error_square, double square) {
+  MERON_HOST_DEVICE void add_block(double error_square, double square) {
     error_squares += error_square;
     squares += square;
     if (square <= 0 && error_square <= 0) return;
     const auto ratio = static_cast<float>(std::sqrt(error_square / square));
     if (ratio > worst_block) worst_block = ratio;
   }
-  void merge(const QuantError& other) {
+  MERON_HOST_DEVICE void merge(const QuantError& other) {
     error_squares += other.error_squares;
     squares += other.squares;
     if (other.worst_block > worst_block) worst_block = other.worst_block;

@@ -31,7 +31,7 @@ struct BlockScale {
   enum class Kind { ordinary, zero, nonfinite };
 
   // `magnitude`: the bits of the largest |t|, as an integer: those of a NaN exceed infinity's.
-  BlockScale(uint32_t magnitude, QuantFormat format) {
+  MERON_HOST_DEVICE BlockScale(uint32_t magnitude, QuantFormat format) {
     const float qmax = qmax_of(format);
     const auto m = std::bit_cast<float>(magnitude);
     if (magnitude >= kInfinityBits) {

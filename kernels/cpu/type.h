@@ -5,6 +5,13 @@
 #include <cstddef>
 #include <cstdint>
 
+// What is called on one element is the definition for other devices too, which compile it again.
+#if defined(__CUDACC__)
+#define MERON_HOST_DEVICE __host__ __device__
+#else
+#define MERON_HOST_DEVICE
+#endif
+
 namespace meron::kernels {
 
 // How an element is stored. Arithmetic is always done in f32.

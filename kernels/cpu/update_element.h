@@ -25,7 +25,8 @@ struct UpdateConstants : AdamWConstants {
   bool nesterov, first_step;
 };
 
-inline void adam_element(const UpdateConstants& c, float& p, float g, float& m, float& v) {
+MERON_HOST_DEVICE inline void adam_element(const UpdateConstants& c, float& p, float g, float& m,
+                                           float& v) {
   const float gradient = g * c.grad_scale + p * c.weight_decay;
   m = m * c.beta1 + gradient * c.one_minus_beta1;
   v = v * c.beta2 + (gradient * gradient) * c.one_minus_beta2;
@@ -33,13 +34,14 @@ inline void adam_element(const UpdateConstants& c, float& p, float g, float& m, 
   p = p - (m * c.step_size) / denominator;
 }
 
-inline void adagrad_element(const UpdateConstants& c, float& p, float g, float& v) {
+MERON_HOST_DEVICE inline void adagrad_element(const UpdateConstants& c, float& p, float g,
+                                              float& v) {
   const float gradient = g * c.grad_scale + p * c.weight_decay;
   v = v + gradient * gradient;
   p = p - (gradient * c.lr) / (__builtin_sqrtf(v) + c.eps);
 }
 
-inline void lion_element(const UpdateConstants& c, float& p, float g, float& m) {
+MERON_HOST_DEVICE inline void lion_element(const UpdateConstants& c, float& p, float g, float& m) {
   const float gradient = g * c.grad_scale;
   const float direction = m * c.beta1 + gradient * c.one_minus_beta1;
   const float size = __builtin_fabsf(direction);
@@ -47,13 +49,13 @@ inline void lion_element(const UpdateConstants& c, float& p, float g, float& m) 
   m = m * c.beta2 + gradient * c.one_minus_beta2;
 }
 
-inline void sgd_element(const UpdateConstants& c, float& p, float g, float& b) {
+MERON_HOST_DEVICE inline void sgd_element(const UpdateConstants& c, float& p, float g, float& b) {
   const float gradient = g * c.grad_scale + p * c.weight_decay;
   b = c.first_step ? gradient : b * c.beta1 + gradient * c.one_minus_dampening;
   p = p - (c.nesterov ? gradient + b * c.beta1 : b) * c.lr;
 }
 
-inline void sgd_element(const UpdateConstants& c, float& p, float g) {
+MERON_HOST_DEVICE inline void sgd_element(const UpdateConstants& c, float& p, float g) {
   p = p - (g * c.grad_scale + p * c.weight_decay) * c.lr;
 }
 

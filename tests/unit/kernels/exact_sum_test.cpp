@@ -214,5 +214,42 @@ TEST(ExactSum, NonfiniteTermsAreRemembered) {
   EXPECT_TRUE(std::isnan(total.value()));
 }
 
+// Added piece by piece, by parties that know nothing of each other's carries.
+TEST(ExactSum, PiecesAddUpToTheSum) {
+  std::mt19937_64 random(6);
+  const std::vector<double> terms = random_terms(random, 3000, 400);
+  ExactPieces pieces{};
+  for (const double value : terms) {
+    const ExactTerm term(value);
+    for (int i = 0; i < 3; ++i) pieces.pieces[term.first + i] += term.part[i];
+    pieces.nonfinite |= term.nonfinite;
+  }
+  const ExactSum sum = sum_of(terms), from_pieces(pieces);
+  EXPECT_EQ(std::bit_cast<uint64_t>(from_pieces.value()), std::bit_cast<uint64_t>(sum.value()));
+  const ExactPieces other = sum_of({kTiny, -kMax, kInfinity}).pieces();
+  for (int k = 0; k < ExactPieces::kCount; ++k) pieces.pieces[k] += other.pieces[k];
+  ExactSum expected = sum;
+  expected.merge(sum_of({kTiny, -kMax}));
+  EXPECT_EQ(ExactSum(pieces).value(), expected.value());
+  EXPECT_EQ(ExactSum(other).value(), kInfinity);
+  EXPECT_EQ(ExactSum(sum.pieces()).value(), sum.value());
+}
+
+TEST(ExactSum, PiecesMayBeAnyNumbers) {
+  constexpr int64_t kMost = std::numeric_limits<int64_t>::max();
+  ExactPieces pieces{};
+  for (int k = 10; k < 20; ++k) pieces.pieces[k] = kMost;
+  double expected = 0;
+  for (int k = 19; k >= 10; --k) expected += std::ldexp(0x1p63, 32 * k - 1074);
+  EXPECT_NEAR(ExactSum(pieces).value() / expected, 1.0, 1e-15);
+  ExactPieces negative{};
+  for (int k = 10; k < 20; ++k) negative.pieces[k] = -kMost;
+  ExactSum both(pieces);
+  both.merge(ExactSum(negative));
+  EXPECT_EQ(both.value(), 0.0);
+  for (int k = 10; k < 20; ++k) negative.pieces[k] = std::numeric_limits<int64_t>::min();
+  EXPECT_NEAR(ExactSum(negative).value() / expected, -1.0, 1e-15);
+}
+
 }  // namespace
 }  // namespace meron::kernels
