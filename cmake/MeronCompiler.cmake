@@ -19,9 +19,12 @@ endif()
 
 # A fused multiply-add rounds once where two instructions round twice: which one a compiler picks
 # differs by target. Contraction is off so that results are the same bits on every CPU.
-add_compile_options(-ffp-contract=off -Wall -Wextra -Wpedantic -fstack-protector-strong)
+# (nvcc knows none of these: MeronCuda.cmake has what device code is compiled with.)
+set(meron_host "$<COMPILE_LANGUAGE:C,CXX>")
+add_compile_options("$<${meron_host}:-ffp-contract=off;-Wall;-Wextra;-Wpedantic>"
+                    "$<${meron_host}:-fstack-protector-strong>")
 if(MERON_WERROR)
-  add_compile_options(-Werror)
+  add_compile_options("$<${meron_host}:-Werror>")
 endif()
 
 # The standard library checks its own preconditions where speed is not the point.
@@ -41,8 +44,9 @@ if(MERON_SANITIZE)
     set(MERON_VECTOR_OPTIONS --param=asan-use-after-return=0)
   endif()
 else()
-  add_compile_options($<$<CONFIG:Release,RelWithDebInfo,MinSizeRel>:-U_FORTIFY_SOURCE>
-                      $<$<CONFIG:Release,RelWithDebInfo,MinSizeRel>:-D_FORTIFY_SOURCE=2>)
+  set(meron_optimized "$<AND:${meron_host},$<CONFIG:Release,RelWithDebInfo,MinSizeRel>>")
+  add_compile_options($<${meron_optimized}:-U_FORTIFY_SOURCE>
+                      $<${meron_optimized}:-D_FORTIFY_SOURCE=2>)
 endif()
 
 add_link_options(LINKER:-z,relro LINKER:-z,now)

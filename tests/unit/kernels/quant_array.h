@@ -34,9 +34,9 @@ inline std::vector<QuantFormat> formats(std::initializer_list<uint32_t> blocks) 
   return result;
 }
 
-class Code {
+class CodeArray {
  public:
-  Code(size_t n, QuantFormat format)
+  CodeArray(size_t n, QuantFormat format)
       : format_(format),
         payload_(Type::f32, encoded_blocks(n, format) * encoded_block_bytes(format) / 4),
         steps_(Type::f32, encoded_blocks(n, format)) {}
@@ -70,7 +70,7 @@ class Code {
   }
   void set_step(size_t block, float step) { steps_.set(block, step); }
 
-  friend testing::AssertionResult same(const Code& actual, const Code& expected) {
+  friend testing::AssertionResult same(const CodeArray& actual, const CodeArray& expected) {
     for (size_t b = 0; b < actual.blocks(); ++b) {
       if (std::memcmp(actual.steps_.at(b), expected.steps_.at(b), 4) != 0) {
         return testing::AssertionFailure() << "step " << b << " of " << actual.blocks() << ": "

@@ -29,11 +29,11 @@ struct Terms {
       decoded.emplace_back(Type::f32, n);
       dequantize(decoded.back().data(), Type::f32, codes.back().at(), n, format);
     }
-    for (Code& code : codes) encoded.emplace_back(code.at());
+    for (CodeArray& code : codes) encoded.emplace_back(code.at());
     for (Array& array : decoded) pointers.push_back(array.data());
   }
 
-  std::vector<Code> codes;
+  std::vector<CodeArray> codes;
   std::vector<Array> decoded;
   std::vector<ConstEncoded> encoded;
   std::vector<const void*> pointers;
@@ -88,7 +88,7 @@ TEST_P(DequantizeSum, EncodedAtOnceIsTheSumEncodedAfterwards) {
       for (const size_t n : {0u, 1u, 64u, 100u, 512u, 2600u}) {
         const Terms terms(3, n, in, n > 512);
         Array sum(Type::f32, n);
-        Code actual(n, out), expected(n, out), unmeasured(n, out);
+        CodeArray actual(n, out), expected(n, out), unmeasured(n, out);
         QuantError error, expected_error;
         dequantize_sum(sum.f32(), false, terms.encoded.data(), 3, 0.5f, n, in, nullptr);
         quantize(expected.at(), sum.data(), Type::f32, n, out, 4, 128, nullptr, nullptr, 0,
@@ -110,7 +110,7 @@ TEST_P(DequantizeSum, TheCodeMayReplaceAnInput) {
   for (const QuantFormat format : {QuantFormat{8, 64}, {4, 256}, {4, 2048, true, true}}) {
     constexpr size_t kN = 5000;
     Terms terms(3, kN, format, true);
-    Code expected(kN, format);
+    CodeArray expected(kN, format);
     dequantize_sum_quantize(expected.at(), terms.encoded.data(), 3, 1.0f, kN, format, format, 1, 0);
     dequantize_sum_quantize(terms.codes[1].at(), terms.encoded.data(), 3, 1.0f, kN, format, format,
                             1, 0);

@@ -63,7 +63,7 @@ void expect_reference(Type type, QuantFormat format, size_t n, size_t offset, Ex
   fill(minus, 5, false);
   fill(residual, 6, false);
   Array expected_residual(residual);
-  Code actual(n, format), expected(n, format);
+  CodeArray actual(n, format), expected(n, format);
   QuantError error, expected_error;
   const void* subtrahend = extras.minus ? minus.data() : nullptr;
   quantize(actual.at(), in.data(), type, n, format, seed, first, subtrahend,
@@ -119,7 +119,7 @@ TEST_P(Quantize, PartsYieldTheBytesOfTheWhole) {
     constexpr size_t kN = 2000;
     Array in(Type::bf16, kN);
     fill(in, 3, false);
-    Code whole(kN, format), parts(kN, format);
+    CodeArray whole(kN, format), parts(kN, format);
     quantize(whole.at(), in.data(), Type::bf16, kN, format, 9, 512);
     for (size_t begin = 0; begin < kN; begin += 512) {
       quantize(parts.at(begin / format.block), in.at(begin), Type::bf16,
@@ -137,7 +137,7 @@ TEST_P(Quantize, TheErrorIsBounded) {
     constexpr size_t kN = 5000;
     Array in(Type::f32, kN), out(Type::f32, kN);
     fill(in, 11, false);
-    Code code(kN, format);
+    CodeArray code(kN, format);
     quantize(code.at(), in.data(), Type::f32, kN, format, 1, 0);
     dequantize(out.data(), Type::f32, code.at(), kN, format);
     for (size_t i = 0; i < kN; ++i) {
@@ -163,7 +163,7 @@ TEST_P(Quantize, TheTransformSpreadsOutliers) {
   QuantError plain, smooth;
   for (const bool hadamard : {false, true}) {
     const QuantFormat format{4, 256, false, hadamard};
-    Code code(kN, format);
+    CodeArray code(kN, format);
     quantize(code.at(), in.data(), Type::f32, kN, format, 0, 0, nullptr, nullptr, 0,
              hadamard ? &smooth : &plain);
   }
@@ -178,7 +178,7 @@ TEST_P(Quantize, WhatWasDecodedEncodesToTheSameBytes) {
       constexpr size_t kN = 40000;
       Array in(Type::f32, kN), out(Type::f32, kN);
       fill(in, bits + block, false);
-      Code first(kN, format), second(kN, format);
+      CodeArray first(kN, format), second(kN, format);
       quantize(first.at(), in.data(), Type::f32, kN, format, 0, 0);
       dequantize(out.data(), Type::f32, first.at(), kN, format);
       quantize(second.at(), out.data(), Type::f32, kN, format, 0, 0);
@@ -199,7 +199,7 @@ TEST_P(Quantize, StochasticRoundingIsUnbiased) {
     }
     std::vector<double> sum(kN);
     for (size_t trial = 0; trial < kTrials; ++trial) {
-      Code code(kN, format);
+      CodeArray code(kN, format);
       quantize(code.at(), in.data(), Type::f32, kN, format, trial, 0);
       for (size_t i = 0; i < kN; ++i) sum[i] += code.q(i);
     }
@@ -223,7 +223,7 @@ TEST_P(Quantize, StochasticRoundingDependsOnTheSeedAndTheNumber) {
     whole.set(i, i % 256 == 0 ? 127.0f : static_cast<float>(i % 200) - 100.0f);
     halves.set(i, i % 256 == 0 ? 127.0f : 0.5f);
   }
-  Code code(kN, format), other(kN, format), moved(kN, format);
+  CodeArray code(kN, format), other(kN, format), moved(kN, format);
   quantize(code.at(), whole.data(), Type::f32, kN, format, 1, 0);
   for (size_t i = 0; i < kN; ++i) ASSERT_EQ(code.q(i), static_cast<int>(whole.get(i)));
   quantize(code.at(), halves.data(), Type::f32, kN, format, 1, 0);
@@ -245,7 +245,7 @@ TEST_P(Quantize, BlocksThatAreNotFiniteDecodeToNaNAndNoOther) {
       Array in(Type::bf16, n), out(Type::bf16, n), residual(Type::f32, n);
       fill(in, 4, false);
       in.set(format.block + 5, bad);
-      Code code(n, format);
+      CodeArray code(n, format);
       QuantError error;
       quantize(code.at(), in.data(), Type::bf16, n, format, 0, 0, nullptr, residual.f32(), 0.5f,
                &error);
@@ -269,7 +269,7 @@ TEST_P(Quantize, ZeroAndTinyBlocksAreZeros) {
     for (const float value : {0.0f, -0.0f, 1e-45f, -1e-40f, 0x1p-126f, 0x1.fffffep-104f}) {
       const std::vector<float> in(100, value);
       std::vector<float> out(100, 5.0f);
-      Code code(100, format);
+      CodeArray code(100, format);
       QuantError error;
       quantize(code.at(), in.data(), Type::f32, 100, format, 0, 0, nullptr, nullptr, 0, &error);
       dequantize(out.data(), Type::f32, code.at(), 100, format);
@@ -286,7 +286,7 @@ TEST_P(Quantize, TheExtremesOfF32AreKept) {
     for (const float value : {kQuantTiny, 1e-20f, std::numeric_limits<float>::max()}) {
       std::vector<float> in(64), out(64);
       in[3] = -value;
-      Code code(64, format);
+      CodeArray code(64, format);
       quantize(code.at(), in.data(), Type::f32, 64, format, 0, 0);
       dequantize(out.data(), Type::f32, code.at(), 64, format);
       if (format.stochastic) {
@@ -309,7 +309,7 @@ TEST_P(Quantize, FeedbackSendsLaterWhatWasLost) {
   std::vector<double> sent(kN);
   float largest_step = 0;
   for (int round = 0; round < kRounds; ++round) {
-    Code code(kN, format);
+    CodeArray code(kN, format);
     quantize(code.at(), in.data(), Type::f32, kN, format, 0, 0, nullptr, residual.f32(), 0.0f);
     dequantize(out.data(), Type::f32, code.at(), kN, format);
     largest_step = std::max(largest_step, code.step(0));
@@ -327,7 +327,7 @@ TEST_P(Quantize, PaddingIsZero) {
       for (const size_t n : {1u, 33u, 100u, 255u}) {
         Array in(Type::f16, n);
         fill(in, 2, false);
-        Code code(n, format);
+        CodeArray code(n, format);
         quantize(code.at(), in.data(), Type::f16, n, format, 3, 0);
         for (size_t i = n; i < 256; ++i) ASSERT_EQ(code.q(i), 0) << n << ' ' << i;
       }
@@ -339,7 +339,7 @@ TEST_P(Dequantize, EveryTypeFormatAndSizeEqualsTheReference) {
   for (const QuantFormat format : formats({64, 256, 2048})) {
     if (format.stochastic) continue;
     for (const size_t n : sizes(format.block)) {
-      Code code(n, format);
+      CodeArray code(n, format);
       code.fill_bytes(static_cast<uint32_t>(n));
       if (code.blocks() > 2) code.set_step(1, std::nanf("")), code.set_step(2, 1e38f);
       for (const Type type : kTypes) {
@@ -364,7 +364,7 @@ TEST_P(Dequantize, LargeOutputsEqualTheReference) {
     if (format.stochastic) continue;
     for (const Type type : kTypes) {
       const size_t n = kStreamBytes / size_of(type) + 333;
-      Code code(n, format);
+      CodeArray code(n, format);
       code.fill_bytes(1);
       Array actual(type, n), expected(type, n);
       dequantize(actual.data(), type, code.at(), n, format);

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// Runs a kernel's threads on the CPU, to find what a device would do wrong rather than to be fast:
+// blocks one after the other, a block's threads as fibers. Where threads meet (a barrier, a
+// shuffle) they wait for each other; a meeting that not all come to ends the launch with an error
+// and does not hang. Between meetings a thread runs alone, in an order of threads that changes from
+// launch to launch, so that a missing barrier becomes a wrong result.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+
+namespace meron::cuda::emulator {
+
+struct Place {
+  unsigned thread, block, blocks;
+};
+
+// Where the running thread is.
+extern Place here;
+
+enum class Meeting : uint32_t { none, shuffle, maximum };
+
+// Waits until all lanes of the warp have come to the same meeting, and returns what lane
+// (own lane) ^ `lanes` gave; for a maximum, the largest that any gave.
+uint64_t meet(Meeting kind, uint64_t value, unsigned lanes);
+
+// Waits for the block's threads that have not ended.
+void meet_block();
+
+// Ends the launch: the running thread has done what a device would not.
+[[noreturn]] void fail(const std::string& what);
+
+// How many blocks a launch has at most: few, so that blocks go on to other tiles.
+inline constexpr unsigned kResidentBlocks = 3;
+
+// Runs `thread` as each thread of the blocks. Returns what went wrong, or nothing.
+std::string run(unsigned blocks, unsigned threads, const std::function<void()>& thread);
+
+// The same with what went wrong printed.
+bool succeeds(unsigned blocks, unsigned threads, const std::function<void()>& thread);
+
+}  // namespace meron::cuda::emulator
