@@ -20,6 +20,7 @@ BENCHES = {
     "overhead": "begin + wait + release of a unit that is at hand, in C, Rust, Julia and Python",
     "torch": "a GPT and many small layers: Meron, FSDP2, DeepSpeed, DDP and plain torch",
     "offload-step": "the optimizer step with states on a drive against what drive and update take",
+    "gpu": "the kernels for CUDA devices against the device's own copy of memory",
     "slow-link": "what plans save where two hosts are joined by a slow link",
 }
 TARGETS = {
@@ -30,6 +31,7 @@ TARGETS = {
     "overhead": ("meron_cli", "bench_overhead"),
     "torch": ("meron_cli", "meron"),
     "offload-step": ("bench_offload_step",),
+    "gpu": ("bench_gpu",),
     "slow-link": ("meron",),
 }
 # Targets that exist where there is MPI; elsewhere the benchmark says that it is missing.

@@ -143,7 +143,7 @@ def check_layout(files: list[str]) -> Tally:
 def run_checks() -> Tally:
     say("== checks")
     python_files = sources("*.py")
-    cxx_files = sources("*.h", "*.hpp", "*.c", "*.cpp")
+    cxx_files = sources("*.h", "*.hpp", "*.c", "*.cpp", "*.cu", "*.cuh")
 
     def python_tool(module: str, *arguments: str) -> list[str] | None:
         probe = [sys.executable, "-c", f"import {module}"]

@@ -7,7 +7,7 @@
 Rules:
   layers    a folder includes only folders below it (the table ALLOWED, drawn from LAYERS)
   public    include/meron/ includes only C99's own headers and itself; its .hpp only C++'s
-  kernels   include nothing of the engine
+  kernels   include nothing of the engine; kernels/cuda includes kernels/cpu, and not the reverse
   modules   include the public headers alone; the engine includes the header by which it opens one
   system    only impl/os, the modules, the tools and the examples include system calls' headers
   readme    every folder of FOLDERS_WITH_README has a README.md
@@ -54,9 +54,12 @@ HOME_OF_LIBRARY = {
     "CLI": {"tools"},
     "liburing.h": {"os"},
     "mpi.h": {"modules"},
+    "cuda": {"kernels/cuda", "modules"},
     "gtest": set[str](),
     "gmock": set[str](),
 }
+# CUDA's headers are many and lie in no folder.
+CUDA_HEADER = re.compile(r"(cuda|nccl|nvrtc|cublas|device_launch_parameters)\w*\.h")
 # sys/auxv.h only reads what the kernel told the process of its CPU.
 SYSTEM_HEADER = re.compile(
     r"(sys(?!/auxv\.h)|linux|asm|netinet|arpa|net)/.*"
@@ -80,7 +83,8 @@ FOLDERS_WITH_README = (
     *("impl/*", "kernels/*", "modules/*", "bindings/*"),
     *("capi", "bench", "tools", "examples"),
 )
-SOURCE_SUFFIXES = {".h", ".c", ".cpp", ".hpp", ".py", ".cmake", ".sh", ".map"}
+SOURCE_SUFFIXES = {".h", ".c", ".cpp", ".hpp", ".cu", ".cuh", ".py", ".cmake", ".sh", ".map"}
+INCLUDING = {".h", ".c", ".cpp", ".hpp", ".cu", ".cuh"}
 PRUNED = {
     *("build", ".venv", ".gpu-pack", ".git"),
     *("__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"),
@@ -128,12 +132,15 @@ def home_of(path: Path) -> str | None:
         return path.parts[1] if len(path.parts) > 2 else None
     if top == "include":
         return "public hpp" if path.suffix == ".hpp" else "public"
+    if path.is_relative_to("kernels/cuda"):
+        return "kernels/cuda"
     return top if top in ("kernels", "modules", "capi", "tools", "examples") else None
 
 
 def check_include(home: str, target: str, quoted: bool) -> str | None:
     """What is wrong with `home` including `target`, or None."""
-    first = target.split("/")[0]
+    first = "cuda" if CUDA_HEADER.fullmatch(target) else target.split("/")[0]
+    kernels = home in ("kernels", "kernels/cuda")
     if home == "public hpp":
         if first == "meron" or (not quoted and CXX_HEADER.fullmatch(target)):
             return None
@@ -156,12 +163,14 @@ def check_include(home: str, target: str, quoted: bool) -> str | None:
         return None
 
     if first == "meron":
-        return "kernels include nothing of the engine" if home == "kernels" else None
+        return "kernels include nothing of the engine" if kernels else None
     if home == "examples":
         if "/" not in target:
             return None  # a header of its own
         return f"examples show what a user writes: no header of the engine, so not {target}"
-    if first == home or target.startswith(f"{home}/"):
+    if home == "kernels" and target.startswith("kernels/cuda/"):
+        return f"kernels for devices are built on the CPU's: those must not include {target}"
+    if first == home or target.startswith(f"{home}/") or (kernels and first == "kernels"):
         return None
     if home == "modules":
         return f"modules see the public headers alone: no header of the engine, so not {target}"
@@ -171,7 +180,7 @@ def check_include(home: str, target: str, quoted: bool) -> str | None:
         return f"modules are opened at run time: {home} must not include {target}"
     if "/" not in target:
         return f'includes start at the root of the layer tree: write "{home}/{target}"'
-    if home == "kernels":
+    if kernels:
         return f"kernels include nothing of the engine, and {target} is not a kernel's header"
     if first == "kernels":
         if home in ALLOWED and home not in WITHOUT_KERNELS:
@@ -186,7 +195,7 @@ def check_include(home: str, target: str, quoted: bool) -> str | None:
 
 def check_includes(root: Path, path: Path) -> Iterator[Offence]:
     home = home_of(path)
-    if home is None or path.suffix not in (".h", ".c", ".cpp", ".hpp"):
+    if home is None or path.suffix not in INCLUDING:
         return
     if path.parts[0] == "impl" and home not in ALLOWED:
         yield Offence(str(path), 1, f"impl/{home} is no layer: add it to LAYERS")

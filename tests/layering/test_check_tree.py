@@ -48,6 +48,9 @@ class CheckTree(unittest.TestCase):
         self.write("impl/optim/a.cpp", f'{SPDX}#include "kernels/cpu/adamw.h"\n')
         self.write("impl/engine/a.h", f'{SPDX}#include "optim/a.h"\n#include "param/a.h"\n')
         self.write("kernels/cpu/a.cpp", f'{SPDX}#include <hwy/base.h>\n#include "hwy/highway.h"\n')
+        self.write("kernels/cuda/a.cu", f'{SPDX}#include <cuda_runtime.h>\n#include <cmath>\n')
+        self.write("kernels/cuda/a.cuh", f'{SPDX}#include "kernels/cpu/adamw.h"\n')
+        self.write("modules/cuda/a.cpp", f"{SPDX}#include <cuda_runtime_api.h>\n")
         self.write("capi/a.cpp", f'{SPDX}#include "engine/a.h"\n#include "meron/meron.h"\n')
         self.write("include/meron/a.h", f'{SPDX}#include <stdint.h>\n#include "meron/base.h"\n')
         self.write("examples/01/a.c", f'{SPDX}#include "b.h"\n#include <meron/meron.h>\n')
@@ -92,6 +95,18 @@ class CheckTree(unittest.TestCase):
     def test_kernels_stand_alone(self) -> None:
         self.assert_offence("kernels/cpu/a.h", '"base/dtype.h"')
         self.assert_offence("kernels/cpu/a.h", '"meron/base.h"')
+
+    def test_kernels_for_devices(self) -> None:
+        for path, include in (
+            ("kernels/cuda/a.cu", '"base/dtype.h"'),
+            ("kernels/cuda/a.cuh", '"a.h"'),
+            ("kernels/cuda/a.h", "<hwy/highway.h>"),
+            ("kernels/cpu/a.h", '"kernels/cuda/kernels.h"'),
+            ("kernels/cpu/b.h", "<cuda_runtime.h>"),
+            ("impl/optim/a.cpp", "<cuda_runtime_api.h>"),
+        ):
+            self.assert_offence(path, include)
+            self.write(path, SPDX)
 
     def test_kernels_are_not_for_the_bottom(self) -> None:
         self.assert_offence("impl/os/a.cpp", '"kernels/cpu/adamw.h"')

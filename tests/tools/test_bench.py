@@ -114,6 +114,18 @@ def test_io_with_fio_and_without(tmp_path):
         assert len(report["goals"]) == 5
 
 
+def test_gpu_without_a_device(tmp_path):
+    script = ROOT / "bench" / "gpu" / "run.py"
+    command = [sys.executable, str(script), "--build", str(BUILD), "--quick"]
+    # No device is visible, where there is one.
+    environment = ENVIRONMENT | {"CUDA_VISIBLE_DEVICES": ""}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert "no CUDA device" in done.stderr or "no nvcc" in done.stderr
+
+
 def run_front_end(*words: str) -> subprocess.CompletedProcess:
     command = [sys.executable, str(ROOT / "tools" / "run_bench.py"), *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
@@ -122,7 +134,7 @@ def run_front_end(*words: str) -> subprocess.CompletedProcess:
 def test_the_front_end_lists_the_names():
     done = run_front_end()
     assert done.returncode == 0
-    for name in ("collectives", "adamw", "quant", "io", "overhead", "torch"):
+    for name in ("collectives", "adamw", "quant", "io", "overhead", "torch", "gpu"):
         assert f"\n  {name} " in done.stdout
         assert (ROOT / "bench" / name / "README.md").exists()
 
