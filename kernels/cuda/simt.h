@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What the kernels use of a device, by names of our own: under nvcc they are CUDA's, and in
-// tests/unit/kernels_cuda an emulator's, so that the same sources run where there is no device. (The emulator's
-// headers are named by the build: kernels know nothing of tests.)
+// tests/unit/kernels_cuda an emulator's, so that the same sources run where there is no device.
+// (The build names the emulator's headers: kernels know nothing of tests.)
 #pragma once
 
 #include "kernels/cuda/stream.h"

@@ -48,7 +48,7 @@ class CheckTree(unittest.TestCase):
         self.write("impl/optim/a.cpp", f'{SPDX}#include "kernels/cpu/adamw.h"\n')
         self.write("impl/engine/a.h", f'{SPDX}#include "optim/a.h"\n#include "param/a.h"\n')
         self.write("kernels/cpu/a.cpp", f'{SPDX}#include <hwy/base.h>\n#include "hwy/highway.h"\n')
-        self.write("kernels/cuda/a.cu", f'{SPDX}#include <cuda_runtime.h>\n#include <cmath>\n')
+        self.write("kernels/cuda/a.cu", f"{SPDX}#include <cuda_runtime.h>\n#include <cmath>\n")
         self.write("kernels/cuda/a.cuh", f'{SPDX}#include "kernels/cpu/adamw.h"\n')
         self.write("modules/cuda/a.cpp", f"{SPDX}#include <cuda_runtime_api.h>\n")
         self.write("capi/a.cpp", f'{SPDX}#include "engine/a.h"\n#include "meron/meron.h"\n')
