@@ -12,13 +12,24 @@
 
 namespace meron::kernels {
 
+// What becomes of a NaN with these bits, for those who convert numbers by an instruction.
+constexpr uint16_t bf16_from_nan(uint32_t bits) {
+  return static_cast<uint16_t>((bits >> 16) | 0x40u);
+}
+constexpr uint16_t f16_from_nan(uint32_t bits) {
+  return static_cast<uint16_t>(((bits >> 16) & 0x8000u) | 0x7e00u | ((bits >> 13) & 0x3ffu));
+}
+constexpr uint32_t f32_from_f16_nan(uint16_t bits) {
+  return static_cast<uint32_t>(bits & 0x8000u) << 16 | 0x7fc00000u | (bits & 0x3ffu) << 13;
+}
+
 constexpr float f32_from_bf16(uint16_t bits) {
   return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
 }
 
 constexpr uint16_t bf16_from_f32(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
-  if ((bits & 0x7fffffffu) > 0x7f800000u) return static_cast<uint16_t>((bits >> 16) | 0x40u);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return bf16_from_nan(bits);
   const uint32_t odd = (bits >> 16) & 1;
   return static_cast<uint16_t>((bits + 0x7fffu + odd) >> 16);
 }
@@ -28,8 +39,7 @@ constexpr float f32_from_f16(uint16_t bits) {
   const uint32_t exponent = (bits >> 10) & 0x1fu;
   const uint32_t mantissa = bits & 0x3ffu;
   if (exponent == 0x1f) {
-    const uint32_t quiet = mantissa != 0 ? 0x400000u : 0;
-    return std::bit_cast<float>(sign | 0x7f800000u | quiet | (mantissa << 13));
+    return std::bit_cast<float>(mantissa != 0 ? f32_from_f16_nan(bits) : sign | 0x7f800000u);
   }
   if (exponent != 0) {
     return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (mantissa << 13));
@@ -45,9 +55,7 @@ constexpr uint16_t f16_from_f32(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
   const uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) {
-    return static_cast<uint16_t>(sign | 0x7e00u | ((magnitude >> 13) & 0x3ffu));
-  }
+  if (magnitude > 0x7f800000u) return f16_from_nan(bits);
   if (magnitude >= 0x477ff000u) return static_cast<uint16_t>(sign | 0x7c00u);  // from 65520 up
   if (magnitude >= 0x38800000u) {  // from 2^-14 up: normal
     const uint32_t odd = (magnitude >> 13) & 1;

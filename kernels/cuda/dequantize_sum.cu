@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
+#include <type_traits>
 
 #include "kernels/cuda/encode.cuh"
 #include "kernels/cuda/squares.cuh"
@@ -30,7 +31,7 @@ MERON_DEVICE void add_share(Share& total, const Share& term) {
 
 // The tile at element `begin`; 0 from element n on. Codes are read kInputsAtOnce inputs at a time,
 // and added one by one.
-template <uint32_t kBits, bool kWhole>
+template <uint32_t kBits, bool kHadamard, bool kWhole>
 MERON_DEVICE Share sum_tile(const EncodedSum& sum, uint64_t begin, unsigned lane) {
   const uint64_t at = begin + quad_of(lane);
   const Layout& layout = sum.layout;
@@ -46,8 +47,9 @@ MERON_DEVICE Share sum_tile(const EncodedSum& sum, uint64_t begin, unsigned lane
     }
 #pragma unroll
     for (unsigned i = 0; i < inputs(); ++i) {
-      const Share term = decode<kBits>(codes[i], steps[i], layout.format, lane);
-      if (k + i == 0 && sum.before == nullptr) {
+      Share term = decode<kBits>(codes[i], kernels::decode_factor(steps[i], layout.format));
+      if constexpr (kHadamard) butterflies(term, lane);
+      if (i == 0 && k == 0 && sum.before == nullptr) {
         total = term;
       } else {
         add_share(total, term);
@@ -86,7 +88,7 @@ MERON_DEVICE bool inputs_aligned(const EncodedSum& sum) {
   return all;
 }
 
-template <uint32_t kBits>
+template <uint32_t kBits, bool kHadamard>
 MERON_KERNEL sum_kernel(MERON_PARAMETER EncodedSum sum, float* out, SquaresPieces* to) {
   MERON_SHARED BlockSquares squares;
   const unsigned lane = lane_index();
@@ -96,8 +98,8 @@ MERON_KERNEL sum_kernel(MERON_PARAMETER EncodedSum sum, float* out, SquaresPiece
   uint64_t begin = (uint64_t{block_index()} * kWarps + warp_index()) * kTile;
   for (; begin < sum.n; begin += stride) {
     const bool whole = all_aligned && begin + kTile <= sum.n;
-    const Share total =
-        whole ? sum_tile<kBits, true>(sum, begin, lane) : sum_tile<kBits, false>(sum, begin, lane);
+    const Share total = whole ? sum_tile<kBits, kHadamard, true>(sum, begin, lane)
+                              : sum_tile<kBits, kHadamard, false>(sum, begin, lane);
 #pragma unroll
     for (unsigned h = 0; h < 2; ++h) {
       const uint64_t at = begin + quad_of(lane) + h * 32;
@@ -117,7 +119,7 @@ MERON_KERNEL sum_kernel(MERON_PARAMETER EncodedSum sum, float* out, SquaresPiece
 
 // All of a tile is read before it is written, and all steps of a block before the block's: its
 // warps have met for the maximum. So `to` may be an input.
-template <uint32_t kBits>
+template <uint32_t kBits, bool kHadamard>
 MERON_KERNEL sum_quantize_kernel(MERON_PARAMETER EncodedSum sum, MERON_PARAMETER Target to) {
   MERON_SHARED EncodeShared shared;
   Encoder encoder(to, shared);
@@ -127,8 +129,8 @@ MERON_KERNEL sum_quantize_kernel(MERON_PARAMETER EncodedSum sum, MERON_PARAMETER
   for (uint64_t base = uint64_t{block_index()} * kWarps * kTile; base < sum.n; base += stride) {
     const uint64_t begin = base + warp_index() * kTile;
     const bool whole = all_aligned && begin + kTile <= sum.n;
-    const Share v =
-        whole ? sum_tile<kBits, true>(sum, begin, lane) : sum_tile<kBits, false>(sum, begin, lane);
+    const Share v = whole ? sum_tile<kBits, kHadamard, true>(sum, begin, lane)
+                          : sum_tile<kBits, kHadamard, false>(sum, begin, lane);
     Share t[1] = {v};
     if (to.layout.format.hadamard) butterflies(t[0], lane);
     uint32_t largest[1];
@@ -152,6 +154,16 @@ uint64_t blocks_for(uint64_t n) {
   return (n + kEach - 1) / kEach;
 }
 
+// Calls launch_as(bits, hadamard) with constants.
+template <class Launch>
+cudaError_t for_format(QuantFormat format, Launch launch_as) {
+  const auto with = [&](auto bits) {
+    return format.hadamard ? launch_as(bits, std::true_type()) : launch_as(bits, std::false_type());
+  };
+  return format.bits == 8 ? with(std::integral_constant<uint32_t, 8>())
+                          : with(std::integral_constant<uint32_t, 4>());
+}
+
 }  // namespace
 
 cudaError_t dequantize_sum(float* out, bool accumulate, const ConstEncoded* in, size_t count,
@@ -164,9 +176,9 @@ cudaError_t dequantize_sum(float* out, bool accumulate, const ConstEncoded* in, 
     const EncodedSum sum = sum_of(in + done, some, accumulate || done != 0 ? out : nullptr,
                                   last ? scale : 1.0f, n, format);
     SquaresPieces* const to = last ? squares : nullptr;
-    const cudaError_t error = format.bits == 8
-                                  ? launch<sum_kernel<8>>(blocks_for(n), stream, sum, out, to)
-                                  : launch<sum_kernel<4>>(blocks_for(n), stream, sum, out, to);
+    const cudaError_t error = for_format(format, [&](auto bits, auto hadamard) {
+      return launch<sum_kernel<bits(), hadamard()>>(blocks_for(n), stream, sum, out, to);
+    });
     if (error != cudaSuccess) return error;
     done += some;
   } while (done < count);
@@ -180,8 +192,9 @@ cudaError_t dequantize_sum_quantize(Encoded out, const ConstEncoded* in, size_t 
   if (count > kEncodedInputs) return cudaErrorInvalidValue;
   const EncodedSum sum = sum_of(in, count, nullptr, scale, n, in_format);
   const Target to{Layout(out_format, n), out.payload, out.steps, seed, first_element, error};
-  return in_format.bits == 8 ? launch<sum_quantize_kernel<8>>(blocks_for(n), stream, sum, to)
-                             : launch<sum_quantize_kernel<4>>(blocks_for(n), stream, sum, to);
+  return for_format(in_format, [&](auto bits, auto hadamard) {
+    return launch<sum_quantize_kernel<bits(), hadamard()>>(blocks_for(n), stream, sum, to);
+  });
 }
 
 }  // namespace meron::cuda

@@ -124,10 +124,51 @@ MERON_KERNEL quantize_kernel(MERON_PARAMETER Quantization q) {
   if constexpr (!kPlain) encoder.finish();
 }
 
+// What most callers want, without a choice inside: nearest, no transform, and a block lies in a
+// tile.
+template <Type kType, uint32_t kBits>
+MERON_KERNEL quantize_simple_kernel(MERON_PARAMETER Quantization q) {
+  constexpr unsigned kTiles = kTilesAtOnce<true>, kEach = kTiles * kTile;
+  const QuantFormat format{kBits, q.to.layout.format.block};
+  const unsigned lane = lane_index();
+  const bool all_aligned = aligned(q.in, kType) && aligned(q.to.payload, 4);
+  const uint64_t stride = uint64_t{block_count()} * kWarps * kEach, padded = q.to.layout.padded;
+  uint64_t begin = (uint64_t{block_index()} * kWarps + warp_index()) * kEach;
+  for (; begin < q.n; begin += stride) {
+    const bool whole = all_aligned && begin + kEach <= q.n;
+    Share v[kTiles];
+    if (whole) {
+      load_tiles<true>(q.in, kType, begin, q.n, lane, v);
+    } else {
+      load_tiles<false>(q.in, kType, begin, q.n, lane, v);
+    }
+#pragma unroll
+    for (unsigned i = 0; i < kTiles; ++i) {
+      const uint64_t tile = begin + i * kTile, at = tile + quad_of(lane);
+      const BlockScale scale(largest_of_block(largest_of(v[i]), format.block), format);
+      if ((at & (format.block - 1)) == 0 && at < padded) {
+        q.to.steps[at >> q.to.layout.shift] = scale.step;
+      }
+      const Codes codes = encode<kBits>(v[i], scale, format, 0, 0);
+      if (whole) {
+        store_codes<kBits, true>(q.to.payload, tile, padded, codes, lane);
+      } else {
+        store_codes<kBits, false>(q.to.payload, tile, padded, codes, lane);
+      }
+    }
+  }
+}
+
 template <Type kType>
 cudaError_t launch_quantize(const Quantization& q, cudaStream_t stream) {
   const auto blocks = [&](uint64_t each) { return (q.n + each - 1) / each; };
+  const QuantFormat format = q.to.layout.format;
   if (q.minus == nullptr && q.residual == nullptr && q.to.error == nullptr) {
+    if (!format.stochastic && !format.hadamard && format.block <= kTile) {
+      const uint64_t some = blocks(kWarps * kTilesAtOnce<true> * kTile);
+      return format.bits == 8 ? launch<quantize_simple_kernel<kType, 8>>(some, stream, q)
+                              : launch<quantize_simple_kernel<kType, 4>>(some, stream, q);
+    }
     return launch<quantize_kernel<kType, true>>(blocks(kWarps * kTilesAtOnce<true> * kTile), stream,
                                                 q);
   }

@@ -90,18 +90,34 @@ MERON_DEVICE int32_t nearest_int(float value) {
   return __float2int_rn(value);
 }
 
-// The functions of half.h by instructions, which differ from them in NaNs alone.
+// The functions of half.h by instructions, which differ from them in NaNs alone. Narrowed are two
+// at once, the first to the lower half.
 MERON_DEVICE float widen_f16(uint16_t bits) {
-  if ((bits & 0x7fffu) > 0x7c00u) return kernels::f32_from_f16(bits);
+  if ((bits & 0x7fffu) > 0x7c00u) return __uint_as_float(kernels::f32_from_f16_nan(bits));
   float value;
   asm("cvt.f32.f16 %0, %1;" : "=f"(value) : "h"(bits));
   return value;
 }
-MERON_DEVICE uint16_t narrow_f16(float value) {
-  if (value != value) return kernels::f16_from_f32(value);
-  uint16_t bits;
-  asm("cvt.rn.f16.f32 %0, %1;" : "=h"(bits) : "f"(value));
-  return bits;
+MERON_DEVICE uint32_t narrow_bf16(float low, float high) {
+  uint32_t both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  if (low != low || high != high) {
+    const uint32_t lower = low != low ? kernels::bf16_from_nan(__float_as_uint(low)) : both;
+    const uint32_t upper =
+        high != high ? kernels::bf16_from_nan(__float_as_uint(high)) : both >> 16;
+    both = (lower & 0xffffu) | upper << 16;
+  }
+  return both;
+}
+MERON_DEVICE uint32_t narrow_f16(float low, float high) {
+  uint32_t both;
+  asm("cvt.rn.f16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  if (low != low || high != high) {
+    const uint32_t lower = low != low ? kernels::f16_from_nan(__float_as_uint(low)) : both;
+    const uint32_t upper = high != high ? kernels::f16_from_nan(__float_as_uint(high)) : both >> 16;
+    both = (lower & 0xffffu) | upper << 16;
+  }
+  return both;
 }
 
 // How many blocks of a kernel are resident on the current device at once.

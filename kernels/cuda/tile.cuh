@@ -173,10 +173,7 @@ MERON_DEVICE RawQuad narrow(const Quad& quad, Type type) {
 #pragma unroll
   for (unsigned c = 0; c < 4; c += 2) {
     const float low = quad.v[c], high = quad.v[c + 1];
-    raw.word[c / 2] = type == Type::bf16
-                          ? kernels::bf16_from_f32(low) |
-                                static_cast<uint32_t>(kernels::bf16_from_f32(high)) << 16
-                          : narrow_f16(low) | static_cast<uint32_t>(narrow_f16(high)) << 16;
+    raw.word[c / 2] = type == Type::bf16 ? narrow_bf16(low, high) : narrow_f16(low, high);
   }
   return raw;
 }

@@ -55,7 +55,7 @@ inline uint32_t max_of_warp(uint32_t value) {
 
 inline void check_aligned(const void* address, size_t size) {
   if (reinterpret_cast<uintptr_t>(address) % size != 0) {
-    emulator::fail("a word of " + std::to_string(size) + " bytes is not aligned");
+    emulator::fail("a word that is not aligned");
   }
 }
 template <class Word>
@@ -101,8 +101,11 @@ inline int32_t nearest_int(float value) {
 inline float widen_f16(uint16_t bits) {
   return kernels::f32_from_f16(bits);
 }
-inline uint16_t narrow_f16(float value) {
-  return kernels::f16_from_f32(value);
+inline uint32_t narrow_bf16(float low, float high) {
+  return kernels::bf16_from_f32(low) | static_cast<uint32_t>(kernels::bf16_from_f32(high)) << 16;
+}
+inline uint32_t narrow_f16(float low, float high) {
+  return kernels::f16_from_f32(low) | static_cast<uint32_t>(kernels::f16_from_f32(high)) << 16;
 }
 
 template <auto kKernel, class... Arguments>

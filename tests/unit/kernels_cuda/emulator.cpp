@@ -180,7 +180,8 @@ void run_block() {
 
 }  // namespace
 
-void fail(const std::string& what) {
+// What the thread holds is not released.
+void fail(const char* what) {
   Machine& m = machine();
   if (m.error.empty()) {
     m.error = "thread " + std::to_string(here.thread) + " of block " + std::to_string(here.block) +

@@ -29,7 +29,7 @@ uint64_t meet(Meeting kind, uint64_t value, unsigned lanes);
 void meet_block();
 
 // Ends the launch: the running thread has done what a device would not.
-[[noreturn]] void fail(const std::string& what);
+[[noreturn]] void fail(const char* what);
 
 // How many blocks a launch has at most: few, so that blocks go on to other tiles.
 inline constexpr unsigned kResidentBlocks = 3;
