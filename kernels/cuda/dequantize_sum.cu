@@ -68,6 +68,7 @@ MERON_DEVICE Share sum_tile(const EncodedSum& sum, uint64_t begin, unsigned lane
     while (k + kInputsAtOnce <= sum.count) {
       add(std::integral_constant<unsigned, kInputsAtOnce>());
     }
+    if (k + 4 <= sum.count) add(std::integral_constant<unsigned, 4>());
   }
 #pragma unroll 1
   while (k < sum.count) add(std::integral_constant<unsigned, 1>());

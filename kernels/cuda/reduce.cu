@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <algorithm>
-#include <cstring>
+#include <type_traits>
 
 #include "kernels/cuda/kernels.h"
 #include "kernels/cuda/squares.cuh"
@@ -42,12 +42,6 @@ MERON_DEVICE Shares<kTilesAtOnce<kType>> sum_tiles(const Sum& sum, uint64_t begi
     for (unsigned j = 0; j < kQuads; ++j) {
       total[j] = widen(load_raw<kWhole>(sum.out, Type::f32, quad_at(j), n), Type::f32);
     }
-  } else if (sum.count != 0) {
-#pragma unroll
-    for (unsigned j = 0; j < kQuads; ++j) {
-      total[j] = widen(load_raw<kWhole>(sum.in[0], kType, quad_at(j), n), kType);
-    }
-    k = 1;
   }
   const auto add = [&](auto inputs) {
     RawQuad raw[inputs()][kQuads];
@@ -63,6 +57,10 @@ MERON_DEVICE Shares<kTilesAtOnce<kType>> sum_tiles(const Sum& sum, uint64_t begi
 #pragma unroll
       for (unsigned j = 0; j < kQuads; ++j) {
         const Quad term = widen(raw[i][j], kType);
+        if (i == 0 && k == 0 && !sum.accumulate) {
+          total[j] = term;
+          continue;
+        }
 #pragma unroll
         for (unsigned c = 0; c < 4; ++c) total[j].v[c] = total[j].v[c] + term.v[c];
       }
@@ -74,6 +72,7 @@ MERON_DEVICE Shares<kTilesAtOnce<kType>> sum_tiles(const Sum& sum, uint64_t begi
     while (k + kInputsAtOnce <= sum.count) {
       add(std::integral_constant<unsigned, kInputsAtOnce>());
     }
+    if (k + 2 <= sum.count) add(std::integral_constant<unsigned, 2>());
   }
 #pragma unroll 1
   while (k < sum.count) add(std::integral_constant<unsigned, 1>());
