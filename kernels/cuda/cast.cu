@@ -39,15 +39,16 @@ MERON_DEVICE void cast_tiles(const CastTask& task, uint64_t begin, Type dst, Typ
 }
 
 template <bool kAdd>
-MERON_KERNEL cast_kernel(MERON_PARAMETER CastTasks tasks, Type dst, Type src) {
+MERON_KERNEL_RESIDENT(kAdd ? 1 : 3)
+cast_kernel(MERON_PARAMETER CastTasks tasks, Type dst, Type src) {
   constexpr unsigned kEach = kTilesAtOnce * kTile;
   const unsigned lane = lane_index();
   uint32_t t = 0;
-  for (uint64_t w = uint64_t{block_index()} * kWarps + warp_index(); w < tasks.pieces();
-       w += uint64_t{block_count()} * kWarps) {
+  for (uint32_t w = block_index() * kWarps + warp_index(); w < tasks.pieces();
+       w += block_count() * kWarps) {
     while (w >= tasks.first_piece[t + 1]) ++t;
     const CastTask& task = tasks.task[t];
-    const uint64_t begin = (w - tasks.first_piece[t]) * kEach;
+    const uint64_t begin = uint64_t{w - tasks.first_piece[t]} * kEach;
     if (begin + kEach <= task.n && aligned(task.dst, dst) && aligned(task.src, src)) {
       cast_tiles<kAdd, true>(task, begin, dst, src, lane);
     } else {

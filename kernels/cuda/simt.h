@@ -28,6 +28,9 @@ inline constexpr unsigned kWarps = kThreads / kLanes;
 #include "kernels/cpu/half.h"
 
 #define MERON_KERNEL __global__ void __launch_bounds__(meron::cuda::kThreads)
+// With registers for so many blocks at once on each processor.
+#define MERON_KERNEL_RESIDENT(blocks) \
+  __global__ void __launch_bounds__(meron::cuda::kThreads, blocks)
 #define MERON_DEVICE __device__ __forceinline__
 #define MERON_SHARED __shared__
 #define MERON_PARAMETER const __grid_constant__

@@ -13,11 +13,11 @@ namespace meron::cuda {
 template <class Task, size_t kTasks>
 struct Tasks {
   // Task t has the pieces from first_piece[t] on, up to first_piece[t + 1]; what is not used of
-  // the array holds the number of all.
-  uint64_t first_piece[kTasks + 1];
+  // the array holds the number of all. (2^31 pieces are more than a device has memory for.)
+  uint32_t first_piece[kTasks + 1];
   Task task[kTasks];
 
-  MERON_HOST_DEVICE uint64_t pieces() const { return first_piece[kTasks]; }
+  MERON_HOST_DEVICE uint32_t pieces() const { return first_piece[kTasks]; }
 };
 
 // Calls launch(Tasks) for every kTasks tasks that are not empty, until one fails. `piece`:
@@ -28,14 +28,14 @@ cudaError_t for_tasks(const Task* tasks, size_t count, uint64_t piece, Launch la
   size_t next = 0;
   while (next < count) {
     Tasks<Task, kTasks> some{};
-    uint64_t pieces = 0;
+    uint32_t pieces = 0;
     size_t t = 0;
     for (; next < count && t < kTasks; ++next) {
       const uint64_t n = tasks[next].n;
       if (n == 0) continue;
       some.task[t] = tasks[next];
       some.first_piece[t++] = pieces;
-      pieces += n / piece + (n % piece != 0 ? 1 : 0);
+      pieces += static_cast<uint32_t>(n / piece + (n % piece != 0 ? 1 : 0));
     }
     for (; t <= kTasks; ++t) some.first_piece[t] = pieces;
     if (const cudaError_t error = launch(some); error != cudaSuccess) return error;

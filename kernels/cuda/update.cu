@@ -219,8 +219,9 @@ MERON_DEVICE bool all_aligned(const UpdateTask& task, Type g_type, Type out_type
 }
 
 template <bool kAdamW, StateType kType>
-MERON_KERNEL update_kernel(MERON_PARAMETER UpdateTasks tasks, MERON_PARAMETER Numbers numbers,
-                           const StepScale* scale) {
+MERON_KERNEL_RESIDENT(kType == StateType::f32 ? 3 : 2)
+update_kernel(MERON_PARAMETER UpdateTasks tasks, MERON_PARAMETER Numbers numbers,
+              const StepScale* scale) {
   UpdateConstants constants = numbers.constants;
   if (scale != nullptr) {
     if (scale->skip != 0) return;
@@ -229,11 +230,11 @@ MERON_KERNEL update_kernel(MERON_PARAMETER UpdateTasks tasks, MERON_PARAMETER Nu
   const unsigned lane = lane_index();
   Keys keys;
   uint32_t t = 0;
-  for (uint64_t w = uint64_t{block_index()} * kWarps + warp_index(); w < tasks.pieces();
-       w += uint64_t{block_count()} * kWarps) {
+  for (uint32_t w = block_index() * kWarps + warp_index(); w < tasks.pieces();
+       w += block_count() * kWarps) {
     while (w >= tasks.first_piece[t + 1]) ++t;
     const UpdateTask& task = tasks.task[t];
-    const uint64_t begin = (w - tasks.first_piece[t]) * kTile;
+    const uint64_t begin = uint64_t{w - tasks.first_piece[t]} * kTile;
     if (begin + kTile <= task.n && all_aligned<kType>(task, numbers.g_type, numbers.out_type)) {
       update_tile<kAdamW, kType, true>(task, numbers, constants, begin, keys, lane);
     } else {

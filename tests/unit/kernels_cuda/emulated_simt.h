@@ -13,6 +13,7 @@
 #include "kernels/cuda/stream.h"
 
 #define MERON_KERNEL void
+#define MERON_KERNEL_RESIDENT(blocks) void
 #define MERON_DEVICE inline
 // Blocks run one after the other: what one leaves in shared memory the next one finds.
 #define MERON_SHARED static
