@@ -7,14 +7,16 @@
 namespace meron::cuda {
 namespace {
 
-inline constexpr unsigned kTilesAtOnce = 4;
+// Additions have twice the words to hold.
+template <bool kAdd>
+inline constexpr unsigned kTilesAtOnce = kAdd ? 2 : 4;
 
 using CastTasks = Tasks<CastTask, kCastTasks>;
 
 template <bool kAdd, bool kWhole>
 MERON_DEVICE void cast_tiles(const CastTask& task, uint64_t begin, Type dst, Type src,
                              unsigned lane) {
-  constexpr unsigned kQuads = 2 * kTilesAtOnce;
+  constexpr unsigned kQuads = 2 * kTilesAtOnce<kAdd>;
   const uint64_t at = begin + quad_of(lane), n = task.n;
   const auto quad_at = [at](unsigned j) { return at + j / 2 * kTile + j % 2 * 32; };
   RawQuad raw[kQuads], sum[kAdd ? kQuads : 1];
@@ -39,9 +41,9 @@ MERON_DEVICE void cast_tiles(const CastTask& task, uint64_t begin, Type dst, Typ
 }
 
 template <bool kAdd>
-MERON_KERNEL_RESIDENT(kAdd ? 1 : 3)
+MERON_KERNEL_RESIDENT(3)
 cast_kernel(MERON_PARAMETER CastTasks tasks, Type dst, Type src) {
-  constexpr unsigned kEach = kTilesAtOnce * kTile;
+  constexpr unsigned kEach = kTilesAtOnce<kAdd> * kTile;
   const unsigned lane = lane_index();
   uint32_t t = 0;
   for (uint32_t w = block_index() * kWarps + warp_index(); w < tasks.pieces();
@@ -59,9 +61,11 @@ cast_kernel(MERON_PARAMETER CastTasks tasks, Type dst, Type src) {
 
 template <bool kAdd>
 cudaError_t cast(const CastTask* tasks, size_t count, Type dst, Type src, cudaStream_t stream) {
-  return for_tasks<kCastTasks>(tasks, count, kTilesAtOnce * kTile, [&](const CastTasks& some) {
-    return launch<cast_kernel<kAdd>>((some.pieces() + kWarps - 1) / kWarps, stream, some, dst, src);
-  });
+  return for_tasks<kCastTasks>(tasks, count, kTilesAtOnce<kAdd> * kTile,
+                               [&](const CastTasks& some) {
+                                 return launch<cast_kernel<kAdd>>(
+                                     (some.pieces() + kWarps - 1) / kWarps, stream, some, dst, src);
+                               });
 }
 
 }  // namespace
