@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels for CUDA devices against the device's own copy of memory."""
+"""The kernels for CUDA devices against the device's own copy of memory, and the link to the host."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import argparse
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import report
 from report import BenchError, Goal, Json
@@ -23,18 +24,16 @@ GOALS = {
 }
 DIRECT, BY_F16 = "int8 quantize of bf16", "cast to f16, int8 quantize"
 DIRECT_GOAL = 2.0  # times as fast
+BOTH_WAYS_GOAL = 1.7  # of one way's rate
+QUICK_LINK_BYTES = 1 << 26
 
 
-def measure(arguments: argparse.Namespace) -> Json:
-    program = arguments.build / "bench/gpu/bench_gpu_kernels"
+def run_program(program: Path, words: list[str]) -> Json:
     if not program.exists():
-        raise BenchError("the kernels for CUDA devices were not built: there is no nvcc")
-    words = [str(program), "--repeats", str(arguments.repeats)]
-    if arguments.elements is not None:
-        words += ["--elements", str(arguments.elements)]
-    if arguments.quick:
-        words.append("--quick")
-    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+        raise BenchError("the programs for CUDA devices were not built: there is no nvcc")
+    done = subprocess.run(
+        [program, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True
+    )
     if done.returncode == SKIPPED:
         raise BenchError(done.stderr.strip())
     if done.returncode != 0:
@@ -43,6 +42,22 @@ def measure(arguments: argparse.Namespace) -> Json:
         )
     measured: Json = json.loads(done.stdout)
     return measured
+
+
+def measure_kernels(arguments: argparse.Namespace) -> Json:
+    words = ["--repeats", str(arguments.repeats)]
+    if arguments.elements is not None:
+        words += ["--elements", str(arguments.elements)]
+    if arguments.quick:
+        words.append("--quick")
+    return run_program(arguments.build / "bench/gpu/bench_gpu_kernels", words)
+
+
+def measure_link(arguments: argparse.Namespace) -> Json:
+    words = ["--repeats", str(arguments.repeats)]
+    if arguments.quick:
+        words += ["--bytes", str(QUICK_LINK_BYTES)]
+    return run_program(arguments.build / "bench/gpu/bench_gpu_link", words)
 
 
 def goals_of(rows: dict[str, Json]) -> list[Goal]:
@@ -56,7 +71,8 @@ def main() -> None:
     parser.add_argument("--elements", type=int, metavar="N", help="of each array, at most (2^30)")
     parser.add_argument("--repeats", type=int, default=15, metavar="N", help="turns (15)")
     arguments = parser.parse_args()
-    measured = measure(arguments)
+    measured = measure_kernels(arguments)
+    link = measure_link(arguments)
     print(f"{measured['device']}, copy {measured['copy_gb_per_second']:.0f} GB/s\n")
     table = [["", "elements", "ms", "GB/s", "of the copy"]]
     for row in measured["rows"]:
@@ -64,8 +80,11 @@ def main() -> None:
         cells += [f"{row['gb_per_second']:.0f}", f"{row['of_copy']:.2f}"]
         table.append([row["name"], *cells])
     print(f"{report.columns(table)}\n")
+    ways = [link[f"{way}_gb_per_second"] for way in ("up", "down", "both")]
+    print("Link to the host, GB/s: up {:.1f}, down {:.1f}, both at a time {:.1f}\n".format(*ways))
     goals = goals_of({row["name"]: row for row in measured["rows"]})
-    report.finish("gpu", arguments, goals, 0.0, **measured)
+    goals.append(Goal("link both ways, of one way", link["both_of_one_way"], BOTH_WAYS_GOAL))
+    report.finish("gpu", arguments, goals, 0.0, link=link, **measured)
 
 
 if __name__ == "__main__":
