@@ -506,6 +506,13 @@ class meron_destination_list {
     item.bytes = data.bytes;
     items_.push_back(item);
   }
+  void add_at(int64_t param, int64_t data, int64_t bytes) {
+    ::meron_destination item = {};
+    item.param = ::meron_param{static_cast<uint64_t>(param)};
+    item.data = reinterpret_cast<void *>(data);
+    item.bytes = static_cast<uint64_t>(bytes);
+    items_.push_back(item);
+  }
 #ifndef SWIG
   const ::meron_destination *data() const { return items_.data(); }
   size_t size() const { return items_.size(); }
@@ -522,6 +529,14 @@ class meron_source_list {
     item.param = ::meron_param{static_cast<uint64_t>(param)};
     item.data = data.data;
     item.count = elements(data.bytes, dtype);
+    item.dtype = static_cast<meron_dtype>(dtype);
+    items_.push_back(item);
+  }
+  void add_at(int64_t param, int64_t data, int64_t count, int32_t dtype) {
+    ::meron_source item = {};
+    item.param = ::meron_param{static_cast<uint64_t>(param)};
+    item.data = reinterpret_cast<const void *>(data);
+    item.count = static_cast<uint64_t>(count);
     item.dtype = static_cast<meron_dtype>(dtype);
     items_.push_back(item);
   }
@@ -544,11 +559,14 @@ class meron_source_list {
 %newobject meron_swig::meron_plan_predict;
 %newobject meron_swig::meron_plan_rank_cluster;
 %newobject meron_swig::meron_plan_model_from_safetensors;
+%feature("nothread", "0") meron_swig::meron_context_open;
 %feature("nothread", "0") meron_swig::meron_context_close;
 %newobject meron_swig::meron_context_flight_record;
 %feature("nothread", "0") meron_swig::meron_future_wait;
 %feature("nothread", "0") meron_swig::meron_update_wait;
+%feature("nothread", "0") meron_swig::meron_gather_begin;
 %feature("nothread", "0") meron_swig::meron_gather_wait;
+%feature("nothread", "0") meron_swig::meron_gather_wait_stream;
 %feature("nothread", "0") meron_swig::meron_io_read;
 %feature("nothread", "0") meron_swig::meron_io_write;
 %feature("nothread", "0") meron_swig::meron_io_read_begin;
@@ -565,7 +583,9 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_optimizer_reload;
 %feature("nothread", "0") meron_swig::meron_optimizer_release;
 %feature("nothread", "0") meron_swig::meron_gradient_view;
+%feature("nothread", "0") meron_swig::meron_reduce_begin;
 %feature("nothread", "0") meron_swig::meron_reduce_wait;
+%feature("nothread", "0") meron_swig::meron_reduce_finish_begin;
 %feature("nothread", "0") meron_swig::meron_schedule_enter;
 %inline %{
 namespace meron_swig {
@@ -753,7 +773,36 @@ inline ::meron_context_options meron_context_options_init() {
   return initial(api().meron_context_options_init);
 }
 
-// meron_context_open is not here: allocator is const meron_allocator *.
+/**
+ * Opens this rank's context and meets the other ranks. Ownership: the caller closes *out. Blocks:
+ * until all ranks have come, at most the deadline. Threads: any. Errors: MERON_E_ARGUMENT (rank
+ * beyond the world, unknown transport), MERON_E_AUTH (token missing or wrong), MERON_E_TIMEOUT (who
+ * is missing), MERON_E_VERSION, MERON_E_NO_MEMORY, MERON_E_IO, MERON_E_NOT_FOUND (no directory
+ * MERON_STORE), MERON_E_UNSUPPORTED (nothing joins the ranks' hosts; the device's module cannot be
+ * loaded or cannot work here, with the reason), MERON_E_DEVICE (it has failed), MERON_E_DUPLICATE
+ * (a rank came twice), or what a faster rank's calls have broken the world with meanwhile.
+ */
+inline int64_t meron_context_open(int32_t header_version, int32_t rank, int32_t world_size, const char *transport, const char *job, const char *token, int64_t timeout_ns, int64_t host_memory_limit, int64_t arena_reserve, int32_t threads, int64_t plan, callbacks *hooks, custom_transport *custom, const char *device) {
+  ::meron_context_options options = initial(api().meron_context_options_init);
+  options.header_version = static_cast<uint32_t>(header_version);
+  options.rank = static_cast<int32_t>(rank);
+  options.world_size = static_cast<int32_t>(world_size);
+  options.transport = transport;
+  options.job = job;
+  options.token = token;
+  options.timeout_ns = static_cast<int64_t>(timeout_ns);
+  options.host_memory_limit = static_cast<uint64_t>(host_memory_limit);
+  options.arena_reserve = static_cast<uint64_t>(arena_reserve);
+  options.threads = static_cast<uint32_t>(threads);
+  options.plan = ::meron_plan{static_cast<uint64_t>(plan)};
+  if (hooks) hooks->connect(options);
+  if (custom) custom->connect(options);
+  options.device = device;
+  ::meron_context out = {};
+  error_slot error;
+  error.check(api().meron_context_open(&out, &options, error));
+  return static_cast<int64_t>(out.id);
+}
 
 /**
  * Closes the context: operations under way are cancelled, all handles made from it become stale,
@@ -1158,7 +1207,26 @@ inline ::meron_gather_options meron_gather_options_init() {
   return initial(api().meron_gather_options_init);
 }
 
-// meron_gather_begin is not here: stream is void *.
+/**
+ * Begins a gather. Collective over the units' group; the mode may differ between ranks. Ownership:
+ * the caller releases *out; destinations must stay valid until it is ready. Blocks: never, unless
+ * this rank is 1,024 operations ahead of a peer. Threads: any. Errors: MERON_E_ARGUMENT (also a
+ * destination on another device), MERON_E_DUPLICATE (a unit twice), MERON_E_STATE (a unit is being
+ * updated here), MERON_E_NO_MEMORY (a copy), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE,
+ * MERON_E_FORKED, -3xx.
+ */
+inline int64_t meron_gather_begin(int64_array units, int32_t mode, const meron_destination_list *destinations, int32_t place, int64_t stream) {
+  ::meron_gather_options options = initial(api().meron_gather_options_init);
+  options.mode = static_cast<meron_gather_mode>(mode);
+  options.destinations = destinations ? destinations->data() : nullptr;
+  options.destination_count = destinations ? destinations->size() : 0;
+  options.place = static_cast<meron_gather_place>(place);
+  options.stream = reinterpret_cast<void *>(stream);
+  ::meron_gather out = {};
+  error_slot error;
+  error.check(api().meron_gather_begin(&out, reinterpret_cast<const ::meron_unit *>(units.items), units.count, &options, error));
+  return static_cast<int64_t>(out.id);
+}
 
 /**
  * Waits until the tensors are full, those on a device too. Blocks: on peers, and on the device's
@@ -1171,7 +1239,17 @@ inline int32_t meron_gather_wait(int64_t gather, int64_t timeout_ns) {
   return error.check(api().meron_gather_wait(::meron_gather{static_cast<uint64_t>(gather)}, static_cast<int64_t>(timeout_ns), error));
 }
 
-// meron_gather_wait_stream is not here: stream is void *.
+/**
+ * Makes `stream` wait until the tensors are full on the device: what is asked of it from now on
+ * sees them. Without waiting for the device; for tensors on the host it is meron_gather_wait.
+ * Blocks: on peers, at most the deadline. Threads: any. Errors: as meron_gather_wait;
+ * MERON_E_ARGUMENT (the context has no device, a stream of another one), MERON_E_STATE (the stream
+ * is being captured into a graph).
+ */
+inline int32_t meron_gather_wait_stream(int64_t gather, int64_t stream, int64_t timeout_ns) {
+  error_slot error;
+  return error.check(api().meron_gather_wait_stream(::meron_gather{static_cast<uint64_t>(gather)}, reinterpret_cast<void *>(stream), static_cast<int64_t>(timeout_ns), error));
+}
 
 /**
  * MERON_OK when the tensors are full, MERON_IN_PROGRESS when not yet, else the gather's error.
@@ -1210,7 +1288,16 @@ inline int64_t meron_gather_dlpack(int64_t gather, int64_t param) {
   return reinterpret_cast<int64_t>(out);
 }
 
-// meron_gather_release_on_stream is not here: stream is void *.
+/**
+ * As meron_gather_release, where work that was asked of `stream` so far still uses the views: their
+ * memory on the device goes back when that is done. DLPack tensors keep theirs. Blocks: never.
+ * Threads: any. Errors: MERON_E_ARGUMENT and MERON_E_STATE as meron_gather_wait_stream (then
+ * nothing is released), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_gather_release_on_stream(int64_t gather, int64_t stream) {
+  error_slot error;
+  return error.check(api().meron_gather_release_on_stream(::meron_gather{static_cast<uint64_t>(gather)}, reinterpret_cast<void *>(stream), error));
+}
 
 /**
  * Gives the leases back; views of the gather become invalid: on a device the caller has waited for
@@ -1658,7 +1745,27 @@ inline ::meron_reduce_options meron_reduce_options_init() {
   return initial(api().meron_reduce_options_init);
 }
 
-// meron_reduce_begin is not here: stream is void *.
+/**
+ * Begins the reduction of a unit's gradients of one micro-batch. Collective over the unit's group.
+ * Under a plan that keeps whole gradients, a call with boundary 0 only accumulates: no
+ * communication. Ownership: the caller releases *out; sources on the host are read during the call,
+ * those on the device until the reduction has ended: they stay as they are until the future, or
+ * meron_reduce_wait, says so. Blocks: as meron_gradient_view when sources are given. Threads: any.
+ * Errors: MERON_E_ARGUMENT (a wrong count, a param of another unit, a source on another device),
+ * MERON_E_DEVICE, MERON_E_DUPLICATE, MERON_E_STATE (reduced already and not used, or all params
+ * frozen), MERON_E_HANDLE, MERON_E_STALE, -3xx; and as meron_gradient_view.
+ */
+inline int64_t meron_reduce_begin(int64_t unit, const meron_source_list *sources, int32_t op, int32_t boundary, double divisor, int64_t stream) {
+  ::meron_reduce_options options = initial(api().meron_reduce_options_init);
+  options.op = static_cast<meron_reduce_op>(op);
+  options.boundary = static_cast<uint32_t>(boundary);
+  options.divisor = divisor;
+  options.stream = reinterpret_cast<void *>(stream);
+  ::meron_future out = {};
+  error_slot error;
+  error.check(api().meron_reduce_begin(&out, ::meron_unit{static_cast<uint64_t>(unit)}, sources ? sources->data() : nullptr, sources ? sources->size() : 0, &options, error));
+  return static_cast<int64_t>(out.id);
+}
 
 /**
  * Waits until the last reduction, and the last end of an accumulation, that were begun of each unit
@@ -1685,7 +1792,27 @@ inline ::meron_view meron_reduced_view(int64_t param) {
   return out;
 }
 
-// meron_reduce_finish_begin is not here: stream is void *.
+/**
+ * Ends an accumulation without another micro-batch: all of them were given with boundary 0, and the
+ * result has the same bits as if the last one had been given with boundary 1. Under a plan that
+ * shards gradients nothing moves, what was summed is scaled; under one that keeps whole gradients,
+ * what was accumulated is reduced. A rank without a gradient takes part with zeros. Collective over
+ * the unit's group. Ownership: the caller releases *out. Blocks: under a plan that keeps whole
+ * gradients as meron_gradient_view, else never. Threads: any. Errors: MERON_E_ARGUMENT,
+ * MERON_E_STATE (a gradient was written and not given to meron_reduce_begin, reduced already and
+ * not used, or all params frozen), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ */
+inline int64_t meron_reduce_finish_begin(int64_t unit, int32_t op, int32_t boundary, double divisor, int64_t stream) {
+  ::meron_reduce_options options = initial(api().meron_reduce_options_init);
+  options.op = static_cast<meron_reduce_op>(op);
+  options.boundary = static_cast<uint32_t>(boundary);
+  options.divisor = divisor;
+  options.stream = reinterpret_cast<void *>(stream);
+  ::meron_future out = {};
+  error_slot error;
+  error.check(api().meron_reduce_finish_begin(&out, ::meron_unit{static_cast<uint64_t>(unit)}, &options, error));
+  return static_cast<int64_t>(out.id);
+}
 
 /**
  * Declares the reduced gradient of a unit as used, without a step of Meron's optimizer; or gives an

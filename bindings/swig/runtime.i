@@ -280,6 +280,8 @@ inline const char *library_problem() { return problem.c_str(); }
                                  std::to_string(all));
     return {static_cast<char *>($self->data) + begin, length, $self->writable != 0};
   }
+  /** Where this memory is: of the device's where the view is in it. */
+  int64_t address() const { return reinterpret_cast<int64_t>($self->data); }
 }
 
 %extend meron_io_buffer_info {

@@ -63,7 +63,7 @@ def open_by_swig(
     transport = "custom" if custom else "local" if ranks > 1 else "self"
     context: int = swig.meron_context_open(
         swig.MERON_VERSION, rank, ranks, transport, job, None, options.timeout_ns, 0, 0, 1,
-        chosen, hooks, custom,
+        chosen, hooks, custom, None,
     )  # fmt: skip
     swig.meron_plan_release(chosen)
     return context
@@ -94,14 +94,14 @@ def by_swig(rank: int, ranks: int, plan: str, job: str) -> bytes:
     for step in range(STEPS):
         if step % 2:  # through the bucket, and from memory of one's own
             floats(swig.meron_gradient_view(weight, 0))[:] += gradient(step, rank)
-            future = swig.meron_reduce_begin(unit, None, swig.MERON_MEAN, 1, 1.0)
+            future = swig.meron_reduce_begin(unit, None, swig.MERON_MEAN, 1, 1.0, 0)
         else:
             sources, values = swig.meron_source_list(), gradient(step, rank)
             sources.add(weight, values, swig.MERON_F32)
-            future = swig.meron_reduce_begin(unit, sources, swig.MERON_MEAN, 1, 1.0)
+            future = swig.meron_reduce_begin(unit, sources, swig.MERON_MEAN, 1, 1.0, 0)
         finish(future)
         finish(swig.meron_optimizer_step_begin(optimizer))
-    gather = swig.meron_gather_begin([unit], swig.MERON_GATHER_VIEW, None)
+    gather = swig.meron_gather_begin([unit], swig.MERON_GATHER_VIEW, None, 0, 0)
     swig.meron_gather_wait(gather, swig.MERON_TIMEOUT_DEFAULT)
     view = swig.meron_gather_view(gather, weight)
     assert view.memory(0, 4).readonly
@@ -159,8 +159,8 @@ def test_bad_input_raises() -> None:
     for wrong in (
         lambda: swig.meron_plan_json(0),
         lambda: swig.meron_plan_json(-1),
-        lambda: swig.meron_gather_begin([1, 2], 0, None),
-        lambda: swig.meron_gather_begin([], 0, None),
+        lambda: swig.meron_gather_begin([1, 2], 0, None, 0, 0),
+        lambda: swig.meron_gather_begin([], 0, None, 0, 0),
         lambda: swig.meron_plan_preset(None),
         lambda: swig.dlpack_delete(0),
         lambda: swig.dlpack_tensor(0),
@@ -168,8 +168,8 @@ def test_bad_input_raises() -> None:
         with pytest.raises(swig.Error):
             wrong()
     for wrong in (
-        lambda: swig.meron_gather_begin(["no handle"], 0, None),
-        lambda: swig.meron_gather_begin(3, 0, None),
+        lambda: swig.meron_gather_begin(["no handle"], 0, None, 0, 0),
+        lambda: swig.meron_gather_begin(3, 0, None, 0, 0),
         lambda: swig.meron_plan_preset("zero3\0"),
         lambda: swig.meron_broadcast_begin(0, b"read-only", 0),
     ):
@@ -307,7 +307,7 @@ def test_a_dlpack_tensor_is_described() -> None:
     context = open_by_swig(0, 1)
     weight = swig.meron_param_register(context, swig.MERON_BF16, "w", [2, 3], 0, 0)
     unit = swig.meron_unit_create(context, "u", [weight])
-    gather = swig.meron_gather_begin([unit], swig.MERON_GATHER_VIEW, None)
+    gather = swig.meron_gather_begin([unit], swig.MERON_GATHER_VIEW, None, 0, 0)
     swig.meron_gather_wait(gather, swig.MERON_TIMEOUT_DEFAULT)
     address = swig.meron_gather_dlpack(gather, weight)
     swig.meron_gather_release(gather)

@@ -9,12 +9,15 @@ parameter is follows from its type, its role and its neighbours:
     error parameter                     an exception
     out parameter                       the returned value
     handle, uint64_t, size_t            int64_t (many languages have no unsigned 64-bit number)
+    void * without a size               int64_t: an address, such as a stream's
     const char * with a size            const char *
     void *, float * with a size         writable_memory; const: readable_memory
     handles or integers with a count    int64_array, int32_array
     const options struct *              its fields; callbacks among them: callbacks *;
-                                        a table of functions among them: an object of TABLES
-    structs with a count                <struct>_list *, with a method add
+                                        a table of functions among them: an object of TABLES,
+                                        but for those LEFT_OUT, which stay null
+    structs with a count                <struct>_list *, with a method add; add_at takes the address
+                                        of memory that no object of the language is for
 
 Ownership decides who frees a returned string, `Blocks:` which calls give up a lock such as
 Python's.
@@ -37,6 +40,8 @@ WIDE = {"int64_t", "uint64_t", "size_t"}
 FIXED = {"struct_size"}
 # Structs of functions, and the classes of the runtime whose methods those are.
 TABLES = {"meron_transport": "custom_transport"}
+# Such structs that no language is given: a pool of the library's own takes the allocator's place.
+LEFT_OUT = {"meron_allocator"}
 
 TEMPLATE = """\
 // SPDX-License-Identifier: Apache-2.0
@@ -164,20 +169,32 @@ class Interface:
         return text
 
     def list_class(self, struct: Struct) -> str:
-        slots = list(self.slots([(field.name, field.type) for field in struct.fields]))
-        values = {name: value for slot in slots for name, value in slot.values.items()}
-        sets = "".join(f"    item.{name} = {value};\n" for name, value in values.items())
+        fields = [(field.name, field.type) for field in struct.fields]
+        add = self.adder("add", struct, list(self.slots(fields)))
+        if any(CType.parse(spelling).name == "void" for _, spelling in fields):
+            single = [
+                self.single(name, CType.parse(spelling))
+                for name, spelling in fields
+                if not name.startswith("reserved_")
+            ]
+            add += self.adder("add_at", struct, single)
         name = f"{struct.name}_list"
         return (
             f"/** Values of {struct.name}. They point to memory that the caller keeps. */\n"
-            f"class {name} {{\n public:\n"
-            f"  void add({declarations(slots)}) {{\n"
-            f"    ::{struct.name} item = {{}};\n{sets}    items_.push_back(item);\n  }}\n"
+            f"class {name} {{\n public:\n{add}"
             f"#ifndef SWIG\n"
             f"  const ::{struct.name} *data() const {{ return items_.data(); }}\n"
             f"  size_t size() const {{ return items_.size(); }}\n"
             f"#endif\n"
             f" private:\n  std::vector< ::{struct.name}> items_;\n}};\n"
+        )
+
+    def adder(self, name: str, struct: Struct, slots: list[Slot]) -> str:
+        values = {field: value for slot in slots for field, value in slot.values.items()}
+        sets = "".join(f"    item.{field} = {value};\n" for field, value in values.items())
+        return (
+            f"  void {name}({declarations(slots)}) {{\n"
+            f"    ::{struct.name} item = {{}};\n{sets}    items_.push_back(item);\n  }}\n"
         )
 
     # ---- Functions -----------------------------------------------------------------------------
@@ -281,6 +298,8 @@ class Interface:
                 if before and self.first_callback(types) == name:
                     yield Slot("callbacks *hooks", {"": "hooks"})
                 continue
+            if ctype.name in LEFT_OUT:
+                continue
             if ctype.pointers == 1 and ctype.const and ctype.name in self.structs and before:
                 if nested:
                     yield self.table(name, ctype)
@@ -354,6 +373,9 @@ class Interface:
             return Slot(f"double {name}", {name: name})
         if ctype.name == "char" and ctype.const and ctype.pointers == 1:
             return Slot(f"const char *{name}", {name: name})
+        if ctype.name == "void" and ctype.pointers == 1:
+            pointer = ctype.declare("").strip()
+            return Slot(f"int64_t {name}", {name: f"reinterpret_cast<{pointer}>({name})"})
         raise Unsupported(f"{name} is {ctype.declare('')}")
 
 

@@ -20,9 +20,11 @@ public final class Context extends Handle {
     private final int worldSize;
     private final String transport;
     private final Group world;
+    private final boolean reachable;
 
-    Context(Lifetime lifetime) {
+    Context(Lifetime lifetime, String device) {
         super(lifetime);
+        this.reachable = device == null || !device.startsWith("cuda");
         this.lifetime = lifetime;
         final long handle = lifetime.get();
         rank = Abi.meron_context_rank(handle);
@@ -114,7 +116,7 @@ public final class Context extends Handle {
     /** Gathers several units as one operation and waits; else as Unit.gather. */
     public Gather gather(Unit... units) {
         requireOpen();
-        return Gather.begin(this, GatherMode.VIEW, null, units).full();
+        return begin(GatherPlace.DEVICE, units).full();
     }
 
     /**
@@ -125,7 +127,13 @@ public final class Context extends Handle {
     public Gather begin(
             GatherMode mode, Map<Param, ? extends Buffer> destinations, Unit... units) {
         requireOpen();
-        return Gather.begin(this, mode, destinations, units);
+        return Gather.begin(this, mode, GatherPlace.DEVICE, destinations, units);
+    }
+
+    /** Begins a gather of several units as one operation, of views that are in `place`. */
+    public Gather begin(GatherPlace place, Unit... units) {
+        requireOpen();
+        return Gather.begin(this, GatherMode.VIEW, place, null, units);
     }
 
     /** Begins an update of several units and waits; else as Unit.update. */
@@ -243,6 +251,11 @@ public final class Context extends Handle {
             Reference.reachabilityFence(this);
             Reference.reachabilityFence(units);
         }
+    }
+
+    /** Whether the host can read what its device has; true without a device. */
+    boolean reachable() {
+        return reachable;
     }
 
     Lifetime lifetime() {

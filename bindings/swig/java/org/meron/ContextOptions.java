@@ -21,6 +21,7 @@ public final class ContextOptions {
     private Plan plan;
     private LogSink log;
     private BooleanSupplier shouldStop;
+    private String device;
 
     ContextOptions() {
         final meron_context_options initial = Abi.meron_context_options_init();
@@ -97,6 +98,16 @@ public final class ContextOptions {
         return this;
     }
 
+    /**
+     * What this rank computes on: "cuda" (the calling thread's current device), "cuda:1"; "emulated",
+     * memory of the host and threads, for tests without a device. Gathered views are then in the device's
+     * memory, and gradients may be. Default: the host.
+     */
+    public ContextOptions device(String device) {
+        this.device = device;
+        return this;
+    }
+
     /** Receives messages. Default: warnings and errors go to stderr. */
     public ContextOptions log(LogSink log) {
         this.log = log;
@@ -114,7 +125,8 @@ public final class ContextOptions {
 
     /**
      * Opens the context and meets the other ranks. Blocks until all have come, at most until the
-     * deadline. Throws ARGUMENT, AUTH, TIMEOUT (who is missing), VERSION, NO_MEMORY, IO, DUPLICATE.
+     * deadline. Throws ARGUMENT (also a device of no such name), AUTH, TIMEOUT (who is missing), VERSION,
+     * NO_MEMORY, IO, DUPLICATE; UNSUPPORTED where the device's module cannot work here, DEVICE.
      */
     public Context open() {
         final Wire wire = Wire.of(custom);
@@ -123,7 +135,7 @@ public final class ContextOptions {
         try {
             handle = Abi.meron_context_open(Abi.MERON_VERSION, rank, worldSize, transport, job, token,
                     timeout, hostMemoryLimit, arenaReserve, threads,
-                    plan == null ? 0 : plan.handle(), hooks, wire);
+                    plan == null ? 0 : plan.handle(), hooks, wire, device);
         } catch (RuntimeException | Error error) {
             hooks.delete();
             if (wire != null) wire.delete();
@@ -131,7 +143,7 @@ public final class ContextOptions {
         } finally {
             java.lang.ref.Reference.reachabilityFence(plan);
         }
-        return new Context(new Lifetime(handle, hooks, wire));
+        return new Context(new Lifetime(handle, hooks, wire), device);
     }
 
     private static long notNegative(String what, long value) {

@@ -29,16 +29,20 @@ public final class Gather extends Handle {
     }
 
     private final Context context;
+    private final boolean onHost; // whatever the device
     private final Loan loan = new Loan();
     private volatile boolean full;
+    private volatile boolean joined; // a stream waits for it; the host need not have
 
-    private Gather(Context context, Ending ending) {
+    private Gather(Context context, Ending ending, boolean onHost) {
         super(ending);
         this.context = context;
+        this.onHost = onHost;
     }
 
     static Gather begin(
-            Context context, GatherMode mode, Map<Param, ? extends Buffer> into, Unit... units) {
+            Context context, GatherMode mode, GatherPlace place, Map<Param, ? extends Buffer> into,
+            Unit... units) {
         if (mode == GatherMode.INTO && into == null) {
             throw new MeronException(
                     Status.ARGUMENT, "a gather into memory needs that memory: use gatherInto");
@@ -50,8 +54,9 @@ public final class Gather extends Handle {
                     list.add(entry.getKey().handle(), entry.getValue());
                 }
             }
-            final long handle = Abi.meron_gather_begin(handles(units), mode.code(), list);
-            return new Gather(context, new Ending(handle, into));
+            final long handle = Abi.meron_gather_begin(handles(units), mode.code(), list, place.code(), 0);
+            return new Gather(context, new Ending(handle, into),
+                    mode != GatherMode.VIEW || place == GatherPlace.HOST);
         } finally {
             if (list != null) list.delete();
             java.lang.ref.Reference.reachabilityFence(units);
@@ -68,6 +73,23 @@ public final class Gather extends Handle {
         return look(Future.nanoseconds(timeout));
     }
 
+    /**
+     * Makes a stream wait until the tensors are full on the device: what is asked of it from now on sees
+     * them. Waits for peers, not for the device; on the host it is await().
+     *
+     * @param stream the address of a stream of the context's device (a cudaStream_t); 0: its default one
+     * @throws MeronException as await(); ARGUMENT when the context has no device, or the stream is
+     *     another one's; STATE when the stream is being captured into a graph; DEVICE.
+     */
+    public void waitStream(long stream) {
+        join(stream, Abi.MERON_TIMEOUT_DEFAULT);
+    }
+
+    /** The same for at most `timeout` of waiting for peers; false when that passed first. */
+    public boolean waitStream(long stream, Duration timeout) {
+        return join(stream, Future.nanoseconds(timeout));
+    }
+
     /** Whether the tensors are full; never blocks on peers. Throws the gather's error. */
     public boolean ready() {
         return look(0);
@@ -75,13 +97,15 @@ public final class Gather extends Handle {
 
     /**
      * The whole tensor of a param: read-only for a view, because other ranks read the same memory.
-     * Throws STATE when it is not full yet, ARGUMENT for a param of another gather.
+     * On a CUDA device it has an address, and no buffers; memory of the emulated one is the host's, and
+     * waited for here. Throws STATE when it is not full yet, ARGUMENT for a param of another gather.
      */
     public View view(Param param) {
         context.requireOpen();
+        if (joined && !full && context.reachable()) await();
         try {
-            return call(handle -> new View(
-                    context, this, loan, Abi.meron_gather_view(handle, param.handle())));
+            return call(handle -> new View(context, this, loan,
+                    Abi.meron_gather_view(handle, param.handle()), context.reachable() || onHost));
         } finally {
             java.lang.ref.Reference.reachabilityFence(param);
         }
@@ -89,7 +113,8 @@ public final class Gather extends Handle {
 
     /**
      * The same as a DLPack tensor for native libraries of this process, read-only, with a lease of its
-     * own until it is closed. Errors as view; UNSUPPORTED for INTO: that memory is the caller's.
+     * own until it is closed. Errors as view; UNSUPPORTED for INTO, for that memory is
+     * the caller's, and for memory of a CUDA device.
      */
     public DlpackTensor dlpack(Param param) {
         context.requireOpen();
@@ -108,6 +133,19 @@ public final class Gather extends Handle {
         super.close();
     }
 
+    /**
+     * As close(), where work that was asked of `stream` so far still uses the views: their memory on the
+     * device goes back when that is done. Never blocks. Throws as waitStream; then it is not closed.
+     *
+     * @param stream as in waitStream
+     */
+    public void releaseOnStream(long stream) {
+        call(handle -> Abi.meron_gather_release_on_stream(handle, stream));
+        loan.end("the gather was closed: read its tensors before, or gather again");
+        take();
+        super.close();
+    }
+
     /** Waits; gives the leases back if that fails, for nobody else has this gather yet. */
     Gather full() {
         try {
@@ -117,6 +155,14 @@ public final class Gather extends Handle {
             close();
             throw error;
         }
+    }
+
+    private boolean join(long stream, long timeout) {
+        context.requireOpen();
+        final boolean ended = call(handle -> Abi.meron_gather_wait_stream(handle, stream, timeout))
+                == Abi.MERON_OK;
+        if (ended) joined = true;
+        return ended;
     }
 
     private boolean look(long timeout) {

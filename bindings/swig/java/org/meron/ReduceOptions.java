@@ -9,6 +9,7 @@ public final class ReduceOptions {
     private ReduceOp op;
     private boolean boundary;
     private double divisor;
+    private long stream;
 
     /** The library's defaults. */
     public ReduceOptions() {
@@ -37,6 +38,15 @@ public final class ReduceOptions {
         return this;
     }
 
+    /**
+     * The address of a stream of the context's device (a cudaStream_t): gradients on the device are read
+     * after what was asked of it so far. Default: 0, the device's default stream.
+     */
+    public ReduceOptions stream(long stream) {
+        this.stream = stream;
+        return this;
+    }
+
     ReduceOp op() {
         return op;
     }
@@ -47,5 +57,9 @@ public final class ReduceOptions {
 
     double divisor() {
         return divisor;
+    }
+
+    long stream() {
+        return stream;
     }
 }

@@ -59,6 +59,12 @@ public final class Stats {
     /** Of it, in use now. */
     public final long nvmeBytes;
 
+    /** Copied from the host to this rank's device. */
+    public final long deviceUpBytes;
+
+    /** Copied from it to the host. */
+    public final long deviceDownBytes;
+
     Stats(meron_stats from) {
         gatherMappedBytes = from.getGather_mapped_bytes();
         gatherCopiedBytes = from.getGather_copied_bytes();
@@ -78,6 +84,8 @@ public final class Stats {
         nvmeReadBytes = from.getNvme_read_bytes();
         nvmeWrittenBytes = from.getNvme_written_bytes();
         nvmeBytes = from.getNvme_bytes();
+        deviceUpBytes = from.getDevice_up_bytes();
+        deviceDownBytes = from.getDevice_down_bytes();
         from.delete();
     }
 }

@@ -64,7 +64,8 @@ public final class Unit extends Handle {
     /** Gathers into direct buffers of exactly the params' sizes, and waits. */
     public Gather gatherInto(Map<Param, ? extends Buffer> destinations) {
         context.requireOpen();
-        return Gather.begin(context, GatherMode.INTO, destinations, this).full();
+        return Gather.begin(
+                context, GatherMode.INTO, GatherPlace.HOST, destinations, this).full();
     }
 
     /**
@@ -73,7 +74,13 @@ public final class Unit extends Handle {
      */
     public Gather begin(GatherMode mode) {
         context.requireOpen();
-        return Gather.begin(context, mode, null, this);
+        return Gather.begin(context, mode, GatherPlace.DEVICE, null, this);
+    }
+
+    /** Begins a gather of views that are in `place`, without waiting. Errors as the other one. */
+    public Gather begin(GatherPlace place) {
+        context.requireOpen();
+        return Gather.begin(context, GatherMode.VIEW, place, null, this);
     }
 
     /**
@@ -103,7 +110,11 @@ public final class Unit extends Handle {
      * The same for gradients in the trainer's own memory, which are read during the call; params
      * without one count as zero. Blocks on peers that still read the last ones.
      *
-     * @param gradients per param its whole gradient: float[] or a direct FloatBuffer
+     * <p>Gradients on the context's device are read until the reduction has ended: the caller keeps them,
+     * and changes nothing of them, until the future, or Context.awaitReductions, says so.
+     *
+     * @param gradients per param its whole gradient: float[], a direct FloatBuffer, a View, or a
+     *     DeviceArray
      */
     public Future reduce(Map<Param, ?> gradients, ReduceOptions options) {
         final meron_source_list sources = new meron_source_list();
@@ -111,8 +122,18 @@ public final class Unit extends Handle {
         int next = 0;
         try {
             for (Map.Entry<Param, ?> entry : gradients.entrySet()) {
-                kept[next] = floats(entry.getKey(), entry.getValue());
-                sources.add(entry.getKey().handle(), kept[next++], Dtype.F32.code());
+                final Param param = entry.getKey();
+                final Object values = entry.getValue();
+                if (values instanceof DeviceArray) {
+                    final DeviceArray at = (DeviceArray) values;
+                    sources.add_at(param.handle(), at.address, at.count, at.dtype.code());
+                } else if (values instanceof View) {
+                    final View at = (View) values;
+                    sources.add_at(param.handle(), at.address(), at.count(), at.dtype().code());
+                } else {
+                    kept[next] = floats(param, values);
+                    sources.add(param.handle(), kept[next++], Dtype.F32.code());
+                }
             }
             return reduce(sources, options);
         } finally {
@@ -131,7 +152,7 @@ public final class Unit extends Handle {
     public Future reduceFinish(ReduceOptions options) {
         context.requireOpen();
         final long future = call(handle -> Abi.meron_reduce_finish_begin(handle,
-                options.op().code(), options.boundary() ? 1 : 0, options.divisor()));
+                options.op().code(), options.boundary() ? 1 : 0, options.divisor(), 0));
         endReduced();
         return new Future(context, future, null);
     }
@@ -219,7 +240,8 @@ public final class Unit extends Handle {
     private Future reduce(meron_source_list sources, ReduceOptions options) {
         context.requireOpen();
         final long future = call(handle -> Abi.meron_reduce_begin(handle, sources,
-                options.op().code(), options.boundary() ? 1 : 0, options.divisor()));
+                options.op().code(), options.boundary() ? 1 : 0, options.divisor(),
+                options.stream()));
         final Loan last = gradients;
         gradients = new Loan();
         last.end("the gradient is being reduced: take a new view for the next one");
@@ -241,7 +263,7 @@ public final class Unit extends Handle {
         if (values instanceof float[]) return Group.direct((float[]) values);
         if (values instanceof FloatBuffer) return (FloatBuffer) values;
         throw new MeronException(Status.ARGUMENT, "the gradient of " + param.name()
-                + " must be a float[] or a direct FloatBuffer, not "
+                + " must be a float[], a direct FloatBuffer, a View or a DeviceArray, not "
                 + (values == null ? "null" : values.getClass().getName()));
     }
 }

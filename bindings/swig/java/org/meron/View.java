@@ -25,13 +25,15 @@ public final class View {
     private final long offset;
     private final Dtype dtype;
     private final boolean writable;
+    private final long address;
+    private final boolean reachable;
     private ByteBuffer whole;
 
     /**
      * Takes `view` over. `keep` is what must not be released while buffers of this are reachable. The
-     * context is null where the memory outlives it.
+     * context is null where the memory outlives it. `reachable`: the host can read it.
      */
-    View(Context context, Object keep, Loan loan, meron_view view) {
+    View(Context context, Object keep, Loan loan, meron_view view, boolean reachable) {
         this.context = context;
         this.keep = keep;
         this.loan = loan;
@@ -39,14 +41,22 @@ public final class View {
         this.offset = view.getOffset();
         this.dtype = Dtype.of(view.getDtype());
         this.writable = view.getWritable() != 0;
+        this.address = view.address();
+        this.reachable = reachable;
         this.view = view;
-        if (bytesIn(count) <= Integer.MAX_VALUE) {
+        if (!reachable) {
+            view.delete();
+        } else if (bytesIn(count) <= Integer.MAX_VALUE) {
             whole = lend(view.memory(0, bytesIn(count)));
             view.delete();
         } else {
             final meron_view held = view;
             Handle.CLEANER.register(this, held::delete);
         }
+    }
+
+    View(Context context, Object keep, Loan loan, meron_view view) {
+        this(context, keep, loan, view, true);
     }
 
     /** Elements. */
@@ -67,6 +77,15 @@ public final class View {
     /** Whether it may be written. */
     public boolean writable() {
         return writable;
+    }
+
+    /**
+     * Where the first element is, for native code; of the device's memory where the view is in it. Valid
+     * as long as the view is.
+     */
+    public long address() {
+        requireCurrent();
+        return address;
     }
 
     /** All elements as floats, read-only unless {@link #writable}. Throws ARGUMENT for 16 bits. */
@@ -151,6 +170,14 @@ public final class View {
     }
 
     private void require() {
+        requireCurrent();
+        if (!reachable) {
+            throw new MeronException(Status.UNSUPPORTED, "the view is in a device's memory, which the "
+                    + "host cannot read: gather it with GatherPlace.HOST");
+        }
+    }
+
+    private void requireCurrent() {
         if (context != null) context.requireOpen();
         loan.require();
     }
