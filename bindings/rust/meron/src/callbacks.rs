@@ -12,6 +12,7 @@ use std::slice;
 
 use meron_sys as sys;
 
+use crate::device::Allocator;
 use crate::transport::Bridge;
 
 /// How grave a log message is.
@@ -36,6 +37,7 @@ pub(crate) struct Callbacks {
     pub log: Option<LogFunction>,
     pub should_stop: Option<StopFunction>,
     pub transport: Option<Bridge>,
+    pub allocator: Option<Allocator>,
 }
 
 impl Callbacks {

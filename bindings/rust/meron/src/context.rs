@@ -11,6 +11,7 @@ use std::time::Duration;
 use meron_sys as sys;
 
 use crate::call::{call, check, nanoseconds, receive, receive_text, sized, NO_TIMEOUT};
+use crate::device::Place;
 use crate::error::Result;
 use crate::gather::PendingGather;
 use crate::group::{table, Group};
@@ -140,6 +141,8 @@ impl Context {
             nvme_read_bytes: raw.nvme_read_bytes,
             nvme_written_bytes: raw.nvme_written_bytes,
             nvme_bytes: raw.nvme_bytes,
+            device_up_bytes: raw.device_up_bytes,
+            device_down_bytes: raw.device_down_bytes,
         })
     }
 
@@ -234,7 +237,14 @@ impl Context {
     /// Begins to gather several units as one operation. Else as
     /// [`Unit::gather_begin`](Unit::gather_begin).
     pub fn gather_begin(&self, units: &[&Unit]) -> Result<PendingGather> {
-        PendingGather::begin(home_of(units).unwrap_or_else(|| self.shared()), &raw_units(units))
+        self.gather_begin_at(units, Place::Device)
+    }
+
+    /// Begins to gather several units as one operation, with views that are in `place`. Else as
+    /// [`Unit::gather_begin`](Unit::gather_begin).
+    pub fn gather_begin_at(&self, units: &[&Unit], place: Place) -> Result<PendingGather> {
+        let shared = home_of(units).unwrap_or_else(|| self.shared());
+        PendingGather::begin(shared, &raw_units(units), place)
     }
 
     /// Opens units for writing, and waits until every rank has let go of the present version.
@@ -425,6 +435,10 @@ pub struct Stats {
     pub nvme_written_bytes: u64,
     /// Of it, in use now.
     pub nvme_bytes: u64,
+    /// Copied from the host to this rank's device.
+    pub device_up_bytes: u64,
+    /// Copied from it to the host.
+    pub device_down_bytes: u64,
 }
 
 /// What the plan predicts for this rank and the units made so far. Bytes.

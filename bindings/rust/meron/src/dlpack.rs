@@ -60,7 +60,8 @@ pub struct Tensor {
 const READ_ONLY: u64 = 1;
 const CPU: i32 = 1;
 
-/// A DLPack tensor that this program owns: CPU memory, row-major, f32, bf16 or f16.
+/// A DLPack tensor that this program owns: row-major, f32, bf16 or f16. CPU memory, but for one of
+/// [`Gather::dlpack`](crate::Gather::dlpack) on a CUDA device.
 ///
 /// One of [`Gather::dlpack`](crate::Gather::dlpack) holds a lease of its own, and keeps the memory mapped
 /// even when the context is closed meanwhile. One of another library ([`from_raw`](DlpackTensor::from_raw))
@@ -86,7 +87,7 @@ impl DlpackTensor {
         raw: *mut sys::DLManagedTensorVersioned,
         open: Arc<Open>,
     ) -> Result<DlpackTensor> {
-        let mut tensor = DlpackTensor::from_raw(raw as *mut ManagedTensor)?;
+        let mut tensor = DlpackTensor::take(raw as *mut ManagedTensor, true)?;
         tensor.open = Some(open);
         Ok(tensor)
     }
@@ -105,6 +106,10 @@ impl DlpackTensor {
     /// `raw` is null or a valid tensor that nobody else deletes; until its deleter is called its memory
     /// stays valid, and nobody writes it.
     pub unsafe fn from_raw(raw: *mut ManagedTensor) -> Result<DlpackTensor> {
+        DlpackTensor::take(raw, false)
+    }
+
+    unsafe fn take(raw: *mut ManagedTensor, any_device: bool) -> Result<DlpackTensor> {
         let raw = NonNull::new(raw)
             .ok_or_else(|| Error::argument("tensor", "the tensor is NULL", "pass a valid one"))?;
         // From here on dropping it calls the deleter.
@@ -117,7 +122,7 @@ impl DlpackTensor {
             ));
         }
         let inner = &managed.tensor;
-        if inner.device_type != CPU {
+        if inner.device_type != CPU && !any_device {
             let what = format!("a tensor of device type {}", inner.device_type);
             return Err(unsupported(&what, "copy it to the CPU first"));
         }
@@ -193,14 +198,24 @@ impl DlpackTensor {
         self.len() == 0
     }
 
+    /// DLPack's type and number of the device whose memory it is: (1, 0) for the CPU, (2, n) for CUDA.
+    pub fn device(&self) -> (i32, i32) {
+        (self.tensor().device_type, self.tensor().device_id)
+    }
+
     /// Whether those who are given it must not write it.
     pub fn is_read_only(&self) -> bool {
         // SAFETY: the tensor is ours.
         unsafe { self.raw.as_ref() }.flags & READ_ONLY != 0
     }
 
-    /// The elements. [`ErrorKind::Argument`](crate::ErrorKind::Argument) when they are of another type.
+    /// The elements. [`ErrorKind::Argument`](crate::ErrorKind::Argument) when they are of another type,
+    /// [`ErrorKind::Unsupported`](crate::ErrorKind::Unsupported) when they are not in CPU memory.
     pub fn as_slice<T: Element>(&self) -> Result<&[T]> {
+        if self.tensor().device_type != CPU {
+            let what = format!("a slice of a tensor of device type {}", self.tensor().device_type);
+            return Err(unsupported(&what, "copy it to the CPU first"));
+        }
         if T::DTYPE != self.dtype {
             return Err(Error::argument(
                 "dtype",

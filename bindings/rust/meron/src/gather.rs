@@ -2,6 +2,7 @@
 //! Full tensors on demand.
 
 use std::future::Future;
+use std::os::raw::c_void;
 use std::pin::Pin;
 use std::ptr;
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use std::time::Duration;
 use meron_sys as sys;
 
 use crate::buffer::Buffer;
-use crate::call::{call, nanoseconds, receive, NO_TIMEOUT};
+use crate::call::{call, check, nanoseconds, receive, NO_TIMEOUT};
+use crate::device::{Memory, Place, Stream};
 use crate::dlpack::DlpackTensor;
 use crate::error::{Error, Result};
 use crate::home::{Open, Owned, Shared};
@@ -24,6 +26,8 @@ use crate::view::{View, ViewMut};
 struct Lease {
     handle: Owned<sys::meron_gather>,
     open: Arc<Open>,
+    /// Where its views are.
+    memory: Memory,
 }
 
 impl Lease {
@@ -32,6 +36,7 @@ impl Lease {
         shared: &Arc<Shared>,
         units: &[sys::meron_unit],
         options: *const sys::meron_gather_options,
+        memory: Memory,
     ) -> Result<Lease> {
         let open = shared.open()?;
         let (first, count) = (crate::group::table(units), units.len());
@@ -40,13 +45,20 @@ impl Lease {
         let handle = receive(sys::meron_gather::default(), |out, err| unsafe {
             sys::meron_gather_begin(out, first, count, options, err)
         })?;
-        Ok(Lease { handle: Owned::new(handle), open })
+        Ok(Lease { handle: Owned::new(handle), open, memory })
     }
 
     #[inline]
     fn wait(&self, timeout: i64) -> Result<bool> {
         // SAFETY: a call with a handle by value; the closures that it calls live as long as `open`.
         call(|err| unsafe { sys::meron_gather_wait(self.handle.raw(), timeout, err) })
+    }
+
+    fn wait_stream(&self, stream: Stream) -> Result<bool> {
+        // SAFETY: as in `wait`; the stream is one of the device, as `Stream::from_raw` was promised.
+        call(|err| unsafe {
+            sys::meron_gather_wait_stream(self.handle.raw(), stream.as_raw(), NO_TIMEOUT, err)
+        })
     }
 
     fn poll(&self) -> Result<bool> {
@@ -83,8 +95,22 @@ pub struct PendingGather(Option<Lease>);
 
 impl PendingGather {
     #[inline]
-    pub(crate) fn begin(shared: &Arc<Shared>, units: &[sys::meron_unit]) -> Result<PendingGather> {
-        Lease::begin(shared, units, ptr::null()).map(|lease| PendingGather(Some(lease)))
+    pub(crate) fn begin(
+        shared: &Arc<Shared>,
+        units: &[sys::meron_unit],
+        place: Place,
+    ) -> Result<PendingGather> {
+        let lease = match place {
+            Place::Device => Lease::begin(shared, units, ptr::null(), shared.memory),
+            Place::Host => {
+                let options = sys::meron_gather_options {
+                    place: sys::MERON_PLACE_HOST,
+                    ..sys::MERON_GATHER_OPTIONS_INIT
+                };
+                Lease::begin(shared, units, &options, Memory::Host)
+            }
+        };
+        lease.map(|lease| PendingGather(Some(lease)))
     }
 
     fn lease(&self) -> Result<&Lease> {
@@ -103,6 +129,22 @@ impl PendingGather {
     #[inline]
     pub fn wait(mut self) -> Result<Gather> {
         self.lease()?.wait(NO_TIMEOUT)?;
+        self.take()
+    }
+
+    /// Makes `stream` wait until the tensors are full on the device, without waiting for the device here:
+    /// what is asked of the stream from now on sees them. For tensors on the host it waits.
+    ///
+    /// Blocks on peers, at most until the deadline. Whatever the error, the leases are given back.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`wait`](PendingGather::wait); [`Argument`](crate::ErrorKind::Argument) when the context has
+    /// no device, or the stream is another one's; [`State`](crate::ErrorKind::State) when the stream is
+    /// being captured into a graph; [`NoMemory`](crate::ErrorKind::NoMemory) when the device has no room;
+    /// [`Device`](crate::ErrorKind::Device).
+    pub fn wait_stream(mut self, stream: Stream) -> Result<Gather> {
+        self.lease()?.wait_stream(stream)?;
         self.take()
     }
 
@@ -165,14 +207,50 @@ impl Gather {
     ///
     /// # Errors
     ///
-    /// [`Argument`](crate::ErrorKind::Argument) when the param is not in this gather.
+    /// [`Argument`](crate::ErrorKind::Argument) when the param is not in this gather;
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) when it is in a device's memory, which the host
+    /// cannot read: see [`device_pointer`](Gather::device_pointer) and [`Place::Host`]. That of the
+    /// emulated device it can, and waits here until it is written.
     pub fn view(&self, param: &Param) -> Result<View<'_>> {
-        // SAFETY: `self` keeps the lease, by which nobody writes the values, and the mapping.
+        match self.0.memory {
+            Memory::Host => {}
+            Memory::Readable => drop(self.0.wait(NO_TIMEOUT)?),
+            Memory::Device => {
+                return Err(Error::new(
+                    sys::MERON_E_UNSUPPORTED,
+                    param.name(),
+                    "the tensor is in a device's memory, which the host cannot read",
+                    "take its device_pointer, or gather with Place::Host",
+                ))
+            }
+        }
+        // SAFETY: `self` keeps the lease, by which nobody writes the values, and the mapping; the memory is
+        // one that the host reads, and has been written.
         unsafe { View::new(self.0.view(param)?) }
     }
 
-    /// The same for other libraries, with a lease of its own that outlives this gather.
+    /// Where the whole tensor of a param is, row-major: in the device's memory where the gather is there,
+    /// to be read by what is asked of a stream that [waits](Gather::wait_stream) for it. Nobody may write
+    /// it, and it is valid until this gather is dropped or released.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) when the param is not in this gather.
+    pub fn device_pointer(&self, param: &Param) -> Result<*const c_void> {
+        Ok(self.0.view(param)?.data as *const c_void)
+    }
+
+    /// Makes another stream wait for the tensors; as [`PendingGather::wait_stream`].
+    pub fn wait_stream(&self, stream: Stream) -> Result<()> {
+        self.0.wait_stream(stream).map(drop)
+    }
+
+    /// The same for other libraries, with a lease of its own that outlives this gather; also of a device's
+    /// memory, to be read by what is asked of a stream that [waits](Gather::wait_stream) for this gather.
     pub fn dlpack(&self, param: &Param) -> Result<DlpackTensor> {
+        if self.0.memory == Memory::Readable {
+            self.0.wait(NO_TIMEOUT)?;
+        }
         self.0.dlpack(param)
     }
 
@@ -184,8 +262,25 @@ impl Gather {
     /// Gives the leases back, as dropping it does, and says how that went.
     #[inline]
     pub fn release(self) -> Result<()> {
-        let Lease { handle, open: _open } = self.0;
+        let Lease { handle, open: _open, .. } = self.0;
         handle.release()
+    }
+
+    /// As [`release`](Gather::release), where work that was asked of `stream` so far still uses the tensors:
+    /// their memory on the device goes back when that is done. Never blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument), [`State`](crate::ErrorKind::State) and
+    /// [`Device`](crate::ErrorKind::Device) as [`wait_stream`](PendingGather::wait_stream). The leases are
+    /// given back then as by dropping it, whatever the stream still does.
+    pub fn release_on_stream(self, stream: Stream) -> Result<()> {
+        let handle = self.0.handle.raw();
+        // SAFETY: a call with a handle by value; the stream is as in `wait_stream`.
+        check(|err| unsafe { sys::meron_gather_release_on_stream(handle, stream.as_raw(), err) })?;
+        let Lease { handle, open: _open, .. } = self.0;
+        handle.into_raw(); // which is gone
+        Ok(())
     }
 }
 
@@ -210,7 +305,7 @@ impl GatherCopy {
             mode: sys::MERON_GATHER_COPY,
             ..sys::MERON_GATHER_OPTIONS_INIT
         };
-        let lease = Lease::begin(shared, &[unit], &options)?;
+        let lease = Lease::begin(shared, &[unit], &options, Memory::Host)?;
         lease.wait(NO_TIMEOUT)?;
         Ok(GatherCopy(lease))
     }
@@ -284,7 +379,7 @@ impl PendingGatherInto {
             destination_count: destinations.len() as u64,
             ..sys::MERON_GATHER_OPTIONS_INIT
         };
-        let lease = Lease::begin(shared, &[unit], &options)?;
+        let lease = Lease::begin(shared, &[unit], &options, Memory::Host)?;
         Ok(PendingGatherInto { lease, arrays: kept })
     }
 

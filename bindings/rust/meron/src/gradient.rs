@@ -7,6 +7,7 @@ use meron_sys as sys;
 
 use crate::borrow::{InUse, Use};
 use crate::call::receive;
+use crate::device::Stream;
 use crate::error::{Error, Result};
 use crate::group::ReduceOp;
 use crate::home::Open;
@@ -25,12 +26,19 @@ pub struct ReduceOptions {
     pub boundary: bool,
     /// The sum is divided by this too, for example by the number of micro-batches.
     pub divisor: f64,
+    /// [Sources on the device](crate::Source::on_device) are read after what was asked of this stream so far.
+    pub stream: Stream,
 }
 
 impl Default for ReduceOptions {
     /// A mean over the ranks, at the boundary.
     fn default() -> ReduceOptions {
-        ReduceOptions { op: ReduceOp::Mean, boundary: true, divisor: 1.0 }
+        ReduceOptions {
+            op: ReduceOp::Mean,
+            boundary: true,
+            divisor: 1.0,
+            stream: Stream::default(),
+        }
     }
 }
 
@@ -40,6 +48,7 @@ impl ReduceOptions {
             op: self.op.code(),
             boundary: u32::from(self.boundary),
             divisor: self.divisor,
+            stream: self.stream.as_raw(),
             ..sys::MERON_REDUCE_OPTIONS_INIT
         }
     }

@@ -17,6 +17,7 @@ use meron_sys as sys;
 
 use crate::call::check;
 use crate::callbacks::Callbacks;
+use crate::device::Memory;
 use crate::error::{Error, Result};
 use crate::operation::Operation;
 
@@ -26,6 +27,8 @@ pub(crate) struct Shared {
     /// Arrays of operations that nobody waits for any more. They are freed when the operation has
     /// ended, or after the context is closed: with the last `Arc<Shared>`, of which `Open` has one.
     abandoned: Mutex<Vec<(Operation, Box<dyn Any + Send>)>>,
+    /// Of views that are on the device, where there is one.
+    pub memory: Memory,
     _callbacks: Arc<Callbacks>,
 }
 
@@ -36,13 +39,14 @@ pub(crate) struct Open {
 
 impl Open {
     /// Takes a context over.
-    pub fn new(handle: sys::meron_context, callbacks: Arc<Callbacks>) -> Arc<Open> {
+    pub fn new(handle: sys::meron_context, callbacks: Arc<Callbacks>, memory: Memory) -> Arc<Open> {
         Arc::new_cyclic(|open| Open {
             handle,
             shared: Arc::new(Shared {
                 open: open.clone(),
                 closed: AtomicBool::new(false),
                 abandoned: Mutex::new(Vec::new()),
+                memory,
                 _callbacks: callbacks,
             }),
         })

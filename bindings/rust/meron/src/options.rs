@@ -11,6 +11,7 @@ use meron_sys as sys;
 use crate::call::{c_string, nanoseconds, receive};
 use crate::callbacks::{Callbacks, LogLevel};
 use crate::context::Context;
+use crate::device::{self, DeviceAllocator, Memory};
 use crate::error::Result;
 use crate::home::Open;
 use crate::plan::Plan;
@@ -43,6 +44,7 @@ pub struct ContextOptions {
     arena_reserve: u64,
     threads: u32,
     plan: Option<Plan>,
+    device: Option<String>,
     callbacks: Callbacks,
 }
 
@@ -110,6 +112,23 @@ impl ContextOptions {
         self
     }
 
+    /// What this rank computes on: `"cuda"` (the calling thread's current device), `"cuda:1"`;
+    /// `"emulated"`, memory of the host and threads, for tests without a device. By default the host.
+    ///
+    /// Views of gathers are then in the device's memory ([`Gather::device_pointer`](crate::Gather::device_pointer)),
+    /// and gradients may be ([`Source::on_device`](crate::Source::on_device)).
+    pub fn device(mut self, name: &str) -> ContextOptions {
+        self.device = Some(name.to_string());
+        self
+    }
+
+    /// Allocates the device's memory, from the cache of a framework for example; by default a pool of
+    /// Meron's own does. It is dropped when the context, and all that was made from it, has gone.
+    pub fn allocator(mut self, allocator: impl DeviceAllocator) -> ContextOptions {
+        self.callbacks.allocator = Some(Box::new(allocator));
+        self
+    }
+
     /// Receives log messages; by default warnings and errors go to stderr.
     ///
     /// Called on any thread that is inside a call of this crate. It must not call this crate. A panic in
@@ -154,12 +173,14 @@ impl ContextOptions {
     ///
     /// # Errors
     ///
-    /// [`Argument`](crate::ErrorKind::Argument) (a rank beyond the world, an unknown transport, a string
-    /// with NUL), [`Auth`](crate::ErrorKind::Auth) (the token is missing or wrong),
+    /// [`Argument`](crate::ErrorKind::Argument) (a rank beyond the world, an unknown transport or device, a
+    /// string with NUL), [`Auth`](crate::ErrorKind::Auth) (the token is missing or wrong),
     /// [`Timeout`](crate::ErrorKind::Timeout) (who is missing),
     /// [`Version`](crate::ErrorKind::Version) (of the library, says found and needed),
     /// [`NoMemory`](crate::ErrorKind::NoMemory), [`Io`](crate::ErrorKind::Io),
-    /// [`Duplicate`](crate::ErrorKind::Duplicate) (a rank came twice).
+    /// [`Duplicate`](crate::ErrorKind::Duplicate) (a rank came twice),
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) (the device's module cannot work here),
+    /// [`Device`](crate::ErrorKind::Device).
     pub fn open(self) -> Result<Context> {
         require_version()?;
         let text = |value: &Option<String>, what: &str| -> Result<Option<CString>> {
@@ -168,6 +189,7 @@ impl ContextOptions {
         let transport = text(&self.transport, "transport")?;
         let job = text(&self.job, "job")?;
         let token = text(&self.token, "token")?;
+        let device = text(&self.device, "device")?;
 
         let mut options = sys::MERON_CONTEXT_OPTIONS_INIT;
         options.rank = self.rank.unwrap_or(options.rank);
@@ -180,6 +202,9 @@ impl ContextOptions {
         }
         if let Some(token) = &token {
             options.token = token.as_ptr();
+        }
+        if let Some(device) = &device {
+            options.device = device.as_ptr();
         }
         // 0 would mean the default.
         options.timeout_ns = self.timeout.map_or(0, |timeout| nanoseconds(timeout).max(1));
@@ -195,13 +220,17 @@ impl ContextOptions {
         if let Some(table) = &table {
             options.custom = table;
         }
+        let allocator = callbacks.allocator.as_ref().map(device::table);
+        if let Some(table) = &allocator {
+            options.allocator = table;
+        }
 
-        // SAFETY: strings and plan live during the call; closures and transport live as long as any object of the
-        // context (`Shared` keeps them).
+        // SAFETY: strings and plan live during the call; closures, transport and allocator live as long as any
+        // object of the context (`Shared` keeps them).
         let handle = receive(sys::meron_context::default(), |out, err| unsafe {
             sys::meron_context_open(out, &options, err)
         })?;
-        Context::new(Open::new(handle, callbacks))
+        Context::new(Open::new(handle, callbacks, Memory::of(self.device.as_deref())))
     }
 }
 
@@ -215,6 +244,7 @@ impl fmt::Debug for ContextOptions {
             .field("job", &self.job)
             .field("timeout", &self.timeout)
             .field("plan", &self.plan)
+            .field("device", &self.device)
             .finish_non_exhaustive()
     }
 }

@@ -11,7 +11,8 @@ use crate::borrow::{InUse, UnitState, Use};
 use crate::buffer::Buffer;
 use crate::call::{c_string, check, receive, sized};
 use crate::context::Context;
-use crate::dtype::Element;
+use crate::device::{Memory, Place};
+use crate::dtype::{Dtype, Element};
 use crate::error::Result;
 use crate::gather::{Gather, GatherCopy, PendingGather, PendingGatherInto};
 use crate::gradient::{Gradients, ReduceOptions, Reduced};
@@ -107,6 +108,7 @@ pub enum Activity {
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
     raw: sys::meron_source,
+    on_device: bool,
     lifetime: std::marker::PhantomData<&'a [u8]>,
 }
 
@@ -120,7 +122,45 @@ impl<'a> Source<'a> {
             dtype: T::DTYPE.code(),
             reserved_0: 0,
         };
-        Source { raw, lifetime: std::marker::PhantomData }
+        Source { raw, on_device: false, lifetime: std::marker::PhantomData }
+    }
+
+    /// The whole gradient of a param in memory of the context's device: `count` elements from `data` on,
+    /// row-major. It is read after what was asked of [`ReduceOptions::stream`] so far.
+    ///
+    /// # Safety
+    ///
+    /// From [`Unit::reduce_from`] on until the reduction has ended (as its [`Operation`], or
+    /// [`Context::wait_reductions`], says) the memory stays valid, and nobody writes it.
+    pub unsafe fn on_device(
+        param: &Param,
+        data: *const c_void,
+        count: u64,
+        dtype: Dtype,
+    ) -> Source<'static> {
+        let raw = sys::meron_source {
+            param: param.as_raw(),
+            data,
+            count,
+            dtype: dtype.code(),
+            reserved_0: 0,
+        };
+        Source { raw, on_device: true, lifetime: std::marker::PhantomData }
+    }
+
+    /// A copy of the elements, in memory that is aligned for all of them.
+    fn copy(&self) -> Vec<u64> {
+        let bytes = self.raw.count as usize * Dtype::of(self.raw.dtype).map_or(0, Dtype::size);
+        let mut copy = vec![0_u64; (bytes + 7) / 8];
+        // SAFETY: the source is a slice of so many bytes, and the copy has room for them.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                self.raw.data as *const u8,
+                copy.as_mut_ptr() as *mut u8,
+                bytes,
+            );
+        }
+        copy
     }
 }
 
@@ -191,7 +231,13 @@ impl Unit {
     /// Begins a gather and returns at once (unless this rank is 1,024 operations ahead of a peer).
     #[inline]
     pub fn gather_begin(&self) -> Result<PendingGather> {
-        PendingGather::begin(&self.shared, &[self.as_raw()])
+        self.gather_begin_at(Place::Device)
+    }
+
+    /// Begins a gather whose views are in `place`. Else as [`gather_begin`](Unit::gather_begin).
+    #[inline]
+    pub fn gather_begin_at(&self, place: Place) -> Result<PendingGather> {
+        PendingGather::begin(&self.shared, &[self.as_raw()], place)
     }
 
     /// The unit's whole tensors as a private, writable copy, which belongs to what is returned. Else as
@@ -242,7 +288,16 @@ impl Unit {
         options: &ReduceOptions,
     ) -> Result<Operation> {
         let _use = InUse::begin(&self.state, Use::Gradient)?;
-        let raw: Vec<_> = sources.iter().map(|source| source.raw).collect();
+        let mut raw: Vec<_> = sources.iter().map(|source| source.raw).collect();
+        // A slice may be of the emulated device's memory, which is read for longer than the call.
+        let mut copies = Vec::new();
+        if self.shared.memory == Memory::Readable {
+            for (entry, source) in raw.iter_mut().zip(sources).filter(|(_, from)| !from.on_device) {
+                copies.push(source.copy());
+                entry.data =
+                    copies.last().map_or(entry.data, |copy| copy.as_ptr() as *const c_void);
+            }
+        }
         self.begin_reduce(&raw, options)
     }
 
@@ -255,7 +310,8 @@ impl Unit {
         let options = options.raw();
         let (first, count) = (table(sources), sources.len());
         // SAFETY: the arrays behind `sources` live as long as the borrows that they were made from; all
-        // is only read, during the call.
+        // is only read, during the call, but for memory of the device, of which `Source::on_device` was
+        // promised more.
         receive(sys::meron_future::default(), |out, err| unsafe {
             sys::meron_reduce_begin(out, self.as_raw(), first, count, &options, err)
         })
