@@ -1892,10 +1892,10 @@ inline int32_t meron_schedule_leave(int64_t schedule, int64_t index) {
 }
 
 /**
- * The whole tensor of a param whose unit is entered. Ownership: borrowed until the unit is left;
- * read-only: other ranks read the same memory. Blocks: never. Threads: any. Errors:
- * MERON_E_ARGUMENT (the schedule does not have its unit), MERON_E_STATE (the unit is not entered),
- * MERON_E_HANDLE, MERON_E_STALE.
+ * The whole tensor of a param whose unit is entered; in the memory of the host, also where the
+ * context has a device. Ownership: borrowed until the unit is left; read-only: other ranks read the
+ * same memory. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (the schedule does not have
+ * its unit), MERON_E_STATE (the unit is not entered), MERON_E_HANDLE, MERON_E_STALE.
  */
 inline ::meron_view meron_schedule_view(int64_t schedule, int64_t param) {
   ::meron_view out = {};

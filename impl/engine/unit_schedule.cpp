@@ -74,7 +74,9 @@ Result<const std::byte*> UnitSchedule::data(const Param& param) const {
 }
 
 Status UnitSchedule::begin(size_t unit) {
-  MERON_ASSIGN(gathers_[unit], context_.gather_locked({units_[unit]}, GatherMode::view, {}));
+  // An enter waits for peers, not for a device: nobody could tell when its copies have come.
+  MERON_ASSIGN(gathers_[unit], context_.gather_locked({units_[unit]}, GatherMode::view, {},
+                                                      GatherPlace::host));
   return Ok{};
 }
 

@@ -115,7 +115,8 @@ MERON_API MERON_NODISCARD meron_status meron_schedule_leave(meron_schedule sched
                                                             meron_error **err);
 
 /**
- * The whole tensor of a param whose unit is entered.
+ * The whole tensor of a param whose unit is entered; in the memory of the host, also where the
+ * context has a device.
  * Ownership: borrowed until the unit is left; read-only: other ranks read the same memory.
  * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (the schedule does not have its unit),
  * MERON_E_STATE (the unit is not entered), MERON_E_HANDLE, MERON_E_STALE.

@@ -2738,7 +2738,8 @@ MERON_E_FORKED.
 """
     meron_schedule_view(out, schedule, param, err)
 
-The whole tensor of a param whose unit is entered.
+The whole tensor of a param whose unit is entered; in the memory of the host, also where the
+context has a device.
 
 Ownership: borrowed until the unit is left; read-only: other ranks read the same memory.
 Blocks: never.

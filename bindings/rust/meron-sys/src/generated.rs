@@ -3054,7 +3054,8 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// The whole tensor of a param whose unit is entered.
+    /// The whole tensor of a param whose unit is entered; in the memory of the host, also where
+    /// the context has a device.
     ///
     /// **Ownership**: borrowed until the unit is left; read-only: other ranks read the same memory.
     ///
