@@ -21,6 +21,7 @@ from meron import io
 from meron._library import LoadError
 from meron._native import library_path, status_name
 from meron.context import Context, Prediction, Stats, open
+from meron.device import DeviceAllocator, DeviceArray
 from meron.dlpack import DLPackTensor
 from meron.dtypes import from_float32, to_float32
 from meron.errors import (
@@ -82,6 +83,8 @@ __all__ = [
     "CustomTransport",
     "DLPackTensor",
     "DeadlineError",
+    "DeviceAllocator",
+    "DeviceArray",
     "DeviceError",
     "DuplicateError",
     "Error",

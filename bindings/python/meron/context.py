@@ -29,7 +29,7 @@ from meron._native import (
     take_json,
     text,
 )
-from meron.dtypes import Array
+from meron.device import DeviceAllocator, allocator_table
 from meron.future import sweep
 from meron.gather import Gather, chosen_destinations
 from meron.group import Group
@@ -63,6 +63,8 @@ class Stats:
     nvme_read_bytes: int  # from and to this rank's file on tier nvme
     nvme_written_bytes: int
     nvme_bytes: int  # of that file, in use now
+    device_up_bytes: int  # copied from the host to this rank's device,
+    device_down_bytes: int  # and from it to the host
 
 
 @dataclass(frozen=True)
@@ -109,12 +111,19 @@ class Context:
         transport:  "self", "local", "shm", "cluster", "mpi", or the name of a custom one.
         world:      the group of all ranks.
         plan:       the plan that it was opened with.
+        device:     what this rank computes on, as it was opened; "" is the host.
     """
 
-    def __init__(self, handle: Any, callbacks: tuple[Any, ...], plan: Plan) -> None:
+    def __init__(
+        self, handle: Any, callbacks: tuple[Any, ...], plan: Plan, device: str = ""
+    ) -> None:
         self._abandoned: list[tuple[Any, Any]] = []
         self._lifetime: Lifetime | None = Lifetime(handle, callbacks, self._abandoned)
         self.plan = plan
+        self.device = device
+        # Whether NumPy cannot read what the device has.
+        self._remote: bool = device.startswith("cuda")
+        self._dlpack_device: tuple[int, int] | None = None
         self.rank: int = receive("int32_t *", lib.meron_context_rank, handle)
         self.world_size: int = receive("int32_t *", lib.meron_context_world_size, handle)
         self.transport: str = string(receive("const char **", lib.meron_context_transport, handle))
@@ -232,12 +241,15 @@ class Context:
         self,
         units: Iterable[Unit],
         mode: str = "view",
-        into: Mapping[Param, Array] | None = None,
+        into: Mapping[Param, Any] | None = None,
+        place: str = "device",
+        stream: int = 0,
     ) -> Gather:
         """Gathers several units as one operation; else as Unit.gather."""
         units = tuple(units)
         table, count = unit_table(units)
-        return Gather(self, table, count, chosen_destinations(units, mode, into))._full()
+        into = chosen_destinations(units, mode, into)
+        return Gather(self, table, count, into, place, stream)._full()
 
     def update(self, units: Iterable[Unit]) -> Update:
         """Opens units for writing: `with ctx.update([unit]) as update: ...`. See Update."""
@@ -493,6 +505,8 @@ def open(
     log: LogFunction | logging.Logger | None = None,
     should_stop: StopFunction | None = None,
     custom: CustomTransport | None = None,
+    device: str | None = None,
+    allocator: DeviceAllocator | None = None,
 ) -> Context:
     """Opens this rank's context and meets the other ranks.
 
@@ -519,13 +533,18 @@ def open(
             CancelledError, an exception of its own is raised by the call that waits. It must not
             call Meron. Signals (Ctrl-C) are looked at in any case.
         custom: the transport between hosts for "cluster". As `transport` it joins all ranks.
+        device: what this rank computes on: "cuda" (the calling thread's current device), "cuda:1";
+            "emulated", memory of the host and threads, for tests without a device; None is the
+            host. Gathers then are in the device's memory, and gradients may be.
+        allocator: of the device's memory; None is a pool of Meron's own.
 
     Blocks until all ranks have come, at most until the deadline, with the GIL given up.
 
     Raises:
-        ArgumentError: a rank beyond the world, an unknown transport.
+        ArgumentError: a rank beyond the world, an unknown transport or device.
         AuthError: the token is missing or wrong. DeadlineError: who is missing.
         VersionError, OutOfMemoryError, InputOutputError, DuplicateError (a rank came twice).
+        UnsupportedError: the device's module cannot be loaded, or cannot work here. DeviceError.
     """
     options = initial("meron_context_options")
     kept: tuple[Any, ...] = ()
@@ -535,9 +554,10 @@ def open(
         custom, transport = transport, "custom"
     if custom is not None:
         options.custom, kept = transport_table(custom)
+    options_of_text = {"transport": transport, "job": job, "token": token, "device": device}
     strings = {
         name: new("char[]", text(value, name))
-        for name, value in (("transport", transport), ("job", job), ("token", token))
+        for name, value in options_of_text.items()
         if value is not None
     }
     numbers = {
@@ -558,13 +578,17 @@ def open(
     if timeout is not None:
         options.timeout_ns = max(nanoseconds(timeout), 1)  # 0 would mean the default
 
+    if allocator is not None:
+        options.allocator = allocator_table(allocator)
+
     chosen = as_plan(plan)
     options.plan = chosen._handle
     callbacks = (log_callback(log), stop_callback(should_stop), *kept)
     if callbacks[0] is not None:
         options.log = callbacks[0]
     options.should_stop = callbacks[1]
-    return Context(receive("meron_context *", lib.meron_context_open, options), callbacks, chosen)
+    handle = receive("meron_context *", lib.meron_context_open, options)
+    return Context(handle, callbacks, chosen, device or "")
 
 
 # At the interpreter's end contexts are closed while callbacks can still run, and without regard to

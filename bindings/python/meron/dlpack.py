@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tensors for other frameworks, by the DLPack protocol (version 1, CPU memory)."""
+"""Tensors for other frameworks, by the DLPack protocol (version 1)."""
 
 from __future__ import annotations
 
 import ctypes
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
+from meron import errors
 from meron._native import ffi
 
 if TYPE_CHECKING:
@@ -13,15 +14,29 @@ if TYPE_CHECKING:
     from meron.param import Param
 
 NAME = b"dltensor_versioned"
+NAME_BEFORE_1 = b"dltensor"
 CPU = (1, 0)  # kDLCPU, device 0
+CUDA = 2  # kDLCUDA
+DTYPES = {(2, 32, 1): "f32", (4, 16, 1): "bf16", (2, 16, 1): "f16"}  # code, bits, lanes
 
-# The first members of DLPack's struct, up to the deleter: a tensor that nobody took is given back.
+# DLPack's structs: of version 1, and the tensor, with which the struct before version 1 begins.
 ffi.cdef(
     """
+    typedef struct {
+      void *data;
+      int32_t device_type, device_id;
+      int32_t ndim;
+      uint8_t code, bits;
+      uint16_t lanes;
+      int64_t *shape, *strides;
+      uint64_t byte_offset;
+    } meron_python_tensor;
     typedef struct meron_python_managed {
       uint32_t major, minor;
       void *manager_ctx;
       void (*deleter)(struct meron_python_managed *);
+      uint64_t flags;
+      meron_python_tensor tensor;
     } meron_python_managed;
     """
 )
@@ -59,17 +74,79 @@ destructor = Destructor(give_back)
 python.Py_IncRef(ctypes.py_object(destructor))
 
 
-class DLPackTensor:
-    """A tensor of a gather for any `from_dlpack`; every such call makes a tensor of its own."""
+class Borrowed(NamedTuple):
+    """What a capsule shows, as long as it lives."""
 
-    __slots__ = ("_gather", "_param")
+    address: int
+    shape: tuple[int, ...]
+    dtype: str
+
+
+def borrow(capsule: Any, what: str) -> Borrowed:
+    """The dense tensor in a capsule of another library, which stays that capsule's.
+
+    Raises ArgumentError for strides, elements and versions that the library does not take.
+    """
+    address = id(capsule)  # of the object itself, as the C functions take it
+    if capsule_is_valid(address, NAME):
+        managed = ffi.cast("meron_python_managed *", capsule_pointer(address, NAME))
+        if managed.major != 1:
+            raise errors.argument(f"{what}: DLPack version {managed.major}", subject=what)
+        tensor = managed.tensor
+    elif capsule_is_valid(address, NAME_BEFORE_1):
+        pointer = capsule_pointer(address, NAME_BEFORE_1)
+        tensor = ffi.cast("meron_python_tensor *", pointer)[0]
+    else:
+        raise TypeError(f"{what}: __dlpack__ gave no capsule of a tensor")
+    dtype = DTYPES.get((tensor.code, tensor.bits, tensor.lanes))
+    if dtype is None:
+        raise errors.argument(f"{what} has elements that are not f32, bf16 or f16", subject=what)
+    shape = tuple(tensor.shape[0 : tensor.ndim]) if tensor.ndim else ()
+    step = 1
+    for axis in reversed(range(len(shape))):
+        if tensor.strides and shape[axis] != 1 and tensor.strides[axis] != step:
+            raise errors.argument(
+                f"{what} is not contiguous", subject=what, advice="Pass x.contiguous() of it."
+            )
+        step *= shape[axis]
+    address = int(ffi.cast("uintptr_t", tensor.data)) + tensor.byte_offset
+    return Borrowed(address, shape, dtype)
+
+
+class DLPackTensor:
+    """A tensor of a gather for any `from_dlpack`; every such call makes a tensor of its own.
+
+    Attributes:
+        shape: of the whole tensor; () is a scalar.
+        dtype: "f32", "bf16" or "f16".
+    """
+
+    __slots__ = ("_gather", "_param", "dtype", "shape")
 
     def __init__(self, gather: Gather, param: Param) -> None:
         self._gather = gather
         self._param = param
+        self.shape: tuple[int, ...] = param.shape
+        self.dtype: str = param.dtype
+
+    @property
+    def pointer(self) -> int:
+        """The address of the first element, as long as the gather is held; errors as gather[param].
+
+        On a CUDA device it is one of the device: to be read by what is asked of a stream for which
+        `Gather.wait_stream` was called. Read-only.
+        """
+        return self._gather._pointer(self._param)
 
     def __dlpack_device__(self) -> tuple[int, int]:
-        return CPU
+        if not self._gather._remote:
+            return CPU
+        context = self._gather._context
+        if context._dlpack_device is None:  # "cuda" alone does not say which
+            managed = ffi.cast("meron_python_managed *", self._gather._managed_tensor(self._param))
+            context._dlpack_device = (managed.tensor.device_type, managed.tensor.device_id)
+            managed.deleter(managed)
+        return context._dlpack_device
 
     def __dlpack__(
         self,
@@ -81,6 +158,10 @@ class DLPackTensor:
     ) -> Any:
         """A capsule with a DLManagedTensorVersioned, read-only.
 
+        Args:
+            stream: of a CUDA device, the consumer's: it waits for the values. None and 1 are the
+                default stream, 2 the thread's own, -1 waits for nothing.
+
         Raises:
             BufferError: the consumer knows only DLPack before 1.0, which cannot say that memory is
             read-only, or wants a copy or another device.
@@ -91,12 +172,16 @@ class DLPackTensor:
                 "the tensor is read-only, which DLPack can say since version 1.0: "
                 "the consumer must ask for that, as NumPy 2.1 and later do"
             )
-        if stream is not None:
+        remote = self._gather._remote
+        if stream is not None and not remote:
             raise BufferError("memory of the CPU has no streams: pass stream=None")
         if copy:
             raise BufferError("no copy is made here: copy the imported tensor")
-        if dl_device is not None and tuple(dl_device) != CPU:
-            raise BufferError(f"the tensor is on the CPU, not on device {dl_device}")
+        if dl_device is not None and tuple(dl_device) != self.__dlpack_device__():
+            place = "on the CPU" if not remote else f"on device {self.__dlpack_device__()}"
+            raise BufferError(f"the tensor is {place}, not on device {dl_device}")
+        if remote and stream != -1:
+            self._gather.wait_stream(0 if stream in (None, 1) else stream)
         managed = self._gather._managed_tensor(self._param)
         address = int(ffi.cast("uintptr_t", managed))
         return new_capsule(address, NAME, destructor)

@@ -68,12 +68,7 @@ def as_source(value: npt.ArrayLike, shape: tuple[int, ...], name: str) -> tuple[
     be the tensor's.
     """
     array = np.asarray(value)
-    if array.shape != shape:
-        raise errors.argument(
-            f"{name} has shape {shape}, the array has {array.shape}",
-            subject=name,
-            advice="Reshape the array to the tensor's shape.",
-        )
+    require_shape(array.shape, shape, name)
     code = code_of_array(array)
     if code is None:
         if array.dtype.kind not in "fiub":
@@ -82,6 +77,16 @@ def as_source(value: npt.ArrayLike, shape: tuple[int, ...], name: str) -> tuple[
             )
         array, code = array.astype(np.float32), int(lib.MERON_F32)
     return np.ascontiguousarray(array).reshape(shape), code
+
+
+def require_shape(found: tuple[int, ...], shape: tuple[int, ...], name: str) -> None:
+    """ArgumentError unless an array has the tensor's shape."""
+    if found != shape:
+        raise errors.argument(
+            f"{name} has shape {shape}, the array has {found}",
+            subject=name,
+            advice="Reshape the array to the tensor's shape.",
+        )
 
 
 def require_writable(array: Array, what: str) -> None:

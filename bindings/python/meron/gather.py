@@ -30,8 +30,9 @@ from meron._native import (
     receive,
     settle,
 )
+from meron.device import device_array, place_code, stream_pointer
 from meron.dlpack import DLPackTensor
-from meron.dtypes import NUMPY, Array, require_writable
+from meron.dtypes import NUMPY, require_writable
 
 if TYPE_CHECKING:
     from meron.context import Context
@@ -64,24 +65,40 @@ class Gather:
     stays valid for as long as any array of it lives. After `release` (or the end of the `with`)
     `gather[param]` raises a StaleError; arrays taken before stay readable until the context is
     closed, but show whatever the memory holds by then: NumPy has no way to take an array back.
+
+    Where the context has a device, views are in its memory. `wait_stream` makes a stream wait for
+    them without the host, and `release_on_stream` gives them back when a stream is done with them.
     """
 
-    __slots__ = ("__weakref__", "_context", "_handle", "_into", "_ready")
+    __slots__ = ("__weakref__", "_context", "_handle", "_into", "_ready", "_remote")
 
     # For finalizers that run when this module is gone already.
     _release_function = gather_release
     _null = NULL
 
     def __init__(
-        self, context: Context, units: Any, count: int, into: Mapping[Param, Array] | None
+        self,
+        context: Context,
+        units: Any,
+        count: int,
+        into: Mapping[Param, Any] | None,
+        place: str = "device",
+        stream: int = 0,
     ) -> None:
         self._handle: Any = None
         self._context = context
         self._into = into
         self._ready = False
+        self._remote = False  # where NumPy cannot read
         if context._lifetime is None:
             raise errors.ClosedError("the context was closed")
-        options, _table = (NULL, None) if into is None else destinations(into)
+        if into is not None:
+            options, _table = destinations(into, stream)
+        elif place == "device":
+            options, self._remote = NULL, context._remote
+        else:
+            options = initial("meron_gather_options")
+            options.place = place_code(place)
         out = new(GATHER_OUT)
         slot = take_slot()
         status = gather_begin(out, units, count, options, slot)
@@ -116,6 +133,31 @@ class Gather:
         self._ready = not status
         return self._ready
 
+    def wait_stream(self, stream: int = 0, timeout: float | None = None) -> bool:
+        """Makes a stream wait until the tensors are full on the device.
+
+        What is asked of it from now on sees them. The device is not waited for here; for tensors on
+        the host this is `wait`.
+
+        Args:
+            stream: its address (torch.cuda.Stream.cuda_stream); 0 is the device's default stream.
+            timeout: seconds of waiting for peers; None waits until the operation's deadline.
+
+        Returns:
+            True when the stream waits, False when `timeout` passed first.
+
+        Blocks on peers, with the GIL given up. Errors as `wait`.
+
+        Raises:
+            ArgumentError: the context has no device, or the stream is another one's.
+            StateError: the stream is being captured into a graph.
+            OutOfMemoryError (the device has no room), DeviceError.
+        """
+        if self._handle is None:
+            raise released()
+        until = nanoseconds(timeout)
+        return not call(lib.meron_gather_wait_stream, self._handle, stream_pointer(stream), until)
+
     def ready(self) -> bool:
         """Whether the tensors are full; never blocks on peers. Raises the gather's error."""
         if not self._ready or self._handle is None:
@@ -124,11 +166,12 @@ class Gather:
             self._ready = call(gather_poll, self._handle) == 0
         return self._ready
 
-    def __getitem__(self, param: Param) -> Array:
+    def __getitem__(self, param: Param) -> Any:
         """The whole tensor of `param`, with the param's shape and dtype.
 
         A read-only view of memory that the ranks share, without a copy; with mode "copy" or `into`
-        the array that the values were gathered into.
+        the array that the values were gathered into. In a CUDA device's memory, a DLPackTensor for
+        `torch.from_dlpack` and its kin; NumPy cannot read there.
 
         Raises:
             StateError: it is not full yet. StaleError: it was released. ArgumentError: the param
@@ -142,6 +185,9 @@ class Gather:
             raise released()
         view = new("meron_view *")
         call(lib.meron_gather_view, view, self._handle, param._handle)
+        if self._remote:
+            return DLPackTensor(self, param)
+        self._settle()
         return as_array(view, param.shape, (self, self._context._require_open()))
 
     def dlpack(self, param: Param) -> DLPackTensor:
@@ -149,7 +195,8 @@ class Gather:
 
         No copy is made. A tensor that is made from it has a lease of its own, which ends when the
         tensor dies: until then the unit cannot be updated on this rank. It must not be read after
-        the context was closed. Errors as gather[param]; UnsupportedError for mode "copy" and
+        the context was closed. On a CUDA device the consumer's stream waits for the values. Errors
+        as gather[param]; UnsupportedError for mode "copy" and
         `into` (those arrays are NumPy's own: hand them over by their own `__dlpack__`).
         """
         if self._handle is None:
@@ -162,6 +209,20 @@ class Gather:
         if handle is not None:
             self._handle = None
             gather_release(handle, NULL)
+
+    def release_on_stream(self, stream: int = 0) -> None:
+        """As `release`, where work that was asked of a stream so far still uses the views.
+
+        Their memory on the device goes back when that is done. Tensors made by DLPack keep theirs.
+        Doing so twice is fine. Never blocks. Raises as `wait_stream`; then nothing is released.
+
+        Args:
+            stream: as for `wait_stream`.
+        """
+        handle = self._handle
+        if handle is not None:
+            call(lib.meron_gather_release_on_stream, handle, stream_pointer(stream))
+            self._handle = None
 
     def __enter__(self) -> Gather:
         if not self._ready:
@@ -194,15 +255,29 @@ class Gather:
             raise
         return self
 
+    def _pointer(self, param: Param) -> int:
+        if self._handle is None:
+            raise released()
+        view = new("meron_view *")
+        call(lib.meron_gather_view, view, self._handle, param._handle)
+        return int(ffi.cast("uintptr_t", view.data))
+
     def _managed_tensor(self, param: Param) -> Any:
         if self._handle is None:
             raise released()
-        return receive(
+        managed = receive(
             "struct DLManagedTensorVersioned **",
             lib.meron_gather_dlpack,
             self._handle,
             param._handle,
         )
+        self._settle()
+        return managed
+
+    def _settle(self) -> None:
+        """Waits for a device whose memory is the host's, of a gather that is full but for it."""
+        if not self._ready and self._context.device and not self._remote:
+            self.wait()
 
 
 def released() -> errors.StaleError:
@@ -212,11 +287,28 @@ def released() -> errors.StaleError:
     )
 
 
-def destinations(into: Mapping[Param, Array]) -> tuple[Any, Any]:
+def destinations(into: Mapping[Param, Any], stream: int) -> tuple[Any, Any]:
     """Options for a gather into the caller's arrays, and the table that they point to."""
     items = []
     for param, array in into.items():
-        require_writable(array, f"the destination of {param.name}")
+        what = f"the destination of {param.name}"
+        on_device = device_array(array, stream, what)
+        if on_device is not None:
+            if on_device.shape != param.shape or on_device.dtype != param.dtype:
+                raise errors.argument(
+                    f"{param.name} is {param.dtype} of shape {param.shape}, "
+                    f"its destination {on_device.dtype} of shape {on_device.shape}",
+                    subject=param.name,
+                )
+            items.append(
+                {
+                    "param": param._handle,
+                    "data": ffi.cast("void *", on_device.pointer),
+                    "bytes": on_device.nbytes,
+                }
+            )
+            continue
+        require_writable(array, what)
         if array.shape != param.shape or array.dtype != NUMPY[param.dtype]:
             raise errors.argument(
                 f"{param.name} is {NUMPY[param.dtype]} of shape {param.shape}, "
@@ -235,12 +327,13 @@ def destinations(into: Mapping[Param, Array]) -> tuple[Any, Any]:
     options.mode = lib.MERON_GATHER_INTO
     options.destinations = table
     options.destination_count = len(items)
+    options.stream = stream_pointer(stream)
     return options, table
 
 
 def chosen_destinations(
-    units: Iterable[Unit], mode: str, into: Mapping[Param, Array] | None
-) -> Mapping[Param, Array] | None:
+    units: Iterable[Unit], mode: str, into: Mapping[Param, Any] | None
+) -> Mapping[Param, Any] | None:
     """What a gather of `mode` writes into: None for a view, fresh arrays for a copy."""
     if into is not None:
         if mode not in ("view", "into"):

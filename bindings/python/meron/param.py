@@ -11,7 +11,8 @@ import numpy.typing as npt
 from meron import errors
 from meron._memory import Loans, as_array, as_part
 from meron._native import NULL, Owner, call, ffi, initial, lib, new, receive, sized, string, text
-from meron.dtypes import CODES, NAMES, Array, as_source, dtype_name
+from meron.device import device_array, stream_pointer
+from meron.dtypes import CODES, NAMES, Array, as_source, dtype_name, require_shape
 from meron.future import Future
 from meron.gather import Gather, chosen_destinations
 from meron.group import Group, operation_code
@@ -164,7 +165,13 @@ class Unit(Owner):
 
     # ---- Whole tensors -------------------------------------------------------------------------
 
-    def gather(self, mode: str = "view", into: Mapping[Param, Array] | None = None) -> Gather:
+    def gather(
+        self,
+        mode: str = "view",
+        into: Mapping[Param, Any] | None = None,
+        place: str = "device",
+        stream: int = 0,
+    ) -> Gather:
         """The unit's whole tensors: `with unit.gather() as full: full[param]`.
 
         Collective over the unit's group; the mode may differ between ranks.
@@ -173,7 +180,12 @@ class Unit(Owner):
             mode: "view" for read-only arrays of the memory that the ranks share, without a copy;
                 "copy" for writable arrays of this rank's own, which outlive the gather.
             into: for each param that is wanted the array to gather it into: contiguous, writable,
-                of the param's shape and dtype.
+                of the param's shape and dtype. On the context's device a tensor of a framework, or
+                a DeviceArray.
+            place: "device" for views in the memory of the context's device, where it has one;
+                "host" for views in the host's.
+            stream: arrays of `into` on the device are written after what was asked of this one so
+                far: its address; 0 is the device's default stream.
 
         Blocks on peers until every owner has published, with the GIL given up.
 
@@ -181,13 +193,19 @@ class Unit(Owner):
             StateError: the unit is being updated on this rank.
             OutOfMemoryError, ArgumentError, GroupError.
         """
-        return self.gather_begin(mode, into)._full()
+        return self.gather_begin(mode, into, place, stream)._full()
 
-    def gather_begin(self, mode: str = "view", into: Mapping[Param, Array] | None = None) -> Gather:
+    def gather_begin(
+        self,
+        mode: str = "view",
+        into: Mapping[Param, Any] | None = None,
+        place: str = "device",
+        stream: int = 0,
+    ) -> Gather:
         """Begins a gather and returns at once; `Gather.wait`, or entering it, waits."""
         if into is not None or mode != "view":
             into = chosen_destinations((self,), mode, into)
-        return Gather(self._context, self._array, 1, into)
+        return Gather(self._context, self._array, 1, into, place, stream)
 
     # ---- Gradients -----------------------------------------------------------------------------
 
@@ -216,20 +234,25 @@ class Unit(Owner):
 
     def reduce(
         self,
-        grads: Mapping[Param, npt.ArrayLike] | None = None,
+        grads: Mapping[Param, Any] | None = None,
         op: str = "mean",
         boundary: bool = True,
         divisor: float = 1.0,
+        stream: int = 0,
     ) -> Future:
         """Begins the reduction of the gradients of one micro-batch. Collective.
 
         Args:
             grads: None when they were written to `gradient(param)`; else an array per param, of its
-                shape. Params without one count as zero. They are read during the call.
+                shape. Params without one count as zero. They are read during the call, but for
+                those on the context's device (a framework's tensors, or DeviceArrays): these stay
+                as they are until the reduction has ended; the future keeps them alive.
             op: "mean" over the ranks of the group, or "sum".
             boundary: False when more micro-batches follow before the optimizer's step. Under a plan
                 that keeps whole gradients such a call only adds up: no communication.
             divisor: the sum is divided by this too, e.g. by the number of micro-batches.
+            stream: gradients on the device are read after what was asked of this one so far: its
+                address; 0 is the device's default stream.
 
         Returns:
             A future, which must have ended before the result is used.
@@ -245,15 +268,16 @@ class Unit(Owner):
         options.op = operation_code(op)
         options.boundary = bool(boundary)
         options.divisor = divisor
-        sources, count, _arrays = NULL, 0, None
+        options.stream = stream_pointer(stream)
+        sources, count, arrays = NULL, 0, None
         if grads is not None:
-            sources, count, _arrays = source_table(grads)
+            sources, count, arrays = source_table(grads, stream)
         future = receive(
             "meron_future *", lib.meron_reduce_begin, self._handle, sources, count, options
         )
         self._loans.end()
         self._reduced.end()
-        return Future(self._context, future)
+        return Future(self._context, future, arrays if self._context.device else None)
 
     def reduce_finish(self, op: str = "mean", divisor: float = 1.0) -> Future:
         """Ends an accumulation whose micro-batches were all reduced with boundary=False.
@@ -320,14 +344,22 @@ def unit_table(units: Iterable[Unit]) -> tuple[Any, int]:
     return new("meron_unit[]", handles) if handles else NULL, len(handles)
 
 
-def source_table(grads: Mapping[Param, npt.ArrayLike]) -> tuple[Any, int, list[Array]]:
+def source_table(grads: Mapping[Param, Any], stream: int) -> tuple[Any, int, list[Any]]:
     """Gradients as the library takes them, their number, and the arrays that they point to."""
     table = new("meron_source[]", max(len(grads), 1))
-    arrays = []
+    arrays: list[Any] = []
     for source, (param, value) in zip(table, grads.items()):
+        source.param = param._handle
+        on_device = device_array(value, stream, param.name)
+        if on_device is not None:
+            require_shape(on_device.shape, param.shape, param.name)
+            arrays.append(on_device)
+            source.data = ffi.cast("void *", on_device.pointer)
+            source.count = on_device.size
+            source.dtype = CODES[on_device.dtype]
+            continue
         array, code = as_source(value, param.shape, param.name)
         arrays.append(array)
-        source.param = param._handle
         source.data = ffi.cast("void *", array.ctypes.data)
         source.count = array.size
         source.dtype = code

@@ -1,0 +1,154 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A rank's device: memory of it that others own, and an allocator of the trainer's own."""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Sequence
+from typing import Any
+
+from meron import errors
+from meron._native import ffi, initial, lib
+from meron.dlpack import CUDA, borrow
+from meron.dtypes import SIZES, dtype_name
+
+PLACES = {"device": lib.MERON_PLACE_DEVICE, "host": lib.MERON_PLACE_HOST}
+TYPESTR = {"<f4": "f32", "<f2": "f16"}  # the interface of CUDA arrays cannot name bfloat16
+
+
+class DeviceArray:
+    """Dense, row-major memory of a context's device that belongs to somebody else.
+
+    For `Unit.reduce` and for `into` of a gather, which take everything with
+    `__cuda_array_interface__` or a CUDA tensor's `__dlpack__` (PyTorch's, CuPy's, JAX's) as it is.
+
+    Attributes:
+        pointer: the address of the first element. Nothing can check that it is valid.
+        shape:   of the tensor; () is a scalar.
+        dtype:   "f32", "bf16" or "f16".
+        keep:    what keeps the memory, or None.
+    """
+
+    __slots__ = ("dtype", "keep", "pointer", "shape")
+
+    def __init__(
+        self, pointer: int, shape: int | Sequence[int], dtype: Any = "f32", keep: Any = None
+    ) -> None:
+        self.pointer = pointer
+        self.shape: tuple[int, ...] = (shape,) if isinstance(shape, int) else tuple(shape)
+        self.dtype: str = dtype_name(dtype)
+        self.keep = keep
+
+    def __repr__(self) -> str:
+        return f"<meron.DeviceArray at {self.pointer:#x}: {self.dtype} {self.shape}>"
+
+    @property
+    def size(self) -> int:
+        """The number of elements."""
+        count = 1
+        for size in self.shape:
+            count *= size
+        return count
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements."""
+        return self.size * int(SIZES[self.dtype])
+
+
+def device_array(value: Any, stream: int, what: str) -> DeviceArray | None:
+    """`value` as memory of a device; None where it is memory of the host.
+
+    What is asked of `stream` from now on comes after its owner's work, where that can be said.
+    """
+    if isinstance(value, DeviceArray):
+        return value
+    asked = getattr(value, "__dlpack_device__", None)
+    if asked is not None:
+        if int(asked()[0]) != CUDA:
+            return None
+        to = stream or 1  # 0 would be ambiguous there; 1 is the default stream
+        try:
+            capsule = value.__dlpack__(stream=to, max_version=(1, 0))
+        except TypeError:  # from before version 1
+            capsule = value.__dlpack__(stream=to)
+        tensor = borrow(capsule, what)
+        return DeviceArray(tensor.address, tensor.shape, tensor.dtype, (capsule, value))
+    interface = getattr(value, "__cuda_array_interface__", None)
+    if interface is None:
+        return None
+    shape, dtype = tuple(interface["shape"]), TYPESTR.get(interface["typestr"])
+    if dtype is None:
+        raise errors.argument(f"{what}: elements of type {interface['typestr']}", subject=what)
+    strides, step = interface.get("strides"), int(SIZES[dtype])
+    for size, stride in zip(reversed(shape), reversed(strides or ())):
+        if size != 1 and stride != step:
+            raise errors.argument(f"{what} is not contiguous", subject=what)
+        step *= size
+    return DeviceArray(int(interface["data"][0]), shape, dtype, value)
+
+
+def stream_pointer(stream: int) -> Any:
+    """A stream as the library takes it; 0 is the device's default stream."""
+    if not isinstance(stream, int):
+        raise TypeError(
+            f"a stream is the number of its address (torch.cuda.Stream.cuda_stream), not {stream!r}"
+        )
+    if not 0 <= stream < 1 << 64:
+        raise errors.argument(f"a stream is an address, 0 or more, not {stream}")
+    return ffi.cast("void *", stream)
+
+
+def place_code(place: str) -> int:
+    if place not in PLACES:
+        raise errors.argument(f"unknown place {place!r}: device and host are known")
+    return int(PLACES[place])
+
+
+class DeviceAllocator(abc.ABC):
+    """The trainer's own allocator of a device's memory, such as the cache of a framework.
+
+    Pass an instance as `meron.open(device=..., allocator=...)`; it is kept until the process ends,
+    because tensors that were handed out may outlive the context. Its methods are called on any
+    thread that is inside a call, under locks of the library: they must not call Meron, and not wait
+    for work of the device. What they raise goes to sys.unraisablehook.
+    """
+
+    @abc.abstractmethod
+    def allocate(self, size: int, stream: int) -> int | None:
+        """The address of `size` bytes, aligned to 256, for work asked of `stream` from now on.
+
+        None, or an exception, when there is none: an OutOfMemoryError follows.
+        """
+
+    @abc.abstractmethod
+    def release(self, pointer: int, size: int, stream: int) -> None:
+        """Takes such memory back; what was asked of `stream` so far may still use it."""
+
+
+# What the library may call at any time: also of contexts that were closed, whose tensors live on.
+kept: list[tuple[Any, ...]] = []
+
+
+def allocator_table(allocator: DeviceAllocator) -> Any:
+    """The library's table for `allocator`."""
+    if not isinstance(allocator, DeviceAllocator):
+        raise TypeError(f"allocator must be a meron.DeviceAllocator, not {allocator!r}")
+
+    def address(pointer: Any) -> int:
+        return int(ffi.cast("uintptr_t", pointer))
+
+    def allocate(_user: Any, size: int, stream: Any) -> Any:
+        return ffi.cast("void *", allocator.allocate(size, address(stream)) or 0)
+
+    def release(_user: Any, pointer: Any, size: int, stream: Any) -> None:
+        allocator.release(address(pointer), size, address(stream))
+
+    table = initial("meron_allocator")
+    functions = (
+        ffi.callback("meron_device_allocate_fn", allocate, error=ffi.NULL),
+        ffi.callback("meron_device_release_fn", release),
+    )
+    table.allocate, table.release = functions
+    kept.append((table, *functions))
+    return table
