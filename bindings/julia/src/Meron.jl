@@ -39,6 +39,7 @@ include("released.jl")
 include("calls.jl")
 include("callbacks.jl")
 include("dtypes.jl")
+include("device.jl")
 include("plan.jl")
 include("transport.jl")
 include("context.jl")
@@ -63,6 +64,7 @@ export TensorView, BFloat16, ParamTree
 export gather, gather_begin, update, write!, part, release, info, owned
 export gradient_view, reduce!, reduce_begin!, reduce_finish!, reduce_finish_begin!, reduced, discard!
 export wait_reductions
+export wait_stream, release_on_stream!
 export Schedule, begin_pass!, enter!, leave!, drop!, reset!
 export Io, read_begin!, write_begin
 export adamw, adam, adagrad, lion, sgd, step!, step_begin!, set_learning_rate!, set_steps!

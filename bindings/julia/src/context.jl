@@ -5,6 +5,7 @@ This rank's engine; `Meron.open` makes one. Fields:
 
 - `rank`: this rank, 0 to `world_size - 1`; `world_size`: the number of ranks;
 - `transport`: "self", "local", "shm", "cluster", "mpi", or a custom transport's name;
+- `device`: what this rank computes on, as it was opened; "" is the host;
 - `world`: the group of all ranks.
 
 `close(ctx)` closes it, `isopen(ctx)` asks.
@@ -15,9 +16,10 @@ mutable struct Context <: Owner
     rank::Int
     world_size::Int
     transport::String
+    device::String
     callbacks::Any # Callbacks
     world::Owner # Group, which is declared later
-    Context(callbacks) = finalizer(enqueue_owner, new(0, false, 0, 0, "", callbacks))
+    Context(callbacks) = finalizer(enqueue_owner, new(0, false, 0, 0, "", "", callbacks))
 end
 
 kind_of(::Context) = context_kind
@@ -46,14 +48,18 @@ Opens this rank's context and meets the other ranks; the second form closes it a
 - `should_stop`: asked about ten times a second while a call waits; `true` ends the wait with
   `MERON_E_CANCELLED`, an exception of it is thrown by the call that waits. It must not call Meron.
 - `custom`: the `Meron.Transport` between hosts for "cluster".
+- `device`: what this rank computes on: "cuda" (the calling thread's current device), "cuda:1";
+  "emulated", memory of the host and threads, for tests without a device; by default the host. Gathered
+  views are then in the device's memory, which is of a pool of Meron's own, and gradients may be.
 
 Blocks until all ranks have come, at most until the deadline; tasks of this thread stand still
 meanwhile, those of other threads do not, though a `sleep` of theirs may end 0.1 s late. Ctrl-C
 ends it.
 
-Throws `MERON_E_ARGUMENT` (a rank beyond the world, an unknown transport), `MERON_E_AUTH`,
+Throws `MERON_E_ARGUMENT` (a rank beyond the world, an unknown transport or device), `MERON_E_AUTH`,
 `MERON_E_TIMEOUT` (who is missing), `MERON_E_VERSION`, `MERON_E_NO_MEMORY`, `MERON_E_IO`,
-`MERON_E_DUPLICATE` (a rank came twice).
+`MERON_E_DUPLICATE` (a rank came twice), `MERON_E_UNSUPPORTED` (the device's module cannot work here),
+`MERON_E_DEVICE`.
 """
 function open(;
     rank = nothing,
@@ -69,6 +75,7 @@ function open(;
     log = nothing,
     should_stop = nothing,
     custom = nothing,
+    device = nothing,
 )
     context = Context(Callbacks(log, should_stop))
     numbers = (
@@ -95,7 +102,7 @@ function open(;
         functions[] = transport_table(custom, strings[:custom], context.callbacks)
         given[:custom] = Base.unsafe_convert(Ptr{LibMeron.meron_transport}, functions)
     end
-    for (name, value) in pairs((transport = transport, job = job, token = token))
+    for (name, value) in pairs((transport = transport, job = job, token = token, device = device))
         value === nothing && continue
         strings[name] = text(value, string(name))
         given[name] = pointer(strings[name])
@@ -117,6 +124,7 @@ function open(;
         @check LibMeron.meron_context_open(out_pointer(context, LibMeron.meron_context), options)
     end
     context.isopen = true
+    context.device = get(strings, :device, "")
     remember_context(context.id, callbacks)
     describe!(context)
     return context
@@ -172,6 +180,9 @@ function Base.close(context::Context)
 end
 
 Base.isopen(context::Context) = context.isopen
+
+# Whether the host cannot read what the device has.
+is_remote(context::Context) = startswith(context.device, "cuda")
 
 function Base.show(io::IO, context::Context)
     state = context.isopen ? context.transport : "closed"

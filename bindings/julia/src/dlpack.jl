@@ -8,7 +8,8 @@ The whole tensor of `param` as a DLPack 1.x tensor, for packages and libraries t
 made. The tensor has a lease of its own, which ends when it is released (or found by the collector);
 `Meron.hand_over(tensor)` is the pointer for a consumer that calls the deleter itself.
 
-It must not be read after the context was closed. Throws as `full[param]`, and `MERON_E_UNSUPPORTED`
+It must not be read after the context was closed; on a CUDA device it is to be read by work of a stream
+for which `wait_stream` was called. Throws as `full[param]`, and `MERON_E_UNSUPPORTED`
 for `mode = :copy` and `into`: those arrays are Julia's own.
 """
 mutable struct DLPackTensor <: Owner
@@ -23,6 +24,7 @@ function dlpack(full::Gather, param::Param)
     tensor = DLPackTensor(full.context)
     GC.@preserve tensor @check LibMeron.meron_gather_dlpack(
         out_pointer(tensor, Ptr{LibMeron.DLManagedTensorVersioned}), raw(full), raw(param))
+    full.ready || full.remote || isempty(full.context.device) || wait(full)
     return tensor
 end
 

@@ -8,9 +8,10 @@ mutable struct Gather <: Owner
     id::UInt64
     ready::Bool
     context::Context
+    remote::Bool # its views are where the host cannot read
     into::Any # nothing, or arrays by param
     loan::Any # nothing, or the Loan of its views
-    Gather(context) = new(0, false, context, nothing, nothing)
+    Gather(context) = new(0, false, context, false, nothing, nothing)
 end
 
 kind_of(::Gather) = gather_kind
@@ -22,8 +23,8 @@ kind_of(::Gather) = gather_kind
 end
 
 """
-    gather(body, unit; mode = :view, into = nothing)
-    gather(unit; mode = :view, into = nothing)
+    gather(body, unit; mode = :view, into = nothing, place = :device, stream = C_NULL)
+    gather(unit; mode = :view, into = nothing, place = :device, stream = C_NULL)
 
 A unit's whole tensors: `gather(unit) do full; full[param]; end`. Waits until they are full; the
 first form gives the leases back after `body(full)`. Several units, in a vector, are gathered as one
@@ -33,7 +34,11 @@ operation. Collective over the units' group; the mode may differ between ranks.
   arrays of this rank's own, which outlive the gather.
 - `into`: pairs `param => array`, or a dictionary of them, for each param that is wanted: contiguous,
   writable, of the param's size and element type. They are kept alive, and not to be touched, until
-  the gather is full.
+  the gather is full. On the context's device a `CuArray` or a `Meron.DeviceArray`.
+- `place`: `:device` for views in the memory of the context's device, where it has one; `:host` for
+  views in the host's.
+- `stream`: a `Ptr{Cvoid}`; arrays of `into` on the device are written after what was asked of this
+  stream so far. `C_NULL` is the device's default stream.
 
 `gather_begin` returns at once. A gather that nobody releases holds its lease until the collector
 has found it and a call was made since: no update or step of the unit can end meanwhile.
@@ -41,10 +46,12 @@ has found it and a call was made since: no update or step of the unit can end me
 Throws `MERON_E_STATE` (the unit is being updated on this rank), `MERON_E_NO_MEMORY`,
 `MERON_E_ARGUMENT`, and what `wait` throws.
 """
-@inline function gather(body::F, units; mode = :view, into = nothing) where {F}
+@inline function gather(
+    body::F, units; mode = :view, into = nothing, place = :device, stream = C_NULL
+) where {F}
     full = Gather(context_of(units))
     try
-        begin_gather!(full, units, mode, into)
+        begin_gather!(full, units, mode, into, place, stream)
         wait(full)
         return body(full)
     finally
@@ -52,8 +59,8 @@ Throws `MERON_E_STATE` (the unit is being updated on this rank), `MERON_E_NO_MEM
     end
 end
 
-function gather(units; mode = :view, into = nothing)
-    full = gather_begin(units; mode = mode, into = into)
+function gather(units; options...)
+    full = gather_begin(units; options...)
     try
         wait(full)
     catch
@@ -64,22 +71,31 @@ function gather(units; mode = :view, into = nothing)
 end
 
 """
-    gather_begin(unit; mode = :view, into = nothing)
+    gather_begin(unit; mode = :view, into = nothing, place = :device, stream = C_NULL)
 
 Begins a gather and returns at once; see `gather`.
 """
-function gather_begin(units; mode = :view, into = nothing)
+function gather_begin(
+    units; mode = :view, into = nothing, place = :device, stream = C_NULL
+)
     full = finalizer(enqueue_owner, Gather(context_of(units)))
-    begin_gather!(full, units, mode, into)
+    begin_gather!(full, units, mode, into, place, stream)
     return full
 end
 
 context_of(unit::Unit) = unit.context
 
-@inline function begin_gather!(full::Gather, units, mode, into)
+@inline function begin_gather!(full::Gather, units, mode, into, place, stream)
     if mode !== :view || into !== nothing
-        return begin_gather_into!(full, units, destinations(units, mode, into))
+        return begin_gather_into!(full, units, destinations(units, mode, into), stream)
+    elseif place !== :device
+        options = changed(
+            initial(LibMeron.meron_gather_options, LibMeron.meron_gather_options_init);
+            place = place_code(place),
+        )
+        return begin_gather!(full, units, Ref(options))
     end
+    full.remote = is_remote(full.context)
     begin_gather!(full, units, Ptr{LibMeron.meron_gather_options}(C_NULL))
 end
 
@@ -99,16 +115,17 @@ function begin_gather!(full::Gather, units, options)
     return
 end
 
-function begin_gather_into!(full::Gather, units, arrays)
+function begin_gather_into!(full::Gather, units, arrays, stream)
     table = map(collect(arrays)) do (param, array)
         LibMeron.meron_destination(
-            raw(param), address(array, "the destination of $(param.name)"), sizeof(param.dtype) * length(param))
+            raw(param), device_address(array, "the destination of $(param.name)"), sizeof(param.dtype) * length(param))
     end
     options = changed(
         initial(LibMeron.meron_gather_options, LibMeron.meron_gather_options_init);
         mode = LibMeron.MERON_GATHER_INTO,
         destinations = pointer(table),
         destination_count = length(table),
+        stream = stream_pointer(stream),
     )
     full.into = arrays
     Base.sigatomic_begin() # between the begin and the note about the memory nothing may come
@@ -163,6 +180,49 @@ function Base.isready(full::Gather)
     return ended
 end
 
+# A gather and the stream that is to wait for it, as waiting.jl takes an operation.
+struct Joining
+    gather::LibMeron.meron_gather
+    stream::Ptr{Cvoid}
+end
+poll_operation(joining::Joining, error) = wait_operation(joining, 0, error)
+wait_operation(joining::Joining, slice, error) =
+    LibMeron.meron_gather_wait_stream(joining.gather, joining.stream, slice, error)
+
+"""
+    wait_stream(full, stream = C_NULL; timeout = nothing)
+
+Makes a stream of the context's device (a `Ptr{Cvoid}`: a cudaStream_t; `C_NULL` is its default stream)
+wait until the tensors are full there: what is asked of it from now on sees them. The device is not
+waited for here; for tensors on the host this is `wait(full)`. `true`, or `false` when `timeout`
+seconds of waiting for peers have passed first.
+
+Other tasks of the thread run meanwhile. Throws what `wait` throws, `MERON_E_ARGUMENT` (the context has
+no device, or the stream is another one's), `MERON_E_STATE` (the stream is being captured into a
+graph), `MERON_E_NO_MEMORY` (the device has no room) and `MERON_E_DEVICE`.
+"""
+wait_stream(full::Gather, stream = C_NULL; timeout = nothing) =
+    await(Joining(raw(full), stream_pointer(stream)), full.context, nanoseconds(timeout))
+
+"""
+    release_on_stream!(full, stream = C_NULL)
+
+As `release(full)`, where work that was asked of a stream so far still uses the views: their memory on
+the device goes back when that is done. Doing so twice is fine. Never blocks.
+
+Throws `MERON_E_ARGUMENT`, `MERON_E_STATE` and `MERON_E_DEVICE` as `wait_stream`; then nothing is
+released.
+"""
+function release_on_stream!(full::Gather, stream = C_NULL)
+    full.id == 0 && return
+    id = full.id
+    @check LibMeron.meron_gather_release_on_stream(raw(full), stream_pointer(stream))
+    full.id = 0
+    full.loan === nothing || ((full.loan::Loan).ended = true)
+    full.into === nothing || end_flight(id)
+    return
+end
+
 @inline function note_full(full)
     full.ready = true
     full.into === nothing || end_flight(full.id)
@@ -173,7 +233,8 @@ end
     full[param]
 
 The whole tensor of `param`: a read-only view; with `mode = :copy` or `into` the array that the
-values were gathered into.
+values were gathered into. In a CUDA device's memory a `Meron.DeviceArray`; that of the emulated device
+is the host's, and is waited for here.
 
 Throws `MERON_E_STATE` (not full yet), `MERON_E_STALE` (released), `MERON_E_ARGUMENT` (the param is not
 in this gather).
@@ -184,6 +245,8 @@ function Base.getindex(full::Gather, param::Param)
         throw(argument_error("$(param.name) is not in this gather"; subject = param.name))
     end
     view = receive(LibMeron.meron_view, LibMeron.meron_gather_view, raw(full), raw(param))
+    full.remote && return DeviceArray(Ptr{param.dtype}(view.data), param.size, full)
+    full.ready || isempty(full.context.device) || wait(full)
     full.loan === nothing && (full.loan = Loan(full.context, full))
     return tensor_view(view, param.size, full.loan::Loan)
 end

@@ -26,17 +26,20 @@ function gradient_view(unit::Unit, param::Param; overwrite = false)
 end
 
 """
-    reduce!(unit, gradients = nothing; op = :mean, boundary = true, divisor = 1)
+    reduce!(unit, gradients = nothing; op = :mean, boundary = true, divisor = 1, stream = C_NULL)
 
 Reduces the gradients of one micro-batch, and waits. `reduce_begin!` only begins. Collective.
 
 - `gradients`: `nothing` when they were written to `gradient_view`; else pairs `param => array`, or a
   dictionary of them, arrays of the params' sizes. Params without one count as zero. They are read
-  during the call.
+  during the call, but for those on the context's device (a `CuArray` or a `Meron.DeviceArray`): these
+  stay as they are until the reduction has ended.
 - `op`: `:mean` over the ranks of the group, or `:sum`.
 - `boundary`: `false` when more micro-batches follow before the optimizer's step. Under a plan that
   keeps whole gradients such a call only adds up: no communication.
 - `divisor`: the sum is divided by this too, e.g. by the number of micro-batches.
+- `stream`: a `Ptr{Cvoid}`; gradients on the device are read after what was asked of this stream so far.
+  `C_NULL` is the device's default stream.
 
 Throws `MERON_E_STATE` (reduced already and not used, or all params frozen), `MERON_E_ARGUMENT`,
 `MERON_E_DUPLICATE`, and what `wait` throws.
@@ -45,22 +48,27 @@ reduce!(unit::Unit, gradients = nothing; options...) =
     finish(reduce_begin!(unit, gradients; options...))
 
 """
-    reduce_begin!(unit, gradients = nothing; op = :mean, boundary = true, divisor = 1)
+    reduce_begin!(
+        unit, gradients = nothing; op = :mean, boundary = true, divisor = 1, stream = C_NULL)
 
 Begins the reduction of `reduce!`; its future must have ended before the result is used. With
 `gradients` it blocks as `gradient_view` does.
 """
-function reduce_begin!(unit::Unit, gradients = nothing; op = :mean, boundary = true, divisor = 1)
+function reduce_begin!(
+    unit::Unit, gradients = nothing; op = :mean, boundary = true, divisor = 1, stream = C_NULL
+)
     handle = raw(unit)
     options = Ref(changed(
         initial(LibMeron.meron_reduce_options, LibMeron.meron_reduce_options_init);
         op = reduction(op),
         boundary = boundary,
         divisor = divisor,
+        stream = stream_pointer(stream),
     ))
     arrays, sources = source_table(gradients)
     table = gradients === nothing ? Ptr{LibMeron.meron_source}(C_NULL) : sources
-    future = GC.@preserve arrays begin_operation(unit.context) do out
+    used = isempty(unit.context.device) ? nothing : arrays # for longer than the call
+    future = GC.@preserve arrays begin_operation(unit.context, used) do out
         @check LibMeron.meron_reduce_begin(out, handle, table, length(sources), options)
     end
     end_loans(unit)
@@ -124,7 +132,7 @@ function source_table(gradients)
         array = as_source(values, param.size, param.name)
         push!(arrays, array)
         push!(sources, LibMeron.meron_source(
-            raw(param), address(array, param.name), length(array), code_of(eltype(array)), 0))
+            raw(param), device_address(array, param.name), length(array), code_of(eltype(array)), 0))
     end
     return arrays, sources
 end
