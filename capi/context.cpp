@@ -92,6 +92,12 @@ constexpr meron_context_options kDefaultOptions = MERON_CONTEXT_OPTIONS_INIT;
 
 extern "C" {
 
+meron_status meron_allocator_init(meron_allocator* allocator, size_t struct_size,
+                                  meron_error** err) {
+  return guard("allocator_init", err,
+               [&]() -> Status { return init_options(allocator, struct_size, kNoAllocator); });
+}
+
 meron_status meron_context_options_init(meron_context_options* options, size_t struct_size,
                                         meron_error** err) {
   return guard("context_options_init", err,

@@ -31,6 +31,7 @@
   X(meron_plan_model_from_safetensors) \
   X(meron_plan_release) \
   X(meron_transport_init) \
+  X(meron_allocator_init) \
   X(meron_context_options_init) \
   X(meron_context_open) \
   X(meron_context_close) \
@@ -254,6 +255,12 @@ struct meron_transport {
   uint32_t reserved_0; /**< must be 0 */
   const char *name; /**< for messages; NULL: "custom" */
   uint64_t max_message; /**< bytes that one message may have, at least 4096; 0: no limit */
+};
+
+/** The trainer's own allocator of device memory, a framework's cache for example. */
+struct meron_allocator {
+  uint32_t struct_size; /**< sizeof(meron_allocator) */
+  uint32_t reserved_0; /**< must be 0 */
 };
 
 /** How a context is opened. Fill by meron_context_options_init or MERON_CONTEXT_OPTIONS_INIT. */
@@ -763,6 +770,14 @@ inline int32_t meron_plan_release(int64_t plan) {
  */
 inline ::meron_transport meron_transport_init() {
   return initial(api().meron_transport_init);
+}
+
+/**
+ * Fills the first `struct_size` bytes of *allocator with zeros and its size (for languages without
+ * macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
+inline ::meron_allocator meron_allocator_init() {
+  return initial(api().meron_allocator_init);
 }
 
 /**

@@ -68,6 +68,14 @@ typedef struct {
 #define MERON_ALLOCATOR_INIT \
   { (uint32_t)sizeof(meron_allocator), 0, NULL, NULL, NULL }
 
+/**
+ * Fills the first `struct_size` bytes of *allocator with zeros and its size (for languages without
+ * macros).
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
+MERON_API MERON_NODISCARD meron_status meron_allocator_init(meron_allocator *allocator,
+                                                            size_t struct_size, meron_error **err);
+
 /* How a context is opened. Fill by meron_context_options_init or MERON_CONTEXT_OPTIONS_INIT. */
 typedef struct {
   uint32_t struct_size;    /* sizeof(meron_context_options) */

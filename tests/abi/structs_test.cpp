@@ -299,6 +299,7 @@ TEST_F(OfSize, InitFunctionsFillAsFarAsTheStructReaches) {
   initializes<meron_gather_options>(MERON_GATHER_OPTIONS_INIT, meron_gather_options_init);
   initializes<meron_reduce_options>(MERON_REDUCE_OPTIONS_INIT, meron_reduce_options_init);
   initializes<meron_transport>(MERON_TRANSPORT_INIT, meron_transport_init);
+  initializes<meron_allocator>(MERON_ALLOCATOR_INIT, meron_allocator_init);
   initializes<meron_optimizer_options>(MERON_OPTIMIZER_OPTIONS_INIT, meron_optimizer_options_init);
   initializes<meron_param_group>(MERON_PARAM_GROUP_INIT, meron_param_group_init);
   initializes<meron_schedule_options>(MERON_SCHEDULE_OPTIONS_INIT, meron_schedule_options_init);

@@ -32,11 +32,13 @@ STATUSES_ELSEWHERE = {
     "MERON_E_CLOSED": "tests/fault/close_abort_test.cpp",
     "MERON_E_IO": "tests/unit/os/file_test.cpp",
     "MERON_E_CORRUPT": "tests/fault/storage_test.cpp",
+    "MERON_E_DEVICE": "tests/unit/device/emulated_test.cpp",
     "MERON_E_NO_SPACE": "tests/fault/storage_test.cpp",
     "MERON_E_INTERNAL": "",  # a defect by definition
 }
 # Functions that no case can use: name -> the test that does.
 FUNCTIONS_ELSEWHERE = {
+    "meron_allocator_init": "tests/capi/misuse/misuses_of_structs.cpp",
     "meron_transport_init": "tests/capi/misuse/misuses_of_structs.cpp",
 }
 # What makes objects, beside the operation of the object's own name.

@@ -721,6 +721,7 @@ mutable struct Functions
     meron_plan_model_from_safetensors::Ptr{Cvoid}
     meron_plan_release::Ptr{Cvoid}
     meron_transport_init::Ptr{Cvoid}
+    meron_allocator_init::Ptr{Cvoid}
     meron_context_options_init::Ptr{Cvoid}
     meron_context_open::Ptr{Cvoid}
     meron_context_close::Ptr{Cvoid}
@@ -825,7 +826,7 @@ mutable struct Functions
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
-        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL)
+        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL)
 end
 const functions = Functions()
 
@@ -1219,6 +1220,20 @@ Errors: MERON_E_ARGUMENT.
 @inline meron_transport_init(transport, struct_size, err) = ccall(
         functions.meron_transport_init, meron_status, (Ptr{meron_transport}, Csize_t,
         Ptr{Ptr{meron_error}}), transport, struct_size, err)
+
+"""
+    meron_allocator_init(allocator, struct_size, err)
+
+Fills the first `struct_size` bytes of *allocator with zeros and its size (for languages without
+macros).
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT.
+"""
+@inline meron_allocator_init(allocator, struct_size, err) = ccall(
+        functions.meron_allocator_init, meron_status, (Ptr{meron_allocator}, Csize_t,
+        Ptr{Ptr{meron_error}}), allocator, struct_size, err)
 
 """
     meron_context_options_init(options, struct_size, err)

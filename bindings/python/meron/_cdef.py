@@ -132,6 +132,8 @@ typedef struct {
   meron_device_release_fn release;
   void *user;
 } meron_allocator;
+meron_status meron_allocator_init(meron_allocator *allocator, size_t struct_size, meron_error
+    **err);
 typedef struct {
   uint32_t struct_size;
   uint32_t header_version;

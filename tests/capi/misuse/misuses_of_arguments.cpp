@@ -291,6 +291,20 @@ std::vector<Misuse> misuses_of_values() {
          options.mode = bad_enum(random);
          return FAILURE_OF(meron_gather_begin, &out.gather, &o.a->units[0], 1, &options);
        }},
+      {"meron_gather_begin: unknown place",
+       {MERON_E_ARGUMENT},
+       [](Objects& o, Random& random) {
+         meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
+         options.place = random.below(2) == 0 ? 2 : bad_enum(random);
+         return FAILURE_OF(meron_gather_begin, &out.gather, &o.a->units[0], 1, &options);
+       }},
+      {"meron_gather_begin: reserved field",
+       {MERON_E_ARGUMENT},
+       [](Objects& o, Random&) {
+         meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
+         options.reserved_0 = 1;
+         return FAILURE_OF(meron_gather_begin, &out.gather, &o.a->units[0], 1, &options);
+       }},
       bad_destination(
           "too small", MERON_E_ARGUMENT,
           [](Objects&, meron_gather_options&, meron_destination& to) { to.bytes = 19; }),
@@ -408,6 +422,23 @@ std::vector<Misuse> misuses_of_values() {
                [](meron_context_options& options, Random&) { options.threads = UINT32_MAX; }),
       bad_open("reserved field", MERON_E_ARGUMENT,
                [](meron_context_options& options, Random&) { options.reserved_0 = 7; }),
+      bad_open("unknown device", MERON_E_ARGUMENT,
+               [](meron_context_options& options, Random& random) {
+                 const std::vector<const char*> names = {
+                     "gpu", "cuda:", "cuda:x", "emulated:7", "emulated:-1", "Emulated", "\xff"};
+                 options.device = random.pick(names);
+               }),
+      bad_open("an allocator without functions", MERON_E_ARGUMENT,
+               [](meron_context_options& options, Random&) {
+                 static const meron_allocator empty = MERON_ALLOCATOR_INIT;
+                 options.device = "emulated";
+                 options.allocator = &empty;
+               }),
+      bad_open("an allocator of another size", MERON_E_ARGUMENT,
+               [](meron_context_options& options, Random&) {
+                 static const meron_allocator bare = {};
+                 options.allocator = &bare;
+               }),
       bad_open("malformed token", MERON_E_AUTH,
                [](meron_context_options& options, Random& random) {
                  const std::vector<const char*> tokens = {"", "abc", "0123456789abcdef"};

@@ -161,9 +161,11 @@ std::vector<Place> unit_places() {
 std::vector<Place> operation_places() {
   return {
       PLACE(gather, meron_gather_wait, it, 0),
+      PLACE(gather, meron_gather_wait_stream, it, nullptr, 0),
       PLACE(gather, meron_gather_poll, it),
       PLACE(gather, meron_gather_view, &out.view, it, o.frozen),
       PLACE(gather, meron_gather_dlpack, &out.dlpack, it, o.frozen),
+      PLACE(gather, meron_gather_release_on_stream, it, nullptr),
       PLACE(gather, meron_gather_release, it),
       PLACE(future, meron_future_wait, it, 0),
       PLACE(future, meron_future_poll, it),

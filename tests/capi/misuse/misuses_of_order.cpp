@@ -277,6 +277,11 @@ std::vector<Misuse> misuses_of_order() {
               session->close();
               return FAILURE_OF(meron_gather_release, held);
             }),
+      order("meron_gather_wait_stream: without a device", MERON_E_ARGUMENT,
+            [](Objects& o) { return FAILURE_OF(meron_gather_wait_stream, o.gather, nullptr, 0); }),
+      order(
+          "meron_gather_release_on_stream: without a device", MERON_E_ARGUMENT,
+          [](Objects& o) { return FAILURE_OF(meron_gather_release_on_stream, o.gather, nullptr); }),
       order("meron_gather_begin: in a broken group", MERON_E_ABORTED,
             [](Objects&) {
               const auto session = another_session();

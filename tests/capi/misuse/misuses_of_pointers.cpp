@@ -56,6 +56,7 @@ std::vector<Misuse> misuses_of_pointers() {
       NULL_POINTER(meron_workload_init, nullptr, sizeof(meron_workload)),
       NULL_POINTER(meron_context_options_init, nullptr, sizeof(meron_context_options)),
       NULL_POINTER(meron_transport_init, nullptr, sizeof(meron_transport)),
+      NULL_POINTER(meron_allocator_init, nullptr, sizeof(meron_allocator)),
       NULL_POINTER(meron_param_desc_init, nullptr, sizeof(meron_param_desc)),
       NULL_POINTER(meron_gather_options_init, nullptr, sizeof(meron_gather_options)),
       NULL_POINTER(meron_reduce_options_init, nullptr, sizeof(meron_reduce_options)),

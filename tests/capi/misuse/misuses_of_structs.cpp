@@ -79,6 +79,7 @@ std::vector<Misuse> misuses_of_structs() {
       BAD_INIT(meron_workload, meron_workload_init),
       BAD_INIT(meron_context_options, meron_context_options_init),
       BAD_INIT(meron_transport, meron_transport_init),
+      BAD_INIT(meron_allocator, meron_allocator_init),
       BAD_INIT(meron_param_desc, meron_param_desc_init),
       BAD_INIT(meron_gather_options, meron_gather_options_init),
       BAD_INIT(meron_reduce_options, meron_reduce_options_init),

@@ -1439,6 +1439,21 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
+    /// Fills the first `struct_size` bytes of \*allocator with zeros and its size (for languages
+    /// without macros).
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT.
+    #[must_use]
+    pub fn meron_allocator_init(
+        allocator: *mut meron_allocator,
+        struct_size: usize,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
     /// Fills the first `struct_size` bytes of \*options with defaults (for languages without
     /// macros).
     ///
