@@ -35,6 +35,7 @@
 
 #include "meron/cpp/base.hpp"
 #include "meron/cpp/context.hpp"
+#include "meron/cpp/device.hpp"
 #include "meron/cpp/dtype.hpp"
 #include "meron/cpp/error.hpp"
 #include "meron/cpp/gather.hpp"

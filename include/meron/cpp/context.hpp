@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "meron/context.h"
+#include "meron/cpp/device.hpp"
 #include "meron/cpp/group.hpp"
 #include "meron/cpp/param.hpp"
 #include "meron/cpp/plan.hpp"
@@ -39,6 +40,13 @@ struct ContextOptions {
   uint64_t arena_reserve = 0;           // bytes of address space per window; 0: the host's memory
   uint32_t threads = 0;                 // for compute on this rank; 0: cores / ranks on this host
   const Plan* plan = nullptr;           // null: "zero3"
+  // What this rank computes on: "cuda" (the calling thread's current device), "cuda:1"; "emulated":
+  // memory of the host and threads, for tests without a device. Empty: the host. Views of gathers
+  // are then in the device's memory, and gradients may be.
+  std::string device;
+  // Of the device's memory; it outlives the context and the DLPack tensors that were made from it.
+  // Null: a pool of Meron's own.
+  DeviceAllocator* allocator = nullptr;
 
   // Receives log messages; without it warnings and errors go to stderr. Called from any thread that
   // is inside a call; must not call Meron. What it throws is dropped: no call has failed.
@@ -176,6 +184,7 @@ inline Context::Context(ContextOptions options) {
   raw.transport = text(options.transport);
   raw.job = text(options.job);
   raw.token = text(options.token);
+  raw.device = text(options.device);
   raw.timeout_ns = options.timeout.count();
   raw.host_memory_limit = options.host_memory_limit;
   raw.arena_reserve = options.arena_reserve;
@@ -202,6 +211,11 @@ inline Context::Context(ContextOptions options) {
   if (callbacks_->custom) {
     table = detail::table_of(*callbacks_->custom);
     raw.custom = &table;
+  }
+  meron_allocator allocator = MERON_ALLOCATOR_INIT;
+  if (options.allocator != nullptr) {
+    allocator = detail::table_of(*options.allocator);
+    raw.allocator = &allocator;
   }
   handle_ = Handle<meron_context, meron_context_close>(
       detail::receive(meron_context_open, static_cast<const meron_context_options*>(&raw)));

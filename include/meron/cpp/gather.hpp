@@ -17,6 +17,12 @@ enum class GatherMode : meron_gather_mode {
   copy = MERON_GATHER_COPY,  // a private, writable copy that belongs to the gather
 };
 
+// Where views are.
+enum class GatherPlace : meron_gather_place {
+  device = MERON_PLACE_DEVICE,  // in the memory of the context's device, where it has one
+  host = MERON_PLACE_HOST,      // in the host's memory
+};
+
 // A destination for gather_into: memory for the whole tensor. Throws MERON_E_ARGUMENT when T is not
 // of the param's dtype.
 template <class Range>
@@ -33,6 +39,17 @@ meron_destination destination(const Param& param, Range&& into) {
   return made;
 }
 
+// The same in memory of the context's device, of which nothing can be checked here: `data` has room
+// for the whole tensor in the param's dtype.
+inline meron_destination device_destination(const Param& param, void* data) {
+  const meron_param_info info = param.info();
+  meron_destination made{};
+  made.param = param.handle();
+  made.data = data;
+  made.bytes = info.count * meron_dtype_size(info.dtype);
+  return made;
+}
+
 // Units on their way to full, then leased until it dies. Views of it are invalid from then on.
 class Gather : public Handle<meron_gather, meron_gather_release> {
  public:
@@ -43,10 +60,23 @@ class Gather : public Handle<meron_gather, meron_gather_release> {
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds duration) const {
     return detail::call(meron_gather_wait, handle(), detail::timeout(duration)) == MERON_OK;
   }
+  // Makes a stream of the context's device (a cudaStream_t; null: its default stream) wait until
+  // the tensors are full there: what is asked of it from now on sees them. The device is not waited
+  // for; for tensors on the host it is wait(). Blocks on peers, at most the deadline. Throws
+  // MERON_E_ARGUMENT (no device, another device's stream), MERON_E_STATE (the stream is being
+  // captured), MERON_E_NO_MEMORY (the device has no room), MERON_E_DEVICE.
+  void wait_stream(void* stream = nullptr) const {
+    detail::call(meron_gather_wait_stream, handle(), stream, int64_t{MERON_TIMEOUT_DEFAULT});
+  }
+  [[nodiscard]] bool wait_stream_for(void* stream, std::chrono::nanoseconds duration) const {
+    return detail::call(meron_gather_wait_stream, handle(), stream, detail::timeout(duration)) ==
+           MERON_OK;
+  }
   // Whether the tensors are full. Does not wait.
   [[nodiscard]] bool poll() const { return detail::call(meron_gather_poll, handle()) == MERON_OK; }
 
-  // The whole tensor, until this gather dies.
+  // The whole tensor, until this gather dies. On a device its elements are in the device's memory:
+  // a program reads them in work of a stream that waits for them.
   View view(const Param& param) const& {
     return View(detail::receive(meron_gather_view, handle(), param.handle()));
   }
@@ -56,31 +86,45 @@ class Gather : public Handle<meron_gather, meron_gather_release> {
   DLManagedTensorVersioned* dlpack(const Param& param) const {
     return detail::receive(meron_gather_dlpack, handle(), param.handle());
   }
+
+  // Gives the leases back where work that was asked of `stream` so far still uses the views: their
+  // memory on the device goes back when that is done. Does not wait. Throws as wait_stream; then
+  // nothing is released.
+  void release_on_stream(void* stream = nullptr) {
+    detail::call(meron_gather_release_on_stream, handle(), stream);
+    static_cast<void>(detach());  // the call has released it
+  }
 };
 
 // Begins a gather. Collective over the units' group; the mode may differ between ranks.
-[[nodiscard]] inline Gather gather_begin(const UnitList& units,
-                                         GatherMode mode = GatherMode::view) {
+[[nodiscard]] inline Gather gather_begin(const UnitList& units, GatherMode mode = GatherMode::view,
+                                         GatherPlace place = GatherPlace::device) {
   meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
   options.mode = static_cast<meron_gather_mode>(mode);
-  return Gather(detail::receive(meron_gather_begin, units.data(), units.size(),
-                                mode == GatherMode::view ? nullptr : &options));
+  options.place = static_cast<meron_gather_place>(place);
+  const bool plain = mode == GatherMode::view && place == GatherPlace::device;
+  return Gather(
+      detail::receive(meron_gather_begin, units.data(), units.size(), plain ? nullptr : &options));
 }
 // Gathers, and waits until the tensors are full.
-[[nodiscard]] inline Gather gather(const UnitList& units, GatherMode mode = GatherMode::view) {
-  Gather begun = gather_begin(units, mode);
+[[nodiscard]] inline Gather gather(const UnitList& units, GatherMode mode = GatherMode::view,
+                                   GatherPlace place = GatherPlace::device) {
+  Gather begun = gather_begin(units, mode, place);
   begun.wait();
   return begun;
 }
 
 // Begins a gather into the caller's memory: one destination per param that is wanted. The memory
-// must stay valid until the gather is full or dead.
+// must stay valid until the gather is full or dead. Memory of the device is written after what was
+// asked of `stream` so far; null: its default stream.
 [[nodiscard]] inline Gather gather_into_begin(const UnitList& units,
-                                              Span<const meron_destination> destinations) {
+                                              Span<const meron_destination> destinations,
+                                              void* stream = nullptr) {
   meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
   options.mode = MERON_GATHER_INTO;
   options.destinations = destinations.data();
   options.destination_count = destinations.size();
+  options.stream = stream;
   return Gather(detail::receive(meron_gather_begin, units.data(), units.size(), &options));
 }
 // The same, waits, and gives the leases back.

@@ -29,12 +29,16 @@ struct ReduceOptions {
   ReduceOp op = ReduceOp::mean;
   bool boundary = true;  // last micro-batch before the step; false: more follow
   double divisor = 1.0;  // the sum is divided by this too, e.g. the number of micro-batches
+  // Sources on the device are read after what was asked of this stream so far; null: its default
+  // one.
+  void* stream = nullptr;
 
   meron_reduce_options raw() const noexcept {
     meron_reduce_options made = MERON_REDUCE_OPTIONS_INIT;
     made.op = static_cast<meron_reduce_op>(op);
     made.boundary = boundary ? 1 : 0;
     made.divisor = divisor;
+    made.stream = stream;
     return made;
   }
 };
@@ -51,14 +55,26 @@ meron_source source(const Param& param, const Range& whole) {
   return made;
 }
 
+// The same in memory of the context's device: `count` elements, of which nothing can be checked
+// here.
+inline meron_source device_source(const Param& param, const void* data, uint64_t count,
+                                  DType dtype) {
+  meron_source made{};
+  made.param = param.handle();
+  made.data = data;
+  made.count = count;
+  made.dtype = static_cast<meron_dtype>(dtype);
+  return made;
+}
+
 // Begins the reduction of a unit's gradients of one micro-batch, which were written to gradient().
 // Collective over the unit's group.
 [[nodiscard]] inline Future reduce_begin(const Unit& unit, const ReduceOptions& options = {}) {
   const meron_reduce_options raw = options.raw();
   return Future(detail::receive(meron_reduce_begin, unit.handle(), nullptr, size_t{0}, &raw));
 }
-// The same from the caller's memory, which is read during the call; params without a source count
-// as zero. Blocks as gradient does.
+// The same from the caller's memory, which is read during the call, or, where it is the device's,
+// until the reduction has ended; params without a source count as zero. Blocks as gradient does.
 [[nodiscard]] inline Future reduce_begin(const Unit& unit, Span<const meron_source> sources,
                                          const ReduceOptions& options = {}) {
   const meron_reduce_options raw = options.raw();
