@@ -75,8 +75,8 @@ Result<const std::byte*> UnitSchedule::data(const Param& param) const {
 
 Status UnitSchedule::begin(size_t unit) {
   // An enter waits for peers, not for a device: nobody could tell when its copies have come.
-  MERON_ASSIGN(gathers_[unit], context_.gather_locked({units_[unit]}, GatherMode::view, {},
-                                                      GatherPlace::host));
+  MERON_ASSIGN(gathers_[unit],
+               context_.gather_locked({units_[unit]}, GatherMode::view, {}, GatherPlace::host));
   return Ok{};
 }
 

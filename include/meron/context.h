@@ -138,8 +138,8 @@ MERON_API MERON_NODISCARD meron_status meron_context_options_init(meron_context_
  * (token missing or wrong), MERON_E_TIMEOUT (who is missing), MERON_E_VERSION, MERON_E_NO_MEMORY,
  * MERON_E_IO, MERON_E_NOT_FOUND (no directory MERON_STORE), MERON_E_UNSUPPORTED (nothing joins the
  * ranks' hosts; the device's module cannot be loaded or cannot work here, with the reason),
- * MERON_E_DEVICE (it has failed), MERON_E_DUPLICATE (a rank came twice), or what a faster rank's calls have broken
- * the world with meanwhile.
+ * MERON_E_DEVICE (it has failed), MERON_E_DUPLICATE (a rank came twice), or what a faster rank's
+ * calls have broken the world with meanwhile.
  */
 MERON_API MERON_NODISCARD meron_status meron_context_open(meron_context *out,
                                                           const meron_context_options *options,
@@ -209,7 +209,7 @@ typedef struct {
   uint64_t far_reduce_bytes;
   uint64_t nvme_read_bytes; /* from and to this rank's file on tier nvme */
   uint64_t nvme_written_bytes;
-  uint64_t nvme_bytes; /* of that file, in use now */
+  uint64_t nvme_bytes;        /* of that file, in use now */
   uint64_t device_up_bytes;   /* copied from the host to this rank's device, */
   uint64_t device_down_bytes; /* and from it to the host */
 } meron_stats;

@@ -47,8 +47,8 @@ enum {
 /* A destination for MERON_GATHER_INTO. */
 typedef struct {
   meron_param param;
-  void *data;     /* for the whole tensor, row-major, in the param's dtype; memory of the host, or of
-                     the context's device */
+  void *data; /* for the whole tensor, row-major, in the param's dtype; memory of the host, or of
+                 the context's device */
   uint64_t bytes; /* exactly its size */
 } meron_destination;
 
@@ -65,8 +65,11 @@ typedef struct {
 } meron_gather_options;
 
 /* Initial value of a meron_gather_options. */
-#define MERON_GATHER_OPTIONS_INIT \
-  { (uint32_t)sizeof(meron_gather_options), MERON_GATHER_VIEW, NULL, 0, MERON_PLACE_DEVICE, 0, NULL }
+#define MERON_GATHER_OPTIONS_INIT                                                              \
+  {                                                                                            \
+    (uint32_t)sizeof(meron_gather_options), MERON_GATHER_VIEW, NULL, 0, MERON_PLACE_DEVICE, 0, \
+        NULL                                                                                   \
+  }
 
 /**
  * Fills the first `struct_size` bytes of *options with the initial value (for languages without
@@ -104,8 +107,8 @@ MERON_API MERON_NODISCARD meron_status meron_gather_wait(meron_gather gather, in
                                                          meron_error **err);
 
 /**
- * Makes `stream` wait until the tensors are full on the device: what is asked of it from now on sees
- * them. Without waiting for the device; for tensors on the host it is meron_gather_wait.
+ * Makes `stream` wait until the tensors are full on the device: what is asked of it from now on
+ * sees them. Without waiting for the device; for tensors on the host it is meron_gather_wait.
  * @param stream      of the context's device (a cudaStream_t); NULL: its default stream.
  * @param timeout_ns  as meron_future_wait, of the wait for peers.
  * Blocks: on peers, at most the deadline. Threads: any. Errors: as meron_gather_wait;
@@ -138,8 +141,8 @@ MERON_API MERON_NODISCARD meron_status meron_gather_view(meron_view *out, meron_
 struct DLManagedTensorVersioned;
 
 /**
- * The same as a DLPack tensor (version 1.x; the CPU's, or that of a CUDA device), with a lease of its own that its deleter
- * gives back. MERON_GATHER_INTO is refused: that memory is the caller's.
+ * The same as a DLPack tensor (version 1.x; the CPU's, or that of a CUDA device), with a lease of
+ * its own that its deleter gives back. MERON_GATHER_INTO is refused: that memory is the caller's.
  * Ownership: the caller calls (*out)->deleter(*out) once. Until then the memory stays readable,
  * also after the context was closed; peers may change the values from then on. Blocks: never.
  * Threads: any. Errors: as meron_gather_view, MERON_E_UNSUPPORTED.
@@ -162,9 +165,8 @@ MERON_API MERON_NODISCARD meron_status meron_gather_release_on_stream(meron_gath
 
 /**
  * Gives the leases back; views of the gather become invalid: on a device the caller has waited for
- * all that uses them (or see meron_gather_release_on_stream). A gather that is not full yet is given
- * up.
- * Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ * all that uses them (or see meron_gather_release_on_stream). A gather that is not full yet is
+ * given up. Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API meron_status meron_gather_release(meron_gather gather, meron_error **err);
 
