@@ -29,6 +29,7 @@ void open_with(Session& session, const Statement& statement, uint32_t header_ver
   options.host_memory_limit = static_cast<uint64_t>(statement.number("limit", 0));
   options.arena_reserve = kArenaReserve;
   options.threads = 1;
+  if (statement.has("device")) options.device = statement.get("device").c_str();
   if (statement.has("token")) options.token = statement.get("token").c_str();
   if (statement.has("stoppable")) {
     options.should_stop = answer_should_stop;
@@ -119,6 +120,8 @@ constexpr Counter kCounters[] = {
     {"far_reduce_bytes", &meron_stats::far_reduce_bytes, true},
     {"nvme_read_bytes", &meron_stats::nvme_read_bytes, true},
     {"nvme_written_bytes", &meron_stats::nvme_written_bytes, true},
+    {"device_up_bytes", &meron_stats::device_up_bytes, true},
+    {"device_down_bytes", &meron_stats::device_down_bytes, true},
     {"collective_bytes", &meron_stats::collective_bytes, true},
     {"operations", &meron_stats::operations, true},
     {"param_bytes", &meron_stats::param_bytes, false},

@@ -23,6 +23,12 @@ meron_gather_mode mode_of(const std::string& name) {
   throw Malformed{"unknown mode '" + name + "'"};
 }
 
+meron_gather_place place_of(const std::string& name) {
+  if (name == "device") return MERON_PLACE_DEVICE;
+  if (name == "host") return MERON_PLACE_HOST;
+  throw Malformed{"unknown place '" + name + "'"};
+}
+
 // A destination per param of the units, each filled with -1.
 std::vector<meron_destination> make_destinations(Session& session, const Statement& statement,
                                                  Gather& gather) {
@@ -46,6 +52,7 @@ std::unique_ptr<Gather> begun(Session& session, const Statement& statement) {
   meron_gather_options options{};
   call(meron_gather_options_init, &options, sizeof options);
   options.mode = gather->mode = mode_of(statement.get("mode", "view"));
+  options.place = place_of(statement.get("place", "device"));
   std::vector<meron_destination> destinations;
   if (gather->mode == MERON_GATHER_INTO) {
     destinations = make_destinations(session, statement, *gather);
@@ -67,6 +74,17 @@ void gather(Session& session, const Statement& statement) {
   std::unique_ptr<Gather> gather = begun(session, statement);
   call(meron_gather_wait, gather->owned->handle, int64_t{MERON_TIMEOUT_DEFAULT});
   session.keep(statement.name, std::move(gather));
+}
+
+void wait_stream(Session& session, const Statement& statement) {
+  call(meron_gather_wait_stream, session.find<Gather>(statement.name).owned->handle,
+       static_cast<void*>(nullptr), int64_t{MERON_TIMEOUT_DEFAULT});
+}
+
+void release_on_stream(Session& session, const Statement& statement) {
+  const Gather& gather = session.find<Gather>(statement.name);
+  call(meron_gather_release_on_stream, gather.owned->handle, static_cast<void*>(nullptr));
+  gather.owned->ended();
 }
 
 meron_view view_of(Session& session, const Gather& gather, meron_param param) {
@@ -140,6 +158,8 @@ void dlpack(Session& session, const Statement& statement) {
 Operations gather_operations() {
   return {{"gather", gather},
           {"gather_begin", gather_begin},
+          {"wait_stream", wait_stream},
+          {"release_on_stream", release_on_stream},
           {"full", full},
           {"overwrite", overwrite},
           {"dlpack", dlpack}};

@@ -17,7 +17,8 @@ void gradient(Session& session, const Statement& statement) {
   }
 }
 
-// The arrays that `source=PARAM@VALUES` gives, and where they are.
+// The arrays that `source=PARAM@VALUES` gives, and where they are; or the memory of the gather that
+// `from=` names.
 struct Sources {
   std::vector<std::vector<std::byte>> arrays;
   std::vector<meron_source> table;
@@ -41,6 +42,13 @@ Sources sources_of(Session& session, const Statement& statement) {
     sources.arrays.push_back(stored(values, source.dtype, source.count));
     source.data = sources.arrays.back().data();  // stays where it is when `arrays` grows
     sources.table.push_back(source);
+  }
+  if (!statement.has("from")) return sources;
+  const meron_gather gather = session.find<Gather>(statement.get("from")).owned->handle;
+  for (const meron_param param : session.find<Unit>(statement.name).params) {
+    meron_view view{};
+    call(meron_gather_view, &view, gather, param);
+    sources.table.push_back({param, view.data, view.count, view.dtype, 0});
   }
   return sources;
 }

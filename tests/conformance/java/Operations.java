@@ -24,7 +24,8 @@ final class Operations {
     private static final int ATTEMPTS = 20_000; // of a millisecond: what asks again and again
     private static final Set<String> GROWING = Set.of("gather_mapped_bytes", "gather_copied_bytes",
             "reduce_bytes", "far_gather_bytes", "far_reduce_bytes", "nvme_read_bytes",
-            "nvme_written_bytes", "collective_bytes", "operations");
+            "nvme_written_bytes", "collective_bytes", "operations", "device_up_bytes",
+            "device_down_bytes");
 
     private Operations() {}
 
@@ -185,6 +186,7 @@ final class Operations {
         if (statement.get("limit") != null) {
             options.hostMemoryLimit(Long.parseLong(statement.get("limit")));
         }
+        if (statement.get("device") != null) options.device(statement.get("device"));
         final boolean usual = statement.get("rank") == null && statement.get("world") == null
                 && statement.get("transport") == null;
         if (session.transport.equals("custom") && usual) {
@@ -208,7 +210,7 @@ final class Operations {
         final int version = (int) statement.number("minor", 0) << 8;
         Abi.meron_context_close(Abi.meron_context_open(version, session.rank, session.world,
                 session.transport.equals("custom") ? "self" : session.transport,
-                session.job + "." + session.title, null, 0, 0, 0, 1, 0, null, null));
+                session.job + "." + session.title, null, 0, 0, 0, 1, 0, null, null, null));
     }
 
     static Duration seconds(double seconds) {

@@ -15,6 +15,7 @@ import org.meron.Dtype;
 import org.meron.Future;
 import org.meron.Gather;
 import org.meron.GatherMode;
+import org.meron.GatherPlace;
 import org.meron.Lion;
 import org.meron.Optimizer;
 import org.meron.Param;
@@ -59,6 +60,11 @@ final class Tensors {
                 return true;
             case "gather":
             case "gather_begin": gather(session, statement); return true;
+            case "wait_stream": session.find(Gather.class, name).waitStream(0); return true;
+            case "release_on_stream":
+                session.find(Gather.class, name).releaseOnStream(0);
+                session.held(name).released = true;
+                return true;
             case "full": {
                 final View view = tensor(session, statement);
                 session.values.checkData(statement, view.bytes(), view.dtype(), 0);
@@ -234,7 +240,10 @@ final class Tensors {
                 }
             }
         }
-        final Gather made = session.context().begin(mode, into, units);
+        final Gather made = mode == GatherMode.VIEW
+                ? session.context().begin(
+                        GatherPlace.valueOf(statement.get("place", "device").toUpperCase()), units)
+                : session.context().begin(mode, into, units);
         if (statement.operation.equals("gather")) {
             try {
                 made.await();
@@ -303,7 +312,12 @@ final class Tensors {
                     pair[1].substring(at + 1), dtype, count(statement, param)));
         }
         final Future future;
-        if (params.isEmpty()) {
+        if (statement.get("from") != null) {
+            final Gather from = session.find(Gather.class, statement.get("from"));
+            final Map<Param, View> gradients = new LinkedHashMap<>();
+            for (Param param : unit.params()) gradients.put(param, from.view(param));
+            future = unit.reduce(gradients, options);
+        } else if (params.isEmpty()) {
             future = unit.reduce(options);
         } else if (plain) {
             final Map<Param, Object> gradients = new LinkedHashMap<>();
@@ -341,7 +355,8 @@ final class Tensors {
             }
             final long future = Abi.meron_reduce_begin(Session.handle(unit), sources,
                     Operations.op(statement.get("op", "mean")).code(),
-                    "0".equals(statement.get("boundary")) ? 0 : 1, statement.number("divisor", 1));
+                    "0".equals(statement.get("boundary")) ? 0 : 1, statement.number("divisor", 1),
+                    0);
             Abi.meron_future_wait(future, Abi.MERON_TIMEOUT_DEFAULT);
             Abi.meron_future_release(future);
         } finally {

@@ -117,6 +117,7 @@ operation("open") do session, statement
         timeout = number(statement, "timeout", DEADLINE),
         host_memory_limit = has(statement, "limit") ? whole(statement, "limit", 0) : nothing,
         should_stop = has(statement, "stoppable") ? (() -> session.stop) : nothing,
+        device = get(statement, "device", nothing),
         arena_reserve = ARENA_RESERVE,
         threads = 1,
     )
@@ -166,7 +167,8 @@ end
 
 const GROWING =
     (:gather_mapped_bytes, :gather_copied_bytes, :reduce_bytes, :far_gather_bytes,
-        :far_reduce_bytes, :nvme_read_bytes, :nvme_written_bytes, :collective_bytes, :operations)
+        :far_reduce_bytes, :nvme_read_bytes, :nvme_written_bytes, :collective_bytes, :operations,
+        :device_up_bytes, :device_down_bytes)
 
 function check_counted(session, expected)
     now = Meron.stats(context(session))

@@ -92,7 +92,8 @@ function begin_gather(session, statement)
     into = mode == :into ? [
         param => fill(eltype(param)(-1), size(param)) for unit in units for param in unit.params
     ] : nothing
-    return gather_begin(length(units) == 1 ? units[1] : units; mode = mode, into = into)
+    return gather_begin(length(units) == 1 ? units[1] : units; mode = mode, into = into,
+        place = Symbol(get(statement, "place", "device")))
 end
 
 operation("gather") do session, statement
@@ -108,6 +109,15 @@ end
 
 operation("gather_begin") do session, statement
     keep!(session, statement.name, begin_gather(session, statement))
+end
+
+operation("wait_stream") do session, statement
+    check(wait_stream(find(session, Gather, statement.name)), "it is not full")
+end
+
+operation("release_on_stream") do session, statement
+    release_on_stream!(find(session, Gather, statement.name))
+    held(session, statement.name).released = true
 end
 
 function gathered(session, statement)
@@ -190,6 +200,12 @@ function sources_of(session, statement)
         size_ = has(statement, "count") ? (whole(statement, "count", 0),) : size(param)
         type = has(statement, "dtype") ? DTYPES[wanted(statement, "dtype")] : eltype(param)
         push!(sources, param => tensor_of(session.place, text, type, size_))
+    end
+    if has(statement, "from")
+        full = find(session, Gather, wanted(statement, "from"))
+        for param in find(session, Unit, statement.name).params
+            push!(sources, param => full[param])
+        end
     end
     return isempty(sources) ? nothing : sources
 end

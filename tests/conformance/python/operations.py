@@ -156,6 +156,8 @@ def open_(session: Session, statement: Statement) -> None:
     options: dict[str, Any] = {}
     if statement.get("limit"):
         options["host_memory_limit"] = int(wanted(statement, "limit"))
+    if statement.get("device"):
+        options["device"] = statement.get("device")
     if statement.get("stoppable"):
         options["should_stop"] = lambda: session.stop
     job = statement.get("job") or f"{setup.job}.{session.case}.{session.plan}.{name}"
@@ -226,6 +228,8 @@ def mark(session: Session, statement: Statement) -> None:
 
 
 GROWING = {
+    "device_up_bytes",
+    "device_down_bytes",
     "gather_mapped_bytes",
     "gather_copied_bytes",
     "reduce_bytes",

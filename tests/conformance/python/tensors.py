@@ -141,11 +141,12 @@ def destinations(session: Session, statement: Statement) -> dict[meron.Param, Ar
 def gather(session: Session, statement: Statement) -> None:
     into = destinations(session, statement)
     mode = "view" if into is not None else statement.get("mode") or "view"
+    place = statement.get("place") or "device"
     units = session.units(statement)
     if len(units) == 1:
-        session.keep(statement.name, units[0].gather(mode, into))
+        session.keep(statement.name, units[0].gather(mode, into, place))
     else:
-        session.keep(statement.name, session.context().gather(units, mode, into))
+        session.keep(statement.name, session.context().gather(units, mode, into, place))
 
 
 @operation
@@ -153,7 +154,18 @@ def gather_begin(session: Session, statement: Statement) -> None:
     into = destinations(session, statement)
     mode = "view" if into is not None else statement.get("mode") or "view"
     (unit,) = session.units(statement)
-    session.keep(statement.name, unit.gather_begin(mode, into))
+    session.keep(statement.name, unit.gather_begin(mode, into, statement.get("place") or "device"))
+
+
+@operation
+def wait_stream(session: Session, statement: Statement) -> None:
+    check(session.find(meron.Gather, statement.name).wait_stream(), "it is not full")
+
+
+@operation
+def release_on_stream(session: Session, statement: Statement) -> None:
+    session.find(meron.Gather, statement.name).release_on_stream()
+    session.held(statement.name).released = True
 
 
 def tensor(session: Session, statement: Statement) -> tuple[meron.Gather, Array]:
@@ -225,6 +237,10 @@ def sources_of(session: Session, statement: Statement) -> list[tuple[meron.Param
             shape = param.shape if count is None else (int(count),)
             array = session.place.array(text, statement.get("dtype") or param.dtype, shape)
             sources.append((param, array))
+    if statement.get("from") is not None:
+        gather = session.find(meron.Gather, statement.get("from"))
+        unit = session.find(meron.Unit, statement.name)
+        sources += [(param, gather[param]) for param in unit.params]
     return sources
 
 

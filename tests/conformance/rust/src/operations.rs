@@ -196,6 +196,9 @@ fn open(session: &mut Session, s: &Statement) -> Done {
         .timeout(Duration::from_secs_f64(s.number("timeout", 20.0)?))
         .host_memory_limit(s.number("limit", 0)?)
         .plan(plan);
+    if let Some(device) = s.get("device") {
+        options = options.device(device);
+    }
     if let Some(token) = s.get("token") {
         options = options.token(token);
     }
@@ -234,6 +237,8 @@ fn counter(stats: &Stats, name: &str) -> Result<(u64, bool), Failure> {
         "reduce_bytes" => (stats.reduce_bytes, true),
         "far_gather_bytes" => (stats.far_gather_bytes, true),
         "far_reduce_bytes" => (stats.far_reduce_bytes, true),
+        "device_up_bytes" => (stats.device_up_bytes, true),
+        "device_down_bytes" => (stats.device_down_bytes, true),
         "collective_bytes" => (stats.collective_bytes, true),
         "operations" => (stats.operations, true),
         "wait_ns" => (stats.wait_ns, true),

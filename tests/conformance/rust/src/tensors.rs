@@ -5,7 +5,8 @@ use std::ptr;
 use std::time::Duration;
 
 use meron::{
-    sys, Activity, Buffer, Dtype, Param, ParamDesc, ReduceOp, ReduceOptions, Source, View, ViewMut,
+    sys, Activity, Buffer, Dtype, Param, ParamDesc, Place, ReduceOp, ReduceOptions, Source, Stream,
+    View, ViewMut,
 };
 
 use crate::groups::reduce_op;
@@ -41,6 +42,8 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
         "gather" | "gather_begin" => gather(session, s),
         "full" => full(session, s),
         "overwrite" => overwrite(session, s),
+        "wait_stream" => wait_stream(session, s),
+        "release_on_stream" => release_on_stream(session, s),
         "dlpack" => dlpack(session, s),
         "gradient" => gradient(session, s),
         "reduce" => reduce(session, s),
@@ -243,7 +246,8 @@ fn gather(session: &mut Session, s: &Statement) -> Done {
     let units = session.units(&names)?;
     let (full, handle) = match s.get("mode").unwrap_or("view") {
         "view" => {
-            let pending = session.context()?.gather_begin(&units)?;
+            let place = if s.get("place") == Some("host") { Place::Host } else { Place::Device };
+            let pending = session.context()?.gather_begin_at(&units, place)?;
             let handle = pending.as_raw();
             match only_begin {
                 true => (Full::Pending(pending), handle),
@@ -288,6 +292,29 @@ fn gather(session: &mut Session, s: &Statement) -> Done {
     };
     session.put(s.object()?, Object::Gather(full, handle));
     Ok(())
+}
+
+fn wait_stream(session: &mut Session, s: &Statement) -> Done {
+    match session.object(s.object()?)? {
+        Object::Gather(Full::View(gather), _) => Ok(gather.wait_stream(Stream::default())?),
+        Object::Gather(full @ Full::Pending(_), _) => {
+            if let Full::Pending(pending) = std::mem::replace(full, Full::Gone) {
+                *full = Full::View(pending.wait_stream(Stream::default())?);
+            }
+            Ok(())
+        }
+        _ => Err(wrong("that is no gather of views")),
+    }
+}
+
+fn release_on_stream(session: &mut Session, s: &Statement) -> Done {
+    match session.object(s.object()?)? {
+        Object::Gather(full @ Full::View(_), _) => match std::mem::replace(full, Full::Gone) {
+            Full::View(gather) => Ok(gather.release_on_stream(Stream::default())?),
+            _ => Ok(()),
+        },
+        _ => Err(wrong("that is no full gather of views")),
+    }
 }
 
 /// The status of a view that the natural layer has no object for.
@@ -426,7 +453,11 @@ fn reduce(session: &mut Session, s: &Statement) -> Done {
         op: reduce_op(s, ReduceOp::Mean)?,
         boundary: s.get("boundary") != Some("0"),
         divisor: s.number("divisor", 1.0)?,
+        ..ReduceOptions::default()
     };
+    if let Some(gather) = s.get("from") {
+        return reduce_from_gather(session, s, gather, &options);
+    }
     let unit = session.unit(s.object()?)?;
     let mut arrays = Vec::new();
     for source in s.all("source") {
@@ -449,6 +480,27 @@ fn reduce(session: &mut Session, s: &Statement) -> Done {
             .collect();
         unit.reduce_from(&sources, &options)?
     };
+    finish(session, s, operation)
+}
+
+/// The gradients are the memory of a gather on the device.
+fn reduce_from_gather(
+    session: &mut Session,
+    s: &Statement,
+    gather: &str,
+    options: &ReduceOptions,
+) -> Done {
+    let mut sources = Vec::new();
+    for name in session.params_of(s.object()?) {
+        let (full, param) = match session.with_param(gather, &name)? {
+            (Object::Gather(Full::View(full), _), param) => (full, param),
+            _ => return Err(wrong("that is no full gather of views")),
+        };
+        let data = full.device_pointer(param)?;
+        // SAFETY: the case holds the gather until the reduction has ended.
+        sources.push(unsafe { Source::on_device(param, data, param.count(), param.dtype()) });
+    }
+    let operation = session.unit(s.object()?)?.reduce_from(&sources, options)?;
     finish(session, s, operation)
 }
 
