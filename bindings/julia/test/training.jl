@@ -170,3 +170,57 @@ end
         @test name in documented || name == :Meron
     end
 end
+
+@testset "a device" begin
+    alone(; device = "emulated") do ctx
+        w = Param(ctx, "w", (3, 2))
+        unit = Unit(ctx, "u", [w])
+        values = reshape(collect(1.0f0:6.0f0), 3, 2)
+        update(u -> write!(u, w, values), unit)
+        full = gather_begin(unit)
+        @test wait_stream(full) && wait_stream(full, C_NULL; timeout = 1)
+        view = full[w]
+        @test view == values
+        up = Meron.stats(ctx).device_up_bytes
+        @test up >= 24
+        gather(unit; place = :host) do host
+            @test host[w] == values && pointer(host[w]) != pointer(view)
+        end
+        gather(other -> (@test pointer(other[w]) == pointer(view)), unit)
+        @test Meron.stats(ctx).device_up_bytes == up
+
+        reduce!(unit, [w => view])
+        @test reduced(unit, w) == vec(values)
+        discard!(unit)
+        reduce!(unit, [w => Meron.DeviceArray(pointer(view), (3, 2), full)]; stream = C_NULL)
+        @test reduced(unit, w) == vec(values)
+        discard!(unit)
+        @test Meron.stats(ctx).device_down_bytes == 48
+        @test status_of(() -> reduce!(unit, [w => Meron.DeviceArray(pointer(view), (2, 3))])) ==
+              "MERON_E_ARGUMENT"
+
+        v = Param(ctx, "v", (3, 2))
+        place = gather(Unit(ctx, "of v", [v]))
+        into = Meron.DeviceArray(pointer(place[v]), (3, 2), place)
+        gather(full -> (@test full[w] === into), unit; into = [w => into])
+        @test place[v] == values
+        release(place)
+
+        release_on_stream!(full)
+        release_on_stream!(full)
+        @test !isvalid(view) && info(unit).leases == 0
+        @test status_of(() -> wait_stream(full)) == "MERON_E_STALE"
+    end
+    for name in ("gpu", "emulated:7")
+        @test status_of(() -> alone(ctx -> nothing; device = name)) == "MERON_E_ARGUMENT"
+    end
+    alone() do ctx
+        unit = Unit(ctx, "u", [Param(ctx, "w", (3, 2))])
+        gather(unit) do full
+            @test status_of(() -> wait_stream(full)) == "MERON_E_ARGUMENT"
+            @test status_of(() -> release_on_stream!(full)) == "MERON_E_ARGUMENT"
+            @test status_of(() -> wait_stream(full, 7)) == "MERON_E_ARGUMENT"
+        end
+        @test status_of(() -> gather(unit; place = :moon)) == "MERON_E_ARGUMENT"
+    end
+end

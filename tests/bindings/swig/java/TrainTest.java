@@ -14,10 +14,12 @@ import org.meron.Adagrad;
 import org.meron.Adam;
 import org.meron.AdamW;
 import org.meron.Context;
+import org.meron.DeviceArray;
 import org.meron.Dtype;
 import org.meron.Future;
 import org.meron.Gather;
 import org.meron.GatherMode;
+import org.meron.GatherPlace;
 import org.meron.Group;
 import org.meron.Lion;
 import org.meron.Meron;
@@ -57,6 +59,7 @@ public final class TrainTest {
         }
         suite.test("groups and collectives", () -> Suite.ranks(3, "zero3", TrainTest::groups));
         suite.test("an async gather", () -> Suite.ranks(2, "zero3", TrainTest::polls));
+        suite.test("a device", TrainTest::device);
         suite.test("plans", TrainTest::plans);
         suite.test("figures", TrainTest::figures);
         suite.test("enums equal the headers' constants", TrainTest::constants);
@@ -468,5 +471,58 @@ public final class TrainTest {
                 .order(ByteOrder.nativeOrder()).asFloatBuffer();
         out.duplicate().put(values);
         return out;
+    }
+
+    private static void device() throws Exception {
+        try (Context context =
+                Context.options().rank(0, 1).transport("self").device("emulated").open()) {
+            final Param param = context.param("w", Dtype.F32, 3, 4);
+            final Unit unit = context.unit("u", param);
+            final float[] values = new float[12];
+            for (int i = 0; i < 12; ++i) values[i] = i;
+            try (Update update = unit.update()) {
+                update.write(param, values);
+            }
+            final Gather full = unit.begin(GatherMode.VIEW);
+            full.waitStream(0);
+            Suite.check(full.waitStream(0, Duration.ofSeconds(1)), "it is not full");
+            final View view = full.view(param);
+            final float[] seen = new float[12];
+            view.get(seen);
+            Suite.equal(Arrays.toString(values), Arrays.toString(seen));
+            final long up = context.stats().deviceUpBytes;
+            Suite.check(up >= 48, "nothing was copied up");
+            try (Gather host = unit.begin(GatherPlace.HOST)) {
+                host.await();
+                host.view(param).get(seen);
+                Suite.equal(Arrays.toString(values), Arrays.toString(seen));
+                Suite.check(host.view(param).address() != view.address(), "it is on the device");
+            }
+            Suite.equal(up, context.stats().deviceUpBytes);
+            unit.reduce(Map.of(param, view), new ReduceOptions().stream(0)).finish();
+            param.reduced().get(seen);
+            Suite.equal(Arrays.toString(values), Arrays.toString(seen));
+            unit.discard();
+            unit.reduce(Map.of(param, new DeviceArray(view.address(), 12, Dtype.F32)),
+                    new ReduceOptions()).finish();
+            param.reduced().get(seen);
+            Suite.equal(Arrays.toString(values), Arrays.toString(seen));
+            Suite.equal(96L, context.stats().deviceDownBytes);
+            full.releaseOnStream(0);
+            full.close();
+            Suite.equal(0, unit.leases());
+            Suite.fails(Status.STALE, () -> view.get(0));
+            Suite.fails(Status.STALE, () -> full.waitStream(0));
+        }
+        for (String name : new String[] {"gpu", "emulated:7"}) {
+            Suite.fails(Status.ARGUMENT, () -> Context.options().rank(0, 1).device(name).open());
+        }
+        try (Context context = Suite.alone("zero3")) {
+            final Unit unit = context.unit("u", context.param("w", Dtype.F32, 3));
+            try (Gather full = unit.gather()) {
+                Suite.fails(Status.ARGUMENT, () -> full.waitStream(0));
+                Suite.fails(Status.ARGUMENT, () -> full.releaseOnStream(0));
+            }
+        }
     }
 }

@@ -20,11 +20,11 @@ public final class Context extends Handle {
     private final int worldSize;
     private final String transport;
     private final Group world;
-    private final boolean reachable;
+    private final String device; // null: the host
 
     Context(Lifetime lifetime, String device) {
         super(lifetime);
-        this.reachable = device == null || !device.startsWith("cuda");
+        this.device = device == null || device.isEmpty() ? null : device;
         this.lifetime = lifetime;
         final long handle = lifetime.get();
         rank = Abi.meron_context_rank(handle);
@@ -255,7 +255,11 @@ public final class Context extends Handle {
 
     /** Whether the host can read what its device has; true without a device. */
     boolean reachable() {
-        return reachable;
+        return device == null || !device.startsWith("cuda");
+    }
+
+    boolean hasDevice() {
+        return device != null;
     }
 
     Lifetime lifetime() {

@@ -32,7 +32,6 @@ public final class Gather extends Handle {
     private final boolean onHost; // whatever the device
     private final Loan loan = new Loan();
     private volatile boolean full;
-    private volatile boolean joined; // a stream waits for it; the host need not have
 
     private Gather(Context context, Ending ending, boolean onHost) {
         super(ending);
@@ -102,10 +101,9 @@ public final class Gather extends Handle {
      */
     public View view(Param param) {
         context.requireOpen();
-        if (joined && !full && context.reachable()) await();
         try {
-            return call(handle -> new View(context, this, loan,
-                    Abi.meron_gather_view(handle, param.handle()), context.reachable() || onHost));
+            return settled(call(handle -> new View(context, this, loan,
+                    Abi.meron_gather_view(handle, param.handle()), context.reachable() || onHost)));
         } finally {
             java.lang.ref.Reference.reachabilityFence(param);
         }
@@ -119,8 +117,8 @@ public final class Gather extends Handle {
     public DlpackTensor dlpack(Param param) {
         context.requireOpen();
         try {
-            return call(handle -> DlpackTensor.take(
-                    Abi.meron_gather_dlpack(handle, param.handle())));
+            return settled(call(handle -> DlpackTensor.take(
+                    Abi.meron_gather_dlpack(handle, param.handle()))));
         } finally {
             java.lang.ref.Reference.reachabilityFence(param);
         }
@@ -159,10 +157,13 @@ public final class Gather extends Handle {
 
     private boolean join(long stream, long timeout) {
         context.requireOpen();
-        final boolean ended = call(handle -> Abi.meron_gather_wait_stream(handle, stream, timeout))
-                == Abi.MERON_OK;
-        if (ended) joined = true;
-        return ended;
+        return call(handle -> Abi.meron_gather_wait_stream(handle, stream, timeout)) == Abi.MERON_OK;
+    }
+
+    /** What is shown of a gather that is full, but for a device whose memory is the host's. */
+    private <T> T settled(T shown) {
+        if (!full && context.hasDevice() && context.reachable()) await();
+        return shown;
     }
 
     private boolean look(long timeout) {
