@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The kernels for CUDA devices against the device's own copy of memory, and the link to the host."""
+"""Kernels for CUDA devices against the device's own copy of memory, and the link to the host."""
 
 from __future__ import annotations
 
