@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "device/modules.h"
+#include "os/host.h"
 #include "os/mapping.h"
 #include "os/memory_file.h"
 
@@ -125,6 +126,8 @@ int main_of(int argc, char** argv) {
   app.add_option("--chunk", arguments.chunk, "Bytes of a copy")->check(CLI::PositiveNumber);
   app.add_option("--repeats", arguments.repeats, "Turns")->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
+  arguments.bytes =
+      (arguments.bytes + page_size() - 1) / page_size() * page_size();  // to be pinned
   auto device = open_device(arguments.device);
   if (!device.ok()) {
     fmt::print(stderr, "{}\n", device.error().info().what);
