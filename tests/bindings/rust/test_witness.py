@@ -49,7 +49,7 @@ class Declarations:
             )
         }
         callbacks = re.findall(
-            r"pub type (\w+) =\s*Option<\s*unsafe extern \"C\" fn\((.*?)\)(?: -> (\w+))?,?\s*>;",
+            r"pub type (\w+) =\s*Option<\s*unsafe extern \"C\" fn\((.*?)\)(?: -> ([^>,]+))?,?\s*>;",
             text,
             re.DOTALL,
         )

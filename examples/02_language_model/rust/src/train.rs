@@ -199,7 +199,7 @@ impl Trainer<'_> {
             }
         }
         let divisor = self.options.accumulate as f64;
-        gradients.reduce(&ReduceOptions { op: ReduceOp::Mean, boundary, divisor })
+        gradients.reduce(&ReduceOptions { boundary, divisor, ..ReduceOptions::default() })
     }
 
     /// Micro-batches are numbered over all ranks: one process that takes N times as many sees the same
