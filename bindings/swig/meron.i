@@ -1267,8 +1267,9 @@ inline int32_t meron_gather_wait_stream(int64_t gather, int64_t stream, int64_t 
 }
 
 /**
- * MERON_OK when the tensors are full, MERON_IN_PROGRESS when not yet, else the gather's error.
- * Blocks: never on peers; may copy. Threads: any. Errors: as meron_future_wait.
+ * MERON_OK when the tensors are full, those on a device too, MERON_IN_PROGRESS when not yet, else
+ * the gather's error. Blocks: never on peers or a device; may copy. Threads: any. Errors: as
+ * meron_gather_wait.
  */
 inline int32_t meron_gather_poll(int64_t gather) {
   error_slot error;

@@ -120,8 +120,9 @@ MERON_API MERON_NODISCARD meron_status meron_gather_wait_stream(meron_gather gat
                                                                 meron_error **err);
 
 /**
- * MERON_OK when the tensors are full, MERON_IN_PROGRESS when not yet, else the gather's error.
- * Blocks: never on peers; may copy. Threads: any. Errors: as meron_future_wait.
+ * MERON_OK when the tensors are full, those on a device too, MERON_IN_PROGRESS when not yet, else
+ * the gather's error.
+ * Blocks: never on peers or a device; may copy. Threads: any. Errors: as meron_gather_wait.
  */
 MERON_API MERON_NODISCARD meron_status meron_gather_poll(meron_gather gather, meron_error **err);
 

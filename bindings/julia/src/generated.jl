@@ -1884,11 +1884,12 @@ one), MERON_E_STATE (the stream is being captured into a graph).
 """
     meron_gather_poll(gather, err)
 
-MERON_OK when the tensors are full, MERON_IN_PROGRESS when not yet, else the gather's error.
+MERON_OK when the tensors are full, those on a device too, MERON_IN_PROGRESS when not yet, else
+the gather's error.
 
-Blocks: never on peers; may copy.
+Blocks: never on peers or a device; may copy.
 Threads: any.
-Errors: as meron_future_wait.
+Errors: as meron_gather_wait.
 """
 @inline meron_gather_poll(gather, err) = ccall(
         functions.meron_gather_poll, meron_status, (meron_gather, Ptr{Ptr{meron_error}}),

@@ -2133,14 +2133,14 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// MERON_OK when the tensors are full, MERON_IN_PROGRESS when not yet, else the gather's
-    /// error.
+    /// MERON_OK when the tensors are full, those on a device too, MERON_IN_PROGRESS when not yet,
+    /// else the gather's error.
     ///
-    /// **Blocks**: never on peers; may copy.
+    /// **Blocks**: never on peers or a device; may copy.
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: as meron_future_wait.
+    /// **Errors**: as meron_gather_wait.
     #[must_use]
     pub fn meron_gather_poll(gather: meron_gather, err: *mut *mut meron_error) -> meron_status;
 
