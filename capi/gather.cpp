@@ -172,6 +172,12 @@ meron_status meron_gather_view(meron_view* out, meron_gather gather, meron_param
     const Param& value = *target->value;
     const auto lock = holder->context->lock();
     MERON_TRY(check_full(*holder->value));
+    MERON_ASSIGN(const bool may_read, holder->value->may_read());
+    if (!may_read) {
+      return Error(MERON_E_STATE, "the tensors are not on the device yet",
+                   "wait for the gather, or make a stream wait (meron_gather_wait_stream), first")
+          .on(value.desc.name);
+    }
     const std::byte* data = holder->value->data(value);
     if (data == nullptr) {
       return Error(MERON_E_ARGUMENT,

@@ -1281,7 +1281,8 @@ inline int32_t meron_gather_poll(int64_t gather) {
  * meron_gather_wait or meron_gather_wait_stream: there the pointer is one of the device. Ownership:
  * borrowed until meron_gather_release. Read-only for MERON_GATHER_VIEW: other ranks read the same
  * memory. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE
- * (not full yet), MERON_E_HANDLE, MERON_E_STALE.
+ * (not full yet, or on a device that nobody has waited for), MERON_E_DEVICE, MERON_E_HANDLE,
+ * MERON_E_STALE.
  */
 inline ::meron_view meron_gather_view(int64_t gather, int64_t param) {
   ::meron_view out = {};

@@ -22,9 +22,12 @@ Status DeviceSide::wake_after(void* stream) {
 }
 
 void DeviceSide::pin(std::byte* data, uint64_t bytes, std::string* notice) {
+  // Whole pages: those of a buffer are no other's.
   const uint64_t page = page_size();
+  const uint64_t before = reinterpret_cast<uintptr_t>(data) % page;
   std::string refused;
-  PinnedRange range = device_->pin(data, (bytes + page - 1) / page * page, &refused);
+  PinnedRange range =
+      device_->pin(data - before, (before + bytes + page - 1) / page * page, &refused);
   if (range) {
     pinned_.insert_or_assign(data, std::move(range));
   } else if (!std::exchange(told_unpinned_, true) && !refused.empty()) {

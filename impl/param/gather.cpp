@@ -108,9 +108,15 @@ Status GatherOperation::lease_device() {
   return Ok{};
 }
 
-Status GatherOperation::join(void* stream) const {
+Status GatherOperation::join(void* stream) {
   for (const auto& unit : units_) MERON_TRY(unit->on_device()->join(stream));
+  joined_ = true;
   return Ok{};
+}
+
+Result<bool> GatherOperation::may_read() const {
+  if (!on_device() || joined_) return true;
+  return settled();
 }
 
 Result<bool> GatherOperation::settled() const {
@@ -337,7 +343,8 @@ Status GatherOperation::copy_targets() {
     Rank& rank = param.unit->rank();
     const std::byte* const from = flat.values + param.place.offset * size;
     if (target.on_device) {
-      MERON_TRY(param.unit->on_device()->copy_out(target.data, from, param.count * size));
+      const std::byte* const pinned = flat.writable + param.place.offset * size;
+      MERON_TRY(param.unit->on_device()->copy_out(target.data, pinned, param.count * size));
       add(rank.counters.device_up, param.count * size);
     } else {
       parallel_copy(rank, target.data, from, param.count * size);

@@ -57,7 +57,10 @@ class GatherOperation final : public Operation {
   // Whether it leaves anything in memory of the device.
   bool on_device() const { return view_on_device_ || targets_on_device_; }
   // Of one that has ended: what is asked of `stream` from now on waits until the device has it all.
-  Status join(void* stream) const;
+  Status join(void* stream);
+  // Whether somebody has waited for the device, or need not any more: nobody reads before it has
+  // written.
+  Result<bool> may_read() const;
   // Whether the device has it all; and whether memory of the host is read for it no more.
   Result<bool> settled() const;
 
@@ -104,6 +107,7 @@ class GatherOperation final : public Operation {
   GatherMode mode_;
   std::vector<GatherTarget> targets_;
   bool view_on_device_ = false, targets_on_device_ = false;
+  bool joined_ = false;       // a stream waits for the device
   size_t device_leases_ = 0;  // units, from the first on, whose values on the device are leased
   bool released_ = false;
 };

@@ -267,7 +267,8 @@ void Unit::prepare_device() {
 Status Unit::lease_device() {
   std::vector<DeviceValues::Piece> pieces;
   pieces.reserve(flats_.size());
-  for (const Flat& flat : flats_) pieces.push_back({flat.values, flat.value_bytes()});
+  // By the address that was pinned.
+  for (const Flat& flat : flats_) pieces.push_back({flat.writable, flat.value_bytes()});
   uint64_t copied = 0;
   Status leased = on_device_->lease(pieces, &copied);
   add(rank_.counters.device_up, copied);

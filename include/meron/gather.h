@@ -131,8 +131,8 @@ MERON_API MERON_NODISCARD meron_status meron_gather_poll(meron_gather gather, me
  * meron_gather_wait or meron_gather_wait_stream: there the pointer is one of the device.
  * Ownership: borrowed until meron_gather_release. Read-only for MERON_GATHER_VIEW: other ranks read
  * the same memory. Blocks: never. Threads: any.
- * Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet), MERON_E_HANDLE,
- * MERON_E_STALE.
+ * Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet, or on a device that
+ * nobody has waited for), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_gather_view(meron_view *out, meron_gather gather,
                                                          meron_param param, meron_error **err);

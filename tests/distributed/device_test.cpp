@@ -272,6 +272,49 @@ TEST(DeviceTest, GathersAtATimeShareOneCopy) {
   }));
 }
 
+// Large buffers do not begin at a page.
+TEST(DeviceTest, BuffersOfAnySizeArePinned) {
+  World world{"shm", 2, "zero3"};
+  world.device = kDevice;
+  world.log = [](void*, meron_log_level, const char* message, size_t) {
+    require(std::strstr(message, "pinned") == nullptr, message);
+  };
+  EXPECT_TRUE(run_world(world, [](int, meron_context context) {
+    const TrainersDevice device;
+    constexpr int64_t kCount = 5'000'000;
+    const OneParam model(context, kCount);
+    void* const gradient = device.allocate(kCount * sizeof(float));
+    device.fill(gradient, 0, kCount * sizeof(float));
+    const meron_source source{model.param, gradient, kCount, MERON_F32, 0};
+    meron_reduce_options options = MERON_REDUCE_OPTIONS_INIT;
+    options.stream = device.stream();
+    meron_future future{};
+    CALL(meron_reduce_begin, &future, model.unit, &source, 1, &options);
+    finish(future);
+    device.release(gradient);
+  }));
+}
+
+TEST(DeviceTest, NobodyReadsWhatTheDeviceHasNotYet) {
+  if (!emulated()) GTEST_SKIP() << "of the emulated device";
+  EXPECT_TRUE(run_on_device(1, "delay=300000", [](int, meron_context context) {
+    const TrainersDevice device;
+    const OneParam model(context, 1000);
+    model.write(numbers(1000));
+    meron_gather gather{};
+    CALL(meron_gather_begin, &gather, &model.unit, 1, nullptr);
+    CALL(meron_context_progress, context);
+    meron_view view{};
+    require(meron_gather_view(&view, gather, model.param, nullptr) == MERON_E_STATE, "too early");
+    CALL(meron_gather_wait_stream, gather, device.stream(), MERON_TIMEOUT_DEFAULT);
+    CALL(meron_gather_view, &view, gather, model.param);
+    std::vector<float> seen(1000);
+    device.copy(seen.data(), view.data, 4000);
+    require(seen == numbers(1000), "the values");
+    CALL(meron_gather_release_on_stream, gather, device.stream());
+  }));
+}
+
 // The host's values are read by a copy that has hardly begun when the trainer goes on to change
 // them: the change waits.
 TEST(DeviceTest, AnUpdateWaitsForCopiesOfTheVersionBefore) {

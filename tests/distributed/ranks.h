@@ -72,6 +72,7 @@ struct World {
   uint64_t max_message = 0;  // of sockets
   int node = 0;              // cluster: ranks of a node
   const char* device = nullptr;
+  meron_log_fn log = nullptr;
 };
 
 // A token and a job name that no other test run shares.
@@ -103,6 +104,7 @@ inline meron_context open_context(const World& world, int rank, const std::strin
   }
   options.plan = plan;
   options.device = world.device;
+  options.log = world.log;
   meron_context context{};
   CALL(meron_context_open, &context, &options);
   CALL(meron_plan_release, plan);

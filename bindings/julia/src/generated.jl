@@ -1905,8 +1905,8 @@ Ownership: borrowed until meron_gather_release. Read-only for MERON_GATHER_VIEW:
 read the same memory.
 Blocks: never.
 Threads: any.
-Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet), MERON_E_HANDLE,
-MERON_E_STALE.
+Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet, or on a device that
+nobody has waited for), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
 """
 @inline meron_gather_view(out, gather, param, err) = ccall(
         functions.meron_gather_view, meron_status, (Ptr{meron_view}, meron_gather, meron_param,

@@ -2154,8 +2154,8 @@ extern "C" {
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet),
-    /// MERON_E_HANDLE, MERON_E_STALE.
+    /// **Errors**: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet, or on a device
+    /// that nobody has waited for), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
     #[must_use]
     pub fn meron_gather_view(
         out: *mut meron_view,
