@@ -1294,6 +1294,7 @@ inline ::meron_view meron_gather_view(int64_t gather, int64_t param) {
 /**
  * The same as a DLPack tensor (version 1.x; the CPU's, or that of a CUDA device), with a lease of
  * its own that its deleter gives back. MERON_GATHER_INTO is refused: that memory is the caller's.
+ * On a device it may be taken before anybody has waited, and is read by what waits for the gather.
  * Ownership: the caller calls (*out)->deleter(*out) once. Until then the memory stays readable,
  * also after the context was closed; peers may change the values from then on. Blocks: never.
  * Threads: any. Errors: as meron_gather_view, MERON_E_UNSUPPORTED.

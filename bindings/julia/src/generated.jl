@@ -1917,6 +1917,7 @@ nobody has waited for), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
 
 The same as a DLPack tensor (version 1.x; the CPU's, or that of a CUDA device), with a lease of
 its own that its deleter gives back. MERON_GATHER_INTO is refused: that memory is the caller's.
+On a device it may be taken before anybody has waited, and is read by what waits for the gather.
 
 Ownership: the caller calls (*out)->deleter(*out) once. Until then the memory stays readable,
 also after the context was closed; peers may change the values from then on.
