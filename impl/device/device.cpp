@@ -91,15 +91,20 @@ void PinnedRange::reset() {
 }
 
 Device::Device(std::string kind, const meron_device_table& table, void* handle,
-               DeviceAllocator allocator)
-    : kind_(std::move(kind)), table_(table), handle_(handle), allocator_(std::move(allocator)) {}
+               DeviceAllocator allocator, const meron_kernel_table* kernels)
+    : kind_(std::move(kind)),
+      table_(table),
+      kernels_(kernels),
+      handle_(handle),
+      allocator_(std::move(allocator)) {}
 
 Device::~Device() {
   table_.close(handle_);
 }
 
 Result<std::shared_ptr<Device>> Device::open(std::string kind, const meron_device_table& table,
-                                             int32_t index, DeviceAllocator allocator) {
+                                             int32_t index, DeviceAllocator allocator,
+                                             const meron_kernel_table* kernels) {
   meron_backend_failure failure = no_failure();
   int32_t count = 0;
   meron_status status = table.count(&count, &failure);
@@ -125,7 +130,8 @@ Result<std::shared_ptr<Device>> Device::open(std::string kind, const meron_devic
         failure.broken != 0 ? "end the process and look at the device (nvidia-smi)"
                             : "see `meron info`");
   }
-  std::shared_ptr<Device> device(new Device(std::move(kind), table, handle, std::move(allocator)));
+  std::shared_ptr<Device> device(
+      new Device(std::move(kind), table, handle, std::move(allocator), kernels));
   device->info_.struct_size = sizeof(meron_device_info);
   status = table.describe(&device->info_, handle, &failure);
   MERON_TRY(device->check(status, failure, "it cannot be described"));
@@ -270,6 +276,41 @@ Status Device::fill(void* to, uint8_t value, uint64_t bytes, void* stream) const
   meron_backend_failure failure = no_failure();
   return check(table_.fill(handle_, to, value, bytes, stream, &failure), failure,
                "memory cannot be filled");
+}
+
+namespace {
+
+constexpr const char* kNoKernel = "a kernel cannot be launched";
+
+}  // namespace
+
+Status Device::reduce(float* out, bool accumulate, std::span<const void* const> in, DType dtype,
+                      float scale, uint64_t elements, std::byte* squares, void* stream) const {
+  if (elements == 0) return Ok{};
+  meron_backend_failure failure = no_failure();
+  return check(kernels_->reduce(handle_, out, accumulate ? 1 : 0, in.data(),
+                                static_cast<uint32_t>(in.size()), static_cast<meron_dtype>(dtype),
+                                scale, elements, squares, stream, &failure),
+               failure, kNoKernel);
+}
+
+Status Device::cast(std::span<const meron_cast_task> tasks, DType to, DType from, bool add,
+                    void* stream) const {
+  if (tasks.empty()) return Ok{};
+  meron_backend_failure failure = no_failure();
+  return check(kernels_->cast(handle_, tasks.data(), static_cast<uint32_t>(tasks.size()),
+                              static_cast<meron_dtype>(to), static_cast<meron_dtype>(from),
+                              add ? 1 : 0, stream, &failure),
+               failure, kNoKernel);
+}
+
+Status Device::update(const meron_update_step& step, std::span<const meron_update_task> tasks,
+                      meron_state_type states, DType out, void* stream) const {
+  if (tasks.empty()) return Ok{};
+  meron_backend_failure failure = no_failure();
+  return check(kernels_->update(handle_, &step, tasks.data(), static_cast<uint32_t>(tasks.size()),
+                                states, static_cast<meron_dtype>(out), stream, &failure),
+               failure, kNoKernel);
 }
 
 }  // namespace meron

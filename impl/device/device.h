@@ -6,9 +6,11 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 
+#include "base/dtype.h"
 #include "base/result.h"
 #include "meron/backend.h"
 
@@ -116,7 +118,8 @@ class Device : public std::enable_shared_from_this<Device> {
  public:
   // `table` outlives it. Index -1: the calling thread's current device.
   static Result<std::shared_ptr<Device>> open(std::string kind, const meron_device_table& table,
-                                              int32_t index, DeviceAllocator allocator = {});
+                                              int32_t index, DeviceAllocator allocator = {},
+                                              const meron_kernel_table* kernels = nullptr);
   ~Device();
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
@@ -152,18 +155,27 @@ class Device : public std::enable_shared_from_this<Device> {
   Status copy(void* to, const void* from, uint64_t bytes, void* stream) const;
   Status fill(void* to, uint8_t value, uint64_t bytes, void* stream) const;
 
+  // The arithmetic of meron_kernel_table, for a module that has it (all of Meron's have).
+  Status reduce(float* out, bool accumulate, std::span<const void* const> in, DType dtype,
+                float scale, uint64_t elements, std::byte* squares, void* stream) const;
+  Status cast(std::span<const meron_cast_task> tasks, DType to, DType from, bool add,
+              void* stream) const;
+  Status update(const meron_update_step& step, std::span<const meron_update_task> tasks,
+                meron_state_type states, DType out, void* stream) const;
+
  private:
   friend class DeviceEvent;
   friend class DeviceStream;
   friend class DeviceMemory;
   friend class PinnedRange;
-  Device(std::string kind, const meron_device_table& table, void* handle,
-         DeviceAllocator allocator);
+  Device(std::string kind, const meron_device_table& table, void* handle, DeviceAllocator allocator,
+         const meron_kernel_table* kernels);
   Status check(meron_status status, const meron_backend_failure& failure, const char* what) const;
   void release(void* data, uint64_t bytes, void* stream);
 
   const std::string kind_;
   const meron_device_table& table_;
+  const meron_kernel_table* const kernels_;
   void* const handle_;
   const DeviceAllocator allocator_;
   meron_device_info info_{};

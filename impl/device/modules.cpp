@@ -43,7 +43,8 @@ Result<meron_backend> load_module(const std::string& kind) {
                              version_text(backend.version), version_text(MERON_VERSION)),
                  "install both of one version");
   }
-  if (backend.device == nullptr || backend.device->struct_size < sizeof(meron_device_table)) {
+  if (backend.device == nullptr || backend.device->struct_size < sizeof(meron_device_table) ||
+      backend.kernels == nullptr || backend.kernels->struct_size < sizeof(meron_kernel_table)) {
     return Error(MERON_E_VERSION, fmt::format("{} has no functions of a device", library),
                  "install it and libmeron.so of one version");
   }
@@ -70,7 +71,7 @@ Result<std::shared_ptr<Device>> open_device(const std::string& name, DeviceAlloc
                  "the kinds are cuda and emulated; without a device, name none");
   }
   MERON_ASSIGN(const meron_backend backend, load_module(kind));
-  return Device::open(kind, *backend.device, index, std::move(allocator));
+  return Device::open(kind, *backend.device, index, std::move(allocator), backend.kernels);
 }
 
 DeviceModule probe_cuda() {

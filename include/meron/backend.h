@@ -124,6 +124,75 @@ typedef struct {
                        meron_backend_failure *failure);
 } meron_device_table;
 
+/* Bytes of a sum of squares in memory of the device. Zeroed it is empty; kernels add to it, on any
+ * streams and in any order, and what it comes to does not depend on the order. */
+#define MERON_SQUARES_BYTES 552
+
+/* A range that is converted, or added, to another. */
+typedef struct {
+  void *to;
+  const void *from;
+  uint64_t count; /* elements */
+} meron_cast_task;
+
+/* The numbers of an optimizer's step, as kernels/cpu/update.h has them. */
+typedef struct {
+  int32_t rule; /* meron_rule */
+  uint32_t nesterov;
+  uint32_t first_step;
+  uint32_t reserved_0; /* 0 */
+  double learning_rate;
+  double beta1;
+  double beta2;
+  double epsilon;
+  double weight_decay;
+  double bias1;
+  double bias2;
+  double gradient_scale;
+  double dampening;
+} meron_update_step;
+
+/* A range that is updated, in memory of the device. Ranges of one call do not overlap. */
+typedef struct {
+  float *values;    /* the f32 values */
+  const float *sum; /* their gradient */
+  void *states[2];  /* as many as the rule has */
+  void *out;        /* the values in 16 bits; NULL: the f32 values are all */
+  uint64_t count;   /* elements */
+  uint64_t first;   /* of values[0] in its flat */
+  uint64_t seed;    /* of random rounding: another one for each flat and step */
+} meron_update_task;
+
+/* The types in which a step's states are kept. */
+typedef int32_t meron_state_type;
+enum {
+  MERON_STATE_F32 = 0,
+  MERON_STATE_BF16 = 1,
+  MERON_STATE_TYPE_FORCE_32_BITS = 0x7FFFFFFF
+};
+
+/* Arithmetic of a device, asked of a stream as copies are. Results have the bits of the functions
+ * of kernels/cpu that have these names. Arrays are in memory of the device; those of pointers and
+ * of tasks are the host's, and may be gone when the call returns. */
+typedef struct {
+  uint32_t struct_size; /* sizeof(meron_kernel_table) of the module */
+  uint32_t reserved_0;  /* 0 */
+
+  /* out = ((accumulate ? out : nothing) + in[0] + ... + in[count - 1]) * scale, element by element
+   * and from left to right; +0 where that is the sum of nothing. The squares of the results are
+   * added to `squares`, which may be NULL. */
+  meron_status (*reduce)(void *device, float *out, uint32_t accumulate, const void *const *in,
+                         uint32_t count, meron_dtype dtype, float scale, uint64_t elements,
+                         void *squares, void *stream, meron_backend_failure *failure);
+  /* Each task's elements are converted; `add`: and added to what is there. */
+  meron_status (*cast)(void *device, const meron_cast_task *tasks, uint32_t count, meron_dtype to,
+                       meron_dtype from, uint32_t add, void *stream,
+                       meron_backend_failure *failure);
+  meron_status (*update)(void *device, const meron_update_step *step,
+                         const meron_update_task *tasks, uint32_t count, meron_state_type states,
+                         meron_dtype out, void *stream, meron_backend_failure *failure);
+} meron_kernel_table;
+
 /* What a module is. All that it points to lives as long as the process. */
 typedef struct {
   uint32_t struct_size; /* sizeof(meron_backend), set by the caller */
@@ -132,7 +201,8 @@ typedef struct {
   uint32_t reserved_0;  /* 0 */
   const char *name;     /* "cuda" */
   const char *summary;  /* what it found: versions of the driver and of libraries, for people */
-  const meron_device_table *device; /* NULL where the module is of no device */
+  const meron_device_table *device;  /* NULL where the module is of no device */
+  const meron_kernel_table *kernels; /* of that device */
 } meron_backend;
 
 /*

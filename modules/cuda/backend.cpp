@@ -50,6 +50,7 @@ meron_status query(meron_backend* out, meron_backend_failure* failure) {
   backend.name = "cuda";
   backend.summary = summary.c_str();
   backend.device = &device_table();
+  backend.kernels = &kernel_table();
   std::memcpy(out, &backend, std::min<size_t>(out->struct_size, sizeof(backend)));
   return MERON_OK;
 }

@@ -9,6 +9,17 @@
 #include "modules/cuda/failure.h"
 
 namespace meron::cuda {
+
+OnDevice::OnDevice(int index) {
+  if (cudaGetDevice(&before_) != cudaSuccess) before_ = index;
+  if (before_ != index) result_ = cudaSetDevice(index);
+  changed_ = before_ != index;
+}
+
+OnDevice::~OnDevice() {
+  if (changed_) (void)cudaSetDevice(before_);
+}
+
 namespace {
 
 struct Gpu {
@@ -27,28 +38,6 @@ cudaStream_t stream_of(void* stream) {
 cudaEvent_t event_of(void* event) {
   return static_cast<cudaEvent_t>(event);
 }
-
-// The thread's current device is another one for as long as this lives.
-class OnDevice {
- public:
-  explicit OnDevice(int index) {
-    if (cudaGetDevice(&before_) != cudaSuccess) before_ = index;
-    if (before_ != index) result_ = cudaSetDevice(index);
-    changed_ = before_ != index;
-  }
-  ~OnDevice() {
-    if (changed_) (void)cudaSetDevice(before_);
-  }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-
-  cudaError_t result() const { return result_; }
-
- private:
-  int before_ = 0;
-  bool changed_ = false;
-  cudaError_t result_ = cudaSuccess;
-};
 
 // What `call` returns with the device made current.
 template <class Call>
@@ -266,6 +255,10 @@ meron_status fill(void* device, void* to, uint8_t value, uint64_t bytes, void* s
 }
 
 }  // namespace
+
+int index_of(void* device) {
+  return gpu_of(device).index;
+}
 
 const meron_device_table& device_table() {
   static const meron_device_table table = {

@@ -19,8 +19,7 @@
 #include <string_view>
 #include <thread>
 
-#include "meron/backend.h"
-#include "modules/emulated/stream.h"
+#include "modules/emulated/device.h"
 
 namespace meron::emulated {
 namespace {
@@ -37,7 +36,7 @@ struct Machine {
   std::mutex mutex;  // guards all below
   std::string text;  // that `settings` were read from
   Settings settings;
-  uint64_t operations = 0;  // copies and fills so far
+  uint64_t operations = 0;  // copies, fills and kernels so far
   struct Block {
     uint64_t bytes;
     int32_t device;
@@ -117,9 +116,13 @@ Emulated& device_of(void* handle) {
   return *static_cast<Emulated*>(handle);
 }
 
+}  // namespace
+
 Stream& stream_of(void* handle, void* stream) {
   return stream == nullptr ? device_of(handle).standard : *static_cast<Stream*>(stream);
 }
+
+namespace {
 
 bool is_broken(int32_t index) {
   Machine& all = machine();
@@ -127,11 +130,15 @@ bool is_broken(int32_t index) {
   return all.broken.count(index) != 0;
 }
 
+}  // namespace
+
 meron_status state_of(void* handle, meron_backend_failure* failure) {
   if (!is_broken(device_of(handle).index)) return MERON_OK;
   say(failure, "it broke, as MERON_EMULATED_DEVICE asks", true);
   return MERON_E_IO;
 }
+
+namespace {
 
 meron_status count(int32_t* out, meron_backend_failure* failure) {
   if (const meron_status status = load_settings(failure); status < 0) return status;
@@ -362,8 +369,8 @@ meron_status stream_notify(void* handle, void* stream, meron_device_notify_fn no
   return MERON_OK;
 }
 
-// Does a copy or a fill, unless the device is, or gets, broken.
-void move_bytes(int32_t index, const std::function<void()>& work) {
+// Does work of a stream, unless the device is, or gets, broken.
+void work_on(int32_t index, const std::function<void()>& work) {
   uint64_t delay = 0;
   {
     Machine& all = machine();
@@ -376,29 +383,34 @@ void move_bytes(int32_t index, const std::function<void()>& work) {
   work();
 }
 
-meron_status copy(void* handle, void* to, const void* from, uint64_t bytes, void* stream,
-                  meron_backend_failure* failure) {
+}  // namespace
+
+meron_status ask(void* handle, void* stream, std::function<void()> work,
+                 meron_backend_failure* failure) {
   if (const meron_status status = state_of(handle, failure); status < 0) return status;
   const int32_t index = device_of(handle).index;
-  Stream& target = stream_of(handle, stream);
-  target.ask(
-      [index, to, from, bytes] { move_bytes(index, [&] { std::memcpy(to, from, bytes); }); });
+  stream_of(handle, stream).ask([index, work = std::move(work)] { work_on(index, work); });
+  return MERON_OK;
+}
+
+namespace {
+
+meron_status copy(void* handle, void* to, const void* from, uint64_t bytes, void* stream,
+                  meron_backend_failure* failure) {
+  const meron_status asked = ask(
+      handle, stream, [to, from, bytes] { std::memcpy(to, from, bytes); }, failure);
   int32_t of = 0;
   if (kind_of(static_cast<const std::byte*>(from), &of) == MERON_MEMORY_HOST ||
       kind_of(static_cast<const std::byte*>(to), &of) == MERON_MEMORY_HOST) {
-    target.synchronize();
+    stream_of(handle, stream).synchronize();
   }
-  return MERON_OK;
+  return asked;
 }
 
 meron_status fill(void* handle, void* to, uint8_t value, uint64_t bytes, void* stream,
                   meron_backend_failure* failure) {
-  if (const meron_status status = state_of(handle, failure); status < 0) return status;
-  const int32_t index = device_of(handle).index;
-  stream_of(handle, stream).ask([index, to, value, bytes] {
-    move_bytes(index, [&] { std::memset(to, value, bytes); });
-  });
-  return MERON_OK;
+  return ask(
+      handle, stream, [to, value, bytes] { std::memset(to, value, bytes); }, failure);
 }
 
 const meron_device_table& device_table() {
@@ -438,6 +450,7 @@ meron_status query(meron_backend* out) {
   backend.name = "emulated";
   backend.summary = "memory of the host, and a thread per stream";
   backend.device = &device_table();
+  backend.kernels = &kernel_table();
   std::memcpy(out, &backend, std::min<size_t>(out->struct_size, sizeof(backend)));
   return MERON_OK;
 }

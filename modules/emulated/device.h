@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the tables of the emulated device share.
+#pragma once
+
+#include <functional>
+
+#include "meron/backend.h"
+#include "modules/emulated/stream.h"
+
+namespace meron::emulated {
+
+const meron_kernel_table& kernel_table();
+
+// Of a device, by its handle: a stream, the default one for null; whether the device still works.
+Stream& stream_of(void* device, void* stream);
+meron_status state_of(void* device, meron_backend_failure* failure);
+// Work that a stream is to do in its turn, unless the device has broken until then.
+meron_status ask(void* device, void* stream, std::function<void()> work,
+                 meron_backend_failure* failure);
+
+}  // namespace meron::emulated
