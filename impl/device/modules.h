@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which device a name means, and the modules that know devices.
+// Which device, and which collectives, a name means; and the modules that know them.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "device/collectives.h"
 #include "device/device.h"
 
 namespace meron {
@@ -16,6 +17,11 @@ namespace meron {
 Result<std::shared_ptr<Device>> open_device(const std::string& name,
                                             DeviceAllocator allocator = {});
 
+// "nccl" for devices of kind cuda, "emulated" for those of kind emulated.
+// MERON_E_ARGUMENT: no such name; MERON_E_UNSUPPORTED, with the reason: the module, or the library
+// that it uses, cannot be loaded or used.
+Result<std::shared_ptr<const DeviceCollectives>> open_collectives(const std::string& kind);
+
 // What `meron info` tells of a module.
 struct DeviceModule {
   std::string name;
@@ -24,5 +30,6 @@ struct DeviceModule {
   std::vector<meron_device_info> devices;
 };
 DeviceModule probe_cuda();
+DeviceModule probe_nccl();  // of no devices; the summary is "nccl 2.28.9 at /path"
 
 }  // namespace meron

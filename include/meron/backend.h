@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * meron/backend.h: what the engine asks of a device, and what a module answers. For authors of
- * modules; trainers do not need it.
+ * meron/backend.h: what the engine asks of a device and of a library of collectives between
+ * devices, and what a module answers. For authors of modules; trainers do not need it.
  *
  * A module is a shared library that the engine opens at run time (libmeron_cuda.so for NVIDIA's
- * GPUs). It exports one function, meron_backend_query, by which both agree on a version of this
- * page; neither is linked with the other. What is written here is version MERON_BACKEND_ABI, and
- * does not change: a later version adds fields at the end of the tables.
+ * GPUs, libmeron_nccl.so for what they send to each other). It exports one function,
+ * meron_backend_query, by which both agree on a version of this page; neither is linked with the
+ * other. What is written here is version MERON_BACKEND_ABI, and does not change: a later version
+ * adds fields at the end of the tables.
  *
  * What the functions of a table must keep to:
  *
@@ -192,6 +193,152 @@ typedef struct {
                          const meron_update_task *tasks, uint32_t count, meron_state_type states,
                          meron_dtype out, void *stream, meron_backend_failure *failure);
 } meron_kernel_table;
+/* ---- Collectives between devices ------------------------------------------------------------- */
+
+/* The name of a communicator that is to be opened: made by one rank, handed to all others. */
+#define MERON_COLLECTIVE_ID_BYTES 128
+
+/* The library of collectives that a module uses. Texts live as long as the process. */
+typedef struct {
+  uint32_t struct_size; /* sizeof(meron_collective_library), set by the caller */
+  uint32_t version;     /* comparable: 22809 for 2.28.9; 0 where there is no such thing */
+  const char *text;     /* "2.28.9" */
+  const char *path;     /* of the file that it was loaded from; "" where there is none */
+} meron_collective_library;
+
+/* How a communicator is opened. */
+typedef struct {
+  uint32_t struct_size; /* sizeof(meron_collective_options), set by the caller */
+  int32_t size;         /* ranks of the communicator */
+  int32_t rank;         /* of these, the caller's */
+  int32_t device_index; /* of the device that it sends from; -1: the calling thread's current one */
+  int64_t timeout_ms;   /* that a call which waits waits at most; > 0 */
+} meron_collective_options;
+
+/* What is exchanged with one peer: bytes of this rank that go there, and bytes that come from
+ * there. A side of 0 bytes is none, and its pointer is not looked at. */
+typedef struct {
+  int32_t peer;
+  uint32_t reserved_0; /* 0 */
+  const void *send;
+  uint64_t send_bytes;
+  void *receive;
+  uint64_t receive_bytes;
+} meron_exchange_piece;
+
+/*
+ * The functions of a library of collectives. `comm` is what `open` returned: one rank of a
+ * communicator. It is made by `open` and ended by `close`, exactly once, whatever has failed.
+ *
+ * They move bytes and sum nothing: the engine sums by kernels of its own, in the order of ranks, so
+ * that a sum has the same bits on every number of devices.
+ *
+ * Order. All ranks of a communicator call all_gather, exchange and groups of these in the same
+ * order, and every rank makes every call, also one in which it has no bytes. What is moved is
+ * memory of the rank's device. On each rank it is work of `stream`: it reads and writes behind what
+ * was asked of the stream before, and what is asked of the stream afterwards comes behind it, on
+ * that rank alone. Bytes that are sent may be changed, and those that were received be read, by
+ * such work.
+ *
+ * Threads. One thread at a time calls functions of one communicator; poll and abort may be called
+ * by any other thread at the same time, close by none. Functions of several communicators may be
+ * called at the same time. Two communicators whose ranks share devices take turns in the same order
+ * on every device: whoever uses both makes their streams wait for each other.
+ *
+ * Waiting. A call that asks for work returns when the work lies on its stream. What may keep it is
+ * written at each; it keeps it for timeout_ms at most, then MERON_E_TIMEOUT is returned. No call
+ * waits for work to be done but close.
+ *
+ * Failures. A failure of a communicator is one of the communicator: from then on only abort and
+ * close do something, the others return the failure again. Its text is the library's own. Whether
+ * the device is usable after it, the device's own table says; `broken` is set only where the
+ * library itself knows. The statuses, besides those written at the functions: MERON_E_ABORTED after
+ * abort; MERON_E_TIMEOUT; MERON_E_PEER_DEAD where the library says that a peer or the link to it
+ * has failed; MERON_E_MISMATCH where it says that ranks made different calls (most libraries do not
+ * notice); MERON_E_STATE, before poll has returned MERON_OK once; MERON_E_IO for all else. A call
+ * that is refused with MERON_E_ARGUMENT or MERON_E_STATE has asked for nothing, and the
+ * communicator is as before.
+ */
+typedef struct {
+  uint32_t struct_size; /* sizeof(meron_collective_table) of the module */
+  uint32_t reserved_0;  /* 0 */
+
+  /* Which library this is. Does not wait. */
+  meron_status (*version)(meron_collective_library *out, meron_backend_failure *failure);
+
+  /* A new name, to be written to the MERON_COLLECTIVE_ID_BYTES at `id`. One rank calls it, for each
+   * communicator anew; that rank's process must live until all ranks are ready. Does not wait for
+   * others; may look for the host's network interfaces. */
+  meron_status (*unique_id)(void *id, meron_backend_failure *failure);
+
+  /* Begins to open one rank of the communicator with that name. Returns at once; poll says when all
+   * ranks have come. A failure leaves nothing that would have to be closed. The current device of
+   * the calling thread is as before.
+   * MERON_E_ARGUMENT: a number that cannot be; MERON_E_UNSUPPORTED: there is no device, the ranks
+   * cannot reach each other by this library (several on one device with NCCL; several processes
+   * with the emulated one), or two copies of the library are in the process. */
+  meron_status (*open)(void **out, const void *id, const meron_collective_options *options,
+                       meron_backend_failure *failure);
+
+  /* How it is, without waiting. MERON_OK: ready, and nothing has failed so far; MERON_IN_PROGRESS:
+   * still opening; else why it has failed, or will never be ready: as a call returned it, or as it
+   * came about since. Whoever waits for a stream with work of the communicator asks this now and
+   * then: work of which a peer has died may never be done. */
+  meron_status (*poll)(void *comm, meron_backend_failure *failure);
+
+  /* Every rank's `bytes`, the same number on each, come to `to` on every rank, in the order of
+   * ranks: size * bytes. In place where from == to + rank * bytes; else the two do not overlap.
+   * `from` may be changed and `to` read behind it on the stream. May wait, like group_end. */
+  meron_status (*all_gather)(void *comm, const void *from, void *to, uint64_t bytes, void *stream,
+                             meron_backend_failure *failure);
+
+  /* Sends and receives at the same time, as one launch. What one rank sends to another, that one
+   * receives: pieces of a pair of ranks meet in the order in which each of the two lists them, with
+   * the same number of bytes. A piece whose peer is the rank itself is a copy on the device, of
+   * send_bytes == receive_bytes. `pieces` are not read after the return; count may be 0. May wait,
+   * like group_end.
+   * MERON_E_ARGUMENT: a peer that is no rank, or a piece for itself with two sizes; failure->text
+   * has the piece's number. */
+  meron_status (*exchange)(void *comm, const meron_exchange_piece *pieces, uint64_t count,
+                           void *stream, meron_backend_failure *failure);
+
+  /* What is called on `comm` from now on, until group_end, becomes one launch, on one stream: that
+   * of the first call, and MERON_E_ARGUMENT for others. The calls in between only take notes: all
+   * else, and every failure of the library, comes with group_end. Groups do not nest:
+   * MERON_E_STATE. Does not wait. */
+  meron_status (*group_begin)(void *comm, meron_backend_failure *failure);
+
+  /* Launches them; with nothing in between, nothing. A group is ended also when a call in between
+   * was refused: it then has the other calls.
+   * Waits until the launch lies on the stream. That is soon, but where the library first connects
+   * the devices, as NCCL does in the first calls of each kind: then it waits until the peers have
+   * made the same call. abort by another thread ends the wait: MERON_E_ABORTED. After
+   * MERON_E_TIMEOUT nobody knows what lies on the stream: abort. */
+  meron_status (*group_end)(void *comm, meron_backend_failure *failure);
+
+  /* Tells the library of memory that is sent from, or received into, often: it can then do without
+   * a copy of its own. The memory stays allocated until unregister_memory or close. Must not be
+   * called within a group. May wait for the driver. MERON_E_UNSUPPORTED: the library cannot, or is
+   * told not to; all else works without. */
+  meron_status (*register_memory)(void **registration, void *comm, void *data, uint64_t bytes,
+                                  meron_backend_failure *failure);
+  /* Before the memory is given back, and when no work that uses it is under way. After abort it
+   * does nothing: registrations have gone with the communicator. */
+  meron_status (*unregister_memory)(void *comm, void *registration, meron_backend_failure *failure);
+
+  /* Ends what is under way on this rank, done or not: work on streams stops waiting for peers, and
+   * what it should have written is undefined; a call of another thread that waits returns
+   * MERON_E_ABORTED. Peers may hear of it, or wait on: every rank aborts. `comm` must still be
+   * closed. Waits for the library to stop its own work on this rank, not for peers. A second one
+   * does nothing. */
+  meron_status (*abort)(void *comm, meron_backend_failure *failure);
+
+  /* Ends the communicator, and frees `comm` whatever is returned. All ranks close it: waits until
+   * their work is done, for timeout_ms at most, and after a failure or a timeout aborts instead. A
+   * group that was not ended is dropped. MERON_OK: all work was done; after abort, MERON_OK at
+   * once. */
+  meron_status (*close)(void *comm, meron_backend_failure *failure);
+} meron_collective_table;
 
 /* What a module is. All that it points to lives as long as the process. */
 typedef struct {
@@ -201,8 +348,9 @@ typedef struct {
   uint32_t reserved_0;  /* 0 */
   const char *name;     /* "cuda" */
   const char *summary;  /* what it found: versions of the driver and of libraries, for people */
-  const meron_device_table *device;  /* NULL where the module is of no device */
-  const meron_kernel_table *kernels; /* of that device */
+  const meron_device_table *device;         /* NULL where the module is of no device */
+  const meron_kernel_table *kernels;        /* of that device */
+  const meron_collective_table *collective; /* NULL where it has no collectives */
 } meron_backend;
 
 /*

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: Apache-2.0
+// Collectives between devices, over the table of a module: NCCL's, or those of the emulated device.
+// include/meron/backend.h says what each function waits for and what ranks must keep to.
+#pragma once
+
+#include <array>
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "base/result.h"
+#include "meron/backend.h"
+
+namespace meron {
+
+class DeviceCollectives;
+class DeviceCommunicator;
+
+// The name of a communicator: made by one rank, handed to the others over the host.
+using CommunicatorId = std::array<std::byte, MERON_COLLECTIVE_ID_BYTES>;
+
+// Memory that the library was told of, until this goes. Holds the communicator.
+class DeviceRegistration {
+ public:
+  DeviceRegistration() = default;
+  DeviceRegistration(std::shared_ptr<DeviceCommunicator> communicator, void* registration)
+      : communicator_(std::move(communicator)), registration_(registration) {}
+  ~DeviceRegistration() { reset(); }
+  DeviceRegistration(DeviceRegistration&& other) noexcept
+      : communicator_(std::move(other.communicator_)),
+        registration_(std::exchange(other.registration_, nullptr)) {}
+  DeviceRegistration& operator=(DeviceRegistration&& other) noexcept;
+
+  explicit operator bool() const { return communicator_ != nullptr; }
+  void reset();
+
+ private:
+  std::shared_ptr<DeviceCommunicator> communicator_;
+  void* registration_ = nullptr;
+};
+
+// One rank of a communicator. One thread at a time uses it; ready and abort are for any thread at
+// any time. Errors name the library, the rank, and what the library said.
+class DeviceCommunicator : public std::enable_shared_from_this<DeviceCommunicator> {
+ public:
+  // One that was not closed is aborted: work that waits for a peer does not outlive it.
+  ~DeviceCommunicator();
+  DeviceCommunicator(const DeviceCommunicator&) = delete;
+  DeviceCommunicator& operator=(const DeviceCommunicator&) = delete;
+
+  int size() const { return size_; }
+  int rank() const { return rank_; }
+
+  // Whether all ranks have come, without waiting; an error where something has failed, at any time.
+  Result<bool> ready() const;
+
+  Status all_gather(const void* from, void* to, uint64_t bytes, void* stream) const;
+  Status exchange(std::span<const meron_exchange_piece> pieces, void* stream) const;
+  // What is called between these two is one launch.
+  Status begin_group() const;
+  Status end_group() const;
+
+  // MERON_E_UNSUPPORTED: the library does without.
+  Result<DeviceRegistration> register_memory(void* data, uint64_t bytes);
+
+  Status abort() const;
+  // Waits until the work of all ranks is done, and ends it; everything but abort is MERON_E_CLOSED
+  // from then on.
+  Status close();
+
+ private:
+  friend class DeviceCollectives;
+  friend class DeviceRegistration;
+  DeviceCommunicator(std::shared_ptr<const DeviceCollectives> library, void* handle, int size,
+                     int rank);
+  Status check(meron_status status, const meron_backend_failure& failure, const char* what) const;
+
+  const std::shared_ptr<const DeviceCollectives> library_;
+  const int size_, rank_;
+  // Guards handle_ against the close of another thread: abort and ready hold it while they use the
+  // handle, close takes the handle away under it.
+  mutable std::mutex mutex_;
+  void* handle_;  // null: closed
+};
+
+class DeviceCollectives : public std::enable_shared_from_this<DeviceCollectives> {
+ public:
+  // `table` outlives it.
+  static Result<std::shared_ptr<const DeviceCollectives>> open(std::string kind,
+                                                               const meron_collective_table& table);
+
+  const std::string& kind() const { return kind_; }        // "nccl"
+  const std::string& version() const { return version_; }  // "2.28.9"
+  const std::string& path() const { return path_; }        // that it was loaded from; may be empty
+  std::string name() const;                                // "nccl 2.28.9 at /path"
+
+  Result<CommunicatorId> create_id() const;
+  // Begins to open one: ready() of it says when all ranks have come. `timeout`: the most that any
+  // of its calls waits. Device -1: the calling thread's current one.
+  Result<std::shared_ptr<DeviceCommunicator>> begin(const CommunicatorId& id, int size, int rank,
+                                                    int32_t device,
+                                                    std::chrono::milliseconds timeout) const;
+
+ private:
+  friend class DeviceCommunicator;
+  friend class DeviceRegistration;
+  DeviceCollectives(std::string kind, const meron_collective_table& table);
+
+  const std::string kind_;
+  const meron_collective_table& table_;
+  std::string version_, path_;
+};
+
+}  // namespace meron
