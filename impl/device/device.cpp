@@ -3,26 +3,10 @@
 
 #include <fmt/format.h>
 
-#include "base/status_name.h"
+#include "device/failure.h"
 #include "os/host.h"
 
 namespace meron {
-namespace {
-
-meron_backend_failure no_failure() {
-  meron_backend_failure failure{};
-  failure.struct_size = sizeof(failure);
-  return failure;
-}
-
-std::string text_of(const meron_backend_failure& failure, meron_status status) {
-  const size_t length = strnlen(failure.text, sizeof(failure.text));
-  return length > 0 ? std::string(failure.text, length)
-                    : fmt::format("its module says {}", status_name(status));
-}
-
-}  // namespace
-
 DeviceEvent& DeviceEvent::operator=(DeviceEvent&& other) noexcept {
   if (this == &other) return *this;
   reset();

@@ -5,6 +5,7 @@
 
 #include <charconv>
 
+#include "device/failure.h"
 #include "os/library.h"
 
 namespace meron {
@@ -12,6 +13,7 @@ namespace {
 
 constexpr const char* kEmulated = "emulated";
 constexpr const char* kCuda = "cuda";
+constexpr const char* kNccl = "nccl";
 
 std::string version_text(uint32_t version) {
   return fmt::format("{}.{}.{}", version >> 16, version >> 8 & 0xff, version & 0xff);
@@ -23,8 +25,7 @@ Result<meron_backend> load_module(const std::string& kind) {
   const auto query = reinterpret_cast<meron_backend_query_fn>(found);
   meron_backend backend{};
   backend.struct_size = sizeof(backend);
-  meron_backend_failure failure{};
-  failure.struct_size = sizeof(failure);
+  meron_backend_failure failure = no_failure();
   const meron_status status = query(MERON_BACKEND_ABI, &backend, &failure);
   if (status == MERON_E_VERSION) {
     return Error(status,
@@ -34,8 +35,7 @@ Result<meron_backend> load_module(const std::string& kind) {
                  "install it and libmeron.so of one version");
   }
   if (status < 0) {
-    return Error(status, std::string(failure.text, strnlen(failure.text, sizeof(failure.text))),
-                 "see what it names");
+    return Error(status, text_of(failure, status), "see what it names");
   }
   if (backend.version != MERON_VERSION) {
     return Error(MERON_E_VERSION,
@@ -43,11 +43,21 @@ Result<meron_backend> load_module(const std::string& kind) {
                              version_text(backend.version), version_text(MERON_VERSION)),
                  "install both of one version");
   }
-  if (backend.device == nullptr || backend.device->struct_size < sizeof(meron_device_table) ||
-      backend.kernels == nullptr || backend.kernels->struct_size < sizeof(meron_kernel_table)) {
-    return Error(MERON_E_VERSION, fmt::format("{} has no functions of a device", library),
-                 "install it and libmeron.so of one version");
-  }
+  return backend;
+}
+
+// `table`: of that module; null or too short where it is of another version than it says.
+template <class Table>
+Status check_table(const Table* table, const std::string& kind, const char* what) {
+  if (table != nullptr && table->struct_size >= sizeof(Table)) return Ok{};
+  return Error(MERON_E_VERSION, fmt::format("libmeron_{}.so has no functions of {}", kind, what),
+               "install it and libmeron.so of one version");
+}
+
+Result<meron_backend> load_device(const std::string& kind) {
+  MERON_ASSIGN(const meron_backend backend, load_module(kind));
+  MERON_TRY(check_table(backend.device, kind, "a device"));
+  MERON_TRY(check_table(backend.kernels, kind, "a device's kernels"));
   return backend;
 }
 
@@ -70,22 +80,43 @@ Result<std::shared_ptr<Device>> open_device(const std::string& name, DeviceAlloc
     return Error(MERON_E_ARGUMENT, fmt::format("there is no kind of device '{}'", kind),
                  "the kinds are cuda and emulated; without a device, name none");
   }
-  MERON_ASSIGN(const meron_backend backend, load_module(kind));
+  MERON_ASSIGN(const meron_backend backend, load_device(kind));
   return Device::open(kind, *backend.device, index, std::move(allocator), backend.kernels);
+}
+
+Result<std::shared_ptr<const DeviceCollectives>> open_collectives(const std::string& kind) {
+  if (kind != kNccl && kind != kEmulated) {
+    return Error(MERON_E_ARGUMENT, fmt::format("there are no collectives '{}'", kind),
+                 "devices of kind cuda have nccl, those of kind emulated have emulated");
+  }
+  MERON_ASSIGN(const meron_backend backend, load_module(kind));
+  MERON_TRY(check_table(backend.collective, kind, "collectives"));
+  return DeviceCollectives::open(kind, *backend.collective);
+}
+
+DeviceModule probe_nccl() {
+  DeviceModule out;
+  out.name = kNccl;
+  const auto library = open_collectives(kNccl);
+  if (library.ok()) {
+    out.summary = (*library)->name();
+  } else {
+    out.reason = library.error().info().what;
+  }
+  return out;
 }
 
 DeviceModule probe_cuda() {
   DeviceModule out;
   out.name = kCuda;
-  const auto backend = load_module(kCuda);
+  const auto backend = load_device(kCuda);
   if (!backend.ok()) {
     out.reason = backend.error().info().what;
     return out;
   }
   out.summary = backend->summary;
   int32_t count = 0;
-  meron_backend_failure failure{};
-  failure.struct_size = sizeof(failure);
+  meron_backend_failure failure = no_failure();
   if (backend->device->count(&count, &failure) < 0) {
     out.reason = failure.text;
     return out;

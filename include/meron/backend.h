@@ -193,6 +193,7 @@ typedef struct {
                          const meron_update_task *tasks, uint32_t count, meron_state_type states,
                          meron_dtype out, void *stream, meron_backend_failure *failure);
 } meron_kernel_table;
+
 /* ---- Collectives between devices ------------------------------------------------------------- */
 
 /* The name of a communicator that is to be opened: made by one rank, handed to all others. */
