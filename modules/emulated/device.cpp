@@ -1,109 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// A device that is none: memory of the host, and a thread per stream.
+// The table of a device that is none: memory of the host, and a thread per stream.
+#include "modules/emulated/device.h"
+
 #include <unistd.h>
 
 #include <algorithm>
-#include <atomic>
-#include <charconv>
-#include <chrono>
 #include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <functional>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <new>
-#include <set>
 #include <string>
-#include <string_view>
-#include <thread>
+#include <utility>
 
-#include "modules/emulated/device.h"
+#include "modules/emulated/machine.h"
 
 namespace meron::emulated {
 namespace {
 
 constexpr uint64_t kAlignment = 512;
 constexpr int kGarbage = 0xcb;
-
-struct Settings {
-  uint64_t count = 1, memory = uint64_t{1} << 30, delay = 0, break_at = 0;
-};
-
-// What all devices of the process share.
-struct Machine {
-  std::mutex mutex;  // guards all below
-  std::string text;  // that `settings` were read from
-  Settings settings;
-  uint64_t operations = 0;  // copies, fills and kernels so far
-  struct Block {
-    uint64_t bytes;
-    int32_t device;
-  };
-  std::map<const std::byte*, Block> blocks;
-  std::map<const std::byte*, uint64_t> pinned;  // bytes
-  std::map<int32_t, uint64_t> used;             // bytes, by device
-  std::set<int32_t> broken;
-  std::set<const Stream*> streams;
-};
-
-Machine& machine() {
-  static Machine* const made = new Machine();  // outlives the threads of streams
-  return *made;
-}
-
-// Returns the key or value that is not understood; empty: all are.
-std::string read_settings(std::string_view text, Settings* out) {
-  while (!text.empty()) {
-    const std::string_view item = text.substr(0, text.find(','));
-    text.remove_prefix(std::min(text.size(), item.size() + 1));
-    const size_t equal = item.find('=');
-    if (equal == std::string_view::npos) return std::string(item);
-    const std::string_view key = item.substr(0, equal), value = item.substr(equal + 1);
-    uint64_t* const place = key == "count"    ? &out->count
-                            : key == "memory" ? &out->memory
-                            : key == "delay"  ? &out->delay
-                            : key == "break"  ? &out->break_at
-                                              : nullptr;
-    const auto parsed = place == nullptr
-                            ? std::from_chars_result{value.data(), std::errc::invalid_argument}
-                            : std::from_chars(value.data(), value.data() + value.size(), *place);
-    if (parsed.ec != std::errc() || parsed.ptr != value.data() + value.size()) {
-      return std::string(item);
-    }
-  }
-  return {};
-}
-
-void say(meron_backend_failure* failure, std::string_view text, bool broken = false) {
-  if (failure == nullptr) return;
-  failure->code = 0;
-  failure->broken = broken ? 1 : 0;
-  const size_t length = std::min(text.size(), sizeof(failure->text) - 1);
-  std::memcpy(failure->text, text.data(), length);
-  failure->text[length] = '\0';
-}
-
-meron_status load_settings(meron_backend_failure* failure) {
-  const char* const given = std::getenv("MERON_EMULATED_DEVICE");
-  const std::string text = given == nullptr ? "" : given;
-  Machine& all = machine();
-  const std::lock_guard lock(all.mutex);
-  if (text == all.text) return MERON_OK;
-  Settings settings;
-  const std::string wrong = read_settings(text, &settings);
-  if (!wrong.empty()) {
-    say(failure, "MERON_EMULATED_DEVICE has '" + wrong +
-                     "', which is none of count, memory, delay, break with a number");
-    return MERON_E_ARGUMENT;
-  }
-  all.text = text;
-  all.settings = settings;
-  all.operations = 0;
-  all.broken.clear();
-  return MERON_OK;
-}
 
 struct Emulated {
   explicit Emulated(int32_t number) : index(number), standard(number) {}
@@ -122,20 +38,9 @@ Stream& stream_of(void* handle, void* stream) {
   return stream == nullptr ? device_of(handle).standard : *static_cast<Stream*>(stream);
 }
 
-namespace {
-
-bool is_broken(int32_t index) {
-  Machine& all = machine();
-  const std::lock_guard lock(all.mutex);
-  return all.broken.count(index) != 0;
-}
-
-}  // namespace
-
 meron_status state_of(void* handle, meron_backend_failure* failure) {
   if (!is_broken(device_of(handle).index)) return MERON_OK;
-  say(failure, "it broke, as MERON_EMULATED_DEVICE asks", true);
-  return MERON_E_IO;
+  return say_broken(failure);
 }
 
 namespace {
@@ -149,10 +54,7 @@ meron_status count(int32_t* out, meron_backend_failure* failure) {
 }
 
 meron_status open(void** out, int32_t index, meron_backend_failure* failure) {
-  if (is_broken(std::max(index, 0))) {
-    say(failure, "it broke, as MERON_EMULATED_DEVICE asks", true);
-    return MERON_E_IO;
-  }
+  if (is_broken(std::max(index, 0))) return say_broken(failure);
   auto made = std::make_unique<Emulated>(std::max(index, 0));
   Machine& all = machine();
   const std::lock_guard lock(all.mutex);
@@ -369,20 +271,6 @@ meron_status stream_notify(void* handle, void* stream, meron_device_notify_fn no
   return MERON_OK;
 }
 
-// Does work of a stream, unless the device is, or gets, broken.
-void work_on(int32_t index, const std::function<void()>& work) {
-  uint64_t delay = 0;
-  {
-    Machine& all = machine();
-    const std::lock_guard lock(all.mutex);
-    if (++all.operations == all.settings.break_at) all.broken.insert(index);
-    if (all.broken.count(index) != 0) return;
-    delay = all.settings.delay;
-  }
-  if (delay > 0) std::this_thread::sleep_for(std::chrono::microseconds(delay));
-  work();
-}
-
 }  // namespace
 
 meron_status ask(void* handle, void* stream, std::function<void()> work,
@@ -413,6 +301,8 @@ meron_status fill(void* handle, void* to, uint8_t value, uint64_t bytes, void* s
       handle, stream, [to, value, bytes] { std::memset(to, value, bytes); }, failure);
 }
 
+}  // namespace
+
 const meron_device_table& device_table() {
   static const meron_device_table table = {
       .struct_size = sizeof(meron_device_table),
@@ -442,23 +332,4 @@ const meron_device_table& device_table() {
   return table;
 }
 
-meron_status query(meron_backend* out) {
-  meron_backend backend{};
-  backend.struct_size = sizeof(backend);
-  backend.abi = MERON_BACKEND_ABI;
-  backend.version = MERON_VERSION;
-  backend.name = "emulated";
-  backend.summary = "memory of the host, and a thread per stream";
-  backend.device = &device_table();
-  backend.kernels = &kernel_table();
-  std::memcpy(out, &backend, std::min<size_t>(out->struct_size, sizeof(backend)));
-  return MERON_OK;
-}
-
-}  // namespace
 }  // namespace meron::emulated
-
-extern "C" MERON_API meron_status meron_backend_query(uint32_t abi, meron_backend* out,
-                                                      meron_backend_failure* /*failure*/) {
-  return abi == MERON_BACKEND_ABI ? meron::emulated::query(out) : MERON_E_VERSION;
-}

@@ -9,7 +9,9 @@
 
 namespace meron::emulated {
 
+const meron_device_table& device_table();
 const meron_kernel_table& kernel_table();
+const meron_collective_table& collective_table();
 
 // Of a device, by its handle: a stream, the default one for null; whether the device still works.
 Stream& stream_of(void* device, void* stream);

@@ -1,0 +1,309 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of collectives: notes what a rank asks for, and hands it to the threads of its streams.
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <utility>
+
+#include "modules/emulated/device.h"
+#include "modules/emulated/machine.h"
+#include "modules/emulated/meeting.h"
+
+namespace meron::emulated {
+namespace {
+
+constexpr const char* kIdFormat = "emulated %d %llu";
+
+struct Meetings {
+  std::mutex mutex;  // guards all below
+  uint64_t named = 0;
+  std::map<std::string, std::weak_ptr<Meeting>> open;  // by the text of their id
+};
+
+Meetings& meetings() {
+  static Meetings* const made = new Meetings();
+  return *made;
+}
+
+// The meeting of that id. It goes with the last of its ranks and of their work.
+std::shared_ptr<Meeting> meeting_of(const std::string& id, int32_t size) {
+  Meetings& all = meetings();
+  const std::lock_guard lock(all.mutex);
+  std::weak_ptr<Meeting>& place = all.open[id];
+  std::shared_ptr<Meeting> found = place.lock();
+  if (found != nullptr) return found;
+  found = std::shared_ptr<Meeting>(new Meeting(size), [id](Meeting* meeting) {
+    delete meeting;
+    Meetings& all = meetings();
+    const std::lock_guard lock(all.mutex);
+    const auto own = all.open.find(id);
+    if (own != all.open.end() && own->second.expired()) all.open.erase(own);
+  });
+  place = found;
+  return found;
+}
+
+struct RankHandle {
+  std::shared_ptr<Meeting> meeting;
+  int32_t size = 0, rank = 0, device = 0;
+  std::chrono::milliseconds timeout{};
+  bool grouping = false;
+  Stream* stream = nullptr;  // of the group; null: nothing was asked for yet
+  Launch noted;
+};
+
+RankHandle& rank_of(void* comm) {
+  return *static_cast<RankHandle*>(comm);
+}
+
+meron_status refuse(meron_backend_failure* failure, meron_status status, const std::string& text) {
+  say(failure, text);
+  return status;
+}
+
+meron_status tell_state(const State& state, meron_backend_failure* failure) {
+  if (state.status < 0) say(failure, state.text);
+  return state.status;
+}
+
+meron_status own_version(meron_collective_library* out, meron_backend_failure* /*failure*/) {
+  static const std::string text = std::to_string(MERON_VERSION_MAJOR) + "." +
+                                  std::to_string(MERON_VERSION_MINOR) + "." +
+                                  std::to_string(MERON_VERSION_PATCH);
+  meron_collective_library library{};
+  library.struct_size = sizeof(library);
+  library.text = text.c_str();
+  library.path = "";
+  std::memcpy(out, &library, std::min<size_t>(out->struct_size, sizeof(library)));
+  return MERON_OK;
+}
+
+meron_status new_id(void* id, meron_backend_failure* /*failure*/) {
+  Meetings& all = meetings();
+  const std::lock_guard lock(all.mutex);
+  std::array<char, MERON_COLLECTIVE_ID_BYTES> text{};
+  (void)std::snprintf(text.data(), text.size(), kIdFormat, static_cast<int>(::getpid()),
+                      static_cast<unsigned long long>(++all.named));
+  std::memcpy(id, text.data(), text.size());
+  return MERON_OK;
+}
+
+meron_status check_id(const void* id, std::string* text, meron_backend_failure* failure) {
+  std::array<char, MERON_COLLECTIVE_ID_BYTES + 1> copied{};
+  std::memcpy(copied.data(), id, MERON_COLLECTIVE_ID_BYTES);
+  *text = copied.data();
+  int process = 0;
+  unsigned long long number = 0;
+  if (std::sscanf(copied.data(), kIdFormat, &process, &number) != 2) {
+    return refuse(failure, MERON_E_ARGUMENT,
+                  "the id was not made by the emulated device's unique_id");
+  }
+  if (process == static_cast<int>(::getpid())) return MERON_OK;
+  return refuse(failure, MERON_E_UNSUPPORTED,
+                "ranks of the emulated device's collectives are threads of one process, and the id "
+                "was made by process " +
+                    std::to_string(process));
+}
+
+meron_status open_rank(void** out, const void* id, const meron_collective_options* options,
+                       meron_backend_failure* failure) {
+  if (const meron_status status = load_settings(failure); status < 0) return status;
+  if (options->size < 1 || options->rank < 0 || options->rank >= options->size ||
+      options->device_index < -1 || options->timeout_ms <= 0) {
+    return refuse(failure, MERON_E_ARGUMENT,
+                  "there is no rank " + std::to_string(options->rank) + " of " +
+                      std::to_string(options->size) + ", no device " +
+                      std::to_string(options->device_index) + ", or no timeout above 0");
+  }
+  auto made = std::make_unique<RankHandle>();
+  std::string text;
+  if (const meron_status status = check_id(id, &text, failure); status < 0) return status;
+  made->size = options->size;
+  made->rank = options->rank;
+  made->device = std::max(options->device_index, 0);
+  made->timeout = std::chrono::milliseconds(options->timeout_ms);
+  made->meeting = meeting_of(text, options->size);
+  const State joined = made->meeting->join(made->rank, made->size);
+  if (joined.status < 0) return tell_state(joined, failure);
+  *out = made.release();
+  return MERON_OK;
+}
+
+meron_status poll_rank(void* comm, meron_backend_failure* failure) {
+  return tell_state(rank_of(comm).meeting->state(rank_of(comm).rank), failure);
+}
+
+// What every call that asks for work begins with.
+meron_status check_ready(const RankHandle& own, meron_backend_failure* failure) {
+  const State state = own.meeting->state(own.rank);
+  if (state.status != MERON_IN_PROGRESS) {
+    if (state.status < 0) return tell_state(state, failure);
+    return is_broken(own.device) ? say_broken(failure) : MERON_OK;
+  }
+  return refuse(failure, MERON_E_STATE, state.text + ": ask poll until it says that all have");
+}
+
+meron_status check_own_stream(const RankHandle& own, void* stream, meron_backend_failure* failure) {
+  if (stream == nullptr) {
+    return refuse(failure, MERON_E_UNSUPPORTED,
+                  "collectives of the emulated device need a stream that was created");
+  }
+  const auto* const given = static_cast<const Stream*>(stream);
+  Machine& all = machine();
+  const std::lock_guard lock(all.mutex);
+  if (all.streams.count(given) == 0) {
+    return refuse(failure, MERON_E_ARGUMENT, "this is no stream");
+  }
+  if (given->device() != own.device) {
+    return refuse(failure, MERON_E_ARGUMENT,
+                  "it is a stream of device " + std::to_string(given->device()));
+  }
+  if (own.grouping && own.stream != nullptr && own.stream != given) {
+    return refuse(failure, MERON_E_ARGUMENT, "the group's calls are of another stream");
+  }
+  return MERON_OK;
+}
+
+bool is_to_fail() {
+  Machine& all = machine();
+  const std::lock_guard lock(all.mutex);
+  return ++all.collectives == all.settings.fail_at;
+}
+
+void launch_noted(RankHandle& own) {
+  own.noted.fails = is_to_fail();
+  const uint64_t number = own.meeting->ask(own.rank);
+  own.stream->ask(
+      [meeting = own.meeting, rank = own.rank, device = own.device, number,
+       launch = std::exchange(own.noted, {})] { meeting->run(rank, device, number, launch); });
+  own.stream = nullptr;
+}
+
+// Before a call takes notes.
+meron_status begin_call(RankHandle& own, void* stream, meron_backend_failure* failure) {
+  if (const meron_status status = check_ready(own, failure); status < 0) return status;
+  if (const meron_status status = check_own_stream(own, stream, failure); status < 0) return status;
+  own.stream = static_cast<Stream*>(stream);
+  return MERON_OK;
+}
+
+meron_status gather_all(void* comm, const void* from, void* to, uint64_t bytes, void* stream,
+                        meron_backend_failure* failure) {
+  RankHandle& own = rank_of(comm);
+  if (const meron_status status = begin_call(own, stream, failure); status < 0) return status;
+  own.noted.gathers.push_back(
+      {static_cast<const std::byte*>(from), static_cast<std::byte*>(to), bytes});
+  if (!own.grouping) launch_noted(own);
+  return MERON_OK;
+}
+
+meron_status exchange_pieces(void* comm, const meron_exchange_piece* pieces, uint64_t count,
+                             void* stream, meron_backend_failure* failure) {
+  RankHandle& own = rank_of(comm);
+  for (uint64_t i = 0; i < count; ++i) {
+    const meron_exchange_piece& piece = pieces[i];
+    if (piece.peer < 0 || piece.peer >= own.size) {
+      return refuse(failure, MERON_E_ARGUMENT,
+                    "piece " + std::to_string(i) + " is for rank " + std::to_string(piece.peer) +
+                        " of " + std::to_string(own.size));
+    }
+    if (piece.peer == own.rank && piece.send_bytes != piece.receive_bytes) {
+      return refuse(failure, MERON_E_ARGUMENT,
+                    "piece " + std::to_string(i) + " is for the rank itself, and sends " +
+                        std::to_string(piece.send_bytes) + " bytes but receives " +
+                        std::to_string(piece.receive_bytes));
+    }
+  }
+  if (const meron_status status = begin_call(own, stream, failure); status < 0) return status;
+  own.noted.pieces.insert(own.noted.pieces.end(), pieces, pieces + count);
+  if (!own.grouping) launch_noted(own);
+  return MERON_OK;
+}
+
+meron_status begin_notes(void* comm, meron_backend_failure* failure) {
+  RankHandle& own = rank_of(comm);
+  if (own.grouping) return refuse(failure, MERON_E_STATE, "a group is open already");
+  if (const meron_status status = check_ready(own, failure); status < 0) return status;
+  own.grouping = true;
+  return MERON_OK;
+}
+
+meron_status end_notes(void* comm, meron_backend_failure* failure) {
+  RankHandle& own = rank_of(comm);
+  if (!own.grouping) return refuse(failure, MERON_E_STATE, "no group is open");
+  own.grouping = false;
+  const meron_status status = check_ready(own, failure);
+  if (status < 0) {
+    own.noted = {};
+    own.stream = nullptr;
+    return status;
+  }
+  if (own.stream != nullptr) launch_noted(own);
+  return MERON_OK;
+}
+
+// There is nothing to be told of memory: it is the host's.
+meron_status take_memory(void** registration, void* comm, void* data, uint64_t /*bytes*/,
+                         meron_backend_failure* failure) {
+  if (rank_of(comm).grouping) {
+    return refuse(failure, MERON_E_STATE, "memory is not registered within a group");
+  }
+  if (const meron_status status = check_ready(rank_of(comm), failure); status < 0) return status;
+  *registration = data;
+  return MERON_OK;
+}
+
+meron_status forget_memory(void* /*comm*/, void* /*registration*/,
+                           meron_backend_failure* /*failure*/) {
+  return MERON_OK;
+}
+
+bool aborts_alone() {
+  Machine& all = machine();
+  const std::lock_guard lock(all.mutex);
+  return all.settings.alone != 0;
+}
+
+meron_status abort_rank(void* comm, meron_backend_failure* /*failure*/) {
+  rank_of(comm).meeting->abort(rank_of(comm).rank, aborts_alone());
+  return MERON_OK;
+}
+
+meron_status close_rank(void* comm, meron_backend_failure* failure) {
+  const std::unique_ptr<RankHandle> own(&rank_of(comm));
+  const State ended = own->meeting->drain(own->rank, own->timeout);
+  if (ended.status < 0) own->meeting->abort(own->rank, aborts_alone());
+  return tell_state(ended, failure);
+}
+
+}  // namespace
+
+const meron_collective_table& collective_table() {
+  static const meron_collective_table table = {
+      .struct_size = sizeof(meron_collective_table),
+      .reserved_0 = 0,
+      .version = own_version,
+      .unique_id = new_id,
+      .open = open_rank,
+      .poll = poll_rank,
+      .all_gather = gather_all,
+      .exchange = exchange_pieces,
+      .group_begin = begin_notes,
+      .group_end = end_notes,
+      .register_memory = take_memory,
+      .unregister_memory = forget_memory,
+      .abort = abort_rank,
+      .close = close_rank,
+  };
+  return table;
+}
+
+}  // namespace meron::emulated
