@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 # install(): the headers, the library, the command, and what pkg-config and find_package(Meron) read.
 #
-# Six components, of which `cmake --install` takes all: `runtime`, the library that programs load;
+# Seven components, of which `cmake --install` takes all: `runtime`, the library that programs load;
 # `development`, what compiling against it takes; `command`, the command `meron`; and the modules that
-# the library loads: `mpi` for the transport over MPI, `cuda` for GPUs, `emulated` for a device that
-# is none.
+# the library loads: `mpi` for the transport over MPI, `cuda` for GPUs, `nccl` for collectives between
+# them, `emulated` for a device that is none.
 
 include(CMakePackageConfigHelpers)
 
@@ -40,7 +40,7 @@ if(TARGET meron_cli)
   install(TARGETS meron_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT command)
 endif()
 
-foreach(module mpi cuda emulated)
+foreach(module mpi cuda nccl emulated)
   if(TARGET meron AND TARGET meron_${module})
     install(TARGETS meron_${module} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${module})
   endif()

@@ -248,7 +248,7 @@ typedef struct {
  *
  * Waiting. A call that asks for work returns when the work lies on its stream. What may keep it is
  * written at each; it keeps it for timeout_ms at most, then MERON_E_TIMEOUT is returned. No call
- * waits for work to be done but close.
+ * waits for work to be done.
  *
  * Failures. A failure of a communicator is one of the communicator: from then on only abort and
  * close do something, the others return the failure again. Its text is the library's own. Whether
@@ -334,9 +334,10 @@ typedef struct {
    * does nothing. */
   meron_status (*abort)(void *comm, meron_backend_failure *failure);
 
-  /* Ends the communicator, and frees `comm` whatever is returned. All ranks close it: waits until
-   * their work is done, for timeout_ms at most, and after a failure or a timeout aborts instead. A
-   * group that was not ended is dropped. MERON_OK: all work was done; after abort, MERON_OK at
+  /* Ends the communicator, and frees `comm` whatever is returned. All ranks close it, each when it
+   * has waited for its streams to come past the communicator's work. Waits for peers to close it as
+   * well where the library does, for timeout_ms at most; after a failure or a timeout it aborts,
+   * and returns that. A group that was not ended is dropped. After abort it returns MERON_OK at
    * once. */
   meron_status (*close)(void *comm, meron_backend_failure *failure);
 } meron_collective_table;

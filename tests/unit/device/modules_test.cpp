@@ -44,5 +44,18 @@ TEST(CudaModuleTest, ItWorksOrSaysWhyNot) {
   EXPECT_FALSE(module.reason.empty());
 }
 
+// Where NCCL is not found, its module says what was looked for.
+TEST(NcclModuleTest, ItWorksOrSaysWhyNot) {
+  const DeviceModule module = probe_nccl();
+  const auto library = open_collectives("nccl");
+  EXPECT_EQ(module.reason.empty(), library.ok());
+  if (library.ok()) {
+    EXPECT_EQ(module.summary, (*library)->name());
+    return;
+  }
+  EXPECT_EQ(library.error().code(), MERON_E_UNSUPPORTED);
+  EXPECT_THAT(module.reason, HasSubstr("MERON_NCCL_LIBRARY"));
+}
+
 }  // namespace
 }  // namespace meron

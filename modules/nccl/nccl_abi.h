@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the module uses of NCCL's ABI, in declarations of its own: it is built where no nccl.h is,
+// and works with every copy from 2.18 on that a process brings.
+//
+// Written after nccl.h of NVIDIA's NCCL (https://github.com/NVIDIA/nccl, src/nccl.h.in),
+// versions 2.18 to 2.32, in which these are the same. tests/unit/nccl/header_test.cpp compares them
+// with an nccl.h where there is one.
+#pragma once
+
+#include <climits>
+#include <cstddef>
+
+namespace meron::nccl {
+
+struct NcclComm;  // ncclComm; ncclComm_t is a pointer to it
+
+struct UniqueId {  // ncclUniqueId
+  char internal[128];
+};
+
+enum Result : int {  // ncclResult_t
+  kSuccess = 0,
+  kUnhandledCudaError = 1,
+  kSystemError = 2,
+  kInternalError = 3,
+  kInvalidArgument = 4,
+  kInvalidUsage = 5,
+  kRemoteError = 6,
+  kInProgress = 7,
+  kTimeout = 8,  // newer versions only
+};
+
+constexpr int kUint8 = 1;  // ncclUint8 of ncclDataType_t
+
+constexpr int version_code(int major, int minor, int patch) {  // NCCL_VERSION, from 2.9 on
+  return major * 10000 + minor * 100 + patch;
+}
+constexpr int kOldestVersion = version_code(2, 18, 0);
+
+constexpr int kUndefined = INT_MIN;  // NCCL_CONFIG_UNDEF_INT
+
+// ncclConfig_t as version 2.18 has it. The library reads `size` bytes of it, and takes its own
+// values for all that came after `version`.
+struct Config {
+  size_t size = sizeof(Config);
+  unsigned int magic = 0xcafebeef;
+  unsigned int version = kOldestVersion;
+  int blocking = kUndefined;
+  int cga_cluster_size = kUndefined;
+  int min_ctas = kUndefined;
+  int max_ctas = kUndefined;
+  const char* net_name = nullptr;
+  int split_share = kUndefined;
+};
+
+// The functions, by their names without the leading "nccl". A stream is a cudaStream_t: a pointer.
+struct Functions {
+  Result (*GetVersion)(int* version);
+  Result (*GetUniqueId)(UniqueId* id);
+  Result (*CommInitRankConfig)(NcclComm** comm, int size, UniqueId id, int rank, Config* config);
+  Result (*CommFinalize)(NcclComm* comm);
+  Result (*CommDestroy)(NcclComm* comm);
+  Result (*CommAbort)(NcclComm* comm);
+  Result (*CommGetAsyncError)(NcclComm* comm, Result* error);
+  const char* (*GetErrorString)(Result result);
+  const char* (*GetLastError)(NcclComm* comm);
+  Result (*AllGather)(const void* from, void* to, size_t count, int type, NcclComm* comm,
+                      void* stream);
+  Result (*Send)(const void* from, size_t count, int type, int peer, NcclComm* comm, void* stream);
+  Result (*Recv)(void* to, size_t count, int type, int peer, NcclComm* comm, void* stream);
+  Result (*GroupStart)();
+  Result (*GroupEnd)();
+  // From 2.19 on; null before.
+  Result (*CommRegister)(const NcclComm* comm, void* data, size_t bytes, void** handle);
+  Result (*CommDeregister)(const NcclComm* comm, void* handle);
+};
+
+}  // namespace meron::nccl
