@@ -70,10 +70,15 @@ Json cuda() {
   return json;
 }
 
+Json nccl() {
+  const DeviceModule found = probe_nccl();
+  Json json = entry("nccl", "collectives between GPUs", found.reason);
+  if (!found.summary.empty()) json["summary"] = found.summary;
+  return json;
+}
+
 Json modules() {
-  const std::string absent = "not part of this version";
-  return Json::array({entry("mpi", "ranks on several hosts", why_no_mpi()),
-                      entry("nccl", "ranks on several GPUs", absent), cuda()});
+  return Json::array({entry("mpi", "ranks on several hosts", why_no_mpi()), nccl(), cuda()});
 }
 
 }  // namespace

@@ -70,13 +70,17 @@ void print_row(size_t indent, const std::string& label, const std::string& text)
   fmt::print("{}\n", line);
 }
 
-// "available (threads of one process)", "unavailable: no permission".
+// "available (threads of one process)", "available (collectives between GPUs: nccl 2.28.9 at ...)",
+// "unavailable: no permission".
 std::string availability(const Json& object) {
   const auto text = [&](const char* key) {
     return object.contains(key) && object[key].is_string() ? object[key].get<std::string>() : "";
   };
   const bool available = object["available"].is_boolean() && object["available"].get<bool>();
-  const std::string detail = text(available ? "use" : "reason");
+  std::string detail = text(available ? "use" : "reason");
+  if (const std::string summary = text("summary"); available && !summary.empty()) {
+    detail += (detail.empty() ? "" : ": ") + summary;
+  }
   if (detail.empty()) return available ? "available" : "unavailable";
   return available ? fmt::format("available ({})", detail) : "unavailable: " + detail;
 }
