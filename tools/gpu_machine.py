@@ -35,6 +35,15 @@ except Exception:
 print(json.dumps(facts))
 """
 
+# Where PyTorch's wheels put NCCL, said by the Python that runs the tests.
+NCCL = """
+import importlib.util, pathlib
+found = importlib.util.find_spec("nvidia.nccl")
+for folder in found.submodule_search_locations if found else ():
+    for file in pathlib.Path(folder, "lib").glob("libnccl.so*"):
+        print(file)
+"""
+
 
 @dataclass(frozen=True)
 class Gpu:
@@ -53,6 +62,7 @@ class Machine:
     cmake: str = ""
     ninja: str = ""
     sanitizer: Path | None = None
+    nccl: Path | None = None  # that of Python's packages; the loader may find another
     packages: dict[str, bool] = field(default_factory=dict)
 
     @property
@@ -77,6 +87,8 @@ class Machine:
         missing = [name for name, there in self.packages.items() if not there]
         note = f", without {' and '.join(missing)}: pip installs them" if missing else ""
         yield f"python    {platform.python_version()}{note}"
+        if self.nccl:
+            yield f"NCCL      {self.nccl}"
 
     def facts(self) -> dict[str, object]:
         """What a reader must know to compare; nothing that names the host or its owner."""
@@ -190,8 +202,15 @@ def look(gpus: list[Gpu]) -> Machine:
     machine.cmake = first_line(output_of(["cmake", "--version"])).removeprefix("cmake version ")
     machine.ninja = first_line(output_of(["ninja", "--version"]))
     machine.sanitizer = find_cuda_program("compute-sanitizer")
+    machine.nccl = find_nccl()
     machine.packages = {name: has_package(name) for name in ("numpy", "pytest")}
     return machine
+
+
+def find_nccl() -> Path | None:
+    # Without the package `nvidia` looking for its part is an error: then nothing is said.
+    path = first_line(output_of([sys.executable, "-c", NCCL]))
+    return Path(path) if path else None
 
 
 def has_package(name: str) -> bool:

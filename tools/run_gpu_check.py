@@ -454,6 +454,8 @@ def main(words: Sequence[str] | None = None) -> int:
     with log:
         asked = gpu_machine.start_looking_for_torch()
         check = Check(out, log, gpu_machine.look(gpus), torch_asked=asked)
+        if check.machine.nccl:  # where the loader finds none
+            os.environ.setdefault("MERON_NCCL_LIBRARY", str(check.machine.nccl))
         try:
             for line in check.machine.lines():
                 check.say(f"  {line}")
