@@ -298,8 +298,8 @@ typedef struct {
    * the same number of bytes. A piece whose peer is the rank itself is a copy on the device, of
    * send_bytes == receive_bytes. `pieces` are not read after the return; count may be 0. May wait,
    * like group_end.
-   * MERON_E_ARGUMENT: a peer that is no rank, or a piece for itself with two sizes; failure->text
-   * has the piece's number. */
+   * MERON_E_ARGUMENT: a peer that is no rank, a piece for itself with two sizes, or bytes without a
+   * pointer; failure->text has the piece's number. */
   meron_status (*exchange)(void *comm, const meron_exchange_piece *pieces, uint64_t count,
                            void *stream, meron_backend_failure *failure);
 

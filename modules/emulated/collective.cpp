@@ -197,6 +197,9 @@ meron_status begin_call(RankHandle& own, void* stream, meron_backend_failure* fa
 
 meron_status gather_all(void* comm, const void* from, void* to, uint64_t bytes, void* stream,
                         meron_backend_failure* failure) {
+  if (bytes > 0 && (from == nullptr || to == nullptr)) {
+    return refuse(failure, MERON_E_ARGUMENT, "an all-gather has bytes and no pointer to them");
+  }
   RankHandle& own = rank_of(comm);
   if (const meron_status status = begin_call(own, stream, failure); status < 0) return status;
   own.noted.gathers.push_back(
@@ -205,23 +208,39 @@ meron_status gather_all(void* comm, const void* from, void* to, uint64_t bytes, 
   return MERON_OK;
 }
 
+// What is wrong with a piece; empty: nothing.
+std::string fault_of(const meron_exchange_piece& piece, int32_t rank, int32_t size) {
+  if (piece.peer < 0 || piece.peer >= size) {
+    return "is for rank " + std::to_string(piece.peer) + " of " + std::to_string(size);
+  }
+  if ((piece.send_bytes > 0 && piece.send == nullptr) ||
+      (piece.receive_bytes > 0 && piece.receive == nullptr)) {
+    return "has bytes and no pointer to them";
+  }
+  if (piece.peer == rank && piece.send_bytes != piece.receive_bytes) {
+    return "is for the rank itself, and sends " + std::to_string(piece.send_bytes) +
+           " bytes but receives " + std::to_string(piece.receive_bytes);
+  }
+  return {};
+}
+
+meron_status check_pieces(const meron_exchange_piece* pieces, uint64_t count, int32_t rank,
+                          int32_t size, meron_backend_failure* failure) {
+  for (uint64_t i = 0; i < count; ++i) {
+    const std::string fault = fault_of(pieces[i], rank, size);
+    if (!fault.empty()) {
+      return refuse(failure, MERON_E_ARGUMENT, "piece " + std::to_string(i) + " " + fault);
+    }
+  }
+  return MERON_OK;
+}
+
 meron_status exchange_pieces(void* comm, const meron_exchange_piece* pieces, uint64_t count,
                              void* stream, meron_backend_failure* failure) {
   RankHandle& own = rank_of(comm);
-  for (uint64_t i = 0; i < count; ++i) {
-    const meron_exchange_piece& piece = pieces[i];
-    if (piece.peer < 0 || piece.peer >= own.size) {
-      return refuse(failure, MERON_E_ARGUMENT,
-                    "piece " + std::to_string(i) + " is for rank " + std::to_string(piece.peer) +
-                        " of " + std::to_string(own.size));
-    }
-    if (piece.peer == own.rank && piece.send_bytes != piece.receive_bytes) {
-      return refuse(failure, MERON_E_ARGUMENT,
-                    "piece " + std::to_string(i) + " is for the rank itself, and sends " +
-                        std::to_string(piece.send_bytes) + " bytes but receives " +
-                        std::to_string(piece.receive_bytes));
-    }
-  }
+  if (const meron_status status = check_pieces(pieces, count, own.rank, own.size, failure);
+      status < 0)
+    return status;
   if (const meron_status status = begin_call(own, stream, failure); status < 0) return status;
   own.noted.pieces.insert(own.noted.pieces.end(), pieces, pieces + count);
   if (!own.grouping) launch_noted(own);

@@ -23,6 +23,33 @@ meron_status refuse(meron_backend_failure* failure, meron_status status, const s
   return status;
 }
 
+// What is wrong with a piece; empty: nothing.
+std::string fault_of(const meron_exchange_piece& piece, int32_t rank, int32_t size) {
+  if (piece.peer < 0 || piece.peer >= size) {
+    return "is for rank " + std::to_string(piece.peer) + " of " + std::to_string(size);
+  }
+  if ((piece.send_bytes > 0 && piece.send == nullptr) ||
+      (piece.receive_bytes > 0 && piece.receive == nullptr)) {
+    return "has bytes and no pointer to them";
+  }
+  if (piece.peer == rank && piece.send_bytes != piece.receive_bytes) {
+    return "is for the rank itself, and sends " + std::to_string(piece.send_bytes) +
+           " bytes but receives " + std::to_string(piece.receive_bytes);
+  }
+  return {};
+}
+
+meron_status check_pieces(const meron_exchange_piece* pieces, uint64_t count, int32_t rank,
+                          int32_t size, meron_backend_failure* failure) {
+  for (uint64_t i = 0; i < count; ++i) {
+    const std::string fault = fault_of(pieces[i], rank, size);
+    if (!fault.empty()) {
+      return refuse(failure, MERON_E_ARGUMENT, "piece " + std::to_string(i) + " " + fault);
+    }
+  }
+  return MERON_OK;
+}
+
 }  // namespace
 
 meron_status Communicator::fail(meron_status status, std::string text, int code,
@@ -129,6 +156,9 @@ meron_status Communicator::end_call(meron_backend_failure* failure) {
 
 meron_status Communicator::all_gather(const void* from, void* to, uint64_t bytes, void* stream,
                                       meron_backend_failure* failure) {
+  if (bytes > 0 && (from == nullptr || to == nullptr)) {
+    return refuse(failure, MERON_E_ARGUMENT, "an all-gather has bytes and no pointer to them");
+  }
   if (const meron_status status = begin_call(stream, failure); status < 0) return status;
   if (bytes > 0) notes_.push_back({Note::gather, from, to, bytes, 0});
   return end_call(failure);
@@ -136,20 +166,8 @@ meron_status Communicator::all_gather(const void* from, void* to, uint64_t bytes
 
 meron_status Communicator::exchange(const meron_exchange_piece* pieces, uint64_t count,
                                     void* stream, meron_backend_failure* failure) {
-  for (uint64_t i = 0; i < count; ++i) {
-    const meron_exchange_piece& piece = pieces[i];
-    if (piece.peer < 0 || piece.peer >= size_) {
-      return refuse(failure, MERON_E_ARGUMENT,
-                    "piece " + std::to_string(i) + " is for rank " + std::to_string(piece.peer) +
-                        " of " + std::to_string(size_));
-    }
-    if (piece.peer == rank_ && piece.send_bytes != piece.receive_bytes) {
-      return refuse(failure, MERON_E_ARGUMENT,
-                    "piece " + std::to_string(i) + " is for the rank itself, and sends " +
-                        std::to_string(piece.send_bytes) + " bytes but receives " +
-                        std::to_string(piece.receive_bytes));
-    }
-  }
+  if (const meron_status status = check_pieces(pieces, count, rank_, size_, failure); status < 0)
+    return status;
   if (const meron_status status = begin_call(stream, failure); status < 0) return status;
   for (uint64_t i = 0; i < count; ++i) {
     const meron_exchange_piece& piece = pieces[i];

@@ -9,6 +9,7 @@
 #include <functional>
 #include <latch>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -31,10 +32,10 @@ inline Status wait_ready(const DeviceCommunicator& communicator) {
 
 struct TestRank {
   TestRank(const DeviceCollectives& library, const CommunicatorId& id, int size, int rank,
-           std::chrono::milliseconds timeout = 20s)
-      : device(open_device("emulated").value()),
+           std::chrono::milliseconds timeout = 20s, int device_index = 0)
+      : device(open_device("emulated:" + std::to_string(device_index)).value()),
         stream(device->create_stream(false).value()),
-        communicator(library.begin(id, size, rank, 0, timeout).value()) {}
+        communicator(library.begin(id, size, rank, device_index, timeout).value()) {}
 
   DeviceMemory memory(uint64_t bytes) const {
     return device->allocate(bytes, stream.get(), "a test").value();
@@ -59,13 +60,14 @@ inline void run_threads(int count, const std::function<void(int)>& body) {
 }
 
 // `body` as each rank of a communicator that is ready. It closes it by itself, or leaves it open.
+// `spread`: rank i is on device i.
 inline void run_ranks(int size, const std::function<void(TestRank&)>& body,
-                      std::chrono::milliseconds timeout = 20s) {
+                      std::chrono::milliseconds timeout = 20s, bool spread = false) {
   const auto library = open_collectives("emulated").value();
   const CommunicatorId id = library->create_id().value();
   std::latch all_ready(size);
   run_threads(size, [&](int rank) {
-    TestRank own(*library, id, size, rank, timeout);
+    TestRank own(*library, id, size, rank, timeout, spread ? rank : 0);
     const Status ready = wait_ready(*own.communicator);
     all_ready.arrive_and_wait();  // nobody ends it before all have seen that it is
     ASSERT_TRUE(ready.ok()) << ready.error().info().what;

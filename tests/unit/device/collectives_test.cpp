@@ -122,6 +122,24 @@ TEST_P(CollectivesTest, AGroupIsOneLaunch) {
   });
 }
 
+TEST_P(CollectivesTest, EachRankHasADeviceOfItsOwn) {
+  ::setenv("MERON_EMULATED_DEVICE", "count=4", 1);
+  run_ranks(
+      GetParam(),
+      [](TestRank& own) {
+        EXPECT_EQ(own.device->info().index, own.rank());
+        const auto n = static_cast<uint64_t>(own.size());
+        const DeviceMemory from = own.memory(64), to = own.memory(n * 64);
+        own.fill(from.data(), own.rank() + 1, 64);
+        ASSERT_TRUE(
+            own.communicator->all_gather(from.data(), to.data(), 64, own.stream.get()).ok());
+        own.synchronize();
+        EXPECT_EQ(at(to.data(), n * 64 - 1), n);
+        EXPECT_TRUE(own.communicator->close().ok());
+      },
+      20s, true);
+}
+
 INSTANTIATE_TEST_SUITE_P(Ranks, CollectivesTest, testing::Values(1, 2, 3, 4));
 
 TEST_F(CollectivesTest, AnAbortEndsWhatWaitsForAPeer) {
@@ -279,7 +297,14 @@ TEST_F(CollectivesTest, PiecesAndStreamsThatCannotBeAreNamed) {
     };
     EXPECT_EQ(code({1, 0, nullptr, 0, nullptr, 0}), MERON_E_ARGUMENT);
     EXPECT_EQ(code({-1, 0, nullptr, 0, nullptr, 0}), MERON_E_ARGUMENT);
-    EXPECT_EQ(code({0, 0, nullptr, 8, nullptr, 4}), MERON_E_ARGUMENT);
+    const char byte = 0;
+    char other_bytes[8];
+    EXPECT_EQ(code({0, 0, &byte, 1, other_bytes, 4}), MERON_E_ARGUMENT);
+    EXPECT_EQ(code({0, 0, nullptr, 8, other_bytes, 8}), MERON_E_ARGUMENT);
+    EXPECT_EQ(code({0, 0, &byte, 1, nullptr, 1}), MERON_E_ARGUMENT);
+    EXPECT_EQ(
+        own.communicator->all_gather(nullptr, other_bytes, 8, own.stream.get()).error().code(),
+        MERON_E_ARGUMENT);
     const auto other = open_device("emulated:1").value();
     auto stream = other->create_stream(false).value();
     EXPECT_EQ(own.communicator->all_gather(nullptr, nullptr, 0, stream.get()).error().code(),

@@ -54,7 +54,9 @@ TEST(NcclModuleTest, ItWorksOrSaysWhyNot) {
     return;
   }
   EXPECT_EQ(library.error().code(), MERON_E_UNSUPPORTED);
-  EXPECT_THAT(module.reason, HasSubstr("MERON_NCCL_LIBRARY"));
+  // The module itself is found beside libmeron.so, which this test is not.
+  EXPECT_THAT(module.reason,
+              testing::AnyOf(HasSubstr("MERON_NCCL_LIBRARY"), HasSubstr("libmeron_nccl.so")));
 }
 
 }  // namespace

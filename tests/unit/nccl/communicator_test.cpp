@@ -234,7 +234,11 @@ TEST_F(NcclTest, NumbersThatCannotBeAreRefused) {
   EXPECT_EQ(library->begin(id, 2, 0, -1, 0s).error().code(), MERON_E_ARGUMENT);
   run_ranks(1, [](DeviceCommunicator& own) {
     const meron_exchange_piece far{1, 0, nullptr, 0, nullptr, 0};
-    const meron_exchange_piece uneven{0, 0, nullptr, 8, nullptr, 4};
+    char bytes[8] = {};
+    const meron_exchange_piece uneven{0, 0, bytes, 8, bytes, 4};
+    const meron_exchange_piece empty{0, 0, nullptr, 8, bytes, 8};
+    EXPECT_THAT(own.exchange({&empty, 1}, nullptr).error().info().what, HasSubstr("no pointer"));
+    EXPECT_EQ(own.all_gather(bytes, nullptr, 8, nullptr).error().code(), MERON_E_ARGUMENT);
     EXPECT_THAT(own.exchange({&far, 1}, nullptr).error().info().what, HasSubstr("rank 1 of 1"));
     EXPECT_THAT(own.exchange({&uneven, 1}, nullptr).error().info().what, HasSubstr("piece 0"));
     EXPECT_TRUE(own.close().ok());

@@ -69,8 +69,8 @@ struct World {
 };
 
 static World& world() {
-  static World* const made = new World();
-  return *made;
+  static World made;  // goes when the copy is unloaded
+  return made;
 }
 
 static thread_local int group_depth = 0;
