@@ -7,6 +7,7 @@
 #include "os/host.h"
 
 namespace meron {
+
 DeviceEvent& DeviceEvent::operator=(DeviceEvent&& other) noexcept {
   if (this == &other) return *this;
   reset();
