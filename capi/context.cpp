@@ -186,6 +186,7 @@ meron_status meron_context_stats(meron_stats* out, meron_context context, meron_
     stats.nvme_bytes = own.counters.nvme_held.load();
     stats.device_up_bytes = own.counters.device_up.load();
     stats.device_down_bytes = own.counters.device_down.load();
+    stats.device_bytes = own.counters.device_held.load();
     return write_info(out, stats, "out");
   });
 }
@@ -217,6 +218,7 @@ meron_status meron_context_predict(meron_prediction* out, meron_context context,
     result.nvme_read_bytes = own.nvme.read;
     result.nvme_written_bytes = own.nvme.written;
     result.nvme_bytes = own.nvme.total();
+    result.device_bytes = own.device.total();
     return write_info(out, result, "out");
   });
 }

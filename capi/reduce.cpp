@@ -126,6 +126,12 @@ meron_status meron_gradient_view(meron_view* out, meron_param param, uint64_t fl
     const Param& value = *holder->value;
     MERON_TRY(check_trainable(value));
     const auto unit = shared_unit(holder->context, value);
+    if (unit->resident_gradient() != nullptr) {
+      return Error(MERON_E_UNSUPPORTED,
+                   fmt::format("the gradient of '{}' is summed on the device", value.desc.name),
+                   "give it to meron_reduce_begin, in memory of the device or of the host")
+          .on(value.desc.name);
+    }
     MERON_TRY(holder->context->open_bucket(unit));
     const auto lock = holder->context->lock();
     MERON_TRY(check_filling(*unit));
@@ -165,6 +171,16 @@ meron_status meron_reduce_begin(meron_future* out, meron_unit unit, const meron_
 
     const auto lock = holder->context->lock();
     MERON_TRY(check_filling(*target));
+    if (ResidentGradient* const resident = target->resident_gradient(); resident != nullptr) {
+      std::vector<GivenGradient> all;
+      for (const Source& source : checked) {
+        all.push_back({source.index, static_cast<const std::byte*>(source.given->data),
+                       static_cast<DType>(source.given->dtype), source.on_device});
+      }
+      MERON_TRY(resident->add(all, stream));
+      MERON_ASSIGN(auto reduce, holder->context->reduce_locked(target, given));
+      return put_future(out, *holder, std::move(reduce));
+    }
     std::vector<DeviceGradient> on_device;
     for (const Source& source : checked) {
       const auto* const data = static_cast<const std::byte*>(source.given->data);
@@ -221,6 +237,7 @@ meron_status meron_reduced_view(meron_view* out, meron_param param, meron_error*
                    "reduce the unit with boundary 1, and wait for it, first")
           .on(unit.name());
     }
+    if (unit.resident_gradient() != nullptr) MERON_TRY(unit.resident_gradient()->show());
     const Flat& flat = unit.flat_of(value);
     const Range part = part_of(value, flat.owned);
     out->data = part.size() == 0 ? flat.sum

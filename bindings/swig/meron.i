@@ -304,6 +304,7 @@ struct meron_stats {
   uint64_t nvme_bytes; /**< of that file, in use now */
   uint64_t device_up_bytes; /**< copied from the host to this rank's device, */
   uint64_t device_down_bytes; /**< and from it to the host */
+  uint64_t device_bytes; /**< on the device at all times: rows of tier device */
 };
 
 /** What the plan predicts for this rank and the units made so far. Bytes. */
@@ -323,6 +324,7 @@ struct meron_prediction {
   uint64_t nvme_read_bytes;
   uint64_t nvme_written_bytes;
   uint64_t nvme_bytes; /**< as meron_stats has it */
+  uint64_t device_bytes; /**< the same; where ranks cannot exchange on their devices, which then lack the sums of gradients, it is what they would have */
 };
 
 /** What a param is. */

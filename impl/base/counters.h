@@ -23,6 +23,7 @@ struct Counters {
   // Between the host and this rank's device: values up, gradients down.
   std::atomic<uint64_t> device_up{0};
   std::atomic<uint64_t> device_down{0};
+  std::atomic<uint64_t> device_held{0};  // on the device at all times, by the plan
   std::atomic<uint64_t> operations{0};
   std::atomic<uint64_t> wait_ns{0};
 };

@@ -15,6 +15,7 @@
 #include "param/download.h"           // IWYU pragma: export
 #include "param/finish.h"             // IWYU pragma: export
 #include "param/gradient.h"           // IWYU pragma: export
+#include "param/resident_gradient.h"  // IWYU pragma: export
 #include "plan/estimate.h"            // IWYU pragma: export
 #include "plan/model_desc.h"          // IWYU pragma: export
 #include "plan/plan_json.h"           // IWYU pragma: export

@@ -38,6 +38,14 @@ Status Context::start() {
   meeting.deadline = Deadline::after(timeout);
   meeting.should_stop = options_.should_stop;
 
+  if (options_.device.empty() && uses_device(options_.plan)) {
+    return Error(MERON_E_ARGUMENT,
+                 fmt::format("the plan '{}' has tier device, and the context names no device",
+                             options_.plan.name),
+                 "name one (meron_context_options.device), or take tier host")
+        .on("plan")
+        .at(identity.rank);
+  }
   // Before the others are met, who would wait for a rank that has no device.
   std::shared_ptr<Device> device;
   if (!options_.device.empty()) {

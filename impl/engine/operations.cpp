@@ -12,6 +12,7 @@
 #include "param/download.h"
 #include "param/finish.h"
 #include "param/gradient.h"
+#include "param/resident_gradient.h"
 #include "transport/collective.h"
 
 namespace meron {
@@ -229,6 +230,13 @@ Result<std::shared_ptr<Operation>> Context::reduce_locked(const std::shared_ptr<
                                                           const ReduceOptions& options,
                                                           CallKind kind, bool ends) {
   MERON_TRY(check_open());
+  if (unit->resident_gradient() != nullptr) {
+    MERON_ASSIGN(const uint64_t sequence, post_call(kind, std::span(&unit, 1), detail_of(options)));
+    MERON_ASSIGN(auto reduce, ResidentReduceOperation::begin(unit, options, rank_->deadline()));
+    reduce->set_sequence(sequence);
+    submit_locked(reduce);
+    return std::shared_ptr<Operation>(std::move(reduce));
+  }
   if (!ends) complete_bucket(*unit);
   if (stays_local(*unit, options)) {
     MERON_TRY(unit->channel().status());

@@ -113,7 +113,7 @@ Result<bool> Optimizer::prepare() {
 Result<bool> Optimizer::fill_unit(size_t index) {
   Unit& unit = *units_[index];
   const bool needs_values =
-      unit.stores() &&
+      unit.stores() && !unit.updated_on_device() &&
       std::any_of(states_[index].begin(), states_[index].end(),
                   [](const auto& states) { return states && states->shape().master; });
   if (needs_values) {
@@ -130,7 +130,7 @@ Result<bool> Optimizer::fill_unit(size_t index) {
     MERON_TRY(filling_->advance());
   }
   for (const auto& states : states_[index]) {
-    if (states) states->fill_host();
+    if (states) MERON_TRY(states->fill_memory());
   }
   if (std::exchange(holds_values_, false)) MERON_TRY(unit.unlease());
   return true;
@@ -164,6 +164,10 @@ Status Optimizer::check_idle() const {
 
 Status Optimizer::offload(const std::string& folder) {
   MERON_TRY(check_idle());
+  if (rank_.plan.optimizer.tier == Tier::device) {
+    return Error(MERON_E_UNSUPPORTED, "the states of the optimizer lie on the device",
+                 "states that lie on the host are offloaded: give the optimizer tier host");
+  }
   MERON_ASSIGN(Storage* const storage, rank_.open_storage(folder));
   MERON_ASSIGN(parked_, ParkedBuffers::write(*storage, rank_.counters, rank_.timeout_ns, buffers_));
   for (const auto& unit : states_) {

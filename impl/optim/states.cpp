@@ -96,6 +96,10 @@ Status FlatStates::allocate(std::vector<Buffer>& buffers) {
     return buffer.data;
   };
   parked_ = false;
+  if (on_device()) {
+    MERON_ASSIGN(device_, DeviceStates::create(unit_, flat_, shape_));
+    return Ok{};
+  }
   constexpr std::array kWhich = {"the first state", "the second state"};
   for (uint32_t s = 0; s < shape_.states; ++s) {
     const uint64_t bytes = state_bytes(shape_.dtype, here) + scale_bytes(shape_.dtype, here);
@@ -119,10 +123,12 @@ StateFile::Region FlatStates::region() const {
           .name = fmt::format("the optimizer states of unit '{}'", unit_.name())};
 }
 
-void FlatStates::fill_host() {
-  if (host_master_ == nullptr) return;
+Status FlatStates::fill_memory() {
+  if (device_) return device_->fill();
+  if (host_master_ == nullptr) return Ok{};
   kernels::convert(host_master_, kernels::Type::f32, flat().own(split_.host.begin),
                    kernel_type(flat().desc.dtype), split_.host.size());
+  return Ok{};
 }
 
 void FlatStates::fill(const StateFile::SubGroup& group, std::byte* records) {
@@ -226,6 +232,20 @@ void FlatStates::update_host(const std::vector<kernels::UpdateStep>& steps, bool
       });
 }
 
+Status FlatStates::update_on_device(const std::vector<kernels::UpdateStep>& steps) {
+  std::vector<DeviceRun> runs;
+  uint64_t begin = split_.device.begin;
+  for (const GroupRun& group : groups) {
+    const uint64_t end = std::min(group.end, split_.device.end);
+    if (end <= begin) continue;
+    kernels::UpdateStep step = steps[group.group];
+    step.seed = seed(step.seed);
+    runs.push_back({{begin, end}, step});
+    begin = end;
+  }
+  return device_->update(runs);
+}
+
 Status FlatStates::update(const std::vector<kernels::UpdateStep>& steps, bool handed_over,
                           const StateFile::SubGroup& group, std::byte* records) {
   std::mutex mutex;
@@ -259,8 +279,26 @@ struct FlatStates::Piece {
   uint64_t from, to;
 };
 
+// What lies on the device comes to the host piece by piece.
+template <class Body>
+Status FlatStates::for_pieces_on_device(uint64_t first, uint64_t count, bool write, Body body) {
+  constexpr uint64_t kPiece = 4096 * kBlock;
+  const uint64_t last = first + count;
+  std::vector<std::byte> record;
+  for (uint64_t from = first; from < last;) {
+    const uint64_t to = std::min(last, from + kPiece);
+    record.resize(shape_.state_offset(to - from, shape_.states));
+    MERON_TRY(device_->read({from, to}, record.data()));
+    body(Piece{view_of(record.data(), to - from), from, to, from, to});
+    if (write) MERON_TRY(device_->write({from, to}, record.data()));
+    from = to;
+  }
+  return Ok{};
+}
+
 template <class Body>
 Status FlatStates::for_pieces(uint64_t first, uint64_t count, bool write, Body body) {
+  if (device_) return for_pieces_on_device(first, count, write, body);
   const uint64_t last = first + count;
   const Range& here = split_.host;
   if (first < here.end) {
@@ -343,6 +381,7 @@ Status FlatStates::put(uint64_t first, const std::byte* values, DType dtype, uin
 }
 
 float* FlatStates::in_place(int state, uint64_t first, uint64_t count) {
+  if (on_device()) return nullptr;
   if (first + count > split_.host.end) return nullptr;
   if (state == kMaster) {
     if (!shape_.master) {

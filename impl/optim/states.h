@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What an optimizer keeps of one flat, on the host and on nvme: where it lies, how it is updated,
-// read and replaced.
+// What an optimizer keeps of one flat, on the host and on nvme, or on the device: where it lies,
+// how it is updated, read and replaced.
 #pragma once
 
 #include <array>
@@ -10,6 +10,7 @@
 #include "kernels/cpu/update.h"
 #include "memory/arena.h"
 #include "offload/state_file.h"
+#include "optim/device_states.h"
 #include "optim/options.h"
 #include "param/master.h"
 #include "param/unit.h"
@@ -35,7 +36,7 @@ struct GroupRun {
 class FlatStates final : public Master {
  public:
   FlatStates(Unit& unit, size_t flat, const OptimizerOptions& options);
-  // Memory for what lies on the host: appended to `buffers`.
+  // Memory for what lies on the host, appended to `buffers`, or on the device.
   Status allocate(std::vector<Buffer>& buffers);
   // What lies on nvme; no elements where nothing does. `file` is where it was made a region of.
   StateFile::Region region() const;
@@ -44,7 +45,7 @@ class FlatStates final : public Master {
     region_ = region;
   }
   // The states before the first step: zero, and the master as the values are.
-  void fill_host();
+  Status fill_memory();
   void fill(const StateFile::SubGroup& group, std::byte* records);
 
   Unit& unit() const { return unit_; }
@@ -57,12 +58,15 @@ class FlatStates final : public Master {
   // lies on the host: elements `range`, which begin at a multiple of kBlock.
   void update_host(const std::vector<kernels::UpdateStep>& steps, bool handed_over,
                    const Range& range);
+  // Of what lies on the device: asks for it.
+  bool on_device() const { return split_.device.size() > 0; }
+  Status update_on_device(const std::vector<kernels::UpdateStep>& steps);
   // Verifies, updates and seals.
   Status update(const std::vector<kernels::UpdateStep>& steps, bool handed_over,
                 const StateFile::SubGroup& group, std::byte* records);
 
   // `count` elements from `first` of the flat, which are owned here, as f32. `state`: the index of
-  // a state, or kMaster. They wait for the drive, and not while a step is under way.
+  // a state, or kMaster. They wait for the drive or the device, and not while a step is under way.
   static constexpr int kMaster = -1;
   Status read(int state, uint64_t first, uint64_t count, float* out);
   Status write(int state, uint64_t first, uint64_t count, const float* values);
@@ -85,6 +89,8 @@ class FlatStates final : public Master {
   struct Piece;
   template <class Body>
   Status for_pieces(uint64_t first, uint64_t count, bool write, Body body);
+  template <class Body>
+  Status for_pieces_on_device(uint64_t first, uint64_t count, bool write, Body body);
   template <class Change>
   void for_blocks(const Piece& piece, uint32_t state, bool write, Change change);
 
@@ -95,6 +101,7 @@ class FlatStates final : public Master {
   StateSplit split_;
   std::array<std::byte*, kMaxStates> host_states_{};  // codes, then scales
   float* host_master_ = nullptr;
+  std::unique_ptr<DeviceStates> device_;  // null: nothing lies there
   bool parked_ = false;
   StateFile* file_ = nullptr;
   size_t region_ = 0;

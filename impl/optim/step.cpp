@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "kernels/cpu/reduce.h"
+#include "param/resident_gradient.h"
 
 namespace meron {
 
@@ -57,7 +58,8 @@ void StepOperation::end() {
 }
 
 // For a unit that was reduced before it had an optimizer.
-void StepOperation::take_squares(Unit& unit) {
+Status StepOperation::take_squares(Unit& unit) {
+  if (unit.resident_gradient() != nullptr) MERON_TRY(unit.resident_gradient()->show());
   unit.squares = {};
   for (Flat& flat : unit.flats()) {
     if (!flat.desc.trainable || flat.part.size() == 0) continue;
@@ -65,15 +67,16 @@ void StepOperation::take_squares(Unit& unit) {
                     kernels::Type::f32, 1.0f, flat.part.size(), &unit.squares);
   }
   unit.squares_known = true;
+  return Ok{};
 }
 
 // The sum of squares of this rank's parts goes into the window, exactly: the total does not depend
 // on how the gradients are cut, so every world size and plan gets the same bits.
-void StepOperation::share_norm() {
+Status StepOperation::share_norm() {
   static_assert(sizeof(kernels::ExactSum) <= kNormBytes);
   kernels::ExactSum squares;
   for (const auto& unit : optimizer_->units_) {
-    if (!unit->squares_known) take_squares(*unit);
+    if (!unit->squares_known) MERON_TRY(take_squares(*unit));
     squares.merge(unit->squares);
   }
   MemberBlock& own = channel_.own();
@@ -84,6 +87,7 @@ void StepOperation::share_norm() {
   channel_.share(own.norm[norm_number_ % 2].data(), sizeof(squares));
   channel_.announce(own.norm_step[norm_number_ % 2], norm_number_);
   channel_.transport().ring();
+  return Ok{};
 }
 
 Result<bool> StepOperation::agree_on_norm() {
@@ -130,7 +134,9 @@ Error StepOperation::fail(Error error) {
 
 Result<bool> StepOperation::advance() {
   if (Status moved = move_pass(); !moved.ok()) return moved.error();
-  if (norm_number_ == 0) share_norm();
+  if (norm_number_ == 0) {
+    if (Status shared = share_norm(); !shared.ok()) return fail(std::move(shared).error());
+  }
   if (!norm_known_) {
     MERON_ASSIGN(const bool known, agree_on_norm());
     if (!known) return false;
@@ -167,7 +173,7 @@ Status StepOperation::open_units() {
   for (; opened_ < units.size(); ++opened_) {
     Unit& unit = *units[opened_];
     if (!unit.all_released()) break;
-    if (!unit.stores()) continue;
+    if (!unit.stores() || unit.updated_on_device()) continue;
     if (!unit.may_change(opened_ - updated_)) break;
     MERON_TRY(unit.open_change(true));
   }
@@ -178,7 +184,7 @@ Status StepOperation::open_units() {
 Result<bool> StepOperation::open(size_t unit) {
   if (unit >= opened_) return false;
   Unit& values = *optimizer_->units_[unit];
-  if (!values.stores()) return true;
+  if (!values.stores() || values.updated_on_device()) return true;
   Result<bool> changeable = values.changeable();
   if (!changeable.ok()) return fail(std::move(changeable).error());
   return changeable;
@@ -200,7 +206,7 @@ Result<bool> StepOperation::update_some() {
     if (!updated.ok()) return fail(std::move(updated).error());
     pass_->pop();
   } else {
-    MERON_ASSIGN(const bool updated, update_host());
+    MERON_ASSIGN(const bool updated, update_memory());
     if (!updated) return false;
   }
   if (Status moved = move_pass(); !moved.ok()) return moved.error();
@@ -218,7 +224,7 @@ Result<std::byte*> StepOperation::brought() {
   return opened ? records : nothing;
 }
 
-Result<bool> StepOperation::update_host() {
+Result<bool> StepOperation::update_memory() {
   for (; host_unit_ < optimizer_->units_.size(); ++host_unit_, host_flat_ = 0) {
     MERON_ASSIGN(const bool opened, open(host_unit_));
     if (!opened) return false;
@@ -226,6 +232,14 @@ Result<bool> StepOperation::update_host() {
     for (; host_flat_ < flats.size(); ++host_flat_, host_elements_ = 0) {
       if (!flats[host_flat_]) continue;
       FlatStates& states = *flats[host_flat_];
+      if (states.on_device()) {
+        if (host_elements_ > 0) continue;
+        if (Status asked = update_on_device(states); !asked.ok()) {
+          return fail(std::move(asked).error());
+        }
+        host_elements_ = states.split().device.size();
+        return true;
+      }
       const Range& here = states.split().host;
       if (host_elements_ >= here.size()) continue;
       // All at once where there is no drive to look after meanwhile. Shorter pieces cost more than
@@ -240,6 +254,14 @@ Result<bool> StepOperation::update_host() {
     }
   }
   return false;
+}
+
+Status StepOperation::update_on_device(FlatStates& states) {
+  Unit& unit = states.unit();
+  // Who still copies from the values has been waited for then.
+  MERON_TRY(unit.on_device()->join(unit.rank().device->work()));
+  if (unit.resident_gradient() != nullptr) MERON_TRY(unit.resident_gradient()->take_back());
+  return states.update_on_device(numbers_);
 }
 
 bool StepOperation::handed_over(const FlatStates& states) {

@@ -36,16 +36,18 @@ class StepOperation final : public Operation {
   StepOperation(std::shared_ptr<Optimizer> optimizer, Deadline deadline);
   void set_stepping(bool stepping);
   void end();
-  static void take_squares(Unit& unit);
-  void share_norm();
+  static Status take_squares(Unit& unit);
+  Status share_norm();
   Result<bool> agree_on_norm();
   // Looks after the drive.
   Status move_pass();
-  // Updates what the drive has brought, or some of what lies on the host; false: there is nothing
+  // Updates what the drive has brought, or some of what lies in memory; false: there is nothing
   // that may be updated now.
   Result<bool> update_some();
   Result<std::byte*> brought();
-  Result<bool> update_host();
+  Result<bool> update_memory();
+  // Asks the device for it, behind all that reads the values.
+  Status update_on_device(FlatStates& states);
   Status open_units();
   Result<bool> open(size_t unit);
   // Whether all of a unit has been updated.
@@ -63,7 +65,7 @@ class StepOperation final : public Operation {
   size_t updated_ = 0;                        // units done
   size_t opened_ = 0;      // whose old values no rank uses any more, and whose new ones have room
   size_t drive_unit_ = 0;  // of what the drive brings next
-  // What lies on the host has been updated before that unit, flat of it and element of that.
+  // What lies in memory has been updated before that unit, flat of it and element of that.
   size_t host_unit_ = 0, host_flat_ = 0;
   uint64_t host_elements_ = 0;
 };

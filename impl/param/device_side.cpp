@@ -12,8 +12,9 @@ Result<std::unique_ptr<DeviceSide>> DeviceSide::create(std::shared_ptr<Device> d
   // What is gathered is waited for by all that comes after.
   MERON_ASSIGN(DeviceStream up, device->create_stream(true));
   MERON_ASSIGN(DeviceStream down, device->create_stream(false));
-  return std::unique_ptr<DeviceSide>(
-      new DeviceSide(std::move(device), transport, std::move(up), std::move(down)));
+  MERON_ASSIGN(DeviceStream work, device->create_stream(false));
+  return std::unique_ptr<DeviceSide>(new DeviceSide(std::move(device), transport, std::move(up),
+                                                    std::move(down), std::move(work)));
 }
 
 Status DeviceSide::wake_after(void* stream) {
@@ -42,6 +43,7 @@ void DeviceSide::synchronize() {
   // A device that has failed does nothing any more.
   (void)device_->synchronize(up_.get());
   (void)device_->synchronize(down_.get());
+  (void)device_->synchronize(work_.get());
 }
 
 }  // namespace meron

@@ -25,6 +25,8 @@ class DeviceSide {
   // Values go up on the one, gradients come down on the other: both ways of the link at a time.
   void* up() const { return up_.get(); }
   void* down() const { return down_.get(); }
+  // What lies on the device is written here, and summed and updated.
+  void* work() const { return work_.get(); }
 
   // Wakes whoever waits on this rank when the stream has come so far.
   Status wake_after(void* stream);
@@ -37,15 +39,16 @@ class DeviceSide {
 
  private:
   DeviceSide(std::shared_ptr<Device> device, Transport& transport, DeviceStream up,
-             DeviceStream down)
+             DeviceStream down, DeviceStream work)
       : device_(std::move(device)),
         transport_(transport),
         up_(std::move(up)),
-        down_(std::move(down)) {}
+        down_(std::move(down)),
+        work_(std::move(work)) {}
 
   const std::shared_ptr<Device> device_;
   Transport& transport_;
-  DeviceStream up_, down_;
+  DeviceStream up_, down_, work_;
   std::map<const std::byte*, PinnedRange> pinned_;
   bool told_unpinned_ = false;
 };

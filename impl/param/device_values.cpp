@@ -18,32 +18,49 @@ Status DeviceValues::lease(std::span<const Piece> pieces, uint64_t* copied) {
   }
   MERON_TRY(note_copies());
   memory_ = std::move(memory);
+  for (const DeviceMemory& room : memory_) places_.push_back(room.data());
   leases_ = 1;
+  return Ok{};
+}
+
+Status DeviceValues::lease_in_place(std::vector<std::byte*> places) {
+  if (leases_++ == 0) places_ = std::move(places);
+  return Ok{};
+}
+
+Status DeviceValues::note_written() {
+  MERON_ASSIGN(copied_, side_.device().record(side_.work(), std::move(copied_)));
   return Ok{};
 }
 
 Status DeviceValues::unlease(std::optional<void*> user) {
   Status followed = Ok{};
   const bool last = --leases_ == 0;
-  if (user && last && side_.device().releases_on_any_stream()) {
+  if (user && memory_.empty()) {
+    // They are written again on work().
+    followed = follow(*user, side_.work());
+  } else if (user && last && side_.device().releases_on_any_stream()) {
     // In the order of the user's stream: up() does not wait for it, and goes on with what is next.
     followed = join(*user);
     for (DeviceMemory& memory : memory_) memory.give_back_on(*user);
   } else if (user) {
-    followed = follow(*user);
+    followed = follow(*user, side_.up());
   }
-  if (last) memory_.clear();
+  if (last) {
+    memory_.clear();
+    places_.clear();
+  }
   return followed;
 }
 
 Status DeviceValues::copy_out(std::byte* to, const std::byte* from, uint64_t bytes) {
-  MERON_TRY(side_.device().copy(to, from, bytes, side_.up()));
-  return note_copies();
+  MERON_TRY(join(side_.up()));
+  return side_.device().copy(to, from, bytes, side_.up());
 }
 
-Status DeviceValues::follow(void* user) {
+Status DeviceValues::follow(void* user, void* stream) {
   MERON_ASSIGN(used_, side_.device().record(user, std::move(used_)));
-  return side_.device().wait(side_.up(), used_);
+  return side_.device().wait(stream, used_);
 }
 
 Status DeviceValues::note_copies() {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A unit's whole values in memory of the device: from the first gather that wants them there until
 // the last one that has them is released. They are copied once for all of these, from the whole
-// values on the host, which nobody may change before the copies are done.
+// values on the host, which nobody may change before the copies are done; or they lie on the device
+// whole already, and gathers see them in place.
 #pragma once
 
 #include <cstddef>
@@ -28,28 +29,35 @@ class DeviceValues {
   // Takes a lease, and asks for the copies unless they are there or on their way. Bytes that are to
   // be copied because of it are added to *copied. After an error there is no lease.
   Status lease(std::span<const Piece> pieces, uint64_t* copied);
+  // The same of values that lie on the device, each piece where `places` says.
+  Status lease_in_place(std::vector<std::byte*> places);
+  // What was asked of DeviceSide::work() so far has written such values: who leases them waits for
+  // it.
+  Status note_written();
   // One more, of values that are leased.
   void lease() { ++leases_; }
   // What was asked of `user`, a stream, until now may still use them.
   Status unlease(std::optional<void*> user);
   bool leased() const { return leases_ > 0; }
   // Of a piece, while leased.
-  std::byte* data(size_t piece) const { return memory_[piece].data(); }
+  std::byte* data(size_t piece) const { return places_[piece]; }
 
-  // Copies pieces of the host's values into the caller's memory of the device.
+  // Copies into the caller's memory of the device, from the host's values or from those that lie on
+  // the device; note_copies() then says of all of them that they were asked for.
   Status copy_out(std::byte* to, const std::byte* from, uint64_t bytes);
+  Status note_copies();
   // What is asked of `stream` from now on waits for all copies.
   Status join(void* stream) const { return side_.device().wait(stream, copied_); }
   // Whether the host's values are not read any more.
   Result<bool> settled() const { return copied_.come(); }
 
  private:
-  Status note_copies();
-  Status follow(void* user);
+  Status follow(void* user, void* stream);
 
   DeviceSide& side_;
   const std::string what_;
-  std::vector<DeviceMemory> memory_;  // per piece; empty where nobody has a lease
+  std::vector<DeviceMemory> memory_;  // per piece; empty where nobody has a lease, or in place
+  std::vector<std::byte*> places_;    // per piece, while leased
   DeviceEvent copied_;                // the end of the last copies
   DeviceEvent used_;                  // kept to be recorded again
   uint32_t leases_ = 0;

@@ -4,8 +4,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "kernels/cpu/reduce.h"
+#include "param/resident_gradient.h"
 
 namespace meron {
 
@@ -49,6 +51,7 @@ FinishOperation::FinishOperation(std::shared_ptr<Unit> unit, const ReduceOptions
 Result<bool> FinishOperation::advance() {
   Unit& unit = *unit_;
   if (unit.gradient_state() == GradientState::reducing) return false;
+  if (unit.resident_gradient() != nullptr) return advance_on_device();
   Rank& rank = unit.rank();
   const float scale = options_.scale(unit.channel().size());
   unit.squares = {};
@@ -73,6 +76,23 @@ Result<bool> FinishOperation::advance() {
     finish({flat.part.end, flat.owned.end}, false);
     for (const auto& each : squares) unit.squares.merge(each);
   }
+  unit.sum_started = false;
+  unit.finishing = false;
+  MERON_TRY(unit.enter(GradientState::ready));
+  return true;
+}
+
+Result<bool> FinishOperation::advance_on_device() {
+  Unit& unit = *unit_;
+  ResidentGradient& gradient = *unit.resident_gradient();
+  if (!std::exchange(asked_, true)) {
+    if (Status asked = gradient.finish(options_); !asked.ok()) {
+      return channel_.fail(std::move(asked).error().on(unit.name()));
+    }
+  }
+  auto come = gradient.come();
+  if (!come.ok()) return channel_.fail(std::move(come).error().on(unit.name()));
+  if (!*come) return false;
   unit.sum_started = false;
   unit.finishing = false;
   MERON_TRY(unit.enter(GradientState::ready));

@@ -27,8 +27,11 @@ class FinishOperation final : public Operation {
   std::string describe() const override;
 
  private:
+  Result<bool> advance_on_device();
+
   std::shared_ptr<Unit> unit_;
   ReduceOptions options_;
+  bool asked_ = false;  // of the device
 };
 
 }  // namespace meron

@@ -38,7 +38,11 @@ GatherOperation::GatherOperation(std::vector<std::shared_ptr<Unit>> units, Gathe
       view_on_device_(mode == GatherMode::view && place == GatherPlace::device &&
                       units_.front()->rank().device != nullptr),
       targets_on_device_(std::any_of(targets_.begin(), targets_.end(),
-                                     [](const auto& target) { return target.on_device; })) {
+                                     [](const auto& target) { return target.on_device; })),
+      only_on_device_(
+          view_on_device_ ||
+          (targets_on_device_ && std::all_of(targets_.begin(), targets_.end(),
+                                             [](const auto& each) { return each.on_device; }))) {
   items_.reserve(units_.size());
 }
 
@@ -53,10 +57,15 @@ Result<std::shared_ptr<GatherOperation>> GatherOperation::begin(
               .number = ++unit->gathers,
               .between = unit->between_replicas()};
     if (item.between) unit->exchanged = item.version;
+    const bool in_place = gather->only_on_device_ && unit->whole_on_device();
     if (unit->state() == ValueState::available) {
-      if (!unit->brings()) item.stage = Stage::whole;
+      if (in_place || !unit->brings()) item.stage = Stage::whole;
     } else {
       MERON_TRY(unit->enter(ValueState::gathering));
+      if (in_place) {
+        MERON_TRY(unit->enter(ValueState::available));
+        item.stage = Stage::whole;
+      }
     }
     unit->lease();
     gather->items_.push_back(std::move(item));
@@ -336,13 +345,28 @@ void GatherOperation::copy_from_holders(Unit& unit) {
 }
 
 Status GatherOperation::copy_targets() {
+  Status copied = ask_for_copies();
+  if (!targets_on_device_) return copied;
+  // Once for all: what wakes the host stands between copies. Also after an error, because what was
+  // asked for is still read.
+  for (const auto& unit : units_) {
+    Status noted = unit->on_device()->note_copies();
+    if (copied.ok()) copied = std::move(noted);
+  }
+  return copied;
+}
+
+Status GatherOperation::ask_for_copies() {
   for (const GatherTarget& target : targets_) {
     const Param& param = *target.param;
     const Flat& flat = param.unit->flat_of(param);
     const uint64_t size = size_of(flat.desc.dtype);
     Rank& rank = param.unit->rank();
     const std::byte* const from = flat.values + param.place.offset * size;
-    if (target.on_device) {
+    if (target.on_device && only_on_device_ && param.unit->whole_on_device()) {
+      const std::byte* const there = flat.resident->data() + param.place.offset * size;
+      MERON_TRY(param.unit->on_device()->copy_out(target.data, there, param.count * size));
+    } else if (target.on_device) {
       const std::byte* const pinned = flat.writable + param.place.offset * size;
       MERON_TRY(param.unit->on_device()->copy_out(target.data, pinned, param.count * size));
       add(rank.counters.device_up, param.count * size);

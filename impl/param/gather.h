@@ -100,6 +100,7 @@ class GatherOperation final : public Operation {
   void copy_from_holders(Unit& unit);
   Result<bool> arrived(const std::shared_ptr<Import>& import);
   Status copy_targets();
+  Status ask_for_copies();
   Status lease_device();
 
   std::vector<std::shared_ptr<Unit>> units_;
@@ -107,8 +108,9 @@ class GatherOperation final : public Operation {
   GatherMode mode_;
   std::vector<GatherTarget> targets_;
   bool view_on_device_ = false, targets_on_device_ = false;
-  bool joined_ = false;       // a stream waits for the device
-  size_t device_leases_ = 0;  // units, from the first on, whose values on the device are leased
+  bool only_on_device_ = false;  // the host sees nothing of it
+  bool joined_ = false;          // a stream waits for the device
+  size_t device_leases_ = 0;     // units, from the first on, whose values on the device are leased
   bool released_ = false;
 };
 

@@ -47,6 +47,11 @@ Result<bool> OpenBucketOperation::advance() {
       if (unit.finishing) return false;  // peers have not called yet: what is summed is not final
       break;
   }
+  if (unit.resident_gradient() != nullptr) {
+    std::fill(unit.fresh.begin(), unit.fresh.end(), true);
+    MERON_TRY(unit.enter(GradientState::filling));
+    return true;
+  }
   const bool whole = !is_sharded(unit.rank().plan.gradient);
   if (whole) {
     if (!unit.bucket_read(unit.reductions, unit.between)) {

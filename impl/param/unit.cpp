@@ -10,6 +10,8 @@
 
 #include "base/hash.h"
 #include "os/host.h"
+#include "param/nvme_values.h"
+#include "param/resident_gradient.h"
 #include "plan/predict.h"
 #include "plan/value_layout.h"
 
@@ -129,6 +131,8 @@ std::vector<int> Unit::places(const Channel& channel, const std::vector<int>& me
   return found;
 }
 
+Unit::~Unit() = default;
+
 void Unit::undo() {
   for (const Buffer& buffer : buffers_) rank_.arena().release(buffer);
   buffers_.clear();
@@ -138,6 +142,7 @@ void Unit::undo() {
   }
   window_parts_.clear();
   for (Flat& flat : flats_) {
+    flat.resident = nullptr;
     if (flat.stored) std::exchange(flat.stored, nullptr)->give_back();
   }
 }
@@ -157,7 +162,7 @@ Status Unit::reserve_values() {
     if (is_sharded(rank_.plan.param)) {
       MERON_TRY(reserve_window(flat));
       MERON_TRY(reserve_encoded(f));
-      if (stores_ && stored_on_nvme(rank_.plan, flat.desc)) MERON_TRY(store_on_nvme(flat));
+      if (stores_ && stored_away(rank_.plan, flat.desc)) MERON_TRY(store_away(flat));
       continue;
     }
     uint64_t offset = 0;
@@ -183,7 +188,8 @@ Status Unit::reserve_window(Flat& flat) {
   flat.window_offset = offset;
   flat.values = window.readable(offset);
   flat.writable = window.writable(offset);
-  if (flat.packed || (stores_ && stored_on_nvme(rank_.plan, flat.desc))) return Ok{};
+  const bool elsewhere = stores_ && stored_away(rank_.plan, flat.desc) && !mirrored(rank_.plan);
+  if (flat.packed || elsewhere) return Ok{};
   const uint64_t size = size_of(flat.desc.dtype);
   const uint64_t bytes = flat.rest.size() * size;
   MERON_TRY(rank_.arena().charge(bytes, MemoryKind::param,
@@ -192,12 +198,20 @@ Status Unit::reserve_window(Flat& flat) {
   return window.reserve(offset + flat.rest.begin * size, bytes);
 }
 
-Status Unit::store_on_nvme(Flat& flat) {
+Status Unit::store_away(Flat& flat) {
   const uint64_t size = size_of(flat.desc.dtype);
-  MERON_ASSIGN(flat.stored,
-               StoredValues::create(rank_, flat.writable + flat.rest.begin * size,
-                                    flat.rest.size() * size, value_phase(flat.rest, size),
-                                    fmt::format("the values of unit '{}'", name_)));
+  std::byte* const here = flat.writable + flat.rest.begin * size;
+  const uint64_t bytes = flat.rest.size() * size;
+  const std::string what = fmt::format("the values of unit '{}'", name_);
+  if (rank_.plan.param.tier == Tier::nvme) {
+    MERON_ASSIGN(flat.stored,
+                 NvmeValues::create(rank_, here, bytes, value_phase(flat.rest, size), what));
+    return Ok{};
+  }
+  MERON_ASSIGN(auto resident,
+               ResidentValues::create(rank_, here, bytes, mirrored(rank_.plan), what));
+  flat.resident = resident.get();
+  flat.stored = std::move(resident);
   return Ok{};
 }
 
@@ -218,6 +232,12 @@ Status Unit::reserve_encoded(size_t index) {
 }
 
 Status Unit::reserve_gradients() {
+  // Sums of one rank need no exchange. (Others go by the host, which the device then reads.)
+  if (rank_.plan.gradient.tier == Tier::device && channel().size() == 1) {
+    if (!trainable()) return Ok{};
+    MERON_ASSIGN(resident_gradient_, ResidentGradient::create(*this));
+    return Ok{};
+  }
   const bool whole = !is_sharded(rank_.plan.gradient);
   uint64_t ring_bytes = 0;
   for (size_t f = 0; f < flats_.size(); ++f) {
@@ -408,8 +428,10 @@ Status Unit::publish(bool frozen_too) {
     flat.version = version_;
     flat.difference = difference && flat.desc.trainable;
     if (flat.coded() || flat.packed) encode_values(flat, &error);
+    if (flat.resident != nullptr) MERON_TRY(on_device_->join(rank_.device->work()));
     if (flat.stored) flat.stored->store();
   }
+  if (stores_ && on_device_) MERON_TRY(on_device_->note_written());
   if (busy()) rank_.storing.push_back(this);
   if (axes_.replicas() && value_codec.blocked()) {
     value_error = error.relative();

@@ -23,6 +23,7 @@
 #include "param/device_values.h"
 #include "param/master.h"
 #include "param/rank.h"
+#include "param/resident_values.h"
 #include "param/states.h"
 #include "param/stored_values.h"
 #include "plan/unit_layout.h"
@@ -32,6 +33,7 @@
 namespace meron {
 
 class Download;
+class ResidentGradient;
 
 inline kernels::Type kernel_type(DType dtype) {
   return static_cast<kernels::Type>(static_cast<int32_t>(dtype));
@@ -94,11 +96,13 @@ struct Flat {
   std::byte* exact = nullptr;
   std::byte* encoded = nullptr;
   // Frozen values that lie encoded at rest: `encoded` is all of `rest`. `stored`: values that lie
-  // on nvme at rest. The window has both from a gather to its release only, and while they change;
-  // `unpacked`: it has the packed ones now.
+  // on nvme or on the device at rest. The window has both from a gather to its release only, and
+  // while they change; `unpacked`: it has the packed ones now. `resident`: `stored`, where they lie
+  // on the device.
   bool packed = false;
   bool unpacked = false;
   std::unique_ptr<StoredValues> stored;
+  ResidentValues* resident = nullptr;
   // Whether the encoded values of this version are how they differ from those of the one before:
   // the same on all ranks of the replica axis.
   bool difference = false;
@@ -140,6 +144,7 @@ class Unit {
   // Lays out the params and reserves memory by the plan. The caller has posted the call.
   static Result<std::shared_ptr<Unit>> create(Rank& rank, const Axes& axes, std::string name,
                                               std::vector<std::shared_ptr<Param>> params);
+  ~Unit();
   Unit(const Unit&) = delete;
   Unit& operator=(const Unit&) = delete;
 
@@ -200,6 +205,12 @@ class Unit {
   DeviceValues* on_device() const { return on_device_.get(); }
   // Takes a lease of these for whole values. MERON_E_NO_MEMORY: nothing has changed.
   Status lease_device();
+  // Whether whole values lie on this rank's device: gathers there see them in place.
+  bool whole_on_device() const;
+  // Where the sums of its gradient lie on the device; null: on the host.
+  ResidentGradient* resident_gradient() const { return resident_gradient_.get(); }
+  // Whether the device updates its values.
+  bool updated_on_device() const { return rank_.plan.optimizer.tier == Tier::device; }
   // MERON_E_STATE while a lease or an update stands against a new update.
   Status check_updatable() const;
   // Lets go of the present version: from here to publish(), peers may not rely on this rank's
@@ -241,10 +252,11 @@ class Unit {
   void drop_brought();
   void track(std::shared_ptr<Batch> batch) { exchanges_.push_back(std::move(batch)); }
   bool exchanging();
-  // Its own values, where the window has them not yet: unpacks them, and reads them from nvme.
+  // Its own values, where the window has them not yet: unpacks them, and reads them from where they
+  // lie.
   // Never waits; whether they are there.
   Result<bool> bring_own();
-  // Whether values of its own lie on nvme.
+  // Whether values of its own lie on nvme or on the device.
   bool stores() const { return stores_; }
   // The same for a change, once every rank has let go of the version: open_change() first, and then
   // they must not be written before changeable(). `step`: those of trainable flats that have a
@@ -318,7 +330,7 @@ class Unit {
   // Whether the device still copies its values on the host.
   bool copied_from() const;
   void linger();
-  Status store_on_nvme(Flat& flat);
+  Status store_away(Flat& flat);
   bool busy() const;  // with transfers of its own values
   Status await_own();
   Status reserve_encoded(size_t index);
@@ -359,6 +371,7 @@ class Unit {
   bool letting_go_ = false;        // of this version, once its parts have come
   bool letting_mates_go_ = false;  // once the device reads what they have brought in no more
   std::unique_ptr<DeviceValues> on_device_;
+  std::unique_ptr<ResidentGradient> resident_gradient_;
 };
 
 // The part of `param` within `range` of its flat, in elements of the param.

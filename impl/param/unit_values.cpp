@@ -74,7 +74,8 @@ Unit::Brought Unit::brought() const {
       out.rows.push_back(
           place(row_range(flat.desc.elements, static_cast<uint64_t>(j), axes_.mesh)));
     }
-    if (flat.packed || flat.stored) out.own.push_back(place(flat.rest));
+    const bool stays = flat.resident != nullptr && flat.resident->mirrored();
+    if (flat.packed || (flat.stored && !stays)) out.own.push_back(place(flat.rest));
     const auto parts = parts_of(flat);
     out.parts.insert(out.parts.end(), parts.begin(), parts.end());
   }
@@ -264,7 +265,19 @@ void Unit::prepare_device() {
   }
 }
 
+bool Unit::whole_on_device() const {
+  return stores_ && channel().size() == 1 &&
+         std::all_of(flats_.begin(), flats_.end(),
+                     [](const Flat& flat) { return flat.resident != nullptr; });
+}
+
 Status Unit::lease_device() {
+  if (whole_on_device()) {
+    std::vector<std::byte*> places;
+    places.reserve(flats_.size());
+    for (const Flat& flat : flats_) places.push_back(flat.resident->data());
+    return on_device_->lease_in_place(std::move(places));
+  }
   std::vector<DeviceValues::Piece> pieces;
   pieces.reserve(flats_.size());
   // By the address that was pinned.

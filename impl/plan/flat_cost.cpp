@@ -27,7 +27,7 @@ class FlatCost {
   FlatCost(const FlatDesc& flat, bool stored, const Plan& plan, const Workload& load,
            const MeshShape& mesh)
       : flat_(flat),
-        stored_(stored && stored_on_nvme(plan, flat)),
+        stored_(stored && stored_away(plan, flat)),
         plan_(plan),
         load_(load),
         mesh_(mesh),
@@ -129,6 +129,9 @@ class FlatCost {
     const uint64_t rest = world_param ? part_ : row_;
     if (!flat_.trainable && plan_.frozen_int8) {
       cost[kParam] = footprint(wire_bytes(frozen_codec(), rest, size_));
+    } else if (stored_ && plan_.param.tier == Tier::device) {
+      cost[kDeviceParam] = rest * size_;
+      if (mirrored(plan_)) cost[kParam] = rest * size_;
     } else if (stored_) {
       const Range held = held_range(plan_.param, flat_.elements, rank_, mesh_);
       cost[kNvmeParam] = value_file_bytes(held, size_);
@@ -194,7 +197,9 @@ class FlatCost {
       cost[kBuckets] =
           footprint(n * gsize) + footprint(exchange_bytes(plan_, {flat_}, rank_, mesh_));
     }
-    if (sharded || gsize != sizeof(float)) {
+    if (plan_.gradient.tier == Tier::device) {
+      cost[kDeviceGradient] = owned * sizeof(float);
+    } else if (sharded || gsize != sizeof(float)) {
       const uint64_t summed = !replicas() ? owned : world_gradient ? part_ : row_;
       cost[kReduced] = footprint(summed * sizeof(float));
     }
@@ -221,6 +226,9 @@ class FlatCost {
     const StateShape shape = state_shape(plan_, flat_, load_.optimizer_states);
     const StateSplit split =
         split_states(plan_, held_range(plan_.optimizer, flat_.elements, rank_, mesh_));
+    const uint64_t on_device = split.device.size();
+    cost[kDeviceOptimizer] = Wide{shape.states} * state_bytes(shape.dtype, on_device) +
+                             (shape.master ? on_device * sizeof(float) : 0);
     const uint64_t here = split.host.size();
     cost[kMoments] = Wide{shape.states} *
                      footprint(state_bytes(shape.dtype, here) + scale_bytes(shape.dtype, here));

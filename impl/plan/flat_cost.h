@@ -36,6 +36,9 @@ enum Figure : size_t {
   kNvmeParam,
   kNvmeRead,
   kNvmeWritten,
+  kDeviceParam,
+  kDeviceGradient,
+  kDeviceOptimizer,
   kFigures
 };
 
@@ -48,7 +51,7 @@ struct Tally : std::array<Wide, kFigures> {
 };
 
 // Adds what a flat costs to the tallies of all ranks of `mesh`, but for what flats share. `stored`:
-// its unit's values lie on nvme.
+// its unit's values lie on the row's tier, which is not the host.
 void add_cost(const FlatDesc& flat, bool stored, const Plan& plan, const Workload& load,
               const MeshShape& mesh, std::vector<Tally>& ranks);
 

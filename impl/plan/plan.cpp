@@ -123,32 +123,36 @@ Status check_nvme(const Nvme& nvme) {
   return Ok{};
 }
 
-// Parameters on nvme: the rank that updates values is the one that stores them.
+// Parameters on nvme or on the device: the rank that updates values is the one that stores them.
 Status check_param_tier(const Plan& plan) {
-  const auto refuse = [](const char* what, const char* advice) {
-    return Error(MERON_E_ARGUMENT, what, advice).on("plan");
+  const auto refuse = [](std::string what, const char* advice) {
+    return Error(MERON_E_ARGUMENT, std::move(what), advice).on("plan");
   };
   const Plan plain;
-  if (plan.param.tier != Tier::nvme) {
-    if (plan.resident == plain.resident && plan.param_buffers == plain.param_buffers) return Ok{};
-    return refuse("resident and buffers are of parameters on tier nvme, and these lie on the host",
+  if (plan.param.tier != Tier::nvme &&
+      (plan.resident != plain.resident || plan.param_buffers != plain.param_buffers)) {
+    return refuse("resident and buffers are of parameters on tier nvme, and these are not there",
                   "set their tier to \"nvme\", or leave them out");
   }
+  if (plan.param.tier == Tier::host) return Ok{};
+  const auto refuse_tier = [&](const char* what, const char* advice) {
+    return refuse(fmt::format(fmt::runtime(what), name_of(plan.param.tier)), advice);
+  };
   if (!is_sharded(plan.param)) {
-    return refuse("parameters on tier nvme are whole on every rank",
-                  "shard them, as zero3 does: each rank then stores its own part");
+    return refuse_tier("parameters on tier {} are whole on every rank",
+                       "shard them, as zero3 does: each rank then stores its own part");
   }
   if (plan.param.sharding != plan.optimizer.sharding) {
-    return refuse("parameters on tier nvme are not cut as the optimizer is",
-                  "give param and optimizer the same sharding");
+    return refuse_tier("parameters on tier {} are not cut as the optimizer is",
+                       "give param and optimizer the same sharding");
   }
   if (plan.second_copy) {
-    return refuse("a second copy keeps parameters in memory, and their tier is nvme",
-                  "leave second_copy out, or the tier");
+    return refuse_tier("a second copy keeps parameters in memory, and their tier is {}",
+                       "leave second_copy out, or the tier");
   }
   if (plan.param.codec.kind != CodecKind::none) {
-    return refuse("the codec of the parameters keeps them in memory, and their tier is nvme",
-                  "leave the codec out, or the tier");
+    return refuse_tier("the codec of the parameters keeps them in memory, and their tier is {}",
+                       "leave the codec out, or the tier");
   }
   if (plan.resident > kMostSubGroup) {
     return refuse("resident is more than any memory holds", "give at most 2^40 elements");
@@ -156,6 +160,38 @@ Status check_param_tier(const Plan& plan) {
   if (plan.param_buffers < kLeastParamBuffers || plan.param_buffers > kMostParamBuffers) {
     return refuse("the number of buffers of the parameters is outside 1 to 1024",
                   "give 2 or more: one unit is written while the next one changes");
+  }
+  return Ok{};
+}
+
+// Sums and optimizer states on the device: the device updates what lies there.
+Status check_device_tier(const Plan& plan) {
+  const auto refuse = [](const char* what, const char* advice) {
+    return Error(MERON_E_ARGUMENT, what, advice).on("plan");
+  };
+  const bool gradient = plan.gradient.tier == Tier::device;
+  if (gradient != (plan.optimizer.tier == Tier::device)) {
+    return refuse("one of gradient and optimizer lies on the device, and the other does not",
+                  "give both the tier: who updates reads the sums");
+  }
+  if (plan.param.tier == Tier::device && plan.frozen_int8) {
+    return refuse("frozen parameters in int8 lie on the host, and their tier is device",
+                  "leave \"frozen\" out, or the tier");
+  }
+  if (!gradient) return Ok{};
+  if (plan.param.tier != Tier::device) {
+    return refuse("the optimizer lies on the device, and the parameters do not",
+                  "give all three rows the tier; or leave the optimizer on the host, which updates "
+                  "what lies on either");
+  }
+  if (plan.gradient.sharding != plan.optimizer.sharding ||
+      plan.gradient.codec.kind != CodecKind::none) {
+    return refuse("gradients on the device are not cut as the optimizer is, or have a codec",
+                  "cut all rows alike, as zero3 does, without a codec");
+  }
+  if (plan.state_dtype == StateDType::int8) {
+    return refuse("states in int8 lie on the host or on nvme, and the optimizer's tier is device",
+                  "take f32 or bf16 states, or another tier");
   }
   return Ok{};
 }
@@ -169,7 +205,7 @@ Status check_tiers(const Plan& plan) {
   if (plan.optimizer.dtype) {
     return refuse("the optimizer's row has a dtype of values", "set state_dtype of the plan");
   }
-  if (plan.gradient.tier != Tier::host) {
+  if (plan.gradient.tier == Tier::nvme) {
     return Error(MERON_E_UNSUPPORTED, "gradients on tier nvme are not offered",
                  "leave them on the host: they are used in place, right after they are summed")
         .on("plan");
@@ -184,6 +220,7 @@ Status check_tiers(const Plan& plan) {
                   "set the tier of optimizer or param to \"nvme\", or leave nvme out");
   }
   MERON_TRY(check_param_tier(plan));
+  MERON_TRY(check_device_tier(plan));
   if (!(plan.nvme_fraction > 0.0 && plan.nvme_fraction <= 1.0)) {
     return refuse(fmt::format("the optimizer's fraction on nvme is {}", plan.nvme_fraction),
                   "give a number above 0 and at most 1; for none of it, tier host");
@@ -194,7 +231,7 @@ Status check_tiers(const Plan& plan) {
        plan.state_buffers != plain.state_buffers)) {
     return refuse(
         "fraction, sub_group and buffers are of an optimizer on tier nvme, and this one "
-        "lies on the host",
+        "is not there",
         "set its tier to \"nvme\", or leave them out");
   }
   if (plan.sub_group < kLeastSubGroup || plan.sub_group > kMostSubGroup ||

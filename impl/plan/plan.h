@@ -24,8 +24,8 @@ enum class Sharding : uint8_t {
   shard,  // cut into rows over the shard axis, and held alike by all replicas
   world,  // "replica x shard": rows, and each row cut over the replica axis
 };
-// Where a state lies while nobody uses it.
-enum class Tier : uint8_t { host, nvme };
+// Where a state lies while nobody uses it. Tier device is the device that the rank computes on.
+enum class Tier : uint8_t { host, nvme, device };
 // How an optimizer keeps its states: as they are, rounded to 16 bits, or in 8 bits with a scale per
 // block. The master of 16-bit parameters is f32 in any case.
 enum class StateDType : uint8_t { f32, bf16, int8 };
@@ -34,7 +34,7 @@ constexpr std::string_view name_of(Sharding value) {
   return value == Sharding::none ? "none" : value == Sharding::shard ? "shard" : "replica x shard";
 }
 constexpr std::string_view name_of(Tier value) {
-  return value == Tier::host ? "host" : "nvme";
+  return value == Tier::host ? "host" : value == Tier::nvme ? "nvme" : "device";
 }
 constexpr std::string_view name_of(StateDType value) {
   return value == StateDType::f32 ? "f32" : value == StateDType::bf16 ? "bf16" : "int8";
@@ -128,6 +128,11 @@ constexpr bool is_sharded(const Row& row) {
 // Whether a row is cut over all ranks of a mesh, replicas or none.
 constexpr bool over_all(const Row& row, const MeshShape& mesh) {
   return row.sharding == Sharding::world || (row.sharding == Sharding::shard && mesh.replicas == 1);
+}
+// Whether a rank needs a device to follow the plan.
+constexpr bool uses_device(const Plan& plan) {
+  return plan.param.tier == Tier::device || plan.gradient.tier == Tier::device ||
+         plan.optimizer.tier == Tier::device;
 }
 // What `rank` holds of a flat of `elements` under a row.
 constexpr Range held_range(const Row& row, uint64_t elements, uint64_t rank,

@@ -32,7 +32,8 @@ struct Word {
 constexpr std::array kShardings = {Word<Sharding>{"none", Sharding::none},
                                    Word<Sharding>{"shard", Sharding::shard},
                                    Word<Sharding>{"replica x shard", Sharding::world}};
-constexpr std::array kTiers = {Word<Tier>{"host", Tier::host}, Word<Tier>{"nvme", Tier::nvme}};
+constexpr std::array kTiers = {Word<Tier>{"host", Tier::host}, Word<Tier>{"nvme", Tier::nvme},
+                               Word<Tier>{"device", Tier::device}};
 constexpr std::array kCodecs = {
     Word<CodecKind>{"none", CodecKind::none}, Word<CodecKind>{"bf16", CodecKind::bf16},
     Word<CodecKind>{"int8", CodecKind::int8}, Word<CodecKind>{"int4", CodecKind::int4}};

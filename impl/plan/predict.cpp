@@ -20,7 +20,7 @@ constexpr uint32_t kMaxGathers = 1u << 10;
 
 struct StoredUnit {
   const std::vector<FlatDesc>* flats;
-  bool stored;  // on nvme
+  bool stored;  // on the row's tier
 };
 
 using FlatKind = std::tuple<DType, uint64_t, bool, bool>;
@@ -46,7 +46,7 @@ UnitKinds kinds_of(const std::vector<StoredUnit>& all) {
 
 // The ring that every unit's gradients pass through holds the largest unit.
 Wide ring_bytes(const Plan& plan, const UnitKinds& units, uint64_t rank, const MeshShape& mesh) {
-  if (!is_sharded(plan.gradient)) return 0;
+  if (!is_sharded(plan.gradient) || plan.gradient.tier == Tier::device) return 0;
   Wide largest = 0;
   for (const auto& [flats, stored] : units) {
     Wide bytes = exchange_bytes(plan, *flats, rank, mesh);
@@ -85,7 +85,7 @@ Wide param_buffer_bytes(const Plan& plan, const UnitKinds& units, uint64_t rank,
     if (!stored) continue;
     Wide bytes = 0;
     for (const FlatDesc& flat : *flats) {
-      if (!stored_on_nvme(plan, flat)) continue;
+      if (!stored_away(plan, flat)) continue;
       bytes += Wide{held_range(plan.param, flat.elements, rank, mesh).size()} * size_of(flat.dtype);
     }
     largest = std::max(largest, bytes);
@@ -123,7 +123,10 @@ Result<RankPrediction> narrow(const Tally& tally) {
                         .nvme = {.optimizer = get(kNvmeOptimizer),
                                  .param = get(kNvmeParam),
                                  .read = get(kNvmeRead),
-                                 .written = get(kNvmeWritten)}};
+                                 .written = get(kNvmeWritten)},
+                        .device = {.param = get(kDeviceParam),
+                                   .gradient = get(kDeviceGradient),
+                                   .optimizer = get(kDeviceOptimizer)}};
 }
 
 Status check_workload(const Workload& load) {

@@ -37,7 +37,8 @@ struct Workload {
 struct MemoryPrediction {
   // Sharded: held * size in the node's window, and where parameters have a codec F(part * size)
   // with their exact values and F(wire(part)) with the encoded ones. Not sharded: F(n * size).
-  // Frozen ones under `frozen` int8: F(their encoding) instead. On nvme: 0.
+  // Frozen ones under `frozen` int8: F(their encoding) instead. On nvme: 0; and on the device,
+  // unless the host updates them.
   uint64_t param = 0;
   // (row - part) * size of what far ranks own and this one brings in: from a gather to the update
   // that changes it; what differences are to stays.
@@ -48,7 +49,7 @@ struct MemoryPrediction {
   uint64_t gradient_buckets = 0;
   // The f32 sum: F(4 * held) of the optimizer, or with replicas F(4 * part) where gradients are cut
   // over them and else F(4 * row); 0 if it reuses the bucket, which it does when gradients are f32
-  // and not sharded.
+  // and not sharded; 0, as the ring, where the device sums.
   uint64_t reduced_gradient = 0;
   uint64_t feedback = 0;  // F(4 * row) where the codec of gradients has feedback
   uint64_t moments = 0;   // per state F(codes and scales) of what is held on the host
@@ -104,10 +105,24 @@ struct NvmePrediction {
   bool operator==(const NvmePrediction&) const = default;
 };
 
+// Bytes of one rank that lie on its device at all times, without the allocator's own. While it
+// trains there are also whole values, from a gather to its release, and buckets of gradients on
+// their way to the sum.
+struct DevicePrediction {
+  uint64_t param = 0;      // held * size
+  uint64_t gradient = 0;   // the f32 sum: 4 * held of the optimizer
+  uint64_t optimizer = 0;  // states, and 4 * held for 16-bit parameters
+
+  uint64_t total() const { return param + gradient + optimizer; }
+
+  bool operator==(const DevicePrediction&) const = default;
+};
+
 struct RankPrediction {
   MemoryPrediction memory;
   LinkPrediction links;
   NvmePrediction nvme;
+  DevicePrediction device;
 
   bool operator==(const RankPrediction&) const = default;
 };

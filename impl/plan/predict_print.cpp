@@ -31,21 +31,26 @@ Json memory_json(const MemoryPrediction& memory) {
 }
 
 Json rank_json(const RankPrediction& rank) {
-  return {{"memory",
-           {{"host", memory_json(rank.memory)},
-            {"nvme",
-             {{"optimizer", bytes_json(rank.nvme.optimizer)},
-              {"param", bytes_json(rank.nvme.param)}}}}},
-          {"links",
-           {{"shm",
-             {{"gather_mapped", bytes_json(rank.links.gather_mapped)},
-              {"gather_copied", bytes_json(rank.links.gather_copied)},
-              {"reduce", bytes_json(rank.links.reduce)}}},
-            {"between_nodes",
-             {{"gather", bytes_json(rank.links.far_gather)},
-              {"reduce", bytes_json(rank.links.far_reduce)}}},
-            {"nvme",
-             {{"read", bytes_json(rank.nvme.read)}, {"written", bytes_json(rank.nvme.written)}}}}}};
+  return {
+      {"memory",
+       {{"host", memory_json(rank.memory)},
+        {"nvme",
+         {{"optimizer", bytes_json(rank.nvme.optimizer)}, {"param", bytes_json(rank.nvme.param)}}},
+        {"device",
+         {{"param", bytes_json(rank.device.param)},
+          {"gradient", bytes_json(rank.device.gradient)},
+          {"optimizer", bytes_json(rank.device.optimizer)},
+          {"total", bytes_json(rank.device.total())}}}}},
+      {"links",
+       {{"shm",
+         {{"gather_mapped", bytes_json(rank.links.gather_mapped)},
+          {"gather_copied", bytes_json(rank.links.gather_copied)},
+          {"reduce", bytes_json(rank.links.reduce)}}},
+        {"between_nodes",
+         {{"gather", bytes_json(rank.links.far_gather)},
+          {"reduce", bytes_json(rank.links.far_reduce)}}},
+        {"nvme",
+         {{"read", bytes_json(rank.nvme.read)}, {"written", bytes_json(rank.nvme.written)}}}}}};
 }
 
 using Cells = std::vector<std::string>;
@@ -68,6 +73,11 @@ Cells far_cells(const RankPrediction& rank) {
 Cells nvme_cells(const RankPrediction& rank) {
   return {human_bytes(rank.nvme.optimizer), human_bytes(rank.nvme.param),
           human_bytes(rank.nvme.read), human_bytes(rank.nvme.written)};
+}
+
+Cells device_cells(const RankPrediction& rank) {
+  return {human_bytes(rank.device.param), human_bytes(rank.device.gradient),
+          human_bytes(rank.device.optimizer), human_bytes(rank.device.total())};
 }
 
 // A row per run of ranks whose cells read the same, and one for all ranks together.
@@ -142,6 +152,11 @@ std::string to_table(const Prediction& prediction) {
   if (load.node != 0 && load.node < load.ranks) {
     out += fmt::format("\nof these, from other nodes ({} a node)\n{}", plural(load.node, "rank"),
                        per_rank(prediction, {"rank", "gather", "reduce", "together"}, far_cells));
+  }
+  if (uses_device(prediction.plan)) {
+    out += fmt::format(
+        "\nmemory per rank, tier device\n{}",
+        per_rank(prediction, {"rank", "param", "gradient", "optimizer", "total"}, device_cells));
   }
   if (!prediction.plan.nvme.path.empty()) {
     out += fmt::format(

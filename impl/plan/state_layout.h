@@ -70,17 +70,19 @@ inline StateShape state_shape(const Plan& plan, const FlatDesc& flat, uint32_t s
   return {.dtype = plan.state_dtype, .states = states, .master = flat.dtype != DType::f32};
 }
 
-// Of the elements that a rank updates, those whose states lie in memory (the first ones) and those
-// on nvme.
+// Of the elements that a rank updates, those whose states lie in memory of the host (the first
+// ones) and those on nvme; or all lie on the device.
 struct StateSplit {
-  Range host, nvme;
+  Range host, nvme, device;
 };
 inline StateSplit split_states(const Plan& plan, const Range& owned) {
-  if (plan.optimizer.tier == Tier::host) return {owned, {owned.end, owned.end}};
+  const Range none{owned.end, owned.end};
+  if (plan.optimizer.tier == Tier::host) return {owned, none, none};
+  if (plan.optimizer.tier == Tier::device) return {none, none, owned};
   const double away = static_cast<double>(owned.size()) * plan.nvme_fraction;
   const uint64_t there = std::min(owned.size(), static_cast<uint64_t>(std::ceil(away)));
   const uint64_t here = (owned.size() - there) / kBlock * kBlock;
-  return {{owned.begin, owned.begin + here}, {owned.begin + here, owned.end}};
+  return {{owned.begin, owned.begin + here}, {owned.begin + here, owned.end}, none};
 }
 
 // Sub-groups are cut from the begin of a flat's range.

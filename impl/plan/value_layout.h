@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How parameters on tier nvme lie there, and which ones do. Pure arithmetic, by which the engine
-// allocates and the plan predicts.
+// Which parameters lie on nvme or on the device, and how those on nvme lie there. Pure arithmetic,
+// by which the engine allocates and the plan predicts.
 #pragma once
 
 #include <algorithm>
@@ -13,10 +13,14 @@
 
 namespace meron {
 
-// Whether a flat's values lie on nvme where those of its unit do. Encoded ones stay in memory: they
-// have a quarter of the bytes, or half.
-constexpr bool stored_on_nvme(const Plan& plan, const FlatDesc& flat) {
-  return plan.param.tier == Tier::nvme && (flat.trainable || !plan.frozen_int8);
+// Whether a flat's values lie on the row's tier where those of its unit do, and that is not the
+// host. Encoded ones stay in memory: they have a quarter of the bytes, or half.
+constexpr bool stored_away(const Plan& plan, const FlatDesc& flat) {
+  return plan.param.tier != Tier::host && (flat.trainable || !plan.frozen_int8);
+}
+// Values on the device that the host updates have their place in the host's memory too.
+constexpr bool mirrored(const Plan& plan) {
+  return plan.param.tier == Tier::device && plan.optimizer.tier != Tier::device;
 }
 
 // What a rank has of a flat in its file: `rest`, which begins at the same place within a page as it
@@ -35,11 +39,11 @@ class Residency {
  public:
   explicit Residency(const Plan& plan) : plan_(&plan), left_(plan.resident) {}
 
-  // Whether the values of the next unit lie on nvme.
+  // Whether the values of the next unit lie on the row's tier.
   bool store(const std::vector<FlatDesc>& flats, const MeshShape& mesh) {
     uint64_t held = 0;
     for (const FlatDesc& flat : flats) {
-      if (!stored_on_nvme(*plan_, flat)) continue;
+      if (!stored_away(*plan_, flat)) continue;
       held += held_range(plan_->param, flat.elements, 0, mesh).size();
     }
     if (held == 0) return false;

@@ -171,7 +171,11 @@ def test_growth_passes(copy: Copy) -> None:
     """Fields at the end of an options and of an info struct, a function, an enum constant."""
     copy.change("optimizer.h", r"(\n} meron_optimizer_options;)", r"\n  double extra;\1")
     copy.change("optimizer.h", r"0\.0, 0, 0( *\\\n)", r"0.0, 0, 0, 0.0\1")
-    copy.change("context.h", r"(\n  uint64_t device_down_bytes;[^\n]*)", r"\1\n  uint64_t extra;")
+    copy.change(
+        "context.h",
+        r"(\n  uint64_t device_bytes;[^\n]*)(\n} meron_stats)",
+        r"\1\n  uint64_t extra;\2",
+    )
     copy.change("group.h", r"MERON_END_DECLS", "MERON_API void meron_new(void);\n\nMERON_END_DECLS")
     copy.change("gather.h", r"(MERON_GATHER_INTO = 2,)", r"\1\n  MERON_GATHER_NEW = 3,")
     status, output = copy.check()

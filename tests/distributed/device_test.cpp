@@ -4,7 +4,6 @@
 // there is told, and leaves the rest usable. The device is the emulated one: each of its streams is
 // a thread, so that ThreadSanitizer sees a copy that nothing orders. tests/gpu runs the same on a
 // GPU, which all ranks share, but for what only the emulated one can be told to do.
-#include <dlfcn.h>
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -15,180 +14,17 @@
 #include <vector>
 
 #include "meron/backend.h"
+#include "tests/distributed/device_trainer.h"
 #include "tests/distributed/one_param.h"
-#include "tests/distributed/trainer.h"
 
 namespace meron::test {
 namespace {
 
-#ifndef MERON_TEST_DEVICE
-#define MERON_TEST_DEVICE "emulated"
-#endif
-constexpr const char* kDevice = MERON_TEST_DEVICE;
-
-bool emulated() {
-  return std::strcmp(kDevice, "emulated") == 0;
-}
-
-constexpr int kSteps = kSanitized ? 3 : 10;
-constexpr int kAccumulate = 2;
-
-// What a trainer has of the device: a stream, memory, and copies.
-class TrainersDevice {
- public:
-  TrainersDevice() {
-    meron_backend backend{};
-    backend.struct_size = sizeof(backend);
-    // That which the engine has opened.
-    void* const module = dlopen("libmeron_" MERON_TEST_DEVICE ".so", RTLD_NOW | RTLD_LOCAL);
-    require(module != nullptr, "the module");
-    const auto query =
-        reinterpret_cast<meron_backend_query_fn>(dlsym(module, "meron_backend_query"));
-    require(query(MERON_BACKEND_ABI, &backend, nullptr) == MERON_OK, "the module works");
-    table_ = backend.device;
-    require(table_->open(&handle_, 0, nullptr) == MERON_OK, "a device");
-    require(table_->stream_create(&stream_, handle_, 0, nullptr) == MERON_OK, "a stream");
-  }
-  ~TrainersDevice() {
-    synchronize();
-    table_->stream_destroy(handle_, stream_);
-    table_->close(handle_);
-  }
-  TrainersDevice(const TrainersDevice&) = delete;
-  TrainersDevice& operator=(const TrainersDevice&) = delete;
-
-  void* stream() const { return stream_; }
-  void* allocate(uint64_t bytes) const {
-    void* data = nullptr;
-    require(table_->allocate(&data, handle_, bytes, stream_, nullptr) == MERON_OK, "memory");
-    return data;
-  }
-  void release(void* data) const { (void)table_->release(handle_, data, stream_, nullptr); }
-  // From or to memory of the host: has come when this returns.
-  void copy(void* to, const void* from, uint64_t bytes) const {
-    require(table_->copy(handle_, to, from, bytes, stream_, nullptr) == MERON_OK, "a copy");
-  }
-  void fill(void* to, uint8_t value, uint64_t bytes) const {
-    require(table_->fill(handle_, to, value, bytes, stream_, nullptr) == MERON_OK, "a fill");
-  }
-  void synchronize() const { (void)table_->stream_synchronize(handle_, stream_, nullptr); }
-
- private:
-  const meron_device_table* table_ = nullptr;
-  void* handle_ = nullptr;
-  void* stream_ = nullptr;
-};
-
-struct Config {
-  const char* plan;
-  int ranks;
-  meron_dtype dtype = MERON_F32;
-  meron_dtype gradients = MERON_F32;  // as the trainer has them
-  const char* transport = "shm";
-};
-
-// Trains the tiny model. On a device: values are read from its memory, after its stream was made to
-// wait, and gradients are written there.
-void train(const Config& config, int rank, meron_context context, bool on_device, float* losses,
-           float* weights) {
-  const std::unique_ptr<TrainersDevice> device =
-      on_device ? std::make_unique<TrainersDevice>() : nullptr;
-  Trainer trainer(context, config.dtype);
-  for (int step = 0; step < kSteps; ++step) {
-    for (int k = 0; k < kAccumulate; ++k) {
-      const auto index = static_cast<size_t>((step * kAccumulate + k) * config.ranks + rank);
-      std::vector<meron_gather> gathers(trainer.units.size());
-      std::vector<std::vector<float>> values(kParams);
-      for (size_t u = 0; u < trainer.units.size(); ++u) {
-        CALL(meron_gather_begin, &gathers[u], &trainer.units[u], 1, nullptr);
-      }
-      for (const meron_gather gather : gathers) {
-        if (device) {
-          CALL(meron_gather_wait_stream, gather, device->stream(), MERON_TIMEOUT_DEFAULT);
-        } else {
-          CALL(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
-        }
-      }
-      for (size_t i = 0; i < kParams; ++i) {
-        meron_view view{};
-        CALL(meron_gather_view, &view, gathers[trainer.unit_of[i]], trainer.params[i]);
-        const uint64_t bytes = view.count * meron_dtype_size(view.dtype);
-        std::vector<std::byte> host(bytes + 1);
-        if (device) {
-          device->copy(host.data(), view.data, bytes);
-        } else {
-          std::memcpy(host.data(), view.data, bytes);
-        }
-        view.data = host.data();
-        values[i] = Trainer::to_f32(view);
-      }
-      for (const meron_gather gather : gathers) {
-        if (device) {
-          CALL(meron_gather_release_on_stream, gather, device->stream());
-        } else {
-          CALL(meron_gather_release, gather);
-        }
-      }
-      auto gradients = trainer.zeros();
-      std::array<const float*, kParams> in{};
-      std::array<float*, kParams> out{};
-      for (size_t i = 0; i < kParams; ++i) {
-        in[i] = values[i].data();
-        out[i] = gradients[i].data();
-      }
-      losses[index] = tiny_step(index, in, out);
-
-      // As the trainer's dtype has them, and on the device in memory that it keeps until the
-      // reductions have ended.
-      std::vector<std::vector<uint16_t>> narrow(kParams);
-      std::vector<void*> placed(kParams);
-      std::vector<const void*> given(kParams);
-      const uint64_t size = meron_dtype_size(config.gradients);
-      for (size_t i = 0; i < kParams; ++i) {
-        given[i] = gradients[i].data();
-        if (config.gradients == MERON_BF16) {
-          for (const float value : gradients[i]) {
-            uint32_t bits = 0;
-            std::memcpy(&bits, &value, sizeof(bits));
-            narrow[i].push_back(static_cast<uint16_t>(bits >> 16));
-          }
-          given[i] = narrow[i].data();
-        }
-        if (!device) continue;
-        const uint64_t bytes = trainer.descs[i].count() * size;
-        placed[i] = device->allocate(bytes + 1);
-        device->copy(placed[i], given[i], bytes);
-        given[i] = placed[i];
-      }
-      meron_reduce_options options = MERON_REDUCE_OPTIONS_INIT;
-      options.boundary = k + 1 == kAccumulate ? 1 : 0;
-      options.divisor = kAccumulate;
-      options.stream = device ? device->stream() : nullptr;
-      for (size_t u = trainer.units.size(); u-- > 0;) {
-        std::vector<meron_source> sources;
-        for (size_t i = 0; i < kParams; ++i) {
-          if (trainer.unit_of[i] != u) continue;
-          sources.push_back(
-              {trainer.params[i], given[i], trainer.descs[i].count(), config.gradients, 0});
-        }
-        CALL(meron_reduce_begin, nullptr, trainer.units[u], sources.data(), sources.size(),
-             &options);
-      }
-      CALL(meron_reduce_wait, trainer.units.data(), trainer.units.size(), MERON_TIMEOUT_DEFAULT);
-      for (void* const data : placed) {
-        if (data != nullptr) device->release(data);
-      }
-    }
-    trainer.step();
-  }
-  trainer.weights(weights + static_cast<size_t>(rank) * weight_count());
-}
-
-class DeviceTwinTest : public testing::TestWithParam<Config> {};
+class DeviceTwinTest : public testing::TestWithParam<DeviceConfig> {};
 
 TEST_P(DeviceTwinTest, RanksOnADeviceTrainToTheBitsOfRanksOnTheHost) {
-  const Config& config = GetParam();
-  const auto losses = static_cast<size_t>(kSteps * kAccumulate * config.ranks);
+  const DeviceConfig& config = GetParam();
+  const auto losses = static_cast<size_t>(kDeviceSteps * kDeviceAccumulate * config.ranks);
   const size_t weights = weight_count() * static_cast<size_t>(config.ranks);
   Shared<float> host_losses(losses), device_losses(losses);
   Shared<float> host_weights(weights), device_weights(weights);
@@ -211,7 +47,7 @@ TEST_P(DeviceTwinTest, RanksOnADeviceTrainToTheBitsOfRanksOnTheHost) {
   EXPECT_EQ(std::memcmp(host_weights.data(), device_weights.data(), weights * sizeof(float)), 0);
   // Every value once per micro-batch up (flats begin tensors at whole cache lines), every gradient
   // once down.
-  constexpr uint64_t kBatches = kSteps * kAccumulate;
+  constexpr uint64_t kBatches = kDeviceSteps * kDeviceAccumulate;
   EXPECT_EQ(down[0], kBatches * weight_count() * meron_dtype_size(config.gradients));
   EXPECT_GE(up[0], kBatches * weight_count() * meron_dtype_size(config.dtype));
   EXPECT_LE(up[0], kBatches * (weight_count() + 7 * 64) * meron_dtype_size(config.dtype));
@@ -219,18 +55,20 @@ TEST_P(DeviceTwinTest, RanksOnADeviceTrainToTheBitsOfRanksOnTheHost) {
 
 INSTANTIATE_TEST_SUITE_P(
     Plans, DeviceTwinTest,
-    testing::Values(Config{"zero0", 2}, Config{"zero1", 2}, Config{"zero2", 3}, Config{"zero3", 1},
-                    Config{"zero3", 2}, Config{"zero3", 3}, Config{"mics(2)", 4},
-                    Config{"zero3", 2, MERON_BF16, MERON_BF16},
-                    Config{R"({"preset": "zero3", "gradient": {"dtype": "f32"}})", 2, MERON_BF16,
-                           MERON_BF16},
-                    Config{"zero1", 2, MERON_BF16, MERON_F32},
-                    Config{"zero3", 3, MERON_F32, MERON_F32, "sockets"},
-                    Config{"hpz(2)", 4, MERON_F32, MERON_F32, "cluster"},
-                    Config{R"({"preset": "zero3", "param": {"tier": "nvme"},
+    testing::Values(DeviceConfig{"zero0", 2}, DeviceConfig{"zero1", 2}, DeviceConfig{"zero2", 3},
+                    DeviceConfig{"zero3", 1}, DeviceConfig{"zero3", 2}, DeviceConfig{"zero3", 3},
+                    DeviceConfig{"mics(2)", 4}, DeviceConfig{"zero3", 2, MERON_BF16, MERON_BF16},
+                    DeviceConfig{R"({"preset": "zero3", "gradient": {"dtype": "f32"}})", 2,
+                                 MERON_BF16, MERON_BF16},
+                    DeviceConfig{"zero1", 2, MERON_BF16, MERON_F32},
+                    DeviceConfig{"zero3", 3, MERON_F32, MERON_F32, "sockets"},
+                    DeviceConfig{"hpz(2)", 4, MERON_F32, MERON_F32, "cluster"},
+                    DeviceConfig{R"({"preset": "zero3", "param": {"tier": "nvme"},
                                "nvme": {"path": "."}})",
-                           2}),
-    [](const testing::TestParamInfo<Config>& info) { return "Case" + std::to_string(info.index); });
+                                 2}),
+    [](const testing::TestParamInfo<DeviceConfig>& info) {
+      return "Case" + std::to_string(info.index);
+    });
 
 // Runs `body` on a context with the emulated device, with these settings of it.
 bool run_on_device(int ranks, const char* settings,

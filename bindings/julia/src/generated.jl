@@ -290,6 +290,7 @@ struct meron_stats
     nvme_bytes::UInt64 # of that file, in use now
     device_up_bytes::UInt64 # copied from the host to this rank's device,
     device_down_bytes::UInt64 # and from it to the host
+    device_bytes::UInt64 # on the device at all times: rows of tier device
 end
 
 """
@@ -311,6 +312,7 @@ struct meron_prediction
     nvme_read_bytes::UInt64
     nvme_written_bytes::UInt64
     nvme_bytes::UInt64 # as meron_stats has it
+    device_bytes::UInt64 # the same; where ranks cannot exchange on their devices, which then lack the sums of gradients, it is what they would have
 end
 
 """

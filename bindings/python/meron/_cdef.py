@@ -188,6 +188,7 @@ typedef struct {
   uint64_t nvme_bytes;
   uint64_t device_up_bytes;
   uint64_t device_down_bytes;
+  uint64_t device_bytes;
 } meron_stats;
 meron_status meron_context_stats(meron_stats *out, meron_context context, meron_error **err);
 typedef struct {
@@ -206,6 +207,7 @@ typedef struct {
   uint64_t nvme_read_bytes;
   uint64_t nvme_written_bytes;
   uint64_t nvme_bytes;
+  uint64_t device_bytes;
 } meron_prediction;
 meron_status meron_context_predict(meron_prediction *out, meron_context context, const
     meron_workload *workload, meron_error **err);

@@ -65,6 +65,7 @@ class Stats:
     nvme_bytes: int  # of that file, in use now
     device_up_bytes: int  # copied from the host to this rank's device,
     device_down_bytes: int  # and from it to the host
+    device_bytes: int  # on the device at all times: rows of tier device
 
 
 @dataclass(frozen=True)
@@ -84,6 +85,7 @@ class Prediction:
     nvme_read_bytes: int
     nvme_written_bytes: int
     nvme_bytes: int  # in use
+    device_bytes: int  # at all times, where ranks exchange on their devices
 
 
 class Lifetime(Owner):

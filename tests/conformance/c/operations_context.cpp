@@ -131,6 +131,7 @@ constexpr Counter kCounters[] = {
     {"control_bytes", &meron_stats::control_bytes, false},
     {"peak_bytes", &meron_stats::peak_bytes, false},
     {"nvme_bytes", &meron_stats::nvme_bytes, false},
+    {"device_bytes", &meron_stats::device_bytes, false},
 };
 
 uint64_t counted_of(Session& session, const meron_stats& now, const std::string& name) {
@@ -171,6 +172,7 @@ void predicted(Session& session, const Statement& statement) {
       {"nvme_read_bytes", prediction.nvme_read_bytes * steps},
       {"nvme_written_bytes", prediction.nvme_written_bytes * steps},
       {"nvme_bytes", prediction.nvme_bytes},
+      {"device_bytes", prediction.device_bytes},
   };
   const meron_stats now = stats_of(session);
   for (const auto& [name, value] : expected) {

@@ -191,9 +191,9 @@ TEST(PlanJson, ErrorsNameLineAndKey) {
        "did you mean \"bf16\"? Known values: \"param\", \"f32\", \"bf16\", \"f16\""},
       {"{\"param\": {\"sharding\": \"shards\"}}", MERON_E_PARSE, "\"shards\" is not a sharding",
        "did you mean \"shard\"?"},
-      // Sound, but not offered.
-      {"{\"param\": {\"tier\": \"device\"}}", MERON_E_UNSUPPORTED,
-       "line 1, key \"param.tier\": tier \"device\" is not offered by this version", "\"host\""},
+      // Sound words that do not go together, or that are not offered.
+      {"{\"param\": {\"tier\": \"device\"}}", MERON_E_PARSE,
+       "line 1, key \"param.tier\": parameters on tier device are whole on every rank", "zero3"},
       {"{\"optimizer\": {\"tier\": \"nvme\"}}", MERON_E_PARSE,
        "line 1, key \"optimizer.tier\": a row has the tier nvme, and the plan names no folder",
        "path"},
@@ -207,8 +207,8 @@ TEST(PlanJson, ErrorsNameLineAndKey) {
        MERON_E_PARSE, "key \"optimizer.fraction\": fraction is \"auto\"", "io-bench"},
       {"{\"nvme\": {\"path\": \"x\", \"rates\": {\"read\": 1}}}", MERON_E_PARSE, "write", ""},
       {"{\"nvme\": {\"block_size\": 1}}", MERON_E_PARSE, "\"nvme.block_size\": unknown key", ""},
-      {"{\"optimizer\": {\"tier\": \"device\"}}", MERON_E_UNSUPPORTED,
-       "tier \"device\" is not offered", ""},
+      {"{\"optimizer\": {\"tier\": \"device\"}}", MERON_E_PARSE,
+       "key \"optimizer.tier\": one of gradient and optimizer lies on the device", "both"},
       {"{\"param\": {\"sharding\": \"node x local\"}}", MERON_E_UNSUPPORTED,
        "sharding \"node x local\" is not offered", "\"replica x shard\""},
       {"{\"param\": {\"dtype\": \"bf16\"}}", MERON_E_UNSUPPORTED, "dtype \"bf16\" is not",

@@ -40,7 +40,8 @@ RankPrediction expected(const Held& held, const Moved& moved) {
           .links = {.gather_mapped = moved.gather_mapped,
                     .gather_copied = moved.gather_copied,
                     .reduce = moved.reduce},
-          .nvme = {}};
+          .nvme = {},
+          .device = {}};
 }
 
 // Written down by hand. 1000 elements over 3 ranks: a shard is 334 rounded up to 512, so the ranks
@@ -133,6 +134,30 @@ TEST(PredictByHand, ParametersOnNvme) {
   EXPECT_EQ(got->ranks[1].memory.param, 1024u + 1024);
   EXPECT_EQ(got->ranks[1].nvme.written, 0u);
   EXPECT_EQ(got->ranks[1].memory.param_buffers, 3u * 4096);
+}
+
+// 10,000 elements in bf16 over 2 ranks, which own 5120 and 4880.
+TEST(PredictByHand, RowsOnTheDevice) {
+  Plan plan = *preset("zero3");
+  plan.param.tier = Tier::device;
+  const ModelDesc model = one_flat(10'000, DType::bf16);
+  auto got = predict(plan, model, {.ranks = 2});
+  ASSERT_TRUE(got.ok());
+  // The host updates them, and has their place.
+  EXPECT_EQ(got->ranks[0].device, (DevicePrediction{.param = 2u * 5120}));
+  EXPECT_EQ(got->ranks[0].memory.param, 2u * 5120);
+  EXPECT_GT(got->ranks[0].memory.master, 0u);
+
+  plan.gradient.tier = plan.optimizer.tier = Tier::device;
+  got = predict(plan, model, {.ranks = 2});
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(got->ranks[0].device,
+            (DevicePrediction{.param = 2u * 5120, .gradient = 4u * 5120, .optimizer = 12u * 5120}));
+  EXPECT_EQ(got->ranks[1].device,
+            (DevicePrediction{.param = 2u * 4880, .gradient = 4u * 4880, .optimizer = 12u * 4880}));
+  EXPECT_EQ(got->ranks[0].memory.total(), 0u);
+  EXPECT_EQ(got->total.device.total(), 18u * 10'000);
+  EXPECT_NE(to_table(*got).find("tier device"), std::string::npos);
 }
 
 TEST(PredictByHand, TimeOnNvme) {

@@ -428,6 +428,8 @@ pub struct meron_stats {
     pub device_up_bytes: u64,
     /// And from it to the host
     pub device_down_bytes: u64,
+    /// On the device at all times: rows of tier device
+    pub device_bytes: u64,
 }
 
 /// What the plan predicts for this rank and the units made so far. Bytes.
@@ -465,6 +467,9 @@ pub struct meron_prediction {
     pub nvme_written_bytes: u64,
     /// As meron_stats has it
     pub nvme_bytes: u64,
+    /// The same; where ranks cannot exchange on their devices, which then lack the sums of
+    /// gradients, it is what they would have
+    pub device_bytes: u64,
 }
 
 /// A group. A value; 0 is null, and stands for the world where a group is optional.
@@ -3163,9 +3168,9 @@ const _: () = assert!(size_of::<meron_allocator>() == 32);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_context_options>() == 136);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_stats>() == 168);
+const _: () = assert!(size_of::<meron_stats>() == 176);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_prediction>() == 112);
+const _: () = assert!(size_of::<meron_prediction>() == 120);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_group>() == 8);
 #[cfg(target_pointer_width = "64")]
@@ -3257,11 +3262,11 @@ mod layout {
             wait_ns: 48, param_bytes: 56, gradient_bytes: 64, optimizer_bytes: 72, staging_bytes:
             80, control_bytes: 88, peak_bytes: 96, arena_pages_bytes: 104, far_gather_bytes: 112,
             far_reduce_bytes: 120, nvme_read_bytes: 128, nvme_written_bytes: 136, nvme_bytes: 144,
-            device_up_bytes: 152, device_down_bytes: 160);
+            device_up_bytes: 152, device_down_bytes: 160, device_bytes: 168);
         check!(meron_prediction, struct_size: 0, reserved_0: 4, param_bytes: 8, gradient_bytes: 16,
             optimizer_bytes: 24, peak_bytes: 32, gather_mapped_bytes: 40, gather_copied_bytes: 48,
             reduce_bytes: 56, second_copy_bytes: 64, far_gather_bytes: 72, far_reduce_bytes: 80,
-            nvme_read_bytes: 88, nvme_written_bytes: 96, nvme_bytes: 104);
+            nvme_read_bytes: 88, nvme_written_bytes: 96, nvme_bytes: 104, device_bytes: 112);
         check!(meron_group, id: 0);
         check!(meron_param, id: 0);
         check!(meron_unit, id: 0);

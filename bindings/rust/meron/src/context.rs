@@ -143,6 +143,7 @@ impl Context {
             nvme_bytes: raw.nvme_bytes,
             device_up_bytes: raw.device_up_bytes,
             device_down_bytes: raw.device_down_bytes,
+            device_bytes: raw.device_bytes,
         })
     }
 
@@ -168,6 +169,7 @@ impl Context {
             nvme_read_bytes: raw.nvme_read_bytes,
             nvme_written_bytes: raw.nvme_written_bytes,
             nvme_bytes: raw.nvme_bytes,
+            device_bytes: raw.device_bytes,
         })
     }
 
@@ -439,6 +441,8 @@ pub struct Stats {
     pub device_up_bytes: u64,
     /// Copied from it to the host.
     pub device_down_bytes: u64,
+    /// On the device at all times: rows of tier device.
+    pub device_bytes: u64,
 }
 
 /// What the plan predicts for this rank and the units made so far. Bytes.
@@ -472,4 +476,6 @@ pub struct Prediction {
     pub nvme_written_bytes: u64,
     /// In use there.
     pub nvme_bytes: u64,
+    /// On the device at all times, where ranks exchange on their devices.
+    pub device_bytes: u64,
 }

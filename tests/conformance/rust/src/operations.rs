@@ -239,6 +239,7 @@ fn counter(stats: &Stats, name: &str) -> Result<(u64, bool), Failure> {
         "far_reduce_bytes" => (stats.far_reduce_bytes, true),
         "device_up_bytes" => (stats.device_up_bytes, true),
         "device_down_bytes" => (stats.device_down_bytes, true),
+        "device_bytes" => (stats.device_bytes, false),
         "collective_bytes" => (stats.collective_bytes, true),
         "operations" => (stats.operations, true),
         "wait_ns" => (stats.wait_ns, true),
@@ -291,6 +292,7 @@ fn predicted(session: &mut Session, s: &Statement) -> Done {
         ("nvme_read_bytes", plan.nvme_read_bytes),
         ("nvme_written_bytes", plan.nvme_written_bytes),
         ("nvme_bytes", plan.nvme_bytes),
+        ("device_bytes", plan.device_bytes),
     ] {
         let (value, grows) = counter(&now, name)?;
         let (seen, wanted) = match grows {

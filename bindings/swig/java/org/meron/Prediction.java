@@ -44,6 +44,9 @@ public final class Prediction {
     /** In use there. */
     public final long nvmeBytes;
 
+    /** On the device at all times, where ranks exchange on their devices. */
+    public final long deviceBytes;
+
     Prediction(meron_prediction from) {
         paramBytes = from.getParam_bytes();
         gradientBytes = from.getGradient_bytes();
@@ -58,6 +61,7 @@ public final class Prediction {
         nvmeReadBytes = from.getNvme_read_bytes();
         nvmeWrittenBytes = from.getNvme_written_bytes();
         nvmeBytes = from.getNvme_bytes();
+        deviceBytes = from.getDevice_bytes();
         from.delete();
     }
 }

@@ -65,6 +65,9 @@ public final class Stats {
     /** Copied from it to the host. */
     public final long deviceDownBytes;
 
+    /** On the device at all times: rows of tier device. */
+    public final long deviceBytes;
+
     Stats(meron_stats from) {
         gatherMappedBytes = from.getGather_mapped_bytes();
         gatherCopiedBytes = from.getGather_copied_bytes();
@@ -86,6 +89,7 @@ public final class Stats {
         nvmeBytes = from.getNvme_bytes();
         deviceUpBytes = from.getDevice_up_bytes();
         deviceDownBytes = from.getDevice_down_bytes();
+        deviceBytes = from.getDevice_bytes();
         from.delete();
     }
 }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "param/stored_values.h"
+#include "param/nvme_values.h"
 
 #include <fmt/format.h>
 
@@ -19,32 +19,32 @@ constexpr uint64_t kInlineBlocks = 64;
 
 }  // namespace
 
-StoredValues::StoredValues(Rank& rank, std::byte* data, uint64_t bytes, std::string name)
+NvmeValues::NvmeValues(Rank& rank, std::byte* data, uint64_t bytes, std::string name)
     : rank_(rank),
       data_(data),
       bytes_(bytes),
       name_(std::move(name)),
       checksums_((bytes + kChecked - 1) / kChecked) {}
 
-Result<std::unique_ptr<StoredValues>> StoredValues::create(Rank& rank, std::byte* data,
-                                                           uint64_t bytes, uint64_t phase,
-                                                           std::string name) {
-  std::unique_ptr<StoredValues> values(new StoredValues(rank, data, bytes, std::move(name)));
-  if (bytes == 0) return values;
+Result<std::unique_ptr<StoredValues>> NvmeValues::create(Rank& rank, std::byte* data,
+                                                         uint64_t bytes, uint64_t phase,
+                                                         std::string name) {
+  std::unique_ptr<NvmeValues> values(new NvmeValues(rank, data, bytes, std::move(name)));
+  if (bytes == 0) return std::unique_ptr<StoredValues>(std::move(values));
   MERON_ASSIGN(Storage* const storage, rank.open_storage());
   MERON_ASSIGN(values->extent_, storage->swap().allocate(phase + bytes, rank.deadline()));
   values->offset_ = values->extent_.offset + phase;
   add(rank.counters.nvme_held, values->extent_.bytes);
-  return values;
+  return std::unique_ptr<StoredValues>(std::move(values));
 }
 
-void StoredValues::give_back() {
+void NvmeValues::give_back() {
   if (bytes_ == 0) return;
   rank_.storage->swap().free(extent_);
   rank_.counters.nvme_held.fetch_sub(extent_.bytes);
 }
 
-Status StoredValues::settle() {
+Status NvmeValues::settle() {
   if (error_) return *error_;
   if (!transfer_ || !transfer_->done()) return Ok{};
   Status ended = std::exchange(transfer_, nullptr)->status();
@@ -57,13 +57,13 @@ Status StoredValues::settle() {
   return Ok{};
 }
 
-void StoredValues::read() {
+void NvmeValues::read() {
   transfer_ = rank_.storage->engine().read(rank_.storage->file(), offset_, data_, bytes_);
   writing_ = false;
   add(rank_.counters.nvme_read, bytes_);
 }
 
-Result<bool> StoredValues::bring() {
+Result<bool> NvmeValues::bring() {
   MERON_TRY(settle());
   if (here_ || bytes_ == 0) return true;
   if (transfer_) return false;
@@ -77,7 +77,7 @@ Result<bool> StoredValues::bring() {
   return here_;
 }
 
-Result<bool> StoredValues::open(bool whole) {
+Result<bool> NvmeValues::open(bool whole) {
   MERON_TRY(settle());
   // It may have ended since, with an error that settle() has not seen.
   if (transfer_) return false;
@@ -86,13 +86,13 @@ Result<bool> StoredValues::open(bool whole) {
   return true;
 }
 
-void StoredValues::forget() {
+void NvmeValues::forget() {
   here_ = false;
   // What a read brought that nobody has looked at has gone with the memory.
   if (transfer_ && !writing_) transfer_.reset();
 }
 
-void StoredValues::store() {
+void NvmeValues::store() {
   if (bytes_ == 0) return;
   for_blocks([&](uint64_t block, const std::byte* data, uint64_t bytes) {
     checksums_[block] = kernels::crc32c(data, bytes);
@@ -103,7 +103,7 @@ void StoredValues::store() {
 }
 
 template <class Body>
-void StoredValues::for_blocks(Body body) {
+void NvmeValues::for_blocks(Body body) {
   rank_.threads.for_range(0, checksums_.size(), 1, kInlineBlocks,
                           [&](int, uint64_t begin, uint64_t end) {
                             for (uint64_t block = begin; block < end; ++block) {
@@ -113,7 +113,7 @@ void StoredValues::for_blocks(Body body) {
                           });
 }
 
-Status StoredValues::verify() {
+Status NvmeValues::verify() {
   std::atomic<uint64_t> bad{UINT64_MAX};
   for_blocks([&](uint64_t block, const std::byte* data, uint64_t bytes) {
     if (kernels::crc32c(data, bytes) != checksums_[block]) bad.store(block);
@@ -129,11 +129,11 @@ Status StoredValues::verify() {
                              name_, fmt::format("of {}", name_));
 }
 
-void StoredValues::wait(int64_t timeout_ns) const {
+void NvmeValues::wait(int64_t timeout_ns) const {
   if (transfer_) transfer_->wait(timeout_ns);
 }
 
-std::string StoredValues::describe() const {
+std::string NvmeValues::describe() const {
   return fmt::format("a {} of {} is under way", writing_ ? "write" : "read", rank_.storage->path());
 }
 

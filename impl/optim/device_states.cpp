@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/device_states.h"
+
+#include <fmt/format.h>
+
+#include "param/resident_gradient.h"
+
+namespace meron {
+namespace {
+
+meron_update_step numbers_of(const kernels::UpdateStep& step) {
+  meron_update_step out = {};
+  out.rule = static_cast<int32_t>(step.rule);
+  out.nesterov = step.nesterov ? 1 : 0;
+  out.first_step = step.first_step ? 1 : 0;
+  out.learning_rate = step.lr;
+  out.beta1 = step.beta1;
+  out.beta2 = step.beta2;
+  out.epsilon = step.eps;
+  out.weight_decay = step.weight_decay;
+  out.bias1 = step.bias1;
+  out.bias2 = step.bias2;
+  out.gradient_scale = step.grad_scale;
+  out.dampening = step.dampening;
+  return out;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<DeviceStates>> DeviceStates::create(Unit& unit, size_t flat,
+                                                           const StateShape& shape) {
+  std::unique_ptr<DeviceStates> states(new DeviceStates(unit, flat, shape));
+  Rank& rank = unit.rank();
+  const uint64_t elements = states->flat().owned.size();
+  const auto take = [&](uint64_t bytes, const char* what) -> Result<DeviceMemory> {
+    add(rank.counters.device_held, bytes);
+    states->bytes_ += bytes;
+    return rank.device->device().allocate(bytes, rank.device->work(),
+                                          fmt::format("{} of unit '{}'", what, unit.name()));
+  };
+  constexpr std::array kWhich = {"the first state", "the second state"};
+  for (uint32_t s = 0; s < shape.states; ++s) {
+    MERON_ASSIGN(states->states_[s], take(state_bytes(shape.dtype, elements), kWhich[s]));
+  }
+  if (shape.master) {
+    MERON_ASSIGN(states->master_, take(elements * sizeof(float), "the master copy"));
+  }
+  return states;
+}
+
+DeviceStates::~DeviceStates() {
+  unit_.rank().counters.device_held.fetch_sub(bytes_);
+}
+
+Status DeviceStates::fill() {
+  Device& device = side().device();
+  void* const work = side().work();
+  for (const DeviceMemory& state : states_) {
+    if (state) MERON_TRY(device.fill(state.data(), 0, state.bytes(), work));
+  }
+  if (!master_) return Ok{};
+  const meron_cast_task task{master_.data(), flat().resident->data(), flat().owned.size()};
+  return device.cast(std::span(&task, 1), DType::f32, flat().desc.dtype, false, work);
+}
+
+Result<const float*> DeviceStates::gradient(DeviceMemory& room) const {
+  const Flat& flat = this->flat();
+  if (ResidentGradient* const resident = unit_.resident_gradient(); resident != nullptr) {
+    return resident->data(flat_) + (flat.owned.begin - flat.summed.begin);
+  }
+  Device& device = side().device();
+  const uint64_t bytes = flat.owned.size() * sizeof(float);
+  MERON_ASSIGN(room,
+               device.allocate(bytes, side().work(),
+                               fmt::format("the reduced gradient of unit '{}'", unit_.name())));
+  // Memory that is not pinned: it has been read when this returns.
+  MERON_TRY(device.copy(room.data(), flat.sum + (flat.owned.begin - flat.summed.begin), bytes,
+                        side().work()));
+  add(unit_.rank().counters.device_up, bytes);
+  return reinterpret_cast<const float*>(room.data());
+}
+
+Status DeviceStates::update(const std::vector<DeviceRun>& runs) {
+  const Flat& flat = this->flat();
+  DeviceMemory room;  // goes back behind the update
+  MERON_ASSIGN(const float* const sum, gradient(room));
+  const uint64_t size = size_of(flat.desc.dtype);
+  for (const DeviceRun& run : runs) {
+    const uint64_t offset = run.range.begin - flat.owned.begin;
+    std::byte* const values = flat.resident->data() + offset * size;
+    meron_update_task task = {};
+    task.values = master_ ? reinterpret_cast<float*>(master_.data()) + offset
+                          : reinterpret_cast<float*>(values);
+    task.sum = sum + offset;
+    for (uint32_t s = 0; s < shape_.states; ++s) {
+      task.states[s] = states_[s].data() + state_bytes(shape_.dtype, offset);
+    }
+    task.out = master_ ? values : nullptr;
+    task.count = run.range.size();
+    task.first = run.range.begin;
+    task.seed = run.step.seed;
+    MERON_TRY(side().device().update(
+        numbers_of(run.step), std::span(&task, 1),
+        shape_.dtype == StateDType::bf16 ? MERON_STATE_BF16 : MERON_STATE_F32, flat.desc.dtype,
+        side().work()));
+  }
+  return Ok{};
+}
+
+template <class Copy>
+Status DeviceStates::for_arrays(const Range& range, Copy copy) const {
+  const uint64_t first = range.begin - flat().owned.begin;
+  if (master_) {
+    MERON_TRY(
+        copy(master_.data() + first * sizeof(float), uint64_t{0}, range.size() * sizeof(float)));
+  }
+  for (uint32_t s = 0; s < shape_.states; ++s) {
+    MERON_TRY(copy(states_[s].data() + state_bytes(shape_.dtype, first),
+                   shape_.state_offset(range.size(), s), state_bytes(shape_.dtype, range.size())));
+  }
+  return side().device().synchronize(side().work());
+}
+
+Status DeviceStates::read(const Range& range, std::byte* record) const {
+  return for_arrays(range, [&](const std::byte* from, uint64_t offset, uint64_t bytes) {
+    add(unit_.rank().counters.device_down, bytes);
+    return side().device().copy(record + offset, from, bytes, side().work());
+  });
+}
+
+Status DeviceStates::write(const Range& range, const std::byte* record) {
+  return for_arrays(range, [&](std::byte* to, uint64_t offset, uint64_t bytes) {
+    add(unit_.rank().counters.device_up, bytes);
+    return side().device().copy(to, record + offset, bytes, side().work());
+  });
+}
+
+}  // namespace meron

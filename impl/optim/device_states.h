@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// What an optimizer keeps of one flat on the device, which updates it there (tier device).
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "kernels/cpu/update.h"
+#include "param/unit.h"
+#include "plan/state_layout.h"
+
+namespace meron {
+
+// One range of a flat that a step updates with the numbers of one group.
+struct DeviceRun {
+  Range range;
+  kernels::UpdateStep step;  // its seed is for this flat
+};
+
+class DeviceStates {
+ public:
+  // Of all that this rank owns of the flat, whose values lie on the device. MERON_E_NO_MEMORY,
+  // MERON_E_DEVICE.
+  static Result<std::unique_ptr<DeviceStates>> create(Unit& unit, size_t flat,
+                                                      const StateShape& shape);
+  ~DeviceStates();
+  DeviceStates(const DeviceStates&) = delete;
+  DeviceStates& operator=(const DeviceStates&) = delete;
+
+  // The states before the first step: zero, and the master as the values are.
+  Status fill();
+  // Asks for the update by the gradient that has been summed, wherever that is. Runs are ascending.
+  Status update(const std::vector<DeviceRun>& runs);
+
+  // Copies what is kept of `range` to and from a record (StateShape) of these elements on the host.
+  // They wait for the device.
+  Status read(const Range& range, std::byte* record) const;
+  Status write(const Range& range, const std::byte* record);
+
+ private:
+  DeviceStates(Unit& unit, size_t flat, const StateShape& shape)
+      : unit_(unit), flat_(flat), shape_(shape) {}
+  Flat& flat() const { return unit_.flats()[flat_]; }
+  DeviceSide& side() const { return *unit_.rank().device; }
+  // Calls copy(on the device, offset in the record, bytes) for each array's part of `range`.
+  template <class Copy>
+  Status for_arrays(const Range& range, Copy copy) const;
+  // The sum of the gradient of what is owned; from the host it is copied into `room`.
+  Result<const float*> gradient(DeviceMemory& room) const;
+
+  Unit& unit_;
+  const size_t flat_;
+  const StateShape shape_;
+  std::array<DeviceMemory, kMaxStates> states_;
+  DeviceMemory master_;
+  uint64_t bytes_ = 0;
+};
+
+}  // namespace meron

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values on tier nvme. Every 64 KiB have a checksum in memory: what comes from the drive is
+// compared before it is used.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "io/storage.h"
+#include "param/rank.h"
+#include "param/stored_values.h"
+
+namespace meron {
+
+class NvmeValues final : public StoredValues {
+ public:
+  // Takes room in the file for the `bytes` bytes that lie at `data` while they are in memory; a
+  // transfer under way uses that memory. `phase`: value_phase() of them. They are zero until they
+  // are first stored. Errors: those of Rank::open_storage and SwapFile::allocate.
+  static Result<std::unique_ptr<StoredValues>> create(Rank& rank, std::byte* data, uint64_t bytes,
+                                                      uint64_t phase, std::string name);
+
+  Result<bool> bring() override;
+  Result<bool> open(bool whole) override;
+  void store() override;
+  void give_back() override;
+  void forget() override;
+  bool busy() const override { return transfer_ != nullptr && !transfer_->done(); }
+  void wait(int64_t timeout_ns) const override;
+  std::string describe() const override;
+
+ private:
+  NvmeValues(Rank& rank, std::byte* data, uint64_t bytes, std::string name);
+  // Takes note of a transfer that has ended.
+  Status settle();
+  void read();
+  Status verify();
+  template <class Body>
+  void for_blocks(Body body);
+
+  Rank& rank_;
+  std::byte* const data_;
+  const uint64_t bytes_;
+  const std::string name_;  // for errors
+  Extent extent_;
+  uint64_t offset_ = 0;  // of the values, in the file
+  std::vector<uint32_t> checksums_;
+  std::shared_ptr<IoTicket> transfer_;
+  bool writing_ = false;  // what transfer_ does
+  bool stored_ = false;   // the file has them
+  bool here_ = false;     // the memory does
+  std::optional<Error> error_;
+};
+
+}  // namespace meron

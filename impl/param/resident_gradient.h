@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// A unit's gradient on tier device: micro-batches are packed into buckets there, and summed in f32
+// by the device, with the bits of the host's sums.
+//
+// All work is asked of DeviceSide::work(), so that buckets, sums and the optimizer's step follow
+// each other without a wait. The host waits for the squares of a complete sum only.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "param/device_side.h"
+#include "param/reduce.h"
+#include "param/unit.h"
+#include "transport/operation.h"
+
+namespace meron {
+
+// The whole gradient of a param.
+struct GivenGradient {
+  size_t param = 0;  // of the unit
+  const std::byte* data = nullptr;
+  DType dtype = DType::f32;
+  bool on_device = false;
+};
+
+class ResidentGradient {
+ public:
+  // Memory for the sums. MERON_E_NO_MEMORY, MERON_E_DEVICE.
+  static Result<std::unique_ptr<ResidentGradient>> create(Unit& unit);
+  ~ResidentGradient();
+  ResidentGradient(const ResidentGradient&) = delete;
+  ResidentGradient& operator=(const ResidentGradient&) = delete;
+
+  // The unit is `filling`. What was asked of `stream` so far has written the gradients on the
+  // device, which must stay as they are until the sum has ended; those on the host have been read.
+  Status add(std::span<const GivenGradient> gradients, void* stream);
+  // Sums what was added; params without a gradient count as zeros.
+  Status sum(const ReduceOptions& options);
+  // The sum is complete without another micro-batch.
+  Status finish(const ReduceOptions& options);
+  // Whether what was asked for last is done; Unit::squares are known then, where they were taken.
+  Result<bool> come();
+
+  // Of a flat's `summed`, for work().
+  float* data(size_t flat) const { return reinterpret_cast<float*>(sums_[flat].data()); }
+  // For the host to read and to change, as Flat::sum; waits for the copy.
+  Status show();
+  // What the host may have changed is the device's again.
+  Status take_back();
+
+ private:
+  explicit ResidentGradient(Unit& unit);
+  DeviceSide& side() const { return *unit_.rank().device; }
+  // Scales the flat's sum and takes its squares.
+  Status reduce(size_t flat, std::span<const void* const> inputs, const ReduceOptions& options);
+  Status pack(std::span<const GivenGradient> gradients, void* stream);
+  Status open_bucket(size_t flat);
+  Status zero_missing();
+  Status begin_squares(const ReduceOptions& options);
+  Status end_squares(const ReduceOptions& options);
+
+  Unit& unit_;
+  std::vector<DeviceMemory> sums_,
+      buckets_;                       // by flat; a bucket from its first gradient to its sum
+  std::vector<DeviceMemory> copies_;  // of gradients on the host, until the sum is asked for
+  DeviceMemory squares_;              // MERON_SQUARES_BYTES
+  Buffer squares_here_;               // the same, on the host
+  std::vector<Buffer> shown_;         // by flat; empty until the host asks
+  bool showing_ = false;
+  bool squares_wanted_ = false;
+  DeviceEvent done_;
+};
+
+// A micro-batch, or with FinishOperation the end of an accumulation, until the device has done it.
+class ResidentReduceOperation final : public Operation {
+ public:
+  // The unit is `filling`; the call has been posted.
+  static Result<std::shared_ptr<ResidentReduceOperation>> begin(std::shared_ptr<Unit> unit,
+                                                                const ReduceOptions& options,
+                                                                Deadline deadline);
+  Result<bool> advance() override;
+  std::vector<int> missing() const override { return {}; }
+  std::string describe() const override;
+
+ private:
+  ResidentReduceOperation(std::shared_ptr<Unit> unit, const ReduceOptions& options,
+                          Deadline deadline);
+
+  std::shared_ptr<Unit> unit_;
+  ReduceOptions options_;
+};
+
+}  // namespace meron

@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "param/resident_values.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace meron {
+
+Result<std::unique_ptr<ResidentValues>> ResidentValues::create(Rank& rank, std::byte* host,
+                                                               uint64_t bytes, bool mirrored,
+                                                               const std::string& name) {
+  std::unique_ptr<ResidentValues> values(new ResidentValues(rank, host, bytes, mirrored));
+  DeviceSide& side = *rank.device;
+  MERON_ASSIGN(values->memory_, side.device().allocate(bytes, side.work(), name));
+  add(rank.counters.device_held, bytes);
+  MERON_TRY(side.device().fill(values->data(), 0, bytes, side.work()));
+  if (mirrored) rank.pin(host, bytes);
+  return values;
+}
+
+ResidentValues::~ResidentValues() {
+  if (memory_) rank_.counters.device_held.fetch_sub(bytes_);
+}
+
+Status ResidentValues::settle() {
+  if (error_) return *error_;
+  if (!reading_ && !writing_) return Ok{};
+  const auto come = copied_.come();
+  if (!come.ok()) {
+    error_ = come.error();
+    return *error_;
+  }
+  if (!*come) return Ok{};
+  here_ = here_ || reading_;
+  reading_ = writing_ = false;
+  return Ok{};
+}
+
+Status ResidentValues::copy(void* to, const void* from, std::atomic<uint64_t>& counter) {
+  DeviceSide& side = *rank_.device;
+  MERON_TRY(side.device().copy(to, from, bytes_, side.work()));
+  MERON_ASSIGN(copied_, side.device().record(side.work(), std::move(copied_)));
+  add(counter, bytes_);
+  return side.wake_after(side.work());
+}
+
+Result<bool> ResidentValues::bring() {
+  MERON_TRY(settle());
+  if (here_ || bytes_ == 0) return true;
+  if (reading_) return false;
+  if (!stored_) {
+    std::fill_n(host_, bytes_, std::byte{0});
+    here_ = true;
+    return true;
+  }
+  // Behind what is still being written, in the order of the stream.
+  if (Status begun = copy(host_, data(), rank_.counters.device_down); !begun.ok()) {
+    error_ = std::move(begun).error();
+    return *error_;
+  }
+  reading_ = true;
+  writing_ = false;
+  MERON_TRY(settle());
+  return here_;
+}
+
+Result<bool> ResidentValues::open(bool whole) {
+  MERON_TRY(settle());
+  if (reading_ || writing_) return false;
+  if (!whole) {
+    MERON_ASSIGN(const bool here, bring());
+    opened_ = here;
+    return here;
+  }
+  here_ = opened_ = true;
+  return true;
+}
+
+void ResidentValues::store() {
+  if (bytes_ == 0) return;
+  stored_ = true;
+  // What the device has written the host's memory has not.
+  if (!std::exchange(opened_, false)) {
+    here_ = false;
+    return;
+  }
+  if (Status begun = copy(data(), host_, rank_.counters.device_up); !begun.ok()) {
+    error_ = std::move(begun).error();
+    return;
+  }
+  writing_ = true;
+}
+
+void ResidentValues::forget() {
+  if (mirrored_) return;
+  here_ = reading_ = false;
+}
+
+bool ResidentValues::busy() const {
+  if (!reading_ && !writing_) return false;
+  const auto come = copied_.come();
+  return come.ok() && !*come;
+}
+
+void ResidentValues::wait(int64_t /*timeout_ns*/) const {
+  if (!busy()) return;
+  DeviceSide& side = *rank_.device;
+  (void)side.device().synchronize(side.work());  // a failure is told by copied_
+}
+
+std::string ResidentValues::describe() const {
+  return fmt::format("a copy {} {} is under way", writing_ ? "to" : "from",
+                     rank_.device->device().name());
+}
+
+}  // namespace meron

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values on tier device: they lie in memory of the device that this rank computes on, are read
+// there in place by gathers on the device, and go to the host's memory for all else.
+//
+// Whoever reads or writes them on another stream than DeviceSide::work() makes that stream wait,
+// and is waited for by it (DeviceValues).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/result.h"
+#include "param/rank.h"
+#include "param/stored_values.h"
+
+namespace meron {
+
+class ResidentValues final : public StoredValues {
+ public:
+  // Takes memory of the device for the `bytes` bytes that lie at `host` while they are there too.
+  // `mirrored`: that memory stays, and is pinned. They are zero until they are first stored.
+  // MERON_E_NO_MEMORY, MERON_E_DEVICE.
+  static Result<std::unique_ptr<ResidentValues>> create(Rank& rank, std::byte* host, uint64_t bytes,
+                                                        bool mirrored, const std::string& name);
+  ~ResidentValues() override;
+
+  Result<bool> bring() override;
+  Result<bool> open(bool whole) override;
+  void store() override;
+  void give_back() override {}
+  void forget() override;
+  bool busy() const override;
+  void wait(int64_t timeout_ns) const override;
+  std::string describe() const override;
+
+  bool mirrored() const { return mirrored_; }
+  std::byte* data() const { return memory_.data(); }
+  uint64_t bytes() const { return bytes_; }
+
+ private:
+  ResidentValues(Rank& rank, std::byte* host, uint64_t bytes, bool mirrored)
+      : rank_(rank), host_(host), bytes_(bytes), mirrored_(mirrored) {}
+  Status copy(void* to, const void* from, std::atomic<uint64_t>& counter);
+  Status settle();
+
+  Rank& rank_;
+  std::byte* const host_;
+  const uint64_t bytes_;
+  const bool mirrored_;
+  DeviceMemory memory_;
+  DeviceEvent copied_;
+  bool reading_ = false, writing_ = false;  // what copied_ is the end of
+  bool here_ = false;                       // the host's memory has them
+  bool stored_ = false;                     // they were written, here or there
+  bool opened_ = false;                     // and they may have changed there
+  std::optional<Error> error_;
+};
+
+}  // namespace meron

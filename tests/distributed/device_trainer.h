@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+// A trainer that computes on a device: the emulated one, or that which MERON_TEST_DEVICE names.
+#pragma once
+
+#include <dlfcn.h>
+
+#include <array>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "meron/backend.h"
+#include "tests/distributed/one_param.h"
+#include "tests/distributed/trainer.h"
+
+namespace meron::test {
+
+#ifndef MERON_TEST_DEVICE
+#define MERON_TEST_DEVICE "emulated"
+#endif
+inline constexpr const char* kDevice = MERON_TEST_DEVICE;
+
+inline bool emulated() {
+  return std::strcmp(kDevice, "emulated") == 0;
+}
+
+inline constexpr int kDeviceSteps = kSanitized ? 3 : 10;
+inline constexpr int kDeviceAccumulate = 2;
+
+// What a trainer has of the device: a stream, memory, and copies.
+class TrainersDevice {
+ public:
+  TrainersDevice() {
+    meron_backend backend{};
+    backend.struct_size = sizeof(backend);
+    // That which the engine has opened.
+    void* const module = dlopen("libmeron_" MERON_TEST_DEVICE ".so", RTLD_NOW | RTLD_LOCAL);
+    require(module != nullptr, "the module");
+    const auto query =
+        reinterpret_cast<meron_backend_query_fn>(dlsym(module, "meron_backend_query"));
+    require(query(MERON_BACKEND_ABI, &backend, nullptr) == MERON_OK, "the module works");
+    table_ = backend.device;
+    require(table_->open(&handle_, 0, nullptr) == MERON_OK, "a device");
+    require(table_->stream_create(&stream_, handle_, 0, nullptr) == MERON_OK, "a stream");
+  }
+  ~TrainersDevice() {
+    synchronize();
+    table_->stream_destroy(handle_, stream_);
+    table_->close(handle_);
+  }
+  TrainersDevice(const TrainersDevice&) = delete;
+  TrainersDevice& operator=(const TrainersDevice&) = delete;
+
+  void* stream() const { return stream_; }
+  void* allocate(uint64_t bytes) const {
+    void* data = nullptr;
+    require(table_->allocate(&data, handle_, bytes, stream_, nullptr) == MERON_OK, "memory");
+    return data;
+  }
+  void release(void* data) const { (void)table_->release(handle_, data, stream_, nullptr); }
+  // From or to memory of the host: has come when this returns.
+  void copy(void* to, const void* from, uint64_t bytes) const {
+    require(table_->copy(handle_, to, from, bytes, stream_, nullptr) == MERON_OK, "a copy");
+  }
+  void fill(void* to, uint8_t value, uint64_t bytes) const {
+    require(table_->fill(handle_, to, value, bytes, stream_, nullptr) == MERON_OK, "a fill");
+  }
+  void synchronize() const { (void)table_->stream_synchronize(handle_, stream_, nullptr); }
+
+ private:
+  const meron_device_table* table_ = nullptr;
+  void* handle_ = nullptr;
+  void* stream_ = nullptr;
+};
+
+struct DeviceConfig {
+  const char* plan;
+  int ranks;
+  meron_dtype dtype = MERON_F32;
+  meron_dtype gradients = MERON_F32;  // as the trainer has them
+  const char* transport = "shm";
+};
+
+// Trains the tiny model. On a device: values are read from its memory, after its stream was made to
+// wait, and gradients are written there. `trained`: before weights are
+// looked at.
+inline void train(const DeviceConfig& config, int rank, meron_context context, bool on_device,
+                  float* losses, float* weights, meron_stats* trained = nullptr) {
+  const std::unique_ptr<TrainersDevice> device =
+      on_device ? std::make_unique<TrainersDevice>() : nullptr;
+  Trainer trainer(context, config.dtype);
+  for (int step = 0; step < kDeviceSteps; ++step) {
+    for (int k = 0; k < kDeviceAccumulate; ++k) {
+      const auto index = static_cast<size_t>((step * kDeviceAccumulate + k) * config.ranks + rank);
+      std::vector<meron_gather> gathers(trainer.units.size());
+      std::vector<std::vector<float>> values(kParams);
+      for (size_t u = 0; u < trainer.units.size(); ++u) {
+        CALL(meron_gather_begin, &gathers[u], &trainer.units[u], 1, nullptr);
+      }
+      for (const meron_gather gather : gathers) {
+        if (device) {
+          CALL(meron_gather_wait_stream, gather, device->stream(), MERON_TIMEOUT_DEFAULT);
+        } else {
+          CALL(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+        }
+      }
+      for (size_t i = 0; i < kParams; ++i) {
+        meron_view view{};
+        CALL(meron_gather_view, &view, gathers[trainer.unit_of[i]], trainer.params[i]);
+        const uint64_t bytes = view.count * meron_dtype_size(view.dtype);
+        std::vector<std::byte> host(bytes + 1);
+        if (device) {
+          device->copy(host.data(), view.data, bytes);
+        } else {
+          std::memcpy(host.data(), view.data, bytes);
+        }
+        view.data = host.data();
+        values[i] = Trainer::to_f32(view);
+      }
+      for (const meron_gather gather : gathers) {
+        if (device) {
+          CALL(meron_gather_release_on_stream, gather, device->stream());
+        } else {
+          CALL(meron_gather_release, gather);
+        }
+      }
+      auto gradients = trainer.zeros();
+      std::array<const float*, kParams> in{};
+      std::array<float*, kParams> out{};
+      for (size_t i = 0; i < kParams; ++i) {
+        in[i] = values[i].data();
+        out[i] = gradients[i].data();
+      }
+      losses[index] = tiny_step(index, in, out);
+
+      // As the trainer's dtype has them, and on the device in memory that it keeps until the
+      // reductions have ended.
+      std::vector<std::vector<uint16_t>> narrow(kParams);
+      std::vector<void*> placed(kParams);
+      std::vector<const void*> given(kParams);
+      const uint64_t size = meron_dtype_size(config.gradients);
+      for (size_t i = 0; i < kParams; ++i) {
+        given[i] = gradients[i].data();
+        if (config.gradients == MERON_BF16) {
+          for (const float value : gradients[i]) {
+            uint32_t bits = 0;
+            std::memcpy(&bits, &value, sizeof(bits));
+            narrow[i].push_back(static_cast<uint16_t>(bits >> 16));
+          }
+          given[i] = narrow[i].data();
+        }
+        if (!device) continue;
+        const uint64_t bytes = trainer.descs[i].count() * size;
+        placed[i] = device->allocate(bytes + 1);
+        device->copy(placed[i], given[i], bytes);
+        given[i] = placed[i];
+      }
+      meron_reduce_options options = MERON_REDUCE_OPTIONS_INIT;
+      options.boundary = k + 1 == kDeviceAccumulate ? 1 : 0;
+      options.divisor = kDeviceAccumulate;
+      options.stream = device ? device->stream() : nullptr;
+      for (size_t u = trainer.units.size(); u-- > 0;) {
+        std::vector<meron_source> sources;
+        for (size_t i = 0; i < kParams; ++i) {
+          if (trainer.unit_of[i] != u) continue;
+          sources.push_back(
+              {trainer.params[i], given[i], trainer.descs[i].count(), config.gradients, 0});
+        }
+        CALL(meron_reduce_begin, nullptr, trainer.units[u], sources.data(), sources.size(),
+             &options);
+      }
+      CALL(meron_reduce_wait, trainer.units.data(), trainer.units.size(), MERON_TIMEOUT_DEFAULT);
+      for (void* const data : placed) {
+        if (data != nullptr) device->release(data);
+      }
+    }
+    trainer.step();
+  }
+  if (trained != nullptr) *trained = stats_of(context);
+  trainer.weights(weights + static_cast<size_t>(rank) * weight_count());
+}
+
+}  // namespace meron::test
