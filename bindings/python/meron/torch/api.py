@@ -14,8 +14,9 @@ import torch
 import meron
 from meron import errors
 from meron.plan import Json, as_plan
+from meron.torch.device_choice import device_for, device_name
 from meron.torch.materialize import materialize
-from meron.torch.partition import is_sharded, make_scope, scope_of
+from meron.torch.partition import is_sharded, make_scope, move_buffers, scope_of
 from meron.torch.sharding import Sharding, sharding_of, units_below
 from meron.torch.tensors import dtype_name
 from meron.torch.unit import ShardedUnit
@@ -52,6 +53,7 @@ def shard(
     units: Units | None = None,
     name: str | None = None,
     context: meron.Context | None = None,
+    device: str | torch.device | None = None,
     group: Any = None,
     transport: str | None = None,
     mesh: Any = None,
@@ -82,7 +84,12 @@ def shard(
         units: submodules that become units of their own first: a class or several, modules, or a
             function that picks them. They are sharded from the innermost out.
         name: for messages; default is the class's name, and for `units` the path in the module.
-        context: an open meron.Context; default opens one for `group` and `plan`, or shares it.
+        context: an open meron.Context; default opens one for `group`, `plan` and `device`, or
+            shares it.
+        device: where the module computes: "cpu", or "cuda" (the current one) or "cuda:N", with
+            params and buffers on the CPU or there. Default is where its params are; for those on
+            meta MERON_TORCH_DEVICE, or the current CUDA device of a rank that a launcher started
+            (LOCAL_RANK). The rank's shards and optimizer states lie on the host in any case.
         group: a torch.distributed group; default is all ranks. Only its ranks call this.
         transport: "shm" on one host, or "group": over the torch.distributed group. Default is
             MERON_TORCH_TRANSPORT, else what fits.
@@ -113,12 +120,15 @@ def shard(
     if config is not None:
         plan, mp, limits = from_config(config, plan, mp, limits)
     mp = mp or MixedPrecision()
+    ignored_params = set(ignored_params)
+    chosen_device = device_for(modules, context_device(context, device), ignored_params)
     if context is None:
         chosen = with_reduce_dtype("zero3" if plan is None else plan, mp.reduce_dtype)
-        context = context_for(chosen, group_of(group, mesh), transport)
+        group = group_of(group, mesh)
+        context = context_for(chosen, group, transport, chosen_device or "cpu")
     sharding = sharding_of(context, **limits)
     options = {
-        "ignored": set(ignored_params),
+        "ignored": ignored_params,
         "dtype": mp.param_dtype,
         "input_dtype": mp.param_dtype if mp.cast_forward_inputs else None,
         "reshard_after_forward": reshard_after_forward,
@@ -152,6 +162,8 @@ def shard_one(
     for unit in sharding.units[units:]:
         if unit.unmade:
             materialize(sharding, module, unit, seed)
+    for part in module.modules():
+        move_buffers(part, sharding)
     return scope is not None
 
 
@@ -189,6 +201,20 @@ def from_config(
         raise errors.argument("give either a plan or a config, not both")
     parsed = parse(config)
     return parsed.plan(), mp or MixedPrecision(parsed.dtype), {**parsed.limits, **limits}
+
+
+def context_device(context: meron.Context | None, device: Any) -> Any:
+    """The device that is asked for, where a context may have been given."""
+    if context is None:
+        return device
+    own = context.device or "cpu"
+    if device is not None and device_name(device) != device_name(own):
+        raise errors.argument(
+            f"device is {device}, and the context that was given computes on {own}",
+            subject="device",
+            advice="Leave the device out, or give a context that was opened with it.",
+        )
+    return own
 
 
 def group_of(group: Any, mesh: Any) -> Any:

@@ -344,7 +344,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         if not given:
             return loss
         reducer.finish_rest([unit for unit in self.sharded if unit not in given])
-        self.sharding.drop()
+        self.sharding.drop(self.sharded)
         try:
             self.engine.step()
         finally:

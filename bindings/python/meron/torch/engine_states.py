@@ -43,7 +43,7 @@ def read_state(optimizer: Any, unit: ShardedUnit, i: int, key: str) -> torch.Ten
 def write_state(optimizer: Any, unit: ShardedUnit, i: int, key: str, values: torch.Tensor) -> None:
     """Replaces this rank's part of a state. Local; blocks on this rank's drive. Not the master of
     an f32 param, which is the param itself."""
-    part = values.detach().reshape(-1).to(torch.float32).contiguous()
+    part = values.detach().reshape(-1).to("cpu", torch.float32).contiguous()
     call(
         lib.meron_optimizer_write_state,
         optimizer.engine._handle,

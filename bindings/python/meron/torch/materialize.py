@@ -59,7 +59,7 @@ def materialize(sharding: Sharding, module: torch.nn.Module, unit: ShardedUnit, 
             part._buffers[buffer_name] = torch.empty_like(buffer, device="cpu")
         for i in mine:
             handle = unit.handles[i]
-            unit.params[i].data = torch.empty(handle.shape, dtype=unit.unmade[i])
+            unit.params[i].data = torch.empty(handle.shape, dtype=unit.unmade[i], device="cpu")
         digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
         with torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(int.from_bytes(digest[:7], "little"))

@@ -91,7 +91,7 @@ class Shards:
 
     def begin(self, units: list[ShardedUnit]) -> None:
         """Waits until this rank's parts may be written. Collective."""
-        self.sharding.drop()
+        self.sharding.drop(units)
         self.update = meron.Update(self.sharding.context, [unit.unit for unit in units])
         self.update.__enter__()
         for unit in units:
@@ -253,7 +253,8 @@ def swap_param(
         states = optimizer.state.pop(param)
         for key, value in states.items():
             if isinstance(value, torch.Tensor) and value.shape == param.shape and value.dim():
-                states[key] = value.reshape(-1)[owned.start : owned.stop].clone()
+                part_of_it = value.reshape(-1)[owned.start : owned.stop]
+                states[key] = part_of_it.to("cpu", copy=True)
         optimizer.state[part] = states
     return part
 

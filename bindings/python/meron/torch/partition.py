@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 import torch
 
 from meron import errors
+from meron.torch.device_choice import check_place
 from meron.torch.hooks import Parameters, Scope
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.state_dict import hook_state_dict
@@ -78,7 +79,7 @@ def make_scope(
     units = list(others)
     if own:
         params, names = list(own), list(own.values())
-        check_params(name, params, names)
+        check_params(name, params, names, sharding.context.device)
         unit = sharding.add_unit(name, params, names, dtype, broadcast)
         sharding.reducer.watch(unit)
         units.insert(0, unit)
@@ -91,7 +92,9 @@ def make_scope(
     return scope
 
 
-def check_params(name: str, params: list[torch.nn.Parameter], names: list[str]) -> None:
+def check_params(
+    name: str, params: list[torch.nn.Parameter], names: list[str], device: str
+) -> None:
     for param, own in zip(params, names):
         full = f"{name}.{own}"
         if isinstance(param, torch.nn.parameter.UninitializedParameter):
@@ -100,12 +103,7 @@ def check_params(name: str, params: list[torch.nn.Parameter], names: list[str]) 
                 subject=full,
                 advice="Run one forward before sharding.",
             )
-        if param.device.type not in ("cpu", "meta"):
-            raise errors.argument(
-                f"{full} is on {param.device}: Meron shards params on the CPU (or meta) so far",
-                subject=full,
-                advice="Move the module to the CPU before sharding.",
-            )
+        check_place(full, param.device, device)
 
 
 def watch_params(module: torch.nn.Module, sharding: Sharding, recurse: bool) -> None:
@@ -127,7 +125,7 @@ def refuse_move(
     such as .to() with the device and dtype that they have."""
     for param in module._parameters.values():
         if param is not None and unit_of(param) is not None:
-            probe = torch.empty(0, dtype=param.dtype)
+            probe = torch.empty(0, dtype=param.dtype, device=param.device)
             if function(probe) is not probe:
                 raise errors.StateError(
                     "a sharded module cannot be moved or converted (.to, .cuda, .half, .float, "
@@ -145,3 +143,13 @@ def refuse_move(
         if param is not None and unit_of(param) is None:
             param.data = function(param.data)
     return module
+
+
+def move_buffers(module: torch.nn.Module, sharding: Sharding) -> None:
+    """Has a module's own buffers where its params are in use. Those on meta stay there."""
+    place = sharding.torch_device
+    if sharding.device is None:
+        return
+    for name, buffer in module._buffers.items():
+        if buffer is not None and not buffer.is_meta and buffer.device != place:
+            module._buffers[name] = buffer.to(place)

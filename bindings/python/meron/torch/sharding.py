@@ -22,7 +22,11 @@ import torch
 import meron
 from meron import errors
 from meron._native import call, ffi, lib, new, settle
+from meron.torch.device import TorchDevice, torch_device_of
+from meron.torch.device_gradients import DeviceReducer
+from meron.torch.device_unit import DeviceUnit
 from meron.torch.gradients import GradientReducer
+from meron.torch.read_ahead import ReadAhead
 from meron.torch.tensors import CODES_OF_TORCH, dtype_name, overwritten
 from meron.torch.unit import SET_WHOLE, ShardedUnit
 
@@ -40,15 +44,17 @@ class Sharding:
     """Attributes that others read:
 
     context:  the engine
-    mapped:   whether ranks share memory, so that whole tensors stay at one address
+    device:   how torch reaches the context's device; None is the host
+    mapped:   whether ranks share memory, so that what the host sees stays at one address
     units:    in the order in which they were made
     active:   the sharded modules whose forward runs now, outermost first
     """
 
     def __init__(self, context: meron.Context, **limits: int) -> None:
         self.context = context
+        self.device: TorchDevice | None = torch_device_of(context.device)
         self.mapped = context.transport in ("self", "local", "shm")
-        if self.mapped:
+        if self.mapped and self.device is None:
             # A write to a param in use ends the process; then it shall say in which line.
             with contextlib.suppress(OSError, ValueError, RuntimeError, AttributeError):
                 # (What stderr may be that is no file.)
@@ -56,6 +62,7 @@ class Sharding:
                     faulthandler.enable()
         self.units: list[ShardedUnit] = []
         plan = json.loads(context.plan.json())
+        self.keeps_params = plan["param"]["sharding"] == "none"
         self.keeps_gradients = plan["gradient"]["sharding"] == "none"
         self.updates_everything = plan["optimizer"]["sharding"] == "none"  # every rank
         # Whether ranks may own the same as others: those at one place of the shard axis of a mesh.
@@ -66,7 +73,10 @@ class Sharding:
         self._counts: tuple[int, bool] = (0, True)
         self.limits = limits
         self.schedule: Any = None
-        self.reducer = GradientReducer(self)
+        self.read_ahead = ReadAhead(self)  # in place of a schedule, for a device
+        self.reducer = (
+            GradientReducer(self) if self.device is None else DeviceReducer(self, self.device)
+        )
         self.active: list[Any] = []
         # Modules whose forward began a pass: a number, and the units below, as of so many units.
         self.roots: weakref.WeakKeyDictionary[
@@ -80,6 +90,11 @@ class Sharding:
         self.in_backward = False
         self.names: dict[str, int] = {}
         self._slot = new("meron_error **")
+
+    @property
+    def torch_device(self) -> torch.device:
+        """Where params are while they are in use."""
+        return torch.device("cpu") if self.device is None else self.device.torch_device
 
     # ---- Units ---------------------------------------------------------------------------------
 
@@ -104,7 +119,8 @@ class Sharding:
             handles.append(self.context.param(full_name, tuple(param.shape), kind, frozen))
         unit = self.context.unit(name, handles)
         values = [param.detach() for param in params]
-        sharded = ShardedUnit(self, name, params, names, handles, unit)
+        kind_of_unit = ShardedUnit if self.device is None else DeviceUnit
+        sharded = kind_of_unit(self, name, params, names, handles, unit)
         sharded.index = len(self.units)
         self.units.append(sharded)
         for i, param in enumerate(params):
@@ -114,7 +130,7 @@ class Sharding:
             if broadcast and self.context.world_size > 1:
                 real = {i: self.broadcast(value) for i, value in real.items()}
             self.write(sharded, real)
-        self.schedule = None
+        self.renew_schedule()
         return sharded
 
     def broadcast(self, value: torch.Tensor, root: int = 0) -> torch.Tensor:
@@ -152,7 +168,7 @@ class Sharding:
 
     def write(self, unit: ShardedUnit, values: dict[int, torch.Tensor]) -> None:
         """Writes whole values, equal on all ranks, as the next version. Collective."""
-        self.drop()
+        self.drop([unit])
         with self.context.update([unit.unit]) as update:
             for i, value in values.items():
                 handle = unit.handles[i]
@@ -177,8 +193,14 @@ class Sharding:
 
     # ---- The schedule --------------------------------------------------------------------------
 
+    def renew_schedule(self) -> None:
+        """Units or limits have changed."""
+        self.schedule = None
+
     def require_schedule(self) -> Any:
         """The schedule over all units; made anew when units were added. Collective then."""
+        if self.device is not None:
+            return self.read_ahead
         if self.schedule is None:
             self.schedule = self.context.schedule([unit.unit for unit in self.units], **self.limits)
             self.handle = self.schedule._handle
@@ -204,10 +226,13 @@ class Sharding:
         call(lib.meron_schedule_view, view, self.handle, handle._handle)
         return view
 
-    def drop(self) -> None:
-        """Gives back what is kept full, before values are written."""
+    def drop(self, written: Iterable[ShardedUnit] = ()) -> None:
+        """Gives back what is kept full, before values are written: those of `written`."""
         self.recover_if_stale()
         self.end_kept()
+        if self.device is not None:
+            self.read_ahead.drop(written)
+            return
         for unit in self.units:
             if unit.ahead is not None:
                 unit.end_prefetch()
@@ -290,7 +315,9 @@ class Sharding:
                 unit.scheduled = False
                 unit.hide()
             unit.arrived.clear()
-        if self.schedule is not None:
+        if self.device is not None:
+            self.read_ahead.reset()
+        elif self.schedule is not None:
             self.schedule.reset()
 
 
@@ -304,7 +331,7 @@ def sharding_of(context: meron.Context, **limits: int) -> Sharding:
         sharding = shardings[context] = Sharding(context, **limits)
     elif limits and limits != sharding.limits:
         sharding.limits = {**sharding.limits, **limits}
-        sharding.schedule = None  # it is made anew
+        sharding.renew_schedule()
     return sharding
 
 

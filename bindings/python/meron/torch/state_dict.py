@@ -42,7 +42,7 @@ def before_load(
     for name, param in module._parameters.items():
         if param is not None and unit_of(param) is not None and prefix + name in state:
             unit, i = placed(param)
-            param.data = torch.empty(unit.handles[i].shape, dtype=param.dtype)
+            param.data = torch.empty(unit.handles[i].shape, dtype=param.dtype, device="cpu")
             module.__dict__.setdefault("_meron_loading", {})[name] = param
 
 

@@ -55,24 +55,29 @@ def tensor_of(view: Any, shape: tuple[int, ...], keep: Any) -> torch.Tensor:
         return torch.from_numpy(memory).view(dtype).view(shape)
 
 
-def placeholder(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+def placeholder(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
     """What stands for a param that is not at hand: its shape, one NaN, no memory.
 
     Torch refuses most writes to it, because all elements share one place. So those of one shape are
     one object, which a pass finds in the cache; but a lone element can be written to.
     """
-    return shared_placeholder(shape, dtype) if prod(shape) != 1 else new_placeholder(shape, dtype)
+    make = shared_placeholder if prod(shape) != 1 else new_placeholder
+    return make(shape, dtype, device)
 
 
-def new_placeholder(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+def new_placeholder(
+    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
     with torch.inference_mode(False):
-        return torch.full((), float("nan"), dtype=dtype).expand(shape)
+        return torch.full((), float("nan"), dtype=dtype, device=device).expand(shape)
 
 
 @cache
-def shared_placeholder(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    made = new_placeholder(shape, dtype)
-    if made.numel():
+def shared_placeholder(
+    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
+) -> torch.Tensor:
+    made = new_placeholder(shape, dtype, device)
+    if made.numel() and device.type == "cpu":  # the host would have to wait to look elsewhere
         element = made.as_strided((1,), (1,)).view(torch.uint8).numpy()
         shared.append((made, element, element.tobytes()))
     return made

@@ -5,8 +5,8 @@ Which tensor a parameter of the model points at (`param.data`):
 
     not in use      a placeholder of its shape: NaN, no memory, not writable
     in use          the whole tensor. Where ranks share memory that is the engine's own mapping, at
-                    an address that never changes; else a tensor of torch's, filled at each gather,
-                    whose storage is emptied after use
+                    an address that never changes; else, and on a device (device_unit.py), a tensor
+                    of torch's, filled at each gather, whose storage is emptied after use
 
 The Parameter object itself stays the same for life, so optimizers, hooks and ties that hold it stay
 right. Autograd saves Parameters by reference and views of them (a transposed weight, say) by
@@ -66,13 +66,15 @@ class ShardedUnit:
         self.wanted = len(self.trainable)
         self.frozen = [i for i, handle in enumerate(handles) if handle.frozen]
         self.partly_frozen = bool(self.frozen)
-        self.placeholders = [placeholder(h.shape, DTYPES[h.dtype]) for h in handles]
+        place = sharding.torch_device
+        self.placeholders = [placeholder(h.shape, DTYPES[h.dtype], place) for h in handles]
         self.wholes: list[torch.Tensor] = []
         # Each param with its whole tensor, once and as long as that stays at one address; and with
         # its placeholder. What the params' hooks need in every pass.
         self.shown: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
         self.hidden = list(zip(params, self.placeholders))
-        self.lone = [i for i, handle in enumerate(handles) if handle.size == 1]
+        on_host = place.type == "cpu"  # elsewhere the host would have to wait to look
+        self.lone = [i for i, handle in enumerate(handles) if handle.size == 1 and on_host]
         # f32 values of this rank's parts where the model's own were wider than what is gathered.
         self.masters: dict[int, torch.Tensor] = {}
         # Which params have brought a gradient in the present backward pass.
@@ -80,8 +82,8 @@ class ShardedUnit:
         # Of params that are on the device meta still, by index: the dtype that the model gave them.
         self.unmade: dict[int, torch.dtype] = {}
         self.optimizer: Callable[[], Any] | None = None  # a weak reference: the engine's, if any
-        self.pinned: meron.Gather | None = None
-        self.ahead: meron.Gather | None = None
+        self.pinned: Any = None
+        self.ahead: Any = None
         # Those that have brought one since the last step; of all ranks once it is `finished`.
         self.seen: set[int] = set()
         self.sources: Any = None  # for the reducer

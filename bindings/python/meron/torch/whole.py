@@ -17,12 +17,13 @@ from meron.torch.unit import ShardedUnit, gather_view
 
 
 def full_param(param: torch.Tensor) -> torch.Tensor:
-    """A copy of a sharded param's values, whole, on every rank. Collective; blocks on peers.
+    """A copy of a sharded param's values, whole, on every rank, in memory of the host. Collective;
+    blocks on peers.
 
     Those that a forward sees: where the plan has a codec for params, what comes of decoding.
     """
     unit, i = placed(param)
-    with unit.unit.gather() as gather:
+    with unit.unit.gather(place="host") as gather:
         whole = tensor_of(gather_view(gather, unit.handles[i]), unit.handles[i].shape, None)
         return whole.clone()
 
@@ -49,7 +50,7 @@ def own_part(unit: ShardedUnit, i: int) -> torch.Tensor:
         return read_state(optimizer, unit, i, "master").to(DTYPES[unit.handles[i].dtype])
     # An update that changes nothing. (Of 16-bit values the engine's optimizer would take what is
     # looked at for new f32 ones.)
-    sharding.drop()
+    sharding.drop([unit])
     with sharding.context.update([unit.unit]) as update:
         view = new("meron_view *")
         call(lib.meron_update_view, view, update._open_handle(), unit.handles[i]._handle)

@@ -23,35 +23,51 @@ import torch.distributed as dist
 
 import meron
 from meron import errors
+from meron.torch.device import torch_device_of
+from meron.torch.device_choice import asked_device
 from meron.torch.transport import group_transport
 
 TRANSPORTS = ("auto", "shm", "group")
 TRANSPORT_VARIABLE = "MERON_TORCH_TRANSPORT"
 TIMEOUT = 600.0  # seconds, as meron.open's
 
-# Models of a process with equal ranks and plan share a context. None: all ranks.
-contexts: dict[tuple[tuple[int, ...] | None, str, str], meron.Context] = {}
+# Models of a process with equal ranks, plan and device share a context: by these and the transport.
+# None: all ranks.
+contexts: dict[tuple[tuple[int, ...] | None, str, str, str], meron.Context] = {}
 
 
 def context_for(
-    plan: meron.Plan, group: Any = None, transport: str | None = None, **options: Any
+    plan: meron.Plan,
+    group: Any = None,
+    transport: str | None = None,
+    device: Any = None,
+    **options: Any,
 ) -> meron.Context:
-    """The context of these ranks and this plan; opened when it is not there yet. Collective.
+    """The context of these ranks, this plan and device; opened where it is not there. Collective.
 
     Arguments as of `open_context`. Without a transport any open context will do.
+
+    Args:
+        device: "cuda", "cuda:N", "emulated" or "cpu", or a torch.device; None takes it from
+            MERON_TORCH_DEVICE, else it is the CPU.
     """
     ranks = ranks_of(group)
+    name = asked_device(device) or ""
+    wanted = (ranks, plan.json(), name)
     found = [
         context
-        for (its_ranks, its_plan, its_transport), context in contexts.items()
-        if (its_ranks, its_plan) == (ranks, plan.json()) and transport in (None, its_transport)
+        for (its_ranks, its_plan, its_transport, its_device), context in contexts.items()
+        if (its_ranks, its_plan, its_device) == wanted and transport in (None, its_transport)
         if not context.closed
     ]
     if found:
         return found[0]
     transport = chosen_transport(transport)
+    on_device = torch_device_of(name)
+    if on_device is not None:
+        options = {"device": on_device.name, "allocator": on_device.allocator, **options}
     context = open_context(plan, group, transport, **options)
-    contexts[ranks, plan.json(), transport] = context
+    contexts[ranks, plan.json(), transport, name] = context
     return context
 
 
@@ -133,7 +149,7 @@ def of_hosts(plan: meron.Plan, hosts: list[str]) -> meron.Plan:
 
 def asked_plan(context: meron.Context) -> meron.Plan:
     """The plan that a context was asked for."""
-    for (_, plan, _), known in contexts.items():
+    for (_, plan, _, _), known in contexts.items():
         if known is context:
             return meron.Plan.parse(plan)
     return context.plan
