@@ -136,7 +136,7 @@ def whole_copy(param: torch.nn.Parameter) -> torch.nn.Parameter:
     from meron.zero.gathered import is_open
 
     place = placed(param)
-    value = param.detach().clone() if is_open(place) else exact_param(param)
+    value = param.detach().clone() if is_open(place) else exact_param(param).to(param.device)
     return torch.nn.Parameter(value, param.requires_grad)
 
 

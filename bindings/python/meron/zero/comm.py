@@ -34,7 +34,7 @@ def world(group: Any = None) -> meron.Context:
 def any_world(group: Any = None) -> meron.Context:
     """A context of these ranks. Collective only where there is none yet."""
     ranks = ranks_of(group)
-    for (its_ranks, _, _), context in contexts.items():
+    for (its_ranks, *_), context in contexts.items():
         if its_ranks == ranks and not context.closed:
             return context
     return world(group)
@@ -71,12 +71,12 @@ def barrier(group: Any = None, async_op: bool = False) -> None:
 def broadcast(
     tensor: torch.Tensor, src: int = 0, group: Any = None, async_op: bool = False
 ) -> None:
-    """Fills a CPU tensor with that of rank `src` (of all ranks). Collective."""
+    """Fills a tensor with that of rank `src` (of all ranks). Collective."""
     refuse_async(async_op, "broadcast")
     ranks = ranks_of(group) or range(any_world(group).world_size)
     if src not in ranks:
         raise errors.argument(f"src is {src}: the ranks are {list(ranks)}", "src")
-    values = tensor.detach().contiguous()
+    values = tensor.detach().to("cpu").contiguous()
     if values.numel():
         data = values.view(-1).view(torch.uint8).numpy()
         world(group).world.broadcast(data, ranks.index(src))
@@ -99,7 +99,7 @@ def all_reduce(
         raise errors.argument(
             f"all_reduce sums float32, bfloat16 and float16; not {tensor.dtype}", "tensor"
         )
-    total = tensor.detach().to(torch.float32, copy=True).contiguous()
+    total = tensor.detach().to("cpu", torch.float32, copy=True).contiguous()
     world(group).world.all_reduce(total.view(-1).numpy())
     tensor.detach().copy_(total)
 

@@ -379,7 +379,8 @@ class Engine(Wrapper):
 
     @property
     def device(self) -> torch.device:
-        return torch.device("cpu")
+        """Where the model computes, and takes its inputs from."""
+        return self.sharding.torch_device
 
     def train_batch_size(self) -> int | None:
         return self.config.train_batch_size

@@ -42,7 +42,11 @@ class Opened:
     def pin(self) -> None:
         unit = self.unit
         # A change is to leave the rest of a tensor as its owners have it.
-        exact = [exact_param(param) for param in unit.params] if unit.sharding.coded else []
+        exact = (
+            [exact_param(param).to(param.device) for param in unit.params]
+            if unit.sharding.coded
+            else []
+        )
         self.pinned = unit.pinned is None
         unit.pin()
         fresh = exact or [whole.clone() for whole in unit.wholes]

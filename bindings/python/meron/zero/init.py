@@ -21,6 +21,7 @@ import torch
 
 import meron
 from meron import errors
+from meron.torch.device_choice import device_for, new_device
 from meron.torch.partition import is_sharded
 from meron.torch.sharding import Sharding, unit_of
 from meron.zero.config import Config, Source, parse
@@ -62,6 +63,9 @@ class Init:
             zero_hpz_partition_size of the config with its size.
         zero_quantized_weights, zero_quantized_nontrainable_weights: as the config's keys.
         mem_efficient_linear, pin_memory: without effect here.
+        device: where the model computes, as meron.torch.shard has it. Default is where `module` is;
+            else MERON_TORCH_DEVICE, or the current CUDA device of a rank that a launcher started
+            (LOCAL_RANK).
 
     Raises ArgumentError, and UnsupportedError for what Meron does not have.
     """
@@ -84,6 +88,7 @@ class Init:
         sequence_data_parallel_group: Any = None,
         param_swapper: Any = None,
         tensor_overrides: Any = None,
+        device: str | torch.device | None = None,
     ) -> None:
         self.enabled = enabled
         self.sharding: Sharding | None = None
@@ -103,6 +108,7 @@ class Init:
                 f"dtype is {dtype}: float32, float16 and bfloat16 are known", "dtype"
             )
         self.dtype = dtype or self.config.dtype
+        self.device = new_device(device) if module is None else device_for([module], device)
         self.plan: meron.Plan = self.config.plan()
         self.running: set[int] = set()  # ids of objects whose __init__ runs
         self.undo = contextlib.ExitStack()
@@ -143,7 +149,7 @@ class Init:
     def open(self) -> Sharding:
         """The sharding that modules go to; opened when the first comes. Collective then."""
         if self.sharding is None or self.sharding.context.closed:
-            self.sharding = open_sharding(self.config, self.plan, self.group)
+            self.sharding = open_sharding(self.config, self.plan, self.group, self.device)
             set_limits(self.sharding, self.config.limits_of(self.sharding.context.world_size))
         return self.sharding
 
@@ -365,6 +371,7 @@ class MiCS_Init(Init):
         enabled: bool = True,
         dtype: torch.dtype | None = None,
         mpu: Any = None,
+        device: str | torch.device | None = None,
     ) -> None:
         super().__init__(
             module,
@@ -378,6 +385,7 @@ class MiCS_Init(Init):
             dtype,
             mpu,
             sequence_data_parallel_group=sequence_data_parallel_group,
+            device=device,
         )
 
     def read_config(self, config_dict_or_path: Source, config: Source) -> Config:

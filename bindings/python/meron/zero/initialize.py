@@ -10,6 +10,7 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from meron import errors
+from meron.torch.device_choice import device_for
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.world import asked_plan
 from meron.zero.config import Config, Source, parse
@@ -42,6 +43,8 @@ def initialize(
     config: Source = None,
     mesh_param: Any = None,
     config_params: Source = None,
+    *,
+    device: str | torch.device | None = None,
 ) -> tuple[Engine, torch.optim.Optimizer | None, Any, Any]:
     """Shards a model by a config and returns what trains it. Collective.
 
@@ -55,6 +58,8 @@ def initialize(
         lr_scheduler: of torch, or a function of the optimizer; it counts rather than the config's.
         mpu: get_data_parallel_group() of it is the group to shard over; default is all ranks.
         config, config_params: a dict or the path of a JSON file; one of them.
+        device: where the model computes, as meron.torch.shard has it; default is where its params
+            are. (DeepSpeed always takes its accelerator.)
         distributed_port, dist_init_required: without effect, as ranks find each other by
             `meron run`, torchrun, or an initialised torch.distributed.
 
@@ -71,7 +76,7 @@ def initialize(
     check_free(model)
     refuse(mesh_param=mesh_param)
     chosen = parse(choose_config(args, config, config_params))
-    sharding = shard(model, chosen, choose_group(None, None, mpu))
+    sharding = shard(model, chosen, choose_group(None, None, mpu), device)
     chosen.resolve(sharding.context.world_size)
     check_trainable(model)
     if chosen.without_effect and sharding.context.rank == 0:
@@ -170,10 +175,13 @@ def choose_config(args: Any, config: Source, config_params: Source) -> Source:
     return given[names[0]]
 
 
-def shard(model: torch.nn.Module, config: Config, group: Any) -> Sharding:
+def shard(
+    model: torch.nn.Module, config: Config, group: Any, device: str | torch.device | None
+) -> Sharding:
     """Shards what zero.Init did not. Collective."""
     set_leaves_of_config(model, config.leaf)
     plan = config.plan()
+    chosen = device_for([model], device)
     places = [place for place in map(unit_of, model.parameters()) if place is not None]
     shardings = {place[0].sharding for place in places}
     if len(shardings) > 1:
@@ -184,6 +192,13 @@ def shard(model: torch.nn.Module, config: Config, group: Any) -> Sharding:
         )
     if shardings:
         sharding = shardings.pop()
+        if chosen != sharding.context.device:
+            raise errors.StateError(
+                f"{type(model).__name__} was sharded for {sharding.context.device or 'the CPU'}, "
+                f"and device is {device}",
+                subject="device",
+                advice="Give zero.Init the same device as initialize.",
+            )
         known = asked_plan(sharding.context)
         if known != plan:
             raise errors.StateError(
@@ -194,7 +209,7 @@ def shard(model: torch.nn.Module, config: Config, group: Any) -> Sharding:
                 "3 (zero.Init(enabled=False)).",
             )
     else:
-        sharding = open_sharding(config, plan, group)
+        sharding = open_sharding(config, plan, group, chosen)
     set_limits(sharding, config.limits_of(sharding.context.world_size))
     name = sharding.unique(type(model).__name__)
     shard_module(sharding, model, name, dtype=config.dtype)

@@ -12,7 +12,7 @@ import torch
 import meron
 from meron import errors
 from meron.torch.materialize import RESET, materialize
-from meron.torch.partition import make_scope, scope_of
+from meron.torch.partition import make_scope, move_buffers, scope_of
 from meron.torch.sharding import Sharding, sharding_of, shardings, unit_of
 from meron.torch.unit import ShardedUnit
 from meron.torch.world import context_for
@@ -57,6 +57,8 @@ def shard_part(sharding: Sharding, part: torch.nn.Module, name: str, **options: 
                     materialize(sharding, part, unit, seed=0)
                 name_params(unit)
             fill_buffers(part, name)
+            for each in part.modules() if leaf else (part,):
+                move_buffers(each, sharding)
     finally:
         sharding.active[:] = active
     hook_external(sharding, part)
@@ -93,10 +95,11 @@ def fill_buffers(part: torch.nn.Module, name: str) -> None:
         reset()
 
 
-def open_sharding(config: Config, plan: meron.Plan, group: Any) -> Sharding:
-    """The sharding of a config's plan over the ranks of a group. Collective where it is new."""
+def open_sharding(config: Config, plan: meron.Plan, group: Any, device: str) -> Sharding:
+    """The sharding of a config's plan over the ranks of a group, which compute on a device ("" is
+    the host). Collective where it is new."""
     try:
-        context = context_for(plan, group)
+        context = context_for(plan, group, device=device or "cpu")
     except (errors.ArgumentError, errors.UnsupportedError) as error:
         if error.subject != "plan" or not config.topology.keys():
             raise
@@ -125,7 +128,7 @@ def set_limits(sharding: Sharding, limits: dict[str, int]) -> None:
             stacklevel=4,
         )
     sharding.limits = {**sharding.limits, **limits}
-    sharding.schedule = None  # made anew at the next use
+    sharding.renew_schedule()
 
 
 def units_of(module: torch.nn.Module) -> list[ShardedUnit]:
