@@ -73,11 +73,13 @@ def compare(
     plans: tuple[str, ...] = ("zero0", "zero1", "zero2", "zero3"),
     accumulate: tuple[int, ...] = (1,),
     steps: int = STEPS,
+    device: str = "cpu",
 ) -> dict[tuple[str, int], Run]:
     """Runs the model on `ranks` ranks, by plan and accumulation.
 
     Args:
         model: a path below this folder, or the text of a Python file.
+        device: that the ranks compute on.
     """
     from conftest import run_ranks
 
@@ -94,7 +96,7 @@ def compare(
             "steps": steps,
             "folder": folder,
         }
-        done = run_ranks(ranks, __file__, json.dumps(job))
+        done = run_ranks(ranks, __file__, json.dumps(job), MERON_TORCH_DEVICE=device)
         if done.returncode != 0:
             # Not chained to a caller's frame: what the ranks wrote says it all.
             raise AssertionError(f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}")

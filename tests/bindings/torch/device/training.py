@@ -1,0 +1,353 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank: what it trains on the emulated device has the bits of the host."""
+
+from __future__ import annotations
+
+import copy
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils.checkpoint import checkpoint
+
+import meron
+import meron.torch as mt
+from meron import zero
+from meron.torch.sharding import units_below
+from model import Model, config, data, loss_of, raises, run_cases
+
+RANK = int(os.environ["MERON_RANK"])
+STEPS = 3
+
+
+def stack(**options: Any) -> torch.nn.Sequential:
+    torch.manual_seed(5)
+    layers = [torch.nn.Linear(16, 16, **options) for _ in range(4)]
+    return torch.nn.Sequential(*layers, torch.nn.LayerNorm(16, **options))
+
+
+def batch(step: int) -> torch.Tensor:
+    return torch.randn(4, 16, generator=torch.Generator().manual_seed(10 * step + RANK))
+
+
+def sharding_of(model: torch.nn.Module) -> Any:
+    return next(model.parameters())._meron[0].sharding  # type: ignore[attr-defined]
+
+
+def equal_bits(train: Callable[[str], list[torch.Tensor]]) -> None:
+    host, device = train("cpu"), train("emulated")
+    assert len(host) == len(device) > 0
+    for number, (one, other) in enumerate(zip(host, device)):
+        assert one.dtype == other.dtype and torch.equal(one, other), (number, one, other)
+
+
+def trained(
+    model: torch.nn.Module,
+    optimizer: torch.optim.Optimizer,
+    forward: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    accumulate: int = 1,
+    clip: float = 0.0,
+) -> list[torch.Tensor]:
+    """Losses, norms, and the values at the end."""
+    found = []
+    for step in range(STEPS):
+        for turn in range(accumulate):
+            loss = (forward or model)(batch(step * accumulate + turn)).float().square().mean()
+            loss.backward()
+            found.append(loss.detach())
+        if clip:
+            found.append(mt.clip_grad_norm_(model, clip))
+        optimizer.step()
+        optimizer.zero_grad()
+    return [*found, *model.state_dict().values()]
+
+
+# ---- meron.torch --------------------------------------------------------------------------------
+
+
+def case_plans_and_rules() -> None:
+    for plan in ("zero0", "zero1", "zero2", "zero3"):
+
+        def engines(device: str, plan: str = plan) -> list[torch.Tensor]:
+            model = mt.shard(stack(), units=torch.nn.Linear, plan=plan, device=device)
+            return trained(model, mt.AdamW(model, lr=0.1), accumulate=2, clip=0.1)
+
+        def torchs(device: str, plan: str = plan) -> list[torch.Tensor]:
+            model = mt.shard(stack(), units=torch.nn.Linear, plan=plan, device=device)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+            return trained(model, mt.shard_optimizer(model, optimizer), clip=0.1)
+
+        equal_bits(engines)
+        equal_bits(torchs)
+
+
+def case_mixed_precision_and_autocast() -> None:
+    mp = mt.MixedPrecision(torch.bfloat16, torch.float32)
+
+    def half(device: str) -> list[torch.Tensor]:
+        model = mt.shard(stack(), units=torch.nn.Linear, mp=mp, device=device)
+        return trained(model, mt.AdamW(model, lr=0.1))
+
+    def autocast(device: str) -> list[torch.Tensor]:
+        model = mt.shard(stack(), units=torch.nn.Linear, device=device)
+        place = next(model.parameters()).device.type
+
+        def forward(x: torch.Tensor) -> torch.Tensor:
+            with torch.autocast(place, torch.bfloat16):
+                return model(x)
+
+        return trained(model, mt.AdamW(model, lr=0.1), forward)
+
+    equal_bits(half)
+    equal_bits(autocast)
+
+
+def case_checkpointing_gathers_again() -> None:
+    for reentrant in (True, False):
+
+        def train(device: str, reentrant: bool = reentrant) -> list[torch.Tensor]:
+            model = mt.shard(stack(), units=torch.nn.Linear, device=device, persist_elements=0)
+
+            def forward(x: torch.Tensor) -> torch.Tensor:
+                x = x.requires_grad_()
+                for layer in model[:-1]:
+                    x = checkpoint(layer, torch.tanh(x), use_reentrant=reentrant)
+                return model[-1](x)
+
+            whole = Around(model, forward)
+            mt.shard(whole, device=device)
+            return trained(whole, mt.AdamW(whole, lr=0.1))
+
+        equal_bits(train)
+
+
+class Around(torch.nn.Module):
+    def __init__(self, model: torch.nn.Module, run: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        super().__init__()
+        self.model = model
+        self.run = run
+        self.scale = torch.nn.Parameter(torch.ones(16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.run(x) * self.scale
+
+
+def case_frozen_params_and_no_sync() -> None:
+    def train(device: str) -> list[torch.Tensor]:
+        model = stack()
+        model[0].weight.requires_grad_(False)
+        model[2].bias.requires_grad_(False)
+        mt.shard(model, units=torch.nn.Linear, device=device, reshard_after_forward=False)
+        optimizer = mt.AdamW(model, lr=0.1)
+        found = []
+        for step in range(STEPS):
+            with mt.no_sync(model):
+                model(batch(2 * step)).square().mean().backward()
+            loss = model(batch(2 * step + 1)).square().mean()
+            loss.backward()
+            found.append(loss.detach())
+            optimizer.step()
+        return [*found, *model.state_dict().values()]
+
+    equal_bits(train)
+
+
+def case_params_on_meta() -> None:
+    def train(device: str) -> list[torch.Tensor]:
+        model = mt.shard(stack(device="meta"), units=torch.nn.Linear, device=device, seed=3)
+        return trained(model, mt.AdamW(model, lr=0.1))
+
+    equal_bits(train)
+
+
+# ---- What lies on the device --------------------------------------------------------------------
+
+
+def case_nothing_is_held_between_gathers() -> None:
+    model = mt.shard(stack(), units=torch.nn.Linear, device="emulated", persist_elements=0)
+    optimizer = mt.AdamW(model, lr=0.1)
+    sharding, units = sharding_of(model), units_below(model)
+    ahead = []
+    for unit in units:
+        plain = unit.arrive
+
+        def arrive(unit: Any = unit, plain: Any = plain) -> None:
+            ahead.append(sum(each.ahead is not None for each in units))
+            plain()
+
+        unit.arrive = arrive
+    live = []
+    for layer in model:
+        layer.register_forward_hook(
+            lambda *_: live.append([unit.storage.nbytes() > 0 for unit in units])
+        )
+    before = sharding.context.stats()
+    for step in range(STEPS):
+        live.clear()
+        ahead.clear()
+        model(batch(step)).square().mean().backward()
+        assert not any(unit.storage.nbytes() for unit in units)
+        assert sharding.read_ahead.live == 0 and not sharding.reducer.going
+        # Of the first pass nothing is known; then the next units are on their way.
+        assert (max(ahead) > 1) == (step > 0), (step, ahead)
+        if step == 0:
+            assert all(sum(one) <= 2 for one in live), live  # a layer, and the root around it
+        optimizer.step()
+    after = sharding.context.stats()
+    elements = sum(unit.elements for unit in units)
+    assert after.device_down_bytes - before.device_down_bytes == STEPS * elements * 4
+    assert after.device_up_bytes - before.device_up_bytes > STEPS * elements * 4
+
+
+def case_small_units_stay_until_the_step() -> None:
+    # A plan whose units are these alone: the total counts those of all models.
+    model = mt.shard(stack(), units=torch.nn.Linear, device="emulated", plan="mics(1)")
+    sharding, units = sharding_of(model), units_below(model)
+    sharding.limits = {"persist_elements": 16 * 17, "persist_total_elements": 2 * 16 * 17}
+    sharding.renew_schedule()
+    optimizer = mt.AdamW(model, lr=0.1)
+    model(batch(0)).square().mean().backward()
+    assert sum(unit.here for unit in units) == 2
+    optimizer.step()
+    assert not any(unit.here for unit in units)
+    assert sharding.read_ahead.live == 0
+
+
+def case_what_was_begun_ahead_is_not_stale() -> None:
+    model = mt.shard(stack(), units=torch.nn.Linear, device="emulated")
+    mt.prefetch(model[0])
+    value = torch.full((16, 16), 2.0)
+    mt.set_full_param(model[0].weight, value)
+    mt.unshard(model[0])
+    assert torch.equal(model[0].weight.detach(), value)
+    with raises(meron.StateError, "gathered"):
+        mt.set_full_param(model[0].weight, value)
+    mt.reshard(model[0])
+    assert sharding_of(model).read_ahead.live <= sum(u.elements for u in sharding_of(model).units)
+
+
+def case_after_an_exception_it_goes_on() -> None:
+    def train(device: str) -> list[torch.Tensor]:
+        model = mt.shard(stack(), units=torch.nn.Linear, device=device)
+        optimizer = mt.AdamW(model, lr=0.1)
+        for _ in range(2):
+            try:
+                model(torch.ones(4, 3))
+            except RuntimeError:
+                optimizer.zero_grad()
+        return trained(model, optimizer)
+
+    equal_bits(train)
+
+
+def case_a_write_out_of_use_is_told() -> None:
+    model = mt.shard(stack(), units=torch.nn.Linear, device="emulated")
+    model[0].weight.data.zero_()
+    with raises(meron.StateError, "written"):
+        model(batch(0))
+    model(batch(0))
+
+
+def case_one_model_on_each() -> None:
+    context = mt.context_for(meron.Plan.preset("zero3"), device="emulated")
+    assert context.device == "emulated"
+    assert mt.context_for(meron.Plan.preset("zero3"), device="cpu") is not context
+    model = mt.shard(stack(), context=context)
+    assert sharding_of(model).context is context
+    with raises(meron.ArgumentError, "emulated"):
+        mt.shard(stack(), context=context, device="cpu")
+
+
+# ---- meron.zero ---------------------------------------------------------------------------------
+
+
+def case_stages_and_settings() -> None:
+    for stage in (0, 1, 2, 3):
+        for others in (
+            {"gradient_accumulation_steps": 2, "gradient_clipping": 0.1},
+            {"bf16": {"enabled": True}, "optimizer": {"type": "AdamW", "params": {"lr": 0.01}}},
+            {"fp16": {"enabled": True, "initial_scale_power": 4}},
+        ):
+
+            def train(device: str, stage: int = stage, others: Any = others) -> list[torch.Tensor]:
+                torch.manual_seed(0)
+                engine, *_ = zero.initialize(
+                    model=Model(), config=config(stage, **others), device=device
+                )
+                assert engine.device == torch.device("cpu")
+                generator = torch.Generator().manual_seed(1)
+                found = []
+                for _ in range(2 * engine.gradient_accumulation_steps()):
+                    x, y = data(generator)
+                    loss = loss_of(engine, x[RANK], y[RANK])
+                    found.append(loss.detach())
+                    engine.backward(loss)
+                    engine.step()
+                values = list(engine.module_state_dict().values())
+                engine.destroy()
+                return [*found, *values]
+
+            equal_bits(train)
+
+
+def case_params_can_be_read_and_changed() -> None:
+    def train(device: str) -> list[torch.Tensor]:
+        with zero.Init(config_dict_or_path=config(3), device=device):
+            torch.manual_seed(0)
+            model = Model()
+        engine, *_ = zero.initialize(model=model, config=config(3), device=device)
+        weight = model.head.weight
+        with zero.GatheredParameters(weight, modifier_rank=0):
+            if RANK == 0:
+                weight.data.mul_(0.5)
+        generator = torch.Generator().manual_seed(1)
+        x, y = data(generator)
+        engine.backward(loss_of(engine, x[RANK], y[RANK]))
+        found = [zero.safe_get_full_grad(weight), zero.safe_get_full_fp32_param(weight)]
+        engine.step()
+        with zero.GatheredParameters(list(model.parameters())):
+            found += [param.detach().clone() for param in model.parameters()]
+            inside = loss_of(engine, x[RANK], y[RANK]).detach()
+        outside = loss_of(engine, x[RANK], y[RANK]).detach()
+        assert torch.equal(inside, outside)
+        zero.safe_set_full_fp32_param(weight, torch.ones_like(found[1]))
+        found += [loss_of(engine, x[RANK], y[RANK]).detach(), copy.deepcopy(weight).detach()]
+        engine.load_state_dict(engine.state_dict())
+        found += [loss_of(engine, x[RANK], y[RANK]).detach()]
+        engine.destroy()
+        return found
+
+    equal_bits(train)
+
+
+def case_leaf_modules() -> None:
+    def train(device: str) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        model = Model()
+        zero.set_z3_leaf_modules(model, ["Block"])
+        engine, *_ = zero.initialize(model=model, config=config(3), device=device)
+        generator = torch.Generator().manual_seed(1)
+        for _ in range(2):
+            x, y = data(generator)
+            engine.backward(loss_of(engine, x[RANK], y[RANK]))
+            engine.step()
+        values = list(engine.module_state_dict().values())
+        engine.destroy()
+        return values
+
+    equal_bits(train)
+
+
+def case_init_and_initialize_agree() -> None:
+    with zero.Init(config_dict_or_path=config(3), device="emulated"):
+        model = Model()
+    with raises(meron.StateError, "emulated"):
+        zero.initialize(model=model, config=config(3), device="cpu")
+    engine, *_ = zero.initialize(model=model, config=config(3))  # as it was built
+    assert engine.sharding.context.device == "emulated"
+    engine.destroy()
+
+
+run_cases(sys.modules[__name__])

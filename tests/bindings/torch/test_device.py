@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Training on a device: on the emulated one with the bits of the host, and which one is chosen."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from conftest import run_ranks
+from twin import compare
+
+import meron
+from meron.torch.device_choice import DEVICE_VARIABLE, device_for, device_name, new_device
+
+HERE = Path(__file__).parent
+# Copies come late, so that what nobody has waited for is seen.
+SLOW = "delay=200"
+PLANS = ("zero0", "zero1", "zero2", "zero3")
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_the_bits_of_the_host(ranks: int) -> None:
+    run_program("device/training", ranks, MERON_EMULATED_DEVICE=SLOW)
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_a_transformer(plan: str, accumulate: int) -> None:
+    runs = compare("models/transformer.py", 2, PLANS, (1, 2), device="emulated")
+    runs[plan, accumulate].check()
+
+
+@pytest.mark.parametrize("plan", ["mics(2)", "hpz(2)"])
+def test_a_transformer_over_a_mesh(plan: str) -> None:
+    compare("models/transformer.py", 4, ("mics(2)", "hpz(2)"), device="emulated")[plan, 1].check()
+
+
+@pytest.mark.parametrize(
+    ("program", "ranks"), [("engine", 2), ("build", 2), ("params", 3), ("steps", 1), ("offload", 1)]
+)
+def test_a_program_of_zero(program: str, ranks: int, tmp_path: Path) -> None:
+    """The same programs as without a device."""
+    meeting = str(tmp_path / "meeting")
+    run_program(f"zero/{program}", ranks, MEETING=meeting, MERON_TORCH_DEVICE="emulated")
+
+
+def run_program(program: str, ranks: int, **environment: str) -> None:
+    path = os.pathsep.join([str(HERE / "zero"), os.environ.get("PYTHONPATH", "")])
+    done = run_ranks(ranks, HERE / f"{program}.py", PYTHONPATH=path, **environment)
+    # Not an assertion's own display: what the ranks wrote says it all.
+    if done.returncode != 0:
+        raise AssertionError(f"exit code {done.returncode}\n{done.stdout}\n{done.stderr}")
+    assert sorted(done.stdout.split("\n")[:-1]) == [f"rank {rank} done" for rank in range(ranks)]
+
+
+# ---- Which device -------------------------------------------------------------------------------
+
+
+class OnDevices(torch.nn.Module):
+    """A module that says of its params where they are."""
+
+    def __init__(self, *devices: str) -> None:
+        super().__init__()
+        self.devices = devices
+
+    def named_parameters(self, *_args: Any, **_kwargs: Any) -> Iterator[tuple[str, Any]]:
+        for number, device in enumerate(self.devices):
+            yield f"p{number}", SimpleNamespace(device=torch.device(device))
+
+
+@pytest.fixture(autouse=True)
+def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(DEVICE_VARIABLE, raising=False)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+
+
+@pytest.fixture
+def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+
+
+def test_names(two_gpus: None) -> None:
+    assert device_name("cuda") == "cuda:1"
+    assert device_name(torch.device("cuda", 0)) == "cuda:0"
+    assert device_name("cpu") == device_name(torch.device("cpu")) == ""
+    assert device_name("emulated") == "emulated"
+    for wrong, text in (("cuda:2", "2 devices"), ("xpu", "'xpu'"), ("cuda:x", "'cuda:x'")):
+        with pytest.raises(meron.ArgumentError, match=text):
+            device_name(wrong)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+def test_a_torch_without_cuda() -> None:
+    with pytest.raises(meron.ArgumentError, match="this PyTorch") as caught:
+        device_for([OnDevices("cpu")], "cuda")
+    assert "leave the device out" in caught.value.advice
+
+
+def test_the_params_say_it(two_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert device_for([OnDevices("cpu", "meta")]) == ""
+    assert device_for([OnDevices("cuda:0", "meta")]) == "cuda:0"
+    assert device_for([OnDevices("cpu")], "cuda") == "cuda:1"
+    assert device_for([OnDevices("cpu")], "emulated") == "emulated"
+    # Of params that are nowhere the launcher says it.
+    assert device_for([OnDevices("meta")]) == new_device(None) == ""
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert device_for([OnDevices("meta")]) == new_device(None) == "cuda:1"
+    assert device_for([OnDevices("cpu", "meta")]) == ""
+    assert device_for([OnDevices("meta")], "cpu") == new_device("cpu") == ""
+    monkeypatch.setenv(DEVICE_VARIABLE, "emulated")
+    assert device_for([OnDevices("meta")]) == device_for([OnDevices("cpu")]) == "emulated"
+    assert device_for([OnDevices("cpu")], "cpu") == ""
+
+
+def test_params_elsewhere_are_named(two_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    mixed = OnDevices("cpu", "cuda:0")
+    with pytest.raises(meron.ArgumentError, match=r"OnDevices.p0 is on cpu.*p1 is on cuda:0"):
+        device_for([mixed])
+    there = OnDevices("cuda:0")
+    for asked in ("cuda:1", "emulated", "cpu"):
+        place = "the CPU" if asked == "cpu" else asked
+        with pytest.raises(meron.ArgumentError, match=f"p0 is on cuda:0.*{place}") as caught:
+            device_for([there], asked)
+        assert "device='cuda:0'" in caught.value.advice
+    with pytest.raises(meron.ArgumentError, match="mps"):
+        device_for([OnDevices("mps")])
+    monkeypatch.setenv(DEVICE_VARIABLE, "emulated")
+    with pytest.raises(meron.ArgumentError, match=r"p0 is on cuda:0.*emulated"):
+        device_for([there])
