@@ -79,7 +79,7 @@ class Block:
         """The memory as a tensor, which keeps it."""
         size = math.prod(shape) * dtype.itemsize
         if size == 0:
-            return torch.empty(shape, dtype=dtype)
+            return torch.empty(shape, dtype=dtype, device="cpu")
         memory = np.asarray(Memory(self.address, (size,), "|u1", True, self))
         return torch.from_numpy(memory).view(dtype).view(shape)
 

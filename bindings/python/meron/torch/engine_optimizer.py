@@ -276,7 +276,9 @@ class EngineOptimizer(torch.optim.Optimizer):
     def _begin_states(self, places: list[tuple[ShardedUnit, int]], group: dict[str, Any]) -> None:
         for key, value in self.initial_states(group).items():
             for unit, i in places:
-                write_state(self, unit, i, key, torch.full((len(unit.owned(i)),), value))
+                write_state(
+                    self, unit, i, key, torch.full((len(unit.owned(i)),), value, device="cpu")
+                )
 
     def _add_to_engine(self, group: dict[str, Any]) -> None:
         handles = [unit.handles[i] for unit, i in self._trainable(group)]

@@ -28,7 +28,7 @@ def code_of(optimizer: Any, key: str) -> int:
 
 def read_state(optimizer: Any, unit: ShardedUnit, i: int, key: str) -> torch.Tensor:
     """A copy of this rank's part of a state, flat, f32. Local; blocks on this rank's drive."""
-    part = torch.empty(len(unit.owned(i)))
+    part = torch.empty(len(unit.owned(i)), device="cpu")
     call(
         lib.meron_optimizer_read_state,
         ffi.cast("float *", part.data_ptr()),
@@ -72,7 +72,7 @@ def pack_states(optimizer: Any, whole: bool) -> None:
             unit, i = param._meron
             if i not in unit.trainable:
                 continue
-            state = {"step": torch.tensor(float(optimizer.steps))}
+            state = {"step": torch.tensor(float(optimizer.steps), device="cpu")}
             for key in keys_of(optimizer, group, unit, i):
                 part = read_state(optimizer, unit, i, key)
                 state[key] = whole_of(unit, i, part) if whole else part
@@ -103,7 +103,7 @@ def unpack_states(optimizer: Any, given: Mapping[str, Any]) -> tuple[Places, int
             if value is not None:
                 places.append((unit, i, key, part_of(unit, i, name, key, value)))
             elif key != "master":
-                values = torch.full((len(unit.owned(i)),), first.get(key, 0.0))
+                values = torch.full((len(unit.owned(i)),), first.get(key, 0.0), device="cpu")
                 places.append((unit, i, key, values))
         # SGD of torch does not count.
         count = int(state.get("step", 1 if found else 0))
@@ -122,7 +122,7 @@ def unpack_states(optimizer: Any, given: Mapping[str, Any]) -> tuple[Places, int
     for unit in optimizer.sharded:
         for i in (i for i in unit.trainable if (unit, i) not in grouped):
             for key in optimizer.state_names if optimizer.has_states(groups[0]) else ():
-                values = torch.full((len(unit.owned(i)),), first.get(key, 0.0))
+                values = torch.full((len(unit.owned(i)),), first.get(key, 0.0), device="cpu")
                 places.append((unit, i, key, values))
     count = next(iter(counts), 0)
     if not 0 <= count <= MOST_STEPS:

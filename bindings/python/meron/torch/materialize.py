@@ -61,7 +61,7 @@ def materialize(sharding: Sharding, module: torch.nn.Module, unit: ShardedUnit, 
             handle = unit.handles[i]
             unit.params[i].data = torch.empty(handle.shape, dtype=unit.unmade[i], device="cpu")
         digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
-        with torch.random.fork_rng(devices=[]), torch.no_grad():
+        with torch.device("cpu"), torch.random.fork_rng(devices=[]), torch.no_grad():
             torch.manual_seed(int.from_bytes(digest[:7], "little"))
             reset()
         for i in mine:

@@ -72,7 +72,9 @@ class Shards:
         if i not in parts:
             master = unit.masters.get(i)
             if master is None:
-                master = torch.zeros(len(unit.owned(i)), dtype=unit.placeholders[i].dtype)
+                master = torch.zeros(
+                    len(unit.owned(i)), dtype=unit.placeholders[i].dtype, device="cpu"
+                )
             parts[i] = torch.nn.Parameter(master, unit.params[i].requires_grad)
             self.bound.discard(unit)
         return parts[i]

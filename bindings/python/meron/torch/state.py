@@ -109,7 +109,7 @@ def clip_grad_norm_(
     if scale < 1:
         for part in parts:
             part.mul_(scale)
-    return torch.tensor(norm)
+    return torch.tensor(norm, device="cpu")
 
 
 def global_norm(sharding: Sharding, parts: list[torch.Tensor], norm_type: float) -> float:
@@ -120,14 +120,14 @@ def global_norm(sharding: Sharding, parts: list[torch.Tensor], norm_type: float)
         if part.numel()
     ]
     infinite = math.isinf(norm_type)
-    together = torch.stack(norms) if norms else torch.zeros(1, dtype=torch.float64)
+    together = torch.stack(norms) if norms else torch.zeros(1, dtype=torch.float64, device="cpu")
     local = float(together.max() if infinite else together.pow(norm_type).sum())
     context = sharding.context
     if context.world_size == 1 or sharding.updates_everything:
         return local if infinite else local ** (1 / norm_type)
     if not sharding.counts():
         local = 0.0
-    values = torch.zeros(context.world_size, 2, dtype=torch.float32)
+    values = torch.zeros(context.world_size, 2, dtype=torch.float32, device="cpu")
     # A double as two floats: all-reduce sums in f32, and each rank has a place of its own.
     values[context.rank, 0] = local
     values[context.rank, 1] = local - float(values[context.rank, 0])
@@ -181,7 +181,7 @@ def optimizer_state(
     """This rank's part of a state: in place, but a copy of the engine's."""
     if isinstance(optimizer, EngineOptimizer):
         if key == "step":
-            return torch.tensor(float(optimizer.steps))
+            return torch.tensor(float(optimizer.steps), device="cpu")
         group = optimizer.param_groups[0]
         if key not in optimizer.state_names or not optimizer.has_states(group):
             return None

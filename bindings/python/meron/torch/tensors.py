@@ -49,7 +49,7 @@ def tensor_of(view: Any, shape: tuple[int, ...], keep: Any) -> torch.Tensor:
         size *= length
     with torch.inference_mode(False):
         if size == 0:
-            return torch.empty(shape, dtype=dtype)
+            return torch.empty(shape, dtype=dtype, device="cpu")
         address = int(ffi.cast("uintptr_t", view.data))
         memory = np.asarray(Memory(address, (size,), "|u1", True, keep))
         return torch.from_numpy(memory).view(dtype).view(shape)

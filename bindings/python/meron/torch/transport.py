@@ -280,7 +280,7 @@ class GroupTransport(CustomTransport):
             if size <= INLINE:
                 message = memoryview(frame)[HEAD.size : HEAD.size + size]
             else:
-                rest = torch.empty(size, dtype=torch.uint8)
+                rest = torch.empty(size, dtype=torch.uint8, device="cpu")
                 yield self._group.recv([rest], peer.rank, self._rest_tag)
                 message = rest.numpy().data
             with self._changed:

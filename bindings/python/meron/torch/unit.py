@@ -184,7 +184,9 @@ class ShardedUnit:
         """Copies what was gathered into torch's own storage, which stays the same object."""
         with torch.no_grad(), torch.inference_mode(False):
             if not self.wholes:
-                self.wholes = [torch.empty(h.shape, dtype=DTYPES[h.dtype]) for h in self.handles]
+                self.wholes = [
+                    torch.empty(h.shape, dtype=DTYPES[h.dtype], device="cpu") for h in self.handles
+                ]
             for handle, whole in zip(self.handles, self.wholes):
                 whole.untyped_storage().resize_(handle.size * whole.dtype.itemsize)
                 # By a detached alias: this is no change that autograd should count.

@@ -62,7 +62,7 @@ def whole_of(unit: ShardedUnit, i: int, part: torch.Tensor) -> torch.Tensor:
     handle, owned = unit.handles[i], unit.owned(i)
     if unit.sharding.context.world_size == 1 or unit.sharding.updates_everything:
         return part.detach().float().reshape(handle.shape).clone()
-    whole = torch.zeros(handle.size, dtype=torch.float32)
+    whole = torch.zeros(handle.size, dtype=torch.float32, device="cpu")
     if unit.sharding.counts():
         whole[owned.start : owned.stop] = part.detach()
     unit.sharding.context.world.all_reduce(whole.numpy())

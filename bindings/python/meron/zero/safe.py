@@ -100,7 +100,7 @@ def safe_set_local_fp32_param(param: torch.Tensor, value: torch.Tensor) -> None:
     owned = unit.owned(i)
     check_part(param, part)
     unit.sharding.drop()
-    whole = torch.zeros(unit.handles[i].size)
+    whole = torch.zeros(unit.handles[i].size, device="cpu")
     whole[owned.start : owned.stop] = part  # of the whole only this rank's part is read
     unit.sharding.write(unit, {i: whole.view(unit.handles[i].shape)})
 
