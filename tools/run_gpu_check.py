@@ -346,6 +346,7 @@ PHASES = (
     Phase("build", 300, 20, build, ("configure",)),
     Phase("torch", 60, 1, look_at_torch),
     Phase("tests", 180, 30, run_ctest, ("configure",)),
+    Phase("torch training", 60, 20, program("python3", "tests/gpu/torch/train.py"), AFTER_BUILD),
     Phase("memcheck", 90, 15, sanitize("memcheck", ""), ("configure",)),
     Phase("racecheck", 60, 10, sanitize("racecheck", "kernel"), ("configure",)),
     Phase("bench gpu", 150, 45, bench("gpu"), AFTER_BUILD),
