@@ -121,7 +121,7 @@ def test_the_params_say_it(two_gpus: None, monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_params_elsewhere_are_named(two_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
     mixed = OnDevices("cpu", "cuda:0")
-    with pytest.raises(meron.ArgumentError, match=r"OnDevices.p0 is on cpu.*p1 is on cuda:0"):
+    with pytest.raises(meron.ArgumentError, match=r"OnDevices.p0 is on cpu.*p1 on cuda:0"):
         device_for([mixed])
     there = OnDevices("cuda:0")
     for asked in ("cuda:1", "emulated", "cpu"):

@@ -71,12 +71,13 @@ def device_for(
     """
     left_out = {id(param) for param in ignored}
     places: dict[torch.device, str] = {}
-    sharded = None
+    sharded: tuple[str, str] | None = None  # the device and name of a param
     for module in modules:
         for name, param in module.named_parameters():
             place = unit_of(param)
             if place is not None:
-                sharded = sharded or place[0].sharding.context.device
+                unit, i = place
+                sharded = unit.sharding.context.device, f"{unit.name}.{unit.names[i]}"
             elif id(param) not in left_out:
                 places.setdefault(param.device, f"{type(module).__name__}.{name}")
     meta = torch.device("meta")
@@ -90,7 +91,15 @@ def device_for(
             "out with ignored_params.",
         )
     lies, name = next(iter(built.items()), (None, ""))
-    chosen = sharded if asked is None else device_name(asked)
+    chosen = None if asked is None else device_name(asked)
+    if sharded is not None:
+        if chosen not in (None, sharded[0]):
+            raise errors.argument(
+                f"{sharded[1]} was sharded for {sharded[0] or 'the CPU'}, and device is {asked}",
+                subject="device",
+                advice="Give all parts of a module the same device, zero.Init and initialize too.",
+            )
+        chosen = sharded[0]
     if chosen is None and lies is not None and lies.type == "cuda":
         chosen = f"cuda:{lies.index}"
         given = os.environ.get(DEVICE_VARIABLE)

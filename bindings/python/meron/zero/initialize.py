@@ -192,13 +192,6 @@ def shard(
         )
     if shardings:
         sharding = shardings.pop()
-        if chosen != sharding.context.device:
-            raise errors.StateError(
-                f"{type(model).__name__} was sharded for {sharding.context.device or 'the CPU'}, "
-                f"and device is {device}",
-                subject="device",
-                advice="Give zero.Init the same device as initialize.",
-            )
         known = asked_plan(sharding.context)
         if known != plan:
             raise errors.StateError(

@@ -242,10 +242,20 @@ def case_after_an_exception_it_goes_on() -> None:
     equal_bits(train)
 
 
-def case_a_write_out_of_use_is_told() -> None:
+def case_a_write_is_told() -> None:
     model = mt.shard(stack(), units=torch.nn.Linear, device="emulated")
     model[0].weight.data.zero_()
     with raises(meron.StateError, "written"):
+        model(batch(0))
+
+    def clamp(layer: torch.nn.Module, _inputs: Any) -> None:
+        with torch.no_grad():
+            layer.weight.clamp_(-1, 1)
+
+    hook = model[1].register_forward_pre_hook(clamp)
+    model(batch(0))
+    hook.remove()
+    with raises(meron.StateError, "1.weight was written"):
         model(batch(0))
     model(batch(0))
 
@@ -258,6 +268,13 @@ def case_one_model_on_each() -> None:
     assert sharding_of(model).context is context
     with raises(meron.ArgumentError, "emulated"):
         mt.shard(stack(), context=context, device="cpu")
+    parts = stack()
+    mt.shard(parts[0], device="emulated")
+    with raises(meron.ArgumentError, "was sharded for emulated"):
+        mt.shard(parts, device="cpu")
+    mt.shard(parts)  # as its part
+    assert sharding_of(parts).context is context
+    assert all(unit.sharding.context is context for unit in units_below(parts))
 
 
 # ---- meron.zero ---------------------------------------------------------------------------------
@@ -343,7 +360,7 @@ def case_leaf_modules() -> None:
 def case_init_and_initialize_agree() -> None:
     with zero.Init(config_dict_or_path=config(3), device="emulated"):
         model = Model()
-    with raises(meron.StateError, "emulated"):
+    with raises(meron.ArgumentError, "was sharded for emulated"):
         zero.initialize(model=model, config=config(3), device="cpu")
     engine, *_ = zero.initialize(model=model, config=config(3))  # as it was built
     assert engine.sharding.context.device == "emulated"
