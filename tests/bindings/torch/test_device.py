@@ -15,6 +15,7 @@ from conftest import run_ranks
 from twin import compare
 
 import meron
+from meron.torch.device import CachingAllocator, CudaDevice, torch_device_of
 from meron.torch.device_choice import DEVICE_VARIABLE, device_for, device_name, new_device
 
 HERE = Path(__file__).parent
@@ -134,3 +135,49 @@ def test_params_elsewhere_are_named(two_gpus: None, monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv(DEVICE_VARIABLE, "emulated")
     with pytest.raises(meron.ArgumentError, match=r"p0 is on cuda:0.*emulated"):
         device_for([there])
+
+
+# ---- CUDA, without any: what torch is asked for -------------------------------------------------
+
+
+class FakeStream:
+    def __init__(self, address: int) -> None:
+        self.cuda_stream = address
+        self.waited_for: list[int] = []
+
+    def wait_stream(self, other: FakeStream) -> None:
+        self.waited_for.append(other.cuda_stream)
+
+
+def test_streams_of_cuda(two_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    current = FakeStream(7)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: current)
+    monkeypatch.setattr(torch.cuda, "default_stream", lambda device: FakeStream(0))
+    monkeypatch.setattr(torch.cuda, "ExternalStream", lambda address, device: FakeStream(address))
+    device = torch_device_of("cuda:1")
+    assert isinstance(device, CudaDevice) and device.torch_device == torch.device("cuda", 1)
+    assert device.stream() == 7
+    device.follow(0)
+    device.follow(5)
+    assert current.waited_for == [0, 5]
+    dense = torch.ones(2, 3)
+    assert device.gradient(dense) is dense
+    assert device.gradient(torch.ones(3, 2).t()).is_contiguous()
+
+
+def test_the_cache_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[tuple[int, ...]] = []
+
+    def allocate(size: int, device: int, stream: int) -> int:
+        calls.append((size, device, stream))
+        if size > 1000:
+            raise torch.OutOfMemoryError
+        return 4096
+
+    monkeypatch.setattr(torch.cuda, "caching_allocator_alloc", allocate)
+    monkeypatch.setattr(torch.cuda, "caching_allocator_delete", lambda at: calls.append((at,)))
+    allocator = CachingAllocator(1)
+    assert allocator.allocate(10, 3) == 4096
+    assert allocator.allocate(1001, 3) is None
+    allocator.release(4096, 10, 3)
+    assert calls == [(10, 1, 3), (1001, 1, 3), (4096,)]

@@ -83,12 +83,17 @@ class CudaDevice(TorchDevice):
         return (grad if grad.layout is torch.strided else grad.to_dense()).contiguous()
 
     def follow(self, stream: int) -> None:
-        other = torch.cuda.ExternalStream(stream, self.torch_device)
-        torch.cuda.current_stream(self.torch_device).wait_stream(other)
+        torch.cuda.current_stream(self.torch_device).wait_stream(self.stream_at(stream))
 
     def used_by(self, storage: torch.UntypedStorage, stream: int) -> None:
         memory = torch.empty(0, dtype=torch.uint8, device=self.torch_device).set_(storage)
-        memory.record_stream(torch.cuda.ExternalStream(stream, self.torch_device))
+        memory.record_stream(self.stream_at(stream))
+
+    def stream_at(self, address: int) -> torch.cuda.Stream:
+        """Torch's object for a stream; its class takes 0 for a new one."""
+        if address == 0:
+            return torch.cuda.default_stream(self.torch_device)
+        return torch.cuda.ExternalStream(address, self.torch_device)
 
 
 class EmulatedDevice(TorchDevice):
