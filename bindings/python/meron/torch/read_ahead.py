@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from meron.torch.device_unit import DeviceUnit
     from meron.torch.sharding import Sharding
 
-# Elements, as of Context.schedule. A unit that comes next stays, whatever the limit of reuse is:
-# what stays longer takes memory of the device.
+# Elements, as of Context.schedule; but that nothing stays for a use that is not begun ahead yet,
+# because it takes memory of the device.
 DEFAULTS = {
     "prefetch_elements": 50_000_000,
     "max_live_elements": 1_000_000_000,
@@ -101,7 +101,8 @@ class ReadAhead:
     def comes_soon(self, unit: DeviceUnit) -> bool:
         if self.live > self.limit("max_live_elements"):
             return False
-        left = self.limit("max_reuse_elements")
+        # What would be begun ahead at the next use might as well stay.
+        left = max(self.limit("max_reuse_elements"), self.limit("prefetch_elements"))
         for later in itertools.islice(self.followed, self.position, None):
             if later is unit:
                 return True
