@@ -30,7 +30,7 @@ Status DeviceValues::lease_in_place(std::vector<std::byte*> places) {
 
 Status DeviceValues::note_written() {
   MERON_ASSIGN(copied_, side_.device().record(side_.work(), std::move(copied_)));
-  return Ok{};
+  return side_.wake_after(side_.work());
 }
 
 Status DeviceValues::unlease(std::optional<void*> user) {

@@ -155,7 +155,7 @@ Status ResidentGradient::begin_squares(const ReduceOptions& options) {
   return side().device().fill(squares_.data(), 0, MERON_SQUARES_BYTES, side().work());
 }
 
-Status ResidentGradient::end_squares(const ReduceOptions& /*options*/) {
+Status ResidentGradient::end_squares() {
   Device& device = side().device();
   if (squares_wanted_) {
     MERON_TRY(device.copy(squares_here_.data, squares_.data(), MERON_SQUARES_BYTES, side().work()));
@@ -165,6 +165,7 @@ Status ResidentGradient::end_squares(const ReduceOptions& /*options*/) {
 }
 
 Status ResidentGradient::sum(const ReduceOptions& options) {
+  showing_ = false;  // what the host saw was another sum
   MERON_TRY(zero_missing());
   MERON_TRY(begin_squares(options));
   for (size_t f = 0; f < sums_.size(); ++f) {
@@ -172,7 +173,7 @@ Status ResidentGradient::sum(const ReduceOptions& options) {
     const void* const bucket = buckets_[f].data();
     MERON_TRY(reduce(f, std::span(&bucket, 1), options));
   }
-  MERON_TRY(end_squares(options));
+  MERON_TRY(end_squares());
   // In the order of the stream.
   for (DeviceMemory& bucket : buckets_) bucket.reset();
   copies_.clear();
@@ -180,11 +181,12 @@ Status ResidentGradient::sum(const ReduceOptions& options) {
 }
 
 Status ResidentGradient::finish(const ReduceOptions& options) {
+  showing_ = false;
   MERON_TRY(begin_squares(options));
   for (size_t f = 0; f < sums_.size(); ++f) {
     if (sums_[f]) MERON_TRY(reduce(f, {}, options));
   }
-  return end_squares(options);
+  return end_squares();
 }
 
 Result<bool> ResidentGradient::come() {

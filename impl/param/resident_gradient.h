@@ -55,13 +55,13 @@ class ResidentGradient {
  private:
   explicit ResidentGradient(Unit& unit);
   DeviceSide& side() const { return *unit_.rank().device; }
-  // Scales the flat's sum and takes its squares.
+  // Into the flat's sum, with what it has before; at a boundary scaled, and with its squares.
   Status reduce(size_t flat, std::span<const void* const> inputs, const ReduceOptions& options);
   Status pack(std::span<const GivenGradient> gradients, void* stream);
   Status open_bucket(size_t flat);
   Status zero_missing();
   Status begin_squares(const ReduceOptions& options);
-  Status end_squares(const ReduceOptions& options);
+  Status end_squares();
 
   Unit& unit_;
   std::vector<DeviceMemory> sums_,

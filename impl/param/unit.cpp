@@ -431,7 +431,7 @@ Status Unit::publish(bool frozen_too) {
     if (flat.resident != nullptr) MERON_TRY(on_device_->join(rank_.device->work()));
     if (flat.stored) flat.stored->store();
   }
-  if (stores_ && on_device_) MERON_TRY(on_device_->note_written());
+  if (stores_ && rank_.plan.param.tier == Tier::device) MERON_TRY(on_device_->note_written());
   if (busy()) rank_.storing.push_back(this);
   if (axes_.replicas() && value_codec.blocked()) {
     value_error = error.relative();

@@ -35,15 +35,15 @@ def check_in_memory(plan: dict[str, Any]) -> None:
     """Whether torch's optimizers can do what the plan says of states and values."""
     states = plan["optimizer"]
     for subject, refused, what in (
-        ("param.tier", plan["param"]["tier"] == "nvme", "params on nvme"),
-        ("optimizer.tier", states["tier"] == "nvme", "optimizer states on nvme"),
+        ("param.tier", plan["param"]["tier"] != "host", f"params on {plan['param']['tier']}"),
+        ("optimizer.tier", states["tier"] != "host", f"optimizer states on {states['tier']}"),
         ("optimizer.dtype", states["dtype"] != "f32", f"optimizer states in {states['dtype']}"),
     ):
         if not refused:
             continue
         raise errors.UnsupportedError(
             f"the plan has {what}, and torch's optimizers keep the values that they update, and "
-            "their states, in memory and in f32",
+            "their states, in the host's memory and in f32",
             subject=subject,
             advice="Use an optimizer of meron.torch, which is the engine's.",
         )

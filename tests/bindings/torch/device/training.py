@@ -64,7 +64,43 @@ def trained(
     return [*found, *model.state_dict().values()]
 
 
+def flat(state: dict[str, Any]) -> list[torch.Tensor]:
+    return [value for _, value in sorted(state.items()) if isinstance(value, torch.Tensor)]
+
+
 # ---- meron.torch --------------------------------------------------------------------------------
+
+
+def case_rows_on_the_device() -> None:
+    there = {"tier": "device"}
+    rows = {"param": there, "gradient": there, "optimizer": there}
+    for dtype in (torch.float32, torch.bfloat16):
+        for tiers in ({"param": there}, rows):
+
+            def run(device: str, tiers: Any = tiers, dtype: torch.dtype = dtype) -> Any:
+                # A context of its own, on the host too: names, by which params on meta get their
+                # values, are counted by context.
+                table = {"preset": "zero3", "name": "rows"}
+                table.update(tiers if device == "emulated" else {})
+                model = mt.shard(
+                    stack(dtype=dtype),
+                    units=torch.nn.Linear,
+                    plan=meron.Plan.parse(table),
+                    device=device,
+                )
+                optimizer = mt.AdamW(model, lr=0.1)
+                found = trained(model, optimizer, lambda x: model(x.to(dtype)), 2, 0.1)
+                states = optimizer.state_dict()["state"]
+                return [*found, *(tensor for state in states.values() for tensor in flat(state))]
+
+            equal_bits(run)
+    model = mt.shard(
+        stack(),
+        plan=meron.Plan.parse({"preset": "zero3", **rows}),
+        device="emulated",
+    )
+    with raises(meron.UnsupportedError, "on device"):
+        mt.shard_optimizer(model, torch.optim.SGD(model.parameters(), lr=0.1))
 
 
 def case_plans_and_rules() -> None:
