@@ -147,6 +147,13 @@ Store::~Store() {
         !names.ok() || std::any_of(names->begin(), names->end(),
                                    [](const std::string& name) { return rank_of(name) >= 0; });
     if (!others && !own_.call.empty()) (void)remove_file(outcome_path(own_.call)).ok();
+    // What has a dot was being written by a rank that was killed. (One that still writes it does so
+    // again: put().)
+    for (size_t i = 0; !others && i < names->size(); ++i) {
+      const std::string& name = (*names)[i];
+      if (name.find('.') == std::string::npos) continue;
+      (void)remove_file(fmt::format("{}/{}", folder_, name)).ok();
+    }
   }
   remove_empty_directory(folder_);
 }

@@ -256,6 +256,7 @@ TEST_F(StoreTest, IsNotMisledByWhatWasLeft) {
     if (!fs::exists(folder())) continue;  // it had met
     write(card(2), trial % 3 == 0 ? "{\"rank\":2,\"number\":" : "");
     write(folder() / "met-", "{}");
+    write(folder() / "rank-2.0123456789abcdef", "{\"rank\":");  // killed while it wrote
     Job job(3, [&](int rank, Report&) {
       set(rank, 3);
       if (rank == trial % 3) sleep_ns(30 * kMilli);
