@@ -158,6 +158,7 @@ Result<std::shared_ptr<const DeviceCollectives>> DeviceCollectives::open(
   }
   std::shared_ptr<DeviceCollectives> made(new DeviceCollectives(std::move(kind), table));
   made->version_ = library.text;
+  made->number_ = library.version;
   made->path_ = library.path;
   return std::shared_ptr<const DeviceCollectives>(std::move(made));
 }

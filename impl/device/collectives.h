@@ -96,6 +96,7 @@ class DeviceCollectives : public std::enable_shared_from_this<DeviceCollectives>
 
   const std::string& kind() const { return kind_; }        // "nccl"
   const std::string& version() const { return version_; }  // "2.28.9"
+  uint32_t number() const { return number_; }              // 22809 for it; 0: there is none
   const std::string& path() const { return path_; }        // that it was loaded from; may be empty
   std::string name() const;                                // "nccl 2.28.9 at /path"
 
@@ -114,6 +115,7 @@ class DeviceCollectives : public std::enable_shared_from_this<DeviceCollectives>
   const std::string kind_;
   const meron_collective_table& table_;
   std::string version_, path_;
+  uint32_t number_ = 0;
 };
 
 }  // namespace meron

@@ -9,10 +9,12 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "engine/device_watch.h"
 #include "engine/handles.h"
 #include "engine/progress_thread.h"
 #include "os/file.h"
 #include "os/process.h"
+#include "param/device_group.h"
 #include "transport/flight_record.h"
 
 namespace meron {
@@ -89,11 +91,14 @@ Context::~Context() {
 void Context::close() {
   closing_.store(true);
   std::unique_ptr<ProgressThread> progress;
+  std::unique_ptr<DeviceWatch> watch;
   {
     const auto guard = lock();
     progress = std::move(progress_);
+    watch = std::move(device_watch_);
   }
   progress.reset();
+  watch.reset();
   {
     const auto guard = lock();
     if (closed()) return;
@@ -105,7 +110,10 @@ void Context::close() {
     pending_.clear();
   }
   // Nothing reads or writes the caller's memory from here on.
-  if (rank_ && rank_->device) rank_->device->synchronize();
+  if (rank_ && rank_->device) {
+    const auto guard = lock();
+    end_devices_locked();
+  }
   // Wakes threads of this rank that wait, too.
   transport_->leave();
   HandleTable::instance().erase_all(this);

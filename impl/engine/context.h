@@ -24,6 +24,7 @@
 #include "optim/optimizer.h"
 #include "optim/step.h"
 #include "param/axes.h"
+#include "param/device_group.h"
 #include "param/gather.h"
 #include "param/reduce.h"
 #include "param/unit.h"
@@ -35,6 +36,10 @@
 
 namespace meron {
 
+class DeviceCollectives;
+class DeviceWatch;
+struct DeviceCard;
+struct DeviceCards;
 class ProgressThread;
 class UnitSchedule;
 
@@ -144,6 +149,8 @@ class Context : public std::enable_shared_from_this<Context> {
 
   // Of this rank, for the units made so far, over all groups.
   Result<RankPrediction> predict_locked(Workload workload);
+  // What DeviceWatch does now and then.
+  void look_after_devices();
   uint64_t control_bytes() const { return control_bytes_.load(std::memory_order_relaxed); }
   Status check_open() const;
 
@@ -166,6 +173,28 @@ class Context : public std::enable_shared_from_this<Context> {
   Status publish_plan();
   Status await_world();
   void tell_of_mesh();
+  // Waits with the lock held, for what ends before anything else begins.
+  Status await_locked(const std::shared_ptr<Operation>& operation);
+  Status pause_locked();
+  // Joins the devices of a group's ranks, where they have some that hold what the plan says and can
+  // be joined. All members call it; all get the same.
+  struct Group;
+  Status join_devices_locked(Group& group);
+  Result<DeviceCards> make_cards_locked(Group& group);
+  Result<std::vector<DeviceCard>> exchange_cards_locked(Channel& channel, const DeviceCards& cards,
+                                                        const DeviceCard& own);
+  Result<std::unique_ptr<DeviceGroup>> open_device_group_locked(Channel& channel,
+                                                                const DeviceCollectives& library,
+                                                                const DeviceCard& names,
+                                                                const DeviceCards& outcomes,
+                                                                Deadline deadline);
+  Status try_devices_locked(DeviceGroup& devices, const DeviceCards& outcomes, Deadline deadline);
+  Status await_devices_locked(Channel& channel, const DeviceCards& outcomes,
+                              const std::function<Result<bool>()>& come, Deadline deadline,
+                              const char* what);
+  void look_after_locked(DeviceGroup& devices, std::vector<std::string>& warnings);
+  // Nothing is under way on the device afterwards, whatever peers do.
+  void end_devices_locked();
   Status check_units(std::span<const std::shared_ptr<Unit>> units) const;
   Result<std::shared_ptr<Optimizer>> create_optimizer_locked(
       std::vector<std::shared_ptr<Unit>> units, const OptimizerOptions& options);
@@ -194,6 +223,7 @@ class Context : public std::enable_shared_from_this<Context> {
   std::unique_ptr<Rank> rank_;
   struct Group {
     std::unique_ptr<Channel> channel, shard, replica;  // null: this rank is not a member
+    std::unique_ptr<DeviceGroup> devices;              // null: the host joins its ranks
     Axes axes;
     std::optional<Error> no_mesh;
   };
@@ -203,7 +233,9 @@ class Context : public std::enable_shared_from_this<Context> {
   std::vector<std::shared_ptr<Unit>> units_;
   std::vector<std::shared_ptr<Operation>> pending_;
   std::atomic<int> waiters_{0};
-  std::unique_ptr<ProgressThread> progress_;  // ended before anything above goes
+  // Ended before anything above goes.
+  std::unique_ptr<ProgressThread> progress_;
+  std::unique_ptr<DeviceWatch> device_watch_;
 };
 
 }  // namespace meron

@@ -83,6 +83,10 @@ Status Context::start() {
     return opened;
   }
   tell_of_mesh();
+  if (Status joined = join_devices_locked(groups_.front()); !joined.ok()) {
+    transport_->leave();
+    return joined;
+  }
   if (any_thread && transport_->link() != nullptr) {
     progress_ = std::make_unique<ProgressThread>(*this);
     transport_->link()->move_in_turn();

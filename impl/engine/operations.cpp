@@ -52,7 +52,9 @@ Result<Channel*> Context::create_group_locked(std::span<const int> ranks) {
   }
   MERON_TRY(post(world(), {CallKind::create_group, subject, 0, detail}));
   // Ranks outside make it too: the window's offsets must be the same everywhere.
-  return make_group(std::move(members));
+  MERON_ASSIGN(Channel* const made, make_group(std::move(members)));
+  if (made != nullptr) MERON_TRY(join_devices_locked(groups_.back()));
+  return made;
 }
 
 Result<std::shared_ptr<Param>> Context::register_param_locked(TensorDesc desc, Channel& channel) {
@@ -184,10 +186,13 @@ Result<std::shared_ptr<GatherOperation>> Context::gather_locked(
     }
   }
   Channel& channel = GatherOperation::channel_for(units);
-  MERON_ASSIGN(const uint64_t sequence, post_call(CallKind::gather, units, 0, &channel));
-  MERON_ASSIGN(auto gather, GatherOperation::begin(std::move(units), mode, std::move(targets),
-                                                   channel, rank_->deadline(), place));
-  gather->set_sequence(sequence);
+  MERON_ASSIGN(auto gather, GatherOperation::prepare(std::move(units), mode, std::move(targets),
+                                                     channel, rank_->deadline(), place));
+  // Devices that bring values together wait for each other: all ranks want them there, or none.
+  const uint64_t where = gather->by_devices() ? 1 : 0;
+  MERON_ASSIGN(const uint64_t sequence,
+               post_call(CallKind::gather, gather->units(), where, &channel));
+  MERON_TRY(gather->begin(sequence));
   submit_locked(gather);
   return gather;
 }
@@ -231,9 +236,10 @@ Result<std::shared_ptr<Operation>> Context::reduce_locked(const std::shared_ptr<
                                                           CallKind kind, bool ends) {
   MERON_TRY(check_open());
   if (unit->resident_gradient() != nullptr) {
+    MERON_TRY(unit->resident_gradient()->prepare());
     MERON_ASSIGN(const uint64_t sequence, post_call(kind, std::span(&unit, 1), detail_of(options)));
-    MERON_ASSIGN(auto reduce, ResidentReduceOperation::begin(unit, options, rank_->deadline()));
-    reduce->set_sequence(sequence);
+    MERON_ASSIGN(auto reduce,
+                 ResidentReduceOperation::begin(unit, options, sequence, rank_->deadline()));
     submit_locked(reduce);
     return std::shared_ptr<Operation>(std::move(reduce));
   }

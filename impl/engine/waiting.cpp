@@ -199,7 +199,9 @@ class DeviceCopiesOperation final : public Operation {
   DeviceCopiesOperation(std::shared_ptr<GatherOperation> gather, Deadline deadline)
       : Operation(gather->channel(), deadline), gather_(std::move(gather)) {}
   Result<bool> advance() override { return gather_->settled(); }
-  std::vector<int> missing() const override { return {}; }
+  std::vector<int> missing() const override {
+    return gather_->by_devices() ? channel_.not_begun(gather_->sequence()) : std::vector<int>{};
+  }
   std::string describe() const override {
     return "copy to the device of the " + gather_->describe();
   }

@@ -7,6 +7,8 @@
 
 namespace meron {
 
+class DeviceGroup;
+
 // Member i * shards + j of the group is member j of the shard axis of replica i, and member i of
 // the replica axis of place j. Without replicas the shard axis is the group.
 struct Axes {
@@ -15,6 +17,8 @@ struct Axes {
   Channel* shard = nullptr;
   Channel* replica = nullptr;  // null without replicas
   uint32_t number = 0;         // of the group
+  // What joins the devices of the group's ranks; null: a rank alone, or the host does.
+  DeviceGroup* devices = nullptr;
 
   bool replicas() const { return replica != nullptr; }
   int index() const { return group->index(); }

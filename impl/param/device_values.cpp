@@ -28,6 +28,14 @@ Status DeviceValues::lease_in_place(std::vector<std::byte*> places) {
   return Ok{};
 }
 
+Status DeviceValues::lease_gathered(std::vector<DeviceMemory> memory) {
+  MERON_ASSIGN(copied_, side_.device().record(side_.up(), std::move(copied_)));
+  if (leases_++ > 0) return Ok{};
+  memory_ = std::move(memory);
+  for (const DeviceMemory& room : memory_) places_.push_back(room.data());
+  return Ok{};
+}
+
 Status DeviceValues::note_written() {
   MERON_ASSIGN(copied_, side_.device().record(side_.work(), std::move(copied_)));
   return side_.wake_after(side_.work());

@@ -31,6 +31,10 @@ class DeviceValues {
   Status lease(std::span<const Piece> pieces, uint64_t* copied);
   // The same of values that lie on the device, each piece where `places` says.
   Status lease_in_place(std::vector<std::byte*> places);
+  // The same of values that DeviceSide::up() has been asked to write into `memory`, one of each
+  // piece. Where they are leased already these were the others' to send: the memory goes back
+  // behind that.
+  Status lease_gathered(std::vector<DeviceMemory> memory);
   // What was asked of DeviceSide::work() so far has written such values: who leases them waits for
   // it.
   Status note_written();

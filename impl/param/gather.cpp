@@ -42,22 +42,31 @@ GatherOperation::GatherOperation(std::vector<std::shared_ptr<Unit>> units, Gathe
       only_on_device_(
           view_on_device_ ||
           (targets_on_device_ && std::all_of(targets_.begin(), targets_.end(),
-                                             [](const auto& each) { return each.on_device; }))) {
+                                             [](const auto& each) { return each.on_device; }))),
+      by_devices_(only_on_device_ &&
+                  std::all_of(units_.begin(), units_.end(),
+                              [](const auto& unit) { return unit->gathers_on_device(); })) {
   items_.reserve(units_.size());
 }
 
-Result<std::shared_ptr<GatherOperation>> GatherOperation::begin(
+Result<std::shared_ptr<GatherOperation>> GatherOperation::prepare(
     std::vector<std::shared_ptr<Unit>> units, GatherMode mode, std::vector<GatherTarget> targets,
     Channel& channel, Deadline deadline, GatherPlace place) {
   std::shared_ptr<GatherOperation> gather(
       new GatherOperation(std::move(units), mode, std::move(targets), channel, deadline, place));
-  for (const auto& unit : gather->units_) {
+  if (gather->by_devices_) MERON_TRY(gather->reserve());
+  return gather;
+}
+
+Status GatherOperation::begin(uint64_t sequence) {
+  set_sequence(sequence);
+  for (const auto& unit : units_) {
     Item item{.unit = unit.get(),
               .version = unit->version(),
               .number = ++unit->gathers,
               .between = unit->between_replicas()};
     if (item.between) unit->exchanged = item.version;
-    const bool in_place = gather->only_on_device_ && unit->whole_on_device();
+    const bool in_place = by_devices_ || (only_on_device_ && unit->whole_on_device());
     if (unit->state() == ValueState::available) {
       if (in_place || !unit->brings()) item.stage = Stage::whole;
     } else {
@@ -68,9 +77,12 @@ Result<std::shared_ptr<GatherOperation>> GatherOperation::begin(
       }
     }
     unit->lease();
-    gather->items_.push_back(std::move(item));
+    items_.push_back(std::move(item));
   }
-  return gather;
+  if (!by_devices_) return Ok{};
+  Status launched = launch();
+  if (launched.ok()) return launched;
+  return channel_.fail(std::move(launched).error().during(describe()));
 }
 
 GatherOperation::~GatherOperation() {
@@ -107,32 +119,6 @@ Result<bool> GatherOperation::advance() {
   }
   // The copy is the caller's; the values may change from now on.
   if (mode_ != GatherMode::view) MERON_TRY(release());
-  return true;
-}
-
-Status GatherOperation::lease_device() {
-  for (; device_leases_ < units_.size(); ++device_leases_) {
-    MERON_TRY(units_[device_leases_]->lease_device());
-  }
-  return Ok{};
-}
-
-Status GatherOperation::join(void* stream) {
-  for (const auto& unit : units_) MERON_TRY(unit->on_device()->join(stream));
-  joined_ = true;
-  return Ok{};
-}
-
-Result<bool> GatherOperation::may_read() const {
-  if (!on_device() || joined_) return true;
-  return settled();
-}
-
-Result<bool> GatherOperation::settled() const {
-  for (const auto& unit : units_) {
-    MERON_ASSIGN(const bool settled, unit->on_device()->settled());
-    if (!settled) return false;
-  }
   return true;
 }
 
@@ -363,8 +349,10 @@ Status GatherOperation::ask_for_copies() {
     const uint64_t size = size_of(flat.desc.dtype);
     Rank& rank = param.unit->rank();
     const std::byte* const from = flat.values + param.place.offset * size;
-    if (target.on_device && only_on_device_ && param.unit->whole_on_device()) {
-      const std::byte* const there = flat.resident->data() + param.place.offset * size;
+    if (by_devices_ || (target.on_device && only_on_device_ && param.unit->whole_on_device())) {
+      const std::byte* const whole =
+          by_devices_ ? param.unit->on_device()->data(param.place.flat) : flat.resident->data();
+      const std::byte* const there = whole + param.place.offset * size;
       MERON_TRY(param.unit->on_device()->copy_out(target.data, there, param.count * size));
     } else if (target.on_device) {
       const std::byte* const pinned = flat.writable + param.place.offset * size;
@@ -373,7 +361,7 @@ Status GatherOperation::ask_for_copies() {
     } else {
       parallel_copy(rank, target.data, from, param.count * size);
     }
-    if (is_sharded(rank.plan.param) && !param.unit->brings()) {
+    if (is_sharded(rank.plan.param) && (by_devices_ || !param.unit->brings())) {
       add(rank.counters.gather_copied, (param.count - part_of(param, flat.rest).size()) * size);
     }
   }

@@ -2,7 +2,9 @@
 // A gather: units on their way to full, then leased. Where all who hold values share memory, these
 // are full as soon as every owner has published the version; replicated values are made whole by
 // copying the peers' parts once per version. Between nodes each rank first brings in its share
-// (import.h), and then waits until its mates have.
+// (import.h), and then waits until its mates have. Where all that is wanted, and all that is held,
+// lies on devices that are joined, these bring it together (DeviceGroup), and the host does not
+// wait.
 #pragma once
 
 #include <cstdint>
@@ -34,13 +36,16 @@ class GatherOperation final : public Operation {
  public:
   // Where the call is to be posted: between replicas only if one of the units has to be.
   static Channel& channel_for(const std::vector<std::shared_ptr<Unit>>& units);
-  // The caller has checked the units and posted the call to channel_for(). Takes a lease on every
-  // unit.
-  static Result<std::shared_ptr<GatherOperation>> begin(std::vector<std::shared_ptr<Unit>> units,
-                                                        GatherMode mode,
-                                                        std::vector<GatherTarget> targets,
-                                                        Channel& channel, Deadline deadline,
-                                                        GatherPlace place = GatherPlace::device);
+  // Of units that the caller has checked, and whose call it will post to `channel`, which is
+  // channel_for(). Takes what memory of the device it will need for sure: MERON_E_NO_MEMORY, where
+  // there is none, comes before peers rely on this rank.
+  static Result<std::shared_ptr<GatherOperation>> prepare(std::vector<std::shared_ptr<Unit>> units,
+                                                          GatherMode mode,
+                                                          std::vector<GatherTarget> targets,
+                                                          Channel& channel, Deadline deadline,
+                                                          GatherPlace place = GatherPlace::device);
+  // The call has been posted. Takes a lease on every unit.
+  Status begin(uint64_t sequence);
   ~GatherOperation() override;
 
   Result<bool> advance() override;
@@ -50,6 +55,8 @@ class GatherOperation final : public Operation {
   bool begins_alone() const override { return true; }
 
   GatherMode mode() const { return mode_; }
+  // Whether devices bring the values together: the same on all ranks.
+  bool by_devices() const { return by_devices_; }
   const std::vector<std::shared_ptr<Unit>>& units() const { return units_; }
   // The whole tensor of a param; null when it is not part of the gather.
   const std::byte* data(const Param& param) const;
@@ -102,6 +109,8 @@ class GatherOperation final : public Operation {
   Status copy_targets();
   Status ask_for_copies();
   Status lease_device();
+  Status reserve();
+  Status launch();
 
   std::vector<std::shared_ptr<Unit>> units_;
   std::vector<Item> items_;  // one per unit
@@ -109,8 +118,10 @@ class GatherOperation final : public Operation {
   std::vector<GatherTarget> targets_;
   bool view_on_device_ = false, targets_on_device_ = false;
   bool only_on_device_ = false;  // the host sees nothing of it
-  bool joined_ = false;          // a stream waits for the device
-  size_t device_leases_ = 0;     // units, from the first on, whose values on the device are leased
+  bool by_devices_ = false;
+  std::vector<std::vector<DeviceMemory>> rooms_;  // by unit and flat, until they are launched
+  bool joined_ = false;                           // a stream waits for the device
+  size_t device_leases_ = 0;  // units, from the first on, whose values on the device are leased
   bool released_ = false;
 };
 

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "param/device_group.h"
 #include "param/gradient.h"
 
 namespace meron {
@@ -28,7 +29,10 @@ bool has_gaps(Unit& unit, size_t flat) {
 }  // namespace
 
 ResidentGradient::ResidentGradient(Unit& unit)
-    : unit_(unit), sums_(unit.flats().size()), buckets_(unit.flats().size()) {}
+    : unit_(unit),
+      sums_(unit.flats().size()),
+      buckets_(unit.flats().size()),
+      received_(unit.flats().size()) {}
 
 Result<std::unique_ptr<ResidentGradient>> ResidentGradient::create(Unit& unit) {
   std::unique_ptr<ResidentGradient> gradient(new ResidentGradient(unit));
@@ -164,18 +168,70 @@ Status ResidentGradient::end_squares() {
   return side().wake_after(side().work());
 }
 
-Status ResidentGradient::sum(const ReduceOptions& options) {
-  showing_ = false;  // what the host saw was another sum
-  MERON_TRY(zero_missing());
-  MERON_TRY(begin_squares(options));
+Status ResidentGradient::prepare() {
+  for (size_t f = 0; f < sums_.size(); ++f) {
+    const Flat& flat = unit_.flats()[f];
+    if (!flat.desc.trainable) continue;
+    MERON_TRY(open_bucket(f));
+    const auto peers = static_cast<uint64_t>(unit_.channel().size() - 1);
+    if (peers == 0 || received_[f]) continue;
+    MERON_ASSIGN(received_[f],
+                 side().device().allocate(
+                     peers * flat.row.size() * size_of(unit_.gradient_type(flat)), side().work(),
+                     fmt::format("the peers' gradients of unit '{}'", unit_.name())));
+  }
+  return Ok{};
+}
+
+Status ResidentGradient::exchange(uint64_t sequence, Deadline deadline) {
+  const Axes& axes = unit_.axes();
+  std::vector<meron_exchange_piece> pieces;
   for (size_t f = 0; f < sums_.size(); ++f) {
     if (!buckets_[f]) continue;
-    const void* const bucket = buckets_[f].data();
-    MERON_TRY(reduce(f, std::span(&bucket, 1), options));
+    const Flat& flat = unit_.flats()[f];
+    const uint64_t size = size_of(unit_.gradient_type(flat));
+    std::byte* to = received_[f].data();
+    for (int peer = 0; peer < axes.group->size(); ++peer) {
+      if (peer == axes.index()) continue;
+      const Range row = row_range(flat.desc.elements, static_cast<uint64_t>(peer), axes.mesh);
+      pieces.push_back({.peer = peer,
+                        .reserved_0 = 0,
+                        .send = buckets_[f].data() + row.begin * size,
+                        .send_bytes = row.size() * size,
+                        .receive = to,
+                        .receive_bytes = flat.row.size() * size});
+      to += flat.row.size() * size;
+    }
+    ::meron::add(unit_.rank().counters.reduced, static_cast<uint64_t>(to - received_[f].data()));
+  }
+  return axes.devices->exchange(
+      pieces, {sequence, deadline, fmt::format("reduce of unit '{}'", unit_.name())});
+}
+
+Status ResidentGradient::sum(const ReduceOptions& options, uint64_t sequence, Deadline deadline) {
+  showing_ = false;  // what the host saw was another sum
+  MERON_TRY(zero_missing());
+  if (unit_.axes().devices != nullptr) MERON_TRY(exchange(sequence, deadline));
+  MERON_TRY(begin_squares(options));
+  const int own = unit_.axes().index();
+  std::vector<const void*> rows(static_cast<size_t>(unit_.channel().size()));
+  for (size_t f = 0; f < sums_.size(); ++f) {
+    if (!buckets_[f]) continue;
+    const Flat& flat = unit_.flats()[f];
+    const uint64_t size = size_of(unit_.gradient_type(flat));
+    const std::byte* received = received_[f].data();
+    for (int member = 0; member < unit_.channel().size(); ++member) {
+      const bool here = member == own;
+      rows[static_cast<size_t>(member)] =
+          here ? buckets_[f].data() + flat.row.begin * size : received;
+      if (!here) received += flat.row.size() * size;
+    }
+    MERON_TRY(reduce(f, rows, options));
   }
   MERON_TRY(end_squares());
   // In the order of the stream.
   for (DeviceMemory& bucket : buckets_) bucket.reset();
+  for (DeviceMemory& rows_of_peers : received_) rows_of_peers.reset();
   copies_.clear();
   return Ok{};
 }
@@ -244,15 +300,17 @@ ResidentReduceOperation::ResidentReduceOperation(std::shared_ptr<Unit> unit,
     : Operation(unit->channel(), deadline), unit_(std::move(unit)), options_(options) {}
 
 Result<std::shared_ptr<ResidentReduceOperation>> ResidentReduceOperation::begin(
-    std::shared_ptr<Unit> unit, const ReduceOptions& options, Deadline deadline) {
+    std::shared_ptr<Unit> unit, const ReduceOptions& options, uint64_t sequence,
+    Deadline deadline) {
   std::shared_ptr<ResidentReduceOperation> operation(
       new ResidentReduceOperation(std::move(unit), options, deadline));
+  operation->set_sequence(sequence);
   Unit& target = *operation->unit_;
   MERON_TRY(target.enter(GradientState::reducing));
   ++target.reductions;
   target.reduction = operation;
   target.at_boundary = options.boundary;
-  if (Status summed = target.resident_gradient()->sum(options); !summed.ok()) {
+  if (Status summed = target.resident_gradient()->sum(options, sequence, deadline); !summed.ok()) {
     return target.channel().fail(std::move(summed).error().on(target.name()));
   }
   return operation;

@@ -3,7 +3,8 @@
 // by the device, with the bits of the host's sums.
 //
 // All work is asked of DeviceSide::work(), so that buckets, sums and the optimizer's step follow
-// each other without a wait. The host waits for the squares of a complete sum only.
+// each other without a wait. The host waits for the squares of a complete sum only. Several ranks
+// send each other the rows of their buckets (DeviceGroup), and each sums its own, in rank order.
 #pragma once
 
 #include <cstddef>
@@ -38,8 +39,11 @@ class ResidentGradient {
   // The unit is `filling`. What was asked of `stream` so far has written the gradients on the
   // device, which must stay as they are until the sum has ended; those on the host have been read.
   Status add(std::span<const GivenGradient> gradients, void* stream);
-  // Sums what was added; params without a gradient count as zeros.
-  Status sum(const ReduceOptions& options);
+  // Takes all memory that sum() needs, before peers rely on it. MERON_E_NO_MEMORY: nothing was
+  // lost.
+  Status prepare();
+  // Sums what was added; params without a gradient count as zeros. `sequence`: of the call.
+  Status sum(const ReduceOptions& options, uint64_t sequence, Deadline deadline);
   // The sum is complete without another micro-batch.
   Status finish(const ReduceOptions& options);
   // Whether what was asked for last is done; Unit::squares are known then, where they were taken.
@@ -60,16 +64,19 @@ class ResidentGradient {
   Status pack(std::span<const GivenGradient> gradients, void* stream);
   Status open_bucket(size_t flat);
   Status zero_missing();
+  // Brings the peers' rows here.
+  Status exchange(uint64_t sequence, Deadline deadline);
   Status begin_squares(const ReduceOptions& options);
   Status end_squares();
 
   Unit& unit_;
   std::vector<DeviceMemory> sums_,
-      buckets_;                       // by flat; a bucket from its first gradient to its sum
-  std::vector<DeviceMemory> copies_;  // of gradients on the host, until the sum is asked for
-  DeviceMemory squares_;              // MERON_SQUARES_BYTES
-  Buffer squares_here_;               // the same, on the host
-  std::vector<Buffer> shown_;         // by flat; empty until the host asks
+      buckets_;                         // by flat; a bucket from its first gradient to its sum
+  std::vector<DeviceMemory> received_;  // by flat: this rank's row of every peer, from prepare() on
+  std::vector<DeviceMemory> copies_;    // of gradients on the host, until the sum is asked for
+  DeviceMemory squares_;                // MERON_SQUARES_BYTES
+  Buffer squares_here_;                 // the same, on the host
+  std::vector<Buffer> shown_;           // by flat; empty until the host asks
   bool showing_ = false;
   bool squares_wanted_ = false;
   DeviceEvent done_;
@@ -78,12 +85,13 @@ class ResidentGradient {
 // A micro-batch, or with FinishOperation the end of an accumulation, until the device has done it.
 class ResidentReduceOperation final : public Operation {
  public:
-  // The unit is `filling`; the call has been posted.
+  // The unit is `filling` and its gradient prepared; the call has been posted.
   static Result<std::shared_ptr<ResidentReduceOperation>> begin(std::shared_ptr<Unit> unit,
                                                                 const ReduceOptions& options,
+                                                                uint64_t sequence,
                                                                 Deadline deadline);
   Result<bool> advance() override;
-  std::vector<int> missing() const override { return {}; }
+  std::vector<int> missing() const override { return channel_.not_begun(sequence()); }
   std::string describe() const override;
 
  private:

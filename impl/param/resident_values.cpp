@@ -9,19 +9,20 @@
 namespace meron {
 
 Result<std::unique_ptr<ResidentValues>> ResidentValues::create(Rank& rank, std::byte* host,
-                                                               uint64_t bytes, bool mirrored,
+                                                               uint64_t bytes, uint64_t room,
+                                                               bool mirrored,
                                                                const std::string& name) {
   std::unique_ptr<ResidentValues> values(new ResidentValues(rank, host, bytes, mirrored));
   DeviceSide& side = *rank.device;
-  MERON_ASSIGN(values->memory_, side.device().allocate(bytes, side.work(), name));
-  add(rank.counters.device_held, bytes);
-  MERON_TRY(side.device().fill(values->data(), 0, bytes, side.work()));
+  MERON_ASSIGN(values->memory_, side.device().allocate(room, side.work(), name));
+  add(rank.counters.device_held, room);
+  MERON_TRY(side.device().fill(values->data(), 0, room, side.work()));
   if (mirrored) rank.pin(host, bytes);
   return values;
 }
 
 ResidentValues::~ResidentValues() {
-  if (memory_) rank_.counters.device_held.fetch_sub(bytes_);
+  if (memory_) rank_.counters.device_held.fetch_sub(memory_.bytes());
 }
 
 Status ResidentValues::settle() {

@@ -20,11 +20,12 @@ namespace meron {
 
 class ResidentValues final : public StoredValues {
  public:
-  // Takes memory of the device for the `bytes` bytes that lie at `host` while they are there too.
-  // `mirrored`: that memory stays, and is pinned. They are zero until they are first stored.
+  // Takes `room` bytes of the device for the `bytes` bytes that lie at `host` while they are there
+  // too. `mirrored`: that memory stays, and is pinned. They are zero until they are first stored.
   // MERON_E_NO_MEMORY, MERON_E_DEVICE.
   static Result<std::unique_ptr<ResidentValues>> create(Rank& rank, std::byte* host, uint64_t bytes,
-                                                        bool mirrored, const std::string& name);
+                                                        uint64_t room, bool mirrored,
+                                                        const std::string& name);
   ~ResidentValues() override;
 
   Result<bool> bring() override;
@@ -39,6 +40,7 @@ class ResidentValues final : public StoredValues {
   bool mirrored() const { return mirrored_; }
   std::byte* data() const { return memory_.data(); }
   uint64_t bytes() const { return bytes_; }
+  uint64_t room() const { return memory_.bytes(); }  // of the device, from data() on
 
  private:
   ResidentValues(Rank& rank, std::byte* host, uint64_t bytes, bool mirrored)

@@ -208,8 +208,10 @@ Status Unit::store_away(Flat& flat) {
                  NvmeValues::create(rank_, here, bytes, value_phase(flat.rest, size), what));
     return Ok{};
   }
+  const uint64_t room = device_value_bytes(rank_.plan, flat.desc.elements,
+                                           static_cast<uint64_t>(axes_.index()), axes_.mesh, size);
   MERON_ASSIGN(auto resident,
-               ResidentValues::create(rank_, here, bytes, mirrored(rank_.plan), what));
+               ResidentValues::create(rank_, here, bytes, room, mirrored(rank_.plan), what));
   flat.resident = resident.get();
   flat.stored = std::move(resident);
   return Ok{};
@@ -232,8 +234,8 @@ Status Unit::reserve_encoded(size_t index) {
 }
 
 Status Unit::reserve_gradients() {
-  // Sums of one rank need no exchange. (Others go by the host, which the device then reads.)
-  if (rank_.plan.gradient.tier == Tier::device && channel().size() == 1) {
+  // Ranks whose devices are not joined exchange by the host, which the device then reads.
+  if (rank_.plan.gradient.tier == Tier::device && joined_on_device()) {
     if (!trainable()) return Ok{};
     MERON_ASSIGN(resident_gradient_, ResidentGradient::create(*this));
     return Ok{};

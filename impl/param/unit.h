@@ -205,8 +205,12 @@ class Unit {
   DeviceValues* on_device() const { return on_device_.get(); }
   // Takes a lease of these for whole values. MERON_E_NO_MEMORY: nothing has changed.
   Status lease_device();
-  // Whether whole values lie on this rank's device: gathers there see them in place.
-  bool whole_on_device() const;
+  // Whether devices bring together what lies on them: one alone, or all of the group's ranks.
+  bool joined_on_device() const { return channel().size() == 1 || axes_.devices != nullptr; }
+  // Whether whole values lie on this rank's device: gathers there see them in place. Or else
+  // whether they come together there by DeviceGroup.
+  bool whole_on_device() const { return all_resident() && channel().size() == 1; }
+  bool gathers_on_device() const { return all_resident() && axes_.devices != nullptr; }
   // Where the sums of its gradient lie on the device; null: on the host.
   ResidentGradient* resident_gradient() const { return resident_gradient_.get(); }
   // Whether the device updates its values.
@@ -327,6 +331,7 @@ class Unit {
   Status reserve_gradients();
   Status reserve_window(Flat& flat);
   void prepare_device();
+  bool all_resident() const;
   // Whether the device still copies its values on the host.
   bool copied_from() const;
   void linger();

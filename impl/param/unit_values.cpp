@@ -265,10 +265,9 @@ void Unit::prepare_device() {
   }
 }
 
-bool Unit::whole_on_device() const {
-  return stores_ && channel().size() == 1 &&
-         std::all_of(flats_.begin(), flats_.end(),
-                     [](const Flat& flat) { return flat.resident != nullptr; });
+bool Unit::all_resident() const {
+  return stores_ && std::all_of(flats_.begin(), flats_.end(),
+                                [](const Flat& flat) { return flat.resident != nullptr; });
 }
 
 Status Unit::lease_device() {

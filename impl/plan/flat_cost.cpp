@@ -130,7 +130,7 @@ class FlatCost {
     if (!flat_.trainable && plan_.frozen_int8) {
       cost[kParam] = footprint(wire_bytes(frozen_codec(), rest, size_));
     } else if (stored_ && plan_.param.tier == Tier::device) {
-      cost[kDeviceParam] = rest * size_;
+      cost[kDeviceParam] = device_value_bytes(plan_, n, rank_, mesh_, size_);
       if (mirrored(plan_)) cost[kParam] = rest * size_;
     } else if (stored_) {
       const Range held = held_range(plan_.param, flat_.elements, rank_, mesh_);

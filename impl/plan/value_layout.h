@@ -23,6 +23,14 @@ constexpr bool mirrored(const Plan& plan) {
   return plan.param.tier == Tier::device && plan.optimizer.tier != Tier::device;
 }
 
+// Bytes that a rank takes on the device for its part of a flat. Collectives bring equally many of
+// every rank, also where the last ranks' parts are shorter.
+constexpr uint64_t device_value_bytes(const Plan& plan, uint64_t elements, uint64_t rank,
+                                      const MeshShape& mesh, uint64_t size) {
+  const uint64_t held = held_range(plan.param, elements, rank, mesh).size();
+  return (mesh.replicas > 1 ? held : shard_elements(elements, mesh.shards)) * size;
+}
+
 // What a rank has of a flat in its file: `rest`, which begins at the same place within a page as it
 // does in memory, so that whole pages go to and fro without a copy.
 constexpr uint64_t value_phase(const Range& rest, uint64_t size) {

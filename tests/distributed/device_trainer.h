@@ -30,7 +30,7 @@ inline constexpr int kDeviceAccumulate = 2;
 // What a trainer has of the device: a stream, memory, and copies.
 class TrainersDevice {
  public:
-  TrainersDevice() {
+  explicit TrainersDevice(int index = 0) {
     meron_backend backend{};
     backend.struct_size = sizeof(backend);
     // That which the engine has opened.
@@ -40,7 +40,7 @@ class TrainersDevice {
         reinterpret_cast<meron_backend_query_fn>(dlsym(module, "meron_backend_query"));
     require(query(MERON_BACKEND_ABI, &backend, nullptr) == MERON_OK, "the module works");
     table_ = backend.device;
-    require(table_->open(&handle_, 0, nullptr) == MERON_OK, "a device");
+    require(table_->open(&handle_, index, nullptr) == MERON_OK, "a device");
     require(table_->stream_create(&stream_, handle_, 0, nullptr) == MERON_OK, "a stream");
   }
   ~TrainersDevice() {
@@ -79,6 +79,7 @@ struct DeviceConfig {
   meron_dtype dtype = MERON_F32;
   meron_dtype gradients = MERON_F32;  // as the trainer has them
   const char* transport = "shm";
+  bool devices = false;  // each rank has one of its own
 };
 
 // Trains the tiny model. On a device: values are read from its memory, after its stream was made to
@@ -87,7 +88,7 @@ struct DeviceConfig {
 inline void train(const DeviceConfig& config, int rank, meron_context context, bool on_device,
                   float* losses, float* weights, meron_stats* trained = nullptr) {
   const std::unique_ptr<TrainersDevice> device =
-      on_device ? std::make_unique<TrainersDevice>() : nullptr;
+      on_device ? std::make_unique<TrainersDevice>(config.devices ? rank : 0) : nullptr;
   Trainer trainer(context, config.dtype);
   for (int step = 0; step < kDeviceSteps; ++step) {
     for (int k = 0; k < kDeviceAccumulate; ++k) {

@@ -72,6 +72,7 @@ struct World {
   uint64_t max_message = 0;  // of sockets
   int node = 0;              // cluster: ranks of a node
   const char* device = nullptr;
+  bool devices = false;  // each rank has one of its own, by its number
   meron_log_fn log = nullptr;
 };
 
@@ -103,7 +104,9 @@ inline meron_context open_context(const World& world, int rank, const std::strin
     CALL(meron_plan_preset, &plan, world.plan.c_str());
   }
   options.plan = plan;
-  options.device = world.device;
+  std::string device = world.device != nullptr ? world.device : "";
+  if (world.devices) device.append(":").append(std::to_string(rank));
+  options.device = world.device != nullptr ? device.c_str() : nullptr;
   options.log = world.log;
   meron_context context{};
   CALL(meron_context_open, &context, &options);

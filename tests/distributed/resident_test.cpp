@@ -38,30 +38,43 @@ class ResidentTest : public testing::TestWithParam<Resident> {};
 TEST_P(ResidentTest, WhatLiesOnTheDeviceTrainsToTheSameBits) {
   const Resident& config = GetParam();
   const DeviceConfig& like = config.like;
+  if (like.devices && !emulated()) GTEST_SKIP() << "needs a device for each rank";
   const auto losses = static_cast<size_t>(kDeviceSteps * kDeviceAccumulate * like.ranks);
   const size_t weights = weight_count() * static_cast<size_t>(like.ranks);
   Shared<float> host_losses(losses), device_losses(losses);
   Shared<float> host_weights(weights), device_weights(weights);
   Shared<uint64_t> up(1), down(1);
+  Shared<meron_stats> host(1), device(1);
   World world{like.transport, like.ranks, like.plan};
   world.node = 2;
   ASSERT_TRUE(run_world(world, [&](int rank, meron_context context) {
-    train(like, rank, context, false, host_losses.data(), host_weights.data());
+    meron_stats stats{};
+    train(like, rank, context, false, host_losses.data(), host_weights.data(), &stats);
+    if (rank == 0) host[0] = stats;
   }));
   const std::string plan = R"({"preset": "zero3", )" + config.tiers + "}";
   world.plan = plan.c_str();
   world.device = kDevice;
-  ASSERT_TRUE(run_world(world, [&](int rank, meron_context context) {
+  world.devices = like.devices;
+  if (like.devices) ::setenv("MERON_EMULATED_DEVICE", "count=4", 1);
+  const bool trained = run_world(world, [&](int rank, meron_context context) {
     meron_stats stats{};
     train(like, rank, context, true, device_losses.data(), device_weights.data(), &stats);
     if (rank == 0) {
       up[0] = stats.device_up_bytes;
       down[0] = stats.device_down_bytes;
+      device[0] = stats;
     }
-  }));
+  });
+  ::unsetenv("MERON_EMULATED_DEVICE");
+  ASSERT_TRUE(trained);
   EXPECT_EQ(std::memcmp(host_losses.data(), device_losses.data(), losses * sizeof(float)), 0);
   EXPECT_EQ(std::memcmp(host_weights.data(), device_weights.data(), weights * sizeof(float)), 0);
   if (config.exchanged) return;
+  // The same is exchanged, by whichever way.
+  EXPECT_EQ(device[0].gather_mapped_bytes + device[0].gather_copied_bytes,
+            host[0].gather_mapped_bytes + host[0].gather_copied_bytes);
+  EXPECT_EQ(device[0].reduce_bytes, host[0].reduce_bytes);
   // What the trainer wrote goes up once, and what the host updates once a step. Gradients come down
   // where the host sums them.
   const uint64_t values = (weight_count() + 7 * 64) * meron_dtype_size(like.dtype);
@@ -73,27 +86,35 @@ TEST_P(ResidentTest, WhatLiesOnTheDeviceTrainsToTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(
     Plans, ResidentTest,
-    testing::Values(Resident{kValues, {"zero3", 1}},
-                    Resident{kValues, {"zero3", 1, MERON_BF16, MERON_BF16}},
-                    Resident{kValues, {"zero3", 2}, true},
-                    Resident{kValues, {"zero3", 3, MERON_BF16}, true},
-                    Resident{kNvme, {"zero3", 1, MERON_BF16, MERON_BF16}},
-                    Resident{kAll, {"zero3", 1}, false, true},
-                    Resident{kAll, {"zero3", 1, MERON_BF16, MERON_BF16}, false, true},
-                    Resident{kWide,
-                             {R"({"preset": "zero3", "gradient": {"dtype": "f32"}})", 1, MERON_BF16,
-                              MERON_BF16},
-                             false,
-                             true},
-                    Resident{kAll, {"zero3", 1, MERON_BF16, MERON_F32}, false, true},
-                    Resident{kNarrow,
-                             {R"({"preset": "zero3", "optimizer": {"dtype": "bf16"}})", 1,
-                              MERON_BF16, MERON_BF16},
-                             false,
-                             true},
-                    Resident{kAll, {"zero3", 2}, true, true},
-                    Resident{kAll, {"zero3", 3, MERON_BF16, MERON_BF16}, true, true},
-                    Resident{kAll, {"zero3", 2, MERON_F32, MERON_F32, "sockets"}, true, true}),
+    testing::Values(
+        Resident{kValues, {"zero3", 1}}, Resident{kValues, {"zero3", 1, MERON_BF16, MERON_BF16}},
+        Resident{kValues, {"zero3", 2}, true}, Resident{kValues, {"zero3", 3, MERON_BF16}, true},
+        Resident{kNvme, {"zero3", 1, MERON_BF16, MERON_BF16}},
+        Resident{kAll, {"zero3", 1}, false, true},
+        Resident{kAll, {"zero3", 1, MERON_BF16, MERON_BF16}, false, true},
+        Resident{
+            kWide,
+            {R"({"preset": "zero3", "gradient": {"dtype": "f32"}})", 1, MERON_BF16, MERON_BF16},
+            false,
+            true},
+        Resident{kAll, {"zero3", 1, MERON_BF16, MERON_F32}, false, true},
+        Resident{
+            kNarrow,
+            {R"({"preset": "zero3", "optimizer": {"dtype": "bf16"}})", 1, MERON_BF16, MERON_BF16},
+            false,
+            true},
+        Resident{kAll, {"zero3", 2}, true, true},
+        Resident{kValues, {"zero3", 2, MERON_BF16, MERON_BF16, "local", true}},
+        Resident{kAll, {"zero3", 2, MERON_F32, MERON_F32, "local", true}, false, true},
+        Resident{kAll, {"zero3", 3, MERON_BF16, MERON_BF16, "local", true}, false, true},
+        Resident{kWide,
+                 {R"({"preset": "zero3", "gradient": {"dtype": "f32"}})", 4, MERON_BF16, MERON_BF16,
+                  "local", true},
+                 false,
+                 true},
+        Resident{kAll, {"zero3", 3, MERON_BF16, MERON_BF16, "sockets-threads", true}, false, true},
+        Resident{kAll, {"zero3", 3, MERON_BF16, MERON_BF16}, true, true},
+        Resident{kAll, {"zero3", 2, MERON_F32, MERON_F32, "sockets"}, true, true}),
     [](const testing::TestParamInfo<Resident>& info) {
       return "Case" + std::to_string(info.index);
     });

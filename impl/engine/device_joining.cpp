@@ -1,0 +1,315 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/device_joining.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "device/modules.h"
+#include "engine/context.h"
+#include "engine/device_watch.h"
+#include "param/device_group.h"
+#include "transport/collective.h"
+
+namespace meron {
+namespace {
+
+constexpr int64_t kLookNs = kNanosPerMilli;
+// Of what is sent to try a communicator.
+constexpr uint64_t kTrialBytes = 256;
+
+template <size_t N>
+std::string_view text_of(const std::array<char, N>& text) {
+  return {text.data(), strnlen(text.data(), N)};
+}
+
+template <size_t N>
+void put_text(std::array<char, N>& to, std::string_view text) {
+  std::memcpy(to.data(), text.data(), std::min(text.size(), N - 1));
+}
+
+// As long as others may be writing the card.
+uint32_t state_of(const std::byte* card) {
+  auto& word = *reinterpret_cast<uint32_t*>(const_cast<std::byte*>(card));
+  return std::atomic_ref(word).load();
+}
+
+DeviceVerdict without(std::string reason) {
+  DeviceVerdict verdict;
+  verdict.reason = std::move(reason);
+  return verdict;
+}
+
+}  // namespace
+
+DeviceVerdict judge_devices(std::span<const DeviceCard> cards,
+                            std::span<const DevicePlace> places) {
+  const DeviceCard& first = cards.front();
+  for (size_t m = 0; m < cards.size(); ++m) {
+    if (text_of(cards[m].kind) == text_of(first.kind)) continue;
+    return without(fmt::format("rank {} computes on {}, rank {} on {}", places[0].rank,
+                               text_of(first.kind), places[m].rank, text_of(cards[m].kind)));
+  }
+  // One that stopped for another's sake gives no reason.
+  const DeviceCard* refused = nullptr;
+  for (const DeviceCard& card : cards) {
+    if (card.state == DeviceCard::usable) continue;
+    if (refused == nullptr || text_of(refused->reason).empty()) refused = &card;
+  }
+  if (refused != nullptr) {
+    return without(fmt::format("rank {}: {}",
+                               places[static_cast<size_t>(refused - cards.data())].rank,
+                               text_of(refused->reason)));
+  }
+  DeviceVerdict verdict;
+  for (size_t m = 1; m < cards.size(); ++m) {
+    if (cards[m].version != first.version || text_of(cards[m].library) != text_of(first.library)) {
+      verdict.error =
+          Error(MERON_E_VERSION,
+                fmt::format("rank {} has collectives of version {}, rank {} of version {}",
+                            places[0].rank, text_of(first.library), places[m].rank,
+                            text_of(cards[m].library)),
+                "let all ranks load the same library; `meron info` says which one a rank loads")
+              .blaming(places[m].rank);
+      return verdict;
+    }
+    for (size_t other = 0; other < m; ++other) {
+      if (places[other].node != places[m].node) continue;
+      if (text_of(cards[other].bus) != text_of(cards[m].bus)) continue;
+      return without(fmt::format("ranks {} and {} share device {} ({})", places[other].rank,
+                                 places[m].rank, text_of(cards[m].bus), text_of(cards[m].name)));
+    }
+    if (verdict.notice.empty() && text_of(cards[m].name) != text_of(first.name)) {
+      verdict.notice =
+          fmt::format("; rank {} has {}, rank {} {}: the slower sets the pace", places[0].rank,
+                      text_of(first.name), places[m].rank, text_of(cards[m].name));
+    }
+  }
+  verdict.joins = true;
+  return verdict;
+}
+
+namespace {
+
+// This rank's card, and the library that it is about.
+DeviceCard card_of(const Device& device, bool names,
+                   std::shared_ptr<const DeviceCollectives>* library) {
+  DeviceCard card;
+  put_text(card.kind, device.kind());
+  put_text(card.bus, text_of(std::to_array(device.info().bus)));
+  put_text(card.name, text_of(std::to_array(device.info().name)));
+  const auto fill = [&]() -> Status {
+    MERON_ASSIGN(*library, open_collectives(device.kind() == "cuda" ? "nccl" : device.kind()));
+    put_text(card.library, (*library)->version());
+    card.version = (*library)->number();
+    for (size_t i = 0; names && i < card.ids.size(); ++i) {
+      MERON_ASSIGN(card.ids[i], (*library)->create_id());
+    }
+    return Ok{};
+  };
+  const Status filled = fill();
+  card.state = filled.ok() ? DeviceCard::usable : DeviceCard::refused;
+  if (!filled.ok()) put_text(card.reason, filled.error().info().what);
+  return card;
+}
+
+}  // namespace
+
+Status Context::await_locked(const std::shared_ptr<Operation>& operation) {
+  while (true) {
+    progress_locked();
+    if (!operation->ended() && operation->inspection_due(now_ns(), kLookNs * 20)) {
+      inspect_locked(*operation);
+    }
+    if (operation->error()) return *operation->error();
+    if (operation->ended()) return Ok{};
+    MERON_TRY(pause_locked());
+  }
+}
+
+Status Context::pause_locked() {
+  if (closing_.load()) return Error(MERON_E_CLOSED, "the context was closed", "open another one");
+  if (options_.should_stop && options_.should_stop()) {
+    return Error(MERON_E_CANCELLED, "should_stop asked the rank to stop waiting for the others",
+                 "open again when the ranks are to meet");
+  }
+  transport_->pump();
+  Transport::Sleeper sleeper(*transport_);
+  sleeper.sleep(kLookNs);
+  return Ok{};
+}
+
+// Until `come` says so, or a rank has shown in `outcomes` that it cannot go on.
+Status Context::await_devices_locked(Channel& channel, const DeviceCards& outcomes,
+                                     const std::function<Result<bool>()>& come, Deadline deadline,
+                                     const char* what) {
+  while (true) {
+    MERON_ASSIGN(const bool here, come());
+    if (here) return Ok{};
+    for (uint64_t m = 0; m < outcomes.count; ++m) {
+      if (state_of(outcomes.of(m)) != DeviceCard::refused) continue;
+      return Error(MERON_E_ABORTED, fmt::format("rank {} could not go on",
+                                                channel.members().world_rank(static_cast<int>(m))));
+    }
+    if (deadline.passed()) {
+      return Error(MERON_E_TIMEOUT, fmt::format("{} took too long", what),
+                   "NCCL_DEBUG=INFO shows what NCCL waits for");
+    }
+    MERON_TRY(channel.check_present(channel.posted() + 1, Deadline::never()));
+    MERON_TRY(pause_locked());
+  }
+}
+
+Result<DeviceCards> Context::make_cards_locked(Group& group) {
+  const auto members = static_cast<uint64_t>(group.channel->size());
+  const uint64_t bytes = sizeof(DeviceCard) * members;
+  MERON_ASSIGN(const uint64_t offset,
+               transport_->window_allocate(bytes, "the devices", group.axes.number));
+  MERON_TRY(transport_->window().reserve(offset, bytes));
+  control_bytes_ += bytes;
+  const uint64_t own = sizeof(DeviceCard) * static_cast<uint64_t>(group.channel->index());
+  return DeviceCards{transport_->window().writable(offset + own),
+                     transport_->window().readable(offset), members};
+}
+
+// All members show theirs, and see all of them after a barrier.
+Result<std::vector<DeviceCard>> Context::exchange_cards_locked(Channel& channel,
+                                                               const DeviceCards& cards,
+                                                               const DeviceCard& own) {
+  std::memcpy(cards.own + sizeof(own.state),
+              reinterpret_cast<const std::byte*>(&own) + sizeof(own.state),
+              sizeof(own) - sizeof(own.state));
+  std::atomic_ref(*reinterpret_cast<uint32_t*>(cards.own)).store(own.state);
+  channel.share(cards.own, sizeof(own));
+  transport_->ring();
+  MERON_ASSIGN(const auto barrier, barrier_locked(channel));
+  MERON_TRY(await_locked(barrier));
+  std::vector<DeviceCard> all(cards.count);
+  std::memcpy(all.data(), cards.all, sizeof(DeviceCard) * cards.count);
+  return all;
+}
+
+Status Context::try_devices_locked(DeviceGroup& devices, const DeviceCards& outcomes,
+                                   Deadline deadline) {
+  Channel& channel = devices.channel();
+  const Device& device = rank_->device->device();
+  DeviceSide& side = *rank_->device;
+  const auto members = static_cast<uint64_t>(channel.size());
+  const auto index = static_cast<uint64_t>(channel.index());
+  MERON_ASSIGN(const DeviceMemory room,
+               rank_->device->device().allocate((2 * members + 1) * kTrialBytes, side.work(),
+                                                "trying the devices' collectives"));
+  std::byte* const own = room.data();
+  std::byte* const gathered = own + kTrialBytes;
+  std::byte* const exchanged = gathered + members * kTrialBytes;
+  MERON_TRY(device.fill(own, static_cast<uint8_t>(index + 1), kTrialBytes, side.work()));
+  MERON_TRY(device.fill(exchanged + index * kTrialBytes, static_cast<uint8_t>(index + 1),
+                        kTrialBytes, side.work()));
+  MERON_ASSIGN(const DeviceEvent filled, rank_->device->device().record(side.work()));
+  MERON_TRY(device.wait(side.up(), filled));
+  const uint64_t call = channel.posted();
+  const DeviceGroup::Part part{own, gathered, kTrialBytes};
+  MERON_TRY(devices.all_gather(std::span(&part, 1), {call, deadline, "trial of a gather"}));
+  std::vector<meron_exchange_piece> pieces;
+  for (uint64_t m = 0; m < members; ++m) {
+    if (m == index) continue;
+    pieces.push_back({.peer = static_cast<int32_t>(m),
+                      .reserved_0 = 0,
+                      .send = own,
+                      .send_bytes = kTrialBytes,
+                      .receive = exchanged + m * kTrialBytes,
+                      .receive_bytes = kTrialBytes});
+  }
+  MERON_TRY(devices.exchange(pieces, {call, deadline, "trial of an exchange"}));
+  MERON_TRY(await_devices_locked(
+      channel, outcomes,
+      [&]() -> Result<bool> {
+        MERON_TRY(devices.status());
+        return devices.oldest() == nullptr;
+      },
+      deadline, "the first collectives between the devices"));
+  std::vector<std::byte> here(2 * members * kTrialBytes);
+  MERON_TRY(device.copy(here.data(), gathered, here.size(), side.work()));
+  MERON_TRY(device.synchronize(side.work()));
+  for (uint64_t i = 0; i < here.size(); ++i) {
+    const uint64_t m = i / kTrialBytes % members;
+    if (here[i] == static_cast<std::byte>(m + 1)) continue;
+    return Error(MERON_E_CORRUPT,
+                 fmt::format("what came from rank {} is not what it sent",
+                             channel.members().world_rank(static_cast<int>(m))),
+                 "check the links between the devices");
+  }
+  return Ok{};
+}
+
+Result<std::unique_ptr<DeviceGroup>> Context::open_device_group_locked(
+    Channel& channel, const DeviceCollectives& library, const DeviceCard& names,
+    const DeviceCards& outcomes, Deadline deadline) {
+  const auto timeout =
+      std::chrono::milliseconds(std::max<int64_t>(1, rank_->timeout_ns / kNanosPerMilli));
+  std::vector<std::shared_ptr<DeviceCommunicator>> opened;
+  for (const CommunicatorId& id : names.ids) {
+    MERON_ASSIGN(auto communicator, library.begin(id, channel.size(), channel.index(),
+                                                  rank_->device->device().info().index, timeout));
+    MERON_TRY(await_devices_locked(
+        channel, outcomes, [&] { return communicator->ready(); }, deadline,
+        "opening a communicator"));
+    opened.push_back(std::move(communicator));
+  }
+  auto devices = std::make_unique<DeviceGroup>(*rank_->device, channel, opened[0], opened[1]);
+  Status tried = try_devices_locked(*devices, outcomes, deadline);
+  if (tried.ok()) return devices;
+  // What is under way would keep the streams.
+  devices->abort();
+  rank_->device->synchronize();
+  return std::move(tried).error();
+}
+
+Status Context::join_devices_locked(Group& group) {
+  const bool wanted = rank_->device && uses_device(options_.plan) && group.channel &&
+                      group.channel->size() > 1 && !group.no_mesh && !group.axes.replicas();
+  if (!wanted) return Ok{};
+  Channel& channel = *group.channel;
+  const Deadline deadline = Deadline::after(rank_->timeout_ns / 2);
+  const auto tell = [&](LogLevel level, const std::string& text) {
+    if (channel.index() == 0 && options_.log) options_.log(level, text);
+  };
+  const auto by_host = [&](const std::string& reason) {
+    tell(LogLevel::warning,
+         fmt::format("what lies on the devices is exchanged by the host: {}", reason));
+    return Status(Ok{});
+  };
+  std::shared_ptr<const DeviceCollectives> library;
+  DeviceCard own = card_of(rank_->device->device(), channel.index() == 0, &library);
+  MERON_ASSIGN(const DeviceCards shown, make_cards_locked(group));
+  MERON_ASSIGN(const DeviceCards outcomes, make_cards_locked(group));
+  MERON_ASSIGN(const auto cards, exchange_cards_locked(channel, shown, own));
+  std::vector<DevicePlace> places;
+  for (int m = 0; m < channel.size(); ++m) {
+    const int rank = channel.members().world_rank(m);
+    places.push_back({rank, transport_->node(rank)});
+  }
+  DeviceVerdict verdict = judge_devices(cards, places);
+  if (verdict.error) return *verdict.error;
+  if (!verdict.joins) return by_host(verdict.reason);
+
+  auto opened = open_device_group_locked(channel, *library, cards.front(), outcomes, deadline);
+  MERON_TRY(channel.status());
+  own.state = opened.ok() ? DeviceCard::usable : DeviceCard::refused;
+  if (!opened.ok() && opened.error().code() != MERON_E_ABORTED) {
+    put_text(own.reason, opened.error().info().what);
+  }
+  MERON_ASSIGN(const auto ends, exchange_cards_locked(channel, outcomes, own));
+  verdict = judge_devices(ends, places);
+  if (!verdict.joins) return by_host(verdict.reason);
+  group.devices = std::move(*opened);
+  group.axes.devices = group.devices.get();
+  tell(LogLevel::info, fmt::format("the devices of {} ranks are joined by {}{}", channel.size(),
+                                   library->name(), verdict.notice));
+  if (!device_watch_) device_watch_ = std::make_unique<DeviceWatch>(*this);
+  return Ok{};
+}
+
+}  // namespace meron

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whether the devices of a group's ranks can be joined by a library of collectives, found out
+// together: every rank shows what it has, and all come to the same verdict.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "meron/backend.h"
+
+namespace meron {
+
+// What a rank shows of its device. Plain bytes, because it lies in the window.
+struct DeviceCard {
+  enum State : uint32_t { unknown = 0, usable = 1, refused = 2 };
+  uint32_t state = unknown;  // refused: `reason` says why
+  uint32_t version = 0;      // of the library; comparable
+  std::array<char, 16> kind{};
+  std::array<char, 32> library{};  // its version, as text
+  std::array<char, 32> bus{};
+  std::array<char, 64> name{};  // of the device
+  std::array<char, 232> reason{};
+  // Of the communicators, by the group's first rank.
+  std::array<std::array<std::byte, MERON_COLLECTIVE_ID_BYTES>, 2> ids{};
+};
+static_assert(sizeof(DeviceCard) % 8 == 0);
+
+// The cards of a group's ranks, in the window.
+struct DeviceCards {
+  std::byte* own = nullptr;
+  const std::byte* all = nullptr;
+  uint64_t count = 0;
+
+  const std::byte* of(uint64_t member) const { return all + member * sizeof(DeviceCard); }
+};
+
+// A rank in messages, and who shares its host.
+struct DevicePlace {
+  int rank = 0;
+  int node = 0;
+};
+
+struct DeviceVerdict {
+  bool joins = false;
+  std::string reason;          // why not
+  std::optional<Error> error;  // what must not go on at all
+  std::string notice;          // of what does go on
+};
+
+// Of all ranks of a group, in their order.
+DeviceVerdict judge_devices(std::span<const DeviceCard> cards, std::span<const DevicePlace> places);
+
+}  // namespace meron

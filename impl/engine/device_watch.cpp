@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "engine/device_watch.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+
+#include "engine/context.h"
+#include "os/threads.h"
+#include "param/device_group.h"
+
+namespace meron {
+namespace {
+
+constexpr std::chrono::milliseconds kPeriod{100};
+// What is younger is likely on its way.
+constexpr int64_t kYoungNs = 200 * kNanosPerMilli;
+constexpr int64_t kWarnAfterNs = 5 * kNanosPerSecond;
+// What peers may still join when a rank closes.
+constexpr int64_t kGraceNs = 5 * kNanosPerSecond;
+
+}  // namespace
+
+DeviceWatch::DeviceWatch(Context& context) : context_(context) {
+  const MaskSignalsScope masked;
+  thread_ = std::thread([this] { run(); });
+}
+
+DeviceWatch::~DeviceWatch() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  stopped_.notify_one();
+  thread_.join();
+}
+
+void DeviceWatch::run() {
+  set_thread_name("meron-devices");
+  std::unique_lock lock(mutex_);
+  while (!stopped_.wait_for(lock, kPeriod, [this] { return stop_; })) {
+    lock.unlock();
+    context_.look_after_devices();
+    lock.lock();
+  }
+}
+
+void Context::look_after_devices() {
+  std::vector<std::string> warnings;
+  {
+    const auto guard = lock();
+    if (closed()) return;
+    for (Group& group : groups_) {
+      if (!group.devices) continue;
+      if (group.channel->status().ok()) look_after_locked(*group.devices, warnings);
+      if (!group.channel->status().ok()) group.devices->abort();
+    }
+  }
+  if (!options_.log) return;
+  for (const std::string& warning : warnings) options_.log(LogLevel::warning, warning);
+}
+
+void Context::look_after_locked(DeviceGroup& devices, std::vector<std::string>& warnings) {
+  if (const Status status = devices.status(); !status.ok()) {
+    record_failure_locked(devices.channel().fail(status.error()));
+    return;
+  }
+  const auto launch = devices.oldest();
+  if (!launch || now_ns() - launch->begun_ns() < kYoungNs) return;
+  advance_locked(*launch);
+  if (!launch->ended()) inspect_locked(*launch);
+  if (launch->error()) {
+    record_failure_locked(*launch->error());
+  } else if (!launch->ended() && launch->inspection_due(now_ns(), 0) &&
+             launch->warning_due(now_ns(), kWarnAfterNs)) {
+    warnings.push_back(waiting_text_locked(*launch));
+  }
+}
+
+void Context::end_devices_locked() {
+  for (Group& group : groups_) {
+    if (!group.devices) continue;
+    const Deadline grace = Deadline::after(std::min(kGraceNs, rank_->timeout_ns));
+    while (group.channel->status().ok() && group.devices->oldest() && !grace.passed()) {
+      transport_->pump();
+      Transport::Sleeper sleeper(*transport_);
+      sleeper.sleep(kNanosPerMilli);
+    }
+    if (!group.channel->status().ok() || group.devices->oldest()) group.devices->abort();
+  }
+  rank_->device->synchronize();
+  for (Group& group : groups_) {
+    if (group.devices) group.devices->close();
+  }
+}
+
+}  // namespace meron

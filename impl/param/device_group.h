@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: Apache-2.0
+// What joins the devices of a group's ranks: values that lie there are gathered, and gradients
+// exchanged, without a way over the host.
+//
+// Two communicators, so that neither kind has to be split around the other. They take turns on the
+// device in the order in which they are asked, which is that of the group's calls and so the same
+// on every rank: kernels of two communicators that started in different orders could each wait for
+// room that the other has.
+//
+// The host waits for none of it. What was asked for and is not done is kept, with the call that it
+// belongs to: DeviceWatch looks after it, and aborts what a peer will never join.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "device/collectives.h"
+#include "param/device_side.h"
+#include "transport/channel.h"
+#include "transport/operation.h"
+
+namespace meron {
+
+// A launch of a communicator, until the device has done it.
+class DeviceLaunch final : public Operation {
+ public:
+  DeviceLaunch(Channel& channel, Deadline deadline, uint64_t sequence,
+               std::shared_ptr<DeviceCommunicator> communicator, DeviceEvent done, std::string what)
+      : Operation(channel, deadline),
+        communicator_(std::move(communicator)),
+        done_(std::move(done)),
+        what_(std::move(what)),
+        begun_ns_(now_ns()) {
+    set_sequence(sequence);
+  }
+  Result<bool> advance() override;
+  std::vector<int> missing() const override { return channel_.not_begun(sequence()); }
+  std::string describe() const override { return what_; }
+
+  Result<bool> come() const { return done_.come(); }
+  int64_t begun_ns() const { return begun_ns_; }
+  DeviceEvent take_event() { return std::move(done_); }
+
+ private:
+  std::shared_ptr<DeviceCommunicator> communicator_;
+  DeviceEvent done_;
+  std::string what_;
+  int64_t begun_ns_;
+};
+
+class DeviceGroup {
+ public:
+  using Communicator = std::shared_ptr<DeviceCommunicator>;
+  // Both are ready, of the ranks of `channel`, in their order.
+  DeviceGroup(DeviceSide& side, Channel& channel, Communicator gathers, Communicator sums)
+      : side_(side), channel_(channel), gathers_(std::move(gathers)), sums_(std::move(sums)) {}
+
+  int size() const { return channel_.size(); }
+  Channel& channel() const { return channel_; }
+
+  struct Part {
+    const std::byte* from = nullptr;  // this rank's
+    std::byte* to = nullptr;          // everybody's, in the order of ranks
+    uint64_t bytes = 0;               // of each rank
+  };
+  // The call whose part a launch is, for whoever looks after it.
+  struct Call {
+    uint64_t sequence = 0;
+    Deadline deadline;
+    std::string what;
+  };
+  // On DeviceSide::up(), in one launch.
+  Status all_gather(std::span<const Part> parts, Call call);
+  // On DeviceSide::work().
+  Status exchange(std::span<const meron_exchange_piece> pieces, Call call);
+
+  // The oldest launch that is not done; null: there is none.
+  std::shared_ptr<DeviceLaunch> oldest();
+  // What has failed since, if anything.
+  Status status() const;
+  // Streams wait for peers no more. What launches should have written is undefined.
+  void abort();
+  // Ends both, once the streams have come past all launches, or were aborted.
+  void close();
+
+ private:
+  Status take_turn(void* stream);
+  Status note(const Communicator& communicator, void* stream, Call call);
+
+  DeviceSide& side_;
+  Channel& channel_;
+  const Communicator gathers_, sums_;
+  std::deque<std::shared_ptr<DeviceLaunch>> launches_;  // in the order in which they were asked for
+  std::vector<DeviceEvent> events_;                     // to be used again
+  DeviceEvent turn_;                                    // the end of the last launch
+  void* turn_stream_ = nullptr;
+  bool aborted_ = false;
+};
+
+}  // namespace meron

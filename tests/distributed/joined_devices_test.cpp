@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranks whose devices exchange without the host: what goes wrong there must be told, name who is to
+// blame, and leave no stream waiting. Each rank has an emulated device of its own, and waits for it
+// outside of Meron, as trainers do. resident_test.cpp has the bits.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "tests/distributed/device_trainer.h"
+#include "tests/distributed/one_param.h"
+
+namespace meron::test {
+namespace {
+
+const char* const kPlan = R"({"preset": "zero3", "param": {"tier": "device"},
+                              "gradient": {"tier": "device"}, "optimizer": {"tier": "device"}})";
+
+World joined_world(int ranks, const char* transport = "local") {
+  World world{transport, ranks, kPlan};
+  world.device = "emulated";
+  world.devices = true;
+  return world;
+}
+
+// Runs ranks on devices that MERON_EMULATED_DEVICE describes.
+bool run_joined(const World& world, const std::string& settings, const RankMain& body) {
+  ::setenv("MERON_EMULATED_DEVICE", std::string("count=8").append(settings).c_str(), 1);
+  const bool well = run_world(world, body);
+  ::unsetenv("MERON_EMULATED_DEVICE");
+  return well;
+}
+
+struct Failure {
+  meron_status status = MERON_OK;
+  std::string message;
+  int rank = MERON_RANK_NONE;  // to blame
+};
+
+// Calls `call` with an error's place, and keeps what came of it.
+template <class Call>
+Failure failure_of(Call call) {
+  meron_error* error = nullptr;
+  Failure failure;
+  failure.status = call(&error);
+  if (error != nullptr) {
+    failure.message = meron_error_message(error);
+    meron_error_free(error);
+  }
+  return failure;
+}
+
+meron_gather begin_gather(const OneParam& model) {
+  meron_gather gather{};
+  CALL(meron_gather_begin, &gather, &model.unit, 1, nullptr);
+  return gather;
+}
+
+void expect_ones(const OneParam& model, int rank) {
+  const TrainersDevice device(rank);
+  const meron_gather gather = begin_gather(model);
+  CALL(meron_gather_wait_stream, gather, device.stream(), MERON_TIMEOUT_DEFAULT);
+  meron_view view{};
+  CALL(meron_gather_view, &view, gather, model.param);
+  std::vector<float> values(view.count);
+  device.copy(values.data(), view.data, view.count * sizeof(float));
+  for (const float value : values) require(value == 1.0f, "what was written");
+  CALL(meron_gather_release_on_stream, gather, device.stream());
+}
+
+// A call that a peer never makes holds the stream until the deadline, and no longer.
+TEST(JoinedDevicesTest, AStreamThatWaitsForAPeerIsLetGo) {
+  World world = joined_world(2);
+  world.timeout_ns = 1'500'000'000;
+  EXPECT_TRUE(run_joined(world, "", [](int rank, meron_context context) {
+    const OneParam model(context, 10'000);
+    model.write(std::vector<float>(10'000, 1.0f));
+    expect_ones(model, rank);
+    if (rank == 1) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(3500));
+      return;
+    }
+    const TrainersDevice device(rank);
+    const meron_gather gather = begin_gather(model);
+    CALL(meron_gather_wait_stream, gather, device.stream(), MERON_TIMEOUT_DEFAULT);
+    const auto begun = std::chrono::steady_clock::now();
+    device.synchronize();
+    const auto took = std::chrono::steady_clock::now() - begun;
+    require(took < std::chrono::milliseconds(3000), "the stream is let go");
+    const Failure failure = failure_of([&](meron_error** error) {
+      meron_gather again{};
+      return meron_gather_begin(&again, &model.unit, 1, nullptr, error);
+    });
+    require(failure.status == MERON_E_TIMEOUT, "the deadline");
+    require(failure.message.find("rank 1") != std::string::npos, "the culprit");
+    require(failure.message.find("gather of unit 'u'") != std::string::npos, "the call");
+  }));
+}
+
+// What the library says of itself breaks the group on every rank.
+TEST(JoinedDevicesTest, AFailureOfTheLibraryIsTold) {
+  // The first four of two ranks are the trials when the group is opened.
+  for (const char* settings : {",fail=5", ",fail=7", ",fail=9"}) {
+    EXPECT_TRUE(run_joined(joined_world(2), settings, [](int rank, meron_context context) {
+      meron_error* error = nullptr;
+      const OneParam model(context, 10'000);
+      const TrainersDevice device(rank);
+      const std::vector<float> gradient(10'000, 1.0f);
+      meron_status status = MERON_OK;
+      for (int round = 0; status >= 0 && round < 10; ++round) {
+        meron_gather gather{};
+        status = meron_gather_begin(&gather, &model.unit, 1, nullptr, &error);
+        if (status >= 0) status = meron_gather_wait(gather, MERON_TIMEOUT_DEFAULT, &error);
+        if (status >= 0) status = meron_gather_release(gather, &error);
+        const meron_source source{model.param, gradient.data(), gradient.size(), MERON_F32, 0};
+        if (status >= 0) {
+          status = meron_reduce_begin(nullptr, model.unit, &source, 1, nullptr, &error);
+        }
+        if (status >= 0) {
+          status = meron_reduce_wait(&model.unit, 1, MERON_TIMEOUT_DEFAULT, &error);
+        }
+        if (status >= 0) status = meron_reduce_discard(model.unit, &error);
+      }
+      require(status < 0, "a failure");
+      require(std::strstr(meron_error_message(error), "emulated") != nullptr, "the library");
+      meron_error_free(error);
+    })) << settings;
+  }
+}
+
+// Ranks that want the values in different places are told, and do not wait for each other.
+TEST(JoinedDevicesTest, RanksThatWantValuesInDifferentPlacesAreTold) {
+  EXPECT_TRUE(run_joined(joined_world(2), "", [](int rank, meron_context context) {
+    const OneParam model(context, 1000);
+    meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
+    options.place = rank == 0 ? MERON_PLACE_HOST : MERON_PLACE_DEVICE;
+    const Failure failure = failure_of([&](meron_error** error) {
+      meron_gather gather{};
+      const meron_status begun = meron_gather_begin(&gather, &model.unit, 1, &options, error);
+      return begun < 0 ? begun : meron_gather_wait(gather, MERON_TIMEOUT_DEFAULT, error);
+    });
+    require(failure.status == MERON_E_MISMATCH, "a mismatch");
+  }));
+}
+
+// A rank without room says so before the others rely on it: the same call again goes well.
+TEST(JoinedDevicesTest, ARankWithoutRoomTriesAgain) {
+  EXPECT_TRUE(run_joined(joined_world(2), ",memory=200000", [](int rank, meron_context context) {
+    const OneParam model(context, 20'000);  // 40 kB of each rank; 80 kB whole
+    model.write(std::vector<float>(20'000, 1.0f));
+    const TrainersDevice device(rank);
+    void* const taken = rank == 0 ? device.allocate(60'000) : nullptr;
+    if (rank == 0) {
+      const Failure failure = failure_of([&](meron_error** error) {
+        meron_gather gather{};
+        return meron_gather_begin(&gather, &model.unit, 1, nullptr, error);
+      });
+      require(failure.status == MERON_E_NO_MEMORY, "no memory");
+      require(failure.message.find("unit 'u'") != std::string::npos, "the unit");
+      device.release(taken);
+      device.synchronize();
+    }
+    expect_ones(model, rank);
+  }));
+}
+
+// Overlapping gathers of one unit, whatever the order in which ranks let go of them.
+TEST(JoinedDevicesTest, GathersOfAUnitOverlap) {
+  EXPECT_TRUE(run_joined(joined_world(3), "", [](int rank, meron_context context) {
+    const OneParam model(context, 10'000);
+    model.write(std::vector<float>(10'000, 1.0f));
+    for (int round = 0; round < 5; ++round) {
+      const meron_gather first = begin_gather(model);
+      if (rank == 1) CALL(meron_gather_release, first);
+      const meron_gather second = begin_gather(model);
+      if (rank == 0) CALL(meron_gather_release, first);
+      expect_ones(model, rank);
+      CALL(meron_gather_release, second);
+      if (rank == 2) CALL(meron_gather_release, first);
+      require(model.gather().size() == 10'000, "the host's too");
+    }
+  }));
+}
+
+// Groups of some ranks have devices of their own to join.
+TEST(JoinedDevicesTest, GroupsAreJoinedToo) {
+  EXPECT_TRUE(run_joined(joined_world(4), "", [](int rank, meron_context context) {
+    meron_group group{};
+    const std::vector<int> ranks = {rank % 2, rank % 2 + 2};
+    for (int each = 0; each < 2; ++each) {
+      const std::vector<int32_t> members = {each, each + 2};
+      meron_group made{};
+      CALL(meron_group_create, &made, context, members.data(), members.size());
+      if (each == rank % 2) group = made;
+    }
+    meron_param_desc desc = MERON_PARAM_DESC_INIT;
+    const int64_t shape = 5000;
+    desc.name = "w";
+    desc.shape = &shape;
+    desc.dims = 1;
+    desc.group = group;
+    OneParam model(context, 100);
+    CALL(meron_param_register, &model.param, context, &desc);
+    CALL(meron_unit_create, &model.unit, context, "of the group", &model.param, 1);
+    model.write(std::vector<float>(5000, 1.0f));
+    meron_stats before = stats_of(context);
+    expect_ones(model, rank);
+    require(stats_of(context).device_down_bytes == before.device_down_bytes, "not by the host");
+  }));
+}
+
+}  // namespace
+}  // namespace meron::test
