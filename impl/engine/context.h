@@ -183,12 +183,13 @@ class Context : public std::enable_shared_from_this<Context> {
   Result<DeviceCards> make_cards_locked(Group& group);
   Result<std::vector<DeviceCard>> exchange_cards_locked(Channel& channel, const DeviceCards& cards,
                                                         const DeviceCard& own);
-  Result<std::unique_ptr<DeviceGroup>> open_device_group_locked(Channel& channel,
+  Result<std::unique_ptr<DeviceGroup>> open_device_group_locked(Group& group,
                                                                 const DeviceCollectives& library,
-                                                                const DeviceCard& names,
+                                                                std::span<const DeviceCard> cards,
                                                                 const DeviceCards& outcomes,
                                                                 Deadline deadline);
-  Status try_devices_locked(DeviceGroup& devices, const DeviceCards& outcomes, Deadline deadline);
+  Status try_devices_locked(DeviceGroup& devices, const Axes& axes, DeviceAxis axis,
+                            const DeviceCards& outcomes, Deadline deadline);
   Status await_devices_locked(Channel& channel, const DeviceCards& outcomes,
                               const std::function<Result<bool>()>& come, Deadline deadline,
                               const char* what);

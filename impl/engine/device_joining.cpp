@@ -16,7 +16,8 @@
 namespace meron {
 namespace {
 
-constexpr int64_t kLookNs = kNanosPerMilli;
+constexpr int64_t kPauseNs = kNanosPerMilli;
+constexpr int64_t kInspectNs = 20 * kNanosPerMilli;
 // Of what is sent to try a communicator.
 constexpr uint64_t kTrialBytes = 256;
 
@@ -93,8 +94,17 @@ DeviceVerdict judge_devices(std::span<const DeviceCard> cards,
 
 namespace {
 
+// How far a rank is along an axis.
+int place_on(const Axes& axes, DeviceAxis axis) {
+  return axis == DeviceAxis::shard ? axes.own_shard() : axes.own_replica();
+}
+uint64_t ranks_of(const Axes& axes, DeviceAxis axis) {
+  return axis == DeviceAxis::shard ? axes.mesh.shards : axes.mesh.replicas;
+}
+constexpr std::array kAxes = {DeviceAxis::shard, DeviceAxis::replica};
+
 // This rank's card, and the library that it is about.
-DeviceCard card_of(const Device& device, bool names,
+DeviceCard card_of(const Device& device, const Axes& axes,
                    std::shared_ptr<const DeviceCollectives>* library) {
   DeviceCard card;
   put_text(card.kind, device.kind());
@@ -104,8 +114,11 @@ DeviceCard card_of(const Device& device, bool names,
     MERON_ASSIGN(*library, open_collectives(device.kind() == "cuda" ? "nccl" : device.kind()));
     put_text(card.library, (*library)->version());
     card.version = (*library)->number();
-    for (size_t i = 0; names && i < card.ids.size(); ++i) {
-      MERON_ASSIGN(card.ids[i], (*library)->create_id());
+    for (const DeviceAxis axis : kAxes) {
+      if (place_on(axes, axis) != 0 || ranks_of(axes, axis) == 1) continue;
+      for (auto& id : card.ids[static_cast<size_t>(axis)]) {
+        MERON_ASSIGN(id, (*library)->create_id());
+      }
     }
     return Ok{};
   };
@@ -120,7 +133,7 @@ DeviceCard card_of(const Device& device, bool names,
 Status Context::await_locked(const std::shared_ptr<Operation>& operation) {
   while (true) {
     progress_locked();
-    if (!operation->ended() && operation->inspection_due(now_ns(), kLookNs * 20)) {
+    if (!operation->ended() && operation->inspection_due(now_ns(), kInspectNs)) {
       inspect_locked(*operation);
     }
     if (operation->error()) return *operation->error();
@@ -137,7 +150,7 @@ Status Context::pause_locked() {
   }
   transport_->pump();
   Transport::Sleeper sleeper(*transport_);
-  sleeper.sleep(kLookNs);
+  sleeper.sleep(kPauseNs);
   return Ok{};
 }
 
@@ -191,75 +204,86 @@ Result<std::vector<DeviceCard>> Context::exchange_cards_locked(Channel& channel,
   return all;
 }
 
-Status Context::try_devices_locked(DeviceGroup& devices, const DeviceCards& outcomes,
-                                   Deadline deadline) {
+// Sends a little of each kind along an axis, and looks at what has come.
+Status Context::try_devices_locked(DeviceGroup& devices, const Axes& axes, DeviceAxis axis,
+                                   const DeviceCards& outcomes, Deadline deadline) {
   Channel& channel = devices.channel();
-  const Device& device = rank_->device->device();
   DeviceSide& side = *rank_->device;
-  const auto members = static_cast<uint64_t>(channel.size());
-  const auto index = static_cast<uint64_t>(channel.index());
+  Device& device = side.device();
+  const uint64_t members = ranks_of(axes, axis);
+  const auto own_place = static_cast<uint64_t>(place_on(axes, axis));
+  const auto sign = static_cast<uint8_t>(own_place + 1);
   MERON_ASSIGN(const DeviceMemory room,
-               rank_->device->device().allocate((2 * members + 1) * kTrialBytes, side.work(),
-                                                "trying the devices' collectives"));
+               device.allocate((2 * members + 1) * kTrialBytes, side.work(),
+                               "trying the devices' collectives"));
   std::byte* const own = room.data();
   std::byte* const gathered = own + kTrialBytes;
   std::byte* const exchanged = gathered + members * kTrialBytes;
-  MERON_TRY(device.fill(own, static_cast<uint8_t>(index + 1), kTrialBytes, side.work()));
-  MERON_TRY(device.fill(exchanged + index * kTrialBytes, static_cast<uint8_t>(index + 1),
-                        kTrialBytes, side.work()));
-  MERON_ASSIGN(const DeviceEvent filled, rank_->device->device().record(side.work()));
+  MERON_TRY(device.fill(own, sign, kTrialBytes, side.work()));
+  MERON_TRY(device.fill(exchanged + own_place * kTrialBytes, sign, kTrialBytes, side.work()));
+  MERON_ASSIGN(const DeviceEvent filled, device.record(side.work()));
   MERON_TRY(device.wait(side.up(), filled));
   const uint64_t call = channel.posted();
   const DeviceGroup::Part part{own, gathered, kTrialBytes};
-  MERON_TRY(devices.all_gather(std::span(&part, 1), {call, deadline, "trial of a gather"}));
+  MERON_TRY(devices.all_gather(axis, std::span(&part, 1), {call, deadline, "trial of a gather"}));
   std::vector<meron_exchange_piece> pieces;
   for (uint64_t m = 0; m < members; ++m) {
-    if (m == index) continue;
-    pieces.push_back({.peer = static_cast<int32_t>(m),
-                      .reserved_0 = 0,
-                      .send = own,
-                      .send_bytes = kTrialBytes,
-                      .receive = exchanged + m * kTrialBytes,
-                      .receive_bytes = kTrialBytes});
+    if (m == own_place) continue;
+    pieces.push_back(
+        {static_cast<int32_t>(m), 0, own, kTrialBytes, exchanged + m * kTrialBytes, kTrialBytes});
   }
-  MERON_TRY(devices.exchange(pieces, {call, deadline, "trial of an exchange"}));
-  MERON_TRY(await_devices_locked(
-      channel, outcomes,
-      [&]() -> Result<bool> {
-        MERON_TRY(devices.status());
-        return devices.oldest() == nullptr;
-      },
-      deadline, "the first collectives between the devices"));
+  MERON_TRY(devices.exchange(axis, pieces, {call, deadline, "trial of an exchange"}));
+  const auto come = [&]() -> Result<bool> {
+    MERON_TRY(devices.status());
+    return devices.oldest() == nullptr;
+  };
+  MERON_TRY(await_devices_locked(channel, outcomes, come, deadline,
+                                 "the first collectives between the devices"));
   std::vector<std::byte> here(2 * members * kTrialBytes);
   MERON_TRY(device.copy(here.data(), gathered, here.size(), side.work()));
   MERON_TRY(device.synchronize(side.work()));
   for (uint64_t i = 0; i < here.size(); ++i) {
     const uint64_t m = i / kTrialBytes % members;
-    if (here[i] == static_cast<std::byte>(m + 1)) continue;
-    return Error(MERON_E_CORRUPT,
-                 fmt::format("what came from rank {} is not what it sent",
-                             channel.members().world_rank(static_cast<int>(m))),
-                 "check the links between the devices");
+    if (here[i] == static_cast<std::byte>(static_cast<uint8_t>(m + 1))) continue;
+    return Error(
+        MERON_E_CORRUPT,
+        fmt::format("what came by a trial from rank {} of the axis is not what it sent", m),
+        "check the links between the devices");
   }
   return Ok{};
 }
 
 Result<std::unique_ptr<DeviceGroup>> Context::open_device_group_locked(
-    Channel& channel, const DeviceCollectives& library, const DeviceCard& names,
+    Group& group, const DeviceCollectives& library, std::span<const DeviceCard> cards,
     const DeviceCards& outcomes, Deadline deadline) {
+  Channel& channel = *group.channel;
+  const Axes& axes = group.axes;
   const auto timeout =
       std::chrono::milliseconds(std::max<int64_t>(1, rank_->timeout_ns / kNanosPerMilli));
-  std::vector<std::shared_ptr<DeviceCommunicator>> opened;
-  for (const CommunicatorId& id : names.ids) {
-    MERON_ASSIGN(auto communicator, library.begin(id, channel.size(), channel.index(),
-                                                  rank_->device->device().info().index, timeout));
-    MERON_TRY(await_devices_locked(
-        channel, outcomes, [&] { return communicator->ready(); }, deadline,
-        "opening a communicator"));
-    opened.push_back(std::move(communicator));
+  DeviceGroup::Pairs pairs;
+  for (const DeviceAxis axis : kAxes) {
+    if (ranks_of(axes, axis) == 1) continue;
+    const int first = axis == DeviceAxis::shard ? axes.of_shard(0) : axes.of_replica(0);
+    const auto& ids = cards[static_cast<size_t>(first)].ids[static_cast<size_t>(axis)];
+    DeviceGroup::Pair& pair = pairs[static_cast<size_t>(axis)];
+    for (const size_t which : {size_t{0}, size_t{1}}) {
+      MERON_ASSIGN(
+          auto communicator,
+          library.begin(ids[which], static_cast<int>(ranks_of(axes, axis)), place_on(axes, axis),
+                        rank_->device->device().info().index, timeout));
+      MERON_TRY(await_devices_locked(
+          channel, outcomes, [&] { return communicator->ready(); }, deadline,
+          "opening a communicator"));
+      (which == 0 ? pair.gathers : pair.sums) = std::move(communicator);
+    }
   }
-  auto devices = std::make_unique<DeviceGroup>(*rank_->device, channel, opened[0], opened[1]);
-  Status tried = try_devices_locked(*devices, outcomes, deadline);
+  auto devices = std::make_unique<DeviceGroup>(*rank_->device, channel, std::move(pairs));
+  Status tried = Ok{};
+  for (const DeviceAxis axis : kAxes) {
+    if (tried.ok() && devices->has(axis)) {
+      tried = try_devices_locked(*devices, axes, axis, outcomes, deadline);
+    }
+  }
   if (tried.ok()) return devices;
   // What is under way would keep the streams.
   devices->abort();
@@ -269,20 +293,30 @@ Result<std::unique_ptr<DeviceGroup>> Context::open_device_group_locked(
 
 Status Context::join_devices_locked(Group& group) {
   const bool wanted = rank_->device && uses_device(options_.plan) && group.channel &&
-                      group.channel->size() > 1 && !group.no_mesh && !group.axes.replicas();
+                      group.channel->size() > 1 && !group.no_mesh;
   if (!wanted) return Ok{};
   Channel& channel = *group.channel;
   const Deadline deadline = Deadline::after(rank_->timeout_ns / 2);
   const auto tell = [&](LogLevel level, const std::string& text) {
     if (channel.index() == 0 && options_.log) options_.log(level, text);
   };
+  const Plan& plan = options_.plan;
   const auto by_host = [&](const std::string& reason) {
+    if (plan.param.sharding != plan.optimizer.sharding) {
+      return Status(
+          Error(MERON_E_UNSUPPORTED,
+                fmt::format("plan '{}' cuts the optimizer further than the parameters on tier "
+                            "device, which needs devices that exchange by themselves: {}",
+                            plan.name, reason),
+                "take tier host, or cut both alike")
+              .on("plan"));
+    }
     tell(LogLevel::warning,
          fmt::format("what lies on the devices is exchanged by the host: {}", reason));
     return Status(Ok{});
   };
   std::shared_ptr<const DeviceCollectives> library;
-  DeviceCard own = card_of(rank_->device->device(), channel.index() == 0, &library);
+  DeviceCard own = card_of(rank_->device->device(), group.axes, &library);
   MERON_ASSIGN(const DeviceCards shown, make_cards_locked(group));
   MERON_ASSIGN(const DeviceCards outcomes, make_cards_locked(group));
   MERON_ASSIGN(const auto cards, exchange_cards_locked(channel, shown, own));
@@ -295,7 +329,7 @@ Status Context::join_devices_locked(Group& group) {
   if (verdict.error) return *verdict.error;
   if (!verdict.joins) return by_host(verdict.reason);
 
-  auto opened = open_device_group_locked(channel, *library, cards.front(), outcomes, deadline);
+  auto opened = open_device_group_locked(group, *library, cards, outcomes, deadline);
   MERON_TRY(channel.status());
   own.state = opened.ok() ? DeviceCard::usable : DeviceCard::refused;
   if (!opened.ok() && opened.error().code() != MERON_E_ABORTED) {

@@ -26,8 +26,8 @@ struct DeviceCard {
   std::array<char, 32> bus{};
   std::array<char, 64> name{};  // of the device
   std::array<char, 232> reason{};
-  // Of the communicators, by the group's first rank.
-  std::array<std::array<std::byte, MERON_COLLECTIVE_ID_BYTES>, 2> ids{};
+  // Of the communicators of each axis (DeviceAxis), by its first rank: for values, for gradients.
+  std::array<std::array<std::array<std::byte, MERON_COLLECTIVE_ID_BYTES>, 2>, 2> ids{};
 };
 static_assert(sizeof(DeviceCard) % 8 == 0);
 

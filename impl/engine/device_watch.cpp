@@ -15,7 +15,7 @@ namespace {
 constexpr std::chrono::milliseconds kPeriod{100};
 // What is younger is likely on its way.
 constexpr int64_t kYoungNs = 200 * kNanosPerMilli;
-constexpr int64_t kWarnAfterNs = 5 * kNanosPerSecond;
+constexpr int64_t kTellAfterNs = 5 * kNanosPerSecond;
 // What peers may still join when a rank closes.
 constexpr int64_t kGraceNs = 5 * kNanosPerSecond;
 
@@ -72,7 +72,7 @@ void Context::look_after_locked(DeviceGroup& devices, std::vector<std::string>& 
   if (launch->error()) {
     record_failure_locked(*launch->error());
   } else if (!launch->ended() && launch->inspection_due(now_ns(), 0) &&
-             launch->warning_due(now_ns(), kWarnAfterNs)) {
+             launch->warning_due(now_ns(), kTellAfterNs)) {
     warnings.push_back(waiting_text_locked(*launch));
   }
 }

@@ -236,10 +236,10 @@ Result<std::shared_ptr<Operation>> Context::reduce_locked(const std::shared_ptr<
                                                           CallKind kind, bool ends) {
   MERON_TRY(check_open());
   if (unit->resident_gradient() != nullptr) {
-    MERON_TRY(unit->resident_gradient()->prepare());
+    MERON_TRY(unit->resident_gradient()->prepare(options, ends));
     MERON_ASSIGN(const uint64_t sequence, post_call(kind, std::span(&unit, 1), detail_of(options)));
     MERON_ASSIGN(auto reduce,
-                 ResidentReduceOperation::begin(unit, options, sequence, rank_->deadline()));
+                 ResidentReduceOperation::begin(unit, options, ends, sequence, rank_->deadline()));
     submit_locked(reduce);
     return std::shared_ptr<Operation>(std::move(reduce));
   }

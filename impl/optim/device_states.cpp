@@ -52,6 +52,12 @@ DeviceStates::~DeviceStates() {
   unit_.rank().counters.device_held.fetch_sub(bytes_);
 }
 
+// Within what lies on the device, which may be more: a row of which this rank updates a part.
+std::byte* DeviceStates::owned_values() const {
+  const Flat& flat = this->flat();
+  return flat.resident->data() + (flat.owned.begin - flat.rest.begin) * size_of(flat.desc.dtype);
+}
+
 Status DeviceStates::fill() {
   Device& device = side().device();
   void* const work = side().work();
@@ -59,7 +65,7 @@ Status DeviceStates::fill() {
     if (state) MERON_TRY(device.fill(state.data(), 0, state.bytes(), work));
   }
   if (!master_) return Ok{};
-  const meron_cast_task task{master_.data(), flat().resident->data(), flat().owned.size()};
+  const meron_cast_task task{master_.data(), owned_values(), flat().owned.size()};
   return device.cast(std::span(&task, 1), DType::f32, flat().desc.dtype, false, work);
 }
 
@@ -87,7 +93,7 @@ Status DeviceStates::update(const std::vector<DeviceRun>& runs) {
   const uint64_t size = size_of(flat.desc.dtype);
   for (const DeviceRun& run : runs) {
     const uint64_t offset = run.range.begin - flat.owned.begin;
-    std::byte* const values = flat.resident->data() + offset * size;
+    std::byte* const values = owned_values() + offset * size;
     meron_update_task task = {};
     task.values = master_ ? reinterpret_cast<float*>(master_.data()) + offset
                           : reinterpret_cast<float*>(values);

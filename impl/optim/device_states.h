@@ -44,6 +44,7 @@ class DeviceStates {
       : unit_(unit), flat_(flat), shape_(shape) {}
   Flat& flat() const { return unit_.flats()[flat_]; }
   DeviceSide& side() const { return *unit_.rank().device; }
+  std::byte* owned_values() const;
   // Calls copy(on the device, offset in the record, bytes) for each array's part of `range`.
   template <class Copy>
   Status for_arrays(const Range& range, Copy copy) const;

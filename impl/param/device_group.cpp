@@ -36,26 +36,36 @@ Status DeviceGroup::note(const Communicator& communicator, void* stream, Call ca
   return Ok{};
 }
 
-Status DeviceGroup::all_gather(std::span<const Part> parts, Call call) {
-  void* const stream = side_.up();
+Status DeviceGroup::gather_by(const Communicator& communicator, std::span<const Part> parts,
+                              void* stream, Call call) {
   MERON_TRY(take_turn(stream));
-  MERON_TRY(gathers_->begin_group());
+  MERON_TRY(communicator->begin_group());
   Status asked = Ok{};
   for (const Part& part : parts) {
-    asked = gathers_->all_gather(part.from, part.to, part.bytes, stream);
+    asked = communicator->all_gather(part.from, part.to, part.bytes, stream);
     if (!asked.ok()) break;
   }
-  Status launched = gathers_->end_group();
+  Status launched = communicator->end_group();
   MERON_TRY(std::move(asked));
   MERON_TRY(std::move(launched));
-  return note(gathers_, stream, std::move(call));
+  return note(communicator, stream, std::move(call));
 }
 
-Status DeviceGroup::exchange(std::span<const meron_exchange_piece> pieces, Call call) {
+Status DeviceGroup::all_gather(DeviceAxis axis, std::span<const Part> parts, Call call) {
+  return gather_by(pair(axis).gathers, parts, side_.up(), std::move(call));
+}
+
+Status DeviceGroup::share_sums(DeviceAxis axis, std::span<const Part> parts, Call call) {
+  return gather_by(pair(axis).sums, parts, side_.work(), std::move(call));
+}
+
+Status DeviceGroup::exchange(DeviceAxis axis, std::span<const meron_exchange_piece> pieces,
+                             Call call) {
+  const Communicator& communicator = pair(axis).sums;
   void* const stream = side_.work();
   MERON_TRY(take_turn(stream));
-  MERON_TRY(sums_->exchange(pieces, stream));
-  return note(sums_, stream, std::move(call));
+  MERON_TRY(communicator->exchange(pieces, stream));
+  return note(communicator, stream, std::move(call));
 }
 
 std::shared_ptr<DeviceLaunch> DeviceGroup::oldest() {
@@ -68,24 +78,33 @@ std::shared_ptr<DeviceLaunch> DeviceGroup::oldest() {
 }
 
 Status DeviceGroup::status() const {
-  for (const Communicator& communicator : {gathers_, sums_}) {
-    if (const auto ready = communicator->ready(); !ready.ok()) return ready.error();
+  for (const Pair& pair : pairs_) {
+    for (const Communicator& communicator : {pair.gathers, pair.sums}) {
+      if (!communicator) continue;
+      if (const auto ready = communicator->ready(); !ready.ok()) return ready.error();
+    }
   }
   return Ok{};
 }
 
 void DeviceGroup::abort() {
   if (std::exchange(aborted_, true)) return;
-  // One that cannot be aborted has ended already.
-  (void)gathers_->abort();
-  (void)sums_->abort();
+  for (const Pair& pair : pairs_) {
+    for (const Communicator& communicator : {pair.gathers, pair.sums}) {
+      // One that cannot be aborted has ended already.
+      if (communicator) (void)communicator->abort();
+    }
+  }
 }
 
 void DeviceGroup::close() {
   launches_.clear();
-  // What they say concerns nobody any more.
-  (void)gathers_->close();
-  (void)sums_->close();
+  for (const Pair& pair : pairs_) {
+    for (const Communicator& communicator : {pair.gathers, pair.sums}) {
+      // What it says concerns nobody any more.
+      if (communicator) (void)communicator->close();
+    }
+  }
 }
 
 }  // namespace meron

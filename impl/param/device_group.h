@@ -2,7 +2,7 @@
 // What joins the devices of a group's ranks: values that lie there are gathered, and gradients
 // exchanged, without a way over the host.
 //
-// Two communicators, so that neither kind has to be split around the other. They take turns on the
+// Two communicators of each axis, one for values and one for gradients. All take turns on the
 // device in the order in which they are asked, which is that of the group's calls and so the same
 // on every rank: kernels of two communicators that started in different orders could each wait for
 // room that the other has.
@@ -11,6 +11,8 @@
 // belongs to: DeviceWatch looks after it, and aborts what a peer will never join.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
@@ -53,15 +55,23 @@ class DeviceLaunch final : public Operation {
   int64_t begun_ns_;
 };
 
+enum class DeviceAxis : size_t { shard = 0, replica = 1 };
+inline constexpr size_t kDeviceAxes = 2;
+
 class DeviceGroup {
  public:
   using Communicator = std::shared_ptr<DeviceCommunicator>;
-  // Both are ready, of the ranks of `channel`, in their order.
-  DeviceGroup(DeviceSide& side, Channel& channel, Communicator gathers, Communicator sums)
-      : side_(side), channel_(channel), gathers_(std::move(gathers)), sums_(std::move(sums)) {}
+  // Of the ranks of an axis, in their order; both null where it has one rank.
+  struct Pair {
+    Communicator gathers, sums;
+  };
+  using Pairs = std::array<Pair, kDeviceAxes>;
+  // All are ready. Calls are posted to `channel`, the group's.
+  DeviceGroup(DeviceSide& side, Channel& channel, Pairs pairs)
+      : side_(side), channel_(channel), pairs_(std::move(pairs)) {}
 
-  int size() const { return channel_.size(); }
   Channel& channel() const { return channel_; }
+  bool has(DeviceAxis axis) const { return pair(axis).gathers != nullptr; }
 
   struct Part {
     const std::byte* from = nullptr;  // this rank's
@@ -74,10 +84,11 @@ class DeviceGroup {
     Deadline deadline;
     std::string what;
   };
-  // On DeviceSide::up(), in one launch.
-  Status all_gather(std::span<const Part> parts, Call call);
-  // On DeviceSide::work().
-  Status exchange(std::span<const meron_exchange_piece> pieces, Call call);
+  // Values: on DeviceSide::up(), in one launch.
+  Status all_gather(DeviceAxis axis, std::span<const Part> parts, Call call);
+  // Gradients, and sums of them: on DeviceSide::work().
+  Status exchange(DeviceAxis axis, std::span<const meron_exchange_piece> pieces, Call call);
+  Status share_sums(DeviceAxis axis, std::span<const Part> parts, Call call);
 
   // The oldest launch that is not done; null: there is none.
   std::shared_ptr<DeviceLaunch> oldest();
@@ -89,12 +100,15 @@ class DeviceGroup {
   void close();
 
  private:
+  const Pair& pair(DeviceAxis axis) const { return pairs_[static_cast<size_t>(axis)]; }
+  Status gather_by(const Communicator& communicator, std::span<const Part> parts, void* stream,
+                   Call call);
   Status take_turn(void* stream);
   Status note(const Communicator& communicator, void* stream, Call call);
 
   DeviceSide& side_;
   Channel& channel_;
-  const Communicator gathers_, sums_;
+  const Pairs pairs_;
   std::deque<std::shared_ptr<DeviceLaunch>> launches_;  // in the order in which they were asked for
   std::vector<DeviceEvent> events_;                     // to be used again
   DeviceEvent turn_;                                    // the end of the last launch

@@ -28,11 +28,14 @@ Status DeviceValues::lease_in_place(std::vector<std::byte*> places) {
   return Ok{};
 }
 
-Status DeviceValues::lease_gathered(std::vector<DeviceMemory> memory) {
-  MERON_ASSIGN(copied_, side_.device().record(side_.up(), std::move(copied_)));
-  if (leases_++ > 0) return Ok{};
+void DeviceValues::lease_gathered(std::vector<DeviceMemory> memory) {
+  if (leases_++ > 0) return;
   memory_ = std::move(memory);
   for (const DeviceMemory& room : memory_) places_.push_back(room.data());
+}
+
+Status DeviceValues::note_gathered() {
+  MERON_ASSIGN(copied_, side_.device().record(side_.up(), std::move(copied_)));
   return Ok{};
 }
 

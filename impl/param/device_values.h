@@ -34,7 +34,9 @@ class DeviceValues {
   // The same of values that DeviceSide::up() has been asked to write into `memory`, one of each
   // piece. Where they are leased already these were the others' to send: the memory goes back
   // behind that.
-  Status lease_gathered(std::vector<DeviceMemory> memory);
+  void lease_gathered(std::vector<DeviceMemory> memory);
+  // What was asked of DeviceSide::up() so far has written values: who leases them waits for it.
+  Status note_gathered();
   // What was asked of DeviceSide::work() so far has written such values: who leases them waits for
   // it.
   Status note_written();

@@ -23,6 +23,8 @@ void parallel_copy(Rank& rank, std::byte* to, const std::byte* from, uint64_t by
 
 Channel& GatherOperation::channel_for(const std::vector<std::shared_ptr<Unit>>& units) {
   const Axes& axes = units.front()->axes();
+  // Devices of both axes take turns in the order of one channel's calls.
+  if (axes.devices != nullptr) return *axes.group;
   const bool between = std::any_of(units.begin(), units.end(),
                                    [](const auto& unit) { return unit->between_replicas(); });
   return between ? *axes.group : *axes.shard;
@@ -64,7 +66,8 @@ Status GatherOperation::begin(uint64_t sequence) {
     Item item{.unit = unit.get(),
               .version = unit->version(),
               .number = ++unit->gathers,
-              .between = unit->between_replicas()};
+              .between = !by_devices_ && !(unit->axes().devices && unit->refreshes_rows()) &&
+                         unit->between_replicas()};
     if (item.between) unit->exchanged = item.version;
     const bool in_place = by_devices_ || (only_on_device_ && unit->whole_on_device());
     if (unit->state() == ValueState::available) {
@@ -79,8 +82,8 @@ Status GatherOperation::begin(uint64_t sequence) {
     unit->lease();
     items_.push_back(std::move(item));
   }
-  if (!by_devices_) return Ok{};
-  Status launched = launch();
+  if (units_.front()->axes().devices == nullptr) return Ok{};
+  Status launched = by_devices_ ? launch() : refresh_rows();
   if (launched.ok()) return launched;
   return channel_.fail(std::move(launched).error().during(describe()));
 }

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "param/device_group.h"
 #include "param/import.h"
 #include "param/unit.h"
 #include "transport/operation.h"
@@ -111,6 +112,9 @@ class GatherOperation final : public Operation {
   Status lease_device();
   Status reserve();
   Status launch();
+  // Where replicas hold rows alike: what the others have updated comes into this rank's.
+  void add_refresh(Unit& unit, std::vector<DeviceGroup::Part>& parts) const;
+  Status refresh_rows();
 
   std::vector<std::shared_ptr<Unit>> units_;
   std::vector<Item> items_;  // one per unit
@@ -119,8 +123,9 @@ class GatherOperation final : public Operation {
   bool view_on_device_ = false, targets_on_device_ = false;
   bool only_on_device_ = false;  // the host sees nothing of it
   bool by_devices_ = false;
-  std::vector<std::vector<DeviceMemory>> rooms_;  // by unit and flat, until they are launched
-  bool joined_ = false;                           // a stream waits for the device
+  // By unit and flat, until they are launched: whole values, and rows where this rank has parts.
+  std::vector<std::vector<DeviceMemory>> rooms_, rows_;
+  bool joined_ = false;       // a stream waits for the device
   size_t device_leases_ = 0;  // units, from the first on, whose values on the device are leased
   bool released_ = false;
 };

@@ -11,6 +11,7 @@
 
 #include "param/device_group.h"
 #include "param/gradient.h"
+#include "plan/value_layout.h"
 
 namespace meron {
 namespace {
@@ -32,7 +33,9 @@ ResidentGradient::ResidentGradient(Unit& unit)
     : unit_(unit),
       sums_(unit.flats().size()),
       buckets_(unit.flats().size()),
-      received_(unit.flats().size()) {}
+      rows_(unit.flats().size()),
+      row_sums_(unit.flats().size()),
+      parts_(unit.flats().size()) {}
 
 Result<std::unique_ptr<ResidentGradient>> ResidentGradient::create(Unit& unit) {
   std::unique_ptr<ResidentGradient> gradient(new ResidentGradient(unit));
@@ -43,7 +46,9 @@ Result<std::unique_ptr<ResidentGradient>> ResidentGradient::create(Unit& unit) {
   for (size_t f = 0; f < unit.flats().size(); ++f) {
     const Flat& flat = unit.flats()[f];
     if (!flat.desc.trainable) continue;
-    const uint64_t bytes = flat.summed.size() * sizeof(float);
+    const uint64_t bytes =
+        device_sum_bytes(rank.plan, flat.desc.elements, static_cast<uint64_t>(unit.axes().index()),
+                         unit.axes().mesh);
     MERON_ASSIGN(gradient->sums_[f], device.allocate(bytes, side.work(), what));
     ::meron::add(rank.counters.device_held, bytes);
     MERON_TRY(device.fill(gradient->sums_[f].data(), 0, bytes, side.work()));
@@ -61,7 +66,7 @@ ResidentGradient::~ResidentGradient() {
   (void)side().device().synchronize(side().work());
   for (size_t f = 0; f < sums_.size(); ++f) {
     if (!sums_[f]) continue;
-    rank.counters.device_held.fetch_sub(unit_.flats()[f].summed.size() * sizeof(float));
+    rank.counters.device_held.fetch_sub(sums_[f].bytes());
   }
   for (const Buffer& buffer : shown_) rank.arena().release(buffer);
   if (!squares_here_) return;
@@ -143,15 +148,6 @@ Status ResidentGradient::zero_missing() {
   return Ok{};
 }
 
-Status ResidentGradient::reduce(size_t flat, std::span<const void* const> inputs,
-                                const ReduceOptions& options) {
-  const Flat& target = unit_.flats()[flat];
-  const float scale = options.boundary ? options.scale(unit_.channel().size()) : 1.0f;
-  return side().device().reduce(data(flat), unit_.sum_started, inputs, unit_.gradient_type(target),
-                                scale, target.summed.size(),
-                                squares_wanted_ ? squares_.data() : nullptr, side().work());
-}
-
 Status ResidentGradient::begin_squares(const ReduceOptions& options) {
   squares_wanted_ = options.boundary && unit_.has_optimizer;
   unit_.squares_known = false;
@@ -168,70 +164,197 @@ Status ResidentGradient::end_squares() {
   return side().wake_after(side().work());
 }
 
-Status ResidentGradient::prepare() {
+float ResidentGradient::scale(const ReduceOptions& options) const {
+  return options.boundary ? options.scale(unit_.channel().size()) : 1.0f;
+}
+
+ResidentGradient::Pass ResidentGradient::pass_of(const ReduceOptions& options, bool ends) const {
+  Pass pass;
+  pass.options = options;
+  pass.ends = ends;
+  pass.between = between_replicas(unit_, options);
+  pass.direct = pass.between && !ends &&
+                sends_gradients(unit_.rank().plan, unit_.axes().mesh, !unit_.sum_started);
+  return pass;
+}
+
+std::byte* ResidentGradient::row_sum(size_t flat) const {
+  return (sums_apart(unit_) ? row_sums_ : sums_)[flat].data();
+}
+
+const std::byte* ResidentGradient::exchanged_row(const Pass& pass, size_t flat) const {
+  return pass.direct ? buckets_[flat].data() : row_sum(flat);
+}
+
+DType ResidentGradient::exchanged_type(const Pass& pass, size_t flat) const {
+  return pass.direct ? unit_.gradient_type(unit_.flats()[flat]) : DType::f32;
+}
+
+Status ResidentGradient::take(std::vector<DeviceMemory>& rooms, size_t flat, uint64_t bytes,
+                              const char* what) {
+  if (rooms[flat]) return Ok{};
+  MERON_ASSIGN(rooms[flat],
+               side().device().allocate(bytes, side().work(),
+                                        fmt::format("{} of unit '{}'", what, unit_.name())));
+  return Ok{};
+}
+
+Status ResidentGradient::prepare(const ReduceOptions& options, bool ends) {
+  const Pass pass = pass_of(options, ends);
+  const MeshShape& mesh = unit_.axes().mesh;
   for (size_t f = 0; f < sums_.size(); ++f) {
     const Flat& flat = unit_.flats()[f];
     if (!flat.desc.trainable) continue;
-    MERON_TRY(open_bucket(f));
-    const auto peers = static_cast<uint64_t>(unit_.channel().size() - 1);
-    if (peers == 0 || received_[f]) continue;
-    MERON_ASSIGN(received_[f],
-                 side().device().allocate(
-                     peers * flat.row.size() * size_of(unit_.gradient_type(flat)), side().work(),
-                     fmt::format("the peers' gradients of unit '{}'", unit_.name())));
+    if (!ends) {
+      MERON_TRY(open_bucket(f));
+      const uint64_t row = flat.row.size() * size_of(unit_.gradient_type(flat));
+      if (mesh.shards > 1)
+        MERON_TRY(take(rows_, f, (mesh.shards - 1) * row, "the peers' gradients"));
+    }
+    if (!pass.between) continue;
+    const uint64_t part = flat.part.size() * size_of(exchanged_type(pass, f));
+    MERON_TRY(take(parts_, f, (mesh.replicas - 1) * part, "the replicas' gradients"));
+    if (pass.direct || !sums_apart(unit_)) continue;
+    MERON_TRY(take(row_sums_, f, flat.row.size() * sizeof(float), "the sum of gradients"));
   }
   return Ok{};
 }
 
-Status ResidentGradient::exchange(uint64_t sequence, Deadline deadline) {
+Status ResidentGradient::exchange_rows(const Pass& pass) {
   const Axes& axes = unit_.axes();
   std::vector<meron_exchange_piece> pieces;
   for (size_t f = 0; f < sums_.size(); ++f) {
-    if (!buckets_[f]) continue;
+    if (!sums_[f]) continue;
     const Flat& flat = unit_.flats()[f];
     const uint64_t size = size_of(unit_.gradient_type(flat));
-    std::byte* to = received_[f].data();
-    for (int peer = 0; peer < axes.group->size(); ++peer) {
-      if (peer == axes.index()) continue;
+    const uint64_t bytes = flat.row.size() * size;
+    std::byte* to = rows_[f].data();
+    for (int peer = 0; peer < axes.shard->size(); ++peer) {
+      if (peer == axes.own_shard()) continue;
       const Range row = row_range(flat.desc.elements, static_cast<uint64_t>(peer), axes.mesh);
-      pieces.push_back({.peer = peer,
-                        .reserved_0 = 0,
-                        .send = buckets_[f].data() + row.begin * size,
-                        .send_bytes = row.size() * size,
-                        .receive = to,
-                        .receive_bytes = flat.row.size() * size});
-      to += flat.row.size() * size;
+      pieces.push_back(
+          {peer, 0, buckets_[f].data() + row.begin * size, row.size() * size, to, bytes});
+      to += bytes;
+      ::meron::add(unit_.rank().counters.reduced, bytes);
     }
-    ::meron::add(unit_.rank().counters.reduced, static_cast<uint64_t>(to - received_[f].data()));
   }
   return axes.devices->exchange(
-      pieces, {sequence, deadline, fmt::format("reduce of unit '{}'", unit_.name())});
+      DeviceAxis::shard, pieces,
+      {pass.sequence, pass.deadline, fmt::format("reduce of unit '{}'", unit_.name())});
 }
 
-Status ResidentGradient::sum(const ReduceOptions& options, uint64_t sequence, Deadline deadline) {
-  showing_ = false;  // what the host saw was another sum
-  MERON_TRY(zero_missing());
-  if (unit_.axes().devices != nullptr) MERON_TRY(exchange(sequence, deadline));
-  MERON_TRY(begin_squares(options));
-  const int own = unit_.axes().index();
-  std::vector<const void*> rows(static_cast<size_t>(unit_.channel().size()));
+Status ResidentGradient::sum_rows(const Pass& pass) {
+  const Axes& axes = unit_.axes();
+  if (axes.mesh.shards > 1) MERON_TRY(exchange_rows(pass));
+  const bool last = !axes.replicas();
+  const bool apart = !last && sums_apart(unit_);
+  std::vector<const void*> rows(axes.mesh.shards);
   for (size_t f = 0; f < sums_.size(); ++f) {
-    if (!buckets_[f]) continue;
+    if (!sums_[f]) continue;
     const Flat& flat = unit_.flats()[f];
-    const uint64_t size = size_of(unit_.gradient_type(flat));
-    const std::byte* received = received_[f].data();
-    for (int member = 0; member < unit_.channel().size(); ++member) {
-      const bool here = member == own;
-      rows[static_cast<size_t>(member)] =
-          here ? buckets_[f].data() + flat.row.begin * size : received;
-      if (!here) received += flat.row.size() * size;
+    const DType type = unit_.gradient_type(flat);
+    const std::byte* received = rows_[f].data();
+    for (int peer = 0; peer < static_cast<int>(rows.size()); ++peer) {
+      const bool own = peer == axes.own_shard();
+      rows[static_cast<size_t>(peer)] =
+          own ? buckets_[f].data() + flat.row.begin * size_of(type) : received;
+      if (!own) received += flat.row.size() * size_of(type);
     }
-    MERON_TRY(reduce(f, rows, options));
+    MERON_TRY(
+        side().device().reduce(reinterpret_cast<float*>(row_sum(f)), unit_.sum_started && !apart,
+                               rows, type, last ? scale(pass.options) : 1.0f, flat.row.size(),
+                               last && squares_wanted_ ? squares_.data() : nullptr, side().work()));
   }
+  return Ok{};
+}
+
+Status ResidentGradient::exchange_parts(const Pass& pass) {
+  const Axes& axes = unit_.axes();
+  std::vector<meron_exchange_piece> pieces;
+  for (size_t f = 0; f < sums_.size(); ++f) {
+    if (!sums_[f]) continue;
+    const Flat& flat = unit_.flats()[f];
+    const uint64_t size = size_of(exchanged_type(pass, f));
+    const uint64_t bytes = flat.part.size() * size;
+    const std::byte* const row = exchanged_row(pass, f);
+    std::byte* to = parts_[f].data();
+    for (int peer = 0; peer < axes.replica->size(); ++peer) {
+      if (peer == axes.own_replica()) continue;
+      const Range part =
+          part_range(flat.desc.elements, static_cast<uint64_t>(axes.of_replica(peer)), axes.mesh);
+      pieces.push_back(
+          {peer, 0, row + (part.begin - flat.row.begin) * size, part.size() * size, to, bytes});
+      to += bytes;
+      ::meron::add(unit_.rank().counters.reduced, bytes);
+    }
+  }
+  return axes.devices->exchange(
+      DeviceAxis::replica, pieces,
+      {pass.sequence, pass.deadline, fmt::format("reduce of unit '{}'", unit_.name())});
+}
+
+Status ResidentGradient::sum_parts(const Pass& pass) {
+  const Axes& axes = unit_.axes();
+  MERON_TRY(exchange_parts(pass));
+  std::vector<const void*> parts(axes.mesh.replicas);
+  for (size_t f = 0; f < sums_.size(); ++f) {
+    if (!sums_[f]) continue;
+    const Flat& flat = unit_.flats()[f];
+    const DType type = exchanged_type(pass, f);
+    const std::byte* received = parts_[f].data();
+    for (int peer = 0; peer < static_cast<int>(parts.size()); ++peer) {
+      const bool own = peer == axes.own_replica();
+      parts[static_cast<size_t>(peer)] =
+          own ? exchanged_row(pass, f) + (flat.part.begin - flat.row.begin) * size_of(type)
+              : received;
+      if (!own) received += flat.part.size() * size_of(type);
+    }
+    float* const sum = data(f) + (flat.part.begin - flat.summed.begin);
+    MERON_TRY(side().device().reduce(sum, unit_.sum_started && sums_apart(unit_), parts, type,
+                                     scale(pass.options), flat.part.size(),
+                                     squares_wanted_ ? squares_.data() : nullptr, side().work()));
+  }
+  return over_all(unit_.rank().plan.optimizer, axes.mesh) ? Ok{} : share_parts(pass);
+}
+
+Status ResidentGradient::share_parts(const Pass& pass) {
+  const Axes& axes = unit_.axes();
+  std::vector<DeviceGroup::Part> parts;
+  for (size_t f = 0; f < sums_.size(); ++f) {
+    if (!sums_[f]) continue;
+    const Flat& flat = unit_.flats()[f];
+    const uint64_t bytes = shard_elements(flat.row.size(), axes.mesh.replicas) * sizeof(float);
+    if (bytes == 0) continue;
+    std::byte* const row = sums_[f].data();
+    parts.push_back({row + static_cast<uint64_t>(axes.own_replica()) * bytes, row, bytes});
+    ::meron::add(unit_.rank().counters.reduced,
+                 (flat.row.size() - flat.part.size()) * sizeof(float));
+  }
+  return axes.devices->share_sums(
+      DeviceAxis::replica, parts,
+      {pass.sequence, pass.deadline, fmt::format("reduce of unit '{}'", unit_.name())});
+}
+
+Status ResidentGradient::sum(const ReduceOptions& options, bool ends, uint64_t sequence,
+                             Deadline deadline) {
+  showing_ = false;  // what the host saw was another sum
+  Pass pass = pass_of(options, ends);
+  pass.sequence = sequence;
+  pass.deadline = deadline;
+  if (!ends) MERON_TRY(zero_missing());
+  MERON_TRY(begin_squares(options));
+  if (!pass.direct && !ends) MERON_TRY(sum_rows(pass));
+  if (ends && !unit_.sum_started) {
+    for (const DeviceMemory& sum : sums_) {
+      if (sum) MERON_TRY(side().device().fill(sum.data(), 0, sum.bytes(), side().work()));
+    }
+  }
+  if (pass.between) MERON_TRY(sum_parts(pass));
   MERON_TRY(end_squares());
   // In the order of the stream.
-  for (DeviceMemory& bucket : buckets_) bucket.reset();
-  for (DeviceMemory& rows_of_peers : received_) rows_of_peers.reset();
+  for (auto* const rooms : {&buckets_, &rows_, &row_sums_, &parts_}) {
+    for (DeviceMemory& room : *rooms) room.reset();
+  }
   copies_.clear();
   return Ok{};
 }
@@ -240,7 +363,10 @@ Status ResidentGradient::finish(const ReduceOptions& options) {
   showing_ = false;
   MERON_TRY(begin_squares(options));
   for (size_t f = 0; f < sums_.size(); ++f) {
-    if (sums_[f]) MERON_TRY(reduce(f, {}, options));
+    if (!sums_[f]) continue;
+    MERON_TRY(side().device().reduce(data(f), unit_.sum_started, {}, DType::f32, scale(options),
+                                     unit_.flats()[f].summed.size(),
+                                     squares_wanted_ ? squares_.data() : nullptr, side().work()));
   }
   return end_squares();
 }
@@ -300,7 +426,7 @@ ResidentReduceOperation::ResidentReduceOperation(std::shared_ptr<Unit> unit,
     : Operation(unit->channel(), deadline), unit_(std::move(unit)), options_(options) {}
 
 Result<std::shared_ptr<ResidentReduceOperation>> ResidentReduceOperation::begin(
-    std::shared_ptr<Unit> unit, const ReduceOptions& options, uint64_t sequence,
+    std::shared_ptr<Unit> unit, const ReduceOptions& options, bool ends, uint64_t sequence,
     Deadline deadline) {
   std::shared_ptr<ResidentReduceOperation> operation(
       new ResidentReduceOperation(std::move(unit), options, deadline));
@@ -310,7 +436,8 @@ Result<std::shared_ptr<ResidentReduceOperation>> ResidentReduceOperation::begin(
   ++target.reductions;
   target.reduction = operation;
   target.at_boundary = options.boundary;
-  if (Status summed = target.resident_gradient()->sum(options, sequence, deadline); !summed.ok()) {
+  if (Status summed = target.resident_gradient()->sum(options, ends, sequence, deadline);
+      !summed.ok()) {
     return target.channel().fail(std::move(summed).error().on(target.name()));
   }
   return operation;

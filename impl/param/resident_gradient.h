@@ -41,9 +41,10 @@ class ResidentGradient {
   Status add(std::span<const GivenGradient> gradients, void* stream);
   // Takes all memory that sum() needs, before peers rely on it. MERON_E_NO_MEMORY: nothing was
   // lost.
-  Status prepare();
-  // Sums what was added; params without a gradient count as zeros. `sequence`: of the call.
-  Status sum(const ReduceOptions& options, uint64_t sequence, Deadline deadline);
+  Status prepare(const ReduceOptions& options, bool ends);
+  // Sums what was added; params without a gradient count as zeros. `ends`: nothing was added, and
+  // replicas exchange what was summed before. `sequence`: of the call.
+  Status sum(const ReduceOptions& options, bool ends, uint64_t sequence, Deadline deadline);
   // The sum is complete without another micro-batch.
   Status finish(const ReduceOptions& options);
   // Whether what was asked for last is done; Unit::squares are known then, where they were taken.
@@ -59,24 +60,45 @@ class ResidentGradient {
  private:
   explicit ResidentGradient(Unit& unit);
   DeviceSide& side() const { return *unit_.rank().device; }
-  // Into the flat's sum, with what it has before; at a boundary scaled, and with its squares.
-  Status reduce(size_t flat, std::span<const void* const> inputs, const ReduceOptions& options);
+  // What one sum is made by.
+  struct Pass {
+    ReduceOptions options;
+    bool ends = false;
+    bool between = false;  // replicas exchange
+    bool direct = false;   // and what they exchange is buckets
+    uint64_t sequence = 0;
+    Deadline deadline;
+  };
+  Pass pass_of(const ReduceOptions& options, bool ends) const;
+  Status take(std::vector<DeviceMemory>& rooms, size_t flat, uint64_t bytes, const char* what);
+  // Of the rows of the shard axis, into `to`.
+  Status sum_rows(const Pass& pass);
+  // Of the replicas' parts of the row; shared, where each needs the whole row.
+  Status sum_parts(const Pass& pass);
+  Status share_parts(const Pass& pass);
+  Status exchange_rows(const Pass& pass);
+  Status exchange_parts(const Pass& pass);
+  std::byte* row_sum(size_t flat) const;
+  // The row that replicas exchange, and its type.
+  const std::byte* exchanged_row(const Pass& pass, size_t flat) const;
+  DType exchanged_type(const Pass& pass, size_t flat) const;
+  float scale(const ReduceOptions& options) const;
   Status pack(std::span<const GivenGradient> gradients, void* stream);
   Status open_bucket(size_t flat);
   Status zero_missing();
-  // Brings the peers' rows here.
-  Status exchange(uint64_t sequence, Deadline deadline);
   Status begin_squares(const ReduceOptions& options);
   Status end_squares();
 
   Unit& unit_;
   std::vector<DeviceMemory> sums_,
-      buckets_;                         // by flat; a bucket from its first gradient to its sum
-  std::vector<DeviceMemory> received_;  // by flat: this rank's row of every peer, from prepare() on
-  std::vector<DeviceMemory> copies_;    // of gradients on the host, until the sum is asked for
-  DeviceMemory squares_;                // MERON_SQUARES_BYTES
-  Buffer squares_here_;                 // the same, on the host
-  std::vector<Buffer> shown_;           // by flat; empty until the host asks
+      buckets_;  // by flat; a bucket from its first gradient to its sum
+  // By flat, from prepare() to the sum: this rank's row of every peer's bucket; the sum of the row,
+  // where only parts of it stay; this rank's part of every replica's row.
+  std::vector<DeviceMemory> rows_, row_sums_, parts_;
+  std::vector<DeviceMemory> copies_;  // of gradients on the host, until the sum is asked for
+  DeviceMemory squares_;              // MERON_SQUARES_BYTES
+  Buffer squares_here_;               // the same, on the host
+  std::vector<Buffer> shown_;         // by flat; empty until the host asks
   bool showing_ = false;
   bool squares_wanted_ = false;
   DeviceEvent done_;
@@ -88,7 +110,7 @@ class ResidentReduceOperation final : public Operation {
   // The unit is `filling` and its gradient prepared; the call has been posted.
   static Result<std::shared_ptr<ResidentReduceOperation>> begin(std::shared_ptr<Unit> unit,
                                                                 const ReduceOptions& options,
-                                                                uint64_t sequence,
+                                                                bool ends, uint64_t sequence,
                                                                 Deadline deadline);
   Result<bool> advance() override;
   std::vector<int> missing() const override { return channel_.not_begun(sequence()); }

@@ -211,6 +211,13 @@ class Unit {
   // whether they come together there by DeviceGroup.
   bool whole_on_device() const { return all_resident() && channel().size() == 1; }
   bool gathers_on_device() const { return all_resident() && axes_.devices != nullptr; }
+  // Rows that replicas hold alike, of which each updates a part: the version whose other parts have
+  // come, or were asked for, on the device. The same on all ranks.
+  uint64_t rows_refreshed = kNothing;
+  bool refreshes_rows() const {
+    return axes_.replicas() && rank_.plan.param.sharding == Sharding::shard &&
+           rank_.plan.optimizer.sharding == Sharding::world;
+  }
   // Where the sums of its gradient lie on the device; null: on the host.
   ResidentGradient* resident_gradient() const { return resident_gradient_.get(); }
   // Whether the device updates its values.

@@ -198,7 +198,7 @@ class FlatCost {
           footprint(n * gsize) + footprint(exchange_bytes(plan_, {flat_}, rank_, mesh_));
     }
     if (plan_.gradient.tier == Tier::device) {
-      cost[kDeviceGradient] = owned * sizeof(float);
+      cost[kDeviceGradient] = device_sum_bytes(plan_, n, rank_, mesh_);
     } else if (sharded || gsize != sizeof(float)) {
       const uint64_t summed = !replicas() ? owned : world_gradient ? part_ : row_;
       cost[kReduced] = footprint(summed * sizeof(float));
@@ -215,8 +215,10 @@ class FlatCost {
     if (!replicas()) return;
     if (plan_.gradient.codec.feedback) cost[kFeedback] = footprint(row_ * sizeof(float));
     const Wide exchanges = world_gradient ? reductions : Wide{1};
-    cost[kReduce] += exchanges * (mesh_.replicas - 1) * sum_wire(part_);
-    cost[kFarReduce] += exchanges * row_cost_->far_replicas_of(near_replicas()) * sum_wire(part_);
+    const Wide wire =
+        sends_gradients(plan_, mesh_, load_.micro_batches == 1) ? part_ * gsize : sum_wire(part_);
+    cost[kReduce] += exchanges * (mesh_.replicas - 1) * wire;
+    cost[kFarReduce] += exchanges * row_cost_->far_replicas_of(near_replicas()) * wire;
     if (over_all(plan_.optimizer, mesh_)) return;
     cost[kReduce] += row_cost_->other_sum_wire[replica_];
     cost[kFarReduce] += row_cost_->far_sum_wire[replica_];

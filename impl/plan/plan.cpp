@@ -139,10 +139,17 @@ Status check_param_tier(const Plan& plan) {
     return refuse(fmt::format(fmt::runtime(what), name_of(plan.param.tier)), advice);
   };
   if (!is_sharded(plan.param)) {
-    return refuse_tier("parameters on tier {} are whole on every rank",
-                       "shard them, as zero3 does: each rank then stores its own part");
+    return refuse_tier(
+        "parameters on tier {} are whole on every rank",
+        plan.param.tier == Tier::device
+            ? "shard them, as zero3 does; over a mesh of one rank, {\"shard\": 1}, each "
+              "rank holds all of them"
+            : "shard them, as zero3 does: each rank then stores its own part");
   }
-  if (plan.param.sharding != plan.optimizer.sharding) {
+  // Devices bring rows that replicas hold alike together by themselves.
+  const bool alike = plan.param.tier == Tier::device && plan.param.sharding == Sharding::shard &&
+                     plan.optimizer.sharding == Sharding::world;
+  if (plan.param.sharding != plan.optimizer.sharding && !alike) {
     return refuse_tier("parameters on tier {} are not cut as the optimizer is",
                        "give param and optimizer the same sharding");
   }
@@ -184,10 +191,12 @@ Status check_device_tier(const Plan& plan) {
                   "give all three rows the tier; or leave the optimizer on the host, which updates "
                   "what lies on either");
   }
-  if (plan.gradient.sharding != plan.optimizer.sharding ||
-      plan.gradient.codec.kind != CodecKind::none) {
-    return refuse("gradients on the device are not cut as the optimizer is, or have a codec",
-                  "cut all rows alike, as zero3 does, without a codec");
+  const bool cut = is_sharded(plan.gradient) && (plan.gradient.sharding == Sharding::shard ||
+                                                 plan.optimizer.sharding == Sharding::world);
+  if (!cut || plan.gradient.codec.kind != CodecKind::none) {
+    return refuse(
+        "gradients on the device are not cut, or further than the optimizer, or have a codec",
+        "cut all rows alike, as zero3 does, without a codec");
   }
   if (plan.state_dtype == StateDType::int8) {
     return refuse("states in int8 lie on the host or on nvme, and the optimizer's tier is device",

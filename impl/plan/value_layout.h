@@ -23,12 +23,28 @@ constexpr bool mirrored(const Plan& plan) {
   return plan.param.tier == Tier::device && plan.optimizer.tier != Tier::device;
 }
 
-// Bytes that a rank takes on the device for its part of a flat. Collectives bring equally many of
-// every rank, also where the last ranks' parts are shorter.
+// Bytes that a rank takes on the device for what it holds of a flat. Collectives bring equally many
+// of every rank, in the order of ranks, also where the last ranks' rows or parts are shorter.
 constexpr uint64_t device_value_bytes(const Plan& plan, uint64_t elements, uint64_t rank,
                                       const MeshShape& mesh, uint64_t size) {
-  const uint64_t held = held_range(plan.param, elements, rank, mesh).size();
-  return (mesh.replicas > 1 ? held : shard_elements(elements, mesh.shards)) * size;
+  const uint64_t row = shard_elements(elements, mesh.shards);
+  if (mesh.replicas == 1) return row * size;
+  const uint64_t part = shard_elements(row_range(elements, rank, mesh).size(), mesh.replicas);
+  return (over_all(plan.param, mesh) ? part : std::max(row, part * mesh.replicas)) * size;
+}
+// The same of the f32 sums of its gradient.
+constexpr uint64_t device_sum_bytes(const Plan& plan, uint64_t elements, uint64_t rank,
+                                    const MeshShape& mesh) {
+  const uint64_t held = held_range(plan.gradient, elements, rank, mesh).size();
+  const bool shared = mesh.replicas > 1 && !over_all(plan.optimizer, mesh);
+  return (shared ? std::max(held, shard_elements(held, mesh.replicas) * mesh.replicas) : held) *
+         sizeof(float);
+}
+// Whether ranks send gradients to replicas as the trainer gave them: on devices that hold whole
+// rows, where no sum of several micro-batches, which is in f32, is due.
+constexpr bool sends_gradients(const Plan& plan, const MeshShape& mesh, bool first) {
+  return plan.gradient.tier == Tier::device && mesh.shards == 1 &&
+         (plan.gradient.sharding == Sharding::world || first);
 }
 
 // What a rank has of a flat in its file: `rest`, which begins at the same place within a page as it

@@ -79,7 +79,8 @@ struct DeviceConfig {
   meron_dtype dtype = MERON_F32;
   meron_dtype gradients = MERON_F32;  // as the trainer has them
   const char* transport = "shm";
-  bool devices = false;  // each rank has one of its own
+  bool devices = false;   // each rank has one of its own
+  bool finishes = false;  // the end of an accumulation is a call of its own
 };
 
 // Trains the tiny model. On a device: values are read from its memory, after its stream was made to
@@ -157,7 +158,7 @@ inline void train(const DeviceConfig& config, int rank, meron_context context, b
         given[i] = placed[i];
       }
       meron_reduce_options options = MERON_REDUCE_OPTIONS_INIT;
-      options.boundary = k + 1 == kDeviceAccumulate ? 1 : 0;
+      options.boundary = k + 1 == kDeviceAccumulate && !config.finishes ? 1 : 0;
       options.divisor = kDeviceAccumulate;
       options.stream = device ? device->stream() : nullptr;
       for (size_t u = trainer.units.size(); u-- > 0;) {
@@ -175,6 +176,13 @@ inline void train(const DeviceConfig& config, int rank, meron_context context, b
         if (data != nullptr) device->release(data);
       }
     }
+    for (const meron_unit unit : trainer.units) {
+      if (!config.finishes) break;
+      meron_reduce_options options = MERON_REDUCE_OPTIONS_INIT;
+      options.divisor = kDeviceAccumulate;
+      CALL(meron_reduce_finish_begin, nullptr, unit, &options);
+    }
+    CALL(meron_reduce_wait, trainer.units.data(), trainer.units.size(), MERON_TIMEOUT_DEFAULT);
     trainer.step();
   }
   if (trained != nullptr) *trained = stats_of(context);

@@ -186,6 +186,55 @@ TEST(JoinedDevicesTest, GathersOfAUnitOverlap) {
   }));
 }
 
+// Rows that replicas hold alike, and update in parts: whoever looks first, and where, sees all of a
+// version.
+TEST(JoinedDevicesTest, RowsThatReplicasUpdateInPartsAreWhole) {
+  World world = joined_world(3);
+  world.plan = R"({"mesh": {"shard": 1}, "param": {"sharding": "shard", "tier": "device"},
+                   "gradient": {"sharding": "shard", "tier": "device"},
+                   "optimizer": {"sharding": "replica x shard", "tier": "device"}})";
+  EXPECT_TRUE(run_joined(world, "", [](int rank, meron_context context) {
+    const OneParam model(context, 10'000);
+    model.write(std::vector<float>(10'000, 4.0f));
+    meron_optimizer_options options = MERON_OPTIMIZER_OPTIONS_INIT;
+    options.kind = MERON_SGD;
+    options.beta1 = 0.0;
+    options.learning_rate = 1.0;
+    options.weight_decay = 0.0;
+    meron_optimizer optimizer{};
+    CALL(meron_optimizer_create, &optimizer, &model.unit, 1, &options);
+    for (int step = 0; step < 3; ++step) {
+      const std::vector<float> gradient(10'000, 1.0f);
+      const meron_source source{model.param, gradient.data(), gradient.size(), MERON_F32, 0};
+      CALL(meron_reduce_begin, nullptr, model.unit, &source, 1, nullptr);
+      CALL(meron_reduce_wait, &model.unit, 1, MERON_TIMEOUT_DEFAULT);
+      meron_future future{};
+      CALL(meron_optimizer_step_begin, &future, optimizer);
+      finish(future);
+      for (int look = 0; look < 3; ++look) {
+        const bool here = (look + step) % 2 == 0;
+        meron_gather_options place = MERON_GATHER_OPTIONS_INIT;
+        place.place = here ? MERON_PLACE_HOST : MERON_PLACE_DEVICE;
+        meron_gather gather{};
+        CALL(meron_gather_begin, &gather, &model.unit, 1, &place);
+        CALL(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+        meron_view view{};
+        CALL(meron_gather_view, &view, gather, model.param);
+        std::vector<float> values(view.count);
+        if (here) {
+          std::memcpy(values.data(), view.data, view.count * sizeof(float));
+        } else {
+          TrainersDevice(rank).copy(values.data(), view.data, view.count * sizeof(float));
+        }
+        for (const float value : values) {
+          require(value == 3.0f - static_cast<float>(step), "of this version");
+        }
+        CALL(meron_gather_release, gather);
+      }
+    }
+  }));
+}
+
 // Groups of some ranks have devices of their own to join.
 TEST(JoinedDevicesTest, GroupsAreJoinedToo) {
   EXPECT_TRUE(run_joined(joined_world(4), "", [](int rank, meron_context context) {

@@ -136,7 +136,7 @@ TEST(PredictByHand, ParametersOnNvme) {
   EXPECT_EQ(got->ranks[1].memory.param_buffers, 3u * 4096);
 }
 
-// 10,000 elements in bf16 over 2 ranks, which own 5120 and 4880.
+// 10,000 elements in bf16 over 2 ranks, which own 5120 and 4880. Values have equal room on both.
 TEST(PredictByHand, RowsOnTheDevice) {
   Plan plan = *preset("zero3");
   plan.param.tier = Tier::device;
@@ -154,10 +154,38 @@ TEST(PredictByHand, RowsOnTheDevice) {
   EXPECT_EQ(got->ranks[0].device,
             (DevicePrediction{.param = 2u * 5120, .gradient = 4u * 5120, .optimizer = 12u * 5120}));
   EXPECT_EQ(got->ranks[1].device,
-            (DevicePrediction{.param = 2u * 4880, .gradient = 4u * 4880, .optimizer = 12u * 4880}));
+            (DevicePrediction{.param = 2u * 5120, .gradient = 4u * 4880, .optimizer = 12u * 4880}));
   EXPECT_EQ(got->ranks[0].memory.total(), 0u);
-  EXPECT_EQ(got->total.device.total(), 18u * 10'000);
+  EXPECT_EQ(got->total.device.total(), 18u * 10'000 + 2u * 240);
   EXPECT_NE(to_table(*got).find("tier device"), std::string::npos);
+}
+
+// 10,000 elements in bf16, whole on each of 4 ranks, which update 2560 of them, and the last 2320.
+TEST(PredictByHand, WholeRowsOnTheDevice) {
+  auto plan = parse_plan(R"({"mesh": {"shard": 1},
+                             "param": {"sharding": "shard", "tier": "device"},
+                             "gradient": {"sharding": "replica x shard", "tier": "device"},
+                             "optimizer": {"sharding": "replica x shard", "tier": "device"}})");
+  ASSERT_TRUE(plan.ok());
+  const auto got = predict(*plan, one_flat(10'000, DType::bf16), {.ranks = 4});
+  ASSERT_TRUE(got.ok());
+  // Rows have room for four equal parts.
+  EXPECT_EQ(
+      got->ranks[0].device,
+      (DevicePrediction{.param = 2u * 10'240, .gradient = 4u * 2560, .optimizer = 12u * 2560}));
+  EXPECT_EQ(got->ranks[3].device.gradient, 4u * 2320);
+  // Gradients go to whoever sums them as they are, in 16 bits.
+  EXPECT_EQ(got->ranks[0].links.reduce, 3u * 2 * 2560);
+  EXPECT_EQ(got->ranks[0].links.gather_copied, 2u * (10'000 - 2560));
+
+  // Sums of several micro-batches are in f32.
+  plan->gradient.sharding = Sharding::shard;
+  Workload load{.ranks = 4};
+  load.micro_batches = 2;
+  const auto summed = predict(*plan, one_flat(10'000, DType::bf16), load);
+  ASSERT_TRUE(summed.ok());
+  EXPECT_EQ(summed->ranks[0].links.reduce, 3u * 4 * 2560);
+  EXPECT_EQ(summed->ranks[0].device.gradient, 4u * 10'000);
 }
 
 TEST(PredictByHand, TimeOnNvme) {
