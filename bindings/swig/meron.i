@@ -284,7 +284,7 @@ struct meron_context_options {
 struct meron_stats {
   uint32_t struct_size; /**< sizeof(meron_stats), set by the caller */
   uint32_t reserved_0; /**< 0 */
-  uint64_t gather_mapped_bytes; /**< parts of peers made visible in place */
+  uint64_t gather_mapped_bytes; /**< parts of peers seen in place, or brought by devices */
   uint64_t gather_copied_bytes; /**< parts of peers copied */
   uint64_t reduce_bytes; /**< gradients read from peers */
   uint64_t collective_bytes; /**< read from peers by broadcast and all-reduce */
@@ -959,9 +959,11 @@ inline int64_t meron_context_world(int64_t context) {
 
 /**
  * Makes a group of some ranks. Collective over the world: every rank calls it with the same list;
- * ranks outside of the list get a null group. Ownership: the caller releases *out. Blocks: never.
- * Threads: any. Errors: MERON_E_ARGUMENT (a rank beyond the world or twice), MERON_E_UNSUPPORTED
- * (more than 64 groups), -3xx.
+ * ranks outside of the list get a null group. Ownership: the caller releases *out. Blocks: never;
+ * where the plan has parameters on tier device, until the ranks of the group have called it,
+ * because their devices are joined. Threads: any. Errors: MERON_E_ARGUMENT (a rank beyond the world
+ * or twice), MERON_E_UNSUPPORTED (more than 64 groups), MERON_E_VERSION (libraries of collectives
+ * that differ), -3xx.
  */
 inline int64_t meron_group_create(int64_t context, int32_array ranks) {
   ::meron_group out = {};

@@ -270,7 +270,7 @@ What was counted since the context was opened, and memory now. Bytes.
 struct meron_stats
     struct_size::UInt32 # sizeof(meron_stats), set by the caller
     reserved_0::UInt32 # 0
-    gather_mapped_bytes::UInt64 # parts of peers made visible in place
+    gather_mapped_bytes::UInt64 # parts of peers seen in place, or brought by devices
     gather_copied_bytes::UInt64 # parts of peers copied
     reduce_bytes::UInt64 # gradients read from peers
     collective_bytes::UInt64 # read from peers by broadcast and all-reduce
@@ -1458,10 +1458,11 @@ ranks outside of the list get a null group.
 - `ranks`: `count` world ranks, each once, in the group's order.
 
 Ownership: the caller releases *out.
-Blocks: never.
+Blocks: never; where the plan has parameters on tier device, until the ranks of the group have
+called it, because their devices are joined.
 Threads: any.
 Errors: MERON_E_ARGUMENT (a rank beyond the world or twice), MERON_E_UNSUPPORTED (more than 64
-groups), -3xx.
+groups), MERON_E_VERSION (libraries of collectives that differ), -3xx.
 """
 @inline meron_group_create(out, context, ranks, count, err) = ccall(
         functions.meron_group_create, meron_status, (Ptr{meron_group}, meron_context,

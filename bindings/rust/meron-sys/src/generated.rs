@@ -388,7 +388,7 @@ pub struct meron_stats {
     pub struct_size: u32,
     /// 0
     pub reserved_0: u32,
-    /// Parts of peers made visible in place
+    /// Parts of peers seen in place, or brought by devices
     pub gather_mapped_bytes: u64,
     /// Parts of peers copied
     pub gather_copied_bytes: u64,
@@ -1688,12 +1688,13 @@ extern "C" {
     ///
     /// **Ownership**: the caller releases \*out.
     ///
-    /// **Blocks**: never.
+    /// **Blocks**: never; where the plan has parameters on tier device, until the ranks of the group
+    /// have called it, because their devices are joined.
     ///
     /// **Threads**: any.
     ///
     /// **Errors**: MERON_E_ARGUMENT (a rank beyond the world or twice), MERON_E_UNSUPPORTED (more
-    /// than 64 groups), -3xx.
+    /// than 64 groups), MERON_E_VERSION (libraries of collectives that differ), -3xx.
     #[must_use]
     pub fn meron_group_create(
         out: *mut meron_group,
