@@ -20,6 +20,16 @@ Status check_index(const UnitSchedule& schedule, size_t index) {
                "give the unit's index in meron_schedule_create");
 }
 
+Result<SchedulePlace> place_of(Context& context, const meron_schedule_options& options) {
+  if (options.place != MERON_PLACE_HOST && options.place != MERON_PLACE_DEVICE) {
+    return unknown_enum("options.place", options.place);
+  }
+  const DeviceSide* const side = context.rank().device.get();
+  if (options.place == MERON_PLACE_HOST || side == nullptr) return SchedulePlace{};
+  MERON_TRY(side->device().check_stream(options.stream));
+  return SchedulePlace{GatherPlace::device, options.stream};
+}
+
 // What begin, leave, drop and reset are: a call of the schedule under the lock.
 template <class Call>
 Status locked(meron_schedule handle, int& rank, Call&& call) {
@@ -55,9 +65,11 @@ meron_status meron_schedule_create(meron_schedule* out, const meron_unit* units,
     limits.max_reuse_elements = given.max_reuse_elements;
     limits.persist_elements = given.persist_elements;
     limits.persist_total_elements = given.persist_total_elements;
+    if (given.reserved_1 != 0) return unknown_enum("options.reserved_1", given.reserved_1);
+    MERON_ASSIGN(const SchedulePlace place, place_of(*found.context, given));
     const auto lock = found.context->lock();
     MERON_ASSIGN(auto schedule,
-                 found.context->create_schedule_locked(std::move(found.units), limits));
+                 found.context->create_schedule_locked(std::move(found.units), limits, place));
     return put<ScheduleHolder>(out, found.context, std::move(schedule));
   });
 }

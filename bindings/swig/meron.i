@@ -472,7 +472,7 @@ struct meron_reduce_options {
   double divisor; /**< the sum is divided by this too, e.g. the number of micro-batches */
 };
 
-/** How far a schedule looks ahead, and what it keeps. All in elements. */
+/** How far a schedule looks ahead and what it keeps, in elements; and where units are full. */
 struct meron_schedule_options {
   uint32_t struct_size; /**< sizeof(meron_schedule_options) */
   uint32_t reserved_0; /**< must be 0 */
@@ -481,6 +481,8 @@ struct meron_schedule_options {
   uint64_t max_reuse_elements; /**< a unit whose next recorded use comes within this many elements of other units' uses is kept full; default 1e9 */
   uint64_t persist_elements; /**< a unit of at most this many elements stays full from its first use until meron_schedule_drop; default 1e5 */
   uint64_t persist_total_elements; /**< of all such units together, in the order given; default UINT64_MAX */
+  meron_gather_place place; /**< where views are: default MERON_PLACE_HOST; MERON_PLACE_DEVICE: in the memory of the context's device, where it has one */
+  uint32_t reserved_1; /**< must be 0 */
 };
 
 /** What is known about a schedule. */
@@ -1857,17 +1859,20 @@ inline ::meron_schedule_options meron_schedule_options_init() {
 
 /**
  * Makes a schedule of some units, which are used by their index from then on. Collective over the
- * units' group: units and options are equal on all ranks. Ownership: the caller releases *out.
- * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a unit twice),
+ * units' group: units and options are equal on all ranks. Ownership: the caller releases *out; a
+ * stream that is given lives as long as the schedule. Blocks: never. Threads: any. Errors:
+ * MERON_E_ARGUMENT (also a stream of another device), MERON_E_DUPLICATE (a unit twice),
  * MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
-inline int64_t meron_schedule_create(int64_array units, int64_t prefetch_elements, int64_t max_live_elements, int64_t max_reuse_elements, int64_t persist_elements, int64_t persist_total_elements) {
+inline int64_t meron_schedule_create(int64_array units, int64_t prefetch_elements, int64_t max_live_elements, int64_t max_reuse_elements, int64_t persist_elements, int64_t persist_total_elements, int32_t place, int64_t stream) {
   ::meron_schedule_options options = initial(api().meron_schedule_options_init);
   options.prefetch_elements = static_cast<uint64_t>(prefetch_elements);
   options.max_live_elements = static_cast<uint64_t>(max_live_elements);
   options.max_reuse_elements = static_cast<uint64_t>(max_reuse_elements);
   options.persist_elements = static_cast<uint64_t>(persist_elements);
   options.persist_total_elements = static_cast<uint64_t>(persist_total_elements);
+  options.place = static_cast<meron_gather_place>(place);
+  options.stream = reinterpret_cast<void *>(stream);
   ::meron_schedule out = {};
   error_slot error;
   error.check(api().meron_schedule_create(&out, reinterpret_cast<const ::meron_unit *>(units.items), units.count, &options, error));
@@ -1889,7 +1894,8 @@ inline int32_t meron_schedule_begin(int64_t schedule, int32_t kind) {
 /**
  * Enters a unit, which is full from then on until it was left as often as it was entered: begins
  * its gather, or takes the one that was begun ahead, begins what the recorded order has next, and
- * waits. Collective over the units' group where the unit is not full already. Before the first
+ * waits: for peers only, where views are on the device; the schedule's stream waits for the rest.
+ * Collective over the units' group where the unit is not full already. Before the first
  * meron_schedule_begin, and after meron_schedule_reset, uses are not recorded and nothing is begun
  * ahead. Blocks: on peers, at most the deadline from the first call for this use, unless the unit
  * is full. Threads: any, one at a time. Errors: MERON_E_ARGUMENT, MERON_E_STATE (the unit, or one
@@ -1914,10 +1920,10 @@ inline int32_t meron_schedule_leave(int64_t schedule, int64_t index) {
 }
 
 /**
- * The whole tensor of a param whose unit is entered; in the memory of the host, also where the
- * context has a device. Ownership: borrowed until the unit is left; read-only: other ranks read the
- * same memory. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (the schedule does not have
- * its unit), MERON_E_STATE (the unit is not entered), MERON_E_HANDLE, MERON_E_STALE.
+ * The whole tensor of a param whose unit is entered; on the device for work of the schedule's
+ * stream, if views are there. Ownership: borrowed until the unit is left; read-only: other ranks
+ * read the same memory. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (the schedule does
+ * not have its unit), MERON_E_STATE (the unit is not entered), MERON_E_HANDLE, MERON_E_STALE.
  */
 inline ::meron_view meron_schedule_view(int64_t schedule, int64_t param) {
   ::meron_view out = {};

@@ -41,6 +41,7 @@ class DeviceWatch;
 struct DeviceCard;
 struct DeviceCards;
 class ProgressThread;
+struct SchedulePlace;
 class UnitSchedule;
 
 struct OpenOptions {
@@ -120,7 +121,8 @@ class Context : public std::enable_shared_from_this<Context> {
   // Until nothing that was begun of the units' gradients is under way. As wait().
   Result<bool> wait_reductions(std::span<const std::shared_ptr<Unit>> units, int64_t timeout_ns);
   Result<std::shared_ptr<UnitSchedule>> create_schedule_locked(
-      std::vector<std::shared_ptr<Unit>> units, const ScheduleOptions& options);
+      std::vector<std::shared_ptr<Unit>> units, const ScheduleOptions& options,
+      const SchedulePlace& place);
   // Takes the lock itself: the states' first values may have to be written to a drive.
   Result<std::shared_ptr<Optimizer>> create_optimizer(std::vector<std::shared_ptr<Unit>> units,
                                                       const OptimizerOptions& options);

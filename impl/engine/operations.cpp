@@ -334,7 +334,8 @@ Result<bool> Context::wait_reductions(std::span<const std::shared_ptr<Unit>> uni
 }
 
 Result<std::shared_ptr<UnitSchedule>> Context::create_schedule_locked(
-    std::vector<std::shared_ptr<Unit>> units, const ScheduleOptions& options) {
+    std::vector<std::shared_ptr<Unit>> units, const ScheduleOptions& options,
+    const SchedulePlace& place) {
   MERON_TRY(check_units(units));
   uint64_t detail = 0;
   for (const uint64_t value :
@@ -343,7 +344,7 @@ Result<std::shared_ptr<UnitSchedule>> Context::create_schedule_locked(
     detail = hash_combine(detail, value);
   }
   MERON_TRY(post_call(CallKind::create_schedule, units, detail));
-  return std::make_shared<UnitSchedule>(*this, std::move(units), options);
+  return std::make_shared<UnitSchedule>(*this, std::move(units), options, place);
 }
 
 Result<std::shared_ptr<Operation>> Context::barrier_locked(Channel& channel) {

@@ -25,8 +25,9 @@ std::vector<uint64_t> elements_of(const std::vector<std::shared_ptr<Unit>>& unit
 }  // namespace
 
 UnitSchedule::UnitSchedule(Context& context, std::vector<std::shared_ptr<Unit>> units,
-                           const ScheduleOptions& options)
+                           const ScheduleOptions& options, SchedulePlace place)
     : context_(context),
+      place_(place),
       units_(std::move(units)),
       gathers_(units_.size()),
       schedule_(*this, elements_of(units_), options) {
@@ -39,8 +40,11 @@ Result<bool> UnitSchedule::enter(size_t unit, int64_t timeout_ns) {
     const auto guard = context_.lock();
     MERON_TRY(context_.check_open());
     MERON_ASSIGN(const bool full, schedule_.enter(unit));
-    if (full) return true;
     gather = gathers_[unit];
+    if (full) {
+      MERON_TRY(join(*gather));
+      return true;
+    }
     gather->begin_use(context_.rank().deadline());
   }
   const int64_t begun = now_ns();
@@ -52,8 +56,15 @@ Result<bool> UnitSchedule::enter(size_t unit, int64_t timeout_ns) {
                  "reset or release a schedule when no thread enters its units")
         .on(name(unit));
   }
+  if (ended.ok() && *ended) {
+    if (Status joined = join(*gather); !joined.ok()) ended = std::move(joined).error();
+  }
   schedule_.waited(unit, ended.ok() && *ended, static_cast<uint64_t>(now_ns() - begun));
   return ended;
+}
+
+Status UnitSchedule::join(GatherOperation& gather) const {
+  return gather.on_device() ? gather.join(place_.stream) : Ok{};
 }
 
 Result<const std::byte*> UnitSchedule::data(const Param& param) const {
@@ -74,9 +85,8 @@ Result<const std::byte*> UnitSchedule::data(const Param& param) const {
 }
 
 Status UnitSchedule::begin(size_t unit) {
-  // An enter waits for peers, not for a device: nobody could tell when its copies have come.
   MERON_ASSIGN(gathers_[unit],
-               context_.gather_locked({units_[unit]}, GatherMode::view, {}, GatherPlace::host));
+               context_.gather_locked({units_[unit]}, GatherMode::view, {}, place_.place));
   return Ok{};
 }
 
@@ -85,7 +95,9 @@ Result<bool> UnitSchedule::full(size_t unit) {
 }
 
 Status UnitSchedule::release(size_t unit) {
-  return std::exchange(gathers_[unit], nullptr)->release();
+  const auto gather = std::exchange(gathers_[unit], nullptr);
+  if (!gather->on_device()) return gather->release();
+  return gather->release(place_.stream);
 }
 
 }  // namespace meron

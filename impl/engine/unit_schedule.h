@@ -17,11 +17,17 @@ namespace meron {
 
 class Context;
 
+// Where views are, and for views on the device the trainer's stream.
+struct SchedulePlace {
+  GatherPlace place = GatherPlace::host;
+  void* stream = nullptr;
+};
+
 // Everything but enter() is called under the context's lock. The context outlives it.
 class UnitSchedule final : private Gatherer {
  public:
   UnitSchedule(Context& context, std::vector<std::shared_ptr<Unit>> units,
-               const ScheduleOptions& options);
+               const ScheduleOptions& options, SchedulePlace place);
 
   Schedule& schedule() { return schedule_; }
   size_t size() const { return units_.size(); }
@@ -33,12 +39,15 @@ class UnitSchedule final : private Gatherer {
   Result<const std::byte*> data(const Param& param) const;
 
  private:
+  // The unit is full for the host; the stream waits for what is full on the device.
+  Status join(GatherOperation& gather) const;
   Status begin(size_t unit) override;
   Result<bool> full(size_t unit) override;
   Status release(size_t unit) override;
   std::string name(size_t unit) const override { return units_[unit]->name(); }
 
   Context& context_;
+  const SchedulePlace place_;
   const std::vector<std::shared_ptr<Unit>> units_;
   std::unordered_map<const Unit*, size_t> index_;
   std::vector<std::shared_ptr<GatherOperation>> gathers_;  // of the units that are held

@@ -179,7 +179,8 @@ ResidentGradient::Pass ResidentGradient::pass_of(const ReduceOptions& options, b
 }
 
 std::byte* ResidentGradient::row_sum(size_t flat) const {
-  return (sums_apart(unit_) ? row_sums_ : sums_)[flat].data();
+  const bool apart = unit_.axes().replicas() && sums_apart(unit_);
+  return (apart ? row_sums_ : sums_)[flat].data();
 }
 
 const std::byte* ResidentGradient::exchanged_row(const Pass& pass, size_t flat) const {

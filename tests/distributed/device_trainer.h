@@ -79,8 +79,9 @@ struct DeviceConfig {
   meron_dtype dtype = MERON_F32;
   meron_dtype gradients = MERON_F32;  // as the trainer has them
   const char* transport = "shm";
-  bool devices = false;   // each rank has one of its own
-  bool finishes = false;  // the end of an accumulation is a call of its own
+  bool devices = false;    // each rank has one of its own
+  bool finishes = false;   // the end of an accumulation is a call of its own
+  bool scheduled = false;  // units are entered and left, in place of gathers
 };
 
 // Trains the tiny model. On a device: values are read from its memory, after its stream was made to
@@ -91,14 +92,23 @@ inline void train(const DeviceConfig& config, int rank, meron_context context, b
   const std::unique_ptr<TrainersDevice> device =
       on_device ? std::make_unique<TrainersDevice>(config.devices ? rank : 0) : nullptr;
   Trainer trainer(context, config.dtype);
+  meron_schedule schedule{};
+  if (config.scheduled) {
+    meron_schedule_options options = MERON_SCHEDULE_OPTIONS_INIT;
+    options.place = MERON_PLACE_DEVICE;
+    options.stream = device ? device->stream() : nullptr;
+    options.persist_elements = 100;
+    CALL(meron_schedule_create, &schedule, trainer.units.data(), trainer.units.size(), &options);
+  }
   for (int step = 0; step < kDeviceSteps; ++step) {
     for (int k = 0; k < kDeviceAccumulate; ++k) {
       const auto index = static_cast<size_t>((step * kDeviceAccumulate + k) * config.ranks + rank);
-      std::vector<meron_gather> gathers(trainer.units.size());
+      std::vector<meron_gather> gathers(config.scheduled ? 0 : trainer.units.size());
       std::vector<std::vector<float>> values(kParams);
-      for (size_t u = 0; u < trainer.units.size(); ++u) {
+      for (size_t u = 0; u < gathers.size(); ++u) {
         CALL(meron_gather_begin, &gathers[u], &trainer.units[u], 1, nullptr);
       }
+      if (config.scheduled) CALL(meron_schedule_begin, schedule, 0);
       for (const meron_gather gather : gathers) {
         if (device) {
           CALL(meron_gather_wait_stream, gather, device->stream(), MERON_TIMEOUT_DEFAULT);
@@ -108,7 +118,13 @@ inline void train(const DeviceConfig& config, int rank, meron_context context, b
       }
       for (size_t i = 0; i < kParams; ++i) {
         meron_view view{};
-        CALL(meron_gather_view, &view, gathers[trainer.unit_of[i]], trainer.params[i]);
+        const size_t unit = trainer.unit_of[i];
+        if (config.scheduled) {
+          CALL(meron_schedule_enter, schedule, unit, MERON_TIMEOUT_DEFAULT);
+          CALL(meron_schedule_view, &view, schedule, trainer.params[i]);
+        } else {
+          CALL(meron_gather_view, &view, gathers[unit], trainer.params[i]);
+        }
         const uint64_t bytes = view.count * meron_dtype_size(view.dtype);
         std::vector<std::byte> host(bytes + 1);
         if (device) {
@@ -118,6 +134,7 @@ inline void train(const DeviceConfig& config, int rank, meron_context context, b
         }
         view.data = host.data();
         values[i] = Trainer::to_f32(view);
+        if (config.scheduled) CALL(meron_schedule_leave, schedule, unit);
       }
       for (const meron_gather gather : gathers) {
         if (device) {
@@ -183,8 +200,10 @@ inline void train(const DeviceConfig& config, int rank, meron_context context, b
       CALL(meron_reduce_finish_begin, nullptr, unit, &options);
     }
     CALL(meron_reduce_wait, trainer.units.data(), trainer.units.size(), MERON_TIMEOUT_DEFAULT);
+    if (config.scheduled) CALL(meron_schedule_drop, schedule);
     trainer.step();
   }
+  if (config.scheduled) CALL(meron_schedule_release, schedule);
   if (trained != nullptr) *trained = stats_of(context);
   trainer.weights(weights + static_cast<size_t>(rank) * weight_count());
 }

@@ -50,7 +50,8 @@ struct Mesh {
   int ranks, shards;
   const char *param, *gradient, *optimizer;
   meron_dtype dtype = MERON_F32;
-  bool finishes = false;  // the accumulation, by a call of its own
+  bool finishes = false;   // the accumulation, by a call of its own
+  bool scheduled = false;  // units by a schedule
 };
 constexpr const char* kShard = "shard";
 constexpr const char* kWorld = "replica x shard";
@@ -62,6 +63,7 @@ TEST_P(MeshOnDevicesTest, ReplicasTrainToTheSameBits) {
   const Mesh& mesh = GetParam();
   DeviceConfig config{"", mesh.ranks, mesh.dtype, mesh.dtype, "local", true};
   config.finishes = mesh.finishes;
+  config.scheduled = mesh.scheduled;
   const auto losses = static_cast<size_t>(kDeviceSteps * kDeviceAccumulate * mesh.ranks);
   const size_t weights = weight_count() * static_cast<size_t>(mesh.ranks);
   Shared<float> host_losses(losses), device_losses(losses);
@@ -103,7 +105,10 @@ INSTANTIATE_TEST_SUITE_P(
         Mesh{3, 1, kWorld, kWorld, kWorld}, Mesh{1, 1, kShard, kShard, kShard},
         Mesh{4, 2, kShard, kShard, kShard, MERON_BF16, true},
         Mesh{3, 1, kShard, kShard, kWorld, MERON_BF16, true},
-        Mesh{3, 1, kShard, kWorld, kWorld, MERON_BF16, true}),
+        Mesh{3, 1, kShard, kWorld, kWorld, MERON_BF16, true},
+        Mesh{4, 2, kShard, kShard, kWorld, MERON_BF16, false, true},
+        Mesh{1, 1, kShard, kShard, kShard, MERON_F32, false, true},
+        Mesh{3, 3, kWorld, kWorld, kWorld, MERON_F32, false, true}),
     [](const testing::TestParamInfo<Mesh>& info) { return "Case" + std::to_string(info.index); });
 
 class ResidentTest : public testing::TestWithParam<Resident> {};

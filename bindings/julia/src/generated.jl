@@ -668,7 +668,7 @@ The kinds of passes: each has a recorded order of its own.
 const MERON_SCHEDULE_KINDS = 16
 
 """
-How far a schedule looks ahead, and what it keeps. All in elements.
+How far a schedule looks ahead and what it keeps, in elements; and where units are full.
 """
 struct meron_schedule_options
     struct_size::UInt32 # sizeof(meron_schedule_options)
@@ -678,6 +678,9 @@ struct meron_schedule_options
     max_reuse_elements::UInt64 # a unit whose next recorded use comes within this many elements of other units' uses is kept full; default 1e9
     persist_elements::UInt64 # a unit of at most this many elements stays full from its first use until meron_schedule_drop; default 1e5
     persist_total_elements::UInt64 # of all such units together, in the order given; default UINT64_MAX
+    place::meron_gather_place # where views are: default MERON_PLACE_HOST; MERON_PLACE_DEVICE: in the memory of the context's device, where it has one
+    reserved_1::UInt32 # must be 0
+    stream::Ptr{Cvoid} # on a device: the trainer's, which waits for a unit that is entered, and behind whose work so far its memory goes back; NULL: the device's default one
 end
 
 """
@@ -2685,10 +2688,11 @@ units' group: units and options are equal on all ranks.
 
 - `options`: NULL for the defaults.
 
-Ownership: the caller releases *out.
+Ownership: the caller releases *out; a stream that is given lives as long as the schedule.
 Blocks: never.
 Threads: any.
-Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a unit twice), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+Errors: MERON_E_ARGUMENT (also a stream of another device), MERON_E_DUPLICATE (a unit twice),
+MERON_E_HANDLE, MERON_E_STALE, -3xx.
 """
 @inline meron_schedule_create(out, units, count, options, err) = ccall(
         functions.meron_schedule_create, meron_status, (Ptr{meron_schedule}, Ptr{meron_unit},
@@ -2718,7 +2722,8 @@ MERON_E_STALE, MERON_E_FORKED.
 
 Enters a unit, which is full from then on until it was left as often as it was entered: begins
 its gather, or takes the one that was begun ahead, begins what the recorded order has next, and
-waits. Collective over the units' group where the unit is not full already. Before the first
+waits: for peers only, where views are on the device; the schedule's stream waits for the rest.
+Collective over the units' group where the unit is not full already. Before the first
 meron_schedule_begin, and after meron_schedule_reset, uses are not recorded and nothing is begun
 ahead.
 
@@ -2758,8 +2763,8 @@ MERON_E_FORKED.
 """
     meron_schedule_view(out, schedule, param, err)
 
-The whole tensor of a param whose unit is entered; in the memory of the host, also where the
-context has a device.
+The whole tensor of a param whose unit is entered; on the device for work of the schedule's
+stream, if views are there.
 
 Ownership: borrowed until the unit is left; read-only: other ranks read the same memory.
 Blocks: never.

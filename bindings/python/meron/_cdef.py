@@ -532,6 +532,9 @@ typedef struct {
   uint64_t max_reuse_elements;
   uint64_t persist_elements;
   uint64_t persist_total_elements;
+  meron_gather_place place;
+  uint32_t reserved_1;
+  void *stream;
 } meron_schedule_options;
 meron_status meron_schedule_options_init(meron_schedule_options *options, size_t struct_size,
     meron_error **err);

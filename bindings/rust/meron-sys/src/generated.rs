@@ -1024,7 +1024,7 @@ pub struct meron_schedule {
 /// The kinds of passes: each has a recorded order of its own.
 pub const MERON_SCHEDULE_KINDS: u32 = 16;
 
-/// How far a schedule looks ahead, and what it keeps. All in elements.
+/// How far a schedule looks ahead and what it keeps, in elements; and where units are full.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct meron_schedule_options {
@@ -1045,6 +1045,14 @@ pub struct meron_schedule_options {
     pub persist_elements: u64,
     /// Of all such units together, in the order given; default UINT64_MAX
     pub persist_total_elements: u64,
+    /// Where views are: default MERON_PLACE_HOST; MERON_PLACE_DEVICE: in the memory of the
+    /// context's device, where it has one
+    pub place: meron_gather_place,
+    /// Must be 0
+    pub reserved_1: u32,
+    /// On a device: the trainer's, which waits for a unit that is entered, and behind whose work
+    /// so far its memory goes back; NULL: the device's default one
+    pub stream: *mut c_void,
 }
 
 /// Initial value of a [`meron_schedule_options`].
@@ -1056,6 +1064,9 @@ pub const MERON_SCHEDULE_OPTIONS_INIT: meron_schedule_options = meron_schedule_o
     max_reuse_elements: 1000000000,
     persist_elements: 100000,
     persist_total_elements: 18446744073709551615,
+    place: MERON_PLACE_HOST,
+    reserved_1: 0,
+    stream: ptr::null_mut(),
 };
 
 /// What is known about a schedule.
@@ -2996,14 +3007,15 @@ extern "C" {
     /// - `units`: `count` units of one group, at least one.
     /// - `options`: NULL for the defaults.
     ///
-    /// **Ownership**: the caller releases \*out.
+    /// **Ownership**: the caller releases \*out; a stream that is given lives as long as the
+    /// schedule.
     ///
     /// **Blocks**: never.
     ///
     /// **Threads**: any.
     ///
-    /// **Errors**: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a unit twice), MERON_E_HANDLE, MERON_E_STALE,
-    /// \-3xx.
+    /// **Errors**: MERON_E_ARGUMENT (also a stream of another device), MERON_E_DUPLICATE (a unit
+    /// twice), MERON_E_HANDLE, MERON_E_STALE, -3xx.
     #[must_use]
     pub fn meron_schedule_create(
         out: *mut meron_schedule,
@@ -3034,7 +3046,8 @@ extern "C" {
 
     /// Enters a unit, which is full from then on until it was left as often as it was entered:
     /// begins its gather, or takes the one that was begun ahead, begins what the recorded order
-    /// has next, and waits. Collective over the units' group where the unit is not full already.
+    /// has next, and waits: for peers only, where views are on the device; the schedule's stream
+    /// waits for the rest. Collective over the units' group where the unit is not full already.
     /// Before the first meron_schedule_begin, and after meron_schedule_reset, uses are not
     /// recorded and nothing is begun ahead.
     ///
@@ -3076,8 +3089,8 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// The whole tensor of a param whose unit is entered; in the memory of the host, also where
-    /// the context has a device.
+    /// The whole tensor of a param whose unit is entered; on the device for work of the
+    /// schedule's stream, if views are there.
     ///
     /// **Ownership**: borrowed until the unit is left; read-only: other ranks read the same memory.
     ///
@@ -3221,7 +3234,7 @@ const _: () = assert!(size_of::<meron_reduce_options>() == 32);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_schedule>() == 8);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_schedule_options>() == 48);
+const _: () = assert!(size_of::<meron_schedule_options>() == 64);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_schedule_info>() == 80);
 
@@ -3307,7 +3320,7 @@ mod layout {
         check!(meron_schedule, id: 0);
         check!(meron_schedule_options, struct_size: 0, reserved_0: 4, prefetch_elements: 8,
             max_live_elements: 16, max_reuse_elements: 24, persist_elements: 32,
-            persist_total_elements: 40);
+            persist_total_elements: 40, place: 48, reserved_1: 52, stream: 56);
         check!(meron_schedule_info, struct_size: 0, entered: 4, units: 8, passes: 16, uses: 24,
             ready: 32, ahead: 40, deviations: 48, live_elements: 56, peak_live_elements: 64,
             wait_ns: 72);
