@@ -276,8 +276,10 @@ typedef struct {
    * ranks have come. A failure leaves nothing that would have to be closed. The current device of
    * the calling thread is as before.
    * MERON_E_ARGUMENT: a number that cannot be; MERON_E_UNSUPPORTED: there is no device, the ranks
-   * cannot reach each other by this library (several on one device with NCCL; several processes
-   * with the emulated one), or two copies of the library are in the process. */
+   * cannot reach each other by this library (several on one device with NCCL; several hosts with
+   * the emulated one), or two copies of the library are in the process. MERON_E_DUPLICATE and
+   * MERON_E_MISMATCH, from here or from poll, where the library notices that a rank is opened twice
+   * or for another size. */
   meron_status (*open)(void **out, const void *id, const meron_collective_options *options,
                        meron_backend_failure *failure);
 

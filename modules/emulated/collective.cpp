@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -15,45 +14,18 @@
 
 #include "modules/emulated/device.h"
 #include "modules/emulated/machine.h"
-#include "modules/emulated/meeting.h"
+#include "modules/emulated/rank.h"
+#include "modules/emulated/wire.h"
 
 namespace meron::emulated {
 namespace {
 
-constexpr const char* kIdFormat = "emulated %d %llu";
-
-struct Meetings {
-  std::mutex mutex;  // guards all below
-  uint64_t named = 0;
-  std::map<std::string, std::weak_ptr<Meeting>> open;  // by the text of their id
-};
-
-Meetings& meetings() {
-  static Meetings* const made = new Meetings();
-  return *made;
-}
-
-// The meeting of that id. It goes with the last of its ranks and of their work.
-std::shared_ptr<Meeting> meeting_of(const std::string& id, int32_t size) {
-  Meetings& all = meetings();
-  const std::lock_guard lock(all.mutex);
-  std::weak_ptr<Meeting>& place = all.open[id];
-  std::shared_ptr<Meeting> found = place.lock();
-  if (found != nullptr) return found;
-  found = std::shared_ptr<Meeting>(new Meeting(size), [id](Meeting* meeting) {
-    delete meeting;
-    Meetings& all = meetings();
-    const std::lock_guard lock(all.mutex);
-    const auto own = all.open.find(id);
-    if (own != all.open.end() && own->second.expired()) all.open.erase(own);
-  });
-  place = found;
-  return found;
-}
+// Of an id: the process that made it, its host, and a number that no other has.
+constexpr const char* kIdFormat = "emulated %d %llx %llx";
 
 struct RankHandle {
-  std::shared_ptr<Meeting> meeting;
-  int32_t size = 0, rank = 0, device = 0;
+  std::shared_ptr<Rank> rank;  // shared with the work that was asked of streams
+  int32_t size = 0, number = 0, device = 0;
   std::chrono::milliseconds timeout{};
   bool grouping = false;
   Stream* stream = nullptr;  // of the group; null: nothing was asked for yet
@@ -86,12 +58,21 @@ meron_status own_version(meron_collective_library* out, meron_backend_failure* /
   return MERON_OK;
 }
 
-meron_status new_id(void* id, meron_backend_failure* /*failure*/) {
-  Meetings& all = meetings();
+meron_status check_settings(meron_backend_failure* failure) {
+  if (const meron_status status = load_settings(failure); status < 0) return status;
+  Machine& all = machine();
   const std::lock_guard lock(all.mutex);
+  if (all.settings.collectives != 0) return MERON_OK;
+  return refuse(failure, MERON_E_UNSUPPORTED,
+                "collectives are switched off by MERON_EMULATED_DEVICE");
+}
+
+meron_status new_id(void* id, meron_backend_failure* failure) {
+  if (const meron_status status = check_settings(failure); status < 0) return status;
   std::array<char, MERON_COLLECTIVE_ID_BYTES> text{};
   (void)std::snprintf(text.data(), text.size(), kIdFormat, static_cast<int>(::getpid()),
-                      static_cast<unsigned long long>(++all.named));
+                      static_cast<unsigned long long>(host_number()),
+                      static_cast<unsigned long long>(random_number()));
   std::memcpy(id, text.data(), text.size());
   return MERON_OK;
 }
@@ -101,21 +82,27 @@ meron_status check_id(const void* id, std::string* text, meron_backend_failure* 
   std::memcpy(copied.data(), id, MERON_COLLECTIVE_ID_BYTES);
   *text = copied.data();
   int process = 0;
-  unsigned long long number = 0;
-  if (std::sscanf(copied.data(), kIdFormat, &process, &number) != 2) {
+  unsigned long long host = 0, number = 0;
+  if (std::sscanf(copied.data(), kIdFormat, &process, &host, &number) != 3) {
     return refuse(failure, MERON_E_ARGUMENT,
                   "the id was not made by the emulated device's unique_id");
   }
-  if (process == static_cast<int>(::getpid())) return MERON_OK;
+  if (host == host_number()) return MERON_OK;
   return refuse(failure, MERON_E_UNSUPPORTED,
-                "ranks of the emulated device's collectives are threads of one process, and the id "
-                "was made by process " +
+                "ranks of the emulated device's collectives are on one host, and the id was made "
+                "on another one, or where the network is another one, by process " +
                     std::to_string(process));
+}
+
+bool aborts_alone() {
+  Machine& all = machine();
+  const std::lock_guard lock(all.mutex);
+  return all.settings.alone != 0;
 }
 
 meron_status open_rank(void** out, const void* id, const meron_collective_options* options,
                        meron_backend_failure* failure) {
-  if (const meron_status status = load_settings(failure); status < 0) return status;
+  if (const meron_status status = check_settings(failure); status < 0) return status;
   if (options->size < 1 || options->rank < 0 || options->rank >= options->size ||
       options->device_index < -1 || options->timeout_ms <= 0) {
     return refuse(failure, MERON_E_ARGUMENT,
@@ -127,23 +114,24 @@ meron_status open_rank(void** out, const void* id, const meron_collective_option
   std::string text;
   if (const meron_status status = check_id(id, &text, failure); status < 0) return status;
   made->size = options->size;
-  made->rank = options->rank;
+  made->number = options->rank;
   made->device = std::max(options->device_index, 0);
   made->timeout = std::chrono::milliseconds(options->timeout_ms);
-  made->meeting = meeting_of(text, options->size);
-  const State joined = made->meeting->join(made->rank, made->size);
-  if (joined.status < 0) return tell_state(joined, failure);
+  made->rank = std::make_shared<Rank>(text, made->number, made->size, made->device, aborts_alone());
+  if (const State opened = made->rank->open(); opened.status < 0) {
+    return tell_state(opened, failure);
+  }
   *out = made.release();
   return MERON_OK;
 }
 
 meron_status poll_rank(void* comm, meron_backend_failure* failure) {
-  return tell_state(rank_of(comm).meeting->state(rank_of(comm).rank), failure);
+  return tell_state(rank_of(comm).rank->state(), failure);
 }
 
 // What every call that asks for work begins with.
 meron_status check_ready(const RankHandle& own, meron_backend_failure* failure) {
-  const State state = own.meeting->state(own.rank);
+  const State state = own.rank->state();
   if (state.status != MERON_IN_PROGRESS) {
     if (state.status < 0) return tell_state(state, failure);
     return is_broken(own.device) ? say_broken(failure) : MERON_OK;
@@ -180,10 +168,10 @@ bool is_to_fail() {
 
 void launch_noted(RankHandle& own) {
   own.noted.fails = is_to_fail();
-  const uint64_t number = own.meeting->ask(own.rank);
-  own.stream->ask(
-      [meeting = own.meeting, rank = own.rank, device = own.device, number,
-       launch = std::exchange(own.noted, {})] { meeting->run(rank, device, number, launch); });
+  const uint64_t number = own.rank->ask();
+  own.stream->ask([rank = own.rank, number, launch = std::exchange(own.noted, {})] {
+    rank->run(number, launch);
+  });
   own.stream = nullptr;
 }
 
@@ -238,7 +226,7 @@ meron_status check_pieces(const meron_exchange_piece* pieces, uint64_t count, in
 meron_status exchange_pieces(void* comm, const meron_exchange_piece* pieces, uint64_t count,
                              void* stream, meron_backend_failure* failure) {
   RankHandle& own = rank_of(comm);
-  if (const meron_status status = check_pieces(pieces, count, own.rank, own.size, failure);
+  if (const meron_status status = check_pieces(pieces, count, own.number, own.size, failure);
       status < 0)
     return status;
   if (const meron_status status = begin_call(own, stream, failure); status < 0) return status;
@@ -285,21 +273,16 @@ meron_status forget_memory(void* /*comm*/, void* /*registration*/,
   return MERON_OK;
 }
 
-bool aborts_alone() {
-  Machine& all = machine();
-  const std::lock_guard lock(all.mutex);
-  return all.settings.alone != 0;
-}
-
 meron_status abort_rank(void* comm, meron_backend_failure* /*failure*/) {
-  rank_of(comm).meeting->abort(rank_of(comm).rank, aborts_alone());
+  rank_of(comm).rank->abort();
   return MERON_OK;
 }
 
 meron_status close_rank(void* comm, meron_backend_failure* failure) {
   const std::unique_ptr<RankHandle> own(&rank_of(comm));
-  const State ended = own->meeting->drain(own->rank, own->timeout);
-  if (ended.status < 0) own->meeting->abort(own->rank, aborts_alone());
+  const State ended = own->rank->drain(own->timeout);
+  if (ended.status < 0) own->rank->abort();
+  own->rank->leave();
   return tell_state(ended, failure);
 }
 

@@ -80,8 +80,10 @@ meron_status describe(meron_device_info* out, void* handle, meron_backend_failur
   info.struct_size = sizeof(info);
   info.index = index;
   (void)std::snprintf(info.name, sizeof(info.name), "emulated");
-  (void)std::snprintf(info.bus, sizeof(info.bus), "host-%d-%d", static_cast<int>(::getpid()),
-                      index);
+  const std::string bus = all.settings.shared != 0
+                              ? std::to_string(index)
+                              : std::to_string(::getpid()) + ":" + std::to_string(index);
+  (void)std::snprintf(info.bus, sizeof(info.bus), "emulated %s", bus.c_str());
   info.memory_bytes = all.settings.memory;
   info.free_bytes = all.settings.memory - std::min(all.settings.memory, all.used[index]);
   info.multiprocessors = 1;

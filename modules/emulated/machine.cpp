@@ -19,13 +19,15 @@ std::string read_settings(std::string_view text, Settings* out) {
     const size_t equal = item.find('=');
     if (equal == std::string_view::npos) return std::string(item);
     const std::string_view key = item.substr(0, equal), value = item.substr(equal + 1);
-    uint64_t* const place = key == "count"    ? &out->count
-                            : key == "memory" ? &out->memory
-                            : key == "delay"  ? &out->delay
-                            : key == "break"  ? &out->break_at
-                            : key == "fail"   ? &out->fail_at
-                            : key == "alone"  ? &out->alone
-                                              : nullptr;
+    uint64_t* const place = key == "count"         ? &out->count
+                            : key == "memory"      ? &out->memory
+                            : key == "delay"       ? &out->delay
+                            : key == "break"       ? &out->break_at
+                            : key == "fail"        ? &out->fail_at
+                            : key == "alone"       ? &out->alone
+                            : key == "collectives" ? &out->collectives
+                            : key == "shared"      ? &out->shared
+                                                   : nullptr;
     const auto parsed = place == nullptr
                             ? std::from_chars_result{value.data(), std::errc::invalid_argument}
                             : std::from_chars(value.data(), value.data() + value.size(), *place);
@@ -62,7 +64,8 @@ meron_status load_settings(meron_backend_failure* failure) {
   const std::string wrong = read_settings(text, &settings);
   if (!wrong.empty()) {
     say(failure, "MERON_EMULATED_DEVICE has '" + wrong +
-                     "', which is none of count, memory, delay, break, fail, alone with a number");
+                     "', which is none of count, memory, delay, break, fail, alone, collectives, "
+                     "shared with a number");
     return MERON_E_ARGUMENT;
   }
   all.text = text;

@@ -18,7 +18,8 @@ namespace meron::emulated {
 class Stream;
 
 struct Settings {
-  uint64_t count = 1, memory = uint64_t{1} << 30, delay = 0, break_at = 0, fail_at = 0, alone = 0;
+  uint64_t count = 1, memory = uint64_t{1} << 30, delay = 0, break_at = 0, fail_at = 0, alone = 0,
+           collectives = 1, shared = 0;
 };
 
 struct Machine {

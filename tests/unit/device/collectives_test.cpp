@@ -2,6 +2,8 @@
 // What the engine relies on of collectives between devices, shown on the emulated ones: who gets
 // which bytes, order on streams, and that nothing hangs which is aborted.
 #include <cstdlib>
+#include <filesystem>
+#include <iterator>
 
 #include "collective_ranks.h"
 
@@ -271,7 +273,6 @@ TEST_F(CollectivesTest, WhatCannotBeOpenedIsNamed) {
   const auto first = library->begin(id, 2, 0, 0, 1s);
   ASSERT_TRUE(first.ok());
   EXPECT_EQ(library->begin(id, 2, 0, 0, 1s).error().code(), MERON_E_DUPLICATE);
-  EXPECT_EQ(library->begin(id, 3, 1, 0, 1s).error().code(), MERON_E_MISMATCH);
   EXPECT_FALSE(*(*first)->ready());  // rank 1 has not come
   const auto early = (*first)->all_gather(nullptr, nullptr, 0, nullptr);
   EXPECT_EQ(early.error().code(), MERON_E_STATE);
@@ -279,11 +280,117 @@ TEST_F(CollectivesTest, WhatCannotBeOpenedIsNamed) {
   EXPECT_THAT(early.error().info().what, HasSubstr("1 of 2 ranks have come"));
 
   CommunicatorId other{};
-  std::strcpy(reinterpret_cast<char*>(other.data()), "emulated 1 1");
+  std::strcpy(reinterpret_cast<char*>(other.data()), "emulated 1 1 1");
   const auto refused = library->begin(other, 2, 0, 0, 1s);
   EXPECT_EQ(refused.error().code(), MERON_E_UNSUPPORTED);
   EXPECT_THAT(refused.error().info().what, HasSubstr("process 1"));
   EXPECT_EQ(open_collectives("gloo").error().code(), MERON_E_ARGUMENT);
+}
+
+// Both hear of it: neither would ever be ready.
+TEST_F(CollectivesTest, RanksThatOpenItForDifferentSizesAreTold) {
+  const auto library = open_collectives("emulated").value();
+  const CommunicatorId id = library->create_id().value();
+  const auto first = library->begin(id, 2, 0, 0, 1s), second = library->begin(id, 3, 1, 0, 1s);
+  ASSERT_TRUE(first.ok() && second.ok());
+  for (const auto& each : {*first, *second}) {
+    const auto failed = each->ready();
+    ASSERT_FALSE(failed.ok());
+    EXPECT_EQ(failed.error().code(), MERON_E_MISMATCH);
+    EXPECT_THAT(failed.error().info().what, HasSubstr("for 3 ranks"));
+  }
+}
+
+// It is refused alone: the others go on.
+TEST_F(CollectivesTest, OneThatComesLateAndForAnotherSizeIsTold) {
+  const auto library = open_collectives("emulated").value();
+  const CommunicatorId id = library->create_id().value();
+  const auto first = library->begin(id, 2, 0, 0, 1s).value();
+  const auto second = library->begin(id, 2, 1, 0, 1s).value();
+  for (int i = 0; i < 2; ++i) {  // each answers the other
+    (void)first->ready();
+    (void)second->ready();
+  }
+  const auto late = library->begin(id, 3, 2, 0, 1s).value();
+  EXPECT_TRUE(*first->ready());
+  EXPECT_EQ(late->ready().error().code(), MERON_E_MISMATCH);
+  EXPECT_TRUE(*second->ready());
+  EXPECT_TRUE(first->close().ok());
+  EXPECT_TRUE(*second->ready());
+  EXPECT_TRUE(second->close().ok());
+}
+
+TEST_F(CollectivesTest, OneThatIsClosedBeforeAllHaveComeTellsTheOthers) {
+  const auto library = open_collectives("emulated").value();
+  const CommunicatorId id = library->create_id().value();
+  const auto first = library->begin(id, 3, 0, 0, 1s).value();
+  const auto second = library->begin(id, 3, 1, 0, 1s).value();
+  EXPECT_TRUE(first->close().ok());
+  const auto failed = second->ready();
+  ASSERT_FALSE(failed.ok());
+  EXPECT_THAT(failed.error().info().what, HasSubstr("rank 0 closed it before all ranks had come"));
+}
+
+TEST_F(CollectivesTest, ALaunchThatAPeerHasClosedBeforeIsAMismatch) {
+  run_ranks(2, [](TestRank& own) {
+    if (own.rank() == 1) {
+      EXPECT_TRUE(own.communicator->close().ok());
+      return;
+    }
+    const DeviceMemory from = own.memory(64), to = own.memory(2 * 64);
+    ASSERT_TRUE(own.communicator->all_gather(from.data(), to.data(), 64, own.stream.get()).ok());
+    own.synchronize();
+    const auto failed = own.communicator->ready();
+    ASSERT_FALSE(failed.ok());
+    EXPECT_EQ(failed.error().code(), MERON_E_MISMATCH);
+    EXPECT_THAT(failed.error().info().what, HasSubstr("rank 1 closed it after 0 launches"));
+  });
+}
+
+// A launch waits for those before it, on whichever stream each of them lies.
+TEST_F(CollectivesTest, LaunchesOnSeveralStreamsKeepTheirOrder) {
+  constexpr int kRounds = 40;
+  run_ranks(3, [](TestRank& own) {
+    const DeviceMemory from = own.memory(kRounds), to = own.memory(uint64_t{3} * kRounds);
+    for (int i = 0; i < kRounds; ++i) own.fill(from.data() + i, 3 * i + own.rank(), 1);
+    own.synchronize();
+    std::vector<DeviceStream> streams;
+    for (int i = 0; i < 3; ++i) streams.push_back(own.device->create_stream(false).value());
+    for (int i = 0; i < kRounds; ++i) {  // each rank has another stream for it
+      void* const stream = streams[(i * (own.rank() + 1)) % 3].get();
+      ASSERT_TRUE(own.communicator->all_gather(from.data() + i, to.data() + 3 * i, 1, stream).ok());
+    }
+    for (const DeviceStream& each : streams) {
+      ASSERT_TRUE(own.device->synchronize(each.get()).ok());
+    }
+    for (int i = 0; i < 3 * kRounds; ++i) EXPECT_EQ(at(to.data(), i), i);
+    EXPECT_TRUE(own.communicator->close().ok());
+  });
+}
+
+TEST_F(CollectivesTest, TheyCanBeSwitchedOff) {
+  const auto library = open_collectives("emulated").value();
+  const CommunicatorId id = library->create_id().value();
+  ::setenv("MERON_EMULATED_DEVICE", "collectives=0", 1);
+  const auto none = library->create_id();
+  EXPECT_EQ(none.error().code(), MERON_E_UNSUPPORTED);
+  EXPECT_THAT(none.error().info().what, HasSubstr("switched off by MERON_EMULATED_DEVICE"));
+  EXPECT_EQ(library->begin(id, 1, 0, 0, 1s).error().code(), MERON_E_UNSUPPORTED);
+}
+
+TEST_F(CollectivesTest, NoDescriptorStaysOpen) {
+  const auto open = [] {
+    const std::filesystem::directory_iterator all("/proc/self/fd");
+    return std::distance(begin(all), end(all));
+  };
+  const auto before = open();
+  for (int round = 0; round < 3; ++round) {
+    run_ranks(3, [round](TestRank& own) {
+      if (round == 1 && own.rank() == 0) return;  // aborts it
+      (void)own.communicator->close();
+    });
+  }
+  EXPECT_EQ(open(), before);
 }
 
 TEST_F(CollectivesTest, PiecesAndStreamsThatCannotBeAreNamed) {
@@ -316,8 +423,10 @@ TEST_F(CollectivesTest, PiecesAndStreamsThatCannotBeAreNamed) {
 
 TEST_F(CollectivesTest, ABrokenDeviceEndsTheCollectivesOfAll) {
   ::setenv("MERON_EMULATED_DEVICE", "break=1", 1);
-  run_ranks(2, [](TestRank& own) {
+  std::latch allocated(2);  // both, while the device that they share still works
+  run_ranks(2, [&](TestRank& own) {
     const DeviceMemory from = own.memory(64), to = own.memory(2 * 64);
+    allocated.arrive_and_wait();
     (void)own.communicator->all_gather(from.data(), to.data(), 64, own.stream.get());
     (void)own.device->synchronize(own.stream.get());
     while (own.communicator->ready().ok()) std::this_thread::sleep_for(100us);

@@ -58,6 +58,14 @@ class EmulatedTest : public testing::Test {
   };
 };
 
+// Where it is plugged in, of which processes tell that they share a device.
+TEST_F(EmulatedTest, EachProcessHasDevicesOfItsOwnUnlessTheyAreShared) {
+  const std::string bus = open("count=2", 1)->info().bus;
+  EXPECT_THAT(bus, HasSubstr(std::to_string(::getpid()) + ":1"));
+  EXPECT_NE(bus, std::string(open("count=2", 0)->info().bus));
+  EXPECT_EQ(std::string(open("shared=1", 0)->info().bus), "emulated 0");
+}
+
 TEST_F(EmulatedTest, CopiesGoThereAndBackInTheOrderOfAStream) {
   const auto device = open();
   auto stream = device->create_stream(false).value();

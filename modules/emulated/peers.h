@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The other ranks of a communicator: how they are found, and what they tell. Nothing here waits;
+// whoever owns it guards it.
+//
+// Every rank listens at a name, calls the ranks below it, and hands to each a socket for the bytes
+// that the two send to each other. Notes go over the call's own socket, so that they are heard also
+// where bytes lie unread.
+#pragma once
+
+#include <poll.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "modules/emulated/wire.h"
+
+namespace meron::emulated {
+
+class Peers {
+ public:
+  // `deaf`: a peer that ends without a word is not heard.
+  Peers(std::string name, int32_t rank, int32_t size, bool deaf)
+      : name_(std::move(name)), rank_(rank), size_(size), deaf_(deaf), peers_(size) {}
+
+  State listen();
+  // Goes on with finding them, and hears their notes. MERON_IN_PROGRESS: some have not come.
+  State look();
+  bool ready() const { return come_ + 1 == size_; }
+  void tell(const Note& note);
+  void leave();
+
+  // For a launch, once all have come.
+  int data(int32_t rank) const { return peers_[rank].data.number(); }
+  // Why launch `number` will not be done with that rank: it has closed it before.
+  State left_before(int32_t rank, uint64_t number) const;
+  // What it means that no bytes come from there any more: nothing where none is heard of its end.
+  State end_of(int32_t rank) const;
+  void add_waits(std::vector<pollfd>* out) const;
+
+ private:
+  struct Peer {
+    Descriptor control, data;  // data: it was called, or has called
+    bool come = false;
+    bool silent = false;           // no more notes come
+    bool excused = false;          // it has said so: nothing is wrong with that
+    std::optional<uint64_t> left;  // it was closed there, after so many launches
+  };
+  std::string name_of(int32_t rank) const { return name_ + "." + std::to_string(rank); }
+  State accept_callers();
+  State meet(Descriptor* caller, const Note& hello, Descriptor* data);
+  State call_lower();
+  State hear();
+  State hear_from(int32_t rank);
+
+  const std::string name_;
+  const int32_t rank_, size_;
+  const bool deaf_;
+  Descriptor listener_;
+  std::vector<Descriptor> callers_;  // that have not said yet who they are
+  std::vector<Peer> peers_;          // by rank; the own one is unused
+  int32_t come_ = 0;
+};
+
+}  // namespace meron::emulated
