@@ -20,7 +20,7 @@ BENCHES = {
     "overhead": "begin + wait + release of a unit that is at hand, in C, Rust, Julia and Python",
     "torch": "a GPT and many small layers: Meron, FSDP2, DeepSpeed, DDP and plain torch",
     "offload-step": "the optimizer step with states on a drive against what drive and update take",
-    "gpu": "the kernels for CUDA devices against the device's own copy of memory",
+    "gpu": "a GPU: kernels against its copy of memory, the link to the host, a step over it",
     "slow-link": "what plans save where two hosts are joined by a slow link",
 }
 TARGETS = {

@@ -63,7 +63,7 @@ What is left in DIR:
   gpu-check.json   hardware, versions, commit, phases, tests, goals
   log.txt          all that the programs said
   ctest.xml        each test, as JUnit
-  bench-gpu.json   every number of the benchmark
+  bench-*.json     every number of the benchmarks
 """
 
 EXAMPLES = """\
@@ -288,14 +288,15 @@ def verdict_of(status: int | None) -> str:
 # ---- Measuring ----------------------------------------------------------------------------------
 
 
-def bench(name: str, *options: str) -> Callable[[Check, float], Outcome]:
-    """A phase: `tools/bench name`, with the programs of this build."""
+def bench(name: str, *options: str, keep: str = "") -> Callable[[Check, float], Outcome]:
+    """A phase: `tools/bench name`, with the programs of this build. `keep`: what its report is
+    named by, where several phases run the same."""
 
     def run(check: Check, seconds: float) -> Outcome:
         folder = name.replace("-", "_")
         if not (ROOT / "bench" / folder).is_dir():
             return Outcome("skipped", f"bench/{folder} is not in this tree")
-        report = check.out / f"bench-{name}.json"
+        report = check.out / f"bench-{keep or name}.json"
         report.unlink(missing_ok=True)
         words = ["--json", str(report), *options]
         command = run_bench.command_of(name, words, BUILD, check.python)
@@ -349,7 +350,16 @@ PHASES = (
     Phase("torch training", 60, 20, program("python3", "tests/gpu/torch/train.py"), AFTER_BUILD),
     Phase("memcheck", 90, 15, sanitize("memcheck", ""), ("configure",)),
     Phase("racecheck", 60, 10, sanitize("racecheck", "kernel"), ("configure",)),
-    Phase("bench gpu", 150, 45, bench("gpu"), AFTER_BUILD),
+    Phase(
+        *("bench kernels", 90, 30),
+        bench("gpu", "--parts", "kernels,link", keep="kernels"),
+        AFTER_BUILD,
+    ),
+    Phase(
+        *("bench offload", 130, 30),
+        bench("gpu", "--parts", "offload", keep="offload"),
+        AFTER_BUILD,
+    ),
 )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Kernels for CUDA devices against the device's own copy of memory, and the link to the host."""
+"""A GPU: its kernels against its own copy of memory, the link to the host, and a step over it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from report import BenchError, Goal, Json
 
 SKIPPED = 77
 # Of the copy's bytes per second.
-GOALS = {
+KERNEL_GOALS = {
     "adamw 16-bit": 0.93,
     "int8 quantize": 0.90,
     "int8 dequantize": 0.90,
@@ -25,15 +25,26 @@ GOALS = {
 DIRECT, BY_F16 = "int8 quantize of bf16", "cast to f16, int8 quantize"
 DIRECT_GOAL = 2.0  # times as fast
 BOTH_WAYS_GOAL = 1.7  # of one way's rate
-QUICK_LINK_BYTES = 1 << 26
+STEP_GOAL = 1.10  # of the slower of copy and update
+QUICK_LINK_BYTES, QUICK_PARAMETERS = 1 << 26, 1 << 20
+# A machine that is slow to hand out memory has the smaller model in the time that is left.
+SIZES = ((1_000_000_000, 75.0), (200_000_000, 45.0))  # parameters, seconds at most
 
 
-def run_program(program: Path, words: list[str]) -> Json:
+class TooSlow(BenchError):
+    """A program did not end in its time."""
+
+
+def run_program(program: Path, words: list[str], seconds: float | None = None) -> Json:
     if not program.exists():
         raise BenchError("the programs for CUDA devices were not built: there is no nvcc")
-    done = subprocess.run(
-        [program, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True
-    )
+    command = [program, *words]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds
+        )
+    except subprocess.TimeoutExpired:
+        raise TooSlow(f"{program.name} took more than {seconds:.0f} s") from None
     if done.returncode == SKIPPED:
         raise BenchError(done.stderr.strip())
     if done.returncode != 0:
@@ -44,35 +55,21 @@ def run_program(program: Path, words: list[str]) -> Json:
     return measured
 
 
-def measure_kernels(arguments: argparse.Namespace) -> Json:
+def program_of(arguments: argparse.Namespace, name: str) -> Path:
+    path: Path = arguments.build / f"bench/gpu/bench_gpu_{name}"
+    return path
+
+
+# ---- Kernels ------------------------------------------------------------------------------------
+
+
+def kernels(arguments: argparse.Namespace) -> tuple[Json, list[Goal]]:
     words = ["--repeats", str(arguments.repeats)]
     if arguments.elements is not None:
         words += ["--elements", str(arguments.elements)]
     if arguments.quick:
         words.append("--quick")
-    return run_program(arguments.build / "bench/gpu/bench_gpu_kernels", words)
-
-
-def measure_link(arguments: argparse.Namespace) -> Json:
-    words = ["--repeats", str(arguments.repeats)]
-    if arguments.quick:
-        words += ["--bytes", str(QUICK_LINK_BYTES)]
-    return run_program(arguments.build / "bench/gpu/bench_gpu_link", words)
-
-
-def goals_of(rows: dict[str, Json]) -> list[Goal]:
-    goals = [Goal(f"{name}, of the copy", rows[name]["of_copy"], at) for name, at in GOALS.items()]
-    times = rows[BY_F16]["seconds"] / rows[DIRECT]["seconds"]
-    return [*goals, Goal(f"{DIRECT}, times as fast as by f16", times, DIRECT_GOAL)]
-
-
-def main() -> None:
-    parser = report.parser("gpu", __doc__ or "")
-    parser.add_argument("--elements", type=int, metavar="N", help="of each array, at most (2^30)")
-    parser.add_argument("--repeats", type=int, default=15, metavar="N", help="turns (15)")
-    arguments = parser.parse_args()
-    measured = measure_kernels(arguments)
-    link = measure_link(arguments)
+    measured = run_program(program_of(arguments, "kernels"), words)
     print(f"{measured['device']}, copy {measured['copy_gb_per_second']:.0f} GB/s\n")
     table = [["", "elements", "ms", "GB/s", "of the copy"]]
     for row in measured["rows"]:
@@ -80,11 +77,104 @@ def main() -> None:
         cells += [f"{row['gb_per_second']:.0f}", f"{row['of_copy']:.2f}"]
         table.append([row["name"], *cells])
     print(f"{report.columns(table)}\n")
-    ways = [link[f"{way}_gb_per_second"] for way in ("up", "down", "both")]
+    rows = {row["name"]: row for row in measured["rows"]}
+    goals = [
+        Goal(f"{name}, of the copy", rows[name]["of_copy"], at) for name, at in KERNEL_GOALS.items()
+    ]
+    times = rows[BY_F16]["seconds"] / rows[DIRECT]["seconds"]
+    return measured, [*goals, Goal(f"{DIRECT}, times as fast as by f16", times, DIRECT_GOAL)]
+
+
+# ---- The link, and a step over it ---------------------------------------------------------------
+
+
+def link(arguments: argparse.Namespace) -> tuple[Json, list[Goal]]:
+    words = ["--device", arguments.device, "--repeats", str(arguments.repeats)]
+    if arguments.quick:
+        words += ["--bytes", str(QUICK_LINK_BYTES)]
+    measured = run_program(program_of(arguments, "link"), words)
+    ways = [measured[f"{way}_gb_per_second"] for way in ("up", "down", "both")]
     print("Link to the host, GB/s: up {:.1f}, down {:.1f}, both at a time {:.1f}\n".format(*ways))
-    goals = goals_of({row["name"]: row for row in measured["rows"]})
-    goals.append(Goal("link both ways, of one way", link["both_of_one_way"], BOTH_WAYS_GOAL))
-    report.finish("gpu", arguments, goals, 0.0, link=link, **measured)
+    both = measured["both_of_one_way"]
+    return measured, [Goal("link both ways, of one way", both, BOTH_WAYS_GOAL)]
+
+
+def offload(arguments: argparse.Namespace) -> tuple[Json, list[Goal]]:
+    measured = measure_offload(arguments)
+    count, units = measured["parameters"], measured["units"]
+    print(
+        f"A step of {count / 1e6:.0f}M bf16 parameters on {measured['device']} in {units} units, "
+        "states and update on the host"
+    )
+    table = [["", "ms"]]
+    for name, key in (
+        ("copy: the new values up, alone", "copy"),
+        ("the gradients down, alone", "copy_down"),
+        ("update: the step with all on the host", "update"),
+        ("step, until the device has the values", "step"),
+        ("gradients down, and that step", "down_and_step"),
+    ):
+        table.append([name, f"{measured[f'{key}_seconds'] * 1e3:.1f}"])
+    print(f"{report.columns(table)}\n")
+    name = "offloaded step, of the slower of copy and update"
+    return measured, [Goal(name, measured["step_over_largest"], STEP_GOAL, at_least=False)]
+
+
+def measure_offload(arguments: argparse.Namespace) -> Json:
+    words = ["--device", arguments.device, "--repeats", str(min(arguments.repeats, 9))]
+    program = program_of(arguments, "offload")
+    given = QUICK_PARAMETERS if arguments.quick else arguments.parameters
+    if given is not None:
+        return run_program(program, [*words, "--parameters", str(given)])
+    for count, seconds in SIZES:
+        try:
+            return run_program(program, [*words, "--parameters", str(count)], seconds)
+        except TooSlow as error:
+            print(f"{error} with {count / 1e6:.0f}M parameters", file=sys.stderr, flush=True)
+    raise BenchError("the offloaded step was too slow to be measured")
+
+
+# ---- What runs ----------------------------------------------------------------------------------
+
+PARTS = {"kernels": kernels, "link": link, "offload": offload}
+NEED_CUDA = ("kernels",)
+
+
+def parts_of(arguments: argparse.Namespace) -> list[str]:
+    cuda = arguments.device.startswith("cuda")
+    if arguments.parts is None:
+        return [part for part in PARTS if cuda or part not in NEED_CUDA]
+    chosen: list[str] = arguments.parts.split(",")
+    for part in chosen:
+        if part not in PARTS:
+            raise BenchError(f"there is no part {part!r}: {', '.join(PARTS)}")
+        if part in NEED_CUDA and not cuda:
+            raise BenchError(f"{part} has nothing to measure on {arguments.device}")
+    return chosen
+
+
+def main() -> None:
+    parser = report.parser("gpu", __doc__ or "")
+    parser.add_argument(
+        "--parts", metavar="A,B", help=f"only these of {', '.join(PARTS)} (default: all)"
+    )
+    parser.add_argument(
+        "--device",
+        default="cuda",
+        metavar="DEVICE",
+        help="cuda, cuda:N, or emulated: without a GPU, all but kernels (default: cuda)",
+    )
+    parser.add_argument("--elements", type=int, metavar="N", help="of each array, at most (2^30)")
+    parser.add_argument("--parameters", type=int, metavar="N", help="of the step's model (1e9)")
+    parser.add_argument("--repeats", type=int, default=15, metavar="N", help="turns (15)")
+    arguments = parser.parse_args()
+    goals: list[Goal] = []
+    figures: Json = {}
+    for part in parts_of(arguments):
+        figures[part], found = PARTS[part](arguments)
+        goals += found
+        sys.stdout.flush()  # who watches sees a part when it has ended
+    report.finish("gpu", arguments, goals, 0.0, **figures)
 
 
 if __name__ == "__main__":

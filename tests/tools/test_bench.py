@@ -126,6 +126,29 @@ def test_gpu_without_a_device(tmp_path):
     assert "no CUDA device" in done.stderr or "no nvcc" in done.stderr
 
 
+def test_gpu_on_the_emulated_device(tmp_path):
+    if not (BUILD / "bench" / "gpu" / "bench_gpu_offload").exists():
+        pytest.skip("the benchmarks were not built")
+    text, report = bench("gpu", tmp_path / "report.json", "--device", "emulated")
+    assert "until the device has the values" in text
+    offload = report["offload"]
+    assert offload["up_bytes_per_parameter"] == pytest.approx(2, rel=0.01)
+    assert offload["down_and_step_seconds"] > offload["step_seconds"] > 0
+    names = [goal["name"] for goal in report["goals"]]
+    assert any(name.startswith("offloaded step") for name in names)
+
+
+@pytest.mark.parametrize(
+    ("parts", "words"), [("kernels", "nothing to measure"), ("link,lunk", "no part 'lunk'")]
+)
+def test_parts_of_gpu_that_cannot_be(parts, words):
+    script = ROOT / "bench" / "gpu" / "run.py"
+    command = [sys.executable, str(script), "--parts", parts, "--device", "emulated"]
+    done = subprocess.run(command, env=ENVIRONMENT, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert len(done.stderr.splitlines()) == 1 and words in done.stderr
+
+
 def run_front_end(*words: str) -> subprocess.CompletedProcess:
     command = [sys.executable, str(ROOT / "tools" / "run_bench.py"), *words]
     return subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
