@@ -320,12 +320,12 @@ def bench(name: str, *options: str, keep: str = "") -> Callable[[Check, float], 
 
 def program(*words: str) -> Callable[[Check, float], Outcome]:
     """A phase: a command in the root of the tree, with the package meron of this build. The first
-    word `python3` is the Python of the tests, and `meron` is the command that was built."""
+    word `python3` is the Python of the tests; MERON_COMMAND is the command that was built."""
 
     def run(check: Check, seconds: float) -> Outcome:
-        known = {"python3": check.python, "meron": str(BUILD / "tools" / "meron" / "meron")}
-        command = [known.get(words[0], words[0]), *words[1:]]
-        environment = run_bench.environment_of(BUILD)
+        command = [check.python if words[0] == "python3" else words[0], *words[1:]]
+        built = str(BUILD / "tools" / "meron" / "meron")
+        environment = run_bench.environment_of(BUILD) | {"MERON_COMMAND": built}
         ended = check.run(command, seconds, every_line, environment)
         if ended.status == SKIPPED:
             return Outcome("skipped", ended.lines[-1] if ended.lines else "")
@@ -339,7 +339,13 @@ def count_goals(goals: Sequence[Mapping[str, Any]]) -> str:
     return f"{met} goals met, {len(goals) - met} missed" if goals else "no goals"
 
 
+def example(ranks: str) -> Callable[[Check, float], Outcome]:
+    words = ("python3", "tests/gpu/torch/gpt.py", "--ranks", ranks)
+    return program(*words, "--keep", str(BUILD / "gpt"))
+
+
 # ---- What runs, in this order: name, seconds at most, seconds at least, how, after what ---------
+# By worth: what no longer fits into the budget is what comes last.
 
 AFTER_BUILD = ("configure", "build")
 PHASES = (
@@ -348,18 +354,20 @@ PHASES = (
     Phase("torch", 60, 1, look_at_torch),
     Phase("tests", 180, 30, run_ctest, ("configure",)),
     Phase("torch training", 60, 20, program("python3", "tests/gpu/torch/train.py"), AFTER_BUILD),
-    Phase("memcheck", 90, 15, sanitize("memcheck", ""), ("configure",)),
-    Phase("racecheck", 60, 10, sanitize("racecheck", "kernel"), ("configure",)),
     Phase(
-        *("bench kernels", 90, 30),
+        *("bench kernels", 80, 30),
         bench("gpu", "--parts", "kernels,link", keep="kernels"),
         AFTER_BUILD,
     ),
     Phase(
-        *("bench offload", 130, 30),
+        *("bench offload", 125, 30),
         bench("gpu", "--parts", "offload", keep="offload"),
         AFTER_BUILD,
     ),
+    Phase("example 03, one rank", 80, 30, example("1"), AFTER_BUILD),
+    Phase("example 03, two ranks on one GPU", 60, 25, example("2"), AFTER_BUILD),
+    Phase("memcheck", 90, 15, sanitize("memcheck", ""), ("configure",)),
+    Phase("racecheck", 60, 10, sanitize("racecheck", "kernel"), ("configure",)),
 )
 
 

@@ -21,8 +21,14 @@ def share_cores() -> None:
     os.environ.setdefault("OMP_NUM_THREADS", str(threads))
 
 
+def repeat_sums() -> None:
+    """On a GPU: cuBLAS reads this when torch first multiplies there."""
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+
+
 if __name__ == "__main__":
     share_cores()
+    repeat_sums()
     sys.path.insert(1, str(EXAMPLES))  # where the package `common` is
     from gpt.program import main
 

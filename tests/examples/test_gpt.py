@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +115,26 @@ def test_bf16(tmp_path: Path) -> None:
     assert run["twin"]["largest_relative_difference"] < 0.02
 
 
+def test_on_a_device(tmp_path: Path) -> None:
+    """The emulated one: the tensors are the CPU's."""
+    for api in ("functional", "zero"):
+        runs = [train(tmp_path, "--device", name, api=api) for name in ("cpu", "emulated")]
+        check(runs[1], 2)
+        assert runs[1]["losses"] == runs[0]["losses"]
+
+
+def test_what_runs_on_a_gpu_runs_on_the_emulated_device(tmp_path: Path) -> None:
+    """Phases of tools/gpu-check: one rank, its states on the host and on the device, then two."""
+    script = Path(__file__).resolve().parents[1] / "gpu" / "torch" / "gpt.py"
+    small = (*map(str, SMALL), "--batch", "4")
+    for ranks, words in ((1, "all on the GPU: loss"), (2, "the bits of one rank's")):
+        command = [sys.executable, "-B", str(script), "--ranks", str(ranks), "--keep", tmp_path]
+        command += ["--device", "emulated", "--", *small]
+        done = subprocess.run(command, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert words in done.stdout and "states on the host: loss" in done.stdout
+
+
 def test_what_a_person_sees(tmp_path: Path) -> None:
     picture = tmp_path / "loss.png"
     done = start("gpt", "torch", *SMALL, "--steps", 10, "--compare", "--plot", picture)
@@ -128,6 +150,8 @@ def test_what_a_person_sees(tmp_path: Path) -> None:
     [
         (("--width", 97, "--heads", 6), "take 102"),
         (("--api", "magic"), "must be functional or zero"),
+        (("--size", "1b"), "must be 11m or 350m"),
+        (("--device", "tpu"), "--device tpu"),
         (("--api", "zero", "--plan", "mine.json"), "--api zero takes"),
         (("--api", "zero", "--plan", "mics(node)"), "mics(N)"),
         (("--plan", "zero9"), "zero9"),

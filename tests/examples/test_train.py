@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, needs_torch, start
 
-TORCH_ONLY = {"--api", "--heads", "--clip", "--compare", "--nvme"}
+TORCH_ONLY = {"--api", "--size", "--heads", "--clip", "--device", "--compare", "--nvme"}
 
 
 def tools_train(*arguments: str) -> subprocess.CompletedProcess[str]:

@@ -16,7 +16,7 @@ from meron.zero.config import parse
 
 from .examples import Examples
 from .model import loss_of
-from .recipe import Losses, Trained, build, learning_rate
+from .recipe import Losses, Trained, build, learning_rate, torch_device
 
 
 def zero_block(plan: str) -> dict[str, Any]:
@@ -69,20 +69,23 @@ def train(
     context: meron.Context, options: Namespace, examples: Examples, progress: Progress
 ) -> Trained:
     rank, ranks, accumulate = context.rank, context.world_size, options.accumulate
-    losses = Losses.of(options, ranks)
+    losses, device = Losses.of(options, ranks), torch_device(options)
 
     def make_schedule(optimizer: torch.optim.Optimizer) -> Any:
         return torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate(options.steps))
 
     engine, optimizer, *_ = zero.initialize(
-        model=build(options), config=config_of(options), lr_scheduler=make_schedule
+        model=build(options),
+        config=config_of(options),
+        lr_scheduler=make_schedule,
+        device=options.device,
     )
 
     with progress:
         for step in range(options.steps):
             for turn in range(accumulate):
                 number = (step * accumulate + turn) * ranks + rank
-                loss = loss_of(engine, examples[number])
+                loss = loss_of(engine, examples[number].to(device))
                 engine.backward(loss)
                 engine.step()  # updates after the last micro-batch of the step
                 losses.values[step, turn, rank] = loss.item()

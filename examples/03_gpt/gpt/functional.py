@@ -18,14 +18,14 @@ from common.progress import Progress
 
 from .examples import Examples
 from .model import Block, loss_of
-from .recipe import Losses, Trained, build, learning_rate
+from .recipe import Losses, Trained, build, learning_rate, torch_device
 
 
 def train(
     context: meron.Context, options: Namespace, examples: Examples, progress: Progress
 ) -> Trained:
     rank, ranks, accumulate = context.rank, context.world_size, options.accumulate
-    losses = Losses.of(options, ranks)
+    losses, device = Losses.of(options, ranks), torch_device(options)
 
     precision = mt.MixedPrecision(torch.bfloat16) if options.dtype == "bf16" else None
     model = mt.shard(build(options), units=Block, context=context, mp=precision)
@@ -36,7 +36,7 @@ def train(
         for step in range(options.steps):
             for turn in range(accumulate):
                 number = (step * accumulate + turn) * ranks + rank
-                loss = loss_of(model, examples[number])
+                loss = loss_of(model, examples[number].to(device))
                 (loss / accumulate).backward()
                 losses.values[step, turn, rank] = loss.item()
             if options.clip:
@@ -50,10 +50,11 @@ def train(
 
 
 def adamw(context: meron.Context, model: torch.nn.Module, lr: float) -> torch.optim.Optimizer:
-    """Torch's own, whose states the shards have; the engine's where the plan has them elsewhere, or
-    in fewer bits."""
-    states = json.loads(context.plan.json())["optimizer"]
-    if (states["tier"], states["dtype"]) != ("host", "f32"):
+    """Torch's own, whose states the shards have; the engine's where the plan has those, or their
+    states, elsewhere or in fewer bits."""
+    plan = json.loads(context.plan.json())
+    states = plan["optimizer"]
+    if (plan["param"]["tier"], states["tier"], states["dtype"]) != ("host", "host", "f32"):
         return mt.AdamW(model, lr=lr)
     optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
     mt.shard_optimizer(model, optimizer)
@@ -65,5 +66,6 @@ def bytes_of(optimizer: torch.optim.Optimizer, sixteen: bool) -> int:
     values where params are gathered in bf16."""
     kept = [value for state in optimizer.state.values() for value in state.values()]
     if sixteen:
-        kept += [part for group in optimizer.param_groups for part in group["params"]]
+        parts = [part for group in optimizer.param_groups for part in group["params"]]
+        kept += [part for part in parts if part.dtype == torch.float32]  # else the engine has them
     return sum(tensor.nbytes for tensor in kept if tensor.dim())

@@ -57,7 +57,7 @@ class GPT(nn.Module):
 
     def forward(self, bytes_: Tensor) -> Tensor:
         """Scores of the next byte at each position, from (batch, length) of integers."""
-        places = torch.arange(bytes_.shape[1])
+        places = torch.arange(bytes_.shape[1], device=bytes_.device)
         x = self.token(bytes_) + self.position(places)
         for block in self.blocks:
             x = block(x)

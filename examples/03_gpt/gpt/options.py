@@ -10,6 +10,7 @@ from common.command_line import PLANS, BadInput, Option, Parser, number, one_of,
 from common.text import DEFAULT_FOLDER
 
 COUNT, SIZE = whole(1, 10**8), whole(1, 65536)
+SIZES = {"11m": (384, 6, 6), "350m": (1024, 28, 16)}  # width, layers, heads
 IN_KEYS = r"zero[0-3]|(mics|hpz|zeropp)\([1-9]\d*\)"  # plans that DeepSpeed's keys can say
 OPTIONS: list[Option] = [
     (
@@ -27,12 +28,14 @@ OPTIONS: list[Option] = [
     ("--batch", "examples per micro-batch and rank", {"type": SIZE, "default": 4}),
     ("--accumulate", "micro-batches per step and rank", {"type": SIZE, "default": 1}),
     (
-        "--width",
-        "values per position; must be a multiple of the heads",
-        {"type": SIZE, "default": 384},
+        "--size",
+        "what --width, --layers and --heads are where they are not given, by the number of "
+        "parameters: " + ", ".join(f"{name} {shape}" for name, shape in SIZES.items()),
+        {"type": one_of(*SIZES), "default": "11m", "metavar": "SIZE"},
     ),
-    ("--layers", "blocks", {"type": whole(1, 1000), "default": 6}),
-    ("--heads", "attention heads per block", {"type": SIZE, "default": 6}),
+    ("--width", "values per position; must be a multiple of the heads", {"type": SIZE}),
+    ("--layers", "blocks", {"type": whole(1, 1000)}),
+    ("--heads", "attention heads per block", {"type": SIZE}),
     ("--context", "bytes that the model sees", {"type": SIZE, "default": 64}),
     (
         "--lr",
@@ -48,6 +51,11 @@ OPTIONS: list[Option] = [
         "--dtype",
         "of compute, f32 or bf16; the optimizer's values are f32",
         {"type": one_of("f32", "bf16"), "default": "f32", "metavar": "DTYPE"},
+    ),
+    (
+        "--device",
+        "where the ranks compute: cpu, cuda, cuda:N, or emulated, for tests",
+        {"default": "cpu", "metavar": "DEVICE"},
     ),
     (
         "--seed",
@@ -74,12 +82,17 @@ OPTIONS: list[Option] = [
 def parse(arguments: list[str]) -> Namespace:
     description = "Trains a GPT on the bytes of a text, partitioned over the ranks."
     options = Parser("train.py", description, OPTIONS).read(arguments)
+    for name, value in zip(("width", "layers", "heads"), SIZES[options.size], strict=True):
+        if getattr(options, name) is None:
+            setattr(options, name, value)
     if options.width % options.heads:
         next_width = (options.width // options.heads + 1) * options.heads
         raise BadInput(
             f"--width {options.width} is no multiple of --heads {options.heads}: take "
             f"{next_width}, for example"
         )
+    if not re.fullmatch(r"cpu|emulated|cuda(:\d+)?", options.device):
+        raise BadInput(f"--device {options.device}: must be cpu, cuda, cuda:N or emulated")
     if options.api == "zero" and not re.fullmatch(IN_KEYS, options.plan):
         raise BadInput(
             f"--plan {options.plan}: --api zero takes zero0 to zero3, mics(N), hpz(N) and zeropp(N)"

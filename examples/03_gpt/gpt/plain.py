@@ -20,7 +20,7 @@ from common.progress import Progress
 
 from .examples import Examples
 from .model import loss_of
-from .recipe import Losses, build, learning_rate
+from .recipe import Losses, build, learning_rate, torch_device
 
 Part = list[tuple[int, int]]  # turn and rank of micro-batches that are added first
 
@@ -46,8 +46,8 @@ def train(
     progress: Progress,
 ) -> Losses:
     accumulate = options.accumulate
-    losses = Losses.of(options, ranks)
-    model = build(options)
+    losses, device = Losses.of(options, ranks), torch_device(options)
+    model = build(options).to(device)
     params = list(model.parameters())
     optimizer = torch.optim.AdamW(params, lr=options.lr)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate(options.steps))
@@ -59,7 +59,7 @@ def train(
             for part in parts:
                 for turn, rank in part:
                     number = (step * accumulate + turn) * ranks + rank
-                    loss = loss_of(model, examples[number])
+                    loss = loss_of(model, examples[number].to(device))
                     (loss / accumulate).backward()
                     losses.values[step, turn, rank] = loss.item()
                 if len(parts) > 1:

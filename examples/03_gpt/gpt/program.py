@@ -23,7 +23,7 @@ from common.progress import Progress
 from . import engine, plain, report
 from . import options as command_line
 from .examples import Examples
-from .recipe import build
+from .recipe import count_parameters, torch_device
 
 
 def train(
@@ -40,7 +40,7 @@ def train(
         ranks=context.world_size,
         transport=context.transport,
         plan=plan,
-        parameters=sum(param.numel() for param in build(options).parameters()),
+        parameters=count_parameters(options),
         text_bytes=len(examples.text),
     )
     if shown:
@@ -51,6 +51,7 @@ def train(
     losses = trained.losses
     context.world.all_reduce(losses.values)  # each rank filled in its own
     summary.losses, summary.seconds = losses.curve(), progress.seconds
+    summary.step_seconds = progress.step_seconds
     summary.figures = collect_figures(context, before, options, trained.optimizer_bytes)
     summary.micro_losses = losses
     return summary
@@ -81,7 +82,9 @@ def collect_figures(
         reduced=after.reduce_bytes - before.reduce_bytes,
         planned_gathered=plan.gather_mapped_bytes + plan.gather_copied_bytes,
         planned_reduced=plan.reduce_bytes,
+        device_peak=torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else 0,
         between_nodes=plan.far_gather_bytes + plan.far_reduce_bytes > 0,
+        on_device="device" in tiers_of(context),
     )
     figures = []
     for rank in range(context.world_size):
@@ -89,6 +92,17 @@ def collect_figures(
         context.world.broadcast(numbers, root=rank)
         figures.append(report.Figures(*(int(value) for value in numbers)))
     return figures
+
+
+def tiers_of(context: meron.Context) -> set[str]:
+    plan = json.loads(context.plan.json())
+    return {plan[row]["tier"] for row in ("param", "gradient", "optimizer")}
+
+
+def repeat_sums() -> None:
+    """Equal runs on a GPU have equal losses; where torch has no such kernel it says so."""
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.utils.deterministic.fill_uninitialized_memory = False
 
 
 def compare(summary: report.Summary, examples: Examples, shown: bool) -> None:
@@ -125,7 +139,8 @@ def start(arguments: list[str]) -> int:
     except BadInput as error:
         problem = str(error)
 
-    context = mt.context_for(plan or meron.Plan.preset("zero3"))
+    device = "cpu" if problem is not None or plan is None else options.device
+    context = mt.context_for(plan or meron.Plan.preset("zero3"), device=device)
     leads = context.rank == 0
     if problem is not None:
         if leads:
@@ -135,6 +150,8 @@ def start(arguments: list[str]) -> int:
             print(options.usage, end="", flush=True)
     else:
         shown = leads and not options.quiet
+        if torch_device(options).type == "cuda":
+            repeat_sums()
         text_bytes = torch.frombuffer(data, dtype=torch.uint8)
         examples = Examples(text_bytes, options.batch, options.context, options.seed)
         summary = train(context, options, examples, shown)

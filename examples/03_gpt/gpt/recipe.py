@@ -45,6 +45,17 @@ def build(options: Namespace) -> GPT:
     return GPT(options.width, options.layers, options.heads, options.context)
 
 
+def count_parameters(options: Namespace) -> int:
+    with torch.device("meta"):  # no values: a large model takes long to fill
+        return sum(param.numel() for param in build(options).parameters())
+
+
+def torch_device(options: Namespace) -> torch.device:
+    """Where a rank computes; the emulated device's tensors are the CPU's."""
+    cuda = options.device.startswith("cuda")
+    return torch.device(options.device if cuda else "cpu")
+
+
 def learning_rate(steps: int) -> Callable[[int], float]:
     """A factor for each step: up over the first tenth, then down to a tenth of the peak."""
 

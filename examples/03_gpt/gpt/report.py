@@ -35,7 +35,9 @@ class Figures:
     reduced: int
     planned_gathered: int  # in one step, if every use of a block gathers it, as is the one below
     planned_reduced: int
+    device_peak: int  # of a GPU's memory that torch has handed out, Meron's included
     between_nodes: bool  # some of the peers share no memory with this rank
+    on_device: bool  # rows of the plan lie there, and the plan's memory is the host's
 
     def memory_difference(self) -> float:
         return self.peak / self.planned_peak - 1
@@ -45,13 +47,14 @@ class Figures:
 
         Between nodes, what is on its way comes on top of the plan's memory.
         """
-        above = self.memory_difference() <= 0.05 or self.between_nodes
-        return (
+        moved = (
             self.reduced == steps * self.planned_reduced
             and self.gathered <= steps * self.planned_gathered
-            and self.memory_difference() >= -0.05
-            and above
         )
+        if self.on_device:
+            return moved
+        above = self.memory_difference() <= 0.05 or self.between_nodes
+        return moved and above and self.memory_difference() >= -0.05
 
 
 @dataclass
@@ -65,6 +68,7 @@ class Summary:
     losses: Curve = field(default_factory=lambda: np.zeros(0))  # one per step
     micro_losses: Losses | None = None
     seconds: float = 0.0
+    step_seconds: float = 0.0  # the median
     figures: list[Figures] = field(default_factory=list)  # one per rank
     twin: Curve | None = None  # the losses of plain PyTorch
     equal_bits: bool = False  # of every micro-batch's loss
@@ -97,9 +101,10 @@ class Summary:
 
 def print_begin(summary: Summary) -> None:
     options = summary.options
+    where = "" if options.device == "cpu" else f" on {options.device}"
     print(
         f"{summary.parameters:,} parameters ({options.dtype}) over {summary.ranks} "
-        f"rank{'' if summary.ranks == 1 else 's'}, plan {options.plan}, transport "
+        f"rank{'' if summary.ranks == 1 else 's'}{where}, plan {options.plan}, transport "
         f"{summary.transport}, API {options.api}; {summary.text_bytes:,} bytes of text",
         flush=True,
     )
@@ -125,6 +130,9 @@ def print_summary(summary: Summary) -> None:
         shown = [f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in cells]
         print(f"  {rank!s:<5}{what:<8}" + "".join(f"{cell:>15}" for cell in shown))
 
+    if any(figures.device_peak for figures in summary.figures):
+        peaks = ", ".join(f"{figures.device_peak / 2**20:,.0f}" for figures in summary.figures)
+        print(f"GPU     {peaks} MiB at most, by rank")
     print("\nBytes that each rank holds, and moves per step:\n")
     row("rank", "", "parameters", "gradients", "optimizer", "peak", "gathered", "reduced")
     for rank, f in enumerate(summary.figures):
@@ -157,6 +165,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
         "plan": summary.plan,
         "parameters": summary.parameters,
         "dtype": options.dtype,
+        "device": options.device,
         "text_bytes": summary.text_bytes,
         "steps": options.steps,
         "batch": options.batch,
@@ -169,6 +178,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
         "clip": options.clip,
         "seed": options.seed,
         "seconds": round(summary.seconds, 3),
+        "step_seconds": round(summary.step_seconds, 6),
         "tokens_per_second": round(summary.tokens_per_second, 1),
         "loss_first": summary.loss_first,
         "loss_last": summary.loss_last,
@@ -183,6 +193,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
                     }
                     for name in names
                 },
+                "device_peak_bytes": f.device_peak,
                 "gather_bytes": {"counted": f.gathered, "plan_per_step": f.planned_gathered},
                 "reduce_bytes": {"counted": f.reduced, "plan_per_step": f.planned_reduced},
             }
