@@ -31,7 +31,7 @@ TARGETS = {
     "overhead": ("meron_cli", "bench_overhead"),
     "torch": ("meron_cli", "meron"),
     "offload-step": ("bench_offload_step",),
-    "gpu": ("bench_gpu",),
+    "gpu": ("meron_cli", "bench_gpu"),
     "slow-link": ("meron",),
 }
 # Targets that exist where there is MPI; elsewhere the benchmark says that it is missing.

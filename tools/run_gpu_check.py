@@ -366,6 +366,11 @@ PHASES = (
     ),
     Phase("example 03, one rank", 80, 30, example("1"), AFTER_BUILD),
     Phase("example 03, two ranks on one GPU", 60, 25, example("2"), AFTER_BUILD),
+    Phase(
+        *("bench host time", 110, 40),
+        bench("gpu", "--parts", "host", keep="host"),
+        (*AFTER_BUILD, "torch"),
+    ),
     Phase("memcheck", 90, 15, sanitize("memcheck", ""), ("configure",)),
     Phase("racecheck", 60, 10, sanitize("racecheck", "kernel"), ("configure",)),
 )

@@ -4,13 +4,16 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import report
 from report import BenchError, Goal, Json
+from torch_arms import host_us, run_arm
 
 SKIPPED = 77
 # Of the copy's bytes per second.
@@ -29,6 +32,15 @@ STEP_GOAL = 1.10  # of the slower of copy and update
 QUICK_LINK_BYTES, QUICK_PARAMETERS = 1 << 26, 1 << 20
 # A machine that is slow to hand out memory has the smaller model in the time that is left.
 SIZES = ((1_000_000_000, 75.0), (200_000_000, 45.0))  # parameters, seconds at most
+# Arms of bench/torch, and what they are here.
+HOST_ARMS = {
+    "plain": "plain torch",
+    "meron device": "Meron, all on the device",
+    "fsdp2": "FSDP2",
+    "meron": "Meron, torch's AdamW on the host",
+}
+HOST_GOAL = 0.1  # of FSDP2's
+HOST_ROUNDS, HOST_SECONDS = 3, 90.0  # a further round is begun if it should end by then
 
 
 class TooSlow(BenchError):
@@ -134,9 +146,52 @@ def measure_offload(arguments: argparse.Namespace) -> Json:
     raise BenchError("the offloaded step was too slow to be measured")
 
 
+# ---- The host's time ----------------------------------------------------------------------------
+
+
+def host(arguments: argparse.Namespace) -> tuple[Json, list[Goal]]:
+    if importlib.util.find_spec("torch") is None:
+        print("Without the host's time per unit: PyTorch is not installed\n")
+        return {}, []
+    runs: dict[str, list[Json]] = {arm: [] for arm in HOST_ARMS}
+    begin = time.monotonic()
+    for number in range(1 if arguments.quick else HOST_ROUNDS):
+        taken = time.monotonic() - begin
+        if number > 0 and taken + taken / number > HOST_SECONDS:
+            break
+        for arm in HOST_ARMS:
+            # The emulated device is Meron's alone: for the others it is the CPU.
+            emulated = arguments.device == "emulated" and not arm.startswith("meron")
+            device = "cpu" if emulated else arguments.device
+            seconds = 0.1 if arguments.quick else 2.0
+            runs[arm].append(run_arm(arguments.build, "tiny", arm, 1, seconds, device=device))
+    us = {
+        arm: {key: host_us(runs[arm], runs["plain"], key) for key in ("hooks_ms", "ms")}
+        for arm in HOST_ARMS
+        if arm != "plain"
+    }
+    print(
+        f"Host time per unit and step beyond plain torch's, us: 200 linear layers of 16, one rank, "
+        f"{arguments.device}, {len(runs['plain'])} rounds"
+    )
+    table = [["", "forward and backward", "with the optimizer's step"]]
+    table += [[HOST_ARMS[arm], *(f"{value:.1f}" for value in us[arm].values())] for arm in us]
+    print(f"{report.columns(table)}\n")
+    goals = [
+        Goal(f"host time, {what}, of FSDP2's", own / peer, HOST_GOAL, at_least=False)
+        for what, own, peer in zip(
+            ("forward and backward", "with the step"),
+            us["meron device"].values(),
+            us["fsdp2"].values(),
+            strict=True,
+        )
+    ]
+    return {"us": us, "runs": runs}, goals
+
+
 # ---- What runs ----------------------------------------------------------------------------------
 
-PARTS = {"kernels": kernels, "link": link, "offload": offload}
+PARTS = {"kernels": kernels, "link": link, "offload": offload, "host": host}
 NEED_CUDA = ("kernels",)
 
 

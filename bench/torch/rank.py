@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of one arm: trains a model for some steps, and rank 0 prints its figures as JSON."""
+"""One rank of one arm: trains a model for some steps, and rank 0 prints its figures as JSON.
+
+On a device a step's times are the host's: until all was asked of the device, which is waited for
+between steps."""
 
 from __future__ import annotations
 
@@ -26,8 +29,12 @@ now = time.perf_counter
 class Model:
     """A model, its units as each system is to see them, and its loss."""
 
-    def __init__(self, name: str, ranks: int, rank: int) -> None:
+    def __init__(self, name: str, ranks: int, rank: int, device: str = "cpu") -> None:
         torch.manual_seed(1)
+        self.device = device
+        place = self.place = torch.device(device if device.startswith("cuda") else "cpu")
+        if place.index is not None:  # what a mesh of devices goes by
+            torch.cuda.set_device(place)
         generator = torch.Generator().manual_seed(100 + rank)
         self.rows = 1
         if name == "gpt":
@@ -36,13 +43,13 @@ class Model:
 
             self.module: nn.Module = GPT(width=320, layers=8, heads=5, context=128)
             self.unit: type[nn.Module] = Block
-            batch = torch.randint(0, 256, (4, 129), generator=generator)
+            batch = torch.randint(0, 256, (4, 129), generator=generator).to(place)
             self.loss = lambda module: loss_of(module, batch)
         else:
             width = {"many": 256, "tiny": 16}[name]
             self.module = nn.Sequential(*(nn.Linear(width, width) for _ in range(200)))
             self.unit = nn.Linear
-            inputs = torch.randn(8, width, generator=generator)
+            inputs = torch.randn(8, width, generator=generator).to(place)
             self.loss = lambda module: module(inputs).square().mean()
         self.units = sum(isinstance(part, self.unit) for part in self.module.modules())
         self.params = sum(param.numel() for param in self.module.parameters())
@@ -52,6 +59,7 @@ class Model:
 
 
 def plain(model: Model) -> tuple[Step, Callable[[], int]]:
+    model.module.to(model.place)
     optimizer = torch.optim.AdamW(model.module.parameters())
     return loop(model.module, model, optimizer), lambda: 0
 
@@ -67,8 +75,10 @@ def fsdp2(model: Model) -> tuple[Step, Callable[[], int]]:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
-    torch.distributed.init_process_group("gloo")
-    mesh = init_device_mesh("cpu", (torch.distributed.get_world_size(),))
+    kind = model.place.type
+    torch.distributed.init_process_group("nccl" if kind == "cuda" else "gloo")
+    model.module.to(model.place)
+    mesh = init_device_mesh(kind, (torch.distributed.get_world_size(),))
     for part in list(model.module.modules()):
         if isinstance(part, model.unit):
             fully_shard(part, mesh=mesh)
@@ -106,10 +116,10 @@ def meron(model: Model, plan: str = "zero3") -> tuple[Step, Callable[[], int]]:
     import meron.torch as mt
     from meron import Plan
 
-    mt.shard(model.module, units=model.unit, plan=plan)
+    mt.shard(model.module, units=model.unit, plan=plan, device=model.device)
     optimizer = torch.optim.AdamW(model.module.parameters())
     mt.shard_optimizer(model.module, optimizer)
-    context = mt.context_for(Plan.preset(plan))
+    context = mt.context_for(Plan.preset(plan), device=model.device)
 
     def read() -> int:
         stats = context.stats()
@@ -118,16 +128,22 @@ def meron(model: Model, plan: str = "zero3") -> tuple[Step, Callable[[], int]]:
     return loop(model.module, model, optimizer), read
 
 
-def meron_adamw(model: Model) -> tuple[Step, Callable[[], int]]:
+def meron_adamw(model: Model, **rows: Any) -> tuple[Step, Callable[[], int]]:
     """The engine's own AdamW."""
     import meron.torch as mt
     from meron import Plan
 
-    mt.shard(model.module, units=model.unit)
+    plan = Plan.parse({"preset": "zero3", **rows})
+    mt.shard(model.module, units=model.unit, plan=plan, device=model.device)
     optimizer = mt.AdamW(model.module)
-    context = mt.context_for(Plan.preset("zero3"))
-    stats = context.stats
+    stats = mt.context_for(plan, device=model.device).stats
     return loop(model.module, model, optimizer), lambda: stats().reduce_bytes
+
+
+def meron_there(model: Model) -> tuple[Step, Callable[[], int]]:
+    """With params, sums and states on the device, as FSDP2's are."""
+    there = {"tier": "device"}
+    return meron_adamw(model, param=there, gradient=there, optimizer=there)
 
 
 def loop(module: nn.Module, model: Model, optimizer: torch.optim.Optimizer) -> Step:
@@ -151,6 +167,7 @@ ARMS = {
     "deepspeed": deepspeed,
     "meron": meron,
     "meron adamw": meron_adamw,
+    "meron device": meron_there,
 }
 
 # ---- Measuring ----------------------------------------------------------------------------------
@@ -193,20 +210,29 @@ def main() -> None:
     parser.add_argument("--arm", choices=ARMS, required=True)
     parser.add_argument("--model", choices=("gpt", "many", "tiny"), required=True)
     parser.add_argument("--seconds", type=float, default=6.0)
+    parser.add_argument("--device", default="cpu", help="cpu, cuda, cuda:N, or Meron's emulated")
     options = parser.parse_args()
     warnings.filterwarnings("ignore")
-    torch.set_num_threads(1)
     rank = int(os.environ.get("RANK", os.environ.get("MERON_RANK", "0")))
     ranks = int(os.environ.get("WORLD_SIZE", os.environ.get("MERON_WORLD_SIZE", "1")))
     cpus = sorted(os.sched_getaffinity(0))
-    if ranks <= len(cpus):
-        os.sched_setaffinity(0, {cpus[rank]})
+    if options.device == "cpu":  # a device has threads of its own
+        torch.set_num_threads(1)
+        if ranks <= len(cpus):
+            os.sched_setaffinity(0, {cpus[rank]})
     if options.arm == "deepspeed":
         import deepspeed  # noqa: F401  (its memory is not the model's)
 
     before = memory()
-    model = Model(options.model, ranks, rank)
-    step, moved = ARMS[options.arm](model)
+    model = Model(options.model, ranks, rank, options.device)
+    issue, moved = ARMS[options.arm](model)
+
+    def step() -> tuple[float, float, float]:
+        times = issue()
+        if model.place.type == "cuda":
+            torch.cuda.synchronize()
+        return times
+
     for _ in range(WARM_UP):
         step()
     gc.collect()

@@ -5,16 +5,14 @@ from __future__ import annotations
 
 import argparse
 import os
-import socket
 import sys
 from collections import defaultdict
-from pathlib import Path
 
 import report
 from deepspeed_package import DEEPSPEED, folder_of, install_deepspeed
 from report import Goal, Json, median
+from torch_arms import host_us, run_arm
 
-RANK = Path(__file__).with_name("rank.py")
 SHARDED = ("meron", "meron adamw", "fsdp2", "deepspeed")
 PEERS = ("fsdp2", "deepspeed")
 ARMS = ("meron", "meron adamw", "fsdp2", "deepspeed", "ddp", "plain")
@@ -24,12 +22,6 @@ TITLES = {
     "tiny": "Host time per unit and step: 200 linear layers of 16, 8 rows, one rank, so that bytes "
     "do not count. In hooks: forward and backward",
 }
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Bench:
@@ -45,24 +37,14 @@ class Bench:
         return [arm for arm in arms if arm != "deepspeed" or self.without_deepspeed is None]
 
     def run(self, model: str, arm: str, ranks: int) -> None:
-        seconds = "0.1" if self.arguments.quick else str(self.arguments.seconds)
-        words = [str(RANK), "--arm", arm, "--model", model, "--seconds", seconds]
-        environment = {"OMP_NUM_THREADS": "1"}
-        if arm == "plain":
-            command: list[str | Path] = [sys.executable, "-B", *words]
-        elif arm.startswith("meron"):
-            command = [self.arguments.build / "tools/meron/meron", "run", "-n", str(ranks), "--"]
-            command += [sys.executable, "-B", *words]
-        else:
-            command = [sys.executable, "-m", "torch.distributed.run", "--nnodes", "1"]
-            command += ["--nproc-per-node", str(ranks), "--master-addr", "127.0.0.1"]
-            command += ["--master-port", str(free_port()), *words]
-            environment["GLOO_SOCKET_IFNAME"] = "lo"
+        seconds = 0.1 if self.arguments.quick else self.arguments.seconds
+        more = {}
         if arm == "deepspeed":
-            environment["DS_ACCELERATOR"] = "cpu"
             path = os.environ.get("PYTHONPATH", "")
-            environment["PYTHONPATH"] = os.pathsep.join(filter(None, [path, str(self.folder)]))
-        self.runs[model, arm, ranks].append(report.run_ranks(command, environment))
+            more["DS_ACCELERATOR"] = "cpu"
+            more["PYTHONPATH"] = os.pathsep.join(filter(None, [path, str(self.folder)]))
+        build = self.arguments.build
+        self.runs[model, arm, ranks].append(run_arm(build, model, arm, ranks, seconds, **more))
 
     def measure(self) -> None:
         rounds = 1 if self.arguments.quick else self.arguments.rounds
@@ -87,10 +69,7 @@ class Bench:
         return median(run[key] for run in self.runs[model, arm, self.arguments.ranks])
 
     def host_us(self, arm: str, key: str = "hooks_ms") -> float:
-        """Host time per unit and step: what it takes beyond plain torch's."""
-        run = self.runs["tiny", arm, 1][0]
-        beyond = self.ms("tiny", arm, 1, key) - self.ms("tiny", "plain", 1, key)
-        return beyond * 1e3 / int(run["units"])
+        return host_us(self.runs["tiny", arm, 1], self.runs["tiny", "plain", 1], key)
 
     def print_tables(self) -> None:
         ranks = self.arguments.ranks

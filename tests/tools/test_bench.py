@@ -129,13 +129,24 @@ def test_gpu_without_a_device(tmp_path):
 def test_gpu_on_the_emulated_device(tmp_path):
     if not (BUILD / "bench" / "gpu" / "bench_gpu_offload").exists():
         pytest.skip("the benchmarks were not built")
-    text, report = bench("gpu", tmp_path / "report.json", "--device", "emulated")
+    words = ("--device", "emulated", "--parts", "link,offload")
+    text, report = bench("gpu", tmp_path / "report.json", *words)
     assert "until the device has the values" in text
     offload = report["offload"]
     assert offload["up_bytes_per_parameter"] == pytest.approx(2, rel=0.01)
     assert offload["down_and_step_seconds"] > offload["step_seconds"] > 0
     names = [goal["name"] for goal in report["goals"]]
     assert any(name.startswith("offloaded step") for name in names)
+
+
+def test_host_time_on_the_emulated_device(tmp_path):
+    pytest.importorskip("torch", reason="torch is not installed")
+    words = ("--device", "emulated", "--parts", "host")
+    text, report = bench("gpu", tmp_path / "report.json", *words)
+    assert "Meron, all on the device" in text and "FSDP2" in text
+    assert len(report["goals"]) == 2
+    units = {run["units"] for runs in report["host"]["runs"].values() for run in runs}
+    assert units == {200}
 
 
 @pytest.mark.parametrize(
