@@ -159,7 +159,13 @@ def finish(
         "disturbed": round(disturbed, 3),
         **body,
         "goals": [
-            {"name": goal.name, "value": goal.value, "goal": goal.goal, "passed": goal.met}
+            {
+                "name": goal.name,
+                "value": goal.value,
+                "goal": goal.goal,
+                "at_least": goal.at_least,
+                "passed": goal.met,
+            }
             for goal in goals
         ],
         "passed": all(goal.met for goal in goals),

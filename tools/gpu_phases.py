@@ -21,6 +21,9 @@ from gpu_machine import Machine
 from run_tests import Tally, say
 
 ROOT = Path(__file__).resolve().parents[1]
+BUILD = ROOT / "build" / "gpu"
+LABEL = "^gpu$"  # of CTest
+SKIPPED = 77
 SECONDS_TO_END = 5.0  # what a program has to write its report after it was told to stop
 MOST_LOG = 4 << 20  # bytes of one program's output that go into the log
 

@@ -6,13 +6,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shlex
 import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,10 @@ import gpu_pack
 import run_bench
 import run_tests
 from gpu_phases import (
+    BUILD,
+    LABEL,
     SECONDS_TO_END,
+    SKIPPED,
     Check,
     Counts,
     Outcome,
@@ -31,21 +33,17 @@ from gpu_phases import (
     lines_like,
     run_phases,
 )
+from gpu_sanitizer import sanitize
 from run_tests import Tally, say
 
 ROOT = Path(__file__).resolve().parents[1]
-BUILD = ROOT / "build" / "gpu"
 RESULTS = BUILD / "test-results"
-LABEL = "^gpu$"
-SKIPPED = 77
 BUDGET = 540.0
-SANITIZER_FOUND = 86
-# Without cases that are too long under compute-sanitizer; GTEST_FILTER is another choice.
-SHORT_CASES = "-*Long*:*Large*"
 
 HELP = """\
 On a machine with an NVIDIA GPU: builds Meron, runs every GPU test (CTest label gpu; those in C++
-under compute-sanitizer too), and measures with tools/bench gpu. A short table comes last.
+under compute-sanitizer too), measures with tools/bench gpu, and trains example 03 with 350 million
+parameters on one rank and on two that share the GPU. A short table, with all goals, comes last.
 
 It installs nothing and needs no network. The machine has CUDA (nvcc 12 or later), CMake 3.25 or
 later, ninja, a C++20 compiler, and a python3 with PyTorch for CUDA, pytest and numpy; what is
@@ -183,123 +181,19 @@ def run_ctest(check: Check, seconds: float) -> Outcome:
     return Outcome("passed" if check.tests.passed else "skipped", str(check.tests))
 
 
-@dataclass(frozen=True)
-class Program:
-    name: str
-    path: Path
-    environment: dict[str, str]
-    folder: Path
-
-
-def programs_of(listing: str) -> list[Program]:
-    """The tests in C++ of `ctest --show-only=json-v1`, of those that were built."""
-    found = []
-    for test in json.loads(listing).get("tests", []):
-        command = test.get("command") or [""]
-        path = Path(command[0])
-        if not path.name.startswith("test_") or not os.access(path, os.X_OK):
-            continue
-        properties = {entry["name"]: entry["value"] for entry in test.get("properties", [])}
-        variables = dict(entry.split("=", 1) for entry in properties.get("ENVIRONMENT", []))
-        folder = Path(properties.get("WORKING_DIRECTORY", path.parent))
-        found.append(Program(test["name"], path, variables, folder))
-    return found
-
-
-# The smallest program that a sanitizer of devices has something to see in.
-TRIVIAL = "__global__ void set(int* x) { *x = 1; }\nint main() {\n  int* x;\n" + (
-    "  if (cudaMalloc(&x, 4) != cudaSuccess) return 1;\n  set<<<1, 1>>>(x);\n"
-    "  return cudaDeviceSynchronize() == cudaSuccess ? 0 : 1;\n}\n"
-)
-
-
-def why_no_sanitizer(check: Check, seconds: float) -> str | None:
-    machine = check.machine
-    if machine.sanitizer is None:
-        return "compute-sanitizer is not on this machine"
-    if machine.nvcc is None:
-        return "without nvcc there is no test in C++"
-    source, program = BUILD / "trivial.cu", BUILD / "trivial"
-    if not program.exists():
-        source.write_text(TRIVIAL)
-        architecture = machine.architectures.partition(";")[0]
-        target = [f"-arch=sm_{architecture}"] if architecture else []
-        made = check.run([machine.nvcc, *target, "-o", program, source], seconds / 2)
-        if made.status != 0:
-            return made.fault("nvcc, for a trivial program,")
-    ended = check.run([machine.sanitizer, "--error-exitcode", "86", program], seconds / 2)
-    if ended.status != 0:
-        said = next((line for line in ended.lines if "rror" in line), "")
-        return f"compute-sanitizer does not work here: {said or ended.fault('it')}"
-    return None
-
-
-def sanitize(tool: str, pattern: str) -> Callable[[Check, float], Outcome]:
-    """A phase: the tests in C++ whose names match, under a tool of compute-sanitizer."""
-
-    def run(check: Check, seconds: float) -> Outcome:
-        end = time.monotonic() + seconds
-        listing = gpu_machine.output_of(
-            ["ctest", "--test-dir", str(BUILD), "-L", LABEL, "--show-only=json-v1"]
-        )
-        programs = [test for test in programs_of(listing or "{}") if re.search(pattern, test.name)]
-        if not programs:
-            return Outcome("skipped", "there is no such test in this build")
-        fault = why_no_sanitizer(check, seconds)
-        if fault is not None:
-            return Outcome("skipped", fault)
-        clean: list[str] = []
-        found: list[str] = []
-        late: list[str] = []
-        without: list[str] = []
-        for program in programs:
-            left = end - time.monotonic()
-            if left < 2:
-                late.append(program.name)
-                continue
-            environment = {"GTEST_FILTER": SHORT_CASES, **os.environ, **program.environment}
-            assert check.machine.sanitizer is not None
-            command: list[str | Path] = [check.machine.sanitizer, "--tool", tool]
-            command += ["--error-exitcode", str(SANITIZER_FOUND), program.path, "--gtest_brief=1"]
-            ended = check.run(command, left, environment=environment, folder=program.folder)
-            if ended.status is None:
-                late.append(program.name)
-            elif ended.status == SKIPPED:
-                without.append(program.name)
-            else:
-                (clean if ended.status == 0 else found).append(program.name)
-            check.say(f"  {program.name}: {verdict_of(ended.status)}")
-        check.failures += [f"{tool}: {name}" for name in found]
-        note = f"{len(clean)} of {len(programs)} clean"
-        note += f"; no time for {', '.join(late)}" if late else ""
-        note += f"; without a device: {', '.join(without)}" if without else ""
-        if found:
-            return Outcome("failed", f"{note}; not: {', '.join(found)}")
-        return Outcome("passed" if clean else "skipped", note)
-
-    return run
-
-
-def verdict_of(status: int | None) -> str:
-    known = {0: "clean", SKIPPED: "skipped", SANITIZER_FOUND: "FOUND SOMETHING", None: "no time"}
-    return known.get(status, f"FAILED with exit status {status}")
-
-
 # ---- Measuring ----------------------------------------------------------------------------------
 
 
-def bench(name: str, *options: str, keep: str = "") -> Callable[[Check, float], Outcome]:
-    """A phase: `tools/bench name`, with the programs of this build. `keep`: what its report is
-    named by, where several phases run the same."""
+def bench(parts: str, keep: str) -> Callable[[Check, float], Outcome]:
+    """A phase: parts of `tools/bench gpu`, with the programs of this build. `keep` names its report
+    in the folder."""
 
     def run(check: Check, seconds: float) -> Outcome:
-        folder = name.replace("-", "_")
-        if not (ROOT / "bench" / folder).is_dir():
-            return Outcome("skipped", f"bench/{folder} is not in this tree")
-        report = check.out / f"bench-{keep or name}.json"
+        report = check.out / f"bench-{keep}.json"
         report.unlink(missing_ok=True)
-        words = ["--json", str(report), *options]
-        command = run_bench.command_of(name, words, BUILD, check.python)
+        words = ["--parts", parts, "--json", str(report)]
+        words += ["--seconds", f"{seconds - SECONDS_TO_END:.0f}"]
+        command = run_bench.command_of("gpu", words, BUILD, check.python)
         environment = run_bench.environment_of(BUILD)
         ended = check.run(command, seconds, every_line, environment)
         goals: list[dict[str, Any]] = []
@@ -354,23 +248,11 @@ PHASES = (
     Phase("torch", 60, 1, look_at_torch),
     Phase("tests", 180, 30, run_ctest, ("configure",)),
     Phase("torch training", 60, 20, program("python3", "tests/gpu/torch/train.py"), AFTER_BUILD),
-    Phase(
-        *("bench kernels", 80, 30),
-        bench("gpu", "--parts", "kernels,link", keep="kernels"),
-        AFTER_BUILD,
-    ),
-    Phase(
-        *("bench offload", 125, 30),
-        bench("gpu", "--parts", "offload", keep="offload"),
-        AFTER_BUILD,
-    ),
-    Phase("example 03, one rank", 80, 30, example("1"), AFTER_BUILD),
-    Phase("example 03, two ranks on one GPU", 60, 25, example("2"), AFTER_BUILD),
-    Phase(
-        *("bench host time", 110, 40),
-        bench("gpu", "--parts", "host", keep="host"),
-        (*AFTER_BUILD, "torch"),
-    ),
+    Phase("bench kernels", 80, 30, bench("kernels,link", "kernels"), AFTER_BUILD),
+    Phase("bench offload", 125, 40, bench("offload", "offload"), AFTER_BUILD),
+    Phase("example 03, one rank", 80, 40, example("1"), AFTER_BUILD),
+    Phase("example 03, two ranks on one GPU", 60, 30, example("2"), AFTER_BUILD),
+    Phase("bench host time", 110, 45, bench("host", "host"), (*AFTER_BUILD, "torch")),
     Phase("memcheck", 90, 15, sanitize("memcheck", ""), ("configure",)),
     Phase("racecheck", 60, 10, sanitize("racecheck", "kernel"), ("configure",)),
 )
@@ -388,10 +270,17 @@ def table(check: Check, results: Sequence[Result]) -> str:
     lines.append(f"tests: {check.tests}")
     if check.goals:
         lines.append(f"bench: {count_goals(check.goals)}")
-    missed = [str(goal.get("name")) for goal in check.goals if not goal.get("passed")]
-    lines += [f"missed: {name}" for name in missed]
+        lines += map(describe_goal, check.goals)
     lines += [f"failed: {name}" for name in check.failures]
     return "\n".join(lines)
+
+
+def describe_goal(goal: Mapping[str, Any]) -> str:
+    """A goal of a benchmark's report; those of programs in C++ are all lower bounds."""
+    bound = ">=" if goal.get("at_least", True) else "<="
+    verdict = "met" if goal.get("passed") else "MISSED"
+    value, limit = float(goal["value"]), float(goal["goal"])
+    return f"  {verdict:<6}  {value:8.3f} {bound} {limit:<5g}  {goal['name']}"
 
 
 def commit() -> str:

@@ -18,6 +18,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 import gpu_machine
 import gpu_pack
+import gpu_sanitizer
 import run_gpu_check
 from gpu_machine import Gpu, Machine
 from gpu_phases import Check, Counts, Outcome, Phase, allot, lines_like, run_phases
@@ -248,6 +249,18 @@ def test_goals_are_counted():
     assert run_gpu_check.count_goals([]) == "no goals"
 
 
+def test_every_goal_is_shown_with_its_bound(check):
+    check.goals = [
+        {"name": "a copy", "value": 0.95, "goal": 0.93, "passed": True},
+        {"name": "a step", "value": 1.234, "goal": 1.1, "at_least": False, "passed": False},
+    ]
+    results = [run_phases([fake(Clock(), "bench", 9, 1, 1)], check, 1e9, Clock())[0]]
+    said = run_gpu_check.table(check, results)
+    assert "bench: 1 goals met, 1 missed" in said
+    assert re.search(r"met +0\.950 >= 0\.93 +a copy", said)
+    assert re.search(r"MISSED +1\.234 <= 1\.1 +a step", said)
+
+
 # ---- What is built ------------------------------------------------------------------------------
 
 
@@ -358,7 +371,7 @@ def test_what_declares_a_gpu_test_makes_one_that_skips_itself(pack, tmp_path):
     assert {"test_probe", "bench_gpu_probe"} <= built
     assert "other" not in built  # nothing else is built
     listing = succeed("ctest", "--test-dir", tmp_path, "-L", "^gpu$", "--show-only=json-v1")
-    (program,) = run_gpu_check.programs_of(listing)
+    (program,) = gpu_sanitizer.programs_of(listing)
     assert (program.name, program.path) == ("probe", tmp_path / "test_probe")
     done = subprocess.run([program.path], capture_output=True, text=True, timeout=PATIENCE)
     if gpu_machine.find_gpus():
