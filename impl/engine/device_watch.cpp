@@ -62,7 +62,8 @@ void Context::look_after_devices() {
 
 void Context::look_after_locked(DeviceGroup& devices, std::vector<std::string>& warnings) {
   if (const Status status = devices.status(); !status.ok()) {
-    record_failure_locked(devices.channel().fail(status.error()));
+    Channel& channel = devices.channel();
+    record_failure_locked(fail_devices(channel, status.error(), channel.posted() + 1));
     return;
   }
   const auto launch = devices.oldest();

@@ -3,10 +3,17 @@
 
 namespace meron {
 
+Error fail_devices(Channel& channel, const Error& error, uint64_t sequence) {
+  const Status present = channel.check_present(sequence, Deadline::never());
+  return present.ok() ? channel.fail(error) : present.error();
+}
+
 Result<bool> DeviceLaunch::advance() {
   MERON_ASSIGN(const bool done, done_.come());
   if (done) return true;
-  if (const auto ready = communicator_->ready(); !ready.ok()) return channel_.fail(ready.error());
+  if (const auto ready = communicator_->ready(); !ready.ok()) {
+    return fail_devices(channel_, ready.error(), sequence());
+  }
   return false;
 }
 

@@ -28,6 +28,10 @@
 
 namespace meron {
 
+// Breaks the channel because a communicator of its ranks has failed in `sequence`. A library knows
+// its ranks by their place on an axis: who has died, or left, is named by the engine.
+Error fail_devices(Channel& channel, const Error& error, uint64_t sequence);
+
 // A launch of a communicator, until the device has done it.
 class DeviceLaunch final : public Operation {
  public:

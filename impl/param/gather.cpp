@@ -85,7 +85,7 @@ Status GatherOperation::begin(uint64_t sequence) {
   if (units_.front()->axes().devices == nullptr) return Ok{};
   Status launched = by_devices_ ? launch() : refresh_rows();
   if (launched.ok()) return launched;
-  return channel_.fail(std::move(launched).error().during(describe()));
+  return fail_devices(channel_, std::move(launched).error().during(describe()), sequence);
 }
 
 GatherOperation::~GatherOperation() {

@@ -439,7 +439,7 @@ Result<std::shared_ptr<ResidentReduceOperation>> ResidentReduceOperation::begin(
   target.at_boundary = options.boundary;
   if (Status summed = target.resident_gradient()->sum(options, ends, sequence, deadline);
       !summed.ok()) {
-    return target.channel().fail(std::move(summed).error().on(target.name()));
+    return fail_devices(target.channel(), std::move(summed).error().on(target.name()), sequence);
   }
   return operation;
 }

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
@@ -99,6 +101,35 @@ TEST(JoinedDevicesTest, AStreamThatWaitsForAPeerIsLetGo) {
     require(failure.message.find("rank 1") != std::string::npos, "the culprit");
     require(failure.message.find("gather of unit 'u'") != std::string::npos, "the call");
   }));
+}
+
+// A peer that dies is named at once, whatever this rank waits in.
+TEST(JoinedDevicesTest, ADeadPeerIsNamedAndTheStreamLetGo) {
+  const auto done = std::make_unique<Shared<int>>(3);
+  int* const well = done->data();
+  EXPECT_FALSE(run_joined(joined_world(3, "shm"), "", [well](int rank, meron_context context) {
+    const OneParam model(context, 10'000);
+    model.write(std::vector<float>(10'000, 1.0f));
+    expect_ones(model, rank);
+    if (rank == 1) ::raise(SIGKILL);
+    const TrainersDevice device(rank);
+    const auto begun = std::chrono::steady_clock::now();
+    Failure failure;
+    while (failure.status >= 0) {
+      failure = failure_of([&](meron_error** error) {
+        meron_gather gather{};
+        const meron_status asked = meron_gather_begin(&gather, &model.unit, 1, nullptr, error);
+        if (asked < 0) return asked;
+        return meron_gather_wait_stream(gather, device.stream(), MERON_TIMEOUT_DEFAULT, error);
+      });
+      device.synchronize();
+    }
+    require(std::chrono::steady_clock::now() - begun < std::chrono::seconds(5), "at once");
+    require(failure.message.find("rank 1") != std::string::npos, "who has died");
+    well[rank] = 1;
+  }));
+  EXPECT_EQ(well[0], 1);
+  EXPECT_EQ(well[2], 1);
 }
 
 // What the library says of itself breaks the group on every rank.

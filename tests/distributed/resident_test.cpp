@@ -134,7 +134,8 @@ TEST_P(ResidentTest, WhatLiesOnTheDeviceTrainsToTheSameBits) {
       config.tiers.front() == '{' ? config.tiers : R"({"preset": "zero3", )" + config.tiers + "}";
   world.device = kDevice;
   world.devices = like.devices;
-  if (like.devices) ::setenv("MERON_EMULATED_DEVICE", "count=4", 1);
+  // Ranks that share a device go by the host.
+  ::setenv("MERON_EMULATED_DEVICE", like.devices ? "count=4" : "shared=1", 1);
   const bool trained = run_world(world, [&](int rank, meron_context context) {
     meron_stats stats{};
     train(like, rank, context, true, device_losses.data(), device_weights.data(), &stats);
@@ -191,6 +192,9 @@ INSTANTIATE_TEST_SUITE_P(
                  false,
                  true},
         Resident{kAll, {"zero3", 3, MERON_BF16, MERON_BF16, "sockets-threads", true}, false, true},
+        Resident{kAll, {"zero3", 3, MERON_BF16, MERON_BF16, "shm", true}, false, true},
+        Resident{kValues, {"zero3", 2, MERON_F32, MERON_F32, "shm", true}},
+        Resident{kAll, {"zero3", 2, MERON_F32, MERON_F32, "sockets", true}, false, true},
         Resident{kAll, {"zero3", 3, MERON_BF16, MERON_BF16}, true, true},
         Resident{kAll, {"zero3", 2, MERON_F32, MERON_F32, "sockets"}, true, true}),
     [](const testing::TestParamInfo<Resident>& info) {
