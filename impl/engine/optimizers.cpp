@@ -159,6 +159,9 @@ Result<RankPrediction> Context::predict_locked(Workload workload) {
     total.nvme.param += own.nvme.param;
     total.nvme.read += own.nvme.read;
     total.nvme.written += own.nvme.written;
+    total.device.param += own.device.param;
+    total.device.gradient += own.device.gradient;
+    total.device.optimizer += own.device.optimizer;
     total.links.gather_mapped += own.links.gather_mapped;
     total.links.gather_copied += own.links.gather_copied;
     total.links.reduce += own.links.reduce;

@@ -109,8 +109,8 @@ struct NvmePrediction {
 // trains there are also whole values, from a gather to its release, and buckets of gradients on
 // their way to the sum.
 struct DevicePrediction {
-  uint64_t param = 0;      // held * size
-  uint64_t gradient = 0;   // the f32 sum: 4 * held of the optimizer
+  uint64_t param = 0;      // device_value_bytes()
+  uint64_t gradient = 0;   // the f32 sums: device_sum_bytes()
   uint64_t optimizer = 0;  // states, and 4 * held for 16-bit parameters
 
   uint64_t total() const { return param + gradient + optimizer; }

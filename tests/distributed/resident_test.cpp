@@ -69,6 +69,7 @@ TEST_P(MeshOnDevicesTest, ReplicasTrainToTheSameBits) {
   Shared<float> host_losses(losses), device_losses(losses);
   Shared<float> host_weights(weights), device_weights(weights);
   Shared<meron_stats> host(1), device(1);
+  Shared<meron_prediction> predicted(1);
   const auto run = [&](bool on_device) {
     World world{"local", mesh.ranks,
                 mesh_plan(mesh.shards, mesh.param, mesh.gradient, mesh.optimizer, on_device)};
@@ -79,7 +80,13 @@ TEST_P(MeshOnDevicesTest, ReplicasTrainToTheSameBits) {
       meron_stats stats{};
       train(config, rank, context, on_device, (on_device ? device_losses : host_losses).data(),
             (on_device ? device_weights : host_weights).data(), &stats);
-      if (rank == 0) (on_device ? device : host)[0] = stats;
+      if (rank != 0) return;
+      (on_device ? device : host)[0] = stats;
+      meron_workload workload = MERON_WORKLOAD_INIT;
+      workload.micro_batches = kDeviceAccumulate;
+      workload.gathers_per_micro_batch = 1;
+      predicted[0].struct_size = sizeof(meron_prediction);
+      CALL(meron_context_predict, predicted.data(), context, &workload);
     });
     ::unsetenv("MERON_EMULATED_DEVICE");
     return well;
@@ -91,6 +98,12 @@ TEST_P(MeshOnDevicesTest, ReplicasTrainToTheSameBits) {
   EXPECT_EQ(device[0].device_down_bytes, 0u);
   // Buckets go to replicas as they are, where on the host their sums in f32 do.
   EXPECT_LE(device[0].reduce_bytes, host[0].reduce_bytes);
+  EXPECT_EQ(device[0].device_bytes, predicted[0].device_bytes);
+  if (mesh.scheduled) return;
+  constexpr uint64_t kSteps = kDeviceSteps;
+  EXPECT_EQ(device[0].gather_mapped_bytes + device[0].gather_copied_bytes,
+            kSteps * (predicted[0].gather_mapped_bytes + predicted[0].gather_copied_bytes));
+  EXPECT_EQ(device[0].reduce_bytes, kSteps * predicted[0].reduce_bytes);
 }
 
 INSTANTIATE_TEST_SUITE_P(
