@@ -24,6 +24,13 @@ Options, all in elements:
 - `persist_elements` = 100_000: a unit of at most so many stays full from its first use until `drop!`.
 - `persist_total_elements`: of all such units together, in the order given; no limit.
 
+and where views are:
+
+- `place` = `:host`: `:device` for the memory of the context's device, where it has one.
+- `stream` = `C_NULL`: for views on the device, the stream (a `Ptr{Cvoid}`: a cudaStream_t; `C_NULL` is
+  the default one) that waits for a unit that is entered, and behind whose work so far its memory goes
+  back. It lives as long as the schedule.
+
 What is gathered when follows from the calls alone, so ranks that make the same calls stay in step.
 Let one task at a time use it.
 
@@ -35,9 +42,11 @@ mutable struct Schedule <: Owner
     context::Context
     uses::Vector{Int} # by unit: how often it is entered
     loans::Vector{Any} # by unit: the Loan of its views while it is entered, or nothing
-    Schedule(context::Context, units::Vector{Unit}) = finalizer(
+    remote::Bool # its views are where the host cannot read
+    Schedule(context::Context, units::Vector{Unit}, remote::Bool) = finalizer(
         enqueue_owner,
-        new(0, units, context, zeros(Int, length(units)), fill!(Vector{Any}(undef, length(units)), nothing)))
+        new(0, units, context, zeros(Int, length(units)),
+            fill!(Vector{Any}(undef, length(units)), nothing), remote))
 end
 
 kind_of(::Schedule) = schedule_kind
@@ -52,15 +61,17 @@ const SCHEDULE_OPTIONS = (
     :prefetch_elements, :max_live_elements, :max_reuse_elements, :persist_elements,
     :persist_total_elements)
 
-function Schedule(units; options...)
+function Schedule(units; place = :host, stream = C_NULL, options...)
     list = units isa Unit ? Unit[units] : collect(Unit, units)
     for name in keys(options)
         name in SCHEDULE_OPTIONS || throw(argument_error(
-            "a schedule has no option $name, but $(join(SCHEDULE_OPTIONS, ", "))"))
+            "a schedule has no option $name, but $(join(SCHEDULE_OPTIONS, ", ")), place, stream"))
     end
     chosen = Ref(changed(
-        initial(LibMeron.meron_schedule_options, LibMeron.meron_schedule_options_init); options...))
-    schedule = Schedule(context_of(list), list)
+        initial(LibMeron.meron_schedule_options, LibMeron.meron_schedule_options_init);
+        place = place_code(place), stream = stream_pointer(stream), options...))
+    context = context_of(list)
+    schedule = Schedule(context, list, place === :device && is_remote(context))
     handles = handles_of(list)
     GC.@preserve schedule @check LibMeron.meron_schedule_create(
         out_pointer(schedule, LibMeron.meron_schedule), handles, length(handles), chosen)
@@ -142,12 +153,15 @@ end
 """
     schedule[param]
 
-The whole tensor of a param whose unit is entered: a read-only view, without a copy.
+The whole tensor of a param whose unit is entered: a read-only view, without a copy. On a device it is
+for work of the schedule's stream, and on a CUDA one a `DeviceArray`.
 
 Throws `MERON_E_STATE` (its unit is not entered), `MERON_E_ARGUMENT` (the schedule does not have it).
 """
 function Base.getindex(schedule::Schedule, param::Param)
     view = receive(LibMeron.meron_view, LibMeron.meron_schedule_view, raw(schedule), raw(param))
+    schedule.remote &&
+        return DeviceArray(Ptr{param.dtype}(view.data), param.size, schedule)
     index = findfirst(unit -> any(each -> each === param, unit.params), schedule.units)::Int
     schedule.loans[index] === nothing && (schedule.loans[index] = Loan(schedule.context, schedule))
     return tensor_view(view, param.size, schedule.loans[index]::Loan)

@@ -407,6 +407,8 @@ class Context:
         max_reuse_elements: int | None = None,
         persist_elements: int | None = None,
         persist_total_elements: int | None = None,
+        place: str = "host",
+        stream: int = 0,
     ) -> Schedule:
         """A schedule of some units: gathers ahead along the order of the pass before.
 
@@ -424,6 +426,12 @@ class Context:
                 until `drop`; None is 100,000.
             persist_total_elements: of all such units together, in the order given; None has no
                 limit.
+            place: where views are: "host", or "device" for the memory of the context's device,
+                where it has one.
+            stream: for views on the device, the address of the stream that waits for a unit that is
+                entered, and behind whose work so far its memory goes back
+                (torch.cuda.Stream.cuda_stream); 0 is the default stream. It lives as long as the
+                schedule.
 
         Raises ArgumentError, DuplicateError, MismatchError. Never blocks.
         """
@@ -431,6 +439,8 @@ class Context:
         return Schedule(
             self,
             units,
+            place,
+            stream,
             prefetch_elements=prefetch_elements,
             max_live_elements=max_live_elements,
             max_reuse_elements=max_reuse_elements,

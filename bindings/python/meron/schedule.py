@@ -19,6 +19,7 @@ from meron._native import (
     NULL,
     Owner,
     call,
+    ffi,
     initial,
     interrupts,
     lib,
@@ -28,7 +29,7 @@ from meron._native import (
     settle,
     sized,
 )
-from meron.dtypes import Array
+from meron.device import DeviceArray, place_code, stream_pointer
 from meron.gather import spare_slots, take_slot
 from meron.param import Param, Unit, unit_table
 
@@ -77,10 +78,20 @@ class Schedule(Owner):
 
     _release_function = lib.meron_schedule_release
 
-    def __init__(self, context: Context, units: Iterable[Unit], **limits: int | None) -> None:
+    def __init__(
+        self,
+        context: Context,
+        units: Iterable[Unit],
+        place: str = "host",
+        stream: int = 0,
+        **limits: int | None,
+    ) -> None:
         self._context = context
         self.units: tuple[Unit, ...] = tuple(units)
         options = initial("meron_schedule_options")
+        options.place = place_code(place)
+        options.stream = stream_pointer(stream)
+        self._remote = place == "device" and context._remote  # where NumPy cannot read
         for name, value in limits.items():
             if value is None:
                 continue
@@ -153,17 +164,22 @@ class Schedule(Owner):
             settle(status, slot)
         spare_slots.append(slot)
 
-    def view(self, param: Param) -> Array:
+    def view(self, param: Param) -> Any:
         """The whole tensor of a param whose unit is entered, with the param's shape and dtype.
 
         A read-only array of memory that the ranks share, without a copy. Once its unit was left it
-        shows whatever the memory holds by then, so do not keep it for longer.
+        shows whatever the memory holds by then, so do not keep it for longer. With place "device"
+        it is for work of the schedule's stream: a DeviceArray in a CUDA device's memory.
 
         Raises StateError when the unit is not entered, ArgumentError when it is not here. Never
         blocks.
         """
         view = new("meron_view *")
         call(lib.meron_schedule_view, view, self._open_handle(), param._handle)
+        if self._remote:
+            return DeviceArray(
+                int(ffi.cast("uintptr_t", view.data)), param.shape, param.dtype, self
+            )
         return as_array(view, param.shape, self._context._require_open())
 
     def drop(self) -> None:

@@ -23,6 +23,9 @@ void schedule(Session& session, const Statement& statement) {
   limit("reuse", options.max_reuse_elements);
   limit("persist", options.persist_elements);
   limit("persist_total", options.persist_total_elements);
+  if (statement.has("place") && statement.get("place") == "device") {
+    options.place = MERON_PLACE_DEVICE;
+  }
   meron_schedule made{};
   call(meron_schedule_create, &made, units.data(), units.size(),
        static_cast<const meron_schedule_options*>(&options));

@@ -41,7 +41,9 @@ def schedule(session: Session, statement: Statement) -> None:
         for key, own in LIMITS.items()
         if statement.get(key) is not None
     }
-    session.keep(statement.name, session.context().schedule(session.units(statement), **limits))
+    place = statement.get("place") or "host"
+    units = session.units(statement)
+    session.keep(statement.name, session.context().schedule(units, place=place, **limits))
 
 
 @operation

@@ -2,6 +2,7 @@
 //! The order in which a trainer uses its units, recorded and replayed.
 
 use std::fmt;
+use std::os::raw::c_void;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use meron_sys as sys;
 use crate::borrow::UnitState;
 use crate::call::{call, check, nanoseconds, receive, sized, NO_TIMEOUT};
 use crate::context::{home_of, raw_units};
+use crate::device::{Memory, Place, Stream};
 use crate::error::{Error, Result};
 use crate::group::table;
 use crate::home::{Open, Owned, Shared};
@@ -17,7 +19,7 @@ use crate::param::Param;
 use crate::unit::Unit;
 use crate::view::View;
 
-/// How far a schedule looks ahead, and what it keeps. All in elements.
+/// How far a schedule looks ahead and what it keeps, in elements; and where its views are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ScheduleOptions {
     /// Gathers are begun ahead for the uses that come within this many elements of uses; 0 begins
@@ -31,6 +33,11 @@ pub struct ScheduleOptions {
     pub persist_elements: u64,
     /// Of all such units together, in the order given.
     pub persist_total_elements: u64,
+    /// Where views are.
+    pub place: Place,
+    /// For views on the device: the stream that waits for a unit that is entered, and behind whose work so
+    /// far its memory goes back. It stays one as long as the schedule and what is entered of it.
+    pub stream: Stream,
 }
 
 impl Default for ScheduleOptions {
@@ -42,6 +49,8 @@ impl Default for ScheduleOptions {
             max_reuse_elements: initial.max_reuse_elements,
             persist_elements: initial.persist_elements,
             persist_total_elements: initial.persist_total_elements,
+            place: Place::Host,
+            stream: Stream::default(),
         }
     }
 }
@@ -51,6 +60,7 @@ struct Inner {
     handle: Owned<sys::meron_schedule>,
     shared: Arc<Shared>,
     units: Vec<Arc<UnitState>>,
+    on_device: bool, // where the host cannot read
 }
 
 impl Inner {
@@ -115,12 +125,18 @@ impl Schedule {
         let shared = home_of(units).unwrap_or(shared);
         shared.require_open()?;
         let handles = raw_units(units);
+        let on_device = options.place == Place::Device && shared.memory == Memory::Device;
         let options = sys::meron_schedule_options {
             prefetch_elements: options.prefetch_elements,
             max_live_elements: options.max_live_elements,
             max_reuse_elements: options.max_reuse_elements,
             persist_elements: options.persist_elements,
             persist_total_elements: options.persist_total_elements,
+            place: match options.place {
+                Place::Device => sys::MERON_PLACE_DEVICE,
+                Place::Host => sys::MERON_PLACE_HOST,
+            },
+            stream: options.stream.as_raw(),
             ..sys::MERON_SCHEDULE_OPTIONS_INIT
         };
         // SAFETY: handles and options are only read, during the call.
@@ -131,6 +147,7 @@ impl Schedule {
             handle: Owned::new(handle),
             shared: shared.clone(),
             units: units.iter().map(|unit| unit.state().clone()).collect(),
+            on_device,
         })))
     }
 
@@ -262,21 +279,44 @@ pub struct Entered {
 }
 
 impl Entered {
-    /// The whole tensor of a param of the unit. Other ranks read the same memory.
+    /// The whole tensor of a param of the unit. Other ranks read the same memory. That of the emulated
+    /// device is read by the host as well, and is written when its stream has come so far.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) when the param is not in the unit;
+    /// [`Unsupported`](crate::ErrorKind::Unsupported) when it is in a device's memory, which the host
+    /// cannot read: see [`device_pointer`](Entered::device_pointer).
+    pub fn view(&self, param: &Param) -> Result<View<'_>> {
+        if self.inner.on_device {
+            return Err(Error::new(
+                sys::MERON_E_UNSUPPORTED,
+                param.name(),
+                "the tensor is in a device's memory, which the host cannot read",
+                "take its device_pointer, or make the schedule with Place::Host",
+            ));
+        }
+        // SAFETY: the unit stays entered, and with it nobody writes the values, until `self` is dropped;
+        // `_open` keeps the mapping.
+        unsafe { View::new(self.raw_view(param)?) }
+    }
+
+    /// Where the whole tensor of a param is, row-major: on the device for what is asked of the schedule's
+    /// stream. Nobody may write it, and it is valid until this use ends.
     ///
     /// # Errors
     ///
     /// [`Argument`](crate::ErrorKind::Argument) when the param is not in the unit.
-    pub fn view(&self, param: &Param) -> Result<View<'_>> {
+    pub fn device_pointer(&self, param: &Param) -> Result<*const c_void> {
+        Ok(self.raw_view(param)?.data as *const c_void)
+    }
+
+    fn raw_view(&self, param: &Param) -> Result<sys::meron_view> {
         self.inner.units[self.index].require(param.as_raw().id, param.name())?;
-        // SAFETY: the unit stays entered, and with it nobody writes the values, until `self` is dropped;
-        // `_open` keeps the mapping.
-        unsafe {
-            let raw = receive(std::mem::zeroed(), |out, err| {
-                sys::meron_schedule_view(out, self.inner.raw(), param.as_raw(), err)
-            })?;
-            View::new(raw)
-        }
+        // SAFETY: `out` is plain data, and valid during the call.
+        receive(unsafe { std::mem::zeroed() }, |out, err| unsafe {
+            sys::meron_schedule_view(out, self.inner.raw(), param.as_raw(), err)
+        })
     }
 
     /// The unit's place in those of the schedule.

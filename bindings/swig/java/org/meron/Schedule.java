@@ -18,6 +18,7 @@ import org.meron.abi.meron_schedule_info;
 public final class Schedule extends Handle {
     private final Context context;
     private final Unit[] units;
+    private final boolean onHost; // whatever the device
     private final int[] uses;
     private final Loan[] loans;
 
@@ -25,6 +26,7 @@ public final class Schedule extends Handle {
         super(new Release(create(options, units), Abi::meron_schedule_release));
         this.context = context;
         this.units = units.clone();
+        this.onHost = options.place == GatherPlace.HOST;
         this.uses = new int[units.length];
         this.loans = new Loan[units.length];
         Arrays.setAll(loans, i -> new Loan());
@@ -96,7 +98,8 @@ public final class Schedule extends Handle {
     }
 
     /**
-     * The whole tensor of a param whose unit is entered, read-only; it throws once the unit was left.
+     * The whole tensor of a param whose unit is entered, read-only; it throws once the unit was left. On a
+     * device it is for work of the schedule's stream, and on a CUDA one has an address, and no buffers.
      * Throws STATE when the unit is not entered, ARGUMENT when the schedule does not have it.
      */
     public View view(Param param) {
@@ -106,7 +109,8 @@ public final class Schedule extends Handle {
                 final org.meron.abi.meron_view view =
                         Abi.meron_schedule_view(handle, param.handle());
                 synchronized (loans) {
-                    return new View(context, this, loans[indexOf(param)], view);
+                    return new View(context, this, loans[indexOf(param)], view,
+                            context.reachable() || onHost);
                 }
             });
         } finally {

@@ -4,13 +4,15 @@ package org.meron;
 import org.meron.abi.Abi;
 import org.meron.abi.meron_schedule_options;
 
-/** How far a schedule looks ahead, and what it keeps. All in elements. */
+/** How far a schedule looks ahead and what it keeps, in elements; and where its views are. */
 public final class ScheduleOptions {
     private long prefetch;
     private long maxLive;
     private long maxReuse;
     private long persist;
     private long persistTotal = -1; // as the library's unsigned number: no limit
+    GatherPlace place = GatherPlace.HOST;
+    private long stream;
 
     /** The library's defaults. */
     public ScheduleOptions() {
@@ -52,9 +54,26 @@ public final class ScheduleOptions {
         return this;
     }
 
+    /** Where views are; by default in the host's memory. */
+    public ScheduleOptions place(GatherPlace value) {
+        place = value;
+        return this;
+    }
+
+    /**
+     * For views on the device: the stream that waits for a unit that is entered, and behind whose work so
+     * far its memory goes back. It lives as long as the schedule.
+     *
+     * @param value the address of a stream of the context's device (a cudaStream_t); 0: its default one
+     */
+    public ScheduleOptions stream(long value) {
+        stream = value;
+        return this;
+    }
+
     long create(long[] units) {
         return Abi.meron_schedule_create(
-                units, prefetch, maxLive, maxReuse, persist, persistTotal);
+                units, prefetch, maxLive, maxReuse, persist, persistTotal, place.code(), stream);
     }
 
     private static long checked(String name, long value) {
