@@ -195,7 +195,7 @@ class Context : public std::enable_shared_from_this<Context> {
   Status await_devices_locked(Channel& channel, const DeviceCards& outcomes,
                               const std::function<Result<bool>()>& come, Deadline deadline,
                               const char* what);
-  void look_after_locked(DeviceGroup& devices, std::vector<std::string>& warnings);
+  void look_after_locked(DeviceGroup& devices);
   // Nothing is under way on the device afterwards, whatever peers do.
   void end_devices_locked();
   Status check_units(std::span<const std::shared_ptr<Unit>> units) const;

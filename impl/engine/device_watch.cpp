@@ -45,22 +45,18 @@ void DeviceWatch::run() {
   }
 }
 
+// Neither the link nor the log is touched: a trainer's functions may be for its own threads only.
 void Context::look_after_devices() {
-  std::vector<std::string> warnings;
-  {
-    const auto guard = lock();
-    if (closed()) return;
-    for (Group& group : groups_) {
-      if (!group.devices) continue;
-      if (group.channel->status().ok()) look_after_locked(*group.devices, warnings);
-      if (!group.channel->status().ok()) group.devices->abort();
-    }
+  const std::lock_guard guard(mutex_);
+  if (closed()) return;
+  for (Group& group : groups_) {
+    if (!group.devices) continue;
+    if (group.channel->status().ok()) look_after_locked(*group.devices);
+    if (!group.channel->status().ok()) group.devices->abort();
   }
-  if (!options_.log) return;
-  for (const std::string& warning : warnings) options_.log(LogLevel::warning, warning);
 }
 
-void Context::look_after_locked(DeviceGroup& devices, std::vector<std::string>& warnings) {
+void Context::look_after_locked(DeviceGroup& devices) {
   if (const Status status = devices.status(); !status.ok()) {
     Channel& channel = devices.channel();
     record_failure_locked(fail_devices(channel, status.error(), channel.posted() + 1));
@@ -74,7 +70,7 @@ void Context::look_after_locked(DeviceGroup& devices, std::vector<std::string>& 
     record_failure_locked(*launch->error());
   } else if (!launch->ended() && launch->inspection_due(now_ns(), 0) &&
              launch->warning_due(now_ns(), kTellAfterNs)) {
-    warnings.push_back(waiting_text_locked(*launch));
+    rank_->notices.push_back(waiting_text_locked(*launch));
   }
 }
 

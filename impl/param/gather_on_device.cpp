@@ -46,6 +46,7 @@ void GatherOperation::add_refresh(Unit& unit, std::vector<DeviceGroup::Part>& pa
     const uint64_t part = shard_elements(flat.row.size(), axes.mesh.replicas) * size;
     if (part == 0) continue;
     std::byte* const row = flat.resident->data();
+    flat.resident->note_changed();
     parts.push_back({row + static_cast<uint64_t>(axes.own_replica()) * part, row, part});
     add(unit.rank().counters.gather_copied, (flat.row.size() - flat.part.size()) * size);
   }

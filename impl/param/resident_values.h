@@ -37,6 +37,9 @@ class ResidentValues final : public StoredValues {
   void wait(int64_t timeout_ns) const override;
   std::string describe() const override;
 
+  // The device's have changed by themselves: the host's memory does not have them any more.
+  void note_changed() { here_ = false; }
+
   bool mirrored() const { return mirrored_; }
   std::byte* data() const { return memory_.data(); }
   uint64_t bytes() const { return bytes_; }

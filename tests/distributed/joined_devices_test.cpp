@@ -227,6 +227,17 @@ TEST(JoinedDevicesTest, RowsThatReplicasUpdateInPartsAreWhole) {
   EXPECT_TRUE(run_joined(world, "", [](int rank, meron_context context) {
     const OneParam model(context, 10'000);
     model.write(std::vector<float>(10'000, 4.0f));
+    meron_gather_options on_host = MERON_GATHER_OPTIONS_INIT;
+    on_host.place = MERON_PLACE_HOST;
+    meron_gather written{};
+    CALL(meron_gather_begin, &written, &model.unit, 1, &on_host);
+    CALL(meron_gather_wait, written, MERON_TIMEOUT_DEFAULT);
+    meron_view all{};
+    CALL(meron_gather_view, &all, written, model.param);
+    for (uint64_t i = 0; i < all.count; ++i) {
+      require(static_cast<const float*>(all.data)[i] == 4.0f, "what each rank wrote a part of");
+    }
+    CALL(meron_gather_release, written);
     meron_optimizer_options options = MERON_OPTIMIZER_OPTIONS_INIT;
     options.kind = MERON_SGD;
     options.beta1 = 0.0;

@@ -46,8 +46,17 @@ def test_a_transformer_over_a_mesh(plan: str) -> None:
 )
 def test_a_program_of_zero(program: str, ranks: int, tmp_path: Path) -> None:
     """The same programs as without a device."""
-    meeting = str(tmp_path / "meeting")
-    run_program(f"zero/{program}", ranks, MEETING=meeting, MERON_TORCH_DEVICE="emulated")
+    environment = {"MEETING": str(tmp_path / "meeting"), "MERON_TORCH_DEVICE": "emulated"}
+    if program == "offload":  # of states on the host
+        environment["MERON_ZERO_TIERS"] = "host"
+    run_program(f"zero/{program}", ranks, **environment)
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_config_keeps_its_rows_on_the_device(ranks: int) -> None:
+    """As DeepSpeed does with what is not offloaded; without collectives some stay on the host."""
+    run_program("device/tiers", ranks)
+    run_program("device/tiers", ranks, MERON_EMULATED_DEVICE="shared=1", SHARED="1")
 
 
 def run_program(program: str, ranks: int, **environment: str) -> None:

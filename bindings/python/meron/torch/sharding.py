@@ -202,7 +202,8 @@ class Sharding:
         if self.device is not None:
             return self.read_ahead
         if self.schedule is None:
-            self.schedule = self.context.schedule([unit.unit for unit in self.units], **self.limits)
+            limits: dict[str, Any] = {**self.limits}
+            self.schedule = self.context.schedule([unit.unit for unit in self.units], **limits)
             self.handle = self.schedule._handle
         return self.schedule
 

@@ -99,16 +99,22 @@ class Config:
     offload: Offload = field(default_factory=Offload)
     drop_last: bool = False
     without_effect: list[str] = field(default_factory=list, compare=False)  # keys that it has
+    told: list[str] = field(default_factory=list, compare=False)  # why rows are not on the device
 
     def plan(self) -> meron.Plan:
-        """The plan of the stage and its topology. ArgumentError for keys that contradict."""
+        """The plan of the stage and its topology, on the host. ArgumentError for keys that
+        contradict."""
+        return meron.Plan.parse(self.table())
+
+    def table(self) -> dict[str, Any]:
+        """The same as a table of JSON."""
         table = self.topology.table(self.stage)
         table["name"] = json.loads(meron.Plan.parse(table).json())["name"]
         self.offload.add_to(table)
         if self.gradient_dtype is not None:
             name = dtype_name(self.gradient_dtype, "communication_data_type")
             table.setdefault("gradient", {})["dtype"] = name
-        return meron.Plan.parse(table)
+        return table
 
     def param_ranks(self, world_size: int) -> int:
         """Over how many ranks the params of stage 3 are cut."""

@@ -28,6 +28,7 @@ from meron.zero.config import Config, Source, parse
 from meron.zero.copying import copy_unsharded
 from meron.zero.gathered import GatheredParameters, LazyGather, checked, is_open
 from meron.zero.leaf import fits, set_leaves_of_config, set_z3_leaf_module
+from meron.zero.tiers import plan_for
 from meron.zero.units import open_sharding, set_limits, shard_module, shard_part, units_of
 from meron.zero.wrapper import Wrapper
 
@@ -109,7 +110,7 @@ class Init:
             )
         self.dtype = dtype or self.config.dtype
         self.device = new_device(device) if module is None else device_for([module], device)
-        self.plan: meron.Plan = self.config.plan()
+        self.plan: meron.Plan = plan_for(self.config, self.device)
         self.running: set[int] = set()  # ids of objects whose __init__ runs
         self.undo = contextlib.ExitStack()
         if module is not None:

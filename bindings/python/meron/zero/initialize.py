@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
+import meron.torch as mt
 from meron import errors
 from meron.torch.device_choice import device_for
 from meron.torch.sharding import Sharding, unit_of
@@ -18,8 +20,15 @@ from meron.zero.engine import Engine
 from meron.zero.gathered import checked
 from meron.zero.init import choose_group, refuse
 from meron.zero.leaf import set_leaves_of_config
-from meron.zero.optimizers import Client, ParamGroups, check_trainable, make_optimizer
+from meron.zero.optimizers import (
+    Client,
+    ParamGroups,
+    check_trainable,
+    make_optimizer,
+    params_in,
+)
 from meron.zero.schedulers import make_scheduler
+from meron.zero.tiers import plan_for
 from meron.zero.units import open_sharding, set_limits, shard_module, units_of
 from meron.zero.wrapper import engine_of
 
@@ -75,12 +84,17 @@ def initialize(
         raise errors.argument("initialize needs a torch.nn.Module as model", subject="model")
     check_free(model)
     refuse(mesh_param=mesh_param)
+    model_parameters = listed(model_parameters)
     chosen = parse(choose_config(args, config, config_params))
-    sharding = shard(model, chosen, choose_group(None, None, mpu), device)
+    sharding = shard(
+        model, chosen, choose_group(None, None, mpu), device, optimizer, model_parameters
+    )
     chosen.resolve(sharding.context.world_size)
     check_trainable(model)
     if chosen.without_effect and sharding.context.rank == 0:
         logger.info("keys of the config without effect: %s", ", ".join(chosen.without_effect))
+    if chosen.told and sharding.context.rank == 0:
+        logger.info("rows stay on the host: %s", "; ".join(chosen.told))
     if chosen.offload.told and sharding.context.rank == 0:
         logger.info("offload: %s", "; ".join(chosen.offload.told))
 
@@ -175,13 +189,40 @@ def choose_config(args: Any, config: Source, config_params: Source) -> Source:
     return given[names[0]]
 
 
+def listed(groups: ParamGroups) -> ParamGroups:
+    """Params, or groups of them, that may be looked at more than once."""
+    if groups is None:
+        return None
+    items: list[Any] = list(groups)
+    for place, item in enumerate(items):
+        if isinstance(item, dict) and isinstance(item.get("params"), Iterator):
+            items[place] = {**item, "params": list(item["params"])}
+    return items
+
+
+def steps_on_host(model: torch.nn.Module, client: Client, groups: ParamGroups) -> bool:
+    """Whether an optimizer of torch will take the step: the caller's, or, where the config's is to
+    leave out some params, torch's rule in place of the engine's."""
+    if client is not None:
+        return not isinstance(client, mt.EngineOptimizer)
+    if groups is None:
+        return False
+    chosen = {id(param) for param in params_in(list(groups))}
+    return any(param.requires_grad and id(param) not in chosen for param in model.parameters())
+
+
 def shard(
-    model: torch.nn.Module, config: Config, group: Any, device: str | torch.device | None
+    model: torch.nn.Module,
+    config: Config,
+    group: Any,
+    device: str | torch.device | None,
+    client: Client = None,
+    groups: ParamGroups = None,
 ) -> Sharding:
     """Shards what zero.Init did not. Collective."""
     set_leaves_of_config(model, config.leaf)
-    plan = config.plan()
     chosen = device_for([model], device)
+    plan = plan_for(config, chosen, steps_on_host(model, client, groups))
     places = [place for place in map(unit_of, model.parameters()) if place is not None]
     shardings = {place[0].sharding for place in places}
     if len(shardings) > 1:
@@ -193,7 +234,8 @@ def shard(
     if shardings:
         sharding = shardings.pop()
         known = asked_plan(sharding.context)
-        if known != plan:
+        # zero.Init knew no optimizer, or no devices that could be joined.
+        if known not in (plan, config.plan(), plan_for(config, chosen)):
             raise errors.StateError(
                 f"{type(model).__name__} was sharded by the plan {known.json()}, the config asks "
                 f"for {plan.json()}",

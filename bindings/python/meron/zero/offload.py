@@ -34,6 +34,8 @@ DEFAULT_PARAM_BUFFERS = 5  # as the plan has it
 class Offload:
     """Where optimizer states and params lie, and how the drive is used."""
 
+    param: str = field(default="none", compare=False)  # of DEVICES, as the config has it
+    optimizer: str = field(default="none", compare=False)
     nvme_path: str | None = None  # of the states; None: in memory
     param_path: str | None = None  # of the params
     resident: int = 0  # elements of params that stay in memory on each rank
@@ -138,12 +140,17 @@ def take_offload(zero: Block, top: Block) -> Offload:
                 advice=f"Remove {old}: it is the old name of {new} with device cpu.",
             )
     param = zero.block("offload_param")
-    if device_of(param) == "nvme":
+    offload.param = device_of(param)
+    if zero.flag("cpu_offload_param", False) or zero.flag("cpu_offload_params", False):
+        offload.param = "cpu"
+    if offload.param == "nvme":
         take_param(offload, param, zero)
     optimizer = zero.block("offload_optimizer")
     aio = top.block("aio")
-    device = device_of(optimizer)
-    if device == "nvme":
+    offload.optimizer = device_of(optimizer)
+    if zero.flag("cpu_offload", False):
+        offload.optimizer = "cpu"
+    if offload.optimizer == "nvme":
         take_optimizer(offload, optimizer, zero)
     if None not in (offload.nvme_path, offload.param_path) and (
         offload.nvme_path != offload.param_path

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import json
 from collections.abc import Callable, Iterable
 from typing import Any, Union
 
@@ -141,6 +142,7 @@ def take_client(
             )
         return optimizer
     check(optimizer)
+    check_rows(model, optimizer)
     shards = getattr(optimizer, "_meron_shards", None)
     if shards is not None:
         check_own(model, shards.units())
@@ -222,6 +224,20 @@ def engine_has(name: str, params: dict[str, Any], groups: list[Any], cycles_mome
         for row in rows
     }
     return len(alike) == 1 and not (cycles_momentum and not rows[0].get("momentum"))
+
+
+def check_rows(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    """UnsupportedError where torch would step on rows that lie on the device."""
+    plan = json.loads(units_of(model)[0].sharding.context.plan.json())
+    if plan["param"]["tier"] != "device":
+        return
+    raise errors.UnsupportedError(
+        f"the parameters lie on the device, where {type(optimizer).__name__} of torch does not "
+        "step: the config of zero.Init names an optimizer, whose step is the engine's",
+        subject="optimizer",
+        advice="Leave the optimizer to the config; or take its optimizer block out, or set "
+        "MERON_ZERO_TIERS=host: the rows then stay on the host.",
+    )
 
 
 def check_own(model: torch.nn.Module, units: Iterable[ShardedUnit]) -> None:

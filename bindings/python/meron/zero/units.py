@@ -4,6 +4,7 @@ module is one with all that is below it."""
 
 from __future__ import annotations
 
+import logging
 import warnings
 from typing import Any
 
@@ -21,6 +22,8 @@ from meron.zero.config import Config
 from meron.zero.external import hook_external
 from meron.zero.leaf import is_leaf
 from meron.zero.wrapper import engine_of
+
+logger = logging.getLogger("meron.zero")
 
 
 def shard_module(sharding: Sharding, module: torch.nn.Module, name: str, **options: Any) -> None:
@@ -101,6 +104,14 @@ def open_sharding(config: Config, plan: meron.Plan, group: Any, device: str) -> 
     try:
         context = context_for(plan, group, device=device or "cpu")
     except (errors.ArgumentError, errors.UnsupportedError) as error:
+        on_host = config.plan()
+        unsupported = isinstance(error, errors.UnsupportedError) and error.subject == "plan"
+        if unsupported and plan != on_host:
+            # The same on all ranks: their devices cannot exchange by themselves.
+            sharding = open_sharding(config, on_host, group, device)
+            if sharding.context.rank == 0:
+                logger.warning("rows stay on the host: %s", error.message)
+            return sharding
         if error.subject != "plan" or not config.topology.keys():
             raise
         raise config.topology.misfit(error) from None

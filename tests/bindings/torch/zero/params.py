@@ -272,11 +272,13 @@ def case_a_script_of_deepspeed() -> None:
     assert total.tolist() == [RANKS - 1] * 2
     deepspeed.comm.barrier()
     torch.manual_seed(0)
-    with deepspeed.zero.Init(config_dict_or_path=config()):
+    own = config()  # without an optimizer: the script has one
+    own.pop("optimizer", None)
+    with deepspeed.zero.Init(config_dict_or_path=own):
         model = Model()
     optimizer = deepspeed.ops.adam.FusedAdam(model.parameters(), lr=0.01)
     engine, optimizer, _, _ = deepspeed.initialize(
-        args=args, model=model, optimizer=optimizer, config=config()
+        args=args, model=model, optimizer=optimizer, config=own
     )
     assert isinstance(engine, deepspeed.DeepSpeedEngine)
     torch.manual_seed(0)

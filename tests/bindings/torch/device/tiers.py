@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A config of DeepSpeed trains on the emulated device as on the host, and its rows lie there."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Any
+
+import torch
+
+from meron import zero
+from meron.zero.config import parse
+from meron.zero.tiers import against, plan_for
+from model import RANK, RANKS, run_cases
+
+SHARED = "SHARED" in os.environ  # ranks share the device, and exchange by the host
+ADAMW = {"optimizer": {"type": "AdamW", "params": {"lr": 0.01}}}
+
+
+def config(stage: int, offload: str = "none", **others: Any) -> dict[str, Any]:
+    table = {"stage": stage, "offload_optimizer": {"device": offload}}
+    return {
+        "train_micro_batch_size_per_gpu": 2,
+        "gradient_accumulation_steps": 2,
+        "gradient_clipping": 0.5,
+        "zero_optimization": table,
+        **ADAMW,
+        **others,
+    }
+
+
+def train(chosen: dict[str, Any], device: str, **others: Any) -> tuple[list[float], Any]:
+    torch.manual_seed(3)
+    model = torch.nn.Sequential(*[torch.nn.Linear(32, 32) for _ in range(3)])
+    engine = zero.initialize(model=model, config=chosen, device=device, **others)[0]
+    generator = torch.Generator().manual_seed(1)
+    losses = []
+    for _ in range(6):
+        x = torch.randn(RANKS, 4, 32, generator=generator)[RANK]
+        loss = engine(x).square().mean()
+        engine.backward(loss)
+        engine.step()
+        losses.append(loss.item())
+    stats = engine.sharding.context.stats()
+    state = {name: value.sum().item() for name, value in engine.module.state_dict().items()}
+    engine.destroy()
+    return [*losses, *state.values()], stats
+
+
+def case_every_stage_has_the_values_of_the_host() -> None:
+    for stage in range(4):
+        host, _ = train(config(stage), "cpu")
+        rows, stats = train(config(stage), "emulated")
+        # Micro-batches are added in f32 on both; replicas are summed in rank order.
+        assert host == rows, (stage, host, rows)
+        on_device = RANKS == 1 or not SHARED or stage in (0, 3)
+        assert (stats.device_bytes > 0) == on_device, (stage, stats.device_bytes)
+        if on_device and not (SHARED and RANKS > 1):
+            assert stats.device_down_bytes == 0
+
+
+def case_what_is_offloaded_is_on_the_host() -> None:
+    host, _ = train(config(3), "cpu")
+    rows, stats = train(config(3, "cpu"), "emulated")
+    assert host == rows
+    assert stats.device_bytes > 0 and stats.optimizer_bytes > 0
+
+
+def case_an_optimizer_of_torch_steps_on_the_host() -> None:
+    chosen = config(3)
+    del chosen["optimizer"]
+    _, stats = train(chosen, "emulated", optimizer=lambda params: torch.optim.AdamW(params))
+    assert stats.device_bytes == 0
+
+
+def case_what_keeps_rows_on_the_host() -> None:
+    def why(**zero_optimization: Any) -> str:
+        return against(parse({"zero_optimization": zero_optimization, **ADAMW}))
+
+    assert why(stage=3) == ""
+    assert "hpz" in why(stage=3, zero_hpz_partition_size=2)
+    assert "quantized" in why(stage=3, zero_quantized_weights=True)
+    assert "offload_param" in why(stage=3, offload_param={"device": "cpu"})
+    assert "passed" in against(parse({**ADAMW}), given=True)
+    amsgrad = {"optimizer": {"type": "Adam", "params": {"amsgrad": True}}}
+    assert "amsgrad" in against(parse(amsgrad))
+    assert "no optimizer" in against(parse({}))
+    assert plan_for(parse(config(2)), "") == parse(config(2)).plan()
+
+
+if __name__ == "__main__":
+    run_cases(sys.modules[__name__])
