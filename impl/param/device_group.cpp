@@ -75,6 +75,17 @@ Status DeviceGroup::exchange(DeviceAxis axis, std::span<const meron_exchange_pie
   return note(communicator, stream, std::move(call));
 }
 
+std::vector<DeviceRegistration> DeviceGroup::register_values(std::byte* data,
+                                                             uint64_t bytes) const {
+  std::vector<DeviceRegistration> kept;
+  for (const Pair& pair : pairs_) {
+    if (!pair.gathers || bytes == 0) continue;
+    auto registered = pair.gathers->register_memory(data, bytes);
+    if (registered.ok()) kept.push_back(std::move(*registered));
+  }
+  return kept;
+}
+
 std::shared_ptr<DeviceLaunch> DeviceGroup::oldest() {
   while (!launches_.empty()) {
     const auto come = launches_.front()->come();

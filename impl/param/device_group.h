@@ -94,6 +94,10 @@ class DeviceGroup {
   Status exchange(DeviceAxis axis, std::span<const meron_exchange_piece> pieces, Call call);
   Status share_sums(DeviceAxis axis, std::span<const Part> parts, Call call);
 
+  // Tells the library of memory that values are gathered from, until what is returned goes: it may
+  // then do without a copy of its own. Empty where it cannot, which costs time alone.
+  std::vector<DeviceRegistration> register_values(std::byte* data, uint64_t bytes) const;
+
   // The oldest launch that is not done; null: there is none.
   std::shared_ptr<DeviceLaunch> oldest();
   // What has failed since, if anything.

@@ -11,8 +11,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "base/result.h"
+#include "device/collectives.h"
 #include "param/rank.h"
 #include "param/stored_values.h"
 
@@ -37,6 +40,10 @@ class ResidentValues final : public StoredValues {
   void wait(int64_t timeout_ns) const override;
   std::string describe() const override;
 
+  // Of the collectives that send from here, as long as this lives.
+  void keep(std::vector<DeviceRegistration> registrations) {
+    registrations_ = std::move(registrations);
+  }
   // The device's have changed by themselves: the host's memory does not have them any more.
   void note_changed() { here_ = false; }
 
@@ -56,6 +63,7 @@ class ResidentValues final : public StoredValues {
   const uint64_t bytes_;
   const bool mirrored_;
   DeviceMemory memory_;
+  std::vector<DeviceRegistration> registrations_;  // go before the memory does
   DeviceEvent copied_;
   bool reading_ = false, writing_ = false;  // what copied_ is the end of
   bool here_ = false;                       // the host's memory has them

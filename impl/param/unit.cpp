@@ -10,6 +10,7 @@
 
 #include "base/hash.h"
 #include "os/host.h"
+#include "param/device_group.h"
 #include "param/nvme_values.h"
 #include "param/resident_gradient.h"
 #include "plan/predict.h"
@@ -212,6 +213,9 @@ Status Unit::store_away(Flat& flat) {
                                            static_cast<uint64_t>(axes_.index()), axes_.mesh, size);
   MERON_ASSIGN(auto resident,
                ResidentValues::create(rank_, here, bytes, room, mirrored(rank_.plan), what));
+  if (axes_.devices != nullptr) {
+    resident->keep(axes_.devices->register_values(resident->data(), resident->room()));
+  }
   flat.resident = resident.get();
   flat.stored = std::move(resident);
   return Ok{};
