@@ -16,7 +16,11 @@ if TYPE_CHECKING:
     from meron.torch.sharding import Sharding
     from meron.torch.unit import ShardedUnit
 
-MOST = 2  # units whose gradients are under way: each holds memory of the device until it has ended
+# Units whose gradients are under way, each of which holds memory of the device until it has ended:
+# so many at any size, and more while they hold no more than so many bytes. A wait for one keeps the
+# thread from asking for the next layer's work.
+MOST = 2
+MOST_BYTES = 256 << 20
 
 
 class DeviceReducer(GradientReducer):
@@ -24,11 +28,13 @@ class DeviceReducer(GradientReducer):
         super().__init__(sharding)
         self.device = device
         self.going: collections.deque[tuple[ShardedUnit, list[torch.Tensor]]] = collections.deque()
+        self.bytes = 0  # that they hold
 
     def give(self, unit: ShardedUnit, ending: bool = False) -> None:
         """As of the host, but in the order of the current stream, without waiting for it."""
         while len(self.going) >= MOST:
-            self.wait_oldest()
+            if not self.let_go_of_oldest(DEFAULT_TIMEOUT if self.bytes > MOST_BYTES else 0):
+                break
         stream = ffi.cast("void *", self.device.stream())
         self._options.stream = self._ending.stream = stream
         held = []
@@ -39,16 +45,23 @@ class DeviceReducer(GradientReducer):
                 held.append(param.grad)
         super().give(unit, ending)
         self.going.append((unit, held))
+        self.bytes += sum(gradient.nbytes for gradient in held)
 
-    def wait_oldest(self) -> None:
-        unit, _ = self.going[0]
+    def let_go_of_oldest(self, timeout: int) -> bool:
+        """Whether the engine has the oldest unit's gradients, or has them within `timeout` ns."""
+        unit, held = self.going[0]
         slot = self._slot
         table = new("meron_unit[]", [unit.unit._handle])
-        status = lib.meron_reduce_wait(table, 1, DEFAULT_TIMEOUT, slot)
+        status = lib.meron_reduce_wait(table, 1, timeout, slot)
         if status < 0 or interrupts:
             settle(status, slot)
+        if status > 0:
+            return False
         self.going.popleft()
+        self.bytes -= sum(gradient.nbytes for gradient in held)
+        return True
 
     def wait(self) -> None:
         super().wait()
         self.going.clear()
+        self.bytes = 0
