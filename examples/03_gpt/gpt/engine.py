@@ -90,4 +90,5 @@ def train(
                 engine.step()  # updates after the last micro-batch of the step
                 losses.values[step, turn, rank] = loss.item()
             progress(step + 1, losses.values[step, :, rank].mean())
-    return Trained(losses, engine, optimizer, optimizer_bytes=0)
+    context = engine.sharding.context  # its own where the config puts rows on the device
+    return Trained(context, losses, engine, optimizer, optimizer_bytes=0)

@@ -46,7 +46,7 @@ def train(
             schedule.step()
             progress(step + 1, losses.values[step, :, rank].mean())
 
-    return Trained(losses, model, optimizer, bytes_of(optimizer, precision is not None))
+    return Trained(context, losses, model, optimizer, bytes_of(optimizer, precision is not None))
 
 
 def adamw(context: meron.Context, model: torch.nn.Module, lr: float) -> torch.optim.Optimizer:

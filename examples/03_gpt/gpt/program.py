@@ -34,57 +34,55 @@ def train(
         from . import engine as way
     else:
         from . import functional as way
-    plan = json.loads(context.plan.json())
     summary = report.Summary(
         options=options,
         ranks=context.world_size,
         transport=context.transport,
-        plan=plan,
+        plan=json.loads(context.plan.json()),
         parameters=count_parameters(options),
         text_bytes=len(examples.text),
     )
     if shown:
         report.print_begin(summary)
     progress = Progress(options.steps, shown, "training")
-    before = context.stats()
     trained = way.train(context, options, examples, progress)
-    losses = trained.losses
+    context, losses = trained.context, trained.losses
+    summary.plan = json.loads(context.plan.json())
     context.world.all_reduce(losses.values)  # each rank filled in its own
     summary.losses, summary.seconds = losses.curve(), progress.seconds
     summary.step_seconds = progress.step_seconds
-    summary.figures = collect_figures(context, before, options, trained.optimizer_bytes)
+    summary.figures = collect_figures(context, options, trained.optimizer_bytes)
     summary.micro_losses = losses
     return summary
 
 
 def collect_figures(
-    context: meron.Context, before: meron.Stats, options: Namespace, optimizer_bytes: int
+    context: meron.Context, options: Namespace, optimizer_bytes: int
 ) -> list[report.Figures]:
-    """What each rank counted since `before` and what its plan predicts, from all to all.
+    """What each rank counted since it opened the context and what its plan predicts, from all to
+    all.
 
     Torch's optimizers keep their states in torch's own memory, which is added to the engine's.
     """
-    after = context.stats()
+    counted = context.stats()
     plan = context.predict(micro_batches=options.accumulate, gathers_per_micro_batch=2)
     mine = report.Figures(
-        param=after.param_bytes,
-        gradient=after.gradient_bytes,
-        optimizer=after.optimizer_bytes + optimizer_bytes,
-        peak=after.peak_bytes + optimizer_bytes,
+        param=counted.param_bytes,
+        gradient=counted.gradient_bytes,
+        optimizer=counted.optimizer_bytes + optimizer_bytes,
+        peak=counted.peak_bytes + optimizer_bytes,
         planned_param=plan.param_bytes,
         planned_gradient=plan.gradient_bytes,
         planned_optimizer=plan.optimizer_bytes,
         planned_peak=plan.peak_bytes,
-        gathered=after.gather_mapped_bytes
-        + after.gather_copied_bytes
-        - before.gather_mapped_bytes
-        - before.gather_copied_bytes,
-        reduced=after.reduce_bytes - before.reduce_bytes,
+        gathered=counted.gather_mapped_bytes + counted.gather_copied_bytes,
+        reduced=counted.reduce_bytes,
         planned_gathered=plan.gather_mapped_bytes + plan.gather_copied_bytes,
         planned_reduced=plan.reduce_bytes,
+        on_device=counted.device_bytes,
+        planned_on_device=plan.device_bytes,
         device_peak=torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else 0,
         between_nodes=plan.far_gather_bytes + plan.far_reduce_bytes > 0,
-        on_device="device" in tiers_of(context),
     )
     figures = []
     for rank in range(context.world_size):
@@ -92,11 +90,6 @@ def collect_figures(
         context.world.broadcast(numbers, root=rank)
         figures.append(report.Figures(*(int(value) for value in numbers)))
     return figures
-
-
-def tiers_of(context: meron.Context) -> set[str]:
-    plan = json.loads(context.plan.json())
-    return {plan[row]["tier"] for row in ("param", "gradient", "optimizer")}
 
 
 def repeat_sums() -> None:

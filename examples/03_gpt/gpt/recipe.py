@@ -11,6 +11,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+import meron
+
 from .model import GPT
 
 
@@ -33,6 +35,7 @@ class Losses:
 class Trained:
     """What a run leaves on a rank. It lives until the counters were read."""
 
+    context: meron.Context  # that holds the rows
     losses: Losses  # of this rank's micro-batches; zero elsewhere
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer

@@ -35,15 +35,18 @@ class Figures:
     reduced: int
     planned_gathered: int  # in one step, if every use of a block gathers it, as is the one below
     planned_reduced: int
+    on_device: int  # rows of tier device; the memory above is the host's
+    planned_on_device: int
     device_peak: int  # of a GPU's memory that torch has handed out, Meron's included
     between_nodes: bool  # some of the peers share no memory with this rank
-    on_device: bool  # rows of the plan lie there, and the plan's memory is the host's
 
     def memory_difference(self) -> float:
+        """Of the host's peak, relative to the plan's."""
         return self.peak / self.planned_peak - 1
 
     def as_planned(self, steps: int) -> bool:
-        """Reduced bytes are equal; gathered ones no more; peak memory is within 5 %.
+        """Reduced bytes are equal, and those on the device; gathered ones no more; peak memory is
+        within 5 %, where all of it is the host's.
 
         Between nodes, what is on its way comes on top of the plan's memory.
         """
@@ -51,8 +54,8 @@ class Figures:
             self.reduced == steps * self.planned_reduced
             and self.gathered <= steps * self.planned_gathered
         )
-        if self.on_device:
-            return moved
+        if self.planned_on_device:
+            return moved and self.on_device == self.planned_on_device
         above = self.memory_difference() <= 0.05 or self.between_nodes
         return moved and above and self.memory_difference() >= -0.05
 
@@ -134,28 +137,34 @@ def print_summary(summary: Summary) -> None:
         peaks = ", ".join(f"{figures.device_peak / 2**20:,.0f}" for figures in summary.figures)
         print(f"GPU     {peaks} MiB at most, by rank")
     print("\nBytes that each rank holds, and moves per step:\n")
-    row("rank", "", "parameters", "gradients", "optimizer", "peak", "gathered", "reduced")
+    device = any(figures.on_device for figures in summary.figures)
+    host = ("parameters", "gradients", "optimizer", "host's peak" if device else "peak")
+    row("rank", "", *host, "gathered", "reduced", *["on the device"][:device])
     for rank, f in enumerate(summary.figures):
         row(
             rank,
             "counted",
             *(f.param, f.gradient, f.optimizer, f.peak),
             *(f.gathered // steps, f.reduced // steps),
+            *[f.on_device][:device],
         )
         row(
             "",
             "plan",
             *(f.planned_param, f.planned_gradient, f.planned_optimizer, f.planned_peak),
             *(f"<= {f.planned_gathered:,}", f.planned_reduced),
+            *[f.planned_on_device][:device],
         )
-    whole = summary.parameters * (2 if summary.options.dtype == "bf16" else 4)
-    share = summary.figures[0].param / whole
-    print(f"\nRank 0 holds {100 * share:.1f} % of the parameters between uses.")
+    if summary.plan["param"]["tier"] == "host":
+        whole = summary.parameters * (2 if summary.options.dtype == "bf16" else 4)
+        share = summary.figures[0].param / whole
+        print(f"\nRank 0 holds {100 * share:.1f} % of the parameters between uses.")
 
 
 def as_json(summary: Summary) -> dict[str, Any]:
     options = summary.options
-    names = ("param", "gradient", "optimizer", "peak")
+    names = {name: f"{name}_bytes" for name in ("param", "gradient", "optimizer", "peak")}
+    names["on_device"] = "device_bytes"
     result = {
         "example": "03_gpt",
         "language": "torch",
@@ -187,11 +196,8 @@ def as_json(summary: Summary) -> dict[str, Any]:
             {
                 "rank": rank,
                 **{
-                    f"{name}_bytes": {
-                        "counted": getattr(f, name),
-                        "plan": getattr(f, f"planned_{name}"),
-                    }
-                    for name in names
+                    key: {"counted": getattr(f, name), "plan": getattr(f, f"planned_{name}")}
+                    for name, key in names.items()
                 },
                 "device_peak_bytes": f.device_peak,
                 "gather_bytes": {"counted": f.gathered, "plan_per_step": f.planned_gathered},
