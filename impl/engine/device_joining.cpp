@@ -302,6 +302,15 @@ Status Context::join_devices_locked(Group& group) {
   };
   const Plan& plan = options_.plan;
   const auto by_host = [&](const std::string& reason) {
+    if (plan.second_copy && group.axes.replicas()) {
+      return Status(
+          Error(MERON_E_UNSUPPORTED,
+                fmt::format("plan '{}' keeps a second copy of parameters on tier device, which "
+                            "needs devices that exchange by themselves: {}",
+                            plan.name, reason),
+                "take tier host, or leave second_copy out")
+              .on("plan"));
+    }
     if (plan.param.sharding != plan.optimizer.sharding) {
       return Status(
           Error(MERON_E_UNSUPPORTED,

@@ -13,6 +13,7 @@
 #include "os/numa.h"
 #include "os/process.h"
 #include "plan/plan_json.h"
+#include "plan/value_layout.h"
 #include "topology/identity.h"
 
 namespace meron {
@@ -156,7 +157,7 @@ void Context::tell_of_mesh() {
                     plan.name, mesh.shards,
                     plan.mesh.shard == Mesh::kNode ? ", being on one node" : ""));
   }
-  if (plan.second_copy && transport_->link() == nullptr) {
+  if (copies_on_host(plan) && transport_->link() == nullptr) {
     options_.log(LogLevel::info,
                  fmt::format("plan '{}': all ranks share one node's memory, so the second copy "
                              "takes no memory and saves no transfer",

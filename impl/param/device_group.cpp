@@ -105,6 +105,13 @@ Status DeviceGroup::status() const {
   return Ok{};
 }
 
+Status DeviceGroup::check(uint64_t sequence) {
+  // Who has called something else is to blame, and not the library.
+  if (const auto agreed = channel_.agreed(sequence); !agreed.ok()) return agreed.error();
+  const Status well = status();
+  return well.ok() ? well : fail_devices(channel_, well.error(), sequence);
+}
+
 void DeviceGroup::abort() {
   if (std::exchange(aborted_, true)) return;
   for (const Pair& pair : pairs_) {

@@ -102,6 +102,9 @@ class DeviceGroup {
   std::shared_ptr<DeviceLaunch> oldest();
   // What has failed since, if anything.
   Status status() const;
+  // Whether launches of a call that are done brought what they should: a stream goes on past those
+  // that were aborted, by this rank or by a peer, as well.
+  Status check(uint64_t sequence);
   // Streams wait for peers no more. What launches should have written is undefined.
   void abort();
   // Ends both, once the streams have come past all launches, or were aborted.

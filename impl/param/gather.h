@@ -114,6 +114,10 @@ class GatherOperation final : public Operation {
   Status launch();
   // Where replicas hold rows alike: what the others have updated comes into this rank's.
   void add_refresh(Unit& unit, std::vector<DeviceGroup::Part>& parts) const;
+  void add_parts(size_t unit, std::vector<DeviceGroup::Part>& parts) const;
+  // Where a whole row lies, of those by whose rows whole values are gathered.
+  std::byte* row_of(size_t unit, size_t flat) const;
+  void count(Unit& unit) const;
   Status refresh_rows();
 
   std::vector<std::shared_ptr<Unit>> units_;

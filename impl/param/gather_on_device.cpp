@@ -15,7 +15,7 @@ Status GatherOperation::reserve() {
   const DeviceSide& side = *units_.front()->rank().device;
   const Plan& plan = units_.front()->rank().plan;
   const MeshShape& mesh = units_.front()->axes().mesh;
-  const bool of_parts = mesh.replicas > 1 && over_all(plan.param, mesh);
+  const bool of_parts = mesh.replicas > 1 && over_all(plan.param, mesh) && !plan.second_copy;
   for (const auto& unit : units_) {
     std::vector<DeviceMemory>& rooms = rooms_.emplace_back();
     std::vector<DeviceMemory>& rows = rows_.emplace_back();
@@ -41,6 +41,7 @@ void GatherOperation::add_refresh(Unit& unit, std::vector<DeviceGroup::Part>& pa
   if (!unit.refreshes_rows() || unit.rows_refreshed == unit.version()) return;
   unit.rows_refreshed = unit.version();
   const Axes& axes = unit.axes();
+  Counters& counters = unit.rank().counters;
   for (const Flat& flat : unit.flats()) {
     const uint64_t size = size_of(flat.desc.dtype);
     const uint64_t part = shard_elements(flat.row.size(), axes.mesh.replicas) * size;
@@ -48,8 +49,39 @@ void GatherOperation::add_refresh(Unit& unit, std::vector<DeviceGroup::Part>& pa
     std::byte* const row = flat.resident->data();
     flat.resident->note_changed();
     parts.push_back({row + static_cast<uint64_t>(axes.own_replica()) * part, row, part});
-    add(unit.rank().counters.gather_copied, (flat.row.size() - flat.part.size()) * size);
+    add(counters.gather_copied, (flat.row.size() - flat.part.size()) * size);
+    for (int i = 0; i < axes.replica->size(); ++i) {
+      if (axes.replica->near(i)) continue;
+      const auto place = static_cast<uint64_t>(axes.of_replica(i));
+      add(counters.far_gather, part_range(flat.desc.elements, place, axes.mesh).size() * size);
+    }
   }
+}
+
+// Where rows are cut over replicas: each row comes together first, in the second copy if there is
+// one.
+void GatherOperation::add_parts(size_t unit, std::vector<DeviceGroup::Part>& parts) const {
+  for (size_t f = 0; f < units_[unit]->flats().size(); ++f) {
+    const Flat& flat = units_[unit]->flats()[f];
+    std::byte* const row = row_of(unit, f);
+    if (row == flat.resident->data()) continue;
+    if (row == flat.resident->copy()) {
+      if (flat.resident->copy_version == flat.version) continue;
+      flat.resident->copy_version = flat.version;
+    }
+    for (const auto& [offset, bytes] : units_[unit]->parts_of(flat)) {
+      add(units_[unit]->rank().counters.gather_copied, bytes);
+      add(units_[unit]->rank().counters.far_gather, bytes);
+    }
+    const uint64_t part = flat.resident->room();
+    if (part > 0) parts.push_back({flat.resident->data(), row, part});
+  }
+}
+
+std::byte* GatherOperation::row_of(size_t unit, size_t flat) const {
+  if (!rows_[unit].empty()) return rows_[unit][flat].data();
+  const ResidentValues& values = *units_[unit]->flats()[flat].resident;
+  return values.copy() != nullptr ? values.copy() : values.data();
 }
 
 // For a gather that goes by the host: rows are read there.
@@ -70,6 +102,23 @@ Status GatherOperation::refresh_rows() {
   return Ok{};
 }
 
+// Counted as on the host: a node brings in what others have once, and its ranks each a share.
+void GatherOperation::count(Unit& unit) const {
+  const Unit::Brought far = unit.brought();
+  Counters& counters = unit.rank().counters;
+  uint64_t near = 0;
+  for (const Flat& flat : unit.flats()) {
+    near += (flat.desc.elements - flat.rest.size()) * size_of(flat.desc.dtype);
+  }
+  for (const auto& [offset, bytes] : far.parts) near -= bytes;
+  for (const auto& [offset, bytes] : far.rows) {
+    near -= bytes;
+    add(counters.gather_copied, bytes);
+    add(counters.far_gather, bytes);
+  }
+  if (mode_ == GatherMode::view) add(counters.gather_mapped, near);
+}
+
 Status GatherOperation::launch() {
   DeviceSide& side = *units_.front()->rank().device;
   DeviceGroup& devices = *units_.front()->axes().devices;
@@ -78,17 +127,13 @@ Status GatherOperation::launch() {
   for (size_t u = 0; u < units_.size(); ++u) {
     Unit& unit = *units_[u];
     add_refresh(unit, parts);
+    add_parts(u, parts);
+    count(unit);
     for (size_t f = 0; f < unit.flats().size(); ++f) {
       const Flat& flat = unit.flats()[f];
-      const std::byte* row = flat.resident->data();
-      if (!rows_[u].empty()) {
-        const uint64_t part = flat.resident->room();
-        if (part > 0) parts.push_back({row, rows_[u][f].data(), part});
-        row = rows_[u][f].data();
-      }
       const uint64_t bytes =
           shard_elements(flat.desc.elements, mesh.shards) * size_of(flat.desc.dtype);
-      if (mesh.shards > 1 && bytes > 0) rows.push_back({row, rooms_[u][f].data(), bytes});
+      if (mesh.shards > 1 && bytes > 0) rows.push_back({row_of(u, f), rooms_[u][f].data(), bytes});
     }
     // Behind what has written them.
     MERON_TRY(unit.on_device()->join(side.up()));
@@ -99,19 +144,16 @@ Status GatherOperation::launch() {
   for (; device_leases_ < units_.size(); ++device_leases_) {
     Unit& unit = *units_[device_leases_];
     MERON_TRY(unit.on_device()->note_gathered());
-    // Rows that are whole: where they lie, or where they were brought together.
+    // Rows that are whole: where they were brought together for this gather, or where they stay.
     if (mesh.shards == 1) rooms_[device_leases_] = std::move(rows_[device_leases_]);
     if (rooms_[device_leases_].empty()) {
       std::vector<std::byte*> places;
-      for (const Flat& flat : unit.flats()) places.push_back(flat.resident->data());
+      for (size_t f = 0; f < unit.flats().size(); ++f) {
+        places.push_back(row_of(device_leases_, f));
+      }
       MERON_TRY(unit.on_device()->lease_in_place(std::move(places)));
     } else {
       unit.on_device()->lease_gathered(std::move(rooms_[device_leases_]));
-    }
-    if (mode_ != GatherMode::view) continue;
-    for (const Flat& flat : unit.flats()) {
-      add(unit.rank().counters.gather_mapped,
-          (flat.desc.elements - flat.rest.size()) * size_of(flat.desc.dtype));
     }
   }
   rooms_.clear();
@@ -142,6 +184,7 @@ Result<bool> GatherOperation::settled() const {
     MERON_ASSIGN(const bool settled, unit->on_device()->settled());
     if (!settled) return false;
   }
+  if (by_devices_) MERON_TRY(units_.front()->axes().devices->check(sequence()));
   return true;
 }
 

@@ -221,6 +221,11 @@ Status ResidentGradient::prepare(const ReduceOptions& options, bool ends) {
   return Ok{};
 }
 
+void ResidentGradient::count(const Channel& axis, int peer, uint64_t bytes) const {
+  ::meron::add(unit_.rank().counters.reduced, bytes);
+  if (!axis.near(peer)) ::meron::add(unit_.rank().counters.far_reduced, bytes);
+}
+
 Status ResidentGradient::exchange_rows(const Pass& pass) {
   const Axes& axes = unit_.axes();
   std::vector<meron_exchange_piece> pieces;
@@ -236,7 +241,7 @@ Status ResidentGradient::exchange_rows(const Pass& pass) {
       pieces.push_back(
           {peer, 0, buckets_[f].data() + row.begin * size, row.size() * size, to, bytes});
       to += bytes;
-      ::meron::add(unit_.rank().counters.reduced, bytes);
+      count(*axes.shard, peer, bytes);
     }
   }
   return axes.devices->exchange(
@@ -286,7 +291,7 @@ Status ResidentGradient::exchange_parts(const Pass& pass) {
       pieces.push_back(
           {peer, 0, row + (part.begin - flat.row.begin) * size, part.size() * size, to, bytes});
       to += bytes;
-      ::meron::add(unit_.rank().counters.reduced, bytes);
+      count(*axes.replica, peer, bytes);
     }
   }
   return axes.devices->exchange(
@@ -328,8 +333,12 @@ Status ResidentGradient::share_parts(const Pass& pass) {
     if (bytes == 0) continue;
     std::byte* const row = sums_[f].data();
     parts.push_back({row + static_cast<uint64_t>(axes.own_replica()) * bytes, row, bytes});
-    ::meron::add(unit_.rank().counters.reduced,
-                 (flat.row.size() - flat.part.size()) * sizeof(float));
+    for (int peer = 0; peer < axes.replica->size(); ++peer) {
+      if (peer == axes.own_replica()) continue;
+      const auto place = static_cast<uint64_t>(axes.of_replica(peer));
+      count(*axes.replica, peer,
+            part_range(flat.desc.elements, place, axes.mesh).size() * sizeof(float));
+    }
   }
   return axes.devices->share_sums(
       DeviceAxis::replica, parts,
@@ -449,6 +458,7 @@ Result<bool> ResidentReduceOperation::advance() {
   auto come = unit.resident_gradient()->come();
   if (!come.ok()) return channel_.fail(std::move(come).error().on(unit.name()));
   if (!*come) return false;
+  if (unit.axes().devices != nullptr) MERON_TRY(unit.axes().devices->check(sequence()));
   unit.sum_started = !options_.boundary;
   MERON_TRY(unit.enter(options_.boundary ? GradientState::ready : GradientState::partial));
   return true;

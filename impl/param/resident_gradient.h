@@ -78,6 +78,7 @@ class ResidentGradient {
   Status share_parts(const Pass& pass);
   Status exchange_rows(const Pass& pass);
   Status exchange_parts(const Pass& pass);
+  void count(const Channel& axis, int peer, uint64_t bytes) const;  // that come from a peer
   std::byte* row_sum(size_t flat) const;
   // The row that replicas exchange, and its type.
   const std::byte* exchanged_row(const Pass& pass, size_t flat) const;

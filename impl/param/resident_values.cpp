@@ -22,7 +22,15 @@ Result<std::unique_ptr<ResidentValues>> ResidentValues::create(Rank& rank, std::
 }
 
 ResidentValues::~ResidentValues() {
-  if (memory_) rank_.counters.device_held.fetch_sub(memory_.bytes());
+  rank_.counters.device_held.fetch_sub(memory_.bytes() + copy_.bytes());
+}
+
+Status ResidentValues::hold_copy(uint64_t room, const std::string& name) {
+  if (room == 0) return Ok{};
+  DeviceSide& side = *rank_.device;
+  MERON_ASSIGN(copy_, side.device().allocate(room, side.up(), name));
+  add(rank_.counters.device_held, room);
+  return Ok{};
 }
 
 Status ResidentValues::settle() {
@@ -39,7 +47,7 @@ Status ResidentValues::settle() {
   return Ok{};
 }
 
-Status ResidentValues::copy(void* to, const void* from, std::atomic<uint64_t>& counter) {
+Status ResidentValues::transfer(void* to, const void* from, std::atomic<uint64_t>& counter) {
   DeviceSide& side = *rank_.device;
   MERON_TRY(side.device().copy(to, from, bytes_, side.work()));
   MERON_ASSIGN(copied_, side.device().record(side.work(), std::move(copied_)));
@@ -57,7 +65,7 @@ Result<bool> ResidentValues::bring() {
     return true;
   }
   // Behind what is still being written, in the order of the stream.
-  if (Status begun = copy(host_, data(), rank_.counters.device_down); !begun.ok()) {
+  if (Status begun = transfer(host_, data(), rank_.counters.device_down); !begun.ok()) {
     error_ = std::move(begun).error();
     return *error_;
   }
@@ -87,7 +95,7 @@ void ResidentValues::store() {
     here_ = false;
     return;
   }
-  if (Status begun = copy(data(), host_, rank_.counters.device_up); !begun.ok()) {
+  if (Status begun = transfer(data(), host_, rank_.counters.device_up); !begun.ok()) {
     error_ = std::move(begun).error();
     return;
   }

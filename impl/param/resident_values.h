@@ -6,8 +6,10 @@
 // and is waited for by it (DeviceValues).
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <iterator>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,8 +44,15 @@ class ResidentValues final : public StoredValues {
 
   // Of the collectives that send from here, as long as this lives.
   void keep(std::vector<DeviceRegistration> registrations) {
-    registrations_ = std::move(registrations);
+    std::move(registrations.begin(), registrations.end(), std::back_inserter(registrations_));
   }
+  // Takes `room` bytes more, if any, for the second copy of the row that these values are a part
+  // of: written on DeviceSide::up(), by the gather that brings the row together. MERON_E_NO_MEMORY.
+  Status hold_copy(uint64_t room, const std::string& name);
+  std::byte* copy() const { return copy_.data(); }  // null: there is none
+  uint64_t copy_room() const { return copy_.bytes(); }
+  // The version of the values that it was last asked to have: the same on all ranks.
+  std::optional<uint64_t> copy_version;
   // The device's have changed by themselves: the host's memory does not have them any more.
   void note_changed() { here_ = false; }
 
@@ -55,14 +64,14 @@ class ResidentValues final : public StoredValues {
  private:
   ResidentValues(Rank& rank, std::byte* host, uint64_t bytes, bool mirrored)
       : rank_(rank), host_(host), bytes_(bytes), mirrored_(mirrored) {}
-  Status copy(void* to, const void* from, std::atomic<uint64_t>& counter);
+  Status transfer(void* to, const void* from, std::atomic<uint64_t>& counter);
   Status settle();
 
   Rank& rank_;
   std::byte* const host_;
   const uint64_t bytes_;
   const bool mirrored_;
-  DeviceMemory memory_;
+  DeviceMemory memory_, copy_;
   std::vector<DeviceRegistration> registrations_;  // go before the memory does
   DeviceEvent copied_;
   bool reading_ = false, writing_ = false;  // what copied_ is the end of

@@ -214,7 +214,14 @@ Status Unit::store_away(Flat& flat) {
   MERON_ASSIGN(auto resident,
                ResidentValues::create(rank_, here, bytes, room, mirrored(rank_.plan), what));
   if (axes_.devices != nullptr) {
+    MERON_TRY(resident->hold_copy(
+        device_copy_bytes(rank_.plan, flat.desc.elements, static_cast<uint64_t>(axes_.index()),
+                          axes_.mesh, size),
+        fmt::format("the second copy of unit '{}'", name_)));
     resident->keep(axes_.devices->register_values(resident->data(), resident->room()));
+    if (std::byte* const copy = resident->copy(); copy != nullptr) {
+      resident->keep(axes_.devices->register_values(copy, resident->copy_room()));
+    }
   }
   flat.resident = resident.get();
   flat.stored = std::move(resident);
@@ -370,7 +377,7 @@ bool Unit::between_replicas() const {
 }
 
 bool Unit::keeps_parts() const {
-  return rank_.plan.second_copy || !over_all(rank_.plan.param, axes_.mesh);
+  return copies_on_host(rank_.plan) || !over_all(rank_.plan.param, axes_.mesh);
 }
 
 Status Unit::check_updatable() const {

@@ -104,7 +104,7 @@ void Unit::give_back(const Ranges& ranges, MemoryKind kind) {
 }
 
 bool Unit::drops_parts() const {
-  return !rank_.plan.second_copy && over_all(rank_.plan.param, axes_.mesh);
+  return !copies_on_host(rank_.plan) && over_all(rank_.plan.param, axes_.mesh);
 }
 
 Unit::Ranges Unit::passing() const {
@@ -116,7 +116,7 @@ Unit::Ranges Unit::passing() const {
 }
 
 Status Unit::hold_brought() {
-  if (rank_.plan.second_copy) MERON_TRY(hold_copies());
+  if (copies_on_host(rank_.plan)) MERON_TRY(hold_copies());
   if (holds_passing_) return Ok{};
   MERON_TRY(hold(passing(), MemoryKind::staging));
   holds_passing_ = true;

@@ -130,7 +130,8 @@ class FlatCost {
     if (!flat_.trainable && plan_.frozen_int8) {
       cost[kParam] = footprint(wire_bytes(frozen_codec(), rest, size_));
     } else if (stored_ && plan_.param.tier == Tier::device) {
-      cost[kDeviceParam] = device_value_bytes(plan_, n, rank_, mesh_, size_);
+      cost[kDeviceParam] = device_value_bytes(plan_, n, rank_, mesh_, size_) +
+                           device_copy_bytes(plan_, n, rank_, mesh_, size_);
       if (mirrored(plan_)) cost[kParam] = rest * size_;
     } else if (stored_) {
       const Range held = held_range(plan_.param, flat_.elements, rank_, mesh_);
@@ -162,7 +163,7 @@ class FlatCost {
       apart += parts;
       cost[kCopied] += times * parts * size_;
       cost[kFarGather] += times * row_cost_->far_param_wire[replica_];
-      if (plan_.second_copy) cost[kSecondCopy] = parts * size_;
+      if (copies_on_host(plan_)) cost[kSecondCopy] = parts * size_;
     }
     if (flat_.trainable && replicas() && !world_param && world_optimizer) {
       cost[kCopied] += Wide{row_ - part_} * size_;

@@ -153,7 +153,7 @@ Status check_param_tier(const Plan& plan) {
     return refuse_tier("parameters on tier {} are not cut as the optimizer is",
                        "give param and optimizer the same sharding");
   }
-  if (plan.second_copy) {
+  if (plan.second_copy && plan.param.tier == Tier::nvme) {
     return refuse_tier("a second copy keeps parameters in memory, and their tier is {}",
                        "leave second_copy out, or the tier");
   }

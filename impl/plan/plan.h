@@ -98,7 +98,7 @@ struct Plan {
   Row optimizer;  // moments and, for 16-bit parameters, the f32 master
   StateDType state_dtype = StateDType::f32;
   // hpZ: from the first gather of a version to the update, each rank keeps its row of what it has
-  // gathered, so that later gathers stay on the shard axis.
+  // gathered, on the tier of `param`, so that later gathers stay on the shard axis.
   bool second_copy = false;
   bool frozen_int8 = false;       // frozen parameters lie encoded at rest, by frozen_codec()
   uint32_t gradient_buckets = 2;  // sharded gradients: how many buffers the ring has

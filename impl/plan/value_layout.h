@@ -18,6 +18,10 @@ namespace meron {
 constexpr bool stored_away(const Plan& plan, const FlatDesc& flat) {
   return plan.param.tier != Tier::host && (flat.trainable || !plan.frozen_int8);
 }
+// Whether second copies lie in the host's memory: those of values on the device lie there too.
+constexpr bool copies_on_host(const Plan& plan) {
+  return plan.second_copy && plan.param.tier == Tier::host;
+}
 // Values on the device that the host updates have their place in the host's memory too.
 constexpr bool mirrored(const Plan& plan) {
   return plan.param.tier == Tier::device && plan.optimizer.tier != Tier::device;
@@ -31,6 +35,14 @@ constexpr uint64_t device_value_bytes(const Plan& plan, uint64_t elements, uint6
   if (mesh.replicas == 1) return row * size;
   const uint64_t part = shard_elements(row_range(elements, rank, mesh).size(), mesh.replicas);
   return (over_all(plan.param, mesh) ? part : std::max(row, part * mesh.replicas)) * size;
+}
+// The same of its second copy, the whole row; none where there is nothing to copy.
+constexpr uint64_t device_copy_bytes(const Plan& plan, uint64_t elements, uint64_t rank,
+                                     const MeshShape& mesh, uint64_t size) {
+  if (!plan.second_copy || mesh.replicas == 1) return 0;
+  const uint64_t row = shard_elements(elements, mesh.shards);
+  const uint64_t part = shard_elements(row_range(elements, rank, mesh).size(), mesh.replicas);
+  return std::max(row, part * mesh.replicas) * size;
 }
 // The same of the f32 sums of its gradient.
 constexpr uint64_t device_sum_bytes(const Plan& plan, uint64_t elements, uint64_t rank,

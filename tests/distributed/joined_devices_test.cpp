@@ -74,6 +74,38 @@ void expect_ones(const OneParam& model, int rank) {
   CALL(meron_gather_release_on_stream, gather, device.stream());
 }
 
+// Plans that only devices can follow which exchange by themselves: every rank is told, at the open.
+TEST(JoinedDevicesTest, PlansThatNeedThemAreRefusedWithout) {
+  const std::string whole =
+      R"({"mesh": {"shard": 1}, "param": {"sharding": "shard", "tier": "device"},
+          "gradient": {"sharding": "shard"}, "optimizer": {"sharding": "replica x shard"}})";
+  const std::string copied = R"j({"preset": "hpz(1)", "param": {"tier": "device"}})j";
+  for (const auto& [plan, word] :
+       {std::pair(whole, "cuts the optimizer further"), std::pair(copied, "keeps a second copy")}) {
+    World world = joined_world(2);
+    world.plan = plan;
+    EXPECT_TRUE(run_joined(world, "", [](int, meron_context) {}));
+    world.devices = false;
+    // In a process of its own, as threads.
+    EXPECT_TRUE(run_world({"self", 1}, [&, word = std::string(word)](int, meron_context) {
+      ::setenv("MERON_EMULATED_DEVICE", "shared=1", 1);
+      const std::string token = fresh_token();
+      const auto refused = [&](int rank) {
+        const Failure failure = failure_of([&](meron_error** error) {
+          meron_context context{};
+          return try_open(&context, world, rank, token, nullptr, error);
+        });
+        require(failure.status == MERON_E_UNSUPPORTED, failure.message.c_str());
+        require(failure.message.find(word) != std::string::npos, failure.message.c_str());
+        require(failure.message.find("share device") != std::string::npos, failure.message.c_str());
+      };
+      std::thread other(refused, 1);
+      refused(0);
+      other.join();
+    }));
+  }
+}
+
 // A call that a peer never makes holds the stream until the deadline, and no longer.
 TEST(JoinedDevicesTest, AStreamThatWaitsForAPeerIsLetGo) {
   World world = joined_world(2);

@@ -85,8 +85,9 @@ inline std::string fresh_token() {
   return text;
 }
 
-inline meron_context open_context(const World& world, int rank, const std::string& token,
-                                  const meron_transport* custom = nullptr) {
+inline meron_status try_open(meron_context* out, const World& world, int rank,
+                             const std::string& token, const meron_transport* custom,
+                             meron_error** error) {
   meron_context_options options = MERON_CONTEXT_OPTIONS_INIT;
   options.rank = rank;
   options.world_size = world.ranks;
@@ -108,9 +109,15 @@ inline meron_context open_context(const World& world, int rank, const std::strin
   if (world.devices) device.append(":").append(std::to_string(rank));
   options.device = world.device != nullptr ? device.c_str() : nullptr;
   options.log = world.log;
-  meron_context context{};
-  CALL(meron_context_open, &context, &options);
+  const meron_status status = meron_context_open(out, &options, error);
   CALL(meron_plan_release, plan);
+  return status;
+}
+
+inline meron_context open_context(const World& world, int rank, const std::string& token,
+                                  const meron_transport* custom = nullptr) {
+  meron_context context{};
+  CALL(try_open, &context, world, rank, token, custom);
   return context;
 }
 

@@ -35,14 +35,16 @@ const std::string kNvme = kValues + R"(, "optimizer": {"tier": "nvme"}, "nvme": 
 
 // Rows over a mesh, on the host or with `tiers`.
 std::string mesh_plan(int shards, const char* param, const char* gradient, const char* optimizer,
-                      bool on_device) {
+                      bool on_device, bool copied) {
   const std::string tier = on_device ? R"(, "tier": "device")" : "";
-  const auto row = [&](const char* name, const char* sharding) {
-    return std::string(R"(, ")").append(name) + R"(": {"sharding": ")" + sharding + "\"" + tier +
+  const std::string copy = copied ? R"(, "second_copy": "shard")" : "";
+  const auto row = [&](const char* name, const char* sharding, const std::string& rest) {
+    return std::string(R"(, ")").append(name) + R"(": {"sharding": ")" + sharding + "\"" + rest +
            "}";
   };
-  return R"({"mesh": {"shard": )" + std::to_string(shards) + "}" + row("param", param) +
-         row("gradient", gradient) + row("optimizer", optimizer) + "}";
+  return R"({"mesh": {"shard": )" + std::to_string(shards) + "}" +
+         row("param", param, tier + copy) + row("gradient", gradient, tier) +
+         row("optimizer", optimizer, tier) + "}";
 }
 
 // The same rows on devices that exchange by themselves as on the host.
@@ -52,6 +54,8 @@ struct Mesh {
   meron_dtype dtype = MERON_F32;
   bool finishes = false;   // the accumulation, by a call of its own
   bool scheduled = false;  // units by a schedule
+  int node = 0;            // ranks of each, in a cluster; 0: all share one
+  bool copied = false;     // params keep a second copy
 };
 constexpr const char* kShard = "shard";
 constexpr const char* kWorld = "replica x shard";
@@ -61,7 +65,8 @@ class MeshOnDevicesTest : public testing::TestWithParam<Mesh> {};
 TEST_P(MeshOnDevicesTest, ReplicasTrainToTheSameBits) {
   if (!emulated()) GTEST_SKIP() << "needs a device for each rank";
   const Mesh& mesh = GetParam();
-  DeviceConfig config{"", mesh.ranks, mesh.dtype, mesh.dtype, "local", true};
+  const char* const transport = mesh.node > 0 ? "cluster" : "local";
+  DeviceConfig config{"", mesh.ranks, mesh.dtype, mesh.dtype, transport, true};
   config.finishes = mesh.finishes;
   config.scheduled = mesh.scheduled;
   const auto losses = static_cast<size_t>(kDeviceSteps * kDeviceAccumulate * mesh.ranks);
@@ -71,8 +76,10 @@ TEST_P(MeshOnDevicesTest, ReplicasTrainToTheSameBits) {
   Shared<meron_stats> host(1), device(1);
   Shared<meron_prediction> predicted(1);
   const auto run = [&](bool on_device) {
-    World world{"local", mesh.ranks,
-                mesh_plan(mesh.shards, mesh.param, mesh.gradient, mesh.optimizer, on_device)};
+    World world{
+        transport, mesh.ranks,
+        mesh_plan(mesh.shards, mesh.param, mesh.gradient, mesh.optimizer, on_device, mesh.copied)};
+    world.node = mesh.node;
     if (on_device) world.device = kDevice;
     world.devices = on_device;
     ::setenv("MERON_EMULATED_DEVICE", "count=8", 1);
@@ -101,9 +108,11 @@ TEST_P(MeshOnDevicesTest, ReplicasTrainToTheSameBits) {
   EXPECT_EQ(device[0].device_bytes, predicted[0].device_bytes);
   if (mesh.scheduled) return;
   constexpr uint64_t kSteps = kDeviceSteps;
-  EXPECT_EQ(device[0].gather_mapped_bytes + device[0].gather_copied_bytes,
-            kSteps * (predicted[0].gather_mapped_bytes + predicted[0].gather_copied_bytes));
+  EXPECT_EQ(device[0].gather_mapped_bytes, kSteps * predicted[0].gather_mapped_bytes);
+  EXPECT_EQ(device[0].gather_copied_bytes, kSteps * predicted[0].gather_copied_bytes);
+  EXPECT_EQ(device[0].far_gather_bytes, kSteps * predicted[0].far_gather_bytes);
   EXPECT_EQ(device[0].reduce_bytes, kSteps * predicted[0].reduce_bytes);
+  EXPECT_EQ(device[0].far_reduce_bytes, kSteps * predicted[0].far_reduce_bytes);
 }
 
 INSTANTIATE_TEST_SUITE_P(
@@ -121,7 +130,17 @@ INSTANTIATE_TEST_SUITE_P(
         Mesh{3, 1, kShard, kWorld, kWorld, MERON_BF16, true},
         Mesh{4, 2, kShard, kShard, kWorld, MERON_BF16, false, true},
         Mesh{1, 1, kShard, kShard, kShard, MERON_F32, false, true},
-        Mesh{3, 3, kWorld, kWorld, kWorld, MERON_F32, false, true}),
+        Mesh{3, 3, kWorld, kWorld, kWorld, MERON_F32, false, true},
+        Mesh{4, 4, kShard, kShard, kShard, MERON_F32, false, false, 2},
+        Mesh{4, 2, kShard, kShard, kShard, MERON_BF16, false, false, 2},
+        Mesh{4, 2, kShard, kShard, kWorld, MERON_F32, false, false, 2},
+        Mesh{4, 1, kShard, kWorld, kWorld, MERON_BF16, false, false, 2},
+        Mesh{4, 2, kWorld, kWorld, kWorld, MERON_BF16, false, false, 2},
+        Mesh{4, 2, kWorld, kWorld, kWorld, MERON_BF16, false, false, 2, true},
+        Mesh{6, 3, kWorld, kWorld, kWorld, MERON_F32, false, false, 0, true},
+        Mesh{3, 1, kWorld, kWorld, kWorld, MERON_BF16, true, false, 0, true},
+        Mesh{4, 2, kWorld, kWorld, kWorld, MERON_F32, false, true, 0, true},
+        Mesh{2, 2, kWorld, kWorld, kWorld, MERON_F32, false, false, 0, true}),
     [](const testing::TestParamInfo<Mesh>& info) { return "Case" + std::to_string(info.index); });
 
 class ResidentTest : public testing::TestWithParam<Resident> {};

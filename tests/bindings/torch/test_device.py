@@ -52,7 +52,7 @@ def test_a_program_of_zero(program: str, ranks: int, tmp_path: Path) -> None:
     run_program(f"zero/{program}", ranks, **environment)
 
 
-@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("ranks", [1, 2, 4])
 def test_a_config_keeps_its_rows_on_the_device(ranks: int) -> None:
     """As DeepSpeed does with what is not offloaded; without collectives some stay on the host."""
     run_program("device/tiers", ranks)

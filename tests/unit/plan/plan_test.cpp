@@ -124,6 +124,9 @@ TEST(PlanTest, RefusesParametersOnNvmeThatContradictTheRest) {
         plan.nvme.path = "/local";
       },
       "a second copy keeps parameters in memory", "second_copy");
+  Plan copied = *preset("hpz(2)");
+  copied.param.tier = Tier::device;
+  EXPECT_TRUE(validate(copied).ok());
   refused(
       [](Plan& plan) {
         plan.mesh.shard = 2;

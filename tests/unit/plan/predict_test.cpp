@@ -188,6 +188,20 @@ TEST(PredictByHand, WholeRowsOnTheDevice) {
   EXPECT_EQ(summed->ranks[0].device.gradient, 4u * 10'000);
 }
 
+// 10,000 elements in bf16 over 2 groups of 2 ranks: rows of 5120 elements, parts of 2560.
+TEST(PredictByHand, SecondCopiesOnTheDevice) {
+  Plan plan = *preset("hpz(2)");
+  plan.param.tier = Tier::device;
+  Workload load{.ranks = 4};
+  load.node = 2;
+  const auto got = predict(plan, one_flat(10'000, DType::bf16), load);
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(got->ranks[0].device.param, 2u * (2560 + 5120));
+  EXPECT_EQ(got->ranks[0].memory.second_copy, 0u);
+  // From the other group once a step, however many gathers there are.
+  EXPECT_EQ(got->ranks[0].links.far_gather, 2u * 2560);
+}
+
 TEST(PredictByHand, TimeOnNvme) {
   Plan plan = *preset("zero3");
   plan.optimizer.tier = plan.param.tier = Tier::nvme;

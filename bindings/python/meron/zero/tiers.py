@@ -38,8 +38,6 @@ def against(config: Config, given: bool = False) -> str:
     offload, topology = config.offload, config.topology
     if offload.param != "none":
         return f"offload_param.device is {offload.param}"
-    if topology.hpz > 1:
-        return "zero_hpz_partition_size keeps second copies on the host"
     if topology.weights or topology.gradients or topology.frozen:
         return "what is quantized lies on the host"
     if given:
