@@ -298,4 +298,33 @@ Status Device::update(const meron_update_step& step, std::span<const meron_updat
                failure, kNoKernel);
 }
 
+Status Device::encode(const meron_quant_format& format, std::span<const meron_encode_task> tasks,
+                      DType in, float beta, void* stream) const {
+  if (tasks.empty()) return Ok{};
+  meron_backend_failure failure = no_failure();
+  return check(kernels_->encode(handle_, &format, tasks.data(), static_cast<uint32_t>(tasks.size()),
+                                static_cast<meron_dtype>(in), beta, stream, &failure),
+               failure, kNoKernel);
+}
+
+Status Device::decode(const meron_quant_format& format, std::span<const meron_cast_task> tasks,
+                      DType to, void* stream) const {
+  if (tasks.empty()) return Ok{};
+  meron_backend_failure failure = no_failure();
+  return check(kernels_->decode(handle_, &format, tasks.data(), static_cast<uint32_t>(tasks.size()),
+                                static_cast<meron_dtype>(to), stream, &failure),
+               failure, kNoKernel);
+}
+
+Status Device::reduce_encoded(const meron_quant_format& format, float* out, bool accumulate,
+                              std::span<const void* const> in, float scale, uint64_t elements,
+                              std::byte* squares, void* stream) const {
+  if (elements == 0) return Ok{};
+  meron_backend_failure failure = no_failure();
+  return check(kernels_->reduce_encoded(handle_, &format, out, accumulate ? 1 : 0, in.data(),
+                                        static_cast<uint32_t>(in.size()), scale, elements, squares,
+                                        stream, &failure),
+               failure, kNoKernel);
+}
+
 }  // namespace meron

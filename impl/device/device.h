@@ -162,6 +162,13 @@ class Device : public std::enable_shared_from_this<Device> {
               void* stream) const;
   Status update(const meron_update_step& step, std::span<const meron_update_task> tasks,
                 meron_state_type states, DType out, void* stream) const;
+  Status encode(const meron_quant_format& format, std::span<const meron_encode_task> tasks,
+                DType in, float beta, void* stream) const;
+  Status decode(const meron_quant_format& format, std::span<const meron_cast_task> tasks, DType to,
+                void* stream) const;
+  Status reduce_encoded(const meron_quant_format& format, float* out, bool accumulate,
+                        std::span<const void* const> in, float scale, uint64_t elements,
+                        std::byte* squares, void* stream) const;
 
  private:
   friend class DeviceEvent;

@@ -114,7 +114,11 @@ class GatherOperation final : public Operation {
   Status launch();
   // Where replicas hold rows alike: what the others have updated comes into this rank's.
   void add_refresh(Unit& unit, std::vector<DeviceGroup::Part>& parts) const;
-  void add_parts(size_t unit, std::vector<DeviceGroup::Part>& parts) const;
+  struct EncodedRow;
+  void add_parts(size_t unit, std::vector<DeviceGroup::Part>& parts,
+                 std::vector<EncodedRow>& encoded) const;
+  static Status encode_part(const EncodedRow& row);
+  static Status decode_row(const EncodedRow& row);
   // Where a whole row lies, of those by whose rows whole values are gathered.
   std::byte* row_of(size_t unit, size_t flat) const;
   void count(Unit& unit) const;
@@ -127,8 +131,9 @@ class GatherOperation final : public Operation {
   bool view_on_device_ = false, targets_on_device_ = false;
   bool only_on_device_ = false;  // the host sees nothing of it
   bool by_devices_ = false;
-  // By unit and flat, until they are launched: whole values, and rows where this rank has parts.
-  std::vector<std::vector<DeviceMemory>> rooms_, rows_;
+  // By unit and flat, until they are launched: whole values; where this rank has parts, rows, and
+  // parts as they travel with a codec.
+  std::vector<std::vector<DeviceMemory>> rooms_, rows_, slots_;
   bool joined_ = false;       // a stream waits for the device
   size_t device_leases_ = 0;  // units, from the first on, whose values on the device are leased
   bool released_ = false;

@@ -7,8 +7,59 @@
 
 #include "param/device_group.h"
 #include "param/gather.h"
+#include "quant/device_wire.h"
 
 namespace meron {
+
+// A row whose parts travel encoded: `slots` has one of each replica.
+struct GatherOperation::EncodedRow {
+  const Unit* unit;
+  const Flat* flat;
+  std::byte* slots;
+  std::byte* row;
+};
+
+namespace {
+
+// Of a part on the wire. Where all begin at 16 bytes, kernels are faster.
+uint64_t encoded_room(const Unit& unit, const Flat& flat) {
+  constexpr uint64_t kAligned = 16;
+  const uint64_t longest = shard_elements(flat.row.size(), unit.axes().mesh.replicas);
+  return round_up(wire_bytes(unit.codec_of(flat), longest, size_of(flat.desc.dtype)), kAligned);
+}
+
+}  // namespace
+
+// This rank's part of a row, from the exact values; and the whole row of what has come of all.
+// All ranks see what comes of decoding, also of their own part.
+Status GatherOperation::encode_part(const EncodedRow& row) {
+  const Unit& unit = *row.unit;
+  const Flat& flat = *row.flat;
+  if (flat.part.size() == 0) return Ok{};
+  const auto own = static_cast<uint64_t>(unit.axes().own_replica());
+  const meron_encode_task task{row.slots + own * encoded_room(unit, flat), flat.resident->data(),
+                               nullptr, flat.part.size(), unit.value_seed(flat)};
+  const DeviceSide& side = *unit.rank().device;
+  const DeviceWire wire(unit.codec_of(flat), side.device(), side.up());
+  return wire.encode({&task, 1}, flat.desc.dtype);
+}
+
+Status GatherOperation::decode_row(const EncodedRow& row) {
+  const Unit& unit = *row.unit;
+  const Flat& flat = *row.flat;
+  const uint64_t room = encoded_room(unit, flat);
+  std::vector<meron_cast_task> tasks;
+  for (int i = 0; i < unit.axes().replica->size(); ++i) {
+    const Range part = part_range(
+        flat.desc.elements, static_cast<uint64_t>(unit.axes().of_replica(i)), unit.axes().mesh);
+    if (part.size() == 0) continue;
+    tasks.push_back({row.row + (part.begin - flat.row.begin) * size_of(flat.desc.dtype),
+                     row.slots + static_cast<uint64_t>(i) * room, part.size()});
+  }
+  const DeviceSide& side = *unit.rank().device;
+  const DeviceWire wire(unit.codec_of(flat), side.device(), side.up());
+  return wire.decode(tasks, flat.desc.dtype);
+}
 
 // With what follows the last rank's row or part: see device_value_bytes().
 Status GatherOperation::reserve() {
@@ -19,19 +70,23 @@ Status GatherOperation::reserve() {
   for (const auto& unit : units_) {
     std::vector<DeviceMemory>& rooms = rooms_.emplace_back();
     std::vector<DeviceMemory>& rows = rows_.emplace_back();
-    const auto take = [&](std::vector<DeviceMemory>& to, uint64_t bytes) -> Status {
+    std::vector<DeviceMemory>& slots = slots_.emplace_back();
+    const auto take = [&](DeviceMemory& to, uint64_t bytes) -> Status {
       MERON_ASSIGN(
-          DeviceMemory room,
-          side.device().allocate(bytes, side.up(),
-                                 fmt::format("the gathered values of unit '{}'", unit->name())));
-      to.push_back(std::move(room));
+          to, side.device().allocate(
+                  bytes, side.up(), fmt::format("the gathered values of unit '{}'", unit->name())));
       return Ok{};
     };
     for (const Flat& flat : unit->flats()) {
       const uint64_t row =
           shard_elements(flat.desc.elements, mesh.shards) * size_of(flat.desc.dtype);
-      if (mesh.shards > 1) MERON_TRY(take(rooms, mesh.shards * row));
-      if (of_parts) MERON_TRY(take(rows, std::max(row, mesh.replicas * flat.resident->room())));
+      if (mesh.shards > 1) MERON_TRY(take(rooms.emplace_back(), mesh.shards * row));
+      if (of_parts) {
+        MERON_TRY(take(rows.emplace_back(), std::max(row, mesh.replicas * flat.resident->room())));
+      }
+      slots.emplace_back();
+      if (!flat.coded() || flat.resident->copy_version == flat.version) continue;
+      MERON_TRY(take(slots.back(), mesh.replicas * encoded_room(*unit, flat)));
     }
   }
   return Ok{};
@@ -60,18 +115,31 @@ void GatherOperation::add_refresh(Unit& unit, std::vector<DeviceGroup::Part>& pa
 
 // Where rows are cut over replicas: each row comes together first, in the second copy if there is
 // one.
-void GatherOperation::add_parts(size_t unit, std::vector<DeviceGroup::Part>& parts) const {
-  for (size_t f = 0; f < units_[unit]->flats().size(); ++f) {
-    const Flat& flat = units_[unit]->flats()[f];
-    std::byte* const row = row_of(unit, f);
+void GatherOperation::add_parts(size_t number, std::vector<DeviceGroup::Part>& parts,
+                                std::vector<EncodedRow>& encoded) const {
+  const Unit& unit = *units_[number];
+  Counters& counters = unit.rank().counters;
+  for (size_t f = 0; f < units_[number]->flats().size(); ++f) {
+    const Flat& flat = units_[number]->flats()[f];
+    std::byte* const row = row_of(number, f);
     if (row == flat.resident->data()) continue;
     if (row == flat.resident->copy()) {
       if (flat.resident->copy_version == flat.version) continue;
       flat.resident->copy_version = flat.version;
     }
-    for (const auto& [offset, bytes] : units_[unit]->parts_of(flat)) {
-      add(units_[unit]->rank().counters.gather_copied, bytes);
-      add(units_[unit]->rank().counters.far_gather, bytes);
+    const uint64_t size = size_of(flat.desc.dtype);
+    for (const auto& [offset, bytes] : unit.parts_of(flat)) {
+      add(counters.gather_copied, bytes);
+      add(counters.far_gather,
+          flat.coded() ? wire_bytes(unit.codec_of(flat), bytes / size, size) : bytes);
+    }
+    if (flat.coded()) {
+      std::byte* const slots = slots_[number][f].data();
+      const uint64_t room = encoded_room(unit, flat);
+      const auto own = static_cast<uint64_t>(unit.axes().own_replica());
+      if (room > 0) parts.push_back({slots + own * room, slots, room});
+      encoded.push_back({&unit, &flat, slots, row});
+      continue;
     }
     const uint64_t part = flat.resident->room();
     if (part > 0) parts.push_back({flat.resident->data(), row, part});
@@ -124,10 +192,11 @@ Status GatherOperation::launch() {
   DeviceGroup& devices = *units_.front()->axes().devices;
   const MeshShape& mesh = units_.front()->axes().mesh;
   std::vector<DeviceGroup::Part> parts, rows;
+  std::vector<EncodedRow> encoded;
   for (size_t u = 0; u < units_.size(); ++u) {
     Unit& unit = *units_[u];
     add_refresh(unit, parts);
-    add_parts(u, parts);
+    add_parts(u, parts, encoded);
     count(unit);
     for (size_t f = 0; f < unit.flats().size(); ++f) {
       const Flat& flat = unit.flats()[f];
@@ -139,7 +208,9 @@ Status GatherOperation::launch() {
     MERON_TRY(unit.on_device()->join(side.up()));
   }
   const DeviceGroup::Call call{sequence(), deadline(), describe()};
+  for (const EncodedRow& row : encoded) MERON_TRY(encode_part(row));
   if (!parts.empty()) MERON_TRY(devices.all_gather(DeviceAxis::replica, parts, call));
+  for (const EncodedRow& row : encoded) MERON_TRY(decode_row(row));
   if (!rows.empty()) MERON_TRY(devices.all_gather(DeviceAxis::shard, rows, call));
   for (; device_leases_ < units_.size(); ++device_leases_) {
     Unit& unit = *units_[device_leases_];
@@ -158,6 +229,7 @@ Status GatherOperation::launch() {
   }
   rooms_.clear();
   rows_.clear();
+  slots_.clear();
   return view_on_device_ ? side.wake_after(side.up()) : Ok{};
 }
 

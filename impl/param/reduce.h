@@ -46,6 +46,10 @@ inline bool sums_apart(const Unit& unit) {
   return unit.rank().plan.gradient.sharding == Sharding::world;
 }
 
+// Of stochastic rounding, between replicas: another one for each rank, exchange, flat and part. -1
+// is the part's sum.
+uint64_t rounding_seed(const Unit& unit, uint64_t exchange, size_t flat, int part);
+
 class ReduceOperation final : public Operation {
  public:
   // Where the call is to be posted.
@@ -87,7 +91,6 @@ class ReduceOperation final : public Operation {
   uint64_t encoded_part_offset(const Flat& flat, int replica) const;
   uint64_t encoded_sum_offset(const Flat& flat) const;
   const std::byte* exchange_of(int member, size_t flat) const;
-  uint64_t seed(size_t flat, int part) const;
   void encode_rows();
   void sum_parts();
   void encode_sum(size_t flat);

@@ -96,7 +96,8 @@ void ReduceOperation::encode_rows() {
         feedback = {flat.residual + at_row, static_cast<float>(codec.feedback_beta)};
       }
       wire.encode(flat.exchange + encoded_part_offset(flat, i), row_sum(flat) + at_row, DType::f32,
-                  part.size(), seed(f, i), feedback, codec.blocked() ? &error : nullptr);
+                  part.size(), rounding_seed(unit, exchange_, f, i), feedback,
+                  codec.blocked() ? &error : nullptr);
     }
   }
   if (!codec.blocked()) return;
@@ -106,11 +107,10 @@ void ReduceOperation::encode_rows() {
                     std::bit_cast<uint32_t>(static_cast<float>(unit.gradient_error)));
 }
 
-// Of stochastic rounding: another one for each rank, exchange, flat and part.
-uint64_t ReduceOperation::seed(size_t flat, int part) const {
-  uint64_t seed = hash_combine(unit_->name_hash(), exchange_);
-  for (const uint64_t value : {static_cast<uint64_t>(unit_->axes().index()), uint64_t{flat},
-                               static_cast<uint64_t>(part)}) {
+uint64_t rounding_seed(const Unit& unit, uint64_t exchange, size_t flat, int part) {
+  uint64_t seed = hash_combine(unit.name_hash(), exchange);
+  for (const uint64_t value :
+       {static_cast<uint64_t>(unit.axes().index()), uint64_t{flat}, static_cast<uint64_t>(part)}) {
     seed = hash_combine(seed, value);
   }
   return seed;
@@ -241,7 +241,8 @@ void ReduceOperation::encode_sum(size_t index) {
   const Wire wire(unit.gradient_codec, unit.rank().threads);
   float* const sum = at(flat, flat.part.begin);
   std::byte* const encoded = flat.exchange + encoded_sum_offset(flat);
-  wire.encode(encoded, sum, DType::f32, flat.part.size(), seed(index, -1), {}, nullptr);
+  wire.encode(encoded, sum, DType::f32, flat.part.size(), rounding_seed(unit, exchange_, index, -1),
+              {}, nullptr);
   wire.decode(sum, DType::f32, encoded, flat.part.size(), false);
   if (!unit.squares_known) return;
   kernels::reduce(sum, true, nullptr, 0, kernels::Type::f32, 1.0f, flat.part.size(), &unit.squares);

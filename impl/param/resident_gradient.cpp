@@ -35,7 +35,9 @@ ResidentGradient::ResidentGradient(Unit& unit)
       buckets_(unit.flats().size()),
       rows_(unit.flats().size()),
       row_sums_(unit.flats().size()),
-      parts_(unit.flats().size()) {}
+      encoded_(unit.flats().size()),
+      parts_(unit.flats().size()),
+      residuals_(unit.flats().size()) {}
 
 Result<std::unique_ptr<ResidentGradient>> ResidentGradient::create(Unit& unit) {
   std::unique_ptr<ResidentGradient> gradient(new ResidentGradient(unit));
@@ -52,6 +54,14 @@ Result<std::unique_ptr<ResidentGradient>> ResidentGradient::create(Unit& unit) {
     MERON_ASSIGN(gradient->sums_[f], device.allocate(bytes, side.work(), what));
     ::meron::add(rank.counters.device_held, bytes);
     MERON_TRY(device.fill(gradient->sums_[f].data(), 0, bytes, side.work()));
+    const uint64_t lost = device_feedback_bytes(rank.plan, flat.row.size(), unit.axes().mesh);
+    if (lost == 0) continue;
+    MERON_ASSIGN(
+        gradient->residuals_[f],
+        device.allocate(lost, side.work(),
+                        fmt::format("the feedback of the gradient of unit '{}'", unit.name())));
+    ::meron::add(rank.counters.device_held, lost);
+    MERON_TRY(device.fill(gradient->residuals_[f].data(), 0, lost, side.work()));
   }
   MERON_ASSIGN(gradient->squares_, device.allocate(MERON_SQUARES_BYTES, side.work(), what));
   MERON_ASSIGN(gradient->squares_here_,
@@ -65,8 +75,7 @@ ResidentGradient::~ResidentGradient() {
   // The copy of the squares may be under way.
   (void)side().device().synchronize(side().work());
   for (size_t f = 0; f < sums_.size(); ++f) {
-    if (!sums_[f]) continue;
-    rank.counters.device_held.fetch_sub(sums_[f].bytes());
+    rank.counters.device_held.fetch_sub(sums_[f].bytes() + residuals_[f].bytes());
   }
   for (const Buffer& buffer : shown_) rank.arena().release(buffer);
   if (!squares_here_) return;
@@ -183,14 +192,6 @@ std::byte* ResidentGradient::row_sum(size_t flat) const {
   return (apart ? row_sums_ : sums_)[flat].data();
 }
 
-const std::byte* ResidentGradient::exchanged_row(const Pass& pass, size_t flat) const {
-  return pass.direct ? buckets_[flat].data() : row_sum(flat);
-}
-
-DType ResidentGradient::exchanged_type(const Pass& pass, size_t flat) const {
-  return pass.direct ? unit_.gradient_type(unit_.flats()[flat]) : DType::f32;
-}
-
 Status ResidentGradient::take(std::vector<DeviceMemory>& rooms, size_t flat, uint64_t bytes,
                               const char* what) {
   if (rooms[flat]) return Ok{};
@@ -213,12 +214,15 @@ Status ResidentGradient::prepare(const ReduceOptions& options, bool ends) {
         MERON_TRY(take(rows_, f, (mesh.shards - 1) * row, "the peers' gradients"));
     }
     if (!pass.between) continue;
-    const uint64_t part = flat.part.size() * size_of(exchanged_type(pass, f));
-    MERON_TRY(take(parts_, f, (mesh.replicas - 1) * part, "the replicas' gradients"));
+    MERON_TRY(take_parts(pass, f));
     if (pass.direct || !sums_apart(unit_)) continue;
     MERON_TRY(take(row_sums_, f, flat.row.size() * sizeof(float), "the sum of gradients"));
   }
   return Ok{};
+}
+
+DeviceGroup::Call ResidentGradient::call_of(const Pass& pass) const {
+  return {pass.sequence, pass.deadline, fmt::format("reduce of unit '{}'", unit_.name())};
 }
 
 void ResidentGradient::count(const Channel& axis, int peer, uint64_t bytes) const {
@@ -244,9 +248,7 @@ Status ResidentGradient::exchange_rows(const Pass& pass) {
       count(*axes.shard, peer, bytes);
     }
   }
-  return axes.devices->exchange(
-      DeviceAxis::shard, pieces,
-      {pass.sequence, pass.deadline, fmt::format("reduce of unit '{}'", unit_.name())});
+  return axes.devices->exchange(DeviceAxis::shard, pieces, call_of(pass));
 }
 
 Status ResidentGradient::sum_rows(const Pass& pass) {
@@ -274,83 +276,13 @@ Status ResidentGradient::sum_rows(const Pass& pass) {
   return Ok{};
 }
 
-Status ResidentGradient::exchange_parts(const Pass& pass) {
-  const Axes& axes = unit_.axes();
-  std::vector<meron_exchange_piece> pieces;
-  for (size_t f = 0; f < sums_.size(); ++f) {
-    if (!sums_[f]) continue;
-    const Flat& flat = unit_.flats()[f];
-    const uint64_t size = size_of(exchanged_type(pass, f));
-    const uint64_t bytes = flat.part.size() * size;
-    const std::byte* const row = exchanged_row(pass, f);
-    std::byte* to = parts_[f].data();
-    for (int peer = 0; peer < axes.replica->size(); ++peer) {
-      if (peer == axes.own_replica()) continue;
-      const Range part =
-          part_range(flat.desc.elements, static_cast<uint64_t>(axes.of_replica(peer)), axes.mesh);
-      pieces.push_back(
-          {peer, 0, row + (part.begin - flat.row.begin) * size, part.size() * size, to, bytes});
-      to += bytes;
-      count(*axes.replica, peer, bytes);
-    }
-  }
-  return axes.devices->exchange(
-      DeviceAxis::replica, pieces,
-      {pass.sequence, pass.deadline, fmt::format("reduce of unit '{}'", unit_.name())});
-}
-
-Status ResidentGradient::sum_parts(const Pass& pass) {
-  const Axes& axes = unit_.axes();
-  MERON_TRY(exchange_parts(pass));
-  std::vector<const void*> parts(axes.mesh.replicas);
-  for (size_t f = 0; f < sums_.size(); ++f) {
-    if (!sums_[f]) continue;
-    const Flat& flat = unit_.flats()[f];
-    const DType type = exchanged_type(pass, f);
-    const std::byte* received = parts_[f].data();
-    for (int peer = 0; peer < static_cast<int>(parts.size()); ++peer) {
-      const bool own = peer == axes.own_replica();
-      parts[static_cast<size_t>(peer)] =
-          own ? exchanged_row(pass, f) + (flat.part.begin - flat.row.begin) * size_of(type)
-              : received;
-      if (!own) received += flat.part.size() * size_of(type);
-    }
-    float* const sum = data(f) + (flat.part.begin - flat.summed.begin);
-    MERON_TRY(side().device().reduce(sum, unit_.sum_started && sums_apart(unit_), parts, type,
-                                     scale(pass.options), flat.part.size(),
-                                     squares_wanted_ ? squares_.data() : nullptr, side().work()));
-  }
-  return over_all(unit_.rank().plan.optimizer, axes.mesh) ? Ok{} : share_parts(pass);
-}
-
-Status ResidentGradient::share_parts(const Pass& pass) {
-  const Axes& axes = unit_.axes();
-  std::vector<DeviceGroup::Part> parts;
-  for (size_t f = 0; f < sums_.size(); ++f) {
-    if (!sums_[f]) continue;
-    const Flat& flat = unit_.flats()[f];
-    const uint64_t bytes = shard_elements(flat.row.size(), axes.mesh.replicas) * sizeof(float);
-    if (bytes == 0) continue;
-    std::byte* const row = sums_[f].data();
-    parts.push_back({row + static_cast<uint64_t>(axes.own_replica()) * bytes, row, bytes});
-    for (int peer = 0; peer < axes.replica->size(); ++peer) {
-      if (peer == axes.own_replica()) continue;
-      const auto place = static_cast<uint64_t>(axes.of_replica(peer));
-      count(*axes.replica, peer,
-            part_range(flat.desc.elements, place, axes.mesh).size() * sizeof(float));
-    }
-  }
-  return axes.devices->share_sums(
-      DeviceAxis::replica, parts,
-      {pass.sequence, pass.deadline, fmt::format("reduce of unit '{}'", unit_.name())});
-}
-
 Status ResidentGradient::sum(const ReduceOptions& options, bool ends, uint64_t sequence,
                              Deadline deadline) {
   showing_ = false;  // what the host saw was another sum
   Pass pass = pass_of(options, ends);
   pass.sequence = sequence;
   pass.deadline = deadline;
+  if (pass.between) pass.exchange = ++unit_.exchanges;
   if (!ends) MERON_TRY(zero_missing());
   MERON_TRY(begin_squares(options));
   if (!pass.direct && !ends) MERON_TRY(sum_rows(pass));
@@ -362,7 +294,7 @@ Status ResidentGradient::sum(const ReduceOptions& options, bool ends, uint64_t s
   if (pass.between) MERON_TRY(sum_parts(pass));
   MERON_TRY(end_squares());
   // In the order of the stream.
-  for (auto* const rooms : {&buckets_, &rows_, &row_sums_, &parts_}) {
+  for (auto* const rooms : {&buckets_, &rows_, &row_sums_, &encoded_, &parts_}) {
     for (DeviceMemory& room : *rooms) room.reset();
   }
   copies_.clear();

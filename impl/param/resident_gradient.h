@@ -13,9 +13,11 @@
 #include <span>
 #include <vector>
 
+#include "param/device_group.h"
 #include "param/device_side.h"
 #include "param/reduce.h"
 #include "param/unit.h"
+#include "quant/device_wire.h"
 #include "transport/operation.h"
 
 namespace meron {
@@ -64,8 +66,9 @@ class ResidentGradient {
   struct Pass {
     ReduceOptions options;
     bool ends = false;
-    bool between = false;  // replicas exchange
-    bool direct = false;   // and what they exchange is buckets
+    bool between = false;   // replicas exchange
+    bool direct = false;    // and what they exchange is buckets
+    uint64_t exchange = 0;  // its number, between replicas
     uint64_t sequence = 0;
     Deadline deadline;
   };
@@ -76,11 +79,24 @@ class ResidentGradient {
   // Of the replicas' parts of the row; shared, where each needs the whole row.
   Status sum_parts(const Pass& pass);
   Status share_parts(const Pass& pass);
+  Status share_encoded(const Pass& pass);
   Status exchange_rows(const Pass& pass);
   Status exchange_parts(const Pass& pass);
   void count(const Channel& axis, int peer, uint64_t bytes) const;  // that come from a peer
   std::byte* row_sum(size_t flat) const;
-  // The row that replicas exchange, and its type.
+  // By the codec of gradients: whether there is one; what a part has on the wire, and how far parts
+  // lie apart here.
+  bool coded() const;
+  DeviceWire wire() const;
+  uint64_t wire_bytes_of(uint64_t elements) const;
+  uint64_t encoded_room(size_t flat) const;
+  Status encode_rows(const Pass& pass);
+  Status take_parts(const Pass& pass, size_t flat);
+  Range part_of_replica(size_t flat, int replica) const;
+  const std::byte* part_for(const Pass& pass, size_t flat, int replica) const;
+  std::byte* received_part(const Pass& pass, size_t flat, int replica) const;
+  DeviceGroup::Call call_of(const Pass& pass) const;
+  // The row that replicas exchange without a codec, and its type.
   const std::byte* exchanged_row(const Pass& pass, size_t flat) const;
   DType exchanged_type(const Pass& pass, size_t flat) const;
   float scale(const ReduceOptions& options) const;
@@ -94,12 +110,14 @@ class ResidentGradient {
   std::vector<DeviceMemory> sums_,
       buckets_;  // by flat; a bucket from its first gradient to its sum
   // By flat, from prepare() to the sum: this rank's row of every peer's bucket; the sum of the row,
-  // where only parts of it stay; this rank's part of every replica's row.
-  std::vector<DeviceMemory> rows_, row_sums_, parts_;
-  std::vector<DeviceMemory> copies_;  // of gradients on the host, until the sum is asked for
-  DeviceMemory squares_;              // MERON_SQUARES_BYTES
-  Buffer squares_here_;               // the same, on the host
-  std::vector<Buffer> shown_;         // by flat; empty until the host asks
+  // where only parts of it stay; with a codec, the row encoded part by part; this rank's part of
+  // every replica's row.
+  std::vector<DeviceMemory> rows_, row_sums_, encoded_, parts_;
+  std::vector<DeviceMemory> residuals_;  // by flat: f32, of the row, what encoding has lost so far
+  std::vector<DeviceMemory> copies_;     // of gradients on the host, until the sum is asked for
+  DeviceMemory squares_;                 // MERON_SQUARES_BYTES
+  Buffer squares_here_;                  // the same, on the host
+  std::vector<Buffer> shown_;            // by flat; empty until the host asks
   bool showing_ = false;
   bool squares_wanted_ = false;
   DeviceEvent done_;

@@ -201,7 +201,7 @@ Status Unit::reserve_window(Flat& flat) {
 
 Status Unit::store_away(Flat& flat) {
   const uint64_t size = size_of(flat.desc.dtype);
-  std::byte* const here = flat.writable + flat.rest.begin * size;
+  std::byte* const here = flat.coded() ? flat.exact : flat.writable + flat.rest.begin * size;
   const uint64_t bytes = flat.rest.size() * size;
   const std::string what = fmt::format("the values of unit '{}'", name_);
   if (rank_.plan.param.tier == Tier::nvme) {
@@ -440,7 +440,12 @@ Status Unit::publish(bool frozen_too) {
     if (!flat.desc.trainable && !frozen_too) continue;
     flat.version = version_;
     flat.difference = difference && flat.desc.trainable;
-    if (flat.coded() || flat.packed) encode_values(flat, &error);
+    // What lies on the device is encoded there, and here when a gather brings it.
+    if (flat.coded() && flat.stored) {
+      flat.unpacked = false;
+    } else if (flat.coded() || flat.packed) {
+      encode_values(flat, &error);
+    }
     if (flat.resident != nullptr) MERON_TRY(on_device_->join(rank_.device->work()));
     if (flat.stored) flat.stored->store();
   }

@@ -300,8 +300,10 @@ class Unit {
   uint64_t exchanges = 0;  // begun so far
   // Codecs in use: those of the plan, or bf16 once the error was above the plan's limit.
   Codec value_codec, gradient_codec;
-  // By which a flat's values of this version are encoded.
+  // By which a flat's values of this version are encoded; and what decides stochastic rounding:
+  // another one for each flat and version, the same on all ranks.
   Codec codec_of(const Flat& flat) const;
+  uint64_t value_seed(const Flat& flat) const;
   double value_error = 0, gradient_error = 0;  // relative, of what this rank encoded last
   float value_worst = 0, gradient_worst = 0;   // worst block
   // Before values or gradients are encoded: falls back where any rank's last error demands it.

@@ -16,11 +16,6 @@
 namespace meron {
 namespace {
 
-// Of stochastic rounding: another one for each flat and version, the same on all ranks.
-uint64_t seed_of(const Unit& unit, size_t flat, uint64_t count) {
-  return hash_combine(hash_combine(unit.name_hash(), flat), count);
-}
-
 uint64_t bytes_of(const Unit::Ranges& ranges) {
   uint64_t bytes = 0;
   for (const auto& [offset, size] : ranges) bytes += size;
@@ -45,6 +40,11 @@ double squares_of(Rank& rank, const std::byte* values, DType dtype, uint64_t cou
 }
 
 }  // namespace
+
+uint64_t Unit::value_seed(const Flat& flat) const {
+  const auto index = static_cast<size_t>(&flat - flats_.data());
+  return hash_combine(hash_combine(name_hash_, index), flat.version);
+}
 
 Unit::Ranges Unit::parts_of(const Flat& flat) const {
   Ranges parts;
@@ -168,6 +168,9 @@ Result<bool> Unit::bring_own() {
     if (flat.stored) {
       MERON_ASSIGN(const bool brought, flat.stored->bring());
       here = here && brought;
+      if (!brought || !flat.coded() || std::exchange(flat.unpacked, true)) continue;
+      kernels::QuantError lost;
+      encode_values(flat, &lost);
       continue;
     }
     if (flat.unpacked) continue;
@@ -303,8 +306,7 @@ Codec Unit::codec_of(const Flat& flat) const {
 
 void Unit::encode_values(Flat& flat, kernels::QuantError* error) {
   const uint64_t size = size_of(flat.desc.dtype);
-  const auto index = static_cast<size_t>(&flat - flats_.data());
-  const uint64_t seed = seed_of(*this, index, version_);
+  const uint64_t seed = value_seed(flat);
   const Wire wire(codec_of(flat), rank_.threads);
   if (flat.packed) {
     wire.encode(flat.encoded, flat.writable + flat.rest.begin * size, flat.desc.dtype,

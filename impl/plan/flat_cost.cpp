@@ -199,7 +199,8 @@ class FlatCost {
           footprint(n * gsize) + footprint(exchange_bytes(plan_, {flat_}, rank_, mesh_));
     }
     if (plan_.gradient.tier == Tier::device) {
-      cost[kDeviceGradient] = device_sum_bytes(plan_, n, rank_, mesh_);
+      cost[kDeviceGradient] =
+          device_sum_bytes(plan_, n, rank_, mesh_) + device_feedback_bytes(plan_, row_, mesh_);
     } else if (sharded || gsize != sizeof(float)) {
       const uint64_t summed = !replicas() ? owned : world_gradient ? part_ : row_;
       cost[kReduced] = footprint(summed * sizeof(float));
@@ -214,7 +215,9 @@ class FlatCost {
       cost[kFarReduce] += far_sums();
     }
     if (!replicas()) return;
-    if (plan_.gradient.codec.feedback) cost[kFeedback] = footprint(row_ * sizeof(float));
+    if (plan_.gradient.codec.feedback && plan_.gradient.tier != Tier::device) {
+      cost[kFeedback] = footprint(row_ * sizeof(float));
+    }
     const Wide exchanges = world_gradient ? reductions : Wide{1};
     const Wide wire =
         sends_gradients(plan_, mesh_, load_.micro_batches == 1) ? part_ * gsize : sum_wire(part_);

@@ -157,9 +157,20 @@ Status check_param_tier(const Plan& plan) {
     return refuse_tier("a second copy keeps parameters in memory, and their tier is {}",
                        "leave second_copy out, or the tier");
   }
-  if (plan.param.codec.kind != CodecKind::none) {
+  const Codec& codec = plan.param.codec;
+  if (codec.kind != CodecKind::none && plan.param.tier == Tier::nvme) {
     return refuse_tier("the codec of the parameters keeps them in memory, and their tier is {}",
                        "leave the codec out, or the tier");
+  }
+  if (codec.kind != CodecKind::none && plan.param.sharding != Sharding::world) {
+    return refuse_tier(
+        "the codec of parameters on tier {} is for those that are cut over replicas too",
+        "set the sharding of param to \"replica x shard\", or leave the codec out");
+  }
+  if (codec.difference || codec.error_limit > 0.0) {
+    return refuse_tier(
+        "the codec of parameters on tier {} has difference or error_limit, which the host looks at",
+        "leave them out, or the tier");
   }
   if (plan.resident > kMostSubGroup) {
     return refuse("resident is more than any memory holds", "give at most 2^40 elements");
@@ -193,10 +204,14 @@ Status check_device_tier(const Plan& plan) {
   }
   const bool cut = is_sharded(plan.gradient) && (plan.gradient.sharding == Sharding::shard ||
                                                  plan.optimizer.sharding == Sharding::world);
-  if (!cut || plan.gradient.codec.kind != CodecKind::none) {
+  if (!cut) {
+    return refuse("gradients on the device are not cut, or further than the optimizer",
+                  "cut all rows alike, as zero3 does");
+  }
+  if (plan.gradient.codec.error_limit > 0.0) {
     return refuse(
-        "gradients on the device are not cut, or further than the optimizer, or have a codec",
-        "cut all rows alike, as zero3 does, without a codec");
+        "the codec of gradients on the device has an error_limit, which the host looks at",
+        "leave it out, or the tier");
   }
   if (plan.state_dtype == StateDType::int8) {
     return refuse("states in int8 lie on the host or on nvme, and the optimizer's tier is device",

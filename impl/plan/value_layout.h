@@ -52,10 +52,15 @@ constexpr uint64_t device_sum_bytes(const Plan& plan, uint64_t elements, uint64_
   return (shared ? std::max(held, shard_elements(held, mesh.replicas) * mesh.replicas) : held) *
          sizeof(float);
 }
+// The same of what encoding has lost of the sum of its row.
+constexpr uint64_t device_feedback_bytes(const Plan& plan, uint64_t row, const MeshShape& mesh) {
+  return mesh.replicas > 1 && plan.gradient.codec.feedback ? row * sizeof(float) : 0;
+}
 // Whether ranks send gradients to replicas as the trainer gave them: on devices that hold whole
 // rows, where no sum of several micro-batches, which is in f32, is due.
 constexpr bool sends_gradients(const Plan& plan, const MeshShape& mesh, bool first) {
-  return plan.gradient.tier == Tier::device && mesh.shards == 1 &&
+  return plan.gradient.tier == Tier::device && plan.gradient.codec.kind == CodecKind::none &&
+         mesh.shards == 1 &&
          (plan.gradient.sharding == Sharding::world || first);
 }
 

@@ -172,6 +172,25 @@ enum {
   MERON_STATE_TYPE_FORCE_32_BITS = 0x7FFFFFFF
 };
 
+/* How arrays become blocks of integers that share a scale, as kernels/cpu/quant.h says. An encoded
+ * array of n elements has the integers of all blocks first, then all scales:
+ * ceil(n / block) * (block * bits / 8 + 4) bytes, aligned to 4. */
+typedef struct {
+  uint32_t bits;       /* 8 or 4 */
+  uint32_t block;      /* elements: a power of two from 64 to 2048 */
+  uint32_t stochastic; /* rounding; else to nearest */
+  uint32_t hadamard;   /* 1: outliers are spread over 64 elements before rounding */
+} meron_quant_format;
+
+/* An array that is encoded. */
+typedef struct {
+  void *out;
+  const void *in;
+  float *residual; /* what was lost before is added, and what is lost kept there; NULL: it is lost */
+  uint64_t count;  /* elements */
+  uint64_t seed;   /* of stochastic rounding */
+} meron_encode_task;
+
 /* Arithmetic of a device, asked of a stream as copies are. Results have the bits of the functions
  * of kernels/cpu that have these names. Arrays are in memory of the device; those of pointers and
  * of tasks are the host's, and may be gone when the call returns. */
@@ -192,6 +211,20 @@ typedef struct {
   meron_status (*update)(void *device, const meron_update_step *step,
                          const meron_update_task *tasks, uint32_t count, meron_state_type states,
                          meron_dtype out, void *stream, meron_backend_failure *failure);
+
+  /* quantize: arrays of `in` are encoded. `beta`: what residuals keep of their old values. */
+  meron_status (*encode)(void *device, const meron_quant_format *format,
+                         const meron_encode_task *tasks, uint32_t count, meron_dtype in, float beta,
+                         void *stream, meron_backend_failure *failure);
+  /* dequantize: each task's `from` is an encoded array. */
+  meron_status (*decode)(void *device, const meron_quant_format *format,
+                         const meron_cast_task *tasks, uint32_t count, meron_dtype to, void *stream,
+                         meron_backend_failure *failure);
+  /* dequantize_sum: `reduce` of encoded arrays. */
+  meron_status (*reduce_encoded)(void *device, const meron_quant_format *format, float *out,
+                                 uint32_t accumulate, const void *const *in, uint32_t count,
+                                 float scale, uint64_t elements, void *squares, void *stream,
+                                 meron_backend_failure *failure);
 } meron_kernel_table;
 
 /* ---- Collectives between devices ------------------------------------------------------------- */

@@ -76,6 +76,58 @@ meron_status update(void* device, const meron_update_step* step, const meron_upd
   });
 }
 
+QuantFormat format_of(const meron_quant_format& format) {
+  return {.bits = format.bits,
+          .block = format.block,
+          .stochastic = format.stochastic != 0,
+          .hadamard = format.hadamard != 0};
+}
+
+meron_status encode(void* device, const meron_quant_format* format, const meron_encode_task* tasks,
+                    uint32_t count, meron_dtype in, float beta, void* stream,
+                    meron_backend_failure* failure) {
+  const QuantFormat how = format_of(*format);
+  return launch(device, failure, [&] {
+    cudaError_t error = cudaSuccess;
+    for (uint32_t i = 0; i < count && error == cudaSuccess; ++i) {
+      const meron_encode_task& task = tasks[i];
+      error = quantize(kernels::encoded_at(task.out, task.count, how), task.in, type_of(in),
+                       task.count, how, task.seed, 0, nullptr, task.residual, beta, nullptr,
+                       static_cast<cudaStream_t>(stream));
+    }
+    return error;
+  });
+}
+
+meron_status decode(void* device, const meron_quant_format* format, const meron_cast_task* tasks,
+                    uint32_t count, meron_dtype to, void* stream, meron_backend_failure* failure) {
+  const QuantFormat how = format_of(*format);
+  return launch(device, failure, [&] {
+    cudaError_t error = cudaSuccess;
+    for (uint32_t i = 0; i < count && error == cudaSuccess; ++i) {
+      const meron_cast_task& task = tasks[i];
+      error = dequantize(task.to, type_of(to), kernels::encoded_at(task.from, task.count, how),
+                         task.count, how, false, static_cast<cudaStream_t>(stream));
+    }
+    return error;
+  });
+}
+
+meron_status reduce_encoded(void* device, const meron_quant_format* format, float* out,
+                            uint32_t accumulate, const void* const* in, uint32_t count, float scale,
+                            uint64_t elements, void* squares, void* stream,
+                            meron_backend_failure* failure) {
+  const QuantFormat how = format_of(*format);
+  std::vector<ConstEncoded> inputs;
+  for (uint32_t i = 0; i < count; ++i) {
+    inputs.push_back(kernels::encoded_at(in[i], elements, how));
+  }
+  return launch(device, failure, [&] {
+    return dequantize_sum(out, accumulate != 0, inputs.data(), count, scale, elements, how,
+                          static_cast<SquaresPieces*>(squares), static_cast<cudaStream_t>(stream));
+  });
+}
+
 }  // namespace
 
 const meron_kernel_table& kernel_table() {
@@ -85,6 +137,9 @@ const meron_kernel_table& kernel_table() {
       .reduce = reduce,
       .cast = cast,
       .update = update,
+      .encode = encode,
+      .decode = decode,
+      .reduce_encoded = reduce_encoded,
   };
   return table;
 }

@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/accumulate.h"
 #include "kernels/cpu/exact_sum.h"
+#include "kernels/cpu/quant.h"
 #include "kernels/cpu/reduce.h"
 #include "kernels/cpu/update.h"
 #include "modules/emulated/device.h"
@@ -92,6 +93,62 @@ meron_status update(void* device, const meron_update_step* step, const meron_upd
       failure);
 }
 
+kernels::QuantFormat format_of(const meron_quant_format& format) {
+  return {.bits = format.bits,
+          .block = format.block,
+          .stochastic = format.stochastic != 0,
+          .hadamard = format.hadamard != 0};
+}
+
+meron_status encode(void* device, const meron_quant_format* format, const meron_encode_task* tasks,
+                    uint32_t count, meron_dtype in, float beta, void* stream,
+                    meron_backend_failure* failure) {
+  std::vector<meron_encode_task> all(tasks, tasks + count);
+  return ask(
+      device, stream,
+      [=, how = format_of(*format), all = std::move(all)] {
+        for (const meron_encode_task& task : all) {
+          kernels::quantize(kernels::encoded_at(task.out, task.count, how), task.in, type_of(in),
+                            task.count, how, task.seed, 0, nullptr, task.residual, beta);
+        }
+      },
+      failure);
+}
+
+meron_status decode(void* device, const meron_quant_format* format, const meron_cast_task* tasks,
+                    uint32_t count, meron_dtype to, void* stream, meron_backend_failure* failure) {
+  std::vector<meron_cast_task> all(tasks, tasks + count);
+  return ask(
+      device, stream,
+      [=, how = format_of(*format), all = std::move(all)] {
+        for (const meron_cast_task& task : all) {
+          kernels::dequantize(task.to, type_of(to), kernels::encoded_at(task.from, task.count, how),
+                              task.count, how);
+        }
+      },
+      failure);
+}
+
+meron_status reduce_encoded(void* device, const meron_quant_format* format, float* out,
+                            uint32_t accumulate, const void* const* in, uint32_t count, float scale,
+                            uint64_t elements, void* squares, void* stream,
+                            meron_backend_failure* failure) {
+  const kernels::QuantFormat how = format_of(*format);
+  std::vector<kernels::ConstEncoded> inputs;
+  for (uint32_t i = 0; i < count; ++i) {
+    inputs.push_back(kernels::encoded_at(in[i], elements, how));
+  }
+  return ask(
+      device, stream,
+      [=, inputs = std::move(inputs)] {
+        kernels::ExactSum sum;
+        kernels::dequantize_sum(out, accumulate != 0, inputs.data(), inputs.size(), scale, elements,
+                                how, squares == nullptr ? nullptr : &sum);
+        if (squares != nullptr) add_squares(squares, sum);
+      },
+      failure);
+}
+
 }  // namespace
 
 const meron_kernel_table& kernel_table() {
@@ -101,6 +158,9 @@ const meron_kernel_table& kernel_table() {
       .reduce = reduce,
       .cast = cast,
       .update = update,
+      .encode = encode,
+      .decode = decode,
+      .reduce_encoded = reduce_encoded,
   };
   return table;
 }

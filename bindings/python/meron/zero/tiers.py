@@ -38,8 +38,8 @@ def against(config: Config, given: bool = False) -> str:
     offload, topology = config.offload, config.topology
     if offload.param != "none":
         return f"offload_param.device is {offload.param}"
-    if topology.weights or topology.gradients or topology.frozen:
-        return "what is quantized lies on the host"
+    if topology.frozen:
+        return "frozen parameters lie on the host where they are quantized"
     if given:
         return "the optimizer that was passed steps on the host"
     if config.optimizer is None:

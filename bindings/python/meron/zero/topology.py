@@ -80,18 +80,21 @@ class Topology:
             f"{listed}: {error.message}", subject=self.keys()[0][0], advice=error.advice
         )
 
-    def idle(self, ranks: int, in_place: bool) -> str:
+    def idle(self, ranks: int, one_node: bool, on_device: bool = False) -> str:
         """What of it saves nothing on these ranks, and why; empty where there is no such thing.
 
         Args:
-            in_place: they are on one node, and read each other's parameters there.
+            one_node: they all share one.
+            on_device: parameters lie on devices, which do not read each other's in place.
         """
         coded = [
             key.removeprefix(ZERO)
             for key, _ in self.keys()
             if key.endswith(("zero_quantized_weights", "zero_quantized_gradients"))
         ]
-        if not in_place or ranks == 1:
+        if not one_node or ranks == 1:
+            return ""
+        if self.hpz > 1 and on_device:
             return ""
         if self.hpz > 1:
             lossy = self.hpz < ranks and coded

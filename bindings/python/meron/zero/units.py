@@ -117,10 +117,9 @@ def open_sharding(config: Config, plan: meron.Plan, group: Any, device: str) -> 
             raise
         raise config.topology.misfit(error) from None
     new = context not in shardings
-    at_rest = json.loads(plan.json())["param"]["tier"]
-    # Ranks of a node read each other's memory in place, but not each other's devices'.
-    in_place = context.transport in ("self", "local", "shm") and at_rest != "device"
-    idle = config.topology.idle(context.world_size, in_place)
+    one_node = context.transport in ("self", "local", "shm")
+    on_device = json.loads(plan.json())["param"]["tier"] == "device"
+    idle = config.topology.idle(context.world_size, one_node, on_device)
     if new and idle and context.rank == 0:
         warnings.warn(idle, stacklevel=4)
     return sharding_of(context)

@@ -18,10 +18,8 @@ SHARED = "SHARED" in os.environ  # ranks share the device, and exchange by the h
 ADAMW = {"optimizer": {"type": "AdamW", "params": {"lr": 0.01}}}
 
 
-def config(stage: int, offload: str = "none", hpz: int = 1, **others: Any) -> dict[str, Any]:
-    table: dict[str, Any] = {"stage": stage, "offload_optimizer": {"device": offload}}
-    if hpz > 1:
-        table["zero_hpz_partition_size"] = hpz
+def config(stage: int, offload: str = "none", **others: Any) -> dict[str, Any]:
+    table = {"stage": stage, "offload_optimizer": {"device": offload}}
     return {
         "train_micro_batch_size_per_gpu": 2,
         "gradient_accumulation_steps": 2,
@@ -69,14 +67,25 @@ def case_what_is_offloaded_is_on_the_host() -> None:
     assert RANK > 0 or (stats.device_bytes > 0 and stats.optimizer_bytes > 0)
 
 
-def case_second_copies_lie_on_the_device() -> None:
-    """Of groups that exchange there; a group of all ranks has none."""
+def case_groups_of_ranks_have_the_values_of_the_host() -> None:
+    """Second copies need devices that exchange; a group of all ranks has none."""
     if RANKS == 1:
         return
-    host, _ = train(config(3, hpz=2), "cpu")
-    rows, stats = train(config(3, hpz=2), "emulated")
-    assert host == rows
-    assert (stats.device_bytes > 0) == (RANKS == 2 or not SHARED)
+    quantized = {
+        "zero_quantized_weights": True,
+        "zero_quantized_gradients": True,
+        "zeropp_loco_param": {"err_beta": 0.8, "reset_T": 8},
+    }
+    hpz = {"zero_hpz_partition_size": 2}
+    mics = {"mics_shard_size": 2, "zero_quantized_gradients": True}
+    for keys in (hpz, hpz | quantized, mics):
+        chosen = config(3)
+        chosen["zero_optimization"] |= keys
+        host, _ = train(chosen, "cpu")
+        rows, stats = train(chosen, "emulated")
+        assert host == rows, (keys, host, rows)
+        on_device = RANKS == 2 or not SHARED or keys is mics
+        assert (stats.device_bytes > 0) == on_device, (keys, stats.device_bytes)
 
 
 def case_an_optimizer_of_torch_steps_on_the_host() -> None:
@@ -92,7 +101,8 @@ def case_what_keeps_rows_on_the_host() -> None:
 
     assert why(stage=3) == ""
     assert why(stage=3, zero_hpz_partition_size=2) == ""
-    assert "quantized" in why(stage=3, zero_quantized_weights=True)
+    assert why(stage=3, zero_quantized_weights=True, zero_quantized_gradients=True) == ""
+    assert "quantized" in why(stage=3, zero_quantized_nontrainable_weights=True)
     assert "offload_param" in why(stage=3, offload_param={"device": "cpu"})
     assert "passed" in against(parse({**ADAMW}), given=True)
     amsgrad = {"optimizer": {"type": "Adam", "params": {"amsgrad": True}}}
