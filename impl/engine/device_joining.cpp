@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cstdlib>
 #include <cstring>
+#include <string_view>
 
 #include "device/modules.h"
 #include "engine/context.h"
@@ -18,6 +20,7 @@ namespace {
 
 constexpr int64_t kPauseNs = kNanosPerMilli;
 constexpr int64_t kInspectNs = 20 * kNanosPerMilli;
+constexpr const char* kRegisterVariable = "MERON_REGISTER_VALUES";
 // Of what is sent to try a communicator.
 constexpr uint64_t kTrialBytes = 256;
 
@@ -88,6 +91,15 @@ DeviceVerdict judge_devices(std::span<const DeviceCard> cards,
                       text_of(first.name), places[m].rank, text_of(cards[m].name));
     }
   }
+  // A library may take registered memory on one rank for registered memory on all.
+  const auto differs = [&](const DeviceCard& card) { return card.registers != first.registers; };
+  const auto other = std::find_if(cards.begin(), cards.end(), differs);
+  verdict.registers = other == cards.end() && first.registers != 0;
+  if (other != cards.end()) {
+    verdict.notice +=
+        fmt::format("; no values are registered: {} differs on ranks {} and {}", kRegisterVariable,
+                    places[0].rank, places[static_cast<size_t>(other - cards.begin())].rank);
+  }
   verdict.joins = true;
   return verdict;
 }
@@ -110,6 +122,8 @@ DeviceCard card_of(const Device& device, const Axes& axes,
   put_text(card.kind, device.kind());
   put_text(card.bus, text_of(std::to_array(device.info().bus)));
   put_text(card.name, text_of(std::to_array(device.info().name)));
+  const char* const registers = std::getenv(kRegisterVariable);
+  card.registers = registers != nullptr && std::string_view(registers) == "1" ? 1 : 0;
   const auto fill = [&]() -> Status {
     MERON_ASSIGN(*library, open_collectives(device.kind() == "cuda" ? "nccl" : device.kind()));
     put_text(card.library, (*library)->version());
@@ -348,6 +362,7 @@ Status Context::join_devices_locked(Group& group) {
   verdict = judge_devices(ends, places);
   if (!verdict.joins) return by_host(verdict.reason);
   group.devices = std::move(*opened);
+  if (verdict.registers) group.devices->register_from_now_on();
   group.axes.devices = group.devices.get();
   tell(LogLevel::info, fmt::format("the devices of {} ranks are joined by {}{}", channel.size(),
                                    library->name(), verdict.notice));

@@ -21,6 +21,8 @@ struct DeviceCard {
   enum State : uint32_t { unknown = 0, usable = 1, refused = 2 };
   uint32_t state = unknown;  // refused: `reason` says why
   uint32_t version = 0;      // of the library; comparable
+  uint32_t registers = 0;    // 1: is told to register values with the library
+  uint32_t reserved = 0;
   std::array<char, 16> kind{};
   std::array<char, 32> library{};  // its version, as text
   std::array<char, 32> bus{};
@@ -51,6 +53,7 @@ struct DeviceVerdict {
   std::string reason;          // why not
   std::optional<Error> error;  // what must not go on at all
   std::string notice;          // of what does go on
+  bool registers = false;      // values are registered, on all ranks
 };
 
 // Of all ranks of a group, in their order.

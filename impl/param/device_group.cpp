@@ -75,13 +75,12 @@ Status DeviceGroup::exchange(DeviceAxis axis, std::span<const meron_exchange_pie
   return note(communicator, stream, std::move(call));
 }
 
-std::vector<DeviceRegistration> DeviceGroup::register_values(std::byte* data,
-                                                             uint64_t bytes) const {
+Result<std::vector<DeviceRegistration>> DeviceGroup::register_values(std::byte* data,
+                                                                     uint64_t bytes) const {
   std::vector<DeviceRegistration> kept;
   for (const Pair& pair : pairs_) {
-    if (!pair.gathers || bytes == 0) continue;
-    auto registered = pair.gathers->register_memory(data, bytes);
-    if (registered.ok()) kept.push_back(std::move(*registered));
+    if (!registers_ || !pair.gathers) continue;
+    MERON_ASSIGN(kept.emplace_back(), pair.gathers->register_memory(data, bytes));
   }
   return kept;
 }

@@ -94,9 +94,11 @@ class DeviceGroup {
   Status exchange(DeviceAxis axis, std::span<const meron_exchange_piece> pieces, Call call);
   Status share_sums(DeviceAxis axis, std::span<const Part> parts, Call call);
 
-  // Tells the library of memory that values are gathered from, until what is returned goes: it may
-  // then do without a copy of its own. Empty where it cannot, which costs time alone.
-  std::vector<DeviceRegistration> register_values(std::byte* data, uint64_t bytes) const;
+  // From now on the library is told of memory that values are gathered from, on all ranks: it may
+  // then do without a copy of its own, where it knows the memory at the other end too.
+  void register_from_now_on() { registers_ = true; }
+  // Does so, until what is returned goes. A rank that cannot must not go on, for the others can.
+  Result<std::vector<DeviceRegistration>> register_values(std::byte* data, uint64_t bytes) const;
 
   // The oldest launch that is not done; null: there is none.
   std::shared_ptr<DeviceLaunch> oldest();
@@ -125,6 +127,7 @@ class DeviceGroup {
   DeviceEvent turn_;                                    // the end of the last launch
   void* turn_stream_ = nullptr;
   bool aborted_ = false;
+  bool registers_ = false;
 };
 
 }  // namespace meron

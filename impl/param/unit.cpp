@@ -218,9 +218,11 @@ Status Unit::store_away(Flat& flat) {
         device_copy_bytes(rank_.plan, flat.desc.elements, static_cast<uint64_t>(axes_.index()),
                           axes_.mesh, size),
         fmt::format("the second copy of unit '{}'", name_)));
-    resident->keep(axes_.devices->register_values(resident->data(), resident->room()));
+    MERON_ASSIGN(auto values, axes_.devices->register_values(resident->data(), resident->room()));
+    resident->keep(std::move(values));
     if (std::byte* const copy = resident->copy(); copy != nullptr) {
-      resident->keep(axes_.devices->register_values(copy, resident->copy_room()));
+      MERON_ASSIGN(auto copies, axes_.devices->register_values(copy, resident->copy_room()));
+      resident->keep(std::move(copies));
     }
   }
   flat.resident = resident.get();

@@ -60,8 +60,7 @@ constexpr uint64_t device_feedback_bytes(const Plan& plan, uint64_t row, const M
 // rows, where no sum of several micro-batches, which is in f32, is due.
 constexpr bool sends_gradients(const Plan& plan, const MeshShape& mesh, bool first) {
   return plan.gradient.tier == Tier::device && plan.gradient.codec.kind == CodecKind::none &&
-         mesh.shards == 1 &&
-         (plan.gradient.sharding == Sharding::world || first);
+         mesh.shards == 1 && (plan.gradient.sharding == Sharding::world || first);
 }
 
 // What a rank has of a flat in its file: `rest`, which begins at the same place within a page as it

@@ -4,15 +4,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "quant/wire.h"
+
 namespace meron {
-namespace {
-
-// What values of `type` become where they do not become integers.
-DType narrow(DType type) {
-  return type == DType::f32 ? DType::bf16 : type;
-}
-
-}  // namespace
 
 meron_quant_format DeviceWire::format() const {
   return {.bits = codec_.bits(),

@@ -17,11 +17,6 @@ kernels::Type kernel_type(DType dtype) {
   return static_cast<kernels::Type>(static_cast<int32_t>(dtype));
 }
 
-// What values of `type` become where they do not become integers.
-kernels::Type narrow(DType type) {
-  return type == DType::f32 ? kernels::Type::bf16 : kernel_type(type);
-}
-
 }  // namespace
 
 kernels::QuantFormat Wire::format() const {
@@ -40,8 +35,8 @@ void Wire::encode(std::byte* out, const void* in, DType type, uint64_t n, uint64
   std::vector<kernels::QuantError> errors(static_cast<size_t>(threads_.threads()));
   threads_.for_range(0, n, grain, kInlineElements, [&](int thread, uint64_t begin, uint64_t end) {
     if (!codec_.blocked()) {
-      kernels::convert(out + begin * 2, narrow(type), from + begin * size, kernel_type(type),
-                       end - begin);
+      kernels::convert(out + begin * 2, kernel_type(narrow(type)), from + begin * size,
+                       kernel_type(type), end - begin);
       return;
     }
     kernels::quantize(kernels::encoded_at(out, n, format(), begin / codec_.block),
@@ -62,8 +57,8 @@ void Wire::decode(void* out, DType type, const std::byte* in, uint64_t n, bool h
   const uint64_t grain = std::max<uint64_t>(codec_.block, kBlock);
   threads_.for_range(0, n, grain, kInlineElements, [&](int, uint64_t begin, uint64_t end) {
     if (!codec_.blocked()) {
-      kernels::convert(to + begin * size, kernel_type(type), in + begin * 2, narrow(type),
-                       end - begin);
+      kernels::convert(to + begin * size, kernel_type(type), in + begin * 2,
+                       kernel_type(narrow(type)), end - begin);
       return;
     }
     kernels::dequantize(to + begin * size, kernel_type(type),

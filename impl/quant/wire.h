@@ -13,6 +13,11 @@
 
 namespace meron {
 
+// What values of `type` become where they do not become integers.
+constexpr DType narrow(DType type) {
+  return type == DType::f32 ? DType::bf16 : type;
+}
+
 // What is added to the next array of the same place, and kept of what is lost this time.
 struct Feedback {
   float* residual = nullptr;  // one per element

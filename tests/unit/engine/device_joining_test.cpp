@@ -43,6 +43,19 @@ TEST(DeviceJoiningTest, DevicesOfTheirOwnAreJoined) {
   EXPECT_EQ(verdict.notice, "");
 }
 
+TEST(DeviceJoiningTest, AllRanksRegisterValuesOrNone) {
+  Ranks ranks;
+  EXPECT_FALSE(ranks.judge().registers);
+  for (DeviceCard& card : ranks.cards) card.registers = 1;
+  EXPECT_TRUE(ranks.judge().registers);
+  ranks.cards[2].registers = 0;
+  const DeviceVerdict verdict = ranks.judge();
+  EXPECT_TRUE(verdict.joins);
+  EXPECT_FALSE(verdict.registers);
+  EXPECT_NE(verdict.notice.find("MERON_REGISTER_VALUES differs on ranks 0 and 2"),
+            std::string::npos);
+}
+
 TEST(DeviceJoiningTest, ASharedDeviceIsNamed) {
   Ranks ranks;
   ranks.places[2].node = 0;

@@ -124,9 +124,6 @@ TEST(PlanTest, RefusesParametersOnNvmeThatContradictTheRest) {
         plan.nvme.path = "/local";
       },
       "a second copy keeps parameters in memory", "second_copy");
-  Plan copied = *preset("hpz(2)");
-  copied.param.tier = Tier::device;
-  EXPECT_TRUE(validate(copied).ok());
   refused(
       [](Plan& plan) {
         plan.mesh.shard = 2;
@@ -139,6 +136,35 @@ TEST(PlanTest, RefusesParametersOnNvmeThatContradictTheRest) {
   Plan host = *preset("zero3");
   host.resident = 1;
   expect_error(validate(host), MERON_E_ARGUMENT, "of parameters on tier nvme", "leave them out");
+}
+
+TEST(Validate, CopiesAndCodecsOnTheDevice) {
+  const auto changed = [](const char* name, auto change) {
+    Plan plan = *preset(name);
+    plan.param.tier = plan.gradient.tier = plan.optimizer.tier = Tier::device;
+    change(plan);
+    return validate(plan);
+  };
+  EXPECT_TRUE(changed("hpz(2)", [](Plan&) {}).ok());
+  EXPECT_TRUE(changed("zeropp(2)", [](Plan&) {}).ok());
+  EXPECT_TRUE(
+      changed("mics(2)", [](Plan& plan) { plan.gradient.codec.kind = CodecKind::int4; }).ok());
+  const auto refused = [&](const char* name, auto change, const char* what) {
+    expect_error(changed(name, change), MERON_E_ARGUMENT, what, "leave");
+  };
+  refused(
+      "zeropp(2)", [](Plan& plan) { plan.param.codec.difference = true; }, "has difference or");
+  refused(
+      "zeropp(2)", [](Plan& plan) { plan.param.codec.error_limit = 0.1; }, "error_limit");
+  refused(
+      "zeropp(2)", [](Plan& plan) { plan.gradient.codec.error_limit = 0.1; }, "error_limit");
+  refused(
+      "mics(2)",
+      [](Plan& plan) {
+        plan.optimizer.sharding = Sharding::world;
+        plan.param.codec.kind = CodecKind::int8;
+      },
+      "cut over replicas too");
 }
 
 TEST(Validate, BucketsAndNameHaveLimits) {
