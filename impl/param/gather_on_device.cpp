@@ -7,6 +7,7 @@
 
 #include "param/device_group.h"
 #include "param/gather.h"
+#include "plan/value_layout.h"
 #include "quant/device_wire.h"
 
 namespace meron {
@@ -21,11 +22,9 @@ struct GatherOperation::EncodedRow {
 
 namespace {
 
-// Of a part on the wire. Where all begin at 16 bytes, kernels are faster.
-uint64_t encoded_room(const Unit& unit, const Flat& flat) {
-  constexpr uint64_t kAligned = 16;
-  const uint64_t longest = shard_elements(flat.row.size(), unit.axes().mesh.replicas);
-  return round_up(wire_bytes(unit.codec_of(flat), longest, size_of(flat.desc.dtype)), kAligned);
+uint64_t encoded_stride(const Unit& unit, const Flat& flat) {
+  return device_encoded_stride(unit.codec_of(flat), flat.row.size(), unit.axes().mesh,
+                               size_of(flat.desc.dtype));
 }
 
 }  // namespace
@@ -37,7 +36,7 @@ Status GatherOperation::encode_part(const EncodedRow& row) {
   const Flat& flat = *row.flat;
   if (flat.part.size() == 0) return Ok{};
   const auto own = static_cast<uint64_t>(unit.axes().own_replica());
-  const meron_encode_task task{row.slots + own * encoded_room(unit, flat), flat.resident->data(),
+  const meron_encode_task task{row.slots + own * encoded_stride(unit, flat), flat.resident->data(),
                                nullptr, flat.part.size(), unit.value_seed(flat)};
   const DeviceSide& side = *unit.rank().device;
   const DeviceWire wire(unit.codec_of(flat), side.device(), side.up());
@@ -47,14 +46,14 @@ Status GatherOperation::encode_part(const EncodedRow& row) {
 Status GatherOperation::decode_row(const EncodedRow& row) {
   const Unit& unit = *row.unit;
   const Flat& flat = *row.flat;
-  const uint64_t room = encoded_room(unit, flat);
+  const uint64_t stride = encoded_stride(unit, flat);
   std::vector<meron_cast_task> tasks;
   for (int i = 0; i < unit.axes().replica->size(); ++i) {
     const Range part = part_range(
         flat.desc.elements, static_cast<uint64_t>(unit.axes().of_replica(i)), unit.axes().mesh);
     if (part.size() == 0) continue;
     tasks.push_back({row.row + (part.begin - flat.row.begin) * size_of(flat.desc.dtype),
-                     row.slots + static_cast<uint64_t>(i) * room, part.size()});
+                     row.slots + static_cast<uint64_t>(i) * stride, part.size()});
   }
   const DeviceSide& side = *unit.rank().device;
   const DeviceWire wire(unit.codec_of(flat), side.device(), side.up());
@@ -86,7 +85,7 @@ Status GatherOperation::reserve() {
       }
       slots.emplace_back();
       if (!flat.coded() || flat.resident->copy_version == flat.version) continue;
-      MERON_TRY(take(slots.back(), mesh.replicas * encoded_room(*unit, flat)));
+      MERON_TRY(take(slots.back(), mesh.replicas * encoded_stride(*unit, flat)));
     }
   }
   return Ok{};
@@ -135,9 +134,9 @@ void GatherOperation::add_parts(size_t number, std::vector<DeviceGroup::Part>& p
     }
     if (flat.coded()) {
       std::byte* const slots = slots_[number][f].data();
-      const uint64_t room = encoded_room(unit, flat);
+      const uint64_t stride = encoded_stride(unit, flat);
       const auto own = static_cast<uint64_t>(unit.axes().own_replica());
-      if (room > 0) parts.push_back({slots + own * room, slots, room});
+      if (stride > 0) parts.push_back({slots + own * stride, slots, stride});
       encoded.push_back({&unit, &flat, slots, row});
       continue;
     }

@@ -89,7 +89,7 @@ class ResidentGradient {
   bool coded() const;
   DeviceWire wire() const;
   uint64_t wire_bytes_of(uint64_t elements) const;
-  uint64_t encoded_room(size_t flat) const;
+  uint64_t encoded_stride(size_t flat) const;
   Status encode_rows(const Pass& pass);
   Status take_parts(const Pass& pass, size_t flat);
   Range part_of_replica(size_t flat, int replica) const;

@@ -21,12 +21,9 @@ uint64_t ResidentGradient::wire_bytes_of(uint64_t elements) const {
   return wire_bytes(unit_.gradient_codec, elements, sizeof(float));
 }
 
-// Where all begin at 16 bytes, kernels are faster.
-uint64_t ResidentGradient::encoded_room(size_t flat) const {
-  constexpr uint64_t kAligned = 16;
-  const uint64_t longest =
-      shard_elements(unit_.flats()[flat].row.size(), unit_.axes().mesh.replicas);
-  return round_up(wire_bytes_of(longest), kAligned);
+uint64_t ResidentGradient::encoded_stride(size_t flat) const {
+  return device_encoded_stride(unit_.gradient_codec, unit_.flats()[flat].row.size(),
+                               unit_.axes().mesh, sizeof(float));
 }
 
 Range ResidentGradient::part_of_replica(size_t flat, int replica) const {
@@ -47,7 +44,7 @@ Status ResidentGradient::take_parts(const Pass& pass, size_t flat) {
   const MeshShape& mesh = unit_.axes().mesh;
   constexpr const char* kParts = "the replicas' gradients";
   if (coded()) {
-    const uint64_t room = mesh.replicas * encoded_room(flat);
+    const uint64_t room = mesh.replicas * encoded_stride(flat);
     MERON_TRY(take(encoded_, flat, room, "the encoded gradients"));
     return take(parts_, flat, room, kParts);
   }
@@ -73,7 +70,7 @@ Status ResidentGradient::encode_rows(const Pass& pass) {
       const uint64_t at_row = part.begin - flat.row.begin;
       float* const residual =
           residuals_[f] ? reinterpret_cast<float*>(residuals_[f].data()) + at_row : nullptr;
-      tasks.push_back({encoded_[f].data() + static_cast<uint64_t>(i) * encoded_room(f),
+      tasks.push_back({encoded_[f].data() + static_cast<uint64_t>(i) * encoded_stride(f),
                        reinterpret_cast<const float*>(row_sum(f)) + at_row, residual, part.size(),
                        rounding_seed(unit_, pass.exchange, f, i)});
     }
@@ -85,7 +82,7 @@ Status ResidentGradient::encode_rows(const Pass& pass) {
 // side without this rank's.
 std::byte* ResidentGradient::received_part(const Pass& pass, size_t flat, int replica) const {
   auto place = static_cast<uint64_t>(replica);
-  if (coded()) return parts_[flat].data() + place * encoded_room(flat);
+  if (coded()) return parts_[flat].data() + place * encoded_stride(flat);
   if (replica > unit_.axes().own_replica()) --place;
   return parts_[flat].data() +
          place * unit_.flats()[flat].part.size() * size_of(exchanged_type(pass, flat));
@@ -94,7 +91,7 @@ std::byte* ResidentGradient::received_part(const Pass& pass, size_t flat, int re
 // This rank's row, as a replica is to have its part.
 const std::byte* ResidentGradient::part_for(const Pass& pass, size_t flat, int replica) const {
   if (coded()) {
-    return encoded_[flat].data() + static_cast<uint64_t>(replica) * encoded_room(flat);
+    return encoded_[flat].data() + static_cast<uint64_t>(replica) * encoded_stride(flat);
   }
   const uint64_t at_row = part_of_replica(flat, replica).begin - unit_.flats()[flat].row.begin;
   return exchanged_row(pass, flat) + at_row * size_of(exchanged_type(pass, flat));
@@ -175,14 +172,14 @@ Status ResidentGradient::share_encoded(const Pass& pass) {
   for (size_t f = 0; f < sums_.size(); ++f) {
     if (!sums_[f]) continue;
     const Flat& flat = unit_.flats()[f];
-    const uint64_t room = encoded_room(f);
+    const uint64_t stride = encoded_stride(f);
     std::byte* const slots = parts_[f].data();
-    if (room > 0) parts.push_back({slots + static_cast<uint64_t>(own) * room, slots, room});
+    if (stride > 0) parts.push_back({slots + static_cast<uint64_t>(own) * stride, slots, stride});
     for (int i = 0; i < axes.replica->size(); ++i) {
       const Range part = part_of_replica(f, i);
       if (part.size() == 0) continue;
       float* const sum = data(f) + (part.begin - flat.summed.begin);
-      std::byte* const slot = slots + static_cast<uint64_t>(i) * room;
+      std::byte* const slot = slots + static_cast<uint64_t>(i) * stride;
       if (i == own) {
         encodes.push_back(
             {slot, sum, nullptr, part.size(), rounding_seed(unit_, pass.exchange, f, -1)});

@@ -56,6 +56,13 @@ constexpr uint64_t device_sum_bytes(const Plan& plan, uint64_t elements, uint64_
 constexpr uint64_t device_feedback_bytes(const Plan& plan, uint64_t row, const MeshShape& mesh) {
   return mesh.replicas > 1 && plan.gradient.codec.feedback ? row * sizeof(float) : 0;
 }
+// How far the encoded parts of a row lie apart there, one of each replica. Where all begin at 16
+// bytes, kernels are faster.
+constexpr uint64_t device_encoded_stride(const Codec& codec, uint64_t row, const MeshShape& mesh,
+                                         uint64_t size) {
+  constexpr uint64_t kAligned = 16;
+  return round_up(wire_bytes(codec, shard_elements(row, mesh.replicas), size), kAligned);
+}
 // Whether ranks send gradients to replicas as the trainer gave them: on devices that hold whole
 // rows, where no sum of several micro-batches, which is in f32, is due.
 constexpr bool sends_gradients(const Plan& plan, const MeshShape& mesh, bool first) {

@@ -186,10 +186,9 @@ typedef struct {
 typedef struct {
   void *out;
   const void *in;
-  float
-      *residual;  /* what was lost before is added, and what is lost kept there; NULL: it is lost */
-  uint64_t count; /* elements */
-  uint64_t seed;  /* of stochastic rounding */
+  float *residual; /* what was lost before is added, and what is lost kept there; or NULL */
+  uint64_t count;  /* elements */
+  uint64_t seed;   /* of stochastic rounding */
 } meron_encode_task;
 
 /* Arithmetic of a device, asked of a stream as copies are. Results have the bits of the functions
