@@ -155,6 +155,8 @@ def print_summary(summary: Summary) -> None:
             *(f"<= {f.planned_gathered:,}", f.planned_reduced),
             *[f.planned_on_device][:device],
         )
+    if device:
+        print("\nThe host's peak is of the beginning, when values come to the devices.")
     if summary.plan["param"]["tier"] == "host":
         whole = summary.parameters * (2 if summary.options.dtype == "bf16" else 4)
         share = summary.figures[0].param / whole
