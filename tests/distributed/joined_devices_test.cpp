@@ -171,6 +171,12 @@ TEST(JoinedDevicesTest, AFailureOfTheLibraryIsTold) {
     EXPECT_TRUE(run_joined(joined_world(2), settings, [](int rank, meron_context context) {
       meron_error* error = nullptr;
       const OneParam model(context, 10'000);
+      // What fails breaks the group at once: all have their unit by then.
+      meron_group world{};
+      CALL(meron_context_world, &world, context);
+      meron_future barrier{};
+      CALL(meron_barrier_begin, &barrier, world);
+      finish(barrier);
       const TrainersDevice device(rank);
       const std::vector<float> gradient(10'000, 1.0f);
       meron_status status = MERON_OK;
