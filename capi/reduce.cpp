@@ -177,6 +177,8 @@ meron_status meron_reduce_begin(meron_future* out, meron_unit unit, const meron_
         all.push_back({source.index, static_cast<const std::byte*>(source.given->data),
                        static_cast<DType>(source.given->dtype), source.on_device});
       }
+      // Before anything is added: the call may be made again.
+      MERON_TRY(resident->prepare(given, false));
       MERON_TRY(resident->add(all, stream));
       MERON_ASSIGN(auto reduce, holder->context->reduce_locked(target, given));
       return put_future(out, *holder, std::move(reduce));

@@ -236,7 +236,11 @@ Result<std::shared_ptr<Operation>> Context::reduce_locked(const std::shared_ptr<
                                                           CallKind kind, bool ends) {
   MERON_TRY(check_open());
   if (unit->resident_gradient() != nullptr) {
-    MERON_TRY(unit->resident_gradient()->prepare(options, ends));
+    if (Status ready = unit->resident_gradient()->prepare(options, ends); !ready.ok()) {
+      // The end of an accumulation has added nothing: the call may be made again.
+      if (ends) MERON_TRY(unit->enter(GradientState::partial));
+      return std::move(ready).error();
+    }
     MERON_ASSIGN(const uint64_t sequence, post_call(kind, std::span(&unit, 1), detail_of(options)));
     MERON_ASSIGN(auto reduce,
                  ResidentReduceOperation::begin(unit, options, ends, sequence, rank_->deadline()));

@@ -109,7 +109,7 @@ Result<bool> StepOperation::agree_on_norm() {
   if (!std::isfinite(norm)) {
     for (const auto& unit : optimizer_->units_) {
       MERON_TRY(unit->enter(GradientState::empty));
-      unit->drop_feedback();
+      MERON_TRY(unit->drop_feedback());
     }
     end();
     return Error(MERON_E_NONFINITE, fmt::format("the global gradient norm is {}", norm),

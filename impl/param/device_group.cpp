@@ -79,7 +79,7 @@ Result<std::vector<DeviceRegistration>> DeviceGroup::register_values(std::byte* 
                                                                      uint64_t bytes) const {
   std::vector<DeviceRegistration> kept;
   for (const Pair& pair : pairs_) {
-    if (!registers_ || !pair.gathers) continue;
+    if (!registers_ || !pair.gathers || bytes == 0) continue;
     MERON_ASSIGN(kept.emplace_back(), pair.gathers->register_memory(data, bytes));
   }
   return kept;
@@ -104,11 +104,14 @@ Status DeviceGroup::status() const {
   return Ok{};
 }
 
-Status DeviceGroup::check(uint64_t sequence) {
+Result<bool> DeviceGroup::check(uint64_t sequence) {
   // Who has called something else is to blame, and not the library.
-  if (const auto agreed = channel_.agreed(sequence); !agreed.ok()) return agreed.error();
-  const Status well = status();
-  return well.ok() ? well : fail_devices(channel_, well.error(), sequence);
+  MERON_ASSIGN(const bool agreed, channel_.agreed(sequence));
+  if (const Status well = status(); !well.ok()) {
+    return fail_devices(channel_, well.error(), sequence);
+  }
+  // Between nodes values may come before the record of the call that they belong to.
+  return agreed || channel_.link() == nullptr;
 }
 
 void DeviceGroup::abort() {

@@ -105,8 +105,9 @@ class DeviceGroup {
   // What has failed since, if anything.
   Status status() const;
   // Whether launches of a call that are done brought what they should: a stream goes on past those
-  // that were aborted, by this rank or by a peer, as well.
-  Status check(uint64_t sequence);
+  // that were aborted, by this rank or by a peer, as well. False: it is not known yet of all peers
+  // that they have made the same call.
+  Result<bool> check(uint64_t sequence);
   // Streams wait for peers no more. What launches should have written is undefined.
   void abort();
   // Ends both, once the streams have come past all launches, or were aborted.

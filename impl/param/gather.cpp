@@ -364,7 +364,9 @@ Status GatherOperation::ask_for_copies() {
     } else {
       parallel_copy(rank, target.data, from, param.count * size);
     }
-    if (is_sharded(rank.plan.param) && (by_devices_ || !param.unit->brings())) {
+    // Where other nodes have some of it, what is brought in is counted.
+    const bool near = by_devices_ ? channel_.link() == nullptr : !param.unit->brings();
+    if (is_sharded(rank.plan.param) && near) {
       add(rank.counters.gather_copied, (param.count - part_of(param, flat.rest).size()) * size);
     }
   }

@@ -255,8 +255,8 @@ Result<bool> GatherOperation::settled() const {
     MERON_ASSIGN(const bool settled, unit->on_device()->settled());
     if (!settled) return false;
   }
-  if (by_devices_) MERON_TRY(units_.front()->axes().devices->check(sequence()));
-  return true;
+  if (!by_devices_) return true;
+  return units_.front()->axes().devices->check(sequence());
 }
 
 }  // namespace meron

@@ -91,7 +91,7 @@ class ReduceOperation final : public Operation {
   uint64_t encoded_part_offset(const Flat& flat, int replica) const;
   uint64_t encoded_sum_offset(const Flat& flat) const;
   const std::byte* exchange_of(int member, size_t flat) const;
-  void encode_rows();
+  Status encode_rows();
   void sum_parts();
   void encode_sum(size_t flat);
   void fetch_parts();

@@ -70,17 +70,19 @@ Status ReduceOperation::begin_exchange() {
       if (flat.desc.trainable) std::fill_n(row_sum(flat), flat.row.size(), 0.0f);
     }
   }
-  if (has_codec(unit)) encode_rows();
+  if (has_codec(unit)) MERON_TRY(encode_rows());
   unit.own_slot().rowed.store(reduction_, std::memory_order_seq_cst);
   channel_.transport().ring();
   return send_rows();
 }
 
-void ReduceOperation::encode_rows() {
+Status ReduceOperation::encode_rows() {
   Unit& unit = *unit_;
   unit.review_gradient_codec();
   const Codec& codec = unit.gradient_codec;
-  if (codec.feedback_reset > 0 && exchange_ % codec.feedback_reset == 0) unit.drop_feedback();
+  if (codec.feedback_reset > 0 && exchange_ % codec.feedback_reset == 0) {
+    MERON_TRY(unit.drop_feedback());
+  }
   const Wire wire(codec, unit.rank().threads);
   const auto replicas = static_cast<int>(unit.axes().mesh.replicas);
   kernels::QuantError error;
@@ -100,11 +102,12 @@ void ReduceOperation::encode_rows() {
                   codec.blocked() ? &error : nullptr);
     }
   }
-  if (!codec.blocked()) return;
+  if (!codec.blocked()) return Ok{};
   unit.gradient_error = error.relative();
   unit.gradient_worst = error.worst_block;
   channel_.announce(unit.own_slot().gradient_error[exchange_ % 2],
                     std::bit_cast<uint32_t>(static_cast<float>(unit.gradient_error)));
+  return Ok{};
 }
 
 uint64_t rounding_seed(const Unit& unit, uint64_t exchange, size_t flat, int part) {

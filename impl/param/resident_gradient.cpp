@@ -52,7 +52,7 @@ Result<std::unique_ptr<ResidentGradient>> ResidentGradient::create(Unit& unit) {
         device_sum_bytes(rank.plan, flat.desc.elements, static_cast<uint64_t>(unit.axes().index()),
                          unit.axes().mesh);
     MERON_ASSIGN(gradient->sums_[f], device.allocate(bytes, side.work(), what));
-    ::meron::add(rank.counters.device_held, bytes);
+    gradient->hold(bytes);
     MERON_TRY(device.fill(gradient->sums_[f].data(), 0, bytes, side.work()));
     const uint64_t lost = device_feedback_bytes(rank.plan, flat.row.size(), unit.axes().mesh);
     if (lost == 0) continue;
@@ -60,7 +60,7 @@ Result<std::unique_ptr<ResidentGradient>> ResidentGradient::create(Unit& unit) {
         gradient->residuals_[f],
         device.allocate(lost, side.work(),
                         fmt::format("the feedback of the gradient of unit '{}'", unit.name())));
-    ::meron::add(rank.counters.device_held, lost);
+    gradient->hold(lost);
     MERON_TRY(device.fill(gradient->residuals_[f].data(), 0, lost, side.work()));
   }
   MERON_ASSIGN(gradient->squares_, device.allocate(MERON_SQUARES_BYTES, side.work(), what));
@@ -74,13 +74,16 @@ ResidentGradient::~ResidentGradient() {
   Rank& rank = unit_.rank();
   // The copy of the squares may be under way.
   (void)side().device().synchronize(side().work());
-  for (size_t f = 0; f < sums_.size(); ++f) {
-    rank.counters.device_held.fetch_sub(sums_[f].bytes() + residuals_[f].bytes());
-  }
+  rank.counters.device_held.fetch_sub(held_);
   for (const Buffer& buffer : shown_) rank.arena().release(buffer);
   if (!squares_here_) return;
   side().unpin(squares_here_.data);
   rank.arena().release(squares_here_);
+}
+
+void ResidentGradient::hold(uint64_t bytes) {
+  held_ += bytes;
+  ::meron::add(unit_.rank().counters.device_held, bytes);
 }
 
 Status ResidentGradient::open_bucket(size_t flat) {
@@ -100,6 +103,9 @@ Status ResidentGradient::add(std::span<const GivenGradient> gradients, void* str
   Status packed = pack(gradients, stream);
   if (packed.ok()) return packed;
   unit_.fresh = fresh;  // what has come already counts for nothing
+  // The caller's memory is read no more; a device that has failed is told of below.
+  (void)side().device().synchronize(side().work());
+  copies_.clear();
   Error error = std::move(packed).error();
   // With a device that has failed this rank gives no gradient any more: its peers are told.
   if (error.code() == MERON_E_DEVICE)
@@ -390,7 +396,10 @@ Result<bool> ResidentReduceOperation::advance() {
   auto come = unit.resident_gradient()->come();
   if (!come.ok()) return channel_.fail(std::move(come).error().on(unit.name()));
   if (!*come) return false;
-  if (unit.axes().devices != nullptr) MERON_TRY(unit.axes().devices->check(sequence()));
+  if (unit.axes().devices != nullptr) {
+    MERON_ASSIGN(const bool agreed, unit.axes().devices->check(sequence()));
+    if (!agreed) return false;
+  }
   unit.sum_started = !options_.boundary;
   MERON_TRY(unit.enter(options_.boundary ? GradientState::ready : GradientState::partial));
   return true;

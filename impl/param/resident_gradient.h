@@ -52,6 +52,9 @@ class ResidentGradient {
   // Whether what was asked for last is done; Unit::squares are known then, where they were taken.
   Result<bool> come();
 
+  // What encoding has lost so far counts for nothing.
+  Status drop_feedback();
+
   // Of a flat's `summed`, for work().
   float* data(size_t flat) const { return reinterpret_cast<float*>(sums_[flat].data()); }
   // For the host to read and to change, as Flat::sum; waits for the copy.
@@ -101,6 +104,7 @@ class ResidentGradient {
   DType exchanged_type(const Pass& pass, size_t flat) const;
   float scale(const ReduceOptions& options) const;
   Status pack(std::span<const GivenGradient> gradients, void* stream);
+  void hold(uint64_t bytes);  // counts them
   Status open_bucket(size_t flat);
   Status zero_missing();
   Status begin_squares(const ReduceOptions& options);
@@ -115,6 +119,7 @@ class ResidentGradient {
   std::vector<DeviceMemory> rows_, row_sums_, encoded_, parts_;
   std::vector<DeviceMemory> residuals_;  // by flat: f32, of the row, what encoding has lost so far
   std::vector<DeviceMemory> copies_;     // of gradients on the host, until the sum is asked for
+  uint64_t held_ = 0;                    // bytes of sums and residuals, as they are counted
   DeviceMemory squares_;                 // MERON_SQUARES_BYTES
   Buffer squares_here_;                  // the same, on the host
   std::vector<Buffer> shown_;            // by flat; empty until the host asks

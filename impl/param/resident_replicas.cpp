@@ -52,13 +52,18 @@ Status ResidentGradient::take_parts(const Pass& pass, size_t flat) {
   return take(parts_, flat, (mesh.replicas - 1) * part, kParts);
 }
 
+Status ResidentGradient::drop_feedback() {
+  for (const DeviceMemory& residual : residuals_) {
+    if (!residual) continue;
+    MERON_TRY(side().device().fill(residual.data(), 0, residual.bytes(), side().work()));
+  }
+  return Ok{};
+}
+
 Status ResidentGradient::encode_rows(const Pass& pass) {
   const Codec& codec = unit_.gradient_codec;
   if (codec.feedback_reset > 0 && pass.exchange % codec.feedback_reset == 0) {
-    for (const DeviceMemory& residual : residuals_) {
-      if (!residual) continue;
-      MERON_TRY(side().device().fill(residual.data(), 0, residual.bytes(), side().work()));
-    }
+    MERON_TRY(drop_feedback());
   }
   std::vector<meron_encode_task> tasks;
   for (size_t f = 0; f < sums_.size(); ++f) {

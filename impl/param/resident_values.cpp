@@ -15,6 +15,7 @@ Result<std::unique_ptr<ResidentValues>> ResidentValues::create(Rank& rank, std::
   std::unique_ptr<ResidentValues> values(new ResidentValues(rank, host, bytes, mirrored));
   DeviceSide& side = *rank.device;
   MERON_ASSIGN(values->memory_, side.device().allocate(room, side.work(), name));
+  values->room_ = room;
   add(rank.counters.device_held, room);
   MERON_TRY(side.device().fill(values->data(), 0, room, side.work()));
   if (mirrored) rank.pin(host, bytes);
@@ -22,13 +23,14 @@ Result<std::unique_ptr<ResidentValues>> ResidentValues::create(Rank& rank, std::
 }
 
 ResidentValues::~ResidentValues() {
-  rank_.counters.device_held.fetch_sub(memory_.bytes() + copy_.bytes());
+  rank_.counters.device_held.fetch_sub(room_ + copy_room_);
 }
 
 Status ResidentValues::hold_copy(uint64_t room, const std::string& name) {
   if (room == 0) return Ok{};
   DeviceSide& side = *rank_.device;
   MERON_ASSIGN(copy_, side.device().allocate(room, side.up(), name));
+  copy_room_ = room;
   add(rank_.counters.device_held, room);
   return Ok{};
 }

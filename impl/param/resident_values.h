@@ -50,7 +50,7 @@ class ResidentValues final : public StoredValues {
   // of: written on DeviceSide::up(), by the gather that brings the row together. MERON_E_NO_MEMORY.
   Status hold_copy(uint64_t room, const std::string& name);
   std::byte* copy() const { return copy_.data(); }  // null: there is none
-  uint64_t copy_room() const { return copy_.bytes(); }
+  uint64_t copy_room() const { return copy_room_; }
   // The version of the values that it was last asked to have: the same on all ranks.
   std::optional<uint64_t> copy_version;
   // The device's have changed by themselves: the host's memory does not have them any more.
@@ -59,7 +59,7 @@ class ResidentValues final : public StoredValues {
   bool mirrored() const { return mirrored_; }
   std::byte* data() const { return memory_.data(); }
   uint64_t bytes() const { return bytes_; }
-  uint64_t room() const { return memory_.bytes(); }  // of the device, from data() on
+  uint64_t room() const { return room_; }  // of the device, from data() on; may be 0
 
  private:
   ResidentValues(Rank& rank, std::byte* host, uint64_t bytes, bool mirrored)
@@ -72,6 +72,7 @@ class ResidentValues final : public StoredValues {
   const uint64_t bytes_;
   const bool mirrored_;
   DeviceMemory memory_, copy_;
+  uint64_t room_ = 0, copy_room_ = 0;              // as they were asked for
   std::vector<DeviceRegistration> registrations_;  // go before the memory does
   DeviceEvent copied_;
   bool reading_ = false, writing_ = false;  // what copied_ is the end of

@@ -135,6 +135,10 @@ std::vector<int> Unit::places(const Channel& channel, const std::vector<int>& me
 Unit::~Unit() = default;
 
 void Unit::undo() {
+  // The arena hands out the same memory again, with other pages.
+  for (const Flat& flat : flats_) {
+    if (flat.coded() && flat.resident != nullptr) rank_.device->unpin(flat.exact);
+  }
   for (const Buffer& buffer : buffers_) rank_.arena().release(buffer);
   buffers_.clear();
   for (const auto& [offset, bytes] : window_parts_) {

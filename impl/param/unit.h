@@ -309,7 +309,7 @@ class Unit {
   // Before values or gradients are encoded: falls back where any rank's last error demands it.
   void review_value_codec();
   void review_gradient_codec();
-  void drop_feedback();
+  Status drop_feedback();
 
   // Gradient; see gradient.h for how the bucket is filled.
   GradientState gradient_state() const { return gradient_state_; }

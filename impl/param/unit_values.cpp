@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "io/drive_error.h"
 #include "kernels/cpu/reduce.h"
+#include "param/resident_gradient.h"
 #include "param/unit.h"
 
 namespace meron {
@@ -380,11 +381,13 @@ void Unit::review_gradient_codec() {
       gradient_worst));
 }
 
-void Unit::drop_feedback() {
+Status Unit::drop_feedback() {
+  if (resident_gradient_) return resident_gradient_->drop_feedback();
   for (Flat& flat : flats_) {
     if (flat.residual == nullptr) continue;
     std::fill_n(flat.residual, flat.row.size(), 0.0f);
   }
+  return Ok{};
 }
 
 }  // namespace meron

@@ -6,6 +6,7 @@
 
 #include <array>
 #include <cstring>
+#include <limits>
 #include <memory>
 #include <vector>
 
@@ -82,6 +83,7 @@ struct DeviceConfig {
   bool devices = false;    // each rank has one of its own
   bool finishes = false;   // the end of an accumulation is a call of its own
   bool scheduled = false;  // units are entered and left, in place of gathers
+  bool overflows = false;  // the second step, by an infinite gradient: all ranks skip it
 };
 
 // Trains the tiny model. On a device: values are read from its memory, after its stream was made to
@@ -151,6 +153,8 @@ inline void train(const DeviceConfig& config, int rank, meron_context context, b
         out[i] = gradients[i].data();
       }
       losses[index] = tiny_step(index, in, out);
+      const bool overflows = config.overflows && step == 1;
+      if (overflows && rank == 0) gradients[0][0] = std::numeric_limits<float>::infinity();
 
       // As the trainer's dtype has them, and on the device in memory that it keeps until the
       // reductions have ended.
@@ -201,7 +205,11 @@ inline void train(const DeviceConfig& config, int rank, meron_context context, b
     }
     CALL(meron_reduce_wait, trainer.units.data(), trainer.units.size(), MERON_TIMEOUT_DEFAULT);
     if (config.scheduled) CALL(meron_schedule_drop, schedule);
-    trainer.step();
+    if (config.overflows && step == 1) {
+      trainer.skip_step();
+    } else {
+      trainer.step();
+    }
   }
   if (config.scheduled) CALL(meron_schedule_release, schedule);
   if (trained != nullptr) *trained = stats_of(context);

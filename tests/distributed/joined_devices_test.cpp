@@ -237,6 +237,62 @@ TEST(JoinedDevicesTest, ARankWithoutRoomTriesAgain) {
   }));
 }
 
+// The sum of a micro-batch of ones of each rank, where rank 0 has no room at first: for the
+// micro-batch, or for the end of the accumulation.
+void expect_retried_sum(const std::string& plan, uint64_t taken, bool finishes) {
+  World world = joined_world(2);
+  world.plan = plan;
+  EXPECT_TRUE(run_joined(world, ",memory=350000", [=](int rank, meron_context context) {
+    const OneParam model(context, 20'000);
+    const TrainersDevice device(rank);
+    const std::vector<float> gradient(20'000, 1.0f);
+    const meron_source source{model.param, gradient.data(), gradient.size(), MERON_F32, 0};
+    meron_reduce_options options = MERON_REDUCE_OPTIONS_INIT;
+    const auto begin = [&](meron_error** error) {
+      return meron_reduce_begin(nullptr, model.unit, &source, 1, &options, error);
+    };
+    const auto finish = [&](meron_error** error) {
+      return meron_reduce_finish_begin(nullptr, model.unit, nullptr, error);
+    };
+    const auto call = [&](bool last, meron_error** error) {
+      return last && finishes ? finish(error) : begin(error);
+    };
+    if (finishes) {
+      options.boundary = 0;
+      require(failure_of([&](auto error) { return call(false, error); }).status >= 0, "a sum");
+      CALL(meron_reduce_wait, &model.unit, 1, MERON_TIMEOUT_DEFAULT);
+    }
+    if (rank == 0) {
+      void* const room = device.allocate(taken);
+      const Failure failure = failure_of([&](auto error) { return call(true, error); });
+      require(failure.status == MERON_E_NO_MEMORY, "no memory");
+      device.release(room);
+      device.synchronize();
+    }
+    const Failure again = failure_of([&](auto error) { return call(true, error); });
+    require(again.status >= 0, again.message.c_str());
+    CALL(meron_reduce_wait, &model.unit, 1, MERON_TIMEOUT_DEFAULT);
+    meron_view view{};
+    CALL(meron_reduced_view, &view, model.param);
+    for (uint64_t i = 0; i < view.count; ++i) {
+      require(static_cast<const float*>(view.data)[i] == 1.0f, "the mean of ones");
+    }
+  }));
+}
+
+TEST(JoinedDevicesTest, ARankWithoutRoomReducesAgain) {
+  expect_retried_sum(kPlan, 100'000, false);  // its own gradient has room, its peer's has not
+  expect_retried_sum(kPlan, 180'000, false);
+}
+
+TEST(JoinedDevicesTest, ARankWithoutRoomEndsTheAccumulationAgain) {
+  const std::string rows =
+      R"({"mesh": {"shard": 1}, "param": {"sharding": "shard", "tier": "device"},
+          "gradient": {"sharding": "shard", "tier": "device"},
+          "optimizer": {"sharding": "shard", "tier": "device"}})";
+  expect_retried_sum(rows, 170'000, true);
+}
+
 // Overlapping gathers of one unit, whatever the order in which ranks let go of them.
 TEST(JoinedDevicesTest, GathersOfAUnitOverlap) {
   EXPECT_TRUE(run_joined(joined_world(3), "", [](int rank, meron_context context) {

@@ -94,7 +94,7 @@ class Topology:
         ]
         if not one_node or ranks == 1:
             return ""
-        if self.hpz > 1 and on_device:
+        if 1 < self.hpz < ranks and on_device:
             return ""
         if self.hpz > 1:
             lossy = self.hpz < ranks and coded
