@@ -179,17 +179,6 @@ struct Trainer {
     finish(future);
   }
 
-  // A step whose gradients are not finite, which all ranks are to be told.
-  void skip_step() {
-    meron_future future{};
-    CALL(meron_optimizer_step_begin, &future, optimizer);
-    meron_error* error = nullptr;
-    const meron_status status = meron_future_wait(future, MERON_TIMEOUT_DEFAULT, &error);
-    require(status == MERON_E_NONFINITE, "a step that is skipped");
-    meron_error_free(error);
-    CALL(meron_future_release, future);
-  }
-
   void weights(float* out) {
     for (size_t i = 0; i < params.size(); ++i) {
       meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
