@@ -97,8 +97,8 @@ struct Flat {
   std::byte* encoded = nullptr;
   // Frozen values that lie encoded at rest: `encoded` is all of `rest`. `stored`: values that lie
   // on nvme or on the device at rest. The window has both from a gather to its release only, and
-  // while they change; `unpacked`: it has the packed ones now. `resident`: `stored`, where they lie
-  // on the device.
+  // while they change; `unpacked`: it has the packed ones now, or what has come of decoding
+  // `stored` ones that are coded. `resident`: `stored`, where they lie on the device.
   bool packed = false;
   bool unpacked = false;
   std::unique_ptr<StoredValues> stored;
