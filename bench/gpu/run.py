@@ -220,7 +220,7 @@ def main() -> None:
         "--device",
         default="cuda",
         metavar="DEVICE",
-        help="cuda, cuda:N, or emulated: without a GPU, all but kernels (default: cuda)",
+        help="cuda, cuda:N, or emulated: without a GPU, all but kernels, and --quick (default: cuda)",
     )
     parser.add_argument("--elements", type=int, metavar="N", help="of each array, at most (2^30)")
     parser.add_argument("--parameters", type=int, metavar="N", help="of the step's model (1e9)")
@@ -233,6 +233,8 @@ def main() -> None:
         help="for offload and for host: they measure less rather than take longer (120)",
     )
     arguments = parser.parse_args()
+    if not arguments.device.startswith("cuda"):
+        arguments.quick = True  # it measures nothing, and has little memory
     goals: list[Goal] = []
     figures: Json = {}
     for part in parts_of(arguments):
