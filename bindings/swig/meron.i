@@ -314,7 +314,7 @@ struct meron_prediction {
   uint64_t param_bytes;
   uint64_t gradient_bytes;
   uint64_t optimizer_bytes;
-  uint64_t peak_bytes; /**< between nodes, what is on its way comes on top */
+  uint64_t peak_bytes; /**< between nodes, what is on its way comes on top; and up to 32 MiB where that, or values of tier nvme, goes on to a device */
   uint64_t gather_mapped_bytes; /**< per optimizer step, as are the two below */
   uint64_t gather_copied_bytes;
   uint64_t reduce_bytes;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "device/device.h"
+#include "param/pinned_ring.h"
 #include "transport/transport.h"
 
 namespace meron {
@@ -34,6 +35,8 @@ class DeviceSide {
   // copies are slower; the first refusal is said, as *notice.
   void pin(std::byte* data, uint64_t bytes, std::string* notice);
   void unpin(std::byte* data) { pinned_.erase(data); }
+  // For what goes up from memory that is not pinned: see Upload.
+  PinnedRing& ring() { return ring_; }
   // Until nothing of the engine's is under way.
   void synchronize();
 
@@ -44,12 +47,14 @@ class DeviceSide {
         transport_(transport),
         up_(std::move(up)),
         down_(std::move(down)),
-        work_(std::move(work)) {}
+        work_(std::move(work)),
+        ring_(*device_, transport.arena()) {}
 
   const std::shared_ptr<Device> device_;
   Transport& transport_;
   DeviceStream up_, down_, work_;
   std::map<const std::byte*, PinnedRange> pinned_;
+  PinnedRing ring_;
   bool told_unpinned_ = false;
 };
 

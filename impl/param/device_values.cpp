@@ -13,14 +13,30 @@ Status DeviceValues::lease(std::span<const Piece> pieces, uint64_t* copied) {
     memory.push_back(std::move(room));
   }
   for (size_t i = 0; i < pieces.size(); ++i) {
-    MERON_TRY(device.copy(memory[i].data(), pieces[i].from, pieces[i].bytes, side_.up()));
     *copied += pieces[i].bytes;
+    if (!pieces[i].pinned) continue;
+    MERON_TRY(device.copy(memory[i].data(), pieces[i].from, pieces[i].bytes, side_.up()));
   }
   MERON_TRY(note_copies());
   memory_ = std::move(memory);
-  for (const DeviceMemory& room : memory_) places_.push_back(room.data());
+  for (size_t i = 0; i < pieces.size(); ++i) {
+    places_.push_back(memory_[i].data());
+    if (!pieces[i].pinned) upload_.add(places_[i], pieces[i].from, pieces[i].bytes);
+  }
   leases_ = 1;
   return Ok{};
+}
+
+Result<bool> DeviceValues::advance(ThreadPool& threads) {
+  if (failed_) return *failed_;
+  if (upload_.done()) return true;
+  if (Status asked = upload_.advance(threads); !asked.ok()) {
+    failed_ = std::move(asked).error();
+    return *failed_;
+  }
+  if (!upload_.done()) return false;
+  MERON_TRY(note_copies());
+  return true;
 }
 
 Status DeviceValues::lease_in_place(std::vector<std::byte*> places) {
@@ -47,6 +63,12 @@ Status DeviceValues::note_written() {
 Status DeviceValues::unlease(std::optional<void*> user) {
   Status followed = Ok{};
   const bool last = --leases_ == 0;
+  Status noted = Ok{};
+  if (last && !upload_.done()) {
+    upload_.drop();
+    // The memory goes back behind the copies that were asked for.
+    noted = note_copies();
+  }
   if (user && memory_.empty()) {
     // They are written again on work().
     followed = follow(*user, side_.work());
@@ -60,8 +82,9 @@ Status DeviceValues::unlease(std::optional<void*> user) {
   if (last) {
     memory_.clear();
     places_.clear();
+    failed_.reset();
   }
-  return followed;
+  return noted.ok() ? followed : noted;
 }
 
 Status DeviceValues::copy_out(std::byte* to, const std::byte* from, uint64_t bytes) {

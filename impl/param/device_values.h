@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "param/device_side.h"
+#include "param/upload.h"
 
 namespace meron {
 
@@ -21,14 +22,20 @@ class DeviceValues {
   struct Piece {
     const std::byte* from = nullptr;
     uint64_t bytes = 0;
+    bool pinned = true;
   };
 
   // `what`: "the gathered values of unit 'x'".
-  explicit DeviceValues(DeviceSide& side, std::string what) : side_(side), what_(std::move(what)) {}
+  explicit DeviceValues(DeviceSide& side, std::string what)
+      : side_(side), what_(std::move(what)), upload_(side) {}
 
-  // Takes a lease, and asks for the copies unless they are there or on their way. Bytes that are to
-  // be copied because of it are added to *copied. After an error there is no lease.
+  // Takes a lease, and asks for the copies of pinned pieces unless they are there or on their way;
+  // advance() asks for those of the others. Bytes that are to be copied because of it are added to
+  // *copied. After an error there is no lease.
   Status lease(std::span<const Piece> pieces, uint64_t* copied);
+  // Whether all copies of what is leased were asked for. After an error the values are not there,
+  // and every lease must go.
+  Result<bool> advance(ThreadPool& threads);
   // The same of values that lie on the device, each piece where `places` says.
   Status lease_in_place(std::vector<std::byte*> places);
   // The same of values that DeviceSide::up() has been asked to write into `memory`, one of each
@@ -52,10 +59,13 @@ class DeviceValues {
   // the device; note_copies() then says of all of them that they were asked for.
   Status copy_out(std::byte* to, const std::byte* from, uint64_t bytes);
   Status note_copies();
-  // What is asked of `stream` from now on waits for all copies.
+  // What is asked of `stream` from now on waits for all copies that were asked for.
   Status join(void* stream) const { return side_.device().wait(stream, copied_); }
   // Whether the host's values are not read any more.
-  Result<bool> settled() const { return copied_.come(); }
+  Result<bool> settled() const {
+    if (!upload_.done()) return false;
+    return copied_.come();
+  }
 
  private:
   Status follow(void* user, void* stream);
@@ -64,6 +74,8 @@ class DeviceValues {
   const std::string what_;
   std::vector<DeviceMemory> memory_;  // per piece; empty where nobody has a lease, or in place
   std::vector<std::byte*> places_;    // per piece, while leased
+  Upload upload_;                     // of pieces that are not pinned, and
+  std::optional<Error> failed_;       // how that has failed
   DeviceEvent copied_;                // the end of the last copies
   DeviceEvent used_;                  // kept to be recorded again
   uint32_t leases_ = 0;

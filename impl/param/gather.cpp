@@ -115,11 +115,12 @@ Result<bool> GatherOperation::advance() {
   if (!all) return false;
   if (released_) return true;
   // What fails here fails on this rank alone: the peers have what they need of it.
-  Status done = view_on_device_ ? lease_device() : copy_targets();
+  Result<bool> done = view_on_device_ ? lease_device() : copy_targets();
   if (!done.ok()) {
     MERON_TRY(release());
     return std::move(done).error();
   }
+  if (!*done) return false;
   // The copy is the caller's; the values may change from now on.
   if (mode_ != GatherMode::view) MERON_TRY(release());
   return true;
@@ -333,16 +334,28 @@ void GatherOperation::copy_from_holders(Unit& unit) {
   }
 }
 
-Status GatherOperation::copy_targets() {
-  Status copied = ask_for_copies();
-  if (!targets_on_device_) return copied;
+Result<bool> GatherOperation::copy_targets() {
+  const bool first = !std::exchange(asked_, true);
+  Status copied = first ? ask_for_copies() : Ok{};
+  if (copied.ok() && upload_) copied = upload_->advance(units_.front()->rank().threads);
+  const bool done = !copied.ok() || upload_ == nullptr || upload_->done();
   // Once for all: what wakes the host stands between copies. Also after an error, because what was
   // asked for is still read.
-  for (const auto& unit : units_) {
-    Status noted = unit->on_device()->note_copies();
+  if (targets_on_device_ && (first || done)) {
+    Status noted = note_copies();
     if (copied.ok()) copied = std::move(noted);
   }
-  return copied;
+  if (!copied.ok()) return std::move(copied).error();
+  return done;
+}
+
+Status GatherOperation::note_copies() {
+  Status all = Ok{};
+  for (const auto& unit : units_) {
+    Status noted = unit->on_device()->note_copies();
+    if (all.ok()) all = std::move(noted);
+  }
+  return all;
 }
 
 Status GatherOperation::ask_for_copies() {
@@ -358,8 +371,13 @@ Status GatherOperation::ask_for_copies() {
       const std::byte* const there = whole + param.place.offset * size;
       MERON_TRY(param.unit->on_device()->copy_out(target.data, there, param.count * size));
     } else if (target.on_device) {
-      const std::byte* const pinned = flat.writable + param.place.offset * size;
-      MERON_TRY(param.unit->on_device()->copy_out(target.data, pinned, param.count * size));
+      const std::byte* const values = flat.writable + param.place.offset * size;
+      if (param.unit->brings()) {
+        if (upload_ == nullptr) upload_ = std::make_unique<Upload>(*rank.device);
+        upload_->add(target.data, values, param.count * size);
+      } else {
+        MERON_TRY(param.unit->on_device()->copy_out(target.data, values, param.count * size));
+      }
       add(rank.counters.device_up, param.count * size);
     } else {
       parallel_copy(rank, target.data, from, param.count * size);
@@ -377,6 +395,10 @@ Status GatherOperation::release(std::optional<void*> user) {
   if (released_) return Ok{};
   released_ = true;
   Status followed = Ok{};
+  if (upload_ && !upload_->done()) {
+    upload_->drop();
+    followed = note_copies();
+  }
   for (; device_leases_ > 0; --device_leases_) {
     Status each = units_[device_leases_ - 1]->on_device()->unlease(user);
     if (followed.ok()) followed = std::move(each);

@@ -16,6 +16,7 @@
 #include "param/device_group.h"
 #include "param/import.h"
 #include "param/unit.h"
+#include "param/upload.h"
 #include "transport/operation.h"
 
 namespace meron {
@@ -107,9 +108,10 @@ class GatherOperation final : public Operation {
   void refresh(Unit& unit);
   void copy_from_holders(Unit& unit);
   Result<bool> arrived(const std::shared_ptr<Import>& import);
-  Status copy_targets();
+  Result<bool> copy_targets();
   Status ask_for_copies();
-  Status lease_device();
+  Status note_copies();
+  Result<bool> lease_device();
   Status reserve();
   Status launch();
   // Where replicas hold rows alike: what the others have updated comes into this rank's.
@@ -134,7 +136,9 @@ class GatherOperation final : public Operation {
   // By unit and flat, until they are launched: whole values; where this rank has parts, rows, and
   // parts as they travel with a codec.
   std::vector<std::vector<DeviceMemory>> rooms_, rows_, slots_;
-  bool joined_ = false;       // a stream waits for the device
+  std::unique_ptr<Upload> upload_;  // to targets, from values that are not pinned
+  bool asked_ = false;              // for copies to targets
+  bool joined_ = false;             // a stream waits for the device
   size_t device_leases_ = 0;  // units, from the first on, whose values on the device are leased
   bool released_ = false;
 };

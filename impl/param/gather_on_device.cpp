@@ -232,11 +232,15 @@ Status GatherOperation::launch() {
   return view_on_device_ ? side.wake_after(side.up()) : Ok{};
 }
 
-Status GatherOperation::lease_device() {
+Result<bool> GatherOperation::lease_device() {
   for (; device_leases_ < units_.size(); ++device_leases_) {
     MERON_TRY(units_[device_leases_]->lease_device());
   }
-  return Ok{};
+  for (const auto& unit : units_) {
+    MERON_ASSIGN(const bool asked, unit->on_device()->advance(unit->rank().threads));
+    if (!asked) return false;
+  }
+  return true;
 }
 
 Status GatherOperation::join(void* stream) {

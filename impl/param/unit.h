@@ -203,7 +203,8 @@ class Unit {
   void settle();
   // Its values on this rank's device; null where the rank has none.
   DeviceValues* on_device() const { return on_device_.get(); }
-  // Takes a lease of these for whole values. MERON_E_NO_MEMORY: nothing has changed.
+  // Takes a lease of these for whole values, whose copies DeviceValues::advance() then asks for.
+  // MERON_E_NO_MEMORY: nothing has changed.
   Status lease_device();
   // Whether devices bring together what lies on them: one alone, or all of the group's ranks.
   bool joined_on_device() const { return channel().size() == 1 || axes_.devices != nullptr; }

@@ -284,7 +284,7 @@ Status Unit::lease_device() {
   std::vector<DeviceValues::Piece> pieces;
   pieces.reserve(flats_.size());
   // By the address that was pinned.
-  for (const Flat& flat : flats_) pieces.push_back({flat.writable, flat.value_bytes()});
+  for (const Flat& flat : flats_) pieces.push_back({flat.writable, flat.value_bytes(), !brings_});
   uint64_t copied = 0;
   Status leased = on_device_->lease(pieces, &copied);
   add(rank_.counters.device_up, copied);

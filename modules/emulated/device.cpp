@@ -144,6 +144,10 @@ meron_status pin(void* handle, void* data, uint64_t bytes, meron_backend_failure
   }
   Machine& all = machine();
   const std::lock_guard lock(all.mutex);
+  if (all.settings.pins == 0) {
+    say(failure, "no memory can be pinned, as MERON_EMULATED_DEVICE asks");
+    return MERON_E_NO_MEMORY;
+  }
   if (!all.pinned.emplace(static_cast<const std::byte*>(data), bytes).second) {
     say(failure, "the memory is pinned already");
     return MERON_E_DUPLICATE;
@@ -253,9 +257,11 @@ meron_status event_record(void* handle, void* event, void* stream, meron_backend
 }
 
 meron_status event_query(void* handle, void* event, meron_backend_failure* failure) {
-  if (const meron_status status = state_of(handle, failure); status < 0) return status;
   Event& asked = *event_of(event);
-  return asked.has_come(asked.last()) ? MERON_OK : MERON_IN_PROGRESS;
+  const bool come = asked.has_come(asked.last());
+  // Only then: the stream of a device that breaks comes to its events after that.
+  if (const meron_status status = state_of(handle, failure); status < 0) return status;
+  return come ? MERON_OK : MERON_IN_PROGRESS;
 }
 
 meron_status stream_wait(void* handle, void* stream, void* event, meron_backend_failure* failure) {
@@ -285,15 +291,25 @@ meron_status ask(void* handle, void* stream, std::function<void()> work,
 
 namespace {
 
+bool is_strict() {
+  Machine& all = machine();
+  const std::lock_guard lock(all.mutex);
+  return all.settings.strict != 0;
+}
+
 meron_status copy(void* handle, void* to, const void* from, uint64_t bytes, void* stream,
                   meron_backend_failure* failure) {
+  int32_t of = 0;
+  const bool pageable = kind_of(static_cast<const std::byte*>(from), &of) == MERON_MEMORY_HOST ||
+                        kind_of(static_cast<const std::byte*>(to), &of) == MERON_MEMORY_HOST;
+  if (pageable && is_strict()) {
+    say(failure,
+        "memory of the host that is not pinned is copied, which MERON_EMULATED_DEVICE forbids");
+    return MERON_E_ARGUMENT;
+  }
   const meron_status asked = ask(
       handle, stream, [to, from, bytes] { std::memcpy(to, from, bytes); }, failure);
-  int32_t of = 0;
-  if (kind_of(static_cast<const std::byte*>(from), &of) == MERON_MEMORY_HOST ||
-      kind_of(static_cast<const std::byte*>(to), &of) == MERON_MEMORY_HOST) {
-    stream_of(handle, stream).synchronize();
-  }
+  if (pageable) stream_of(handle, stream).synchronize();
   return asked;
 }
 

@@ -27,6 +27,8 @@ std::string read_settings(std::string_view text, Settings* out) {
                             : key == "alone"       ? &out->alone
                             : key == "collectives" ? &out->collectives
                             : key == "shared"      ? &out->shared
+                            : key == "pins"        ? &out->pins
+                            : key == "strict"      ? &out->strict
                                                    : nullptr;
     const auto parsed = place == nullptr
                             ? std::from_chars_result{value.data(), std::errc::invalid_argument}
@@ -65,7 +67,7 @@ meron_status load_settings(meron_backend_failure* failure) {
   if (!wrong.empty()) {
     say(failure, "MERON_EMULATED_DEVICE has '" + wrong +
                      "', which is none of count, memory, delay, break, fail, alone, collectives, "
-                     "shared with a number");
+                     "shared, pins, strict with a number");
     return MERON_E_ARGUMENT;
   }
   all.text = text;

@@ -302,7 +302,7 @@ struct meron_prediction
     param_bytes::UInt64
     gradient_bytes::UInt64
     optimizer_bytes::UInt64
-    peak_bytes::UInt64 # between nodes, what is on its way comes on top
+    peak_bytes::UInt64 # between nodes, what is on its way comes on top; and up to 32 MiB where that, or values of tier nvme, goes on to a device
     gather_mapped_bytes::UInt64 # per optimizer step, as are the two below
     gather_copied_bytes::UInt64
     reduce_bytes::UInt64

@@ -446,7 +446,8 @@ pub struct meron_prediction {
     pub gradient_bytes: u64,
     /// See the struct.
     pub optimizer_bytes: u64,
-    /// Between nodes, what is on its way comes on top
+    /// Between nodes, what is on its way comes on top; and up to 32 MiB where that, or values of
+    /// tier nvme, goes on to a device
     pub peak_bytes: u64,
     /// Per optimizer step, as are the two below
     pub gather_mapped_bytes: u64,

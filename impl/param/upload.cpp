@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "param/upload.h"
+
+#include <algorithm>
+
+#include "kernels/cpu/copy.h"
+
+namespace meron {
+namespace {
+
+// Fewer bytes are not worth waking a thread for.
+constexpr uint64_t kInlineBytes = 256 << 10;
+
+}  // namespace
+
+Status Upload::advance(ThreadPool& threads) {
+  Status asked = ask(threads);
+  if (!asked.ok()) drop();
+  return asked;
+}
+
+Status Upload::ask(ThreadPool& threads) {
+  PinnedRing& ring = side_.ring();
+  for (; !copies_.empty(); copies_.pop_front()) {
+    Copy& copy = copies_.front();
+    if (!ring.usable()) {
+      MERON_TRY(side_.device().copy(copy.to, copy.from, copy.bytes, side_.up()));
+      continue;
+    }
+    while (copy.bytes > 0) {
+      MERON_ASSIGN(std::byte* const piece, ring.take());
+      if (piece == nullptr) return Ok{};
+      const uint64_t bytes = std::min(copy.bytes, PinnedRing::kPieceBytes);
+      threads.for_range(0, bytes, 4096, kInlineBytes, [&](int, uint64_t begin, uint64_t end) {
+        kernels::copy(piece + begin, copy.from + begin, end - begin);
+      });
+      MERON_TRY(ring.send(copy.to, bytes, side_.up()));
+      if (ring.half_sent()) MERON_TRY(side_.wake_after(side_.up()));
+      copy.to += bytes;
+      copy.from += bytes;
+      copy.bytes -= bytes;
+    }
+  }
+  return Ok{};
+}
+
+}  // namespace meron
