@@ -220,7 +220,7 @@ def main() -> None:
         "--device",
         default="cuda",
         metavar="DEVICE",
-        help="cuda, cuda:N, or emulated: without a GPU, all but kernels, and --quick (default: cuda)",
+        help="cuda (default), cuda:N, or emulated: without a GPU; all but kernels, and --quick",
     )
     parser.add_argument("--elements", type=int, metavar="N", help="of each array, at most (2^30)")
     parser.add_argument("--parameters", type=int, metavar="N", help="of the step's model (1e9)")
