@@ -52,6 +52,29 @@ void DeviceRegistration::reset() {
   communicator_.reset();
 }
 
+DeviceWindow& DeviceWindow::operator=(DeviceWindow&& other) noexcept {
+  if (this == &other) return *this;
+  reset();
+  communicator_ = std::move(other.communicator_);
+  window_ = std::exchange(other.window_, nullptr);
+  data_ = other.data_;
+  bytes_ = other.bytes_;
+  return *this;
+}
+
+void DeviceWindow::reset() {
+  if (communicator_ == nullptr) return;
+  {
+    const std::lock_guard lock(communicator_->mutex_);
+    // It goes with a communicator that is closed. What fails is told by its next call.
+    if (communicator_->handle_ != nullptr) {
+      (void)communicator_->library_->table_.window_close(communicator_->handle_, window_, nullptr);
+    }
+  }
+  window_ = nullptr;
+  communicator_.reset();
+}
+
 DeviceCommunicator::DeviceCommunicator(std::shared_ptr<const DeviceCollectives> library,
                                        void* handle, int size, int rank)
     : library_(std::move(library)), size_(size), rank_(rank), handle_(handle) {}
@@ -123,6 +146,16 @@ Result<DeviceRegistration> DeviceCommunicator::register_memory(void* data, uint6
   return DeviceRegistration(shared_from_this(), registration);
 }
 
+Result<DeviceWindow> DeviceCommunicator::open_window(uint64_t bytes) {
+  if (handle_ == nullptr) return closed_error(library_->kind());
+  meron_backend_failure failure = no_failure();
+  void* window = nullptr;
+  void* data = nullptr;
+  MERON_TRY(check(library_->table_.window_open(&window, &data, handle_, bytes, &failure), failure,
+                  "a window cannot be opened"));
+  return DeviceWindow(shared_from_this(), window, static_cast<std::byte*>(data), bytes);
+}
+
 Status DeviceCommunicator::abort() const {
   const std::lock_guard lock(mutex_);
   if (handle_ == nullptr) return Ok{};
@@ -179,14 +212,15 @@ Result<CommunicatorId> DeviceCollectives::create_id() const {
 }
 
 Result<std::shared_ptr<DeviceCommunicator>> DeviceCollectives::begin(
-    const CommunicatorId& id, int size, int rank, int32_t device,
-    std::chrono::milliseconds timeout) const {
+    const CommunicatorId& id, int size, int rank, int32_t device, std::chrono::milliseconds timeout,
+    bool copy_engines) const {
   meron_collective_options options{};
   options.struct_size = sizeof(options);
   options.size = size;
   options.rank = rank;
   options.device_index = device;
   options.timeout_ms = timeout.count();
+  options.copy_engines = copy_engines ? 1 : 0;
   meron_backend_failure failure = no_failure();
   void* handle = nullptr;
   const meron_status status = table_.open(&handle, id.data(), &options, &failure);

@@ -44,6 +44,33 @@ class DeviceRegistration {
   void* registration_ = nullptr;
 };
 
+// Memory in a window of a communicator, until this goes: when no work uses it on any rank.
+class DeviceWindow {
+ public:
+  DeviceWindow() = default;
+  DeviceWindow(std::shared_ptr<DeviceCommunicator> communicator, void* window, std::byte* data,
+               uint64_t bytes)
+      : communicator_(std::move(communicator)), window_(window), data_(data), bytes_(bytes) {}
+  ~DeviceWindow() { reset(); }
+  DeviceWindow(DeviceWindow&& other) noexcept
+      : communicator_(std::move(other.communicator_)),
+        window_(std::exchange(other.window_, nullptr)),
+        data_(other.data_),
+        bytes_(other.bytes_) {}
+  DeviceWindow& operator=(DeviceWindow&& other) noexcept;
+
+  explicit operator bool() const { return communicator_ != nullptr; }
+  std::byte* data() const { return data_; }
+  uint64_t bytes() const { return bytes_; }
+  void reset();
+
+ private:
+  std::shared_ptr<DeviceCommunicator> communicator_;
+  void* window_ = nullptr;
+  std::byte* data_ = nullptr;
+  uint64_t bytes_ = 0;
+};
+
 // One rank of a communicator. One thread at a time uses it; ready and abort are for any thread at
 // any time. Errors name the library, the rank, and what the library said.
 class DeviceCommunicator : public std::enable_shared_from_this<DeviceCommunicator> {
@@ -68,6 +95,9 @@ class DeviceCommunicator : public std::enable_shared_from_this<DeviceCommunicato
   // MERON_E_UNSUPPORTED: the library does without.
   Result<DeviceRegistration> register_memory(void* data, uint64_t bytes);
 
+  // All ranks call it alike. Waits for them. After an error the communicator is to be aborted.
+  Result<DeviceWindow> open_window(uint64_t bytes);
+
   Status abort() const;
   // Waits until the work of all ranks is done, and ends it; everything but abort is MERON_E_CLOSED
   // from then on.
@@ -76,6 +106,7 @@ class DeviceCommunicator : public std::enable_shared_from_this<DeviceCommunicato
  private:
   friend class DeviceCollectives;
   friend class DeviceRegistration;
+  friend class DeviceWindow;
   DeviceCommunicator(std::shared_ptr<const DeviceCollectives> library, void* handle, int size,
                      int rank);
   Status check(meron_status status, const meron_backend_failure& failure, const char* what) const;
@@ -102,14 +133,17 @@ class DeviceCollectives : public std::enable_shared_from_this<DeviceCollectives>
 
   Result<CommunicatorId> create_id() const;
   // Begins to open one: ready() of it says when all ranks have come. `timeout`: the most that any
-  // of its calls waits. Device -1: the calling thread's current one.
+  // of its calls waits. Device -1: the calling thread's current one. `copy_engines`: these are to
+  // do what they can.
   Result<std::shared_ptr<DeviceCommunicator>> begin(const CommunicatorId& id, int size, int rank,
                                                     int32_t device,
-                                                    std::chrono::milliseconds timeout) const;
+                                                    std::chrono::milliseconds timeout,
+                                                    bool copy_engines = false) const;
 
  private:
   friend class DeviceCommunicator;
   friend class DeviceRegistration;
+  friend class DeviceWindow;
   DeviceCollectives(std::string kind, const meron_collective_table& table);
 
   const std::string kind_;

@@ -48,7 +48,7 @@ void DeviceStream::reset() {
 DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
   if (this == &other) return *this;
   reset();
-  device_ = std::move(other.device_);
+  owner_ = std::move(other.owner_);
   data_ = std::exchange(other.data_, nullptr);
   bytes_ = std::exchange(other.bytes_, 0);
   stream_ = other.stream_;
@@ -57,8 +57,8 @@ DeviceMemory& DeviceMemory::operator=(DeviceMemory&& other) noexcept {
 
 void DeviceMemory::reset() {
   if (data_ == nullptr) return;
-  device_->release(std::exchange(data_, nullptr), std::exchange(bytes_, 0), stream_);
-  device_.reset();
+  owner_->release(std::exchange(data_, nullptr), std::exchange(bytes_, 0), stream_);
+  owner_.reset();
 }
 
 PinnedRange& PinnedRange::operator=(PinnedRange&& other) noexcept {

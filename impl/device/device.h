@@ -59,16 +59,25 @@ class DeviceStream {
   void* stream_ = nullptr;
 };
 
+// To whom memory of the device goes back.
+class DeviceMemoryOwner {
+ public:
+  virtual ~DeviceMemoryOwner() = default;
+  // In the order of `stream`'s work.
+  virtual void release(void* data, uint64_t bytes, void* stream) = 0;
+};
+
 // Memory of the device. It goes back in the order of `stream`'s work: what was asked of that stream
 // until then may use it, and whoever uses it on another one makes this stream wait for that first.
 class DeviceMemory {
  public:
   DeviceMemory() = default;
-  DeviceMemory(std::shared_ptr<Device> device, std::byte* data, uint64_t bytes, void* stream)
-      : device_(std::move(device)), data_(data), bytes_(bytes), stream_(stream) {}
+  DeviceMemory(std::shared_ptr<DeviceMemoryOwner> owner, std::byte* data, uint64_t bytes,
+               void* stream)
+      : owner_(std::move(owner)), data_(data), bytes_(bytes), stream_(stream) {}
   ~DeviceMemory() { reset(); }
   DeviceMemory(DeviceMemory&& other) noexcept
-      : device_(std::move(other.device_)),
+      : owner_(std::move(other.owner_)),
         data_(std::exchange(other.data_, nullptr)),
         bytes_(std::exchange(other.bytes_, 0)),
         stream_(other.stream_) {}
@@ -82,7 +91,7 @@ class DeviceMemory {
   void give_back_on(void* stream) { stream_ = stream; }
 
  private:
-  std::shared_ptr<Device> device_;
+  std::shared_ptr<DeviceMemoryOwner> owner_;
   std::byte* data_ = nullptr;
   uint64_t bytes_ = 0;
   void* stream_ = nullptr;
@@ -114,13 +123,13 @@ struct DeviceAllocator {
   std::function<void(void* data, uint64_t bytes, void* stream)> release;
 };
 
-class Device : public std::enable_shared_from_this<Device> {
+class Device final : public DeviceMemoryOwner, public std::enable_shared_from_this<Device> {
  public:
   // `table` outlives it. Index -1: the calling thread's current device.
   static Result<std::shared_ptr<Device>> open(std::string kind, const meron_device_table& table,
                                               int32_t index, DeviceAllocator allocator = {},
                                               const meron_kernel_table* kernels = nullptr);
-  ~Device();
+  ~Device() override;
   Device(const Device&) = delete;
   Device& operator=(const Device&) = delete;
 
@@ -173,12 +182,11 @@ class Device : public std::enable_shared_from_this<Device> {
  private:
   friend class DeviceEvent;
   friend class DeviceStream;
-  friend class DeviceMemory;
   friend class PinnedRange;
   Device(std::string kind, const meron_device_table& table, void* handle, DeviceAllocator allocator,
          const meron_kernel_table* kernels);
   Status check(meron_status status, const meron_backend_failure& failure, const char* what) const;
-  void release(void* data, uint64_t bytes, void* stream);
+  void release(void* data, uint64_t bytes, void* stream) override;
 
   const std::string kind_;
   const meron_device_table& table_;

@@ -185,11 +185,10 @@ class Context : public std::enable_shared_from_this<Context> {
   Result<DeviceCards> make_cards_locked(Group& group);
   Result<std::vector<DeviceCard>> exchange_cards_locked(Channel& channel, const DeviceCards& cards,
                                                         const DeviceCard& own);
-  Result<std::unique_ptr<DeviceGroup>> open_device_group_locked(Group& group,
-                                                                const DeviceCollectives& library,
-                                                                std::span<const DeviceCard> cards,
-                                                                const DeviceCards& outcomes,
-                                                                Deadline deadline);
+  Result<std::unique_ptr<DeviceGroup>> open_device_group_locked(
+      Group& group, const DeviceCollectives& library, std::span<const DeviceCard> cards,
+      uint64_t window, const DeviceCards& outcomes, Deadline deadline, std::string* no_window);
+  Status open_window_locked(DeviceGroup& devices, DeviceCommunicator& gathers, uint64_t bytes);
   Status try_devices_locked(DeviceGroup& devices, const Axes& axes, DeviceAxis axis,
                             const DeviceCards& outcomes, Deadline deadline);
   Status await_devices_locked(Channel& channel, const DeviceCards& outcomes,
@@ -203,7 +202,8 @@ class Context : public std::enable_shared_from_this<Context> {
       std::vector<std::shared_ptr<Unit>> units, const OptimizerOptions& options);
   // To the units' group where no channel is given.
   Result<uint64_t> post_call(CallKind kind, std::span<const std::shared_ptr<Unit>> units,
-                             uint64_t detail, Channel* channel = nullptr);
+                             uint64_t detail, Channel* channel = nullptr,
+                             const std::string& place = {});
   // Advances it once; keeps it if it has not ended.
   void submit_locked(const std::shared_ptr<Operation>& operation);
   void advance_locked(Operation& operation);

@@ -13,6 +13,8 @@
 #include "engine/context.h"
 #include "engine/device_watch.h"
 #include "param/device_group.h"
+#include "plan/quantity.h"
+#include "plan/text.h"
 #include "transport/collective.h"
 
 namespace meron {
@@ -21,6 +23,7 @@ namespace {
 constexpr int64_t kPauseNs = kNanosPerMilli;
 constexpr int64_t kInspectNs = 20 * kNanosPerMilli;
 constexpr const char* kRegisterVariable = "MERON_REGISTER_VALUES";
+constexpr const char* kWindowVariable = "MERON_GATHER_WINDOW";
 // Of what is sent to try a communicator.
 constexpr uint64_t kTrialBytes = 256;
 
@@ -44,6 +47,45 @@ DeviceVerdict without(std::string reason) {
   DeviceVerdict verdict;
   verdict.reason = std::move(reason);
   return verdict;
+}
+
+// The window, which all ranks have or none.
+void judge_windows(std::span<const DeviceCard> cards, std::span<const DevicePlace> places,
+                   DeviceVerdict* verdict) {
+  const uint64_t wanted = cards.front().window;
+  for (size_t m = 0; m < cards.size(); ++m) {
+    if (cards[m].window != DeviceCard::kNoNumber) continue;
+    verdict->error =
+        Error(MERON_E_ARGUMENT,
+              fmt::format("{} of rank {} is no number of bytes", kWindowVariable, places[m].rank),
+              "say \"2 GiB\", for example, or leave it out")
+            .blaming(places[m].rank);
+    return;
+  }
+  for (size_t m = 0; m < cards.size(); ++m) {
+    if (text_of(cards[m].reason).empty()) continue;
+    verdict->notice += fmt::format("; values are gathered within no window: rank {}: {}",
+                                   places[m].rank, text_of(cards[m].reason));
+    return;
+  }
+  for (size_t m = 1; m < cards.size(); ++m) {
+    if (cards[m].window == wanted) continue;
+    verdict->notice +=
+        fmt::format("; values are gathered within no window: {} differs on ranks {} and {}",
+                    kWindowVariable, places[0].rank, places[m].rank);
+    return;
+  }
+  for (size_t m = 0; m < cards.size(); ++m) {
+    if (cards[m].free_bytes >= wanted) continue;
+    verdict->error =
+        Error(MERON_E_NO_MEMORY,
+              fmt::format("rank {} has {} bytes of its device free, of {} that {} asks for",
+                          places[m].rank, cards[m].free_bytes, wanted, kWindowVariable),
+              "ask for less, or leave it out: values are then gathered elsewhere")
+            .blaming(places[m].rank);
+    return;
+  }
+  verdict->window = wanted;
 }
 
 }  // namespace
@@ -100,7 +142,8 @@ DeviceVerdict judge_devices(std::span<const DeviceCard> cards,
         fmt::format("; no values are registered: {} differs on ranks {} and {}", kRegisterVariable,
                     places[0].rank, places[static_cast<size_t>(other - cards.begin())].rank);
   }
-  verdict.joins = true;
+  judge_windows(cards, places, &verdict);
+  verdict.joins = !verdict.error;
   return verdict;
 }
 
@@ -115,6 +158,13 @@ uint64_t ranks_of(const Axes& axes, DeviceAxis axis) {
 }
 constexpr std::array kAxes = {DeviceAxis::shard, DeviceAxis::replica};
 
+uint64_t wanted_window() {
+  const char* const text = std::getenv(kWindowVariable);
+  if (text == nullptr || *text == '\0') return 0;
+  const auto bytes = parse_quantity(text, QuantityKind::bytes);
+  return bytes.ok() ? static_cast<uint64_t>(*bytes) : DeviceCard::kNoNumber;
+}
+
 // This rank's card, and the library that it is about.
 DeviceCard card_of(const Device& device, const Axes& axes,
                    std::shared_ptr<const DeviceCollectives>* library) {
@@ -124,7 +174,9 @@ DeviceCard card_of(const Device& device, const Axes& axes,
   put_text(card.name, text_of(std::to_array(device.info().name)));
   const char* const registers = std::getenv(kRegisterVariable);
   card.registers = registers != nullptr && std::string_view(registers) == "1" ? 1 : 0;
+  card.window = wanted_window();
   const auto fill = [&]() -> Status {
+    MERON_ASSIGN(card.free_bytes, device.free_bytes());
     MERON_ASSIGN(*library, open_collectives(device.kind() == "cuda" ? "nccl" : device.kind()));
     put_text(card.library, (*library)->version());
     card.version = (*library)->number();
@@ -230,9 +282,17 @@ Status Context::try_devices_locked(DeviceGroup& devices, const Axes& axes, Devic
   MERON_ASSIGN(const DeviceMemory room,
                device.allocate((2 * members + 1) * kTrialBytes, side.work(),
                                "trying the devices' collectives"));
-  std::byte* const own = room.data();
-  std::byte* const gathered = own + kTrialBytes;
+  std::byte* own = room.data();
+  std::byte* gathered = own + kTrialBytes;
   std::byte* const exchanged = gathered + members * kTrialBytes;
+  std::optional<DeviceMemory> placed;
+  if (axis == DeviceAxis::shard && devices.window() != nullptr) {
+    MERON_ASSIGN(placed, devices.window()->take(members * kTrialBytes));
+  }
+  if (placed) {
+    gathered = placed->data();
+    own = gathered + own_place * kTrialBytes;
+  }
   MERON_TRY(device.fill(own, sign, kTrialBytes, side.work()));
   MERON_TRY(device.fill(exchanged + own_place * kTrialBytes, sign, kTrialBytes, side.work()));
   MERON_ASSIGN(const DeviceEvent filled, device.record(side.work()));
@@ -254,7 +314,9 @@ Status Context::try_devices_locked(DeviceGroup& devices, const Axes& axes, Devic
   MERON_TRY(await_devices_locked(channel, outcomes, come, deadline,
                                  "the first collectives between the devices"));
   std::vector<std::byte> here(2 * members * kTrialBytes);
-  MERON_TRY(device.copy(here.data(), gathered, here.size(), side.work()));
+  const uint64_t half = here.size() / 2;
+  MERON_TRY(device.copy(here.data(), gathered, half, side.work()));
+  MERON_TRY(device.copy(here.data() + half, exchanged, half, side.work()));
   MERON_TRY(device.synchronize(side.work()));
   for (uint64_t i = 0; i < here.size(); ++i) {
     const uint64_t m = i / kTrialBytes % members;
@@ -267,9 +329,17 @@ Status Context::try_devices_locked(DeviceGroup& devices, const Axes& axes, Devic
   return Ok{};
 }
 
+Status Context::open_window_locked(DeviceGroup& devices, DeviceCommunicator& gathers,
+                                   uint64_t bytes) {
+  MERON_ASSIGN(DeviceWindow window, gathers.open_window(bytes));
+  devices.gather_within(std::make_shared<GatherWindow>(rank_->device->device().shared_from_this(),
+                                                       rank_->device->up(), std::move(window)));
+  return Ok{};
+}
+
 Result<std::unique_ptr<DeviceGroup>> Context::open_device_group_locked(
     Group& group, const DeviceCollectives& library, std::span<const DeviceCard> cards,
-    const DeviceCards& outcomes, Deadline deadline) {
+    uint64_t window, const DeviceCards& outcomes, Deadline deadline, std::string* no_window) {
   Channel& channel = *group.channel;
   const Axes& axes = group.axes;
   const auto timeout =
@@ -281,18 +351,26 @@ Result<std::unique_ptr<DeviceGroup>> Context::open_device_group_locked(
     const auto& ids = cards[static_cast<size_t>(first)].ids[static_cast<size_t>(axis)];
     DeviceGroup::Pair& pair = pairs[static_cast<size_t>(axis)];
     for (const size_t which : {size_t{0}, size_t{1}}) {
-      MERON_ASSIGN(
-          auto communicator,
-          library.begin(ids[which], static_cast<int>(ranks_of(axes, axis)), place_on(axes, axis),
-                        rank_->device->device().info().index, timeout));
+      MERON_ASSIGN(auto communicator,
+                   library.begin(ids[which], static_cast<int>(ranks_of(axes, axis)),
+                                 place_on(axes, axis), rank_->device->device().info().index,
+                                 timeout, window > 0 && axis == DeviceAxis::shard && which == 0));
       MERON_TRY(await_devices_locked(
           channel, outcomes, [&] { return communicator->ready(); }, deadline,
           "opening a communicator"));
       (which == 0 ? pair.gathers : pair.sums) = std::move(communicator);
     }
   }
+  std::shared_ptr<DeviceCommunicator> gathers =
+      pairs[static_cast<size_t>(DeviceAxis::shard)].gathers;
   auto devices = std::make_unique<DeviceGroup>(*rank_->device, channel, std::move(pairs));
   Status tried = Ok{};
+  if (window > 0 && gathers) tried = open_window_locked(*devices, *gathers, window);
+  // A library that has none is no obstacle: values are then gathered elsewhere.
+  if (!tried.ok() && tried.error().code() == MERON_E_UNSUPPORTED) {
+    *no_window = tried.error().info().what;
+    tried = Ok{};
+  }
   for (const DeviceAxis axis : kAxes) {
     if (tried.ok() && devices->has(axis)) {
       tried = try_devices_locked(*devices, axes, axis, outcomes, deadline);
@@ -352,17 +430,27 @@ Status Context::join_devices_locked(Group& group) {
   if (verdict.error) return *verdict.error;
   if (!verdict.joins) return by_host(verdict.reason);
 
-  auto opened = open_device_group_locked(group, *library, cards, outcomes, deadline);
+  std::string no_window;
+  auto opened = open_device_group_locked(group, *library, cards, verdict.window, outcomes, deadline,
+                                         &no_window);
   MERON_TRY(channel.status());
   own.state = opened.ok() ? DeviceCard::usable : DeviceCard::refused;
-  if (!opened.ok() && opened.error().code() != MERON_E_ABORTED) {
+  if (opened.ok()) {
+    put_text(own.reason, no_window);
+  } else if (opened.error().code() != MERON_E_ABORTED) {
     put_text(own.reason, opened.error().info().what);
   }
+  own.free_bytes = UINT64_MAX;  // the window has been taken from them
   MERON_ASSIGN(const auto ends, exchange_cards_locked(channel, outcomes, own));
   verdict = judge_devices(ends, places);
   if (!verdict.joins) return by_host(verdict.reason);
   group.devices = std::move(*opened);
   if (verdict.registers) group.devices->register_from_now_on();
+  if (verdict.window == 0) group.devices->gather_within(nullptr);
+  if (group.devices->window() != nullptr) {
+    verdict.notice +=
+        fmt::format("; whole values are gathered within {}", human_bytes(verdict.window));
+  }
   group.axes.devices = group.devices.get();
   tell(LogLevel::info, fmt::format("the devices of {} ranks are joined by {}{}", channel.size(),
                                    library->name(), verdict.notice));

@@ -23,6 +23,9 @@ struct DeviceCard {
   uint32_t version = 0;      // of the library; comparable
   uint32_t registers = 0;    // 1: is told to register values with the library
   uint32_t reserved = 0;
+  uint64_t window = 0;  // bytes that values are to be gathered within; kNoNumber: they are not told
+  uint64_t free_bytes = UINT64_MAX;  // of the device
+  static constexpr uint64_t kNoNumber = UINT64_MAX;
   std::array<char, 16> kind{};
   std::array<char, 32> library{};  // its version, as text
   std::array<char, 32> bus{};
@@ -54,6 +57,7 @@ struct DeviceVerdict {
   std::optional<Error> error;  // what must not go on at all
   std::string notice;          // of what does go on
   bool registers = false;      // values are registered, on all ranks
+  uint64_t window = 0;         // bytes of the window that all ranks have, or are to open; 0: none
 };
 
 // Of all ranks of a group, in their order.

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <bit>
+#include <optional>
+#include <string>
 
 #include "base/hash.h"
 #include "engine/context.h"
@@ -160,7 +162,7 @@ Status Context::check_units(std::span<const std::shared_ptr<Unit>> units) const 
 }
 
 Result<uint64_t> Context::post_call(CallKind kind, std::span<const std::shared_ptr<Unit>> units,
-                                    uint64_t detail, Channel* channel) {
+                                    uint64_t detail, Channel* channel, const std::string& place) {
   // A schedule is made of units whatever their values are. A step may be under way, which publishes
   // on one rank before the other.
   const bool versioned = kind != CallKind::create_schedule;
@@ -170,7 +172,9 @@ Result<uint64_t> Context::post_call(CallKind kind, std::span<const std::shared_p
     detail = hash_combine(detail, unit->name_hash());
     if (versioned) detail = hash_combine(detail, unit->version());
   }
-  const Call call{kind, units.front()->name(), bytes, detail};
+  std::string placed;
+  if (!place.empty()) placed = units.front()->name() + place;
+  const Call call{kind, place.empty() ? units.front()->name() : placed, bytes, detail};
   return post(channel != nullptr ? *channel : units.front()->channel(), call);
 }
 
@@ -189,9 +193,11 @@ Result<std::shared_ptr<GatherOperation>> Context::gather_locked(
   MERON_ASSIGN(auto gather, GatherOperation::prepare(std::move(units), mode, std::move(targets),
                                                      channel, rank_->deadline(), place));
   // Devices that bring values together wait for each other: all ranks want them there, or none.
-  const uint64_t where = gather->by_devices() ? 1 : 0;
+  uint64_t detail = gather->by_devices() ? 1 : 0;
+  const std::optional<uint64_t> byte = gather->place_in_window(&detail);
   MERON_ASSIGN(const uint64_t sequence,
-               post_call(CallKind::gather, gather->units(), where, &channel));
+               post_call(CallKind::gather, gather->units(), detail, &channel,
+                         byte ? fmt::format(" (window byte {})", *byte) : std::string()));
   MERON_TRY(gather->begin(sequence));
   submit_locked(gather);
   return gather;

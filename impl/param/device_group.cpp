@@ -126,6 +126,7 @@ void DeviceGroup::abort() {
 
 void DeviceGroup::close() {
   launches_.clear();
+  if (window_) window_->close();
   for (const Pair& pair : pairs_) {
     for (const Communicator& communicator : {pair.gathers, pair.sums}) {
       // What it says concerns nobody any more.

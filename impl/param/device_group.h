@@ -23,6 +23,7 @@
 
 #include "device/collectives.h"
 #include "param/device_side.h"
+#include "param/gather_window.h"
 #include "transport/channel.h"
 #include "transport/operation.h"
 
@@ -100,6 +101,10 @@ class DeviceGroup {
   // Does so, until what is returned goes. A rank that cannot must not go on, for the others can.
   Result<std::vector<DeviceRegistration>> register_values(std::byte* data, uint64_t bytes) const;
 
+  // From now on whole values of the shard axis lie there where there is room, on all ranks.
+  void gather_within(std::shared_ptr<GatherWindow> window) { window_ = std::move(window); }
+  GatherWindow* window() const { return window_.get(); }
+
   // The oldest launch that is not done; null: there is none.
   std::shared_ptr<DeviceLaunch> oldest();
   // What has failed since, if anything.
@@ -129,6 +134,7 @@ class DeviceGroup {
   void* turn_stream_ = nullptr;
   bool aborted_ = false;
   bool registers_ = false;
+  std::shared_ptr<GatherWindow> window_;  // shared with what was taken from it
 };
 
 }  // namespace meron

@@ -59,6 +59,9 @@ class GatherOperation final : public Operation {
   GatherMode mode() const { return mode_; }
   // Whether devices bring the values together: the same on all ranks.
   bool by_devices() const { return by_devices_; }
+  // Where in the window whole values come, the first of them, of those that do; of all of them
+  // `detail` gets a hash. Equal on all ranks too.
+  std::optional<uint64_t> place_in_window(uint64_t* detail) const;
   const std::vector<std::shared_ptr<Unit>>& units() const { return units_; }
   // The whole tensor of a param; null when it is not part of the gather.
   const std::byte* data(const Param& param) const;
@@ -114,6 +117,7 @@ class GatherOperation final : public Operation {
   Result<bool> lease_device();
   Status reserve();
   Status launch();
+  Status move_into_window(std::vector<DeviceGroup::Part>& rows) const;
   // Where replicas hold rows alike: what the others have updated comes into this rank's.
   void add_refresh(Unit& unit, std::vector<DeviceGroup::Part>& parts) const;
   struct EncodedRow;

@@ -4,7 +4,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <optional>
 
+#include "base/hash.h"
 #include "param/device_group.h"
 #include "param/gather.h"
 #include "plan/value_layout.h"
@@ -66,6 +68,7 @@ Status GatherOperation::reserve() {
   const Plan& plan = units_.front()->rank().plan;
   const MeshShape& mesh = units_.front()->axes().mesh;
   const bool of_parts = mesh.replicas > 1 && over_all(plan.param, mesh) && !plan.second_copy;
+  GatherWindow* const window = units_.front()->axes().devices->window();
   for (const auto& unit : units_) {
     std::vector<DeviceMemory>& rooms = rooms_.emplace_back();
     std::vector<DeviceMemory>& rows = rows_.emplace_back();
@@ -79,7 +82,17 @@ Status GatherOperation::reserve() {
     for (const Flat& flat : unit->flats()) {
       const uint64_t row =
           shard_elements(flat.desc.elements, mesh.shards) * size_of(flat.desc.dtype);
-      if (mesh.shards > 1) MERON_TRY(take(rooms.emplace_back(), mesh.shards * row));
+      if (mesh.shards > 1) {
+        std::optional<DeviceMemory> room;
+        if (window != nullptr) {
+          MERON_ASSIGN(room, window->take(mesh.shards * row));
+        }
+        if (room) {
+          rooms.push_back(*std::move(room));
+        } else {
+          MERON_TRY(take(rooms.emplace_back(), mesh.shards * row));
+        }
+      }
       if (of_parts) {
         MERON_TRY(take(rows.emplace_back(), std::max(row, mesh.replicas * flat.resident->room())));
       }
@@ -87,6 +100,37 @@ Status GatherOperation::reserve() {
       if (!flat.coded() || flat.resident->copy_version == flat.version) continue;
       MERON_TRY(take(slots.back(), mesh.replicas * encoded_stride(*unit, flat)));
     }
+  }
+  return Ok{};
+}
+
+std::optional<uint64_t> GatherOperation::place_in_window(uint64_t* detail) const {
+  std::optional<uint64_t> first;
+  if (!by_devices_) return first;
+  const GatherWindow* const window = units_.front()->axes().devices->window();
+  if (window == nullptr) return first;
+  for (const std::vector<DeviceMemory>& rooms : rooms_) {
+    for (const DeviceMemory& room : rooms) {
+      const std::optional<uint64_t> place = window->place_of(room.data());
+      *detail = hash_combine(*detail, place.value_or(UINT64_MAX));
+      if (!first) first = place;
+    }
+  }
+  return first;
+}
+
+// Copy engines read from a window as well as they write there: each rank's row goes first to where
+// it belongs among the others. 1/ranks of what is gathered is copied for that, within the device.
+Status GatherOperation::move_into_window(std::vector<DeviceGroup::Part>& rows) const {
+  const DeviceGroup& devices = *units_.front()->axes().devices;
+  if (devices.window() == nullptr) return Ok{};
+  const DeviceSide& side = *units_.front()->rank().device;
+  const auto own = static_cast<uint64_t>(units_.front()->axes().own_shard());
+  for (DeviceGroup::Part& row : rows) {
+    if (!devices.window()->place_of(row.to)) continue;
+    std::byte* const place = row.to + own * row.bytes;
+    MERON_TRY(side.device().copy(place, row.from, row.bytes, side.up()));
+    row.from = place;
   }
   return Ok{};
 }
@@ -210,6 +254,7 @@ Status GatherOperation::launch() {
   for (const EncodedRow& row : encoded) MERON_TRY(encode_part(row));
   if (!parts.empty()) MERON_TRY(devices.all_gather(DeviceAxis::replica, parts, call));
   for (const EncodedRow& row : encoded) MERON_TRY(decode_row(row));
+  MERON_TRY(move_into_window(rows));
   if (!rows.empty()) MERON_TRY(devices.all_gather(DeviceAxis::shard, rows, call));
   for (; device_leases_ < units_.size(); ++device_leases_) {
     Unit& unit = *units_[device_leases_];

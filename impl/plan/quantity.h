@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Quantities as people write them: "100 Gb/s", "5 us", "80 GiB", "3.35 TB/s". Internal to this
-// folder. A number, blanks or none, and a unit of the wanted kind, in its own upper and lower case:
-// b is a bit and B a byte, M is mega and m is milli.
+// Quantities as people write them: "100 Gb/s", "5 us", "80 GiB", "3.35 TB/s". A number, blanks or
+// none, and a unit of the wanted kind, in its own upper and lower case: b is a bit and B a byte, M
+// is mega and m is milli.
 #pragma once
 
 #include <cstdint>

@@ -247,6 +247,9 @@ typedef struct {
   int32_t rank;         /* of these, the caller's */
   int32_t device_index; /* of the device that it sends from; -1: the calling thread's current one */
   int64_t timeout_ms;   /* that a call which waits waits at most; > 0 */
+  uint32_t copy_engines; /* 1: what is gathered from and into windows is copied by engines, and
+                            takes no multiprocessor from what computes, where the library can */
+  uint32_t reserved_0;   /* 0 */
 } meron_collective_options;
 
 /* What is exchanged with one peer: bytes of this rank that go there, and bytes that come from
@@ -361,6 +364,19 @@ typedef struct {
   /* Before the memory is given back, and when no work that uses it is under way. After abort it
    * does nothing: registrations have gone with the communicator. */
   meron_status (*unregister_memory)(void *comm, void *registration, meron_backend_failure *failure);
+
+  /* Memory of the rank's device that lies in a window: `bytes` at *data, which the ranks reach in
+   * each other's devices. Where an all-gather writes into windows, its `to` lies equally far from
+   * *data on all ranks; most libraries do not notice if it does not. What engines are to copy is
+   * read from a window as well, its own place in `to` for one. The content is undefined at first.
+   * All ranks call it, with the same `bytes`, in the order of their other calls, and not within a
+   * group. May wait for them. MERON_E_UNSUPPORTED: the library has no windows, or none between
+   * these devices; MERON_E_NO_MEMORY. After a failure all ranks abort. */
+  meron_status (*window_open)(void **window, void **data, void *comm, uint64_t bytes,
+                              meron_backend_failure *failure);
+  /* Gives the memory back, when no work that uses it is under way on any rank: before close, with
+   * which what is left goes, and also after abort. */
+  meron_status (*window_close)(void *comm, void *window, meron_backend_failure *failure);
 
   /* Ends what is under way on this rank, done or not: work on streams stops waiting for peers, and
    * what it should have written is undefined; a call of another thread that waits returns

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "modules/emulated/device.h"
 #include "modules/emulated/machine.h"
@@ -23,6 +24,11 @@ namespace {
 // Of an id: the process that made it, its host, and a number that no other has.
 constexpr const char* kIdFormat = "emulated %d %llx %llx";
 
+struct Window {
+  std::byte* data = nullptr;
+  uint64_t bytes = 0;
+};
+
 struct RankHandle {
   std::shared_ptr<Rank> rank;  // shared with the work that was asked of streams
   int32_t size = 0, number = 0, device = 0;
@@ -30,6 +36,7 @@ struct RankHandle {
   bool grouping = false;
   Stream* stream = nullptr;  // of the group; null: nothing was asked for yet
   Launch noted;
+  std::vector<std::unique_ptr<Window>> windows;
 };
 
 RankHandle& rank_of(void* comm) {
@@ -183,6 +190,15 @@ meron_status begin_call(RankHandle& own, void* stream, meron_backend_failure* fa
   return MERON_OK;
 }
 
+// How far from its begin, of what lies in a window of the rank.
+uint64_t place_of(const RankHandle& own, const std::byte* data) {
+  for (const auto& window : own.windows) {
+    if (data < window->data || data >= window->data + window->bytes) continue;
+    return static_cast<uint64_t>(data - window->data);
+  }
+  return GatherPart::kElsewhere;
+}
+
 meron_status gather_all(void* comm, const void* from, void* to, uint64_t bytes, void* stream,
                         meron_backend_failure* failure) {
   if (bytes > 0 && (from == nullptr || to == nullptr)) {
@@ -190,8 +206,9 @@ meron_status gather_all(void* comm, const void* from, void* to, uint64_t bytes, 
   }
   RankHandle& own = rank_of(comm);
   if (const meron_status status = begin_call(own, stream, failure); status < 0) return status;
+  auto* const target = static_cast<std::byte*>(to);
   own.noted.gathers.push_back(
-      {static_cast<const std::byte*>(from), static_cast<std::byte*>(to), bytes});
+      {static_cast<const std::byte*>(from), target, bytes, place_of(own, target)});
   if (!own.grouping) launch_noted(own);
   return MERON_OK;
 }
@@ -273,6 +290,45 @@ meron_status forget_memory(void* /*comm*/, void* /*registration*/,
   return MERON_OK;
 }
 
+bool has_windows() {
+  Machine& all = machine();
+  const std::lock_guard lock(all.mutex);
+  return all.settings.windows != 0;
+}
+
+meron_status open_window(void** window, void** data, void* comm, uint64_t bytes,
+                         meron_backend_failure* failure) {
+  RankHandle& own = rank_of(comm);
+  if (own.grouping) {
+    return refuse(failure, MERON_E_STATE, "windows are not opened within a group");
+  }
+  if (bytes == 0) return refuse(failure, MERON_E_ARGUMENT, "a window has no bytes");
+  if (!has_windows()) {
+    return refuse(failure, MERON_E_UNSUPPORTED,
+                  "windows are switched off by MERON_EMULATED_DEVICE");
+  }
+  if (const meron_status status = check_ready(own, failure); status < 0) return status;
+  std::byte* const block = allocate_block(own.device, bytes);
+  if (block == nullptr) {
+    return refuse(failure, MERON_E_NO_MEMORY,
+                  "there are no " + std::to_string(bytes) + " bytes for a window");
+  }
+  own.windows.push_back(std::make_unique<Window>(Window{block, bytes}));
+  *window = own.windows.back().get();
+  *data = block;
+  return MERON_OK;
+}
+
+meron_status close_window(void* comm, void* window, meron_backend_failure* failure) {
+  auto& windows = rank_of(comm).windows;
+  const auto found = std::find_if(windows.begin(), windows.end(),
+                                  [&](const auto& each) { return each.get() == window; });
+  if (found == windows.end()) return refuse(failure, MERON_E_ARGUMENT, "this is no window");
+  free_block((*found)->data);
+  windows.erase(found);
+  return MERON_OK;
+}
+
 meron_status abort_rank(void* comm, meron_backend_failure* /*failure*/) {
   rank_of(comm).rank->abort();
   return MERON_OK;
@@ -283,6 +339,7 @@ meron_status close_rank(void* comm, meron_backend_failure* failure) {
   const State ended = own->rank->drain(own->timeout);
   if (ended.status < 0) own->rank->abort();
   own->rank->leave();
+  for (const auto& window : own->windows) free_block(window->data);
   return tell_state(ended, failure);
 }
 
@@ -302,6 +359,8 @@ const meron_collective_table& collective_table() {
       .group_end = end_notes,
       .register_memory = take_memory,
       .unregister_memory = forget_memory,
+      .window_open = open_window,
+      .window_close = close_window,
       .abort = abort_rank,
       .close = close_rank,
   };

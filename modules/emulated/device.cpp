@@ -43,6 +43,33 @@ meron_status state_of(void* handle, meron_backend_failure* failure) {
   return say_broken(failure);
 }
 
+std::byte* allocate_block(int32_t device, uint64_t bytes) {
+  std::byte* data = nullptr;
+  {
+    Machine& all = machine();
+    const std::lock_guard lock(all.mutex);
+    uint64_t& used = all.used[device];
+    if (bytes > all.settings.memory || used > all.settings.memory - bytes) return nullptr;
+    data =
+        static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment}, std::nothrow));
+    if (data == nullptr) return nullptr;
+    used += bytes;
+    all.blocks.emplace(data, Machine::Block{bytes, device});
+  }
+  std::memset(data, kGarbage, bytes);
+  return data;
+}
+
+void free_block(std::byte* data) {
+  Machine& all = machine();
+  const std::lock_guard lock(all.mutex);
+  const auto found = all.blocks.find(data);
+  if (found == all.blocks.end()) return;
+  all.used[found->second.device] -= found->second.bytes;
+  all.blocks.erase(found);
+  ::operator delete (data, std::align_val_t{kAlignment});
+}
+
 namespace {
 
 meron_status count(int32_t* out, meron_backend_failure* failure) {
@@ -91,47 +118,25 @@ meron_status describe(meron_device_info* out, void* handle, meron_backend_failur
   return MERON_OK;
 }
 
-// Null: there is no room.
-std::byte* try_allocate(int32_t index, uint64_t bytes) {
-  Machine& all = machine();
-  const std::lock_guard lock(all.mutex);
-  if (bytes > all.settings.memory || all.used[index] > all.settings.memory - bytes) return nullptr;
-  auto* const data =
-      static_cast<std::byte*>(::operator new (bytes, std::align_val_t{kAlignment}, std::nothrow));
-  if (data == nullptr) return nullptr;
-  all.used[index] += bytes;
-  all.blocks.emplace(data, Machine::Block{bytes, index});
-  return data;
-}
-
 meron_status allocate(void** out, void* handle, uint64_t bytes, void* stream,
                       meron_backend_failure* failure) {
   if (const meron_status status = state_of(handle, failure); status < 0) return status;
-  std::byte* data = try_allocate(device_of(handle).index, bytes);
+  std::byte* data = allocate_block(device_of(handle).index, bytes);
   if (data == nullptr) {
     // What is being given back on this stream may be enough, as in a pool of CUDA's.
     stream_of(handle, stream).synchronize();
-    data = try_allocate(device_of(handle).index, bytes);
+    data = allocate_block(device_of(handle).index, bytes);
   }
   if (data == nullptr) {
     say(failure, "out of memory");
     return MERON_E_NO_MEMORY;
   }
-  std::memset(data, kGarbage, bytes);
   *out = data;
   return MERON_OK;
 }
 
 meron_status release(void* handle, void* data, void* stream, meron_backend_failure* /*failure*/) {
-  stream_of(handle, stream).ask([data] {
-    Machine& all = machine();
-    const std::lock_guard lock(all.mutex);
-    const auto found = all.blocks.find(static_cast<const std::byte*>(data));
-    if (found == all.blocks.end()) return;
-    all.used[found->second.device] -= found->second.bytes;
-    all.blocks.erase(found);
-    ::operator delete (data, std::align_val_t{kAlignment});
-  });
+  stream_of(handle, stream).ask([data] { free_block(static_cast<std::byte*>(data)); });
   return MERON_OK;
 }
 

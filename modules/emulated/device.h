@@ -2,6 +2,8 @@
 // What the tables of the emulated device share.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <functional>
 
 #include "meron/backend.h"
@@ -16,6 +18,11 @@ const meron_collective_table& collective_table();
 // Of a device, by its handle: a stream, the default one for null; whether the device still works.
 Stream& stream_of(void* device, void* stream);
 meron_status state_of(void* device, meron_backend_failure* failure);
+// Memory of a device, with garbage in it, for as long as nobody gives it back; null: there is no
+// room.
+std::byte* allocate_block(int32_t device, uint64_t bytes);
+// Nothing on any stream may still use it.
+void free_block(std::byte* data);
 // Work that a stream is to do in its turn, unless the device has broken until then.
 meron_status ask(void* device, void* stream, std::function<void()> work,
                  meron_backend_failure* failure);

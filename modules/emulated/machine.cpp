@@ -29,6 +29,7 @@ std::string read_settings(std::string_view text, Settings* out) {
                             : key == "shared"      ? &out->shared
                             : key == "pins"        ? &out->pins
                             : key == "strict"      ? &out->strict
+                            : key == "windows"     ? &out->windows
                                                    : nullptr;
     const auto parsed = place == nullptr
                             ? std::from_chars_result{value.data(), std::errc::invalid_argument}
@@ -67,7 +68,7 @@ meron_status load_settings(meron_backend_failure* failure) {
   if (!wrong.empty()) {
     say(failure, "MERON_EMULATED_DEVICE has '" + wrong +
                      "', which is none of count, memory, delay, break, fail, alone, collectives, "
-                     "shared, pins, strict with a number");
+                     "shared, pins, strict, windows with a number");
     return MERON_E_ARGUMENT;
   }
   all.text = text;

@@ -19,7 +19,7 @@ class Stream;
 
 struct Settings {
   uint64_t count = 1, memory = uint64_t{1} << 30, delay = 0, break_at = 0, fail_at = 0, alone = 0,
-           collectives = 1, shared = 0, pins = 1, strict = 0;
+           collectives = 1, shared = 0, pins = 1, strict = 0, windows = 1;
 };
 
 struct Machine {

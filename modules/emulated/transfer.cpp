@@ -11,8 +11,9 @@ namespace meron::emulated {
 namespace {
 
 // What a rank says first: the launch's number, how many all-gathers, how many pieces for the other.
-// The bytes of each follow.
+// What is said of each follows: of an all-gather its bytes and its place, of a piece its bytes.
 constexpr size_t kCountsHeard = 3;
+constexpr size_t kSaidOfGather = 2;
 
 std::byte* bytes_of(std::vector<uint64_t>* words, size_t first) {
   return reinterpret_cast<std::byte*>(words->data() + first);
@@ -52,11 +53,13 @@ void Transfer::copy_own() const {
 
 void Transfer::prepare(int32_t peer, Lane* lane) const {
   lane->said = {number_, launch_.gathers.size(), 0};
-  for (const GatherPart& part : launch_.gathers) lane->said.push_back(part.bytes);
+  for (const GatherPart& part : launch_.gathers) {
+    lane->said.insert(lane->said.end(), {part.bytes, part.place});
+  }
   for (const meron_exchange_piece& piece : launch_.pieces) {
     if (piece.peer == peer && piece.send_bytes > 0) lane->said.push_back(piece.send_bytes);
   }
-  lane->said[2] = lane->said.size() - kCountsHeard - launch_.gathers.size();
+  lane->said[2] = lane->said.size() - kCountsHeard - kSaidOfGather * launch_.gathers.size();
   lane->out.add(bytes_of(&lane->said, 0), lane->said.size() * sizeof(uint64_t));
   for (const GatherPart& part : launch_.gathers) lane->out.add(part.from, part.bytes);
   for (const meron_exchange_piece& piece : launch_.pieces) {
@@ -110,7 +113,7 @@ bool Transfer::receive_some(Lane* lane) const {
 State Transfer::go_on_reading(int32_t peer, Lane* lane) const {
   if (lane->in.done() && lane->reading == Reading::kCounts) {
     if (State state = check_counts(peer, *lane); state.status < 0) return state;
-    const uint64_t sizes = lane->heard[1] + lane->heard[2];
+    const uint64_t sizes = kSaidOfGather * lane->heard[1] + lane->heard[2];
     lane->heard.resize(kCountsHeard + sizes);
     lane->in.add(bytes_of(&lane->heard, kCountsHeard), sizes * sizeof(uint64_t));
     lane->reading = Reading::kSizes;
@@ -141,6 +144,8 @@ State Transfer::check_sizes(int32_t peer, Lane* lane) const {
   for (const GatherPart& part : launch_.gathers) {
     if (*size != part.bytes) return differ(part.bytes, peer, *size, "bytes to gather");
     lane->in.add(part.to + static_cast<uint64_t>(peer) * part.bytes, *size++);
+    if (*size != part.place) return differ_in_place(part, peer, *size);
+    ++size;
   }
   for (const meron_exchange_piece* piece : to_receive(launch_, peer)) {
     if (*size != piece->receive_bytes) {
@@ -149,6 +154,16 @@ State Transfer::check_sizes(int32_t peer, Lane* lane) const {
     lane->in.add(static_cast<std::byte*>(piece->receive), *size++);
   }
   return {};
+}
+
+State Transfer::differ_in_place(const GatherPart& part, int32_t peer, uint64_t others) const {
+  const auto text = [](uint64_t place) {
+    return place == GatherPart::kElsewhere ? std::string("outside of windows")
+                                           : "at " + std::to_string(place) + " of a window";
+  };
+  return {MERON_E_MISMATCH, "in launch " + std::to_string(number_) + " rank " +
+                                std::to_string(rank_) + " gathers " + text(part.place) +
+                                ", and rank " + std::to_string(peer) + " " + text(others)};
 }
 
 State Transfer::differ(uint64_t own, int32_t peer, uint64_t others, const char* what) const {

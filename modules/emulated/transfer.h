@@ -15,9 +15,11 @@
 namespace meron::emulated {
 
 struct GatherPart {
+  static constexpr uint64_t kElsewhere = UINT64_MAX;
   const std::byte* from;
   std::byte* to;
   uint64_t bytes;
+  uint64_t place;  // of `to` in a window; kElsewhere: in none
 };
 
 // All that one rank asks for at a time.
@@ -82,6 +84,7 @@ class Transfer {
   State go_on_reading(int32_t peer, Lane* lane) const;
   State check_counts(int32_t peer, const Lane& lane) const;
   State check_sizes(int32_t peer, Lane* lane) const;
+  State differ_in_place(const GatherPart& part, int32_t peer, uint64_t others) const;
   State differ(uint64_t own, int32_t peer, uint64_t others, const char* what) const;
 
   const int32_t rank_;

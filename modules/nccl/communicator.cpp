@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "modules/nccl/communicator.h"
 
+#include <algorithm>
+#include <memory>
 #include <thread>
 #include <utility>
 
@@ -84,6 +86,7 @@ meron_status Communicator::open(const UniqueId& id, int device, meron_backend_fa
   if (const meron_status status = device_.open(device, failure); status < 0) return status;
   Config config;
   config.blocking = 0;
+  if (copy_engines_ && library_.version >= kCopyEngineVersion) config.set_policy(kCopyEnginePolicy);
   const Lock lock(mutex_);
   const CurrentDevice current(device_);
   const Result result = library_.call.CommInitRankConfig(&comm_, size_, id, rank_, &config);
@@ -271,6 +274,69 @@ meron_status Communicator::unregister_memory(void* registration, meron_backend_f
   return status_of(result);
 }
 
+meron_status Communicator::open_window(void** window, void** data, uint64_t bytes,
+                                       meron_backend_failure* failure) {
+  if (grouping_) return refuse(failure, MERON_E_STATE, "windows are not opened within a group");
+  Lock lock(mutex_);
+  if (const meron_status status = check_usable(failure); status < 0) return status;
+  if (library_.call.CommWindowRegister == nullptr) {
+    return refuse(
+        failure, MERON_E_UNSUPPORTED,
+        "NCCL " + library_.version_text + " gathers by no copy engines, 2.28 and newer do");
+  }
+  void* memory = nullptr;
+  const CurrentDevice current(device_);
+  if (const Result result = library_.call.MemAlloc(&memory, bytes); result != kSuccess) {
+    tell(failure,
+         "ncclMemAlloc of " + std::to_string(bytes) +
+             " bytes: " + words_of(library_.call, result, comm_),
+         result);
+    return result == kUnhandledCudaError ? MERON_E_NO_MEMORY : status_of(result);
+  }
+  Window& made = *windows_.emplace_back(std::make_unique<Window>(Window{memory, nullptr}));
+  const Result result =
+      library_.call.CommWindowRegister(comm_, memory, bytes, &made.handle, kSymmetricWindow);
+  meron_status status = MERON_OK;
+  if (result == kInProgress) {
+    status = settle(lock, "ncclCommWindowRegister", failure);
+  } else if (result != kSuccess) {
+    status = fail(result, "ncclCommWindowRegister", failure);
+  }
+  if (status >= 0 && made.handle == nullptr) {
+    status = refuse(failure, MERON_E_UNSUPPORTED,
+                    "NCCL opens no window between these devices: it needs NVLink between all of "
+                    "them, and NCCL_CUMEM_ENABLE");
+  }
+  // Of one that failed NCCL may still be about to write the handle: it stays until close.
+  if (status < 0) return status;
+  *data = memory;
+  *window = &made;
+  return MERON_OK;
+}
+
+meron_status Communicator::close_window(void* window, meron_backend_failure* failure) {
+  Lock lock(mutex_);
+  const auto found = std::find_if(windows_.begin(), windows_.end(),
+                                  [&](const auto& each) { return each.get() == window; });
+  if (found == windows_.end()) return refuse(failure, MERON_E_ARGUMENT, "this is no window");
+  const std::unique_ptr<Window> own = std::move(*found);
+  windows_.erase(found);
+  const CurrentDevice current(device_);
+  meron_status status = MERON_OK;
+  if (comm_ != nullptr) {
+    const Result result = library_.call.CommWindowDeregister(comm_, own->handle);
+    if (result == kInProgress) {
+      status = settle(lock, "ncclCommWindowDeregister", failure);
+    } else if (result != kSuccess) {
+      status = fail(result, "ncclCommWindowDeregister", failure);
+    }
+  }
+  const Result freed = library_.call.MemFree(own->data);
+  if (freed == kSuccess || status < 0) return status;
+  tell(failure, "ncclMemFree: " + words_of(library_.call, freed, comm_), freed);
+  return status_of(freed);
+}
+
 meron_status Communicator::abort_locked(meron_backend_failure* failure) {
   aborted_ = true;
   if (comm_ == nullptr) return MERON_OK;
@@ -300,8 +366,7 @@ meron_status Communicator::finalize(Lock& lock, meron_backend_failure* failure) 
   return settle(lock, "ncclCommFinalize", failure);
 }
 
-meron_status Communicator::close(meron_backend_failure* failure) {
-  Lock lock(mutex_);
+meron_status Communicator::end(Lock& lock, meron_backend_failure* failure) {
   if (aborted_) return MERON_OK;
   const meron_status status = finalize(lock, failure);
   if (status < 0) {
@@ -314,6 +379,15 @@ meron_status Communicator::close(meron_backend_failure* failure) {
   if (result == kSuccess || result == kInProgress) return MERON_OK;
   tell(failure, "ncclCommDestroy: " + words_of(library_.call, result, nullptr), result);
   return status_of(result);
+}
+
+meron_status Communicator::close(meron_backend_failure* failure) {
+  Lock lock(mutex_);
+  const meron_status status = end(lock, failure);
+  const CurrentDevice current(device_);
+  for (const auto& window : windows_) (void)library_.call.MemFree(window->data);
+  windows_.clear();
+  return status;
 }
 
 }  // namespace meron::nccl

@@ -10,6 +10,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -23,7 +24,11 @@ namespace meron::nccl {
 class Communicator {
  public:
   Communicator(const Library& library, const meron_collective_options& options)
-      : library_(library), size_(options.size), rank_(options.rank), timeout_(options.timeout_ms) {}
+      : library_(library),
+        size_(options.size),
+        rank_(options.rank),
+        timeout_(options.timeout_ms),
+        copy_engines_(options.copy_engines != 0) {}
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
   // After `open` has succeeded: `close` first.
@@ -40,6 +45,9 @@ class Communicator {
   meron_status register_memory(void** registration, void* data, uint64_t bytes,
                                meron_backend_failure* failure);
   meron_status unregister_memory(void* registration, meron_backend_failure* failure);
+  meron_status open_window(void** window, void** data, uint64_t bytes,
+                           meron_backend_failure* failure);
+  meron_status close_window(void* window, meron_backend_failure* failure);
   meron_status abort(meron_backend_failure* failure);
   meron_status close(meron_backend_failure* failure);
 
@@ -51,6 +59,11 @@ class Communicator {
     void* to;
     uint64_t bytes;
     int peer;
+  };
+  // NCCL writes `handle` as late as when the call that opens it is no longer in progress.
+  struct Window {
+    void* data = nullptr;
+    NcclWindow* handle = nullptr;
   };
   using Lock = std::unique_lock<std::mutex>;
 
@@ -65,6 +78,7 @@ class Communicator {
   Result issue(const Note& note) const;
   meron_status finalize(Lock& lock, meron_backend_failure* failure);
   meron_status abort_locked(meron_backend_failure* failure);
+  meron_status end(Lock& lock, meron_backend_failure* failure);
 
   meron_status begin_call(void* stream, meron_backend_failure* failure);
   meron_status end_call(meron_backend_failure* failure);
@@ -73,10 +87,12 @@ class Communicator {
   const Library& library_;
   const int size_, rank_;
   const std::chrono::milliseconds timeout_;
+  const bool copy_engines_;
   DeviceContext device_;
 
   std::mutex mutex_;          // guards these; held for every call of NCCL's with comm_
   NcclComm* comm_ = nullptr;  // null: aborted or destroyed
+  std::vector<std::unique_ptr<Window>> windows_;  // their memory goes with close at the latest
   bool ready_ = false, aborted_ = false;
   meron_status failed_ = MERON_OK;  // the first failure, and what was told of it
   std::string failed_text_;

@@ -102,7 +102,7 @@ bool look_up(void* handle, const char* name, Function* out) {
 }
 
 // Returns the first function that is missing; null: all are there.
-const char* look_up_all(void* handle, Functions* out) {
+const char* look_up_all(void* handle, int version, Functions* out) {
   const char* missing = nullptr;
   const auto need = [&](const char* name, auto* place) {
     if (!look_up(handle, name, place) && missing == nullptr) missing = name;
@@ -124,6 +124,12 @@ const char* look_up_all(void* handle, Functions* out) {
       !look_up(handle, "ncclCommDeregister", &out->CommDeregister)) {
     out->CommRegister = nullptr;
   }
+  if (version < kCopyEngineVersion || !look_up(handle, "ncclMemAlloc", &out->MemAlloc) ||
+      !look_up(handle, "ncclMemFree", &out->MemFree) ||
+      !look_up(handle, "ncclCommWindowRegister", &out->CommWindowRegister) ||
+      !look_up(handle, "ncclCommWindowDeregister", &out->CommWindowDeregister)) {
+    out->CommWindowRegister = nullptr;
+  }
   return missing;
 }
 
@@ -144,7 +150,8 @@ meron_status load(std::unique_ptr<const Library>* out, meron_backend_failure* fa
                       " is too old: 2.18 or newer is needed (PyTorch from 2.1 on brings it)");
     return MERON_E_UNSUPPORTED;
   }
-  if (const char* const missing = look_up_all(handle.value, &made->call); missing != nullptr) {
+  if (const char* const missing = look_up_all(handle.value, made->version, &made->call);
+      missing != nullptr) {
     tell(failure, "NCCL " + made->version_text + " at " + made->path + " has no " + missing);
     return MERON_E_UNSUPPORTED;
   }

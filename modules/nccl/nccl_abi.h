@@ -39,10 +39,17 @@ constexpr int kOldestVersion = version_code(2, 18, 0);
 
 constexpr int kUndefined = INT_MIN;  // NCCL_CONFIG_UNDEF_INT
 
-// ncclConfig_t as version 2.18 has it. The library reads `size` bytes of it, and takes its own
-// values for all that came after `version`.
+// The oldest in which copy engines gather, and its policy for that (NCCL_CTA_POLICY_ZERO).
+constexpr int kCopyEngineVersion = version_code(2, 28, 0);
+constexpr int kCopyEnginePolicy = 2;
+constexpr int kSymmetricWindow = 1;  // NCCL_WIN_COLL_SYMMETRIC
+
+struct NcclWindow;  // ncclWindow_vidmem; ncclWindow_t is a pointer to it
+
+// ncclConfig_t. The library reads `size` bytes of it, and takes its own values for all that came
+// after `version`: it is shown what version 2.18 has, or, for a policy, 2.28.
 struct Config {
-  size_t size = sizeof(Config);
+  size_t size = 0;
   unsigned int magic = 0xcafebeef;
   unsigned int version = kOldestVersion;
   int blocking = kUndefined;
@@ -51,6 +58,22 @@ struct Config {
   int max_ctas = kUndefined;
   const char* net_name = nullptr;
   int split_share = kUndefined;
+  // From here on newer than 2.18.
+  int traffic_class = kUndefined;
+  const char* comm_name = nullptr;
+  int collnet_enable = kUndefined;
+  int cta_policy = kUndefined;
+  int shrink_share = kUndefined;
+  int nvls_ctas = kUndefined;
+  int channels_per_peer = kUndefined;
+  int nvlink_centric = kUndefined;
+
+  Config() : size(offsetof(Config, traffic_class)) {}
+  void set_policy(int policy) {
+    size = sizeof(Config);
+    version = kCopyEngineVersion;
+    cta_policy = policy;
+  }
 };
 
 // The functions, by their names without the leading "nccl". A stream is a cudaStream_t: a pointer.
@@ -73,6 +96,12 @@ struct Functions {
   // From 2.19 on; null before.
   Result (*CommRegister)(const NcclComm* comm, void* data, size_t bytes, void** handle);
   Result (*CommDeregister)(const NcclComm* comm, void* handle);
+  // From kCopyEngineVersion on; null before.
+  Result (*MemAlloc)(void** data, size_t bytes);
+  Result (*MemFree)(void* data);
+  Result (*CommWindowRegister)(NcclComm* comm, void* data, size_t bytes, NcclWindow** window,
+                               int flags);
+  Result (*CommWindowDeregister)(NcclComm* comm, NcclWindow* window);
 };
 
 }  // namespace meron::nccl

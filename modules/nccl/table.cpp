@@ -124,6 +124,16 @@ meron_status unregister_memory(void* comm, void* registration, meron_backend_fai
                  [&] { return communicator_of(comm).unregister_memory(registration, failure); });
 }
 
+meron_status window_open(void** window, void** data, void* comm, uint64_t bytes,
+                         meron_backend_failure* failure) {
+  return guarded(failure,
+                 [&] { return communicator_of(comm).open_window(window, data, bytes, failure); });
+}
+
+meron_status window_close(void* comm, void* window, meron_backend_failure* failure) {
+  return guarded(failure, [&] { return communicator_of(comm).close_window(window, failure); });
+}
+
 meron_status abort(void* comm, meron_backend_failure* failure) {
   return guarded(failure, [&] { return communicator_of(comm).abort(failure); });
 }
@@ -149,6 +159,8 @@ const meron_collective_table& collective_table() {
       .group_end = group_end,
       .register_memory = register_memory,
       .unregister_memory = unregister_memory,
+      .window_open = window_open,
+      .window_close = window_close,
       .abort = abort,
       .close = close,
   };

@@ -14,15 +14,16 @@ struct OneParam {
   meron_param param{};
   meron_unit unit{};
 
-  OneParam(meron_context context, int64_t count, bool frozen = false) {
+  OneParam(meron_context context, int64_t count, bool frozen = false, const char* name = "p",
+           const char* unit_name = "u") {
     meron_param_desc desc = MERON_PARAM_DESC_INIT;
-    desc.name = "p";
+    desc.name = name;
     desc.shape = &count;
     desc.dims = 1;
     desc.dtype = MERON_F32;
     desc.frozen = frozen ? 1 : 0;
     CALL(meron_param_register, &param, context, &desc);
-    CALL(meron_unit_create, &unit, context, "u", &param, 1);
+    CALL(meron_unit_create, &unit, context, unit_name, &param, 1);
   }
   void write(const std::vector<float>& values) const {
     meron_update update{};

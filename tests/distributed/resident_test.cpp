@@ -50,6 +50,9 @@ struct Mesh {
   const char* value_codec = "";
   Where where = Where::all;
   bool overflows = false;  // one step
+  // MERON_GATHER_WINDOW: all whole values fit into 64 KiB, and into 20 kB the largest param or
+  // others.
+  const char* window = "";
 };
 constexpr const char* kShard = "shard";
 constexpr const char* kWorld = "replica x shard";
@@ -99,6 +102,7 @@ TEST_P(MeshOnDevicesTest, ReplicasTrainToTheSameBits) {
     world.devices = on_device && apart;
     ::setenv("MERON_EMULATED_DEVICE", apart ? "count=8" : "shared=1", 1);
     ::setenv("MERON_REGISTER_VALUES", mesh.copied ? "1" : "0", 1);
+    ::setenv("MERON_GATHER_WINDOW", mesh.window, 1);
     const bool well = run_world(world, [&](int rank, meron_context context) {
       meron_stats stats{};
       train(config, rank, context, on_device, (on_device ? device_losses : host_losses).data(),
@@ -111,6 +115,7 @@ TEST_P(MeshOnDevicesTest, ReplicasTrainToTheSameBits) {
       predicted[0].struct_size = sizeof(meron_prediction);
       CALL(meron_context_predict, predicted.data(), context, &workload);
     });
+    ::unsetenv("MERON_GATHER_WINDOW");
     ::unsetenv("MERON_REGISTER_VALUES");
     ::unsetenv("MERON_EMULATED_DEVICE");
     return well;
@@ -188,7 +193,15 @@ INSTANTIATE_TEST_SUITE_P(
         Mesh{4, 2, kWorld, kWorld, kWorld, MERON_F32, false, false, 0, true, kInt4, R"("int8")",
              Where::all, true},
         Mesh{4, 2, kShard, kShard, kShard, MERON_BF16, false, false, 0, false, kInt4, "",
-             Where::all, true}),
+             Where::all, true},
+        Mesh{4, 2, kShard, kShard, kShard, MERON_F32, false, false, 0, false, "", "", Where::all,
+             false, "64 KiB"},
+        Mesh{3, 3, kWorld, kWorld, kWorld, MERON_BF16, false, true, 0, false, "", "", Where::all,
+             false, "64 KiB"},
+        Mesh{4, 2, kWorld, kWorld, kWorld, MERON_BF16, false, false, 2, true, kInt4, R"("int8")",
+             Where::all, false, "64 KiB"},
+        Mesh{4, 4, kShard, kShard, kShard, MERON_F32, true, true, 2, false, "", "", Where::all,
+             false, "20 kB"}),
     [](const testing::TestParamInfo<Mesh>& info) { return "Case" + std::to_string(info.index); });
 
 class ResidentTest : public testing::TestWithParam<Resident> {};

@@ -127,6 +127,16 @@ def test_on_a_device(tmp_path: Path) -> None:
         assert runs[1]["plan"]["param"]["tier"] == ("device" if api == "zero" else "host")
 
 
+def test_gathers_within_a_window(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Part of the values find room there; the losses have the same bits."""
+    arguments = ("--device", "emulated")
+    elsewhere = train(tmp_path, *arguments, api="zero")
+    monkeypatch.setenv("MERON_GATHER_WINDOW", "400 kB")
+    within = train(tmp_path, *arguments, api="zero")
+    check(within, 2)
+    assert within["losses"] == elsewhere["losses"]
+
+
 def test_what_runs_on_a_gpu_runs_on_the_emulated_device(tmp_path: Path) -> None:
     """Phases of tools/gpu-check: one rank, its states on the host and on the device, then two."""
     script = Path(__file__).resolve().parents[1] / "gpu" / "torch" / "gpt.py"

@@ -263,6 +263,56 @@ TEST_F(CollectivesTest, MemoryIsRegisteredUntilItsObjectGoes) {
   });
 }
 
+TEST_P(CollectivesTest, GathersWithinAWindow) {
+  run_ranks(GetParam(), [](TestRank& own) {
+    auto window = own.communicator->open_window(4096);
+    ASSERT_TRUE(window.ok()) << window.error().info().what;
+    std::byte* const to = window->data() + 1024;
+    std::byte* const from = to + 64 * own.rank();
+    own.fill(from, own.rank() + 1, 64);
+    ASSERT_TRUE(own.communicator->all_gather(from, to, 64, own.stream.get()).ok());
+    own.synchronize();
+    EXPECT_TRUE(*own.communicator->ready());
+    for (int i = 0; i < 64 * own.size(); ++i) EXPECT_EQ(static_cast<int>(to[i]), i / 64 + 1);
+    window->reset();
+    EXPECT_TRUE(own.communicator->close().ok());
+  });
+}
+
+TEST_F(CollectivesTest, RanksThatGatherElsewhereInAWindowAreTold) {
+  run_ranks(2, [](TestRank& own) {
+    const auto window = own.communicator->open_window(4096).value();
+    std::byte* const to = window.data() + 256 * own.rank();
+    ASSERT_TRUE(own.communicator->all_gather(to + 64 * own.rank(), to, 64, own.stream.get()).ok());
+    own.synchronize();
+    const auto failed = own.communicator->ready();
+    ASSERT_FALSE(failed.ok());
+    EXPECT_EQ(failed.error().code(), MERON_E_MISMATCH);
+    EXPECT_THAT(failed.error().info().what, HasSubstr("at 0 of a window"));
+    EXPECT_THAT(failed.error().info().what, HasSubstr("at 256 of a window"));
+  });
+}
+
+TEST_F(CollectivesTest, AWindowIsMemoryOfTheDevice) {
+  ::setenv("MERON_EMULATED_DEVICE", "memory=10000", 1);
+  run_ranks(1, [](TestRank& own) {
+    {
+      const auto window = own.communicator->open_window(8000);
+      ASSERT_TRUE(window.ok());
+      EXPECT_EQ(own.device->free_bytes().value(), 2000U);
+      EXPECT_EQ(own.communicator->open_window(8000).error().code(), MERON_E_NO_MEMORY);
+    }
+    EXPECT_EQ(own.device->free_bytes().value(), 10000U);
+    const auto left = own.communicator->open_window(8000);
+    EXPECT_TRUE(own.communicator->close().ok());  // it goes too
+    EXPECT_EQ(own.device->free_bytes().value(), 10000U);
+  });
+  ::setenv("MERON_EMULATED_DEVICE", "windows=0", 1);
+  run_ranks(1, [](TestRank& own) {
+    EXPECT_EQ(own.communicator->open_window(8000).error().code(), MERON_E_UNSUPPORTED);
+  });
+}
+
 TEST_F(CollectivesTest, WhatCannotBeOpenedIsNamed) {
   const auto library = open_collectives("emulated").value();
   EXPECT_THAT(library->name(), testing::StartsWith("emulated 0."));

@@ -56,6 +56,44 @@ TEST(DeviceJoiningTest, AllRanksRegisterValuesOrNone) {
             std::string::npos);
 }
 
+TEST(DeviceJoiningTest, AllRanksGatherWithinOneWindowOrNone) {
+  Ranks ranks;
+  EXPECT_EQ(ranks.judge().window, 0U);
+  for (DeviceCard& card : ranks.cards) card.window = 1 << 20;
+  EXPECT_EQ(ranks.judge().window, 1U << 20);
+  EXPECT_EQ(ranks.judge().notice, "");
+  ranks.cards[2].window = 0;
+  DeviceVerdict verdict = ranks.judge();
+  EXPECT_TRUE(verdict.joins);
+  EXPECT_EQ(verdict.window, 0U);
+  EXPECT_NE(verdict.notice.find("MERON_GATHER_WINDOW differs on ranks 0 and 2"), std::string::npos);
+  // What a rank says that has opened none.
+  put(ranks.cards[2].reason, "NCCL 2.27.3 gathers by no copy engines");
+  verdict = ranks.judge();
+  EXPECT_TRUE(verdict.joins);
+  EXPECT_EQ(verdict.window, 0U);
+  EXPECT_EQ(
+      verdict.notice,
+      "; values are gathered within no window: rank 2: NCCL 2.27.3 gathers by no copy engines");
+}
+
+TEST(DeviceJoiningTest, AWindowThatCannotBeIsAnError) {
+  Ranks ranks;
+  for (DeviceCard& card : ranks.cards) card.window = 1 << 20;
+  ranks.cards[3].free_bytes = 1 << 19;
+  DeviceVerdict verdict = ranks.judge();
+  EXPECT_FALSE(verdict.joins);
+  ASSERT_TRUE(verdict.error);
+  EXPECT_EQ(verdict.error->code(), MERON_E_NO_MEMORY);
+  EXPECT_EQ(verdict.error->info().peer, 3);
+  ranks.cards[1].window = DeviceCard::kNoNumber;
+  verdict = ranks.judge();
+  EXPECT_FALSE(verdict.joins);
+  ASSERT_TRUE(verdict.error);
+  EXPECT_EQ(verdict.error->code(), MERON_E_ARGUMENT);
+  EXPECT_EQ(verdict.error->info().peer, 1);
+}
+
 TEST(DeviceJoiningTest, ASharedDeviceIsNamed) {
   Ranks ranks;
   ranks.places[2].node = 0;

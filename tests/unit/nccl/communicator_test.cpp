@@ -2,6 +2,7 @@
 // Communicators of the module over the fake library: that calls wait until NCCL is no longer in
 // progress, that errors are NCCL's words, and that whatever hangs can be aborted.
 #include "fake.h"
+#include "modules/nccl/nccl_abi.h"
 
 namespace meron {
 namespace {
@@ -13,7 +14,10 @@ class NcclTest : public testing::Test {
   static void SetUpTestSuite() { ::setenv("MERON_NCCL_LIBRARY", FAKE_NCCL, 1); }
   void SetUp() override { fake.set("reset", 0); }
   // Every communicator was destroyed or aborted, once.
-  void TearDown() override { EXPECT_EQ(fake.alive(), 0); }
+  void TearDown() override {
+    EXPECT_EQ(fake.alive(), 0);
+    EXPECT_EQ(fake.allocated(), 0);
+  }
 
   const LoadedCopy fake{FAKE_NCCL};
 };
@@ -220,6 +224,60 @@ TEST_F(NcclTest, MemoryIsRegisteredWhereNcclDoesIt) {
     const auto refused = own.register_memory(&value, 4);
     EXPECT_EQ(refused.error().code(), MERON_E_UNSUPPORTED);
     EXPECT_THAT(refused.error().info().what, HasSubstr("NCCL_LOCAL_REGISTER"));
+    EXPECT_TRUE(own.close().ok());
+  });
+}
+
+TEST_F(NcclTest, GathersWithinWindowsAreAskedOfCopyEngines) {
+  run_ranks(
+      2,
+      [this](DeviceCommunicator& own) {
+        EXPECT_EQ(fake.policy(), nccl::kCopyEnginePolicy);
+        auto window = own.open_window(4096);
+        ASSERT_TRUE(window.ok()) << window.error().info().what;
+        EXPECT_EQ(window->bytes(), 4096U);
+        auto* const values = reinterpret_cast<int*>(window->data());
+        values[own.rank()] = own.rank() + 5;
+        ASSERT_TRUE(own.all_gather(&values[own.rank()], values, sizeof(int), nullptr).ok());
+        EXPECT_EQ(values[0], 5);
+        EXPECT_EQ(values[1], 6);
+        window->reset();
+        EXPECT_TRUE(own.close().ok());
+      },
+      20s, true);
+  EXPECT_EQ(fake.windows(), 0);
+  run_ranks(1, [this](DeviceCommunicator& own) {
+    EXPECT_EQ(fake.policy(), nccl::kUndefined);
+    EXPECT_TRUE(own.close().ok());
+  });
+}
+
+TEST_F(NcclTest, AWindowGoesAlsoAfterItsCommunicator) {
+  run_ranks(2, [](DeviceCommunicator& own) {
+    auto window = own.open_window(64);
+    ASSERT_TRUE(window.ok()) << window.error().info().what;
+    if (own.rank() == 0) {
+      EXPECT_TRUE(own.abort().ok());
+    } else {
+      EXPECT_TRUE(own.close().ok());
+    }
+  });
+}
+
+TEST_F(NcclTest, WindowsThatCannotBeOpenedSayWhy) {
+  run_ranks(1, [this](DeviceCommunicator& own) {
+    ASSERT_TRUE(own.begin_group().ok());
+    EXPECT_EQ(own.open_window(64).error().code(), MERON_E_STATE);
+    ASSERT_TRUE(own.end_group().ok());
+    fake.set("no_memory", 1);
+    const auto full = own.open_window(64);
+    EXPECT_EQ(full.error().code(), MERON_E_NO_MEMORY);
+    EXPECT_THAT(full.error().info().what, HasSubstr("64 bytes"));
+    fake.set("reset", 0);
+    fake.set("no_windows", 1);
+    const auto none = own.open_window(64);
+    EXPECT_EQ(none.error().code(), MERON_E_UNSUPPORTED);
+    EXPECT_THAT(none.error().info().what, HasSubstr("NVLink"));
     EXPECT_TRUE(own.close().ok());
   });
 }

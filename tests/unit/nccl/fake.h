@@ -39,6 +39,9 @@ class LoadedCopy {
   }
   int alive() const { return function<int()>("fake_nccl_alive")(); }
   int registered() const { return function<int()>("fake_nccl_registered")(); }
+  int windows() const { return function<int()>("fake_nccl_windows")(); }
+  int allocated() const { return function<int()>("fake_nccl_allocated")(); }
+  int policy() const { return function<int()>("fake_nccl_policy")(); }
 
  private:
   void* const handle_;
@@ -55,13 +58,13 @@ inline Status wait_ready(const DeviceCommunicator& communicator) {
 }
 
 inline void run_ranks(int size, const std::function<void(DeviceCommunicator&)>& body,
-                      std::chrono::milliseconds timeout = 20s) {
+                      std::chrono::milliseconds timeout = 20s, bool copy_engines = false) {
   const auto library = open_collectives("nccl").value();
   const CommunicatorId id = library->create_id().value();
   std::vector<std::thread> threads;
   for (int rank = 0; rank < size; ++rank) {
     threads.emplace_back([&, rank] {
-      auto begun = library->begin(id, size, rank, -1, timeout);
+      auto begun = library->begin(id, size, rank, -1, timeout, copy_engines);
       ASSERT_TRUE(begun.ok()) << begun.error().info().what;
       const auto communicator = *begun;
       const Status ready = wait_ready(*communicator);

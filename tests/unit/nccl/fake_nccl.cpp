@@ -3,6 +3,8 @@
 // is the host's, and streams are not looked at: what a group moves has been moved when the
 // communicator is no longer in progress. It refuses what NCCL refuses, a call on a communicator
 // that is still in progress above all, and does wrong what fake_nccl_set asks for.
+#include <cstddef>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
@@ -58,12 +60,15 @@ struct Settings {
   int fail_later = 0;     // an error that comes by itself, of every communicator
   int hang_finalize = 0;  // 1: it never ends
   int no_register = 0;    // 1: registers nothing, as NCCL_LOCAL_REGISTER=0
+  int no_windows = 0;     // 1: opens none, as between GPUs that do not reach each other's memory
+  int no_memory = 0;      // 1: ncclMemAlloc fails
 };
 
 struct World {
   std::mutex mutex;
   Settings settings;
-  int named = 0, alive = 0, registered = 0;
+  int named = 0, alive = 0, registered = 0, windows = 0, allocated = 0;
+  int policy = meron::nccl::kUndefined;  // of the communicator that was opened last
   std::map<std::string, Clique> cliques;
   std::string last_error;
 };
@@ -184,6 +189,8 @@ FAKE_API void fake_nccl_set(const char* key, int value) {
   if (name == "fail_later") settings.fail_later = value;
   if (name == "hang_finalize") settings.hang_finalize = value;
   if (name == "no_register") settings.no_register = value;
+  if (name == "no_windows") settings.no_windows = value;
+  if (name == "no_memory") settings.no_memory = value;
 }
 
 FAKE_API int fake_nccl_alive() {
@@ -194,6 +201,22 @@ FAKE_API int fake_nccl_alive() {
 FAKE_API int fake_nccl_registered() {
   const std::lock_guard lock(world().mutex);
   return world().registered;
+}
+
+// How many windows are open, in memory of ncclMemAlloc; and memory that is not given back.
+FAKE_API int fake_nccl_windows() {
+  const std::lock_guard lock(world().mutex);
+  return world().windows;
+}
+
+FAKE_API int fake_nccl_allocated() {
+  const std::lock_guard lock(world().mutex);
+  return world().allocated;
+}
+
+FAKE_API int fake_nccl_policy() {
+  const std::lock_guard lock(world().mutex);
+  return world().policy;
 }
 
 // ---- NCCL's functions ---------------------------------------------------------------------------
@@ -237,11 +260,15 @@ FAKE_API Result ncclCommInitRankConfig(meron::nccl::NcclComm** out, int size, Un
   const std::lock_guard lock(world().mutex);
   World& all = world();
   *out = nullptr;
-  if (config->size < sizeof(Config) || config->magic != 0xcafebeef || config->version < 21800 ||
-      config->blocking != 0 || config->max_ctas != meron::nccl::kUndefined ||
-      config->net_name != nullptr || config->split_share != meron::nccl::kUndefined) {
+  // What came after a version is read only where the caller knows of it.
+  const bool newer = config->version >= 22800 && FAKE_VERSION >= 22800;
+  if (config->size < (newer ? sizeof(Config) : offsetof(Config, traffic_class)) ||
+      config->magic != 0xcafebeef || config->version < 21800 || config->blocking != 0 ||
+      config->max_ctas != meron::nccl::kUndefined || config->net_name != nullptr ||
+      config->split_share != meron::nccl::kUndefined) {
     return say(meron::nccl::kInvalidArgument, "fake: the configuration is not what it should be");
   }
+  all.policy = newer ? config->cta_policy : meron::nccl::kUndefined;
   if (all.settings.fail_open != 0) {
     return say(as_result(all.settings.fail_open), "Cuda failure 'no CUDA-capable device'");
   }
@@ -351,5 +378,47 @@ FAKE_API Result ncclCommDeregister(const meron::nccl::NcclComm* /*comm*/, void* 
   const std::lock_guard lock(world().mutex);
   --world().registered;
   return meron::nccl::kSuccess;
+}
+#endif
+
+#ifndef FAKE_WITHOUT_WINDOWS
+FAKE_API Result ncclMemAlloc(void** data, size_t bytes) {
+  const std::lock_guard lock(world().mutex);
+  if (world().settings.no_memory != 0) {
+    return say(meron::nccl::kUnhandledCudaError, "Cuda failure 'out of memory'");
+  }
+  *data = std::malloc(bytes);
+  ++world().allocated;
+  return meron::nccl::kSuccess;
+}
+
+FAKE_API Result ncclMemFree(void* data) {
+  const std::lock_guard lock(world().mutex);
+  std::free(data);
+  --world().allocated;
+  return meron::nccl::kSuccess;
+}
+
+FAKE_API Result ncclCommWindowRegister(meron::nccl::NcclComm* handle, void* data, size_t /*bytes*/,
+                                       meron::nccl::NcclWindow** window, int flags) {
+  const std::lock_guard lock(world().mutex);
+  FakeComm* const comm = comm_of(handle);
+  if (const Result result = check_idle(*comm); result != meron::nccl::kSuccess) return result;
+  if (flags != meron::nccl::kSymmetricWindow) return meron::nccl::kInvalidArgument;
+  comm->polls_left = world().settings.in_progress;
+  if (world().settings.no_windows != 0) return meron::nccl::kInProgress;
+  ++world().windows;
+  *window = reinterpret_cast<meron::nccl::NcclWindow*>(data);
+  return meron::nccl::kInProgress;
+}
+
+FAKE_API Result ncclCommWindowDeregister(meron::nccl::NcclComm* handle,
+                                         meron::nccl::NcclWindow* /*window*/) {
+  const std::lock_guard lock(world().mutex);
+  FakeComm* const comm = comm_of(handle);
+  if (const Result result = check_idle(*comm); result != meron::nccl::kSuccess) return result;
+  --world().windows;
+  comm->polls_left = world().settings.in_progress;
+  return meron::nccl::kInProgress;
 }
 #endif

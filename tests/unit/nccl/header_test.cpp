@@ -26,7 +26,7 @@ static_assert(kUndefined == NCCL_CONFIG_UNDEF_INT);
 static_assert(version_code(NCCL_MAJOR, NCCL_MINOR, NCCL_PATCH) == NCCL_VERSION_CODE);
 
 // The library reads Config::size bytes: what they hold lies where it does in its own.
-static_assert(sizeof(Config) <= sizeof(ncclConfig_t));
+static_assert(offsetof(Config, traffic_class) <= sizeof(ncclConfig_t));
 static_assert(offsetof(Config, size) == offsetof(ncclConfig_t, size));
 static_assert(offsetof(Config, magic) == offsetof(ncclConfig_t, magic));
 static_assert(offsetof(Config, version) == offsetof(ncclConfig_t, version));
@@ -36,6 +36,20 @@ static_assert(offsetof(Config, min_ctas) == offsetof(ncclConfig_t, minCTAs));
 static_assert(offsetof(Config, max_ctas) == offsetof(ncclConfig_t, maxCTAs));
 static_assert(offsetof(Config, net_name) == offsetof(ncclConfig_t, netName));
 static_assert(offsetof(Config, split_share) == offsetof(ncclConfig_t, splitShare));
+
+#if NCCL_VERSION_CODE >= 22800
+static_assert(kCopyEnginePolicy == NCCL_CTA_POLICY_ZERO);
+static_assert(kSymmetricWindow == NCCL_WIN_COLL_SYMMETRIC);
+static_assert(sizeof(Config) <= sizeof(ncclConfig_t));
+static_assert(offsetof(Config, traffic_class) == offsetof(ncclConfig_t, trafficClass));
+static_assert(offsetof(Config, comm_name) == offsetof(ncclConfig_t, commName));
+static_assert(offsetof(Config, collnet_enable) == offsetof(ncclConfig_t, collnetEnable));
+static_assert(offsetof(Config, cta_policy) == offsetof(ncclConfig_t, CTAPolicy));
+static_assert(offsetof(Config, shrink_share) == offsetof(ncclConfig_t, shrinkShare));
+static_assert(offsetof(Config, nvls_ctas) == offsetof(ncclConfig_t, nvlsCTAs));
+static_assert(offsetof(Config, channels_per_peer) == offsetof(ncclConfig_t, nChannelsPerNetPeer));
+static_assert(offsetof(Config, nvlink_centric) == offsetof(ncclConfig_t, nvlinkCentricSched));
+#endif
 
 TEST(NcclHeaderTest, AConfigBeginsAsTheirs) {
   const Config ours;
@@ -84,6 +98,12 @@ static_assert(same(kNone.GroupEnd, decltype(&ncclGroupEnd){}));
 #if NCCL_VERSION_CODE >= 21900
 static_assert(same(kNone.CommRegister, decltype(&ncclCommRegister){}));
 static_assert(same(kNone.CommDeregister, decltype(&ncclCommDeregister){}));
+#endif
+#if NCCL_VERSION_CODE >= 22800
+static_assert(same(kNone.MemAlloc, decltype(&ncclMemAlloc){}));
+static_assert(same(kNone.MemFree, decltype(&ncclMemFree){}));
+static_assert(same(kNone.CommWindowRegister, decltype(&ncclCommWindowRegister){}));
+static_assert(same(kNone.CommWindowDeregister, decltype(&ncclCommWindowDeregister){}));
 #endif
 
 }  // namespace
