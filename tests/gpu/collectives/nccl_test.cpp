@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The module over the real NCCL, with one rank: that its declarations fit the library, that work
-// lies on the stream when a call returns, and that memory is registered. Ranks that exchange
-// something need a device each.
+// lies on the stream when a call returns, and that memory is registered and windows opened. Ranks
+// that exchange something need a device each.
 #include <gmock/gmock.h>
 
 #include <chrono>
@@ -30,8 +30,12 @@ class LongNcclOnGpuTest : public testing::Test {
     from_ = device_->allocate(kBytes, stream_.get(), "a test").value();
     to_ = device_->allocate(kBytes, stream_.get(), "a test").value();
     ASSERT_TRUE(device_->fill(to_.data(), 0, kBytes, stream_.get()).ok());
+    open(false);
+  }
+
+  void open(bool copy_engines) {
     const CommunicatorId id = library_->create_id().value();
-    auto begun = library_->begin(id, 1, 0, 0, 60s);
+    auto begun = library_->begin(id, 1, 0, 0, 60s, copy_engines);
     ASSERT_TRUE(begun.ok()) << begun.error().info().what;
     communicator_ = std::move(begun).value();
     const auto end = std::chrono::steady_clock::now() + 60s;
@@ -113,6 +117,24 @@ TEST_F(LongNcclOnGpuTest, MemoryIsRegisteredOrRefused) {
   require(communicator_->all_gather(from_.data(), to_.data(), kBytes, stream_.get()));
   EXPECT_EQ(read()[kBytes - 1], 3);
   if (registration.ok()) registration->reset();
+  require(communicator_->close());
+}
+
+TEST_F(LongNcclOnGpuTest, AWindowIsOpenedOrRefused) {
+  require(communicator_->close());
+  open(true);  // the newer configuration
+  auto window = communicator_->open_window(2 * kBytes);
+  if (!window.ok()) {
+    EXPECT_EQ(window.error().code(), MERON_E_UNSUPPORTED) << window.error().info().what;
+    require(communicator_->abort());
+    return;
+  }
+  std::byte* const place = window->data() + kBytes;
+  ASSERT_TRUE(device_->fill(place, 6, kBytes, stream_.get()).ok());
+  require(communicator_->all_gather(place, place, kBytes, stream_.get()));
+  ASSERT_TRUE(device_->copy(to_.data(), place, kBytes, stream_.get()).ok());
+  EXPECT_EQ(read(), std::vector<uint8_t>(kBytes, 6));
+  window->reset();
   require(communicator_->close());
 }
 
