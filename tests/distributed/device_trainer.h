@@ -5,9 +5,11 @@
 #include <dlfcn.h>
 
 #include <array>
+#include <chrono>
 #include <cstring>
 #include <limits>
 #include <memory>
+#include <thread>
 #include <vector>
 
 #include "meron/backend.h"
@@ -53,10 +55,15 @@ class TrainersDevice {
   TrainersDevice& operator=(const TrainersDevice&) = delete;
 
   void* stream() const { return stream_; }
+  // What the engine has given back on streams of its own may still be on its way.
   void* allocate(uint64_t bytes) const {
     void* data = nullptr;
-    require(table_->allocate(&data, handle_, bytes, stream_, nullptr) == MERON_OK, "memory");
-    return data;
+    for (int tries = 0; tries < 2000; ++tries) {
+      if (table_->allocate(&data, handle_, bytes, stream_, nullptr) == MERON_OK) return data;
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    require(false, "memory");
+    return nullptr;
   }
   void release(void* data) const { (void)table_->release(handle_, data, stream_, nullptr); }
   // From or to memory of the host: has come when this returns.
