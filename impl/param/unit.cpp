@@ -81,13 +81,13 @@ Result<std::shared_ptr<Unit>> Unit::create(Rank& rank, const Axes& axes, std::st
                                               fmt::format("unit '{}'", unit->name_), axes.number));
   MERON_TRY(rank.transport.window().reserve(slots, sizeof(UnitSlot) * members));
   unit->slots_ = reinterpret_cast<UnitSlot*>(rank.transport.window().writable(slots));
-  for (const auto reserve : {&Unit::reserve_values, &Unit::reserve_gradients}) {
+  for (const auto reserve :
+       {&Unit::reserve_values, &Unit::reserve_gradients, &Unit::prepare_device}) {
     Status reserved = (*unit.*reserve)();
     if (reserved.ok()) continue;
     unit->undo();
     return std::move(reserved).error();
   }
-  unit->prepare_device();
   for (size_t i = 0; i < unit->params_.size(); ++i) {
     unit->params_[i]->unit = unit.get();
     unit->params_[i]->place = layout.tensors[i];

@@ -340,7 +340,7 @@ class Unit {
   Status reserve_values();
   Status reserve_gradients();
   Status reserve_window(Flat& flat);
-  void prepare_device();
+  Status prepare_device();
   bool all_resident() const;
   // Whether the device still copies its values on the host.
   bool copied_from() const;

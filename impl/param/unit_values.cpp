@@ -256,10 +256,12 @@ Status Unit::await_own() {
   }
 }
 
-void Unit::prepare_device() {
-  if (!rank_.device) return;
+Status Unit::prepare_device() {
+  if (!rank_.device) return Ok{};
   on_device_ = std::make_unique<DeviceValues>(
       *rank_.device, fmt::format("the gathered values of unit '{}'", name_));
+  // Zeros are a write too: whoever gathers before the first other one waits for them.
+  if (all_resident()) MERON_TRY(on_device_->note_written());
   for (Flat& flat : flats_) {
     // Pages that come and go cannot be pinned: the device would go on with those that are gone.
     if (!brings_) rank_.pin(flat.writable, flat.value_bytes());
@@ -267,6 +269,7 @@ void Unit::prepare_device() {
       rank_.pin(flat.bucket, flat.desc.elements * size_of(gradient_type(flat)));
     }
   }
+  return Ok{};
 }
 
 bool Unit::all_resident() const {

@@ -218,6 +218,24 @@ TEST(JoinedDevicesTest, RanksThatWantValuesInDifferentPlacesAreTold) {
   }));
 }
 
+// What nobody has written is zero, and never what the device's memory held: a slow one shows who
+// reads too early.
+TEST(JoinedDevicesTest, WhatNobodyHasWrittenIsZero) {
+  for (const int ranks : {1, 2}) {
+    EXPECT_TRUE(run_joined(joined_world(ranks), ",delay=20000", [](int, meron_context context) {
+      const OneParam model(context, 1000);
+      const meron_gather gather = begin_gather(model);
+      CALL(meron_gather_wait, gather, MERON_TIMEOUT_DEFAULT);
+      meron_view view{};
+      CALL(meron_gather_view, &view, gather, model.param);
+      for (uint64_t i = 0; i < view.count; ++i) {
+        require(static_cast<const float*>(view.data)[i] == 0.0f, "zero");
+      }
+      CALL(meron_gather_release, gather);
+    })) << ranks;
+  }
+}
+
 // A rank without room says so before the others rely on it: the same call again goes well.
 TEST(JoinedDevicesTest, ARankWithoutRoomTriesAgain) {
   EXPECT_TRUE(run_joined(joined_world(2), ",memory=200000", [](int rank, meron_context context) {
