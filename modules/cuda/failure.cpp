@@ -39,6 +39,11 @@ meron_status status_of(cudaError_t result) {
       return MERON_E_ARGUMENT;
     case cudaErrorNotSupported:
     case cudaErrorInsufficientDriver:
+    case cudaErrorCallRequiresNewerDriver:
+    case cudaErrorCompatNotSupportedOnDevice:
+    case cudaErrorStubLibrary:
+    case cudaErrorSystemDriverMismatch:
+    case cudaErrorSystemNotReady:
     case cudaErrorNoDevice:
     case cudaErrorOperatingSystem:
       return MERON_E_UNSUPPORTED;
@@ -50,6 +55,29 @@ meron_status status_of(cudaError_t result) {
       return MERON_E_STATE;
     default:
       return MERON_E_IO;
+  }
+}
+
+// What to do about a machine that is not set up, which CUDA's own words leave open. Both fit
+// into the text of meron_backend_failure.
+const char* advice_for(cudaError_t result) {
+  switch (result) {
+    case cudaErrorCallRequiresNewerDriver:
+      return ": install a newer driver";
+    case cudaErrorCompatNotSupportedOnDevice:
+      return ": the libcuda.so.1 found is of CUDA's compatibility package, which this GPU does not "
+             "take: let the driver's own be found";
+    case cudaErrorStubLibrary:
+      return ": the libcuda.so.1 found is one to link with: let the driver's own be found first "
+             "(LD_LIBRARY_PATH)";
+    case cudaErrorSystemDriverMismatch:
+      return ": after an update of the driver start the machine again; in a container use the "
+             "host's libcuda.so.1";
+    case cudaErrorSystemNotReady:
+      return ": where GPUs are joined by NVSwitch the fabric manager has to run (systemctl status "
+             "nvidia-fabricmanager)";
+    default:
+      return "";
   }
 }
 
@@ -69,7 +97,8 @@ meron_status told(cudaError_t result, meron_backend_failure* failure) {
     failure->code = static_cast<int32_t>(result);
     failure->broken = is_broken(result) ? 1 : 0;
     failure->reserved_0 = 0;
-    tell(failure, std::string(cudaGetErrorString(result)) + " (" + cudaGetErrorName(result) + ")");
+    tell(failure, std::string(cudaGetErrorString(result)) + " (" + cudaGetErrorName(result) + ")" +
+                      advice_for(result));
   }
   return status_of(result);
 }
