@@ -40,6 +40,7 @@ class DeviceCollectives;
 class DeviceWatch;
 struct DeviceCard;
 struct DeviceCards;
+struct DeviceVerdict;
 class ProgressThread;
 struct SchedulePlace;
 class UnitSchedule;
@@ -185,9 +186,13 @@ class Context : public std::enable_shared_from_this<Context> {
   Result<DeviceCards> make_cards_locked(Group& group);
   Result<std::vector<DeviceCard>> exchange_cards_locked(Channel& channel, const DeviceCards& cards,
                                                         const DeviceCard& own);
-  Result<std::unique_ptr<DeviceGroup>> open_device_group_locked(
-      Group& group, const DeviceCollectives& library, std::span<const DeviceCard> cards,
-      uint64_t window, const DeviceCards& outcomes, Deadline deadline, std::string* no_window);
+  Result<std::unique_ptr<DeviceGroup>> open_device_group_locked(Group& group,
+                                                                const DeviceCollectives& library,
+                                                                std::span<const DeviceCard> cards,
+                                                                const DeviceVerdict& verdict,
+                                                                const DeviceCards& outcomes,
+                                                                Deadline deadline, DeviceCard* own);
+  Status try_registration_locked(DeviceGroup& devices);
   Status open_window_locked(DeviceGroup& devices, DeviceCommunicator& gathers, uint64_t bytes);
   Status try_devices_locked(DeviceGroup& devices, const Axes& axes, DeviceAxis axis,
                             const DeviceCards& outcomes, Deadline deadline);

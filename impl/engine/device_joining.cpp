@@ -34,6 +34,7 @@ std::string_view text_of(const std::array<char, N>& text) {
 
 template <size_t N>
 void put_text(std::array<char, N>& to, std::string_view text) {
+  to.fill('\0');
   std::memcpy(to.data(), text.data(), std::min(text.size(), N - 1));
 }
 
@@ -47,6 +48,25 @@ DeviceVerdict without(std::string reason) {
   DeviceVerdict verdict;
   verdict.reason = std::move(reason);
   return verdict;
+}
+
+// A library may take registered memory on one rank for registered memory on all.
+void judge_registration(std::span<const DeviceCard> cards, std::span<const DevicePlace> places,
+                        DeviceVerdict* verdict) {
+  const uint32_t wanted = cards.front().registers;
+  for (size_t m = 0; m < cards.size(); ++m) {
+    if (cards[m].registers != wanted) {
+      verdict->notice += fmt::format("; no values are registered: {} differs on ranks {} and {}",
+                                     kRegisterVariable, places[0].rank, places[m].rank);
+      return;
+    }
+    if (!text_of(cards[m].unregistered).empty()) {
+      verdict->notice += fmt::format("; no values are registered: rank {}: {}", places[m].rank,
+                                     text_of(cards[m].unregistered));
+      return;
+    }
+  }
+  verdict->registers = wanted != 0;
 }
 
 // The window, which all ranks have or none.
@@ -133,15 +153,7 @@ DeviceVerdict judge_devices(std::span<const DeviceCard> cards,
                       text_of(first.name), places[m].rank, text_of(cards[m].name));
     }
   }
-  // A library may take registered memory on one rank for registered memory on all.
-  const auto differs = [&](const DeviceCard& card) { return card.registers != first.registers; };
-  const auto other = std::find_if(cards.begin(), cards.end(), differs);
-  verdict.registers = other == cards.end() && first.registers != 0;
-  if (other != cards.end()) {
-    verdict.notice +=
-        fmt::format("; no values are registered: {} differs on ranks {} and {}", kRegisterVariable,
-                    places[0].rank, places[static_cast<size_t>(other - cards.begin())].rank);
-  }
+  judge_registration(cards, places, &verdict);
   judge_windows(cards, places, &verdict);
   verdict.joins = !verdict.error;
   return verdict;
@@ -337,9 +349,20 @@ Status Context::open_window_locked(DeviceGroup& devices, DeviceCommunicator& gat
   return Ok{};
 }
 
+// Memory is registered, and at once no more, since peers may turn out to register none.
+Status Context::try_registration_locked(DeviceGroup& devices) {
+  DeviceSide& side = *rank_->device;
+  MERON_ASSIGN(const DeviceMemory room,
+               side.device().allocate(kTrialBytes, side.work(), "trying to register memory"));
+  MERON_ASSIGN([[maybe_unused]] const auto tried,
+               devices.register_values(room.data(), kTrialBytes));
+  return Ok{};
+}
+
 Result<std::unique_ptr<DeviceGroup>> Context::open_device_group_locked(
     Group& group, const DeviceCollectives& library, std::span<const DeviceCard> cards,
-    uint64_t window, const DeviceCards& outcomes, Deadline deadline, std::string* no_window) {
+    const DeviceVerdict& verdict, const DeviceCards& outcomes, Deadline deadline, DeviceCard* own) {
+  const uint64_t window = verdict.window;
   Channel& channel = *group.channel;
   const Axes& axes = group.axes;
   const auto timeout =
@@ -368,13 +391,18 @@ Result<std::unique_ptr<DeviceGroup>> Context::open_device_group_locked(
   if (window > 0 && gathers) tried = open_window_locked(*devices, *gathers, window);
   // A library that has none is no obstacle: values are then gathered elsewhere.
   if (!tried.ok() && tried.error().code() == MERON_E_UNSUPPORTED) {
-    *no_window = tried.error().info().what;
+    put_text(own->reason, tried.error().info().what);
     tried = Ok{};
   }
   for (const DeviceAxis axis : kAxes) {
     if (tried.ok() && devices->has(axis)) {
       tried = try_devices_locked(*devices, axes, axis, outcomes, deadline);
     }
+  }
+  devices->set_registers(verdict.registers);
+  if (tried.ok() && verdict.registers) {
+    const Status registered = try_registration_locked(*devices);
+    if (!registered.ok()) put_text(own->unregistered, registered.error().info().what);
   }
   if (tried.ok()) return devices;
   // What is under way would keep the streams.
@@ -430,22 +458,20 @@ Status Context::join_devices_locked(Group& group) {
   if (verdict.error) return *verdict.error;
   if (!verdict.joins) return by_host(verdict.reason);
 
-  std::string no_window;
-  auto opened = open_device_group_locked(group, *library, cards, verdict.window, outcomes, deadline,
-                                         &no_window);
+  auto opened = open_device_group_locked(group, *library, cards, verdict, outcomes, deadline, &own);
   MERON_TRY(channel.status());
   own.state = opened.ok() ? DeviceCard::usable : DeviceCard::refused;
-  if (opened.ok()) {
-    put_text(own.reason, no_window);
-  } else if (opened.error().code() != MERON_E_ABORTED) {
-    put_text(own.reason, opened.error().info().what);
+  if (!opened.ok()) {
+    const bool own_fault = opened.error().code() != MERON_E_ABORTED;
+    put_text(own.reason, own_fault ? opened.error().info().what : "");
   }
   own.free_bytes = UINT64_MAX;  // the window has been taken from them
   MERON_ASSIGN(const auto ends, exchange_cards_locked(channel, outcomes, own));
   verdict = judge_devices(ends, places);
   if (!verdict.joins) return by_host(verdict.reason);
   group.devices = std::move(*opened);
-  if (verdict.registers) group.devices->register_from_now_on();
+  group.devices->set_registers(verdict.registers);
+  if (verdict.registers) verdict.notice += "; values are registered with it";
   if (verdict.window == 0) group.devices->gather_within(nullptr);
   if (group.devices->window() != nullptr) {
     verdict.notice +=

@@ -31,6 +31,7 @@ struct DeviceCard {
   std::array<char, 32> bus{};
   std::array<char, 64> name{};  // of the device
   std::array<char, 232> reason{};
+  std::array<char, 128> unregistered{};  // why the library registers none of its memory
   // Of the communicators of each axis (DeviceAxis), by its first rank: for values, for gradients.
   std::array<std::array<std::array<std::byte, MERON_COLLECTIVE_ID_BYTES>, 2>, 2> ids{};
 };

@@ -95,9 +95,9 @@ class DeviceGroup {
   Status exchange(DeviceAxis axis, std::span<const meron_exchange_piece> pieces, Call call);
   Status share_sums(DeviceAxis axis, std::span<const Part> parts, Call call);
 
-  // From now on the library is told of memory that values are gathered from, on all ranks: it may
-  // then do without a copy of its own, where it knows the memory at the other end too.
-  void register_from_now_on() { registers_ = true; }
+  // Whether the library is told from now on of memory that values are gathered from, on all ranks:
+  // it may then do without a copy of its own, where it knows the memory at the other end too.
+  void set_registers(bool on) { registers_ = on; }
   // Does so, until what is returned goes. A rank that cannot must not go on, for the others can.
   Result<std::vector<DeviceRegistration>> register_values(std::byte* data, uint64_t bytes) const;
 

@@ -24,7 +24,7 @@ namespace {
 // Of an id: the process that made it, its host, and a number that no other has.
 constexpr const char* kIdFormat = "emulated %d %llx %llx";
 
-struct Window {
+struct Range {
   std::byte* data = nullptr;
   uint64_t bytes = 0;
 };
@@ -36,11 +36,23 @@ struct RankHandle {
   bool grouping = false;
   Stream* stream = nullptr;  // of the group; null: nothing was asked for yet
   Launch noted;
-  std::vector<std::unique_ptr<Window>> windows;
+  std::vector<std::unique_ptr<Range>> windows;
+  std::vector<std::unique_ptr<Range>> registered;
+  bool registers = false;  // memory was registered, at some time
 };
 
 RankHandle& rank_of(void* comm) {
   return *static_cast<RankHandle*>(comm);
+}
+
+// The range that a caller has the address of, taken out; null: it is none of them.
+std::unique_ptr<Range> take_out(std::vector<std::unique_ptr<Range>>& ranges, const void* range) {
+  const auto found = std::find_if(ranges.begin(), ranges.end(),
+                                  [&](const auto& each) { return each.get() == range; });
+  if (found == ranges.end()) return nullptr;
+  std::unique_ptr<Range> taken = std::move(*found);
+  ranges.erase(found);
+  return taken;
 }
 
 meron_status refuse(meron_backend_failure* failure, meron_status status, const std::string& text) {
@@ -65,11 +77,15 @@ meron_status own_version(meron_collective_library* out, meron_backend_failure* /
   return MERON_OK;
 }
 
-meron_status check_settings(meron_backend_failure* failure) {
-  if (const meron_status status = load_settings(failure); status < 0) return status;
+uint64_t value_of(uint64_t Settings::*setting) {
   Machine& all = machine();
   const std::lock_guard lock(all.mutex);
-  if (all.settings.collectives != 0) return MERON_OK;
+  return all.settings.*setting;
+}
+
+meron_status check_settings(meron_backend_failure* failure) {
+  if (const meron_status status = load_settings(failure); status < 0) return status;
+  if (value_of(&Settings::collectives) != 0) return MERON_OK;
   return refuse(failure, MERON_E_UNSUPPORTED,
                 "collectives are switched off by MERON_EMULATED_DEVICE");
 }
@@ -101,12 +117,6 @@ meron_status check_id(const void* id, std::string* text, meron_backend_failure* 
                     std::to_string(process));
 }
 
-bool aborts_alone() {
-  Machine& all = machine();
-  const std::lock_guard lock(all.mutex);
-  return all.settings.alone != 0;
-}
-
 meron_status open_rank(void** out, const void* id, const meron_collective_options* options,
                        meron_backend_failure* failure) {
   if (const meron_status status = check_settings(failure); status < 0) return status;
@@ -124,7 +134,8 @@ meron_status open_rank(void** out, const void* id, const meron_collective_option
   made->number = options->rank;
   made->device = std::max(options->device_index, 0);
   made->timeout = std::chrono::milliseconds(options->timeout_ms);
-  made->rank = std::make_shared<Rank>(text, made->number, made->size, made->device, aborts_alone());
+  made->rank = std::make_shared<Rank>(text, made->number, made->size, made->device,
+                                      value_of(&Settings::alone) != 0);
   if (const State opened = made->rank->open(); opened.status < 0) {
     return tell_state(opened, failure);
   }
@@ -190,6 +201,21 @@ meron_status begin_call(RankHandle& own, void* stream, meron_backend_failure* fa
   return MERON_OK;
 }
 
+// Settings that ask for it demand of gathers what a library would not notice: that all they are
+// from is registered, from the first registration on.
+meron_status check_registered(const RankHandle& own, const std::byte* from, uint64_t bytes,
+                              meron_backend_failure* failure) {
+  if (!own.registers || bytes == 0 || value_of(&Settings::registers) != Settings::kDemanded) {
+    return MERON_OK;
+  }
+  for (const auto* ranges : {&own.registered, &own.windows}) {
+    for (const auto& range : *ranges) {
+      if (from >= range->data && from + bytes <= range->data + range->bytes) return MERON_OK;
+    }
+  }
+  return refuse(failure, MERON_E_ARGUMENT, "it is from memory that is not registered");
+}
+
 // How far from its begin, of what lies in a window of the rank.
 uint64_t place_of(const RankHandle& own, const std::byte* data) {
   for (const auto& window : own.windows) {
@@ -206,9 +232,12 @@ meron_status gather_all(void* comm, const void* from, void* to, uint64_t bytes, 
   }
   RankHandle& own = rank_of(comm);
   if (const meron_status status = begin_call(own, stream, failure); status < 0) return status;
+  const auto* const source = static_cast<const std::byte*>(from);
+  if (const meron_status status = check_registered(own, source, bytes, failure); status < 0) {
+    return status;
+  }
   auto* const target = static_cast<std::byte*>(to);
-  own.noted.gathers.push_back(
-      {static_cast<const std::byte*>(from), target, bytes, place_of(own, target)});
+  own.noted.gathers.push_back({source, target, bytes, place_of(own, target)});
   if (!own.grouping) launch_noted(own);
   return MERON_OK;
 }
@@ -274,26 +303,27 @@ meron_status end_notes(void* comm, meron_backend_failure* failure) {
   return MERON_OK;
 }
 
-// There is nothing to be told of memory: it is the host's.
-meron_status take_memory(void** registration, void* comm, void* data, uint64_t /*bytes*/,
+// The memory is the host's: what is told of it is for check_registered only.
+meron_status take_memory(void** registration, void* comm, void* data, uint64_t bytes,
                          meron_backend_failure* failure) {
-  if (rank_of(comm).grouping) {
+  RankHandle& own = rank_of(comm);
+  if (own.grouping) {
     return refuse(failure, MERON_E_STATE, "memory is not registered within a group");
   }
-  if (const meron_status status = check_ready(rank_of(comm), failure); status < 0) return status;
-  *registration = data;
+  if (const meron_status status = check_ready(own, failure); status < 0) return status;
+  if (value_of(&Settings::registers) == 0) {
+    return refuse(failure, MERON_E_UNSUPPORTED,
+                  "no memory is registered, says MERON_EMULATED_DEVICE");
+  }
+  own.registers = true;
+  own.registered.push_back(std::make_unique<Range>(Range{static_cast<std::byte*>(data), bytes}));
+  *registration = own.registered.back().get();
   return MERON_OK;
 }
 
-meron_status forget_memory(void* /*comm*/, void* /*registration*/,
-                           meron_backend_failure* /*failure*/) {
-  return MERON_OK;
-}
-
-bool has_windows() {
-  Machine& all = machine();
-  const std::lock_guard lock(all.mutex);
-  return all.settings.windows != 0;
+meron_status forget_memory(void* comm, void* registration, meron_backend_failure* failure) {
+  if (take_out(rank_of(comm).registered, registration) != nullptr) return MERON_OK;
+  return refuse(failure, MERON_E_ARGUMENT, "this is no registration");
 }
 
 meron_status open_window(void** window, void** data, void* comm, uint64_t bytes,
@@ -303,7 +333,7 @@ meron_status open_window(void** window, void** data, void* comm, uint64_t bytes,
     return refuse(failure, MERON_E_STATE, "windows are not opened within a group");
   }
   if (bytes == 0) return refuse(failure, MERON_E_ARGUMENT, "a window has no bytes");
-  if (!has_windows()) {
+  if (value_of(&Settings::windows) == 0) {
     return refuse(failure, MERON_E_UNSUPPORTED,
                   "windows are switched off by MERON_EMULATED_DEVICE");
   }
@@ -313,19 +343,16 @@ meron_status open_window(void** window, void** data, void* comm, uint64_t bytes,
     return refuse(failure, MERON_E_NO_MEMORY,
                   "there are no " + std::to_string(bytes) + " bytes for a window");
   }
-  own.windows.push_back(std::make_unique<Window>(Window{block, bytes}));
+  own.windows.push_back(std::make_unique<Range>(Range{block, bytes}));
   *window = own.windows.back().get();
   *data = block;
   return MERON_OK;
 }
 
 meron_status close_window(void* comm, void* window, meron_backend_failure* failure) {
-  auto& windows = rank_of(comm).windows;
-  const auto found = std::find_if(windows.begin(), windows.end(),
-                                  [&](const auto& each) { return each.get() == window; });
-  if (found == windows.end()) return refuse(failure, MERON_E_ARGUMENT, "this is no window");
-  free_block((*found)->data);
-  windows.erase(found);
+  const std::unique_ptr<Range> closed = take_out(rank_of(comm).windows, window);
+  if (closed == nullptr) return refuse(failure, MERON_E_ARGUMENT, "this is no window");
+  free_block(closed->data);
   return MERON_OK;
 }
 

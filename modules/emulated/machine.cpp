@@ -2,14 +2,37 @@
 #include "modules/emulated/machine.h"
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <thread>
+#include <utility>
 
 namespace meron::emulated {
 namespace {
+
+constexpr std::array kKeys = {
+    std::pair("count", &Settings::count),
+    std::pair("memory", &Settings::memory),
+    std::pair("delay", &Settings::delay),
+    std::pair("break", &Settings::break_at),
+    std::pair("fail", &Settings::fail_at),
+    std::pair("alone", &Settings::alone),
+    std::pair("collectives", &Settings::collectives),
+    std::pair("shared", &Settings::shared),
+    std::pair("pins", &Settings::pins),
+    std::pair("strict", &Settings::strict),
+    std::pair("windows", &Settings::windows),
+    std::pair("registers", &Settings::registers),
+};
+
+std::string all_keys() {
+  std::string text;
+  for (const auto& [name, place] : kKeys) text += (text.empty() ? "" : ", ") + std::string(name);
+  return text;
+}
 
 // Returns the key or value that is not understood; empty: all are.
 std::string read_settings(std::string_view text, Settings* out) {
@@ -18,25 +41,14 @@ std::string read_settings(std::string_view text, Settings* out) {
     text.remove_prefix(std::min(text.size(), item.size() + 1));
     const size_t equal = item.find('=');
     if (equal == std::string_view::npos) return std::string(item);
-    const std::string_view key = item.substr(0, equal), value = item.substr(equal + 1);
-    uint64_t* const place = key == "count"         ? &out->count
-                            : key == "memory"      ? &out->memory
-                            : key == "delay"       ? &out->delay
-                            : key == "break"       ? &out->break_at
-                            : key == "fail"        ? &out->fail_at
-                            : key == "alone"       ? &out->alone
-                            : key == "collectives" ? &out->collectives
-                            : key == "shared"      ? &out->shared
-                            : key == "pins"        ? &out->pins
-                            : key == "strict"      ? &out->strict
-                            : key == "windows"     ? &out->windows
-                                                   : nullptr;
-    const auto parsed = place == nullptr
-                            ? std::from_chars_result{value.data(), std::errc::invalid_argument}
-                            : std::from_chars(value.data(), value.data() + value.size(), *place);
-    if (parsed.ec != std::errc() || parsed.ptr != value.data() + value.size()) {
-      return std::string(item);
-    }
+    const std::string_view value = item.substr(equal + 1);
+    const auto key = std::find_if(kKeys.begin(), kKeys.end(), [&](const auto& each) {
+      return item.substr(0, equal) == each.first;
+    });
+    if (key == kKeys.end()) return std::string(item);
+    const char* const end = value.data() + value.size();
+    const auto parsed = std::from_chars(value.data(), end, out->*key->second);
+    if (parsed.ec != std::errc() || parsed.ptr != end) return std::string(item);
   }
   return {};
 }
@@ -66,9 +78,8 @@ meron_status load_settings(meron_backend_failure* failure) {
   Settings settings;
   const std::string wrong = read_settings(text, &settings);
   if (!wrong.empty()) {
-    say(failure, "MERON_EMULATED_DEVICE has '" + wrong +
-                     "', which is none of count, memory, delay, break, fail, alone, collectives, "
-                     "shared, pins, strict, windows with a number");
+    say(failure, "MERON_EMULATED_DEVICE has '" + wrong + "', which is none of " + all_keys() +
+                     " with a number");
     return MERON_E_ARGUMENT;
   }
   all.text = text;

@@ -19,7 +19,8 @@ class Stream;
 
 struct Settings {
   uint64_t count = 1, memory = uint64_t{1} << 30, delay = 0, break_at = 0, fail_at = 0, alone = 0,
-           collectives = 1, shared = 0, pins = 1, strict = 0, windows = 1;
+           collectives = 1, shared = 0, pins = 1, strict = 0, windows = 1, registers = 1;
+  static constexpr uint64_t kDemanded = 2;  // of `registers`
 };
 
 struct Machine {

@@ -413,6 +413,18 @@ TEST(JoinedDevicesTest, WithoutWindowsValuesAreGatheredElsewhere) {
       }));
 }
 
+// A library that registers no memory: the values are gathered all the same.
+TEST(JoinedDevicesTest, WithoutRegistrationValuesAreGatheredAllTheSame) {
+  ::setenv("MERON_REGISTER_VALUES", "1", 1);
+  EXPECT_TRUE(run_joined(joined_world(2), ",registers=0", [](int rank, meron_context context) {
+    const OneParam model(context, 20'000);
+    model.write(std::vector<float>(20'000, 1.0f));
+    expect_ones(model, rank);
+    require(stats_of(context).device_down_bytes == 0, "by the devices");
+  }));
+  ::unsetenv("MERON_REGISTER_VALUES");
+}
+
 // A window that cannot be is told at the open, on all ranks alike.
 TEST(JoinedDevicesTest, AWindowThatCannotBeIsRefused) {
   for (const auto& [window, status, word] :

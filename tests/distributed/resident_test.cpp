@@ -100,7 +100,10 @@ TEST_P(MeshOnDevicesTest, ReplicasTrainToTheSameBits) {
     world.node = mesh.node;
     if (on_device) world.device = kDevice;
     world.devices = on_device && apart;
-    ::setenv("MERON_EMULATED_DEVICE", apart ? "count=8" : "shared=1", 1);
+    // Rows and second copies have to be registered; what is encoded for a gather cannot be.
+    const bool registered = mesh.copied && *mesh.value_codec == '\0';
+    const char* const own = registered ? "count=8,registers=2" : "count=8";
+    ::setenv("MERON_EMULATED_DEVICE", apart ? own : "shared=1", 1);
     ::setenv("MERON_REGISTER_VALUES", mesh.copied ? "1" : "0", 1);
     ::setenv("MERON_GATHER_WINDOW", mesh.window, 1);
     const bool well = run_world(world, [&](int rank, meron_context context) {

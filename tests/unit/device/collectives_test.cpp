@@ -263,6 +263,32 @@ TEST_F(CollectivesTest, MemoryIsRegisteredUntilItsObjectGoes) {
   });
 }
 
+TEST_F(CollectivesTest, RegistrationIsDemandedWhereTheSettingsAskForIt) {
+  ::setenv("MERON_EMULATED_DEVICE", "registers=2", 1);
+  run_ranks(1, [](TestRank& own) {
+    const DeviceMemory data = own.memory(64), to = own.memory(64);
+    const auto gathered = [&](uint64_t bytes) {
+      const Status asked =
+          own.communicator->all_gather(data.data(), to.data(), bytes, own.stream.get());
+      return asked.ok() ? MERON_OK : asked.error().code();
+    };
+    EXPECT_EQ(gathered(64), MERON_OK);  // nothing has been registered yet
+    auto registration = own.communicator->register_memory(data.data(), 32);
+    ASSERT_TRUE(registration.ok());
+    EXPECT_EQ(gathered(32), MERON_OK);
+    EXPECT_EQ(gathered(33), MERON_E_ARGUMENT);
+    registration->reset();
+    EXPECT_EQ(gathered(32), MERON_E_ARGUMENT);
+    own.synchronize();
+  });
+  ::setenv("MERON_EMULATED_DEVICE", "registers=0", 1);
+  run_ranks(1, [](TestRank& own) {
+    const DeviceMemory data = own.memory(64);
+    EXPECT_EQ(own.communicator->register_memory(data.data(), 64).error().code(),
+              MERON_E_UNSUPPORTED);
+  });
+}
+
 TEST_P(CollectivesTest, GathersWithinAWindow) {
   run_ranks(GetParam(), [](TestRank& own) {
     auto window = own.communicator->open_window(4096);

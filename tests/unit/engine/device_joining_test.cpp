@@ -49,11 +49,17 @@ TEST(DeviceJoiningTest, AllRanksRegisterValuesOrNone) {
   for (DeviceCard& card : ranks.cards) card.registers = 1;
   EXPECT_TRUE(ranks.judge().registers);
   ranks.cards[2].registers = 0;
-  const DeviceVerdict verdict = ranks.judge();
+  DeviceVerdict verdict = ranks.judge();
   EXPECT_TRUE(verdict.joins);
   EXPECT_FALSE(verdict.registers);
   EXPECT_NE(verdict.notice.find("MERON_REGISTER_VALUES differs on ranks 0 and 2"),
             std::string::npos);
+  ranks.cards[2].registers = 1;
+  put(ranks.cards[1].unregistered, "NCCL 2.18.5 registers no memory");
+  verdict = ranks.judge();
+  EXPECT_TRUE(verdict.joins);
+  EXPECT_FALSE(verdict.registers);
+  EXPECT_EQ(verdict.notice, "; no values are registered: rank 1: NCCL 2.18.5 registers no memory");
 }
 
 TEST(DeviceJoiningTest, AllRanksGatherWithinOneWindowOrNone) {
