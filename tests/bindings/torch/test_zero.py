@@ -20,6 +20,7 @@ PROGRAMS = Path(__file__).parent / "zero"
         ("engine", 3),
         ("steps", 1),
         ("steps", 3),
+        ("accumulation", 2),
         ("build", 1),
         ("build", 3),
         ("params", 3),

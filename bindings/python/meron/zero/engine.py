@@ -104,7 +104,9 @@ class Engine(Wrapper):
         """The backward pass of a micro-batch. Returns the loss divided by the accumulation steps.
 
         Args:
-            scale_wrt_gas: False when the loss is divided by the accumulation steps already.
+            scale_wrt_gas: False when the loss is divided by the number of micro-batches already,
+                which managed_gradient_accumulation: false leaves to the caller: it may differ from
+                the gradient_accumulation_steps of the config, by which all are divided otherwise.
 
         Raises StateError when this micro-batch had its backward, ArgumentError for a loss that is
         no scalar. Where the caller decides on the boundary (managed_gradient_accumulation: false,
@@ -121,7 +123,7 @@ class Engine(Wrapper):
                 "accumulation is complete), and add losses up before backward; after a backward "
                 "that failed, engine.zero_grad().",
             )
-        steps = self._divided_steps()
+        steps = self._steps()
         value = loss if scale_wrt_gas else loss * steps
         with self._last_backward():
             self.scale(value).backward(retain_graph=retain_graph)
@@ -299,13 +301,9 @@ class Engine(Wrapper):
         """Whether the engine counts micro-batches, rather than that the caller decides."""
         return self.config.managed_accumulation and self._boundary is None
 
-    def _divided_steps(self) -> int:
-        """By how many micro-batches gradients are divided."""
-        return self._steps() if self.config.managed_accumulation else 1
-
     def _set_divisor(self) -> None:
         for unit in self.units:
-            unit.divisor = self._divided_steps() * self.cur_scale
+            unit.divisor = self._steps() * self.cur_scale
 
     def is_gradient_accumulation_boundary(self) -> bool:
         """Whether the next step() updates the params."""
