@@ -149,6 +149,94 @@ def test_what_is_no_schedule() -> None:
             rates(params.pop("kind"), 1, **params)
 
 
+WARMUP = {"warmup_num_steps": 4}
+TOTAL = {**WARMUP, "total_num_steps": 8}
+RANGE = {"lr_range_test_step_size": 4}
+CYCLE = {"cycle_min_lr": 1, "cycle_max_lr": 2, "cycle_first_step_size": 4}
+
+
+@pytest.mark.parametrize(
+    ("kind", "fine", "wrong", "value"),
+    [
+        ("WarmupLR", WARMUP, "warmup_num_steps", -3),
+        ("WarmupLR", WARMUP, "warmup_num_steps", 0),
+        ("WarmupLR", WARMUP, "warmup_num_steps", 2.5),
+        ("WarmupLR", WARMUP, "warmup_num_steps", "many"),
+        ("WarmupLR", WARMUP, "last_batch_iteration", -2),
+        ("WarmupLR", WARMUP, "warmup_max_lr", -0.1),
+        ("WarmupLR", WARMUP, "warmup_max_lr", math.nan),
+        ("WarmupLR", WARMUP, "warmup_max_lr", "fast"),
+        ("WarmupDecayLR", TOTAL, "total_num_steps", -8),
+        ("WarmupDecayLR", TOTAL, "warmup_num_steps", -1),
+        ("WarmupCosineLR", TOTAL, "total_num_steps", 0),
+        ("WarmupCosineLR", TOTAL, "warmup_num_steps", -1),
+        ("WarmupCosineLR", TOTAL, "cos_min_ratio", -0.1),
+        ("LRRangeTest", RANGE, "lr_range_test_step_size", -4),
+        ("LRRangeTest", RANGE, "lr_range_test_step_rate", -1),
+        ("OneCycle", CYCLE, "cycle_first_step_size", -4),
+        ("OneCycle", CYCLE, "cycle_second_step_size", -4),
+        ("OneCycle", CYCLE, "cycle_second_step_size", 0),
+        ("OneCycle", CYCLE, "cycle_first_stair_count", -1),
+        ("OneCycle", CYCLE, "cycle_second_stair_count", -1),
+        ("OneCycle", CYCLE, "decay_step_size", -1),
+        ("OneCycle", CYCLE, "decay_lr_rate", -1),
+        ("OneCycle", CYCLE, "decay_mom_rate", math.inf),
+        ("OneCycle", CYCLE, "cycle_min_mom", [0.8, 0.85]),
+        ("OneCycle", CYCLE, "cycle_max_mom", []),
+        ("OneCycle", CYCLE, "cycle_max_mom", 1.0),
+    ],
+)
+def test_numbers_that_make_no_schedule_are_refused_by_name(
+    kind: str, fine: dict[str, Any], wrong: str, value: Any
+) -> None:
+    rates(kind, 9, **fine)
+    with pytest.raises(meron.ArgumentError, match=wrong) as caught:
+        rates(kind, 1, **{**fine, wrong: value})
+    assert caught.value.subject == wrong
+
+
+def test_a_schedule_does_not_go_to_negative_steps() -> None:
+    optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.ones(1))])
+    schedule = make_scheduler(optimizer, "WarmupLR", {"warmup_type": "linear", **WARMUP})
+    schedule.step(3)
+    rate = optimizer.param_groups[0]["lr"]
+    for wrong in (-1, -5, 1.5, None):
+        with pytest.raises(meron.ArgumentError, match="last_batch_iteration"):
+            if wrong is None:
+                schedule.load_state_dict({"last_batch_iteration": -2})
+            else:
+                schedule.step(wrong)
+    assert schedule.last_batch_iteration == 3 and optimizer.param_groups[0]["lr"] == rate
+
+
+def test_a_cycle_has_the_momentum_of_each_group() -> None:
+    params = [torch.nn.Parameter(torch.ones(1)) for _ in range(3)]
+    optimizer = torch.optim.AdamW([{"params": [param]} for param in params[:2]])
+    block = {**CYCLE, "cycle_min_mom": [0.7, 0.8], "cycle_max_mom": (0.8, 0.9)}
+    schedule = make_scheduler(optimizer, "OneCycle", block)
+    for _ in range(4):
+        schedule.step()
+    assert [group["betas"][0] for group in optimizer.param_groups] == pytest.approx([0.7, 0.8])
+    for _ in range(4):
+        schedule.step()
+    assert [group["betas"][0] for group in optimizer.param_groups] == pytest.approx([0.8, 0.9])
+    optimizer.add_param_group({"params": [params[2]]})
+    with pytest.raises(meron.StateError, match="3 param groups"):
+        schedule.step()
+
+
+def test_a_cycle_without_a_momentum_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
+    make_scheduler(optimizer, "OneCycle", {**CYCLE, "cycle_momentum": False})
+    assert not caplog.records
+    make_scheduler(optimizer, "OneCycle", CYCLE)
+    make_scheduler(optimizer, "WarmupDecayLR", {**WARMUP, "total_num_steps": 3})
+    assert [record.message.split(":")[0] for record in caplog.records] == [
+        "OneCycle leaves the momentum of SGD as it is",
+        "WarmupDecayLR warms up for 4 steps, of 3 in total",
+    ]
+
+
 def test_a_schedule_goes_on() -> None:
     options = {"warmup_num_steps": 4, "warmup_type": "linear", "warmup_max_lr": 8}
     optimizer = torch.optim.AdamW([torch.nn.Parameter(torch.ones(1))], lr=4.0)

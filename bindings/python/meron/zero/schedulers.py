@@ -2,11 +2,13 @@
 """Learning rates over steps, under the names of a config's `scheduler` block.
 
 Each is a function of the number of steps taken. `engine.step` calls `step` after every step of the
-optimizer that was not skipped.
+optimizer that was not skipped. Numbers that make no schedule (steps below zero, a list that does
+not fit the param groups) raise ArgumentError that names the param.
 """
 
 from __future__ import annotations
 
+import logging
 import math
 from typing import Any
 
@@ -14,14 +16,16 @@ import torch
 
 from meron import errors
 
+logger = logging.getLogger("meron.zero")
+
 
 class Schedule:
     """A schedule of learning rates; `rates()` gives them for `last_batch_iteration`."""
 
     def __init__(self, optimizer: torch.optim.Optimizer, last_batch_iteration: int = -1) -> None:
         self.optimizer = optimizer
-        self.last_batch_iteration = last_batch_iteration
-        if last_batch_iteration == -1:
+        self.last_batch_iteration = whole(last_batch_iteration, "last_batch_iteration", -1)
+        if self.last_batch_iteration == -1:
             self.set(self.first_rates())
         else:  # it goes on at the next step
             self._last_lr = [group["lr"] for group in optimizer.param_groups]
@@ -32,23 +36,40 @@ class Schedule:
     def first_rates(self) -> list[float]:
         return self.rates()
 
-    def per_group(self, value: Any, name: str) -> list[float]:
-        """One number for all param groups, or one each."""
+    def per_group(self, value: Any, name: str, below: float = math.inf) -> list[float]:
+        """One number of at least 0 for all param groups, or one each."""
         count = len(self.optimizer.param_groups)
         values = list(value) if isinstance(value, (list, tuple)) else [value] * count
         if len(values) != count:
-            raise errors.argument(f"{name} has {len(values)} values for {count} param groups", name)
-        return [float(item) for item in values]
+            raise errors.argument(
+                f"{name} has {len(values)} values for {count} param groups",
+                name,
+                "Give one number for all groups, or a list with one for each.",
+            )
+        return [number(item, name, below) for item in values]
 
     def set(self, rates: list[float]) -> None:
+        groups = len(self.optimizer.param_groups)
+        if groups != len(rates):
+            raise errors.StateError(
+                f"the optimizer has {groups} param groups, and had {len(rates)} when this "
+                f"{type(self).__name__} was made",
+                operation="step",
+                advice="Make the schedule after all groups were added.",
+            )
         for group, rate in zip(self.optimizer.param_groups, rates):
             group["lr"] = rate
         self._last_lr = rates
 
     def step(self, last_batch_iteration: int | None = None) -> None:
-        self.last_batch_iteration = (
-            self.last_batch_iteration + 1 if last_batch_iteration is None else last_batch_iteration
-        )
+        """Sets the rates after one more step, or those of step `last_batch_iteration`: 0, 1, ...
+
+        Raises ArgumentError for a negative step, with nothing changed.
+        """
+        if last_batch_iteration is None:
+            self.last_batch_iteration += 1
+        else:
+            self.last_batch_iteration = whole(last_batch_iteration, "last_batch_iteration", 0)
         self.set(self.rates())
 
     def get_lr(self) -> list[float]:
@@ -61,7 +82,7 @@ class Schedule:
         return {"last_batch_iteration": self.last_batch_iteration}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.last_batch_iteration = state["last_batch_iteration"]
+        self.last_batch_iteration = whole(state["last_batch_iteration"], "last_batch_iteration", -1)
         self.set(self.get_lr())
 
 
@@ -72,10 +93,39 @@ def warmup(step: int, steps: int, kind: str) -> float:
     return math.log(step + 1) / math.log(steps) if kind == "log" else step / steps
 
 
-def positive(value: float, name: str) -> float:
-    if value <= 0:
-        raise errors.argument(f"{name} is {value}: it must be above 0", name)
-    return value
+def number(value: Any, name: str, below: float = math.inf, low: float = 0.0) -> float:
+    """A number of at least `low` and less than `below`."""
+    try:
+        found = float(value)
+    except (TypeError, ValueError):
+        found = math.nan
+    if not (math.isfinite(found) and low <= found < below):
+        limit = "a finite number" if below == math.inf else f"a number below {below:g}"
+        least = f", {low:g} or more" if math.isfinite(low) else ""
+        raise errors.argument(f"{name} is {value!r}: it must be {limit}{least}", name)
+    return found
+
+
+def whole(value: Any, name: str, low: int) -> int:
+    """A whole number of at least `low`; 1e3 is one too."""
+    fits = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not fits or not math.isfinite(value) or value != int(value) or value < low:
+        raise errors.argument(
+            f"{name} is {value!r}: it must be a whole number, {low} or more", name
+        )
+    return int(value)
+
+
+def positive(value: Any, name: str) -> float:
+    if not number(value, name):
+        raise errors.argument(f"{name} is {value!r}: it must be above 0", name)
+    return float(value)
+
+
+def check_total(kind: str, warmup: int, total: int) -> None:
+    """Warns of a schedule that ends before its warm-up does."""
+    if total < warmup:
+        logger.warning("%s warms up for %d steps, of %d in total", kind, warmup, total)
 
 
 def check_kind(kind: str) -> str:
@@ -99,7 +149,7 @@ class WarmupLR(Schedule):
         self.optimizer = optimizer
         self.low = self.per_group(warmup_min_lr, "warmup_min_lr")
         self.high = self.per_group(warmup_max_lr, "warmup_max_lr")
-        self.steps = max(2, int(warmup_num_steps))
+        self.steps = max(2, whole(warmup_num_steps, "warmup_num_steps", 1))
         self.kind = check_kind(warmup_type)
         super().__init__(optimizer, last_batch_iteration)
 
@@ -127,7 +177,7 @@ class WarmupDecayLR(WarmupLR):
         warmup_type: str = "log",
         last_batch_iteration: int = -1,
     ) -> None:
-        self.total = int(total_num_steps)
+        self.total = whole(total_num_steps, "total_num_steps", 1)
         super().__init__(
             optimizer,
             warmup_min_lr,
@@ -136,6 +186,7 @@ class WarmupDecayLR(WarmupLR):
             warmup_type,
             last_batch_iteration,
         )
+        check_total("WarmupDecayLR", int(warmup_num_steps), self.total)
 
     def factor(self) -> float:
         step = self.last_batch_iteration
@@ -158,11 +209,13 @@ class WarmupCosineLR(Schedule):
         last_batch_iteration: int = -1,
     ) -> None:
         self.full = [group["lr"] for group in optimizer.param_groups]
-        self.total = int(total_num_steps)
-        self.warmup_low, self.low = warmup_min_ratio, cos_min_ratio
-        self.steps = max(2, int(warmup_num_steps))
+        self.total = whole(total_num_steps, "total_num_steps", 1)
+        self.warmup_low = number(warmup_min_ratio, "warmup_min_ratio")
+        self.low = number(cos_min_ratio, "cos_min_ratio")
+        self.steps = max(2, whole(warmup_num_steps, "warmup_num_steps", 1))
         self.kind = check_kind(warmup_type)
         super().__init__(optimizer, last_batch_iteration)
+        check_total("WarmupCosineLR", int(warmup_num_steps), self.total)
 
     def first_rates(self) -> list[float]:
         return [0.0] * len(self.full)
@@ -195,7 +248,7 @@ class LRRangeTest(Schedule):
         self.optimizer = optimizer
         self.low = self.per_group(lr_range_test_min_lr, "lr_range_test_min_lr")
         self.size = positive(lr_range_test_step_size, "lr_range_test_step_size")
-        self.rate = lr_range_test_step_rate
+        self.rate = number(lr_range_test_step_rate, "lr_range_test_step_rate")
         self.stairs = lr_range_test_staircase
         super().__init__(optimizer, last_batch_iteration)
 
@@ -224,8 +277,8 @@ class OneCycle(Schedule):
         cycle_second_stair_count: int | None = None,
         decay_step_size: int = 0,
         cycle_momentum: bool = True,
-        cycle_min_mom: float = 0.8,
-        cycle_max_mom: float = 0.9,
+        cycle_min_mom: float | list[float] = 0.8,
+        cycle_max_mom: float | list[float] = 0.9,
         decay_mom_rate: float = 0.0,
         last_batch_iteration: int = -1,
     ) -> None:
@@ -233,17 +286,28 @@ class OneCycle(Schedule):
         self.low = self.per_group(cycle_min_lr, "cycle_min_lr")
         self.high = self.per_group(cycle_max_lr, "cycle_max_lr")
         self.first = positive(cycle_first_step_size, "cycle_first_step_size")
-        self.second = cycle_second_step_size or cycle_first_step_size
-        self.first_stairs = cycle_first_stair_count
-        self.second_stairs = (
-            cycle_first_stair_count
-            if cycle_second_stair_count is None
-            else cycle_second_stair_count
+        self.second = (
+            self.first
+            if cycle_second_step_size is None
+            else positive(cycle_second_step_size, "cycle_second_step_size")
         )
-        self.decay_steps = decay_step_size
-        self.decay_lr, self.decay_momentum = decay_lr_rate, decay_mom_rate
+        self.first_stairs = whole(cycle_first_stair_count, "cycle_first_stair_count", 0)
+        self.second_stairs = (
+            self.first_stairs
+            if cycle_second_stair_count is None
+            else whole(cycle_second_stair_count, "cycle_second_stair_count", 0)
+        )
+        self.decay_steps = number(decay_step_size, "decay_step_size")
+        self.decay_lr = number(decay_lr_rate, "decay_lr_rate")
+        self.decay_momentum = number(decay_mom_rate, "decay_mom_rate", low=-math.inf)
+        self.low_momentum = self.per_group(cycle_min_mom, "cycle_min_mom", 1.0)
+        self.high_momentum = self.per_group(cycle_max_mom, "cycle_max_mom", 1.0)
         self.momentum = cycle_momentum and "betas" in optimizer.defaults
-        self.low_momentum, self.high_momentum = cycle_min_mom, cycle_max_mom
+        if cycle_momentum and not self.momentum:
+            logger.warning(
+                "OneCycle leaves the momentum of %s as it is: it has no betas",
+                type(optimizer).__name__,
+            )
         super().__init__(optimizer, last_batch_iteration)
 
     def height(self) -> float:
@@ -275,15 +339,17 @@ class OneCycle(Schedule):
         super().set(rates)
         if not self.momentum:
             return
+        for group, low, high in zip(
+            self.optimizer.param_groups, self.low_momentum, self.high_momentum
+        ):
+            group["betas"] = (self.momentum_between(low, high), 0.99)
+
+    def momentum_between(self, low: float, high: float) -> float:
         if self.last_batch_iteration < 0:
-            momentum = self.low_momentum
-        elif self.in_cycle():
-            span = self.high_momentum - self.low_momentum
-            momentum = self.high_momentum - span * self.height()
-        else:
-            momentum = self.high_momentum * self.decay(self.decay_momentum)
-        for group in self.optimizer.param_groups:
-            group["betas"] = (momentum, 0.99)
+            return low
+        if self.in_cycle():
+            return high - (high - low) * self.height()
+        return high * self.decay(self.decay_momentum)
 
 
 SCHEDULES: dict[str, type[Schedule]] = {
