@@ -19,7 +19,7 @@ import torch
 
 import meron.torch as mt
 from meron import errors
-from meron.torch.sharding import Sharding
+from meron.torch.sharding import Sharding, current_graph_task
 from meron.torch.state import global_norm
 from meron.torch.tensors import map_tensors, tensors_in
 from meron.torch.unit import ShardedUnit
@@ -38,7 +38,9 @@ class Engine(Wrapper):
         optimizer, lr_scheduler, training_dataloader: or None.
         micro_steps, global_steps, skipped_steps: calls of step(), steps of the optimizer with those
             that were skipped, and those.
-        global_samples: samples of all those steps, where the config says how many a step has.
+        global_samples: samples of all those steps, where the config says how many a micro-batch
+            has. With managed_gradient_accumulation: false a step has as many micro-batches as there
+            were backward passes; else as many as the config says.
     """
 
     def __init__(
@@ -60,6 +62,8 @@ class Engine(Wrapper):
         self._applied = False
         self._boundary: bool | None = None
         self._accumulated = 0  # micro-batches since the last update
+        self._backwards = 0  # backward passes since then
+        self._last_pass = -1  # torch's number of the last of them
         self._forwards = 0  # since the last step(), of which a backward would be seen
         self._backward_ran = False
         self._scaled = False  # the loss of this micro-batch
@@ -90,6 +94,9 @@ class Engine(Wrapper):
 
     def _saw_backward(self, _gradient: torch.Tensor) -> None:
         self._backward_ran = True
+        if self._last_pass != (number := current_graph_task()):  # one pass may bring several
+            self._last_pass = number
+            self._backwards += 1
 
     # ---- Training ------------------------------------------------------------------------------
 
@@ -125,9 +132,11 @@ class Engine(Wrapper):
             )
         steps = self._steps()
         value = loss if scale_wrt_gas else loss * steps
+        before = self._backwards
         with self._last_backward():
             self.scale(value).backward(retain_graph=retain_graph)
         self._backward_ran = True
+        self._backwards = before + 1  # also where the model was called past the engine
         return loss.detach() / steps if scale_wrt_gas else loss.detach()
 
     def step(self, lr_kwargs: dict[str, Any] | None = None) -> None:
@@ -141,6 +150,7 @@ class Engine(Wrapper):
             NonFiniteError: NaN or infinity in other dtypes, or at the smallest loss scale.
         """
         self._require_alive("step")
+        self._applied = False
         if self._unsynced:
             raise errors.StateError("step() inside no_sync()", advice="Leave no_sync() first.")
         boundary = self.is_gradient_accumulation_boundary()
@@ -167,6 +177,8 @@ class Engine(Wrapper):
         finally:
             self.micro_steps += 1
             self._accumulated = 0 if boundary else self._accumulated + 1
+            if boundary:
+                self._backwards = 0
             self._end_micro_batch()
 
     def _require_alive(self, operation: str) -> None:
@@ -203,7 +215,7 @@ class Engine(Wrapper):
                 advice="Pass one to initialize, or name one in the config.",
             )
         overflow = False
-        self._applied = False
+        samples = self._samples()
         try:
             self._step_optimizer()
         except errors.NonFiniteError:
@@ -213,7 +225,7 @@ class Engine(Wrapper):
                 raise
             overflow = True
         self.global_steps += 1
-        self.global_samples += self.config.train_batch_size or 0
+        self.global_samples += samples
         if self.loss_scaler is not None:
             self.loss_scaler.update(overflow)
             self._set_divisor()
@@ -261,6 +273,7 @@ class Engine(Wrapper):
         """Drops the gradients since the last update. Collective."""
         self.sharding.reducer.discard(self.units)
         self._backward_ran = False
+        self._backwards = 0
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
@@ -301,6 +314,12 @@ class Engine(Wrapper):
         """Whether the engine counts micro-batches, rather than that the caller decides."""
         return self.config.managed_accumulation and self._boundary is None
 
+    def _samples(self) -> int:
+        """How many the present accumulation has."""
+        if self.config.managed_accumulation:
+            return self.config.train_batch_size or 0
+        return max(self._backwards, 1) * (self.config.micro_batch_size or 0) * self.world_size
+
     def _set_divisor(self) -> None:
         for unit in self.units:
             unit.divisor = self._steps() * self.cur_scale
@@ -332,10 +351,10 @@ class Engine(Wrapper):
 
         Raises StateError within an accumulation: its gradients are divided by one number.
         """
-        if self._accumulated or self._backward_ran:
+        begun = max(self._backwards, self._accumulated + self._backward_ran)
+        if begun:
             raise errors.StateError(
-                f"{self._accumulated + self._backward_ran} micro-batch(es) of an accumulation "
-                "had their backward",
+                f"{begun} micro-batch(es) of an accumulation had their backward",
                 operation="set_train_batch_size",
                 advice="Change the batch size right after a step that updated the params.",
             )
@@ -415,7 +434,7 @@ class Engine(Wrapper):
         return self.cur_scale
 
     def was_step_applied(self) -> bool:
-        """Whether the last update was taken, not skipped."""
+        """Whether the last step() updated the params: it was a boundary, and was not skipped."""
         return self._applied
 
     def get_global_grad_norm(self) -> float | None:

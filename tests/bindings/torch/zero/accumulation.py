@@ -9,8 +9,9 @@ from typing import Any
 import torch
 from torch import nn
 
+import meron
 from meron import zero
-from model import config, run_cases
+from model import RANKS, config, raises, run_cases
 
 
 class Scale(nn.Module):
@@ -62,6 +63,77 @@ def case_unmanaged_gradients_are_divided_by_the_configured_steps() -> None:
         assert abs(weight_of(model) + 2.5) < 1e-6, (stage, weight_of(model))
         assert engine.global_steps == 3
         engine.destroy()
+
+
+def case_samples_are_those_of_the_backward_passes() -> None:
+    model, engine = scale_engine(1, **UNMANAGED)
+    samples = 0
+    for count in (1, 3, 4):
+        for _ in range(count - 1):
+            engine.backward(engine())
+        (engine() + engine()).backward()  # of one pass, however many forwards it has
+        samples += 2 * RANKS * count
+        engine.step()
+        assert engine.global_samples == samples
+    engine.backward(engine())
+    engine.zero_grad()  # what is dropped trains nothing
+    engine.backward(model())  # past the engine
+    engine.step()
+    assert engine.global_samples == samples + 2 * RANKS
+    model().backward()
+    engine.step()
+    assert engine.global_samples == samples + 4 * RANKS
+    with engine.no_sync():
+        engine.backward(engine())
+    engine.backward(engine())
+    engine.step()
+    assert engine.global_samples == samples + 8 * RANKS
+    engine.destroy()
+    _, engine = scale_engine(1, gradient_accumulation_steps=3)
+    for _ in range(6):
+        engine.backward(engine())
+        engine.step()
+    assert engine.global_samples == 2 * 2 * 3 * RANKS
+
+
+def case_the_number_of_steps_stays_within_an_accumulation() -> None:
+    model, engine = scale_engine(3, **UNMANAGED)
+    with engine.no_sync():
+        engine.backward(engine())
+    with raises(meron.StateError, "1 micro-batch(es)"):
+        engine.set_train_batch_size(2 * RANKS)
+    engine.backward(engine())
+    engine.step()
+    assert weight_of(model) == -0.5
+    engine.set_train_batch_size(2 * RANKS)
+    engine.backward(engine())
+    engine.step()
+    assert weight_of(model) == -1.5
+
+
+def case_whether_the_last_step_was_applied() -> None:
+    _, engine = scale_engine(2, gradient_accumulation_steps=2)
+    assert not engine.was_step_applied()
+    for _ in range(2):
+        seen = []
+        for _ in range(2):
+            engine.backward(engine())
+            engine.step()
+            seen.append(engine.was_step_applied())
+        assert seen == [False, True]
+    with raises(meron.StateError, "without a backward"):
+        engine.step()
+    assert not engine.was_step_applied()
+    engine.destroy()
+    _, engine = scale_engine(2)
+    for factor, applied in ((1.0, True), (float("nan"), False), (1.0, True)):
+        engine.backward(engine() * factor)
+        if applied:
+            engine.step()
+        else:
+            with raises(meron.NonFiniteError, "norm"):
+                engine.step()
+        assert engine.was_step_applied() == applied
 
 
 if __name__ == "__main__":
