@@ -240,6 +240,7 @@ meron_status meron_reduced_view(meron_view* out, meron_param param, meron_error*
           .on(unit.name());
     }
     if (unit.resident_gradient() != nullptr) MERON_TRY(unit.resident_gradient()->show());
+    unit.squares_known = false;  // the caller may write: a step takes those of what it finds
     const Flat& flat = unit.flat_of(value);
     const Range part = part_of(value, flat.owned);
     out->data = part.size() == 0 ? flat.sum

@@ -1805,9 +1805,11 @@ inline int32_t meron_reduce_wait(int64_array units, int64_t timeout_ns) {
 
 /**
  * The reduced gradient of the part of `param` that this rank updates, f32, writable; for trainers
- * with an optimizer of their own. Ownership: borrowed until the next gradient of the unit is begun,
- * a step, or meron_reduce_discard. Blocks: never. Threads: any. Errors: MERON_E_STATE (no boundary
- * reduction has ended), MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+ * with an optimizer of their own, or to change it: a step of Meron's optimizer takes norm, clipping
+ * and its test for NaN and infinity from what it finds there. Ownership: borrowed until the next
+ * gradient of the unit is begun, a step, or meron_reduce_discard. Blocks: never. Threads: any.
+ * Errors: MERON_E_STATE (no boundary reduction has ended), MERON_E_ARGUMENT, MERON_E_HANDLE,
+ * MERON_E_STALE.
  */
 inline ::meron_view meron_reduced_view(int64_t param) {
   ::meron_view out = {};

@@ -104,7 +104,8 @@ MERON_API MERON_NODISCARD meron_status meron_reduce_wait(const meron_unit *units
 
 /**
  * The reduced gradient of the part of `param` that this rank updates, f32, writable; for trainers
- * with an optimizer of their own.
+ * with an optimizer of their own, or to change it: a step of Meron's optimizer takes norm, clipping
+ * and its test for NaN and infinity from what it finds there.
  * Ownership: borrowed until the next gradient of the unit is begun, a step, or
  * meron_reduce_discard. Blocks: never. Threads: any.
  * Errors: MERON_E_STATE (no boundary reduction has ended), MERON_E_ARGUMENT, MERON_E_HANDLE,

@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cmath>
 
 #include "ranks.h"
 
@@ -195,6 +196,40 @@ TEST(Finish, NothingComesBetweenItsBeginAndItsEnd) {
     EXPECT_EQ(1, right[0]);
     EXPECT_EQ(1, right[1]);
   }
+}
+
+// The reduction has taken the squares by then: what the step goes by is what it finds.
+TEST(Finish, AStepGoesByGradientsThatWereChanged) {
+  on_every_plan([](const Session& session, const std::string&, int rank) {
+    meron_optimizer_options options = MERON_OPTIMIZER_OPTIONS_INIT;
+    options.kind = MERON_SGD;
+    options.max_norm = 1.0;
+    meron_optimizer optimizer{};
+    CALL(meron_optimizer_create, &optimizer, &session.unit, 1, &options);
+    const auto change = [&](float value) {
+      session.give(1.0f);
+      session.end();
+      meron_view view{};
+      CALL(meron_reduced_view, &view, session.param);
+      for (uint64_t i = 0; i < view.count; ++i) static_cast<float*>(view.data)[i] = value;
+      meron_future future{};
+      CALL(meron_optimizer_step_begin, &future, optimizer);
+      return future;
+    };
+    test::finish(change(3.0f));
+    meron_optimizer_info info{};
+    info.struct_size = sizeof info;
+    CALL(meron_optimizer_get_info, &info, optimizer);
+    bool right = std::abs(info.norm - 3.0 * std::sqrt(kSize)) < 1e-6 && info.steps == 1;
+    // On one rank is on all.
+    const meron_future overflow = change(rank == 0 ? HUGE_VALF : 1.0f);
+    right =
+        meron_future_wait(overflow, MERON_TIMEOUT_DEFAULT, nullptr) == MERON_E_NONFINITE && right;
+    CALL(meron_future_release, overflow);
+    test::finish(change(2.0f));
+    CALL(meron_optimizer_get_info, &info, optimizer);
+    return right && info.steps == 2 && std::abs(info.norm - 2.0 * std::sqrt(kSize)) < 1e-6;
+  });
 }
 
 // ---- One wait for many --------------------------------------------------------------------------

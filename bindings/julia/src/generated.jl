@@ -2609,7 +2609,8 @@ contexts).
     meron_reduced_view(out, param, err)
 
 The reduced gradient of the part of `param` that this rank updates, f32, writable; for trainers
-with an optimizer of their own.
+with an optimizer of their own, or to change it: a step of Meron's optimizer takes norm,
+clipping and its test for NaN and infinity from what it finds there.
 
 Ownership: borrowed until the next gradient of the unit is begun, a step, or
 meron_reduce_discard.

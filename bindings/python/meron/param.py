@@ -307,9 +307,10 @@ class Unit(Owner):
         return Future(self._context, future)
 
     def reduced(self, param: Param) -> npt.NDArray[Any]:
-        """The reduced gradient of `param.owned`, for an optimizer of your own.
+        """The reduced gradient of `param.owned`, for an optimizer of your own, or to change it.
 
-        A flat, writable float32 array, valid until the unit's next gradient or `discard`.
+        A flat, writable float32 array, valid until the unit's next gradient or `discard`. A step of
+        Meron's optimizer takes norm, clipping and overflows from what it finds there.
 
         Raises StateError when no reduction at a boundary has ended. Never blocks.
         """

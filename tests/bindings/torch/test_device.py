@@ -42,7 +42,15 @@ def test_a_transformer_over_a_mesh(plan: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("program", "ranks"), [("engine", 2), ("build", 2), ("params", 3), ("steps", 1), ("offload", 1)]
+    ("program", "ranks"),
+    [
+        ("engine", 2),
+        ("build", 2),
+        ("params", 3),
+        ("steps", 1),
+        ("offload", 1),
+        ("gradients", 1),
+    ],
 )
 def test_a_program_of_zero(program: str, ranks: int, tmp_path: Path) -> None:
     """The same programs as without a device."""

@@ -2928,7 +2928,8 @@ extern "C" {
     ) -> meron_status;
 
     /// The reduced gradient of the part of `param` that this rank updates, f32, writable; for
-    /// trainers with an optimizer of their own.
+    /// trainers with an optimizer of their own, or to change it: a step of Meron's optimizer
+    /// takes norm, clipping and its test for NaN and infinity from what it finds there.
     ///
     /// **Ownership**: borrowed until the next gradient of the unit is begun, a step, or
     /// meron_reduce_discard.

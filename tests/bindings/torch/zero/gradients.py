@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients that are read and replaced between backward and step."""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+import meron
+import meron.torch as mt
+from meron import zero
+from model import RANK, RANKS, config, raises, run_cases
+
+SIZE = 700  # so that each rank has a part
+Gradient = Callable[[nn.Parameter, torch.Tensor], None]
+
+
+def set_local(param: nn.Parameter, value: torch.Tensor) -> None:
+    owned = param._meron[0].owned(param._meron[1])
+    zero.safe_set_local_grad(param, value.view(-1)[owned.start : owned.stop])
+
+
+def set_in_place(param: nn.Parameter, value: torch.Tensor) -> None:
+    part = mt.local_grad(param)
+    owned = param._meron[0].owned(param._meron[1])
+    part.copy_(value.view(-1)[owned.start : owned.stop])
+
+
+def set_vectorized(param: nn.Parameter, value: torch.Tensor) -> None:
+    zero.safe_update_full_grad_vectorized([param], lambda _gradient, _param: value)
+
+
+SETTERS: list[Gradient] = [
+    zero.safe_set_full_grad,
+    mt.set_full_grad,
+    set_local,
+    set_in_place,
+    set_vectorized,
+]
+
+
+class Two(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Parameter(torch.zeros(SIZE))
+        self.second = nn.Parameter(torch.zeros(SIZE))
+
+    def forward(self) -> torch.Tensor:
+        return (self.first.float() + 2 * self.second.float()).sum()
+
+
+def engine_of(stage: int, own: bool, **others: Any) -> tuple[Two, Any]:
+    """With a rule of the engine's, or torch's in its place."""
+    model = Two()
+    block = {"type": "SGD", "params": {"lr": 1.0, "maximize": not own}}
+    settings = config(stage, optimizer=block, gradient_clipping=1.0, **others)
+    engine = zero.initialize(model=model, config=settings)[0]
+    assert isinstance(engine.optimizer, mt.EngineOptimizer) == own
+    return model, engine
+
+
+def step_with(engine: Any, param: nn.Parameter, gradient: float, setter: Gradient) -> None:
+    engine.backward(engine())
+    setter(param, torch.full((SIZE,), gradient))
+    engine.step()
+
+
+def case_a_step_uses_the_gradients_that_were_set() -> None:
+    """The norm that is reported, what is clipped, and what counts as an overflow."""
+    for stage in range(4):
+        for own in (True, False):
+            for setter in SETTERS:
+                model, engine = engine_of(stage, own)
+                for gradient in (100.0, 0.0):
+                    before = [zero.safe_get_full_fp32_param(p) for p in (model.first, model.second)]
+                    step_with(engine, model.first, gradient, setter)
+                    norm = math.sqrt(SIZE * (gradient**2 + 2.0**2))
+                    where = (stage, own, setter, gradient)
+                    assert math.isclose(engine.get_global_grad_norm(), norm, rel_tol=1e-6), where
+                    for param, old, value in zip(
+                        (model.first, model.second), before, (gradient, 2.0), strict=True
+                    ):
+                        moved = (zero.safe_get_full_fp32_param(param) - old).abs()
+                        assert torch.allclose(moved, torch.full((SIZE,), value / norm)), where
+                engine.destroy()
+
+
+def case_an_infinity_that_is_set_is_an_overflow() -> None:
+    for stage in range(4):
+        for own in (True, False):
+            for block in (
+                {"fp16": {"enabled": True, "initial_scale_power": 4, "hysteresis": 1}},
+                {"bf16": {"enabled": True}},
+                {},
+            ):
+                model, engine = engine_of(stage, own, **block)
+                for value in (math.inf, math.nan):
+                    where = (stage, own, block, value)
+                    if block:
+                        step_with(engine, model.first, value, zero.safe_set_full_grad)
+                        assert not engine.was_step_applied(), where
+                    else:
+                        with raises(meron.NonFiniteError, "norm"):
+                            step_with(engine, model.first, value, zero.safe_set_full_grad)
+                    for param in (model.first, model.second):
+                        assert not zero.safe_get_full_fp32_param(param).any(), where
+                assert engine.skipped_steps == (2 if block else 0)
+                # One that is replaced by a finite one is none, however it came.
+                engine.backward(engine() * math.inf)
+                for param in (model.first, model.second):
+                    zero.safe_set_full_grad(param, torch.ones(SIZE))
+                engine.step()
+                assert engine.was_step_applied()
+                assert zero.safe_get_full_fp32_param(model.first).isfinite().all()
+                assert math.isclose(engine.get_global_grad_norm(), math.sqrt(2 * SIZE))
+                engine.destroy()
+
+
+def case_an_infinity_on_one_rank_is_one_of_all() -> None:
+    model, engine = engine_of(3, True)
+    engine.backward(engine())
+    for param in (model.first, model.second):
+        part = mt.local_grad(param)
+        if RANK == RANKS - 1:
+            part.fill_(math.inf)
+    with raises(meron.NonFiniteError, "norm"):
+        engine.step()
+    assert not zero.safe_get_full_fp32_param(model.second).any()
+
+
+if __name__ == "__main__":
+    run_cases(sys.modules[__name__])
