@@ -108,12 +108,27 @@ def safe_set_local_fp32_param(param: torch.Tensor, value: torch.Tensor) -> None:
 # ---- Gradients ----------------------------------------------------------------------------------
 
 
-def require_complete(param: torch.Tensor) -> None:
+def require_complete(param: torch.Tensor, operation: str) -> None:
+    """StateError for a gradient to which more is added before the update.
+
+    Asking the engine for it would end the accumulation, and the next backward would find it ended.
+    """
+    unit, _ = placed(param)
+    if not unit.sharding.reducer.sync:
+        raise errors.StateError(
+            f"{operation} within no_sync: the gradient of {name_of(param)} is not complete, as the "
+            "ranks have not summed it",
+            operation=operation,
+            subject=name_of(param),
+            advice="Ask for it after the last backward of the accumulation, outside of no_sync.",
+        )
     engine = engine_of(param)
     if engine is not None and not engine.is_gradient_accumulation_boundary():
         raise errors.StateError(
-            "the gradient is not complete: more micro-batches follow before the update",
-            operation="safe_get_full_grad",
+            f"{operation}: the gradient of {name_of(param)} is not complete: more micro-batches "
+            "follow before the update",
+            operation=operation,
+            subject=name_of(param),
             advice="Ask for it after the last backward of an accumulation "
             "(engine.is_gradient_accumulation_boundary()).",
         )
@@ -122,11 +137,12 @@ def require_complete(param: torch.Tensor) -> None:
 def safe_get_full_grad(param: torch.Tensor) -> torch.Tensor | None:
     """A copy of a param's gradient, whole: the mean over ranks and micro-batches, unscaled.
 
-    Between the last backward of an accumulation and step(); None when there is none.
+    Between the last backward of an accumulation and step(); None when there is none. Raises
+    StateError before that backward, and within no_sync.
     """
     if unit_of(param) is None:
         return None
-    require_complete(param)
+    require_complete(param, "safe_get_full_grad")
     whole = mt.full_grad(param)
     if whole is None:
         reopen(param)
@@ -134,8 +150,11 @@ def safe_get_full_grad(param: torch.Tensor) -> torch.Tensor | None:
 
 
 def safe_set_full_grad(param: torch.Tensor, value: torch.Tensor) -> None:
-    """Replaces a gradient by a whole tensor. StateError where there is none."""
-    finished_part(param)
+    """Replaces a gradient by a whole tensor. step() goes by it: norm, clipping, overflow.
+
+    Raises StateError where there is none, and as safe_get_full_grad.
+    """
+    finished_part(param, "safe_set_full_grad")
     mt.set_full_grad(param, value)
 
 
@@ -143,7 +162,7 @@ def safe_get_local_grad(param: torch.Tensor) -> torch.Tensor | None:
     """A copy of this rank's part of a param's gradient, flat. As safe_get_full_grad."""
     if unit_of(param) is None:
         return None
-    require_complete(param)
+    require_complete(param, "safe_get_local_grad")
     part = mt.local_grad(param)
     if part is None:
         reopen(param)
@@ -151,21 +170,21 @@ def safe_get_local_grad(param: torch.Tensor) -> torch.Tensor | None:
 
 
 def safe_set_local_grad(param: torch.Tensor, value: torch.Tensor) -> None:
-    """Replaces this rank's part of a gradient. StateError where there is none."""
-    part = finished_part(param)
+    """Replaces this rank's part of a gradient. As safe_set_full_grad."""
+    part = finished_part(param, "safe_set_local_grad")
     check_part(param, value)
     part.copy_(value.detach().reshape(-1))
 
 
-def finished_part(param: torch.Tensor) -> torch.Tensor:
+def finished_part(param: torch.Tensor, operation: str) -> torch.Tensor:
     """This rank's part of a gradient, in place; StateError where there is none. Collective."""
-    placed(param)
-    require_complete(param)
+    require_complete(param, operation)
     part = mt.local_grad(param)
     if part is None:
         reopen(param)
         raise errors.StateError(
             f"{name_of(param)} has no gradient",
+            operation=operation,
             subject=name_of(param),
             advice="Call backward first.",
         )
@@ -183,13 +202,24 @@ def reopen(param: torch.Tensor) -> None:
 def safe_update_full_grad_vectorized(
     params: Iterable[torch.Tensor], update: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
 ) -> None:
-    """Replaces the gradients of some params by update(gradient, param), whole tensors both."""
+    """Replaces the gradients of some params by update(gradient, param).
+
+    The gradient is a copy, whole, which may be changed; the param is the model's own, whose values
+    safe_get_full_fp32_param has. Params without a gradient are left out. Raises ArgumentError for a
+    result that is no tensor of the param's shape, and as safe_get_full_grad.
+    """
     for param in params:
         grad = safe_get_full_grad(param)
-        if grad is not None:
-            whole = safe_get_full_fp32_param(param)
-            assert whole is not None
-            safe_set_full_grad(param, update(grad, whole))
+        if grad is None:
+            continue
+        value = update(grad, param)
+        if not isinstance(value, torch.Tensor):
+            raise errors.argument(
+                f"update returned a {type(value).__name__} for {name_of(param)}",
+                subject=name_of(param),
+                advice="Return the new gradient, whole.",
+            )
+        safe_set_full_grad(param, value)
 
 
 # ---- Optimizer states ---------------------------------------------------------------------------

@@ -133,5 +133,63 @@ def case_an_infinity_on_one_rank_is_one_of_all() -> None:
     assert not zero.safe_get_full_fp32_param(model.second).any()
 
 
+ONES = torch.ones(SIZE)
+ASK: list[Callable[[nn.Parameter], object]] = [
+    zero.safe_get_full_grad,
+    zero.safe_get_local_grad,
+    lambda param: zero.safe_set_full_grad(param, ONES),
+    lambda param: zero.safe_set_local_grad(param, ONES),
+    lambda param: zero.safe_update_full_grad_vectorized([param], lambda gradient, _: gradient),
+]
+
+
+def case_what_no_sync_holds_back_is_not_read() -> None:
+    """Nor does the question end the accumulation."""
+    for stage in range(4):
+        model, engine = engine_of(stage, True)
+        with engine.no_sync():
+            for _ in range(2):
+                engine.backward(engine())
+                for ask in ASK:
+                    with raises(meron.StateError, "no_sync"):
+                        ask(model.first)
+        engine.backward(engine())
+        gradient = zero.safe_get_full_grad(model.first)
+        assert torch.equal(gradient, 3 * ONES), (stage, gradient)
+        engine.step()
+        assert math.isclose(engine.get_global_grad_norm(), math.sqrt(SIZE * (9 + 36)))
+        engine.destroy()
+
+
+class Update:
+    """Scales each gradient by a factor that it finds by the param."""
+
+    def __init__(self, factors: dict[nn.Parameter, float]) -> None:
+        self.factors = factors
+        self.seen: list[int] = []
+
+    def __call__(self, gradient: torch.Tensor, param: nn.Parameter) -> torch.Tensor:
+        self.seen.append(id(param))
+        assert gradient.shape == param.shape == param.ds_shape
+        return gradient * self.factors[param]
+
+
+def case_an_update_is_given_the_params_themselves() -> None:
+    for stage in (1, 3):
+        model, engine = engine_of(stage, True)
+        update = Update({model.first: 3.0, model.second: 0.5})
+        engine.backward(engine())
+        alone = nn.Parameter(torch.ones(2))
+        zero.safe_update_full_grad_vectorized([model.first, alone, model.second], update)
+        assert update.seen == [id(model.first), id(model.second)]
+        assert torch.equal(zero.safe_get_full_grad(model.first), 3 * ONES)
+        assert torch.equal(zero.safe_get_full_grad(model.second), ONES)
+        for wrong in (torch.ones(1), None):
+            with raises(meron.ArgumentError, ".first"):
+                zero.safe_update_full_grad_vectorized([model.first], lambda *_, wrong=wrong: wrong)
+        engine.step()
+        engine.destroy()
+
+
 if __name__ == "__main__":
     run_cases(sys.modules[__name__])
