@@ -4,18 +4,28 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeVar, Union
 
 import torch
 
 import meron
 from meron import errors
-from meron.plan import Json, as_plan
+from meron.plan import Json
 from meron.torch.device_choice import device_for, device_name
 from meron.torch.materialize import materialize
+from meron.torch.options import (
+    MixedPrecision,
+    check_context,
+    check_offload,
+    given_limits,
+    group_of,
+    ignored_of,
+    mixed_precision,
+    refuse_placement,
+    reshards,
+    with_reduce_dtype,
+)
 from meron.torch.partition import is_sharded, make_scope, move_buffers, scope_of
 from meron.torch.sharding import Sharding, sharding_of, units_below
 from meron.torch.tensors import dtype_name
@@ -32,21 +42,6 @@ Units = Union[
 ]
 
 
-@dataclass(frozen=True)
-class MixedPrecision:
-    """Dtypes of a sharded module; None leaves them as they are.
-
-    Attributes:
-        param_dtype: what params are gathered and computed in. Optimizers update f32 values.
-        reduce_dtype: what gradients are written for the reduction in; sums are f32 in any case.
-        cast_forward_inputs: floating inputs of the module are cast to param_dtype.
-    """
-
-    param_dtype: torch.dtype | None = None
-    reduce_dtype: torch.dtype | None = None
-    cast_forward_inputs: bool = True
-
-
 def shard(
     module: ModuleT,
     *,
@@ -60,12 +55,19 @@ def shard(
     plan: meron.Plan | Json | None = None,
     config: Any = None,
     leaf: bool = False,
-    ignored_params: Iterable[torch.nn.Parameter] = (),
+    ignored_params: Iterable[torch.nn.Parameter] | None = (),
     mp: MixedPrecision | None = None,
-    reshard_after_forward: bool = True,
+    reshard_after_forward: bool | None = True,
     broadcast: bool = True,
     seed: int = 0,
-    **limits: int,
+    prefetch_elements: int | None = None,
+    max_live_elements: int | None = None,
+    max_reuse_elements: int | None = None,
+    persist_elements: int | None = None,
+    persist_total_elements: int | None = None,
+    mp_policy: Any = None,
+    offload_policy: Any = None,
+    shard_placement_fn: Any = None,
 ) -> ModuleT:
     """Shards a module's params over the ranks, in place. Collective.
 
@@ -85,7 +87,8 @@ def shard(
             function that picks them. They are sharded from the innermost out.
         name: for messages; default is the class's name, and for `units` the path in the module.
         context: an open meron.Context; default opens one for `group`, `plan` and `device`, or
-            shares it.
+            shares it. `plan`, `group`, `mesh`, `transport`, `device` and `mp.reduce_dtype` may be
+            given with it if they are those of the context.
         device: where the module computes: "cpu", or "cuda" (the current one) or "cuda:N", with
             params and buffers on the CPU or there. Default is where its params are; for those on
             meta MERON_TORCH_DEVICE, or the current CUDA device of a rank that a launcher started
@@ -100,13 +103,19 @@ def shard(
             limits count. (meron.zero.initialize makes an engine of the rest.)
         leaf: the module must be one unit: an error when parts of it are sharded already.
         ignored_params: stay as they are on every rank; nobody reduces their gradients.
-        mp: dtypes of compute and reduction.
-        reshard_after_forward: False keeps the unit whole from its forward to its backward.
+        mp: dtypes of compute and reduction. `mp_policy` is the same for FSDP2's
+            MixedPrecisionPolicy, without output_dtype.
+        reshard_after_forward: False keeps the unit whole from its forward to its backward. None is
+            the default; a number of ranks is refused.
         broadcast: start from rank 0's values. False is for values that are equal on all ranks.
         seed: for modules on the device "meta": they are made real one at a time by their
             reset_parameters, under seeds that derive from this, and only shards are kept.
-        limits: of the schedule, as Context.schedule takes them. They hold for all units of the
-            context; what is given last counts.
+        prefetch_elements, max_live_elements, max_reuse_elements, persist_elements,
+            persist_total_elements: limits of the schedule, as Context.schedule takes them. They
+            hold for all units of the context; what is given last counts.
+        offload_policy: FSDP2's OffloadPolicy or CPUOffloadPolicy: without effect, as shards reside
+            in host memory in any case. Refused under a plan with params elsewhere.
+        shard_placement_fn: of FSDP2; refused, as every param is cut flat.
 
     Returns:
         The same module. Its params keep their shapes and, out of use, hold no memory: reading
@@ -114,35 +123,58 @@ def shard(
 
     Raises:
         StateError: everything in it is sharded already. ArgumentError: a dtype or device that
-        Meron does not shard. MismatchError: ranks shard different things.
+        Meron does not shard, a limit out of range, or an argument that contradicts the context.
+        UnsupportedError: an option of FSDP2's that Meron does not have. These are raised before
+        anything is changed. MismatchError: ranks shard different things.
     """
-    modules = [module] if isinstance(module, torch.nn.Module) else list(module)
+    modules: list[torch.nn.Module] = (
+        [module] if isinstance(module, torch.nn.Module) else list(module)
+    )
+    limits = given_limits(
+        prefetch_elements=prefetch_elements,
+        max_live_elements=max_live_elements,
+        max_reuse_elements=max_reuse_elements,
+        persist_elements=persist_elements,
+        persist_total_elements=persist_total_elements,
+    )
+    mp = mixed_precision(mp, mp_policy)
+    refuse_placement(shard_placement_fn)
     if config is not None:
         plan, mp, limits = from_config(config, plan, mp, limits)
     mp = mp or MixedPrecision()
-    ignored_params = set(ignored_params)
-    chosen_device = device_for(modules, context_device(context, device), ignored_params)
-    if context is None:
-        chosen = with_reduce_dtype("zero3" if plan is None else plan, mp.reduce_dtype)
-        group = group_of(group, mesh)
-        context = context_for(chosen, group, transport, chosen_device or "cpu")
-    sharding = sharding_of(context, **limits)
-    options = {
-        "ignored": ignored_params,
+    ignored = ignored_of(ignored_params)
+    options: dict[str, Any] = {
+        "ignored": ignored,
         "dtype": mp.param_dtype,
         "input_dtype": mp.param_dtype if mp.cast_forward_inputs else None,
-        "reshard_after_forward": reshard_after_forward,
+        "reshard_after_forward": reshards(reshard_after_forward),
         "broadcast": broadcast,
     }
+    if mp.param_dtype is not None:
+        dtype_name(mp.param_dtype, "param_dtype")
     for item in modules:
-        base = sharding.unique(name or type(item).__name__)
         if leaf and any(is_sharded(part) for part in item.modules()):
             raise errors.StateError(
-                f"{base} has parts that are sharded already: it cannot be a leaf",
+                f"{name or type(item).__name__} has parts that are sharded already: it cannot be a "
+                "leaf",
                 advice="Shard the leaf first, and nothing within it.",
             )
+    parts_of = [chosen_units(item, units) for item in modules]
+    chosen_device = device_for(modules, context_device(context, device), ignored)
+    group = group_of(group, mesh)
+    chosen = "zero3" if plan is None else plan
+    if context is None:
+        chosen = with_reduce_dtype(chosen, mp.reduce_dtype)
+        check_offload(offload_policy, chosen)
+        context = context_for(chosen, group, transport, chosen_device or "cpu")
+    else:
+        check_context(context, plan, group, transport, mp, modules)
+        check_offload(offload_policy, context.plan)
+    sharding = sharding_of(context, limits)
+    for item, parts in zip(modules, parts_of):
+        base = sharding.unique(name or type(item).__name__)
         done = False
-        for path, part in chosen_units(item, units):
+        for path, part in parts:
             done |= shard_one(sharding, part, f"{base}.{path}", seed, options)
         done |= shard_one(sharding, item, base, seed, options)
         if not done:
@@ -215,30 +247,6 @@ def context_device(context: meron.Context | None, device: Any) -> Any:
             advice="Leave the device out, or give a context that was opened with it.",
         )
     return own
-
-
-def group_of(group: Any, mesh: Any) -> Any:
-    """A torch.distributed group, or that of a mesh of one dimension."""
-    if mesh is None:
-        return group
-    if group is not None:
-        raise errors.argument("give either a group or a mesh, not both")
-    if mesh.ndim != 1:
-        raise errors.argument(
-            f"the mesh has {mesh.ndim} dimensions: params are sharded over one",
-            advice="Pass one dimension of it, as mesh['shard']; for replicas of shards pass "
-            'plan="mics(8)", with the size of the inner dimension.',
-        )
-    return mesh.get_group()
-
-
-def with_reduce_dtype(plan: meron.Plan | Json, dtype: torch.dtype | None) -> meron.Plan:
-    chosen = as_plan(plan)
-    if dtype is None:
-        return chosen
-    table = json.loads(chosen.json())
-    table["gradient"]["dtype"] = dtype_name(dtype, "reduce_dtype")
-    return meron.Plan.parse(table)
 
 
 # ---- Control ------------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ class Sharding:
     active:   the sharded modules whose forward runs now, outermost first
     """
 
-    def __init__(self, context: meron.Context, **limits: int) -> None:
+    def __init__(self, context: meron.Context, limits: dict[str, int]) -> None:
         self.context = context
         self.device: TorchDevice | None = torch_device_of(context.device)
         self.mapped = context.transport in ("self", "local", "shm")
@@ -202,8 +202,8 @@ class Sharding:
         if self.device is not None:
             return self.read_ahead
         if self.schedule is None:
-            limits: dict[str, Any] = {**self.limits}
-            self.schedule = self.context.schedule([unit.unit for unit in self.units], **limits)
+            units, limits = [unit.unit for unit in self.units], self.limits
+            self.schedule = self.context.schedule(units, **limits)  # type: ignore[arg-type]
             self.handle = self.schedule._handle
         return self.schedule
 
@@ -326,10 +326,11 @@ class Sharding:
 shardings: weakref.WeakKeyDictionary[meron.Context, Sharding] = weakref.WeakKeyDictionary()
 
 
-def sharding_of(context: meron.Context, **limits: int) -> Sharding:
+def sharding_of(context: meron.Context, limits: dict[str, int] | None = None) -> Sharding:
+    """The sharding of a context, made where there is none; `limits` are added to its own."""
     sharding = shardings.get(context)
     if sharding is None:
-        sharding = shardings[context] = Sharding(context, **limits)
+        sharding = shardings[context] = Sharding(context, limits or {})
     elif limits and limits != sharding.limits:
         sharding.limits = {**sharding.limits, **limits}
         sharding.renew_schedule()

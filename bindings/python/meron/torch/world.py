@@ -14,15 +14,19 @@ import datetime
 import functools
 import hashlib
 import json
+import logging
 import os
 import secrets
 import socket
+import weakref
 from typing import Any
 
 import torch.distributed as dist
 
 import meron
 from meron import errors
+from meron._callbacks import LogFunction, StopFunction
+from meron.plan import Json, as_plan
 from meron.torch.device import torch_device_of
 from meron.torch.device_choice import asked_device
 from meron.torch.transport import group_transport
@@ -34,26 +38,51 @@ TIMEOUT = 600.0  # seconds, as meron.open's
 # Models of a process with equal ranks, plan and device share a context: by these and the transport.
 # None: all ranks.
 contexts: dict[tuple[tuple[int, ...] | None, str, str, str], meron.Context] = {}
+# What context_for opened them with, as far as it was given.
+options_of: weakref.WeakKeyDictionary[meron.Context, dict[str, Any]] = weakref.WeakKeyDictionary()
+# The ranks that open_context opened a context for; none of those that others opened.
+ranks_of_open: weakref.WeakKeyDictionary[meron.Context, tuple[int, ...] | None] = (
+    weakref.WeakKeyDictionary()
+)
 
 
 def context_for(
-    plan: meron.Plan,
+    plan: meron.Plan | Json,
     group: Any = None,
     transport: str | None = None,
     device: Any = None,
-    **options: Any,
+    *,
+    timeout: float | None = None,
+    host_memory_limit: int | None = None,
+    arena_reserve: int | None = None,
+    threads: int | None = None,
+    log: LogFunction | logging.Logger | None = None,
+    should_stop: StopFunction | None = None,
 ) -> meron.Context:
-    """The context of these ranks, this plan and device; opened where it is not there. Collective.
+    """The context of these ranks, this plan and device; opened if there is none. Collective.
 
-    Arguments as of `open_context`. Without a transport any open context will do.
+    Arguments as of `open_context`. Without a transport any open context is returned.
 
     Args:
         device: "cuda", "cuda:N", "emulated" or "cpu", or a torch.device; None takes it from
             MERON_TORCH_DEVICE, else it is the CPU.
+        timeout, host_memory_limit, arena_reserve, threads, log, should_stop: as meron.open takes
+            them. A context that is open already must have been opened with the same values.
+
+    Raises ArgumentError naming an option that an open context does not have; else as open_context.
     """
+    plan = as_plan(plan)
     ranks = ranks_of(group)
     name = asked_device(device) or ""
     wanted = (ranks, plan.json(), name)
+    options = given_options(
+        timeout=timeout,
+        host_memory_limit=host_memory_limit,
+        arena_reserve=arena_reserve,
+        threads=threads,
+        log=log,
+        should_stop=should_stop,
+    )
     found = [
         context
         for (its_ranks, its_plan, its_transport, its_device), context in contexts.items()
@@ -61,18 +90,57 @@ def context_for(
         if not context.closed
     ]
     if found:
+        check_options(found[0], options)
         return found[0]
     transport = chosen_transport(transport)
     on_device = torch_device_of(name)
-    if on_device is not None:
-        options = {"device": on_device.name, "allocator": on_device.allocator, **options}
-    context = open_context(plan, group, transport, **options)
+    if on_device is None:
+        context = open_context(plan, group, transport, **options)
+    else:
+        context = open_context(
+            plan,
+            group,
+            transport,
+            device=on_device.name,
+            allocator=on_device.allocator,
+            **options,
+        )
     contexts[ranks, plan.json(), transport, name] = context
+    options_of[context] = options
     return context
 
 
+def given_options(**options: Any) -> dict[str, Any]:
+    return {name: value for name, value in options.items() if value is not None}
+
+
+def check_options(context: meron.Context, options: dict[str, Any]) -> None:
+    """ArgumentError naming an option that an open context was not opened with."""
+    own = options_of.get(context, {})
+    for name, value in options.items():
+        if name not in own or own[name] != value:
+            raise errors.argument(
+                f"{name} is {value!r}, and the context of these ranks and this plan is open with "
+                f"{name}={own.get(name)!r}",
+                subject=name,
+                advice=f"Pass {name} to the first context_for of a plan, before shard, or close "
+                "the context.",
+            )
+
+
 def open_context(
-    plan: meron.Plan, group: Any = None, transport: str | None = None, **options: Any
+    plan: meron.Plan | Json,
+    group: Any = None,
+    transport: str | None = None,
+    *,
+    timeout: float | None = None,
+    host_memory_limit: int | None = None,
+    arena_reserve: int | None = None,
+    threads: int | None = None,
+    log: LogFunction | logging.Logger | None = None,
+    should_stop: StopFunction | None = None,
+    device: str | None = None,
+    allocator: meron.DeviceAllocator | None = None,
 ) -> meron.Context:
     """A context for all ranks, or for those of a torch.distributed group. Collective.
 
@@ -81,15 +149,33 @@ def open_context(
             group's. None is all ranks.
         transport: "shm" for ranks of one host, "group" over the torch.distributed group, or "auto":
             shm on one host, else group. None takes it from MERON_TORCH_TRANSPORT, else it is auto.
-        options: as meron.open takes them. `timeout` also bounds how long ranks wait for each other
-            here.
+        timeout: as meron.open takes it; it also bounds how long ranks wait for each other here.
+        host_memory_limit, arena_reserve, threads, log, should_stop, device, allocator: as
+            meron.open takes them.
 
     Raises:
         ArgumentError: the launcher promised more ranks than there are; this rank is not in the
         group; ranks of several hosts without torch.distributed. DeadlineError: who has not come.
         MismatchError: ranks chose different transports. Otherwise as meron.open.
     """
-    transport = chosen_transport(transport)
+    options = given_options(
+        timeout=timeout,
+        host_memory_limit=host_memory_limit,
+        arena_reserve=arena_reserve,
+        threads=threads,
+        log=log,
+        should_stop=should_stop,
+        device=device,
+        allocator=allocator,
+    )
+    context = open_among(as_plan(plan), group, chosen_transport(transport), options)
+    ranks_of_open[context] = ranks_of(group)
+    return context
+
+
+def open_among(
+    plan: meron.Plan, group: Any, transport: str, options: dict[str, Any]
+) -> meron.Context:
     if group is None and not uses_torch():
         if transport == "group":
             raise errors.argument(
@@ -153,6 +239,11 @@ def asked_plan(context: meron.Context) -> meron.Plan:
         if known is context:
             return meron.Plan.parse(plan)
     return context.plan
+
+
+def transport_of(context: meron.Context) -> str:
+    """ "shm" where ranks share memory, as on one host; else "group"."""
+    return "shm" if context.transport in ("self", "local", "shm") else "group"
 
 
 def chosen_transport(transport: str | None) -> str:

@@ -616,20 +616,22 @@ def backward_twice_is_torchs_own_error() -> None:
     optimizer.step()
 
 
-PROMISES = [
-    function
-    for name, function in list(globals().items())
-    if callable(function)
-    and getattr(function, "__module__", None) == __name__
-    and getattr(function, "__annotations__", {}) == {"return": "None"}
-    and not isinstance(function, type)
-]
+def promises_of(content: dict[str, Any]) -> list[Callable[[], None]]:
+    """The functions that a program of ranks defines, of no arguments, that return None."""
+    return [
+        function
+        for function in content.values()
+        if callable(function)
+        and getattr(function, "__module__", None) == content["__name__"]
+        and getattr(function, "__annotations__", {}) == {"return": "None"}
+        and not isinstance(function, type)
+    ]
 
 
-def main(folder: str) -> int:
+def main(folder: str, promises: list[Callable[[], None]]) -> int:
     torch.set_num_threads(1)
     with open(f"{folder}/{RANK}", "w", encoding="utf-8") as file:
-        for promise in PROMISES:
+        for promise in promises:
             wrong = None
             try:
                 promise()
@@ -641,4 +643,4 @@ def main(folder: str) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1]))
+    sys.exit(main(sys.argv[1], promises_of(dict(globals()))))
