@@ -262,8 +262,9 @@ def require_units(module: torch.nn.Module) -> list[ShardedUnit]:
     return found
 
 
-def sharding_below(module: torch.nn.Module) -> Sharding:
-    return require_units(module)[0].sharding
+def shardings_below(module: torch.nn.Module) -> list[Sharding]:
+    """The shardings of a module's units, one for each plan and group, in order of first use."""
+    return list(dict.fromkeys(unit.sharding for unit in require_units(module)))
 
 
 @contextlib.contextmanager
@@ -272,17 +273,21 @@ def no_sync(module: torch.nn.Module) -> Iterator[None]:
 
     Under plans that shard gradients this rank keeps whole gradients of its own until then.
     """
-    reducer = sharding_below(module).reducer
-    before, reducer.sync = reducer.sync, False
+    reducers = [sharding.reducer for sharding in shardings_below(module)]
+    before = [reducer.sync for reducer in reducers]
+    for reducer in reducers:
+        reducer.sync = False
     try:
         yield
     finally:
-        reducer.sync = before
+        for reducer, sync in zip(reducers, before):
+            reducer.sync = sync
 
 
 def set_requires_gradient_sync(module: torch.nn.Module, flag: bool) -> None:
     """As no_sync, by hand."""
-    sharding_below(module).reducer.sync = flag
+    for sharding in shardings_below(module):
+        sharding.reducer.sync = bool(flag)
 
 
 def set_is_last_backward(module: torch.nn.Module, flag: bool) -> None:
@@ -295,7 +300,8 @@ def set_is_last_backward(module: torch.nn.Module, flag: bool) -> None:
 
     Raises StateError in a backward pass that follows the last one, before the step.
     """
-    sharding_below(module).reducer.last = bool(flag)
+    for sharding in shardings_below(module):
+        sharding.reducer.last = bool(flag)
 
 
 def unshard(module: torch.nn.Module) -> None:

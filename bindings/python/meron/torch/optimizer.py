@@ -22,7 +22,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 import meron
 from meron import errors
 from meron._native import call, ffi, lib, new
-from meron.torch.api import require_units, sharding_below
+from meron.torch.api import require_units, shardings_below
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.tensors import tensor_of
 from meron.torch.unit import ShardedUnit
@@ -50,21 +50,22 @@ def check_in_memory(plan: dict[str, Any]) -> None:
 
 
 class Shards:
-    """The parts of a sharding's params as tensors, and how a step goes over them.
+    """The parts of some shardings' params as tensors, and how a step goes over them.
 
     Where ranks share memory, parts and their gradients stay at their addresses, so the tensors are
     kept from step to step; elsewhere one address per unit is looked at.
     """
 
-    def __init__(self, sharding: Sharding) -> None:
-        check_in_memory(json.loads(sharding.context.plan.json()))
-        self.sharding = sharding
+    def __init__(self, shardings: list[Sharding]) -> None:
+        for sharding in shardings:
+            check_in_memory(json.loads(sharding.context.plan.json()))
+        self.shardings = shardings
         self.parts: dict[ShardedUnit, dict[int, torch.nn.Parameter]] = {}
         self.sorted: list[ShardedUnit] = []  # the keys of `parts`
         self.grads: dict[ShardedUnit, dict[int, torch.Tensor]] = {}  # f32, in the engine's memory
         everybody.add(self)
         self.bound: set[ShardedUnit] = set()  # units whose parts lie where they should
-        self.update: meron.Update | None = None
+        self.updates: dict[Sharding, meron.Update] = {}  # that are open
 
     def part(self, unit: ShardedUnit, i: int) -> torch.nn.Parameter:
         """This rank's part of a param: in place, or f32 where less is gathered."""
@@ -80,10 +81,18 @@ class Shards:
         return parts[i]
 
     def units(self) -> list[ShardedUnit]:
-        """Those that the optimizer has params of, in the order in which they were made."""
+        """Those that the optimizer has params of, in the order in which they were made; those of a
+        sharding one after the other."""
         if len(self.sorted) != len(self.parts):
-            self.sorted = sorted(self.parts, key=lambda unit: unit.index)
+            place = {sharding: place for place, sharding in enumerate(self.shardings)}
+            self.sorted = sorted(self.parts, key=lambda unit: (place[unit.sharding], unit.index))
         return self.sorted
+
+    def of_shardings(self, units: list[ShardedUnit]) -> list[tuple[Sharding, list[ShardedUnit]]]:
+        """Some units by their sharding, in one order on all ranks."""
+        if len(self.shardings) == 1:
+            return [(self.shardings[0], units)]
+        return [(each, [u for u in units if u.sharding is each]) for each in self.shardings]
 
     def bind(self) -> None:
         """Points parts at the engine's memory. Collective: an update that changes nothing."""
@@ -93,46 +102,45 @@ class Shards:
 
     def begin(self, units: list[ShardedUnit]) -> None:
         """Waits until this rank's parts may be written. Collective."""
-        self.sharding.drop(units)
-        self.update = meron.Update(self.sharding.context, [unit.unit for unit in units])
-        self.update.__enter__()
+        for sharding, own in self.of_shardings(units):
+            if own:
+                sharding.drop(own)
+                update = meron.Update(sharding.context, [unit.unit for unit in own])
+                update.__enter__()
+                self.updates[sharding] = update
         for unit in units:
-            if unit in self.bound and self.sharding.mapped:
+            if unit in self.bound and unit.sharding.mapped:
                 continue  # where ranks share memory nothing ever moves
             self.bound.add(unit)
             direct = {i: part for i, part in self.parts[unit].items() if i not in unit.masters}
             if moved(direct, functools.partial(self._view, unit)):
                 for i, part in direct.items():
-                    part.data = self._tensor(self._view(unit, i))
+                    part.data = tensor_in(unit, self._view(unit, i))
 
     def publish(self, units: list[ShardedUnit]) -> None:
         for unit in units:
             for i in unit.masters:
                 if i in self.parts[unit]:
-                    self._tensor(self._view(unit, i)).copy_(self.parts[unit][i].detach())
-        update, self.update = self.update, None
-        assert update is not None
-        update.__exit__(None, None, None)
+                    whole = tensor_in(unit, self._view(unit, i))
+                    whole.copy_(self.parts[unit][i].detach())
+        while self.updates:
+            self.updates.pop(next(iter(self.updates))).__exit__(None, None, None)
 
     def _view(self, unit: ShardedUnit, i: int) -> Any:
-        assert self.update is not None
         view = new("meron_view *")
         handle = unit.handles[i]._handle
-        call(lib.meron_update_view, view, self.update._open_handle(), handle)
+        call(lib.meron_update_view, view, self.updates[unit.sharding]._open_handle(), handle)
         return view
-
-    def _tensor(self, view: Any) -> torch.Tensor:
-        return tensor_of(view, (view.count,), self.sharding.context._require_open())
 
     def give_gradients(self) -> list[ShardedUnit]:
         """Sets `grad` of every part; the units that have any. Collective."""
-        reducer = self.sharding.reducer
-        units = reducer.finish(self.units())
-        mapped = self.sharding.mapped
+        units = []
+        for sharding, own in self.of_shardings(self.units()):
+            units += sharding.reducer.finish(own)
         for unit in units:
             parts = self.parts[unit]
             grads = self.grads.get(unit)
-            if grads is None or len(grads) < len(parts) or not mapped:
+            if grads is None or len(grads) < len(parts) or not unit.sharding.mapped:
                 grads = self._find_gradients(unit)
             seen = unit.seen
             for i, part in parts.items():
@@ -142,7 +150,7 @@ class Shards:
         return units
 
     def _find_gradients(self, unit: ShardedUnit) -> dict[int, torch.Tensor]:
-        reducer = self.sharding.reducer
+        reducer = unit.sharding.reducer
         grads = self.grads.get(unit, {})
         held = [i for i in unit.trainable if i in self.parts[unit]]
         view = functools.partial(reducer.part_view, unit)
@@ -150,10 +158,20 @@ class Shards:
             self.grads[unit] = grads = {i: reducer.part(unit, i) for i in held}
         return grads
 
+    def discard(self) -> None:
+        """Forgets the gradients since the last step. All ranks must do so."""
+        for sharding, own in self.of_shardings(self.units()):
+            sharding.reducer.discard(own)
+
     def forget_gradients(self) -> None:
         for parts in self.parts.values():
             for part in parts.values():
                 part.grad = None
+
+
+def tensor_in(unit: ShardedUnit, view: Any) -> torch.Tensor:
+    """A view of memory of a unit's context, flat."""
+    return tensor_of(view, (view.count,), unit.sharding.context._require_open())
 
 
 # One engine operation takes the gradients of a whole unit: it cannot serve two optimizers.
@@ -186,6 +204,20 @@ def check_alone(params: Iterable[torch.Tensor], own: Shards | None) -> None:
         )
 
 
+def check_known(params: Iterable[torch.Tensor], shards: Shards) -> None:
+    """ArgumentError for params of a plan or group that the optimizer was not made for."""
+    for param in params:
+        place = unit_of(param)
+        if place is not None and place[0].sharding not in shards.shardings:
+            name = place[0].handles[place[1]].name
+            raise errors.argument(
+                f"{name} is sharded by another plan or group of ranks than the optimizer's params",
+                subject=name,
+                advice="Use an optimizer of its own for it, or pass shard_optimizer a module that "
+                "has all of them.",
+            )
+
+
 def moved(tensors: Mapping[int, torch.Tensor], view: Callable[[int], Any]) -> bool:
     """Whether the first of some tensors that has elements lies elsewhere than its view now."""
     for i, tensor in tensors.items():
@@ -201,7 +233,8 @@ def shard_optimizer(
 
     It may have been made before or after shard(), also with states (they are cut to the shards).
     From then on `loss.backward(); optimizer.step()` train the model; param groups hold the shards,
-    flat tensors of this rank's elements. `zero_grad` drops gradients that were not used.
+    flat tensors of this rank's elements. `zero_grad` drops gradients that were not used. Parts of
+    the module may be sharded by different plans or groups of ranks.
 
     Args:
         optimizer: of an elementwise rule, such as SGD, Adam(W), Adagrad, RMSprop, Lion.
@@ -221,7 +254,7 @@ def shard_optimizer(
         )
     if getattr(optimizer, "_meron_shards", None) is not None:
         raise errors.StateError("this optimizer runs on shards already")
-    sharding = sharding_below(module)
+    shardings = shardings_below(module)
     check_covered(module)
     known = {id(param) for unit in require_units(module) for param in unit.params}
     for group in optimizer.param_groups:
@@ -233,7 +266,7 @@ def shard_optimizer(
                     advice="Make the optimizer from module.parameters().",
                 )
     check_alone((p for group in optimizer.param_groups for p in group["params"]), None)
-    shards = Shards(sharding)
+    shards = Shards(shardings)
     optimizer._meron_shards = shards  # type: ignore[attr-defined]
     for group in optimizer.param_groups:
         group["params"] = [swap_param(optimizer, shards, param) for param in group["params"]]
@@ -265,7 +298,6 @@ def wrap(optimizer: torch.optim.Optimizer, shards: Shards) -> None:
     """Puts the engine's part of a step around the optimizer's own methods."""
     plain_step, plain_zero = optimizer.step, optimizer.zero_grad
     plain_add = optimizer.add_param_group
-    sharding = shards.sharding
 
     def step(self: torch.optim.Optimizer, closure: Any = None) -> Any:
         """One step on this rank's shards; publishes the new values. Collective."""
@@ -283,18 +315,19 @@ def wrap(optimizer: torch.optim.Optimizer, shards: Shards) -> None:
         else:
             plain_step()
         shards.forget_gradients()
-        sharding.reducer.discard(shards.units())
+        shards.discard()
         return loss
 
     def zero_grad(self: torch.optim.Optimizer, set_to_none: bool = True) -> None:
         """Drops gradients. All ranks must do so."""
         plain_zero(set_to_none=True)
-        sharding.reducer.discard(shards.units())
+        shards.discard()
 
     def add_param_group(self: torch.optim.Optimizer, group: dict[str, Any]) -> None:
         params = group["params"]
         params = [params] if isinstance(params, torch.Tensor) else list(params)
         check_alone(params, shards)
+        check_known(params, shards)
         group["params"] = [
             swap_param(self, shards, param) if unit_of(param) is not None else param
             for param in params

@@ -76,6 +76,14 @@ def make_scope(
         return None
     if not own and not others and not any(is_sharded(part) for part in module.modules()):
         return None
+    for unit in others:
+        if unit.sharding is not sharding:
+            raise errors.StateError(
+                f"{name} uses a param of '{unit.name}', which is sharded by another plan or group "
+                "of ranks",
+                subject=unit.name,
+                advice="Give modules that share params the same plan and group.",
+            )
     units = list(others)
     if own:
         params, names = list(own), list(own.values())

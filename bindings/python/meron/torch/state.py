@@ -9,8 +9,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 
+import numpy as np
+import numpy.typing as npt
 import torch
 
+import meron
 from meron import errors
 from meron.torch.engine_optimizer import EngineOptimizer
 from meron.torch.engine_states import read_state, write_state
@@ -84,23 +87,40 @@ def clip_grad_norm_(
 ) -> torch.Tensor:
     """Scales the gradients of sharded params to at most a global norm; returns that norm.
 
-    As torch.nn.utils.clip_grad_norm_, over all ranks. Ends the accumulation as full_grad does.
-    Collective; blocks on peers.
+    As torch.nn.utils.clip_grad_norm_, over all ranks, and over all plans and groups that the params
+    are sharded by. Params in no unit neither count nor are scaled. If groups of ranks have
+    different gradients, as those of experts, the mean of what the groups see counts, so that all
+    ranks scale alike. Ends the accumulation as full_grad does. Collective; blocks on peers.
 
     Args:
         norm_type: a power above 0, or inf.
 
-    Raises StateError (error_if_nonfinite) when the norm is NaN or infinite.
+    Raises NonFiniteError (error_if_nonfinite) when the norm is NaN or infinite. StateError when
+    groups overlap in such a way that ranks do not agree on a norm.
     """
+    if not norm_type > 0:
+        raise errors.argument(f"norm_type is {norm_type}", "norm_type", "Give a power above 0.")
     if isinstance(params, torch.nn.Module):
         params = params.parameters()
-    places = [placed(param) for param in params if unit_of(param) is not None]
+    places: dict[Sharding, dict[tuple[ShardedUnit, int], None]] = {}
+    for param in params:
+        place = unit_of(param)
+        if place is not None:
+            places.setdefault(place[0].sharding, {})[place] = None
     if not places:
         raise errors.argument("clip_grad_norm_ was given no sharded param")
-    sharding = places[0][0].sharding
-    sharding.reducer.finish(dict.fromkeys(unit for unit, _ in places))
-    parts = [sharding.reducer.part(*place) for place in places if sharding.reducer.has_grad(*place)]
-    norm = global_norm(sharding, parts, norm_type)
+    parts: list[torch.Tensor] = []
+    powers = []
+    for sharding, own in places.items():
+        reducer = sharding.reducer
+        reducer.finish(dict.fromkeys(unit for unit, _ in own))
+        found = [reducer.part(*place) for place in own if reducer.has_grad(*place)]
+        powers.append(global_power(sharding, found, norm_type))
+        parts += found
+    power = max(powers) if math.isinf(norm_type) else sum(powers)
+    if len(places) > 1:
+        power = agreed_power(list(places), power)
+    norm = power if math.isinf(norm_type) else power ** (1 / norm_type)
     if error_if_nonfinite and not math.isfinite(norm):
         raise errors.NonFiniteError(
             f"the norm of the gradients is {norm}", advice="Lower the learning rate, or skip."
@@ -114,6 +134,12 @@ def clip_grad_norm_(
 
 def global_norm(sharding: Sharding, parts: list[torch.Tensor], norm_type: float) -> float:
     """The norm over all ranks of gradients of which each rank has parts."""
+    power = global_power(sharding, parts, norm_type)
+    return power if math.isinf(norm_type) else power ** (1 / norm_type)
+
+
+def global_power(sharding: Sharding, parts: list[torch.Tensor], norm_type: float) -> float:
+    """The sum of the elements' powers over all ranks, or for inf the largest element."""
     norms = [
         torch.linalg.vector_norm(part, norm_type, dtype=torch.float64)
         for part in parts
@@ -122,18 +148,49 @@ def global_norm(sharding: Sharding, parts: list[torch.Tensor], norm_type: float)
     infinite = math.isinf(norm_type)
     together = torch.stack(norms) if norms else torch.zeros(1, dtype=torch.float64, device="cpu")
     local = float(together.max() if infinite else together.pow(norm_type).sum())
-    context = sharding.context
-    if context.world_size == 1 or sharding.updates_everything:
-        return local if infinite else local ** (1 / norm_type)
+    if sharding.context.world_size == 1 or sharding.updates_everything:
+        return local
     if not sharding.counts():
         local = 0.0
-    values = torch.zeros(context.world_size, 2, dtype=torch.float32, device="cpu")
-    # A double as two floats: all-reduce sums in f32, and each rank has a place of its own.
-    values[context.rank, 0] = local
-    values[context.rank, 1] = local - float(values[context.rank, 0])
-    context.world.all_reduce(values.numpy())
-    locals_ = values.double().sum(1)
-    return float(locals_.max()) if infinite else float(locals_.sum()) ** (1 / norm_type)
+    of_ranks = of_all_ranks(sharding.context, [local])[:, 0]
+    return float(of_ranks.max() if infinite else of_ranks.sum())
+
+
+def agreed_power(shardings: list[Sharding], power: float) -> float:
+    """One value on the ranks of several groups, of what each sees; the same if they are equal.
+
+    Means along one group after the other are the mean over all ranks of a mesh, on each of them.
+    """
+    low = high = mean = power
+    for sharding in shardings:
+        values = of_all_ranks(sharding.context, [low, high, mean])
+        low, high = float(values[:, 0].min()), float(values[:, 1].max())
+        mean = float(values[:, 2].mean())
+    chosen = power if low == high else mean
+    same = True
+    for sharding in shardings:
+        values = of_all_ranks(sharding.context, [chosen, float(same)])
+        theirs = np.full(len(values), chosen)
+        same = np.array_equal(values[:, 0], theirs, equal_nan=True) and bool(values[:, 1].all())
+    if not same:
+        raise errors.StateError(
+            "clip_grad_norm_: ranks do not agree on a norm, as the groups of ranks that the params "
+            "are sharded over overlap in part",
+            advice="Clip the params of each group by a call of its own.",
+        )
+    return chosen
+
+
+def of_all_ranks(context: meron.Context, values: list[float]) -> npt.NDArray[np.float64]:
+    """The values of all ranks, a row for each. Collective."""
+    own = np.array(values, np.float64)
+    if context.world_size == 1:
+        return own[None]
+    # As 16-bit words, which a sum of floats keeps.
+    table = np.zeros((context.world_size, 4 * len(values)), np.float32)
+    table[context.rank] = own.view(np.uint16)
+    context.world.all_reduce(table)
+    return table.astype(np.uint16).view(np.float64)
 
 
 # ---- Optimizer states ---------------------------------------------------------------------------
