@@ -52,6 +52,19 @@ def is_alive(pid: int) -> bool:
     return state != "Z"
 
 
+def children_of(pid: int) -> list[int]:
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except OSError:
+        return []
+
+
+def supervisor_of(launcher: subprocess.Popen) -> int:
+    """The process of `meron run` that is the parent of the ranks."""
+    (supervisor,) = children_of(launcher.pid)
+    return supervisor
+
+
 def read_numbers(folder: Path, prefix: str, count: int) -> dict[int, int]:
     """Waits until `count` ranks have left a number in `folder`/`prefix`RANK, and reads them."""
 

@@ -15,7 +15,18 @@ from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from command import MERON, PATIENCE, is_alive, meron, python, read_numbers, start, wait_until
+from command import (
+    MERON,
+    PATIENCE,
+    children_of,
+    is_alive,
+    meron,
+    python,
+    read_numbers,
+    start,
+    supervisor_of,
+    wait_until,
+)
 
 # Tells the test who it is: a file FOLDER/pid<rank> with the process id.
 TELL_PID = """
@@ -283,21 +294,16 @@ def test_a_slow_reader_of_tagged_output_holds_ranks_but_no_signals():
     code = "import os\nwhile True: os.write(1, b'z' * 1000 + b'\\n')"
     launcher = start("run", "-n", "2", "--tag", "--", *python(code), stdout=subprocess.PIPE)
     time.sleep(0.5)  # the pipe is full by now, and nobody reads
-    rss = int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{launcher.pid}/status").read_text())[1])
+    status = Path(f"/proc/{supervisor_of(launcher)}/status").read_text()
+    rss = int(re.search(r"VmRSS:\s+(\d+)", status)[1])
     assert rss < 64 * 1024
     launcher.send_signal(signal.SIGTERM)
     launcher.send_signal(signal.SIGTERM)
-    wait_until("the ranks end", lambda: not ranks_of(launcher.pid))
+    supervisor = supervisor_of(launcher)
+    wait_until("the ranks end", lambda: not children_of(supervisor))
     launcher.send_signal(signal.SIGTERM)
     assert launcher.wait(PATIENCE) == 128 + signal.SIGTERM
     launcher.stdout.close()
-
-
-def ranks_of(pid: int) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-    except OSError:
-        return []
 
 
 def test_ranks_notice_that_the_reader_of_tagged_output_is_gone():

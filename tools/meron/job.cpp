@@ -2,10 +2,10 @@
 #include "tools/meron/job.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,10 +16,11 @@
 #include <cstdio>
 #include <functional>
 #include <map>
-#include <set>
 #include <utility>
 
+#include "tools/meron/children.h"
 #include "tools/meron/failure.h"
+#include "tools/meron/launcher.h"
 #include "tools/meron/merged_output.h"
 #include "tools/meron/rank_process.h"
 #include "tools/meron/text.h"
@@ -31,8 +32,12 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::seconds;
 
-constexpr std::array kForwardedSignals = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 constexpr seconds kFromTermToKill{5};
+// For what ranks have started and left behind when they ended.
+constexpr Patience kForLeftovers{seconds(1), seconds(5)};
+// A signal of the terminal may be as much older than the launcher's word of it.
+constexpr std::chrono::milliseconds kDelayOfSignals{20};
+constexpr int kReaderPatienceMs = 1'000;
 
 std::string signal_name(int signal) {
   const char* name = sigabbrev_np(signal);
@@ -52,41 +57,9 @@ std::string outcome_of(int wait_status, bool several = false) {
                      WCOREDUMP(wait_status) ? " (core dumped)" : "");
 }
 
-// Children that no rank of the job waits for any more: their parents ended, and this process, their
-// subreaper, has inherited them.
-std::vector<pid_t> inherited_children() {
-  std::vector<pid_t> children;
-  const std::string path = fmt::format("/proc/self/task/{}/children", getpid());
-  if (FILE* file = fopen(path.c_str(), "re")) {
-    for (int pid; fscanf(file, "%d", &pid) == 1;) children.push_back(pid);
-    fclose(file);
-  }
-  return children;
-}
-
-void end_inherited_children() {
-  const auto begin = Clock::now();
-  std::set<pid_t> asked;
-  for (;;) {
-    while (waitpid(-1, nullptr, WNOHANG) > 0) continue;
-    const auto children = inherited_children();
-    const auto waited = Clock::now() - begin;
-    if (children.empty() || waited > seconds(2)) return;
-    for (const pid_t child : children) {
-      if (waited > seconds(1)) {
-        kill(child, SIGKILL);
-      } else if (asked.insert(child).second) {
-        kill(child, SIGTERM);
-        kill(child, SIGCONT);
-      }
-    }
-    usleep(5'000);
-  }
-}
-
 class Job {
  public:
-  explicit Job(const JobOptions& options) : options_(options) {}
+  Job(const JobOptions& options, Launcher& launcher) : options_(options), launcher_(launcher) {}
 
   int run();
 
@@ -99,12 +72,13 @@ class Job {
     kKilling,      // they have got SIGKILL
   };
 
-  void take_signals();
+  void watch_children();
   void start();
   void wait_for_event();
   void on_signals();
-  void forward(const signalfd_siginfo& signal);
+  void forward(const ReceivedSignal& received);
   void reap();
+  void end_leftovers();
   void on_rank_end(RankProcess& rank, int wait_status);
   void on_deadline();
   void terminate();
@@ -119,11 +93,11 @@ class Job {
   std::string running_names() const;
 
   const JobOptions& options_;
+  Launcher& launcher_;
   std::vector<RankProcess> ranks_;
-  UniqueFd signals_;
-  sigset_t outer_mask_;
-  // Terminal signals that arrive before every rank exists may have missed some of them.
-  bool starting_ = true;
+  UniqueFd child_events_;
+  // Signals of the terminal from before may have missed some ranks.
+  Clock::time_point all_started_;
   Phase phase_ = Phase::kRunning;
   Clock::time_point deadline_ = Clock::time_point::max();
   const RankProcess* first_failed_ = nullptr;
@@ -134,11 +108,12 @@ class Job {
 };
 
 int Job::run() {
-  take_signals();
+  watch_children();
   start();
   on_signals();  // what arrived while ranks were started: a rank may have ended already
   reap();
   while (has_work()) {
+    if (launcher_.ended()) return kRuntimeError;  // run_supervised() kills what is left
     wait_for_event();
     on_signals();
     reap();
@@ -148,44 +123,36 @@ int Job::run() {
   return first_failed_ == nullptr ? kSuccess : exit_code_of(first_failed_->wait_status);
 }
 
-// Signals are read from a descriptor in the loop below; nothing runs in a handler.
-void Job::take_signals() {
-  // Whoever ignores SIGCHLD hands that down, and would hide how the ranks end.
-  struct sigaction standard {};
-  standard.sa_handler = SIG_DFL;
-  sigaction(SIGCHLD, &standard, nullptr);
-
+void Job::watch_children() {
   sigset_t taken;
   sigemptyset(&taken);
-  sigaddset(&taken, SIGCHLD);
-  for (const int signal : kForwardedSignals) sigaddset(&taken, signal);
-  sigset_t blocked = taken;
-  sigaddset(&blocked, SIGPIPE);  // write() reports a reader that is gone
-  sigprocmask(SIG_BLOCK, &blocked, &outer_mask_);
-  signals_ = UniqueFd(signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));
-  if (!signals_) throw system_failure("cannot watch signals", errno);
+  sigaddset(&taken, SIGCHLD);  // blocked by run_supervised()
+  child_events_ = UniqueFd(signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));
+  if (!child_events_) throw system_failure("cannot watch the ranks", errno);
 }
 
-// The ranks stay in the launcher's process group, so that a terminal treats the job as one: it may
+// The ranks are in the launcher's process group, so that a terminal treats the job as one: it may
 // read, Ctrl-C and Ctrl-Z reach all of it.
 void Job::start() {
-  prctl(PR_SET_CHILD_SUBREAPER, 1);  // children of ranks come to us when their parents end
   RankCommand command;
   command.words = options_.command;
   command.world_size = options_.ranks;
   command.token = make_token();
   command.capture_output = options_.tag;
-  command.signal_mask = outer_mask_;
+  command.signal_mask = launcher_.outer_mask();
+  command.process_group = launcher_.process_group();
   try {
     ranks_.reserve(static_cast<size_t>(options_.ranks));
-    for (int rank = 0; rank < options_.ranks; ++rank) ranks_.push_back(start_rank(command, rank));
+    for (int rank = 0; rank < options_.ranks && !launcher_.ended(); ++rank) {
+      ranks_.push_back(start_rank(command, rank));
+    }
   } catch (...) {
     send_to_running(SIGKILL);
-    for (const RankProcess& rank : ranks_) waitpid(rank.pid, nullptr, 0);
-    end_inherited_children();
+    end_children(kForLeftovers);
     throw;
   }
-  if (options_.timeout) deadline_ = Clock::now() + *options_.timeout;
+  all_started_ = Clock::now();
+  if (options_.timeout) deadline_ = all_started_ + *options_.timeout;
 }
 
 bool Job::has_work() const {
@@ -197,8 +164,8 @@ bool Job::has_work() const {
 }
 
 void Job::wait_for_event() {
-  std::vector<pollfd> events = {{signals_.get(), POLLIN, 0}};
-  std::vector<std::function<void()>> actions = {[] {}};
+  std::vector<pollfd> events = {{child_events_.get(), POLLIN, 0}, {launcher_.fd(), POLLIN, 0}};
+  std::vector<std::function<void()>> actions = {[] {}, [] {}};
   for (MergedOutput* to : {&output_, &errors_}) {
     if (!to->has_pending()) continue;
     events.push_back({to->fd(), POLLOUT, 0});
@@ -235,25 +202,26 @@ void Job::pass_output(RankProcess& rank, UniqueFd& from, MergedOutput& to) {
 }
 
 void Job::on_signals() {
-  signalfd_siginfo signal;
-  while (read(signals_.get(), &signal, sizeof signal) == static_cast<ssize_t>(sizeof signal)) {
-    if (signal.ssi_signo == SIGCHLD) continue;
+  signalfd_siginfo of_child;
+  while (read(child_events_.get(), &of_child, sizeof of_child) > 0) continue;
+  while (const auto received = launcher_.next()) {
     if (running() == 0) {
       interrupted_after_end_ = true;  // only a reader that does not read keeps us here
     } else {
-      forward(signal);
+      forward(*received);
     }
   }
-  starting_ = false;
 }
 
-void Job::forward(const signalfd_siginfo& signal) {
+void Job::forward(const ReceivedSignal& received) {
   // The terminal's signals go to its whole foreground group, so the ranks have them already, but
   // for those that moved to a group of their own.
-  const bool from_terminal = signal.ssi_code == SI_KERNEL && !starting_;
+  const bool ranks_have_it =
+      received.from_terminal && received.time > all_started_ + kDelayOfSignals;
   for (const RankProcess& rank : ranks_) {
-    if (!rank.running || (from_terminal && getpgid(rank.pid) == getpgrp())) continue;
-    kill(rank.pid, static_cast<int>(signal.ssi_signo));
+    if (!rank.running) continue;
+    if (ranks_have_it && getpgid(rank.pid) == launcher_.process_group()) continue;
+    kill(rank.pid, received.signal);
   }
 }
 
@@ -269,8 +237,15 @@ void Job::reap() {
   if (were_running && running() == 0) {
     deadline_ = Clock::time_point::max();
     report_others();
-    end_inherited_children();
+    end_leftovers();
   }
+}
+
+void Job::end_leftovers() {
+  const std::vector<pid_t> left = end_children(kForLeftovers);
+  if (left.empty()) return;
+  say(fmt::format("processes that ranks have started are left and cannot be killed: pid {}",
+                  fmt::join(left, ", ")));
 }
 
 void Job::on_rank_end(RankProcess& rank, int wait_status) {
@@ -347,9 +322,11 @@ void Job::say(const std::string& message) {
   const std::string line = "meron run: " + message;
   if (options_.tag) {
     errors_.add_line(line);  // in order with, and not inside of, the lines of the ranks
-  } else {
-    fmt::print(stderr, "{}\n", line);
+    return;
   }
+  // A reader that does not read must not hold the job's end.
+  pollfd event{STDERR_FILENO, POLLOUT, 0};
+  if (poll(&event, 1, kReaderPatienceMs) > 0) fmt::print(stderr, "{}\n", line);
 }
 
 size_t Job::running() const {
@@ -368,7 +345,7 @@ std::string Job::running_names() const {
 }  // namespace
 
 int run_job(const JobOptions& options) {
-  return Job(options).run();
+  return run_supervised([&](Launcher& launcher) { return Job(options, launcher).run(); });
 }
 
 }  // namespace meron::tools

@@ -65,11 +65,12 @@ void set_environment(const RankCommand& command, int rank, int token_fd) {
 }
 
 // In the child, up to exec. Returns only if something fails, with errno set.
-void become_rank(const RankCommand& command, int rank, pid_t launcher, int token_fd, int output,
+void become_rank(const RankCommand& command, int rank, pid_t supervisor, int token_fd, int output,
                  int errors) {
-  // The second line closes the gap in which the launcher could have died before the first.
+  // The second line closes the gap in which the supervisor could have died before the first.
   if (prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return;
-  if (getppid() != launcher) _exit(kRuntimeError);
+  if (getppid() != supervisor) _exit(kRuntimeError);
+  if (setpgid(0, command.process_group) != 0) _exit(kRuntimeError);  // the launcher has ended
 
   if (rank != 0) {  // standard input has one reader
     const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -133,14 +134,14 @@ RankProcess start_rank(const RankCommand& command, int rank) {
   // Closed by a successful exec; otherwise it brings the reason.
   Pipe report = make_pipe(rank);
 
-  const pid_t launcher = getpid();
+  const pid_t supervisor = getpid();
   process.pid = fork();
   if (process.pid < 0) {
     throw system_failure(fmt::format("cannot start rank {} of {}", rank, command.world_size),
                          errno);
   }
   if (process.pid == 0) {
-    become_rank(command, rank, launcher, token.get(), output.write.get(), errors.write.get());
+    become_rank(command, rank, supervisor, token.get(), output.write.get(), errors.write.get());
     const int reason = errno;
     [[maybe_unused]] const ssize_t written = write(report.write.get(), &reason, sizeof reason);
     _exit(kNotFound);

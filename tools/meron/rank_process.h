@@ -28,7 +28,8 @@ struct RankCommand {
   int world_size = 1;
   std::string token;  // 64 hexadecimal digits
   bool capture_output = false;
-  sigset_t signal_mask;  // for the ranks; the launcher's own has more
+  sigset_t signal_mask;     // for the ranks; this process' own has more
+  pid_t process_group = 0;  // that the ranks join
 };
 
 // 32 random bytes in hexadecimal.

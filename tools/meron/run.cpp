@@ -25,8 +25,8 @@ INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to every rank, once. When a ra
 with a code other than 0, the others have the grace period to end by themselves (their calls return
 an error that names the dead rank), then get TERM, and KILL 5 seconds later. The launcher's exit code
 is that of the first rank that failed, 128 + N for signal N. When it returns, no process of the job
-is left, also none that a rank has started and left behind; if the launcher itself is killed, its
-ranks die with it.
+is left: what ranks have started and left behind gets TERM, and KILL a second later. If the launcher
+itself is killed, all processes of the job are killed with it, in whatever session or process group.
 
 Examples:
   meron run -n 4 -- python3 train.py --epochs 3
