@@ -172,7 +172,7 @@ def build(preset: str, jobs: int) -> bool:
     say(f"== {preset}: building")
     begin = time.monotonic()
     configured = subprocess.run(
-        ["cmake", "--preset", preset, f"-DMERON_PYTHON={sys.executable}"],
+        ["cmake", "--preset", preset, f"-DMERON_PYTHON={sys.executable}", "-DMERON_WERROR=ON"],
         cwd=ROOT,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
