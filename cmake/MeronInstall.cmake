@@ -4,7 +4,8 @@
 # Seven components, of which `cmake --install` takes all: `runtime`, the library that programs load;
 # `development`, what compiling against it takes; `command`, the command `meron`; and the modules that
 # the library loads: `mpi` for the transport over MPI, `cuda` for GPUs, `nccl` for collectives between
-# them, `emulated` for a device that is none.
+# them, `emulated` for a device that is none. The command and the modules are OPTIONAL: each is
+# installed if it was built, so that `cmake --build --target meron` is enough for an installation.
 
 include(CMakePackageConfigHelpers)
 
@@ -37,12 +38,13 @@ if(TARGET meron)
 endif()
 
 if(TARGET meron_cli)
-  install(TARGETS meron_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT command)
+  install(TARGETS meron_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT command OPTIONAL)
 endif()
 
 foreach(module mpi cuda nccl emulated)
   if(TARGET meron AND TARGET meron_${module})
-    install(TARGETS meron_${module} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${module})
+    install(TARGETS meron_${module} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT ${module}
+                                            OPTIONAL)
   endif()
 endforeach()
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 HELP = """\
 Makes a package of what is built in build/release. Nothing is compiled; if nothing is built yet, run
-`cmake --preset release && cmake --build --preset release` first.
+`cmake --preset release && cmake --build --preset release --target meron meron_cli` first.
 
   wheel   a Python wheel with the package, the library and the command `meron`: `pip install` needs
           nothing else. It serves every Python 3.9 or later on its platform.
@@ -130,6 +130,12 @@ def main() -> int:
     build = options.build.resolve()
     if not (build / "cmake_install.cmake").exists():
         sys.exit(f"tools/package: nothing is built in {build}: build the preset release first")
+    for what, file in (("library", "capi/libmeron.so"), ("command", "tools/meron/meron")):
+        if not (build / file).exists():
+            sys.exit(
+                f"tools/package: the {what} is not built in {build}: run "
+                "`cmake --build --preset release --target meron meron_cli`"
+            )
     options.output.mkdir(parents=True, exist_ok=True)
     make = make_wheel if options.kind == "wheel" else make_deb
     for path in make(build, options.output.resolve()):
