@@ -198,11 +198,11 @@ meron_status meron_context_predict(meron_prediction* out, meron_context context,
     MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
     const meron_workload defaults = MERON_WORKLOAD_INIT;
     MERON_ASSIGN(const meron_workload given, read_options(workload, defaults, "workload"));
-    const auto lock = holder->context->lock();
+    auto held = holder->context->lock();
     Workload load;
     load.micro_batches = given.micro_batches;
     load.gathers_per_micro_batch = given.gathers_per_micro_batch;
-    MERON_ASSIGN(const RankPrediction own, holder->context->predict_locked(load));
+    MERON_ASSIGN(const RankPrediction own, holder->context->predict_locked(held, load));
 
     meron_prediction result{};
     result.param_bytes = own.memory.param;
@@ -250,10 +250,12 @@ meron_status meron_future_poll(meron_future future, meron_error** err) {
 meron_status meron_future_release(meron_future future, meron_error** err) {
   return guard("future_release", err, [&]() -> Status {
     MERON_ASSIGN(auto holder, take<FutureHolder>(future));
-    // The last reference to a step's optimizer may go here; units are told under the lock.
+    if (!holder->value) return Ok{};
+    // The last reference to a step's optimizer may go there; units are told under the lock.
     const auto context = holder->context;
-    const auto lock = context->lock();
+    auto last = holder->value;
     holder.reset();
+    context->release_soon([last = std::move(last)]() mutable { last.reset(); }, true);
     return Ok{};
   });
 }

@@ -48,7 +48,8 @@ struct Export {
   DLManagedTensorVersioned tensor{};
   std::array<int64_t, kMaxDims> shape{};
   std::array<int64_t, kMaxDims> strides{};
-  // Keeps the mapping, and what it needs: the unit's lease, or the gather's private copy.
+  // Keeps the mapping, and what it needs: the unit's lease, or the gather's private copy. The
+  // context goes last, after what was made of it.
   std::shared_ptr<Context> context;
   std::shared_ptr<GatherOperation> gather;
   std::shared_ptr<Param> param;
@@ -62,12 +63,16 @@ void delete_export(DLManagedTensorVersioned* self) {
   // In a forked child the lock may be held by a thread that does not exist there; leases are the
   // parent's.
   if (is_forked_child()) return;
-  if (owner->leased != nullptr) {
-    const auto lock = owner->context->lock();
-    if (owner->on_device) (void)owner->leased->on_device()->unlease({}).ok();
-    (void)owner->leased->unlease().ok();
-  }
-  delete owner;
+  // Whoever drops a tensor may hold a language's lock, which the engine's callbacks wait for: the
+  // lease is given back by the next call.
+  const std::shared_ptr<Context> context = std::move(owner->context);
+  context->release_soon([kept = std::shared_ptr<Export>(owner)]() mutable {
+    if (kept->leased != nullptr) {
+      if (kept->on_device) (void)kept->leased->on_device()->unlease({}).ok();
+      (void)kept->leased->unlease().ok();
+    }
+    kept.reset();
+  });
 }
 
 DLDataType to_dlpack(DType dtype) {

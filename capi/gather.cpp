@@ -117,7 +117,8 @@ meron_status meron_gather_begin(meron_gather* out, const meron_unit* units, size
     MERON_ASSIGN(Units found, get_units(units, count));
     rank = found.context->transport().rank();
     const GatherMode mode = static_cast<GatherMode>(given.mode);
-    const auto lock = found.context->lock();
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, found.context->turn());
+    auto held = found.context->lock();
     std::vector<GatherTarget> targets;
     if (mode == GatherMode::into) {
       MERON_ASSIGN(targets, caller_targets(found, given));
@@ -128,9 +129,9 @@ meron_status meron_gather_begin(meron_gather* out, const meron_unit* units, size
     } else if (mode == GatherMode::copy) {
       MERON_ASSIGN(targets, private_targets(found));
     }
-    MERON_ASSIGN(auto gather,
-                 found.context->gather_locked(std::move(found.units), mode, std::move(targets),
-                                              static_cast<GatherPlace>(given.place)));
+    MERON_ASSIGN(auto gather, found.context->gather_locked(held, std::move(found.units), mode,
+                                                           std::move(targets),
+                                                           static_cast<GatherPlace>(given.place)));
     return put<GatherHolder>(out, found.context, std::move(gather));
   });
 }
@@ -150,7 +151,7 @@ meron_status meron_gather_wait_stream(meron_gather gather, void* stream, int64_t
     MERON_TRY(side->device().check_stream(stream));
     const auto waited = holder->context->wait(holder->value, timeout_ns);
     if (!waited.ok() || !*waited) return progress_status(waited);
-    const auto lock = holder->context->lock();
+    auto held = holder->context->lock();
     if (holder->value->on_device()) MERON_TRY(holder->value->join(stream));
     return MERON_OK;
   });
@@ -170,7 +171,7 @@ meron_status meron_gather_view(meron_view* out, meron_gather gather, meron_param
     MERON_ASSIGN(const auto holder, get<GatherHolder>(gather, rank));
     MERON_ASSIGN(const auto target, get<ParamHolder>(param));
     const Param& value = *target->value;
-    const auto lock = holder->context->lock();
+    auto held = holder->context->lock();
     MERON_TRY(check_full(*holder->value));
     MERON_ASSIGN(const bool may_read, holder->value->may_read());
     if (!may_read) {
@@ -201,7 +202,7 @@ meron_status meron_gather_dlpack(struct DLManagedTensorVersioned** out, meron_ga
     MERON_TRY(need(out, "out"));
     MERON_ASSIGN(const auto holder, get<GatherHolder>(gather, rank));
     MERON_ASSIGN(const auto target, get<ParamHolder>(param));
-    const auto lock = holder->context->lock();
+    auto held = holder->context->lock();
     MERON_TRY(check_full(*holder->value));
     MERON_ASSIGN(*out, export_dlpack(holder->context, holder->value, target->value));
     return Ok{};
@@ -214,7 +215,7 @@ meron_status meron_gather_release_on_stream(meron_gather gather, void* stream, m
     MERON_ASSIGN(DeviceSide* const side, need_device(*found->context));
     MERON_TRY(side->device().check_stream(stream));
     MERON_ASSIGN(const auto holder, take<GatherHolder>(gather));
-    const auto lock = holder->context->lock();
+    auto held = holder->context->lock();
     return holder->value->release(stream);
   });
 }
@@ -222,8 +223,8 @@ meron_status meron_gather_release_on_stream(meron_gather gather, void* stream, m
 meron_status meron_gather_release(meron_gather gather, meron_error** err) {
   return guard("gather_release", err, [&]() -> Status {
     MERON_ASSIGN(const auto holder, take<GatherHolder>(gather));
-    const auto lock = holder->context->lock();
-    return holder->value->release();
+    holder->context->release_soon([given_up = holder->value] { (void)given_up->release().ok(); });
+    return Ok{};
   });
 }
 

@@ -24,9 +24,7 @@ meron_status meron_group_create(meron_group* out, meron_context context, const i
     MERON_TRY(need(out, "out"));
     MERON_TRY(need(ranks, "ranks"));
     MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
-    const auto lock = holder->context->lock();
-    MERON_ASSIGN(Channel* const channel,
-                 holder->context->create_group_locked(std::span(ranks, count)));
+    MERON_ASSIGN(Channel* const channel, holder->context->create_group(std::span(ranks, count)));
     if (channel == nullptr) {
       out->id = 0;
       return Ok{};
@@ -63,7 +61,7 @@ meron_status meron_group_status(meron_group group, meron_error** err) {
 meron_status meron_group_abort(meron_group group, const char* reason, meron_error** err) {
   return guard("group_abort", err, [&](int& rank) -> Status {
     MERON_ASSIGN(const auto holder, get<GroupHolder>(group, rank));
-    const auto lock = holder->context->lock();
+    auto held = holder->context->lock();
     MERON_TRY(holder->context->check_open());
     const std::string why =
         reason == nullptr ? std::string() : ": " + std::string(reason, strnlen(reason, 200));
@@ -80,8 +78,9 @@ meron_status meron_barrier_begin(meron_future* out, meron_group group, meron_err
   return guard("barrier_begin", err, [&](int& rank) -> Status {
     MERON_TRY(need(out, "out"));
     MERON_ASSIGN(const auto holder, get<GroupHolder>(group, rank));
-    const auto lock = holder->context->lock();
-    MERON_ASSIGN(auto barrier, holder->context->barrier_locked(*holder->value));
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
+    auto held = holder->context->lock();
+    MERON_ASSIGN(auto barrier, holder->context->barrier_locked(held, *holder->value));
     return put<FutureHolder>(out, holder->context, std::move(barrier));
   });
 }
@@ -92,9 +91,11 @@ meron_status meron_broadcast_begin(meron_future* out, meron_group group, void* d
     MERON_TRY(need(out, "out"));
     if (bytes > 0) MERON_TRY(need(data, "data"));
     MERON_ASSIGN(const auto holder, get<GroupHolder>(group, rank));
-    const auto lock = holder->context->lock();
-    MERON_ASSIGN(auto broadcast, holder->context->broadcast_locked(
-                                     *holder->value, static_cast<std::byte*>(data), bytes, root));
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
+    auto held = holder->context->lock();
+    MERON_ASSIGN(auto broadcast,
+                 holder->context->broadcast_locked(held, *holder->value,
+                                                   static_cast<std::byte*>(data), bytes, root));
     return put<FutureHolder>(out, holder->context, std::move(broadcast));
   });
 }
@@ -112,10 +113,11 @@ meron_status meron_all_reduce_begin(meron_future* out, meron_group group, void* 
                    "pass the number of elements");
     }
     MERON_ASSIGN(const auto holder, get<GroupHolder>(group, rank));
-    const auto lock = holder->context->lock();
-    MERON_ASSIGN(auto all_reduce,
-                 holder->context->all_reduce_locked(*holder->value, static_cast<std::byte*>(data),
-                                                    count, type, op == MERON_MEAN));
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
+    auto held = holder->context->lock();
+    MERON_ASSIGN(auto all_reduce, holder->context->all_reduce_locked(
+                                      held, *holder->value, static_cast<std::byte*>(data), count,
+                                      type, op == MERON_MEAN));
     return put<FutureHolder>(out, holder->context, std::move(all_reduce));
   });
 }

@@ -104,7 +104,7 @@ meron_status meron_optimizer_set_learning_rate(meron_optimizer optimizer, double
                                                meron_error** err) {
   return guard("optimizer_set_learning_rate", err, [&](int& rank) -> Status {
     MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
-    const auto lock = holder->context->lock();
+    auto held = holder->context->lock();
     GroupOptions changed = holder->value->group(0);
     changed.learning_rate = learning_rate;
     MERON_TRY(validate(holder->value->options(), changed));
@@ -128,7 +128,8 @@ meron_status meron_optimizer_add_param_group(uint32_t* out, meron_optimizer opti
     MERON_TRY(need(out, "out"));
     if (count > 0) MERON_TRY(need(params, "params"));
     MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
-    const auto lock = holder->context->lock();
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
+    auto held = holder->context->lock();
     if (holder->value->stepping()) MERON_TRY(holder->value->check_idle());
     MERON_ASSIGN(const GroupOptions options, read_group(group, *holder->value));
     std::vector<const Param*> found;
@@ -145,7 +146,7 @@ meron_status meron_optimizer_set_param_group(meron_optimizer optimizer, uint32_t
                                              const meron_param_group* group, meron_error** err) {
   return guard("optimizer_set_param_group", err, [&](int& rank) -> Status {
     MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
-    const auto lock = holder->context->lock();
+    auto held = holder->context->lock();
     MERON_TRY(check_number(*holder->value, number));
     MERON_ASSIGN(const GroupOptions options, read_group(group, *holder->value));
     holder->value->set_group(number, options);
@@ -158,7 +159,7 @@ meron_status meron_optimizer_get_param_group(meron_param_group* out, meron_optim
   return guard("optimizer_get_param_group", err, [&](int& rank) -> Status {
     MERON_TRY(need(out, "out"));
     MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
-    const auto lock = holder->context->lock();
+    auto held = holder->context->lock();
     MERON_TRY(check_number(*holder->value, number));
     const GroupOptions& group = holder->value->group(number);
     meron_param_group result = MERON_PARAM_GROUP_INIT;
@@ -176,8 +177,9 @@ meron_status meron_optimizer_step_begin(meron_future* out, meron_optimizer optim
   return guard("optimizer_step_begin", err, [&](int& rank) -> Status {
     MERON_TRY(need(out, "out"));
     MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
-    const auto lock = holder->context->lock();
-    MERON_ASSIGN(auto step, holder->context->step_locked(holder->value));
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
+    auto held = holder->context->lock();
+    MERON_ASSIGN(auto step, holder->context->step_locked(held, holder->value));
     return put<FutureHolder>(out, holder->context, std::move(step));
   });
 }
@@ -190,7 +192,7 @@ meron_status meron_optimizer_set_steps(meron_optimizer optimizer, uint64_t steps
       return Error(MERON_E_ARGUMENT, fmt::format("steps is {}, more than 2^53", steps),
                    "give the number of steps that were taken");
     }
-    const auto lock = holder->context->lock();
+    auto held = holder->context->lock();
     if (holder->value->stepping()) MERON_TRY(holder->value->check_idle());
     holder->value->set_steps(steps);
     return Ok{};
@@ -202,7 +204,7 @@ meron_status meron_optimizer_get_info(meron_optimizer_info* out, meron_optimizer
   return guard("optimizer_get_info", err, [&](int& rank) -> Status {
     MERON_TRY(need(out, "out"));
     MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
-    const auto lock = holder->context->lock();
+    auto held = holder->context->lock();
     meron_optimizer_info info{};
     info.steps = holder->value->steps();
     info.norm = holder->value->norm();
@@ -223,7 +225,7 @@ meron_status meron_optimizer_state_view(meron_view* out, meron_optimizer optimiz
     MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
     MERON_ASSIGN(const auto target, get<ParamHolder>(param));
     const Param& value = *target->value;
-    const auto lock = holder->context->lock();
+    auto held = holder->context->lock();
     MERON_ASSIGN(const Optimizer::Place place, find_state(*holder->value, value, state));
     if (holder->value->offloaded()) MERON_TRY(holder->value->check_idle());
     const Range& part = place.part;
@@ -251,7 +253,8 @@ meron_status meron_optimizer_read_state(float* out, uint64_t count, meron_optimi
     if (count > 0) MERON_TRY(need(out, "out"));
     MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
     MERON_ASSIGN(const auto target, get<ParamHolder>(param));
-    const auto lock = holder->context->lock();
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
+    auto held = holder->context->lock();
     MERON_ASSIGN(const Optimizer::Place place,
                  find_part(*holder->value, *target->value, state, count));
     if (count == 0) return Ok{};
@@ -267,7 +270,8 @@ meron_status meron_optimizer_write_state(meron_optimizer optimizer, meron_param 
     MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
     MERON_ASSIGN(const auto target, get<ParamHolder>(param));
     const Param& value = *target->value;
-    const auto lock = holder->context->lock();
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
+    auto held = holder->context->lock();
     MERON_ASSIGN(const Optimizer::Place place, find_part(*holder->value, value, state, count));
     if (place.state == FlatStates::kMaster && !place.states->shape().master) {
       return Error(MERON_E_ARGUMENT,
@@ -284,7 +288,8 @@ meron_status meron_optimizer_offload(meron_optimizer optimizer, const char* fold
                                      meron_error** err) {
   return guard("optimizer_offload", err, [&](int& rank) -> Status {
     MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
-    const auto lock = holder->context->lock();
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
+    auto held = holder->context->lock();
     return holder->value->offload(folder == nullptr ? std::string() : std::string(folder));
   });
 }
@@ -292,7 +297,8 @@ meron_status meron_optimizer_offload(meron_optimizer optimizer, const char* fold
 meron_status meron_optimizer_reload(meron_optimizer optimizer, meron_error** err) {
   return guard("optimizer_reload", err, [&](int& rank) -> Status {
     MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
-    const auto lock = holder->context->lock();
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
+    auto held = holder->context->lock();
     return holder->value->reload();
   });
 }
@@ -300,10 +306,11 @@ meron_status meron_optimizer_reload(meron_optimizer optimizer, meron_error** err
 meron_status meron_optimizer_release(meron_optimizer optimizer, meron_error** err) {
   return guard("optimizer_release", err, [&]() -> Status {
     MERON_ASSIGN(auto holder, take<OptimizerHolder>(optimizer));
-    // The last reference may go here; units are told under the lock.
+    // The last reference may go there; units are told under the lock.
     const auto context = holder->context;
-    const auto lock = context->lock();
+    auto last = holder->value;
     holder.reset();
+    context->release_soon([last = std::move(last)]() mutable { last.reset(); }, true);
     return Ok{};
   });
 }

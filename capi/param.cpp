@@ -92,8 +92,10 @@ meron_status meron_param_register(meron_param* out, meron_context context,
       }
       channel = group->value;
     }
-    const auto lock = holder->context->lock();
-    MERON_ASSIGN(auto param, holder->context->register_param_locked(std::move(tensor), *channel));
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
+    auto held = holder->context->lock();
+    MERON_ASSIGN(auto param,
+                 holder->context->register_param_locked(held, std::move(tensor), *channel));
     return put<ParamHolder>(out, holder->context, std::move(param));
   });
 }
@@ -111,7 +113,7 @@ meron_status meron_param_get_info(meron_param_info* out, meron_param param, mero
       info.shape[i] = static_cast<int64_t>(value.desc.shape[i]);
     }
     info.count = value.count;
-    const auto lock = holder->context->lock();
+    auto held = holder->context->lock();
     if (value.unit != nullptr) {
       const Range part = part_of(value, value.unit->flat_of(value).owned);
       info.owned_offset = part.begin;
@@ -154,8 +156,9 @@ meron_status meron_unit_create(meron_unit* out, meron_context context, const cha
       }
       members.push_back(param->value);
     }
-    const auto lock = holder->context->lock();
-    MERON_ASSIGN(auto unit, holder->context->create_unit_locked(name, std::move(members)));
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
+    auto held = holder->context->lock();
+    MERON_ASSIGN(auto unit, holder->context->create_unit_locked(held, name, std::move(members)));
     return put<UnitHolder>(out, holder->context, std::move(unit));
   });
 }
@@ -164,7 +167,7 @@ meron_status meron_unit_get_info(meron_unit_info* out, meron_unit unit, meron_er
   return guard("unit_get_info", err, [&](int& rank) -> Status {
     MERON_TRY(need(out, "out"));
     MERON_ASSIGN(const auto holder, get<UnitHolder>(unit, rank));
-    const auto lock = holder->context->lock();
+    auto held = holder->context->lock();
     const Unit& value = *holder->value;
     meron_unit_info info{};
     info.state = static_cast<meron_unit_state>(value.state());
@@ -194,8 +197,9 @@ meron_status meron_update_begin(meron_update* out, const meron_unit* units, size
     MERON_TRY(need(out, "out"));
     MERON_ASSIGN(Units found, get_units(units, count));
     rank = found.context->transport().rank();
-    const auto lock = found.context->lock();
-    MERON_ASSIGN(auto update, found.context->update_locked(std::move(found.units)));
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, found.context->turn());
+    auto held = found.context->lock();
+    MERON_ASSIGN(auto update, found.context->update_locked(held, std::move(found.units)));
     return put<UpdateHolder>(out, found.context, std::move(update));
   });
 }
@@ -213,7 +217,7 @@ meron_status meron_update_view(meron_view* out, meron_update update, meron_param
     MERON_TRY(need(out, "out"));
     MERON_ASSIGN(const auto holder, get<UpdateHolder>(update, rank));
     MERON_ASSIGN(const auto target, get<ParamHolder>(param));
-    const auto lock = holder->context->lock();
+    auto held = holder->context->lock();
     MERON_TRY(check_writable(*holder->value));
     MERON_TRY(check_member(*holder->value, *target->value));
     std::byte* data = nullptr;
@@ -238,7 +242,8 @@ meron_status meron_update_write(meron_update update, meron_param param, const vo
           .on(value.desc.name);
     }
     if (count > 0) MERON_TRY(need(data, "data"));
-    const auto lock = holder->context->lock();
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
+    auto held = holder->context->lock();
     MERON_TRY(check_writable(*holder->value));
     MERON_TRY(check_member(*holder->value, value));
     MERON_TRY(holder->value->write(value, static_cast<const std::byte*>(data), type));
@@ -250,7 +255,8 @@ meron_status meron_update_publish(meron_update update, meron_error** err) {
   return guard("update_publish", err, [&](int& rank) -> Status {
     MERON_ASSIGN(const auto holder, get<UpdateHolder>(update, rank));
     {
-      const auto lock = holder->context->lock();
+      MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
+      auto held = holder->context->lock();
       MERON_TRY(check_writable(*holder->value));
       MERON_TRY(holder->value->publish());
     }
@@ -263,17 +269,22 @@ meron_status meron_update_release(meron_update update, meron_error** err) {
   return guard("update_release", err, [&](int& rank) -> Status {
     MERON_ASSIGN(const auto holder, take<UpdateHolder>(update));
     rank = holder->context->transport().rank();
-    const auto lock = holder->context->lock();
-    UpdateOperation& given_up = *holder->value;
-    if (given_up.error()) return Ok{};
-    if (given_up.ended()) return given_up.publish();
-    (void)given_up.channel().fail(
-        Error(
-            MERON_E_ABORTED,
-            fmt::format("rank {} gave up the {} before it could write", rank, given_up.describe()),
-            "wait for an update, also when the call is interrupted, and publish it")
-            .during("update")
-            .blaming(rank));
+    const auto give_up = [rank, update = holder->value] {
+      UpdateOperation& given_up = *update;
+      if (given_up.error()) return;
+      if (given_up.ended()) {
+        (void)given_up.publish().ok();
+        return;
+      }
+      (void)given_up.channel().fail(
+          Error(MERON_E_ABORTED,
+                fmt::format("rank {} gave up the {} before it could write", rank,
+                            given_up.describe()),
+                "wait for an update, also when the call is interrupted, and publish it")
+              .during("update")
+              .blaming(rank));
+    };
+    holder->context->release_soon(give_up, true);
     return Ok{};
   });
 }

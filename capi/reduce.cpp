@@ -133,7 +133,8 @@ meron_status meron_gradient_view(meron_view* out, meron_param param, uint64_t fl
           .on(value.desc.name);
     }
     MERON_TRY(holder->context->open_bucket(unit));
-    const auto lock = holder->context->lock();
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
+    auto held = holder->context->lock();
     MERON_TRY(check_filling(*unit));
     out->data =
         gradient_place(*unit, index_in_unit(*unit, value), (flags & MERON_GRADIENT_OVERWRITE) != 0);
@@ -169,7 +170,8 @@ meron_status meron_reduce_begin(meron_future* out, meron_unit unit, const meron_
     }
     MERON_TRY(holder->context->open_bucket(target));
 
-    const auto lock = holder->context->lock();
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
+    auto held = holder->context->lock();
     MERON_TRY(check_filling(*target));
     if (ResidentGradient* const resident = target->resident_gradient(); resident != nullptr) {
       std::vector<GivenGradient> all;
@@ -180,7 +182,7 @@ meron_status meron_reduce_begin(meron_future* out, meron_unit unit, const meron_
       // Before anything is added: the call may be made again.
       MERON_TRY(resident->prepare(given, false));
       MERON_TRY(resident->add(all, stream));
-      MERON_ASSIGN(auto reduce, holder->context->reduce_locked(target, given));
+      MERON_ASSIGN(auto reduce, holder->context->reduce_locked(held, target, given));
       return put_future(out, *holder, std::move(reduce));
     }
     std::vector<DeviceGradient> on_device;
@@ -196,7 +198,7 @@ meron_status meron_reduce_begin(meron_future* out, meron_unit unit, const meron_
     if (!on_device.empty()) {
       MERON_ASSIGN(target->download, Download::begin(*target, on_device, stream));
     }
-    MERON_ASSIGN(auto reduce, holder->context->reduce_locked(target, given));
+    MERON_ASSIGN(auto reduce, holder->context->reduce_locked(held, target, given));
     return put_future(out, *holder, std::move(reduce));
   });
 }
@@ -230,7 +232,8 @@ meron_status meron_reduced_view(meron_view* out, meron_param param, meron_error*
     MERON_ASSIGN(const auto holder, get<ParamHolder>(param, rank));
     const Param& value = *holder->value;
     MERON_TRY(check_trainable(value));
-    const auto lock = holder->context->lock();
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
+    auto held = holder->context->lock();
     Unit& unit = *value.unit;
     if (unit.gradient_state() != GradientState::ready) {
       return Error(MERON_E_STATE,
@@ -256,7 +259,8 @@ meron_status meron_reduced_view(meron_view* out, meron_param param, meron_error*
 meron_status meron_reduce_discard(meron_unit unit, meron_error** err) {
   return guard("reduce_discard", err, [&](int& rank) -> Status {
     MERON_ASSIGN(const auto holder, get<UnitHolder>(unit, rank));
-    const auto lock = holder->context->lock();
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
+    auto held = holder->context->lock();
     Unit& target = *holder->value;
     const bool partial = target.gradient_state() == GradientState::partial;
     if (target.gradient_state() != GradientState::ready && !partial) {

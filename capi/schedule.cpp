@@ -30,11 +30,12 @@ Result<SchedulePlace> place_of(Context& context, const meron_schedule_options& o
   return SchedulePlace{GatherPlace::device, options.stream};
 }
 
-// What begin, leave, drop and reset are: a call of the schedule under the lock.
+// What begin, leave, drop and reset are: a call of the schedule in turn and under the lock.
 template <class Call>
 Status locked(meron_schedule handle, int& rank, Call&& call) {
   MERON_ASSIGN(const auto holder, get<ScheduleHolder>(handle, rank));
-  const auto lock = holder->context->lock();
+  MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
+  auto held = holder->context->lock();
   return call(*holder->value);
 }
 
@@ -67,9 +68,10 @@ meron_status meron_schedule_create(meron_schedule* out, const meron_unit* units,
     limits.persist_total_elements = given.persist_total_elements;
     if (given.reserved_1 != 0) return unknown_enum("options.reserved_1", given.reserved_1);
     MERON_ASSIGN(const SchedulePlace place, place_of(*found.context, given));
-    const auto lock = found.context->lock();
-    MERON_ASSIGN(auto schedule,
-                 found.context->create_schedule_locked(std::move(found.units), limits, place));
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, found.context->turn());
+    auto held = found.context->lock();
+    MERON_ASSIGN(auto schedule, found.context->create_schedule_locked(held, std::move(found.units),
+                                                                      limits, place));
     return put<ScheduleHolder>(out, found.context, std::move(schedule));
   });
 }
@@ -114,7 +116,7 @@ meron_status meron_schedule_view(meron_view* out, meron_schedule schedule, meron
     MERON_ASSIGN(const auto holder, get<ScheduleHolder>(schedule, rank));
     MERON_ASSIGN(const auto target, get<ParamHolder>(param));
     const Param& value = *target->value;
-    const auto lock = holder->context->lock();
+    auto held = holder->context->lock();
     MERON_ASSIGN(const std::byte* const data, holder->value->data(value));
     out->data = const_cast<std::byte*>(data);
     out->count = value.count;
@@ -142,7 +144,7 @@ meron_status meron_schedule_get_info(meron_schedule_info* out, meron_schedule sc
   return guard("schedule_get_info", err, [&](int& rank) -> Status {
     MERON_TRY(need(out, "out"));
     MERON_ASSIGN(const auto holder, get<ScheduleHolder>(schedule, rank));
-    const auto lock = holder->context->lock();
+    auto held = holder->context->lock();
     const ScheduleCounts& counts = holder->value->schedule().counts();
     meron_schedule_info info{};
     info.entered = static_cast<uint32_t>(counts.entered);
@@ -162,8 +164,9 @@ meron_status meron_schedule_get_info(meron_schedule_info* out, meron_schedule sc
 meron_status meron_schedule_release(meron_schedule schedule, meron_error** err) {
   return guard("schedule_release", err, [&]() -> Status {
     MERON_ASSIGN(const auto holder, take<ScheduleHolder>(schedule));
-    const auto lock = holder->context->lock();
-    return holder->value->schedule().reset();
+    holder->context->release_soon(
+        [given_up = holder->value] { (void)given_up->schedule().reset().ok(); }, true);
+    return Ok{};
   });
 }
 

@@ -30,6 +30,10 @@ endif()
 # The standard library checks its own preconditions where speed is not the point.
 add_compile_definitions($<$<CONFIG:Debug>:_GLIBCXX_ASSERTIONS>)
 
+if(MERON_LOCK_CHECKS)
+  add_compile_definitions(MERON_LOCK_CHECKS)
+endif()
+
 if(MERON_SANITIZE)
   # -g1 keeps file and line in reports and leaves out what makes these builds slow to link.
   add_compile_options(-fsanitize=${MERON_SANITIZE} -fno-sanitize-recover=all

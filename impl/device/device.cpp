@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/held.h"
 #include "device/failure.h"
 #include "os/host.h"
 
@@ -154,6 +155,7 @@ Result<DeviceMemory> Device::allocate(uint64_t bytes, void* stream, const std::s
   void* data = nullptr;
   meron_status status = MERON_OK;
   if (allocator_.allocate) {
+    const Recess recess;
     data = allocator_.allocate(bytes, stream);
     if (data == nullptr) status = MERON_E_NO_MEMORY;
   } else {
@@ -174,7 +176,14 @@ Result<DeviceMemory> Device::allocate(uint64_t bytes, void* stream, const std::s
 }
 
 void Device::release(void* data, uint64_t bytes, void* stream) {
-  if (allocator_.release) return allocator_.release(data, bytes, stream);
+  if (allocator_.release) {
+    const auto give_back = [device = shared_from_this(), data, bytes, stream] {
+      expect_unheld("a call of the allocator");
+      device->allocator_.release(data, bytes, stream);
+    };
+    if (Held* const held = Held::here(); held != nullptr) return held->later(give_back);
+    return give_back();
+  }
   // A device that has failed keeps it: there is nobody to tell.
   (void)table_.release(handle_, data, stream, nullptr);
 }
@@ -218,6 +227,7 @@ Status Device::check_stream(void* stream) const {
 }
 
 Status Device::synchronize(void* stream) const {
+  const Recess recess;
   meron_backend_failure failure = no_failure();
   return check(table_.stream_synchronize(handle_, stream, &failure), failure,
                "work that was asked of it failed");

@@ -138,7 +138,8 @@ class Device final : public DeviceMemoryOwner, public std::enable_shared_from_th
   std::string name() const;                          // "cuda:0 (NVIDIA H200)"
   Result<uint64_t> free_bytes() const;
 
-  // MERON_E_NO_MEMORY, with figures, where there is none: nothing else has changed then.
+  // MERON_E_NO_MEMORY, with figures, where there is none: nothing else has changed then. A trainer's
+  // allocator is asked in a Recess, and takes memory back when the lock is let go of.
   Result<DeviceMemory> allocate(uint64_t bytes, void* stream, const std::string& what);
   // Whether memory may go back on another stream than that which it was asked for on. A trainer's
   // allocator knows the stream of the asking only.
@@ -152,6 +153,7 @@ class Device final : public DeviceMemoryOwner, public std::enable_shared_from_th
   Result<DeviceStream> create_stream(bool urgent);
   // That work may be asked of it: MERON_E_ARGUMENT, MERON_E_STATE.
   Status check_stream(void* stream) const;
+  // Until all that was asked of it so far is done; in a Recess.
   Status synchronize(void* stream) const;
   // What was asked of `stream` so far. `again`: an event that is used no more, in place of a new
   // one.

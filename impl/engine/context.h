@@ -2,9 +2,12 @@
 // The context: one rank's engine. It owns transport, memory, units and the operations under way,
 // and drives these from whoever waits.
 //
-// Threads: one lock, lock(), guards everything but the counters. Functions named *_locked and all
-// that act on units, gathers, buckets and optimizers need it held; wait() and poll() take it
-// themselves and never sleep or call the user while they hold it.
+// Threads: one lock, lock(), guards everything but the counters, and is held for moments only.
+// Functions named *_locked take its token (base/held.h); so all that acts on units, gathers,
+// buckets and optimizers needs it. Nothing sleeps, calls the trainer's functions or runs a long
+// kernel under it: what must do so within such a function lets go of it (Recess). An operation that
+// does is running, and left alone by other threads; a call that does has the turn (turn.h), without
+// which no other thread begins anything.
 #pragma once
 
 #include <atomic>
@@ -19,8 +22,11 @@
 #include <unordered_set>
 #include <vector>
 
+#include "base/held.h"
 #include "base/log.h"
 #include "base/result.h"
+#include "engine/releases.h"
+#include "engine/turn.h"
 #include "optim/optimizer.h"
 #include "optim/step.h"
 #include "param/axes.h"
@@ -73,46 +79,61 @@ class Context : public std::enable_shared_from_this<Context> {
   void close();
   bool closed() const { return closed_.load(std::memory_order_acquire); }
 
-  // The lock. What was queued for peers under it is sent when it is let go of.
-  class Lock {
+  // The lock. What was given up is taken back under it first; what was queued for peers under it
+  // is sent when it is let go of.
+  class Lock final : public Held {
    public:
-    explicit Lock(Context& context) : context_(&context), lock_(context.mutex_) {}
-    ~Lock() {
-      lock_.unlock();
-      if (context_->transport_) context_->transport_->pump();
-    }
-    Lock(const Lock&) = delete;
-    Lock& operator=(const Lock&) = delete;
+    explicit Lock(Context& context) : Held(context.mutex_), context_(context) { take_back(); }
+    // For a thread of the engine's own, which calls none of the trainer's functions.
+    struct Quietly {};
+    Lock(Context& context, Quietly) : Held(context.mutex_, true), context_(context) { take_back(); }
+    ~Lock() override { leave(); }
 
    private:
-    Context* context_;
-    std::unique_lock<std::mutex> lock_;
+    void take_back() {
+      if (context_.releases_.some()) context_.take_back_locked(*this);
+    }
+    void left() override {
+      if (context_.transport_) context_.transport_->pump();
+    }
+    Context& context_;
   };
   Lock lock() { return Lock(*this); }
+  // The turn to begin or to change something: before the lock. MERON_E_CLOSED, MERON_E_CANCELLED;
+  // MERON_E_STATE where one of the trainer's functions calls from within such a call.
+  Result<Turn> turn();
+  // For finalizers: never waits, calls none of the trainer's functions. `release` runs once, under
+  // the lock, or not at all where the context goes first; it begins nothing. `in_turn`: when no
+  // thread is in the middle of beginning something.
+  void release_soon(Releases::Release release, bool in_turn = false);
   Transport& transport() { return *transport_; }
   Rank& rank() { return *rank_; }
   const Rank& rank() const { return *rank_; }
   Channel& world() { return *groups_.front().channel; }
 
-  // Groups. A null channel: this rank is not a member.
-  Result<Channel*> create_group_locked(std::span<const int> ranks);
+  // Groups. A null channel: this rank is not a member. Takes the turn and the lock itself, because
+  // devices may have to be joined.
+  Result<Channel*> create_group(std::span<const int> ranks);
   // Ranks of each node that has some of a group, of which the last may have fewer; 0 where they
   // differ otherwise, or are not side by side.
   int ranks_per_node(const Members& members) const;
 
   // Params and units.
-  Result<std::shared_ptr<Param>> register_param_locked(TensorDesc desc, Channel& channel);
-  Result<std::shared_ptr<Unit>> create_unit_locked(std::string name,
+  Result<std::shared_ptr<Param>> register_param_locked(Held& held, TensorDesc desc,
+                                                       Channel& channel);
+  Result<std::shared_ptr<Unit>> create_unit_locked(Held& held, std::string name,
                                                    std::vector<std::shared_ptr<Param>> params);
 
   // Operations: each checks what concerns several units, posts the call, and submits.
-  Result<std::shared_ptr<GatherOperation>> gather_locked(std::vector<std::shared_ptr<Unit>> units,
+  Result<std::shared_ptr<GatherOperation>> gather_locked(Held& held,
+                                                         std::vector<std::shared_ptr<Unit>> units,
                                                          GatherMode mode,
                                                          std::vector<GatherTarget> targets,
                                                          GatherPlace place = GatherPlace::device);
-  Result<std::shared_ptr<UpdateOperation>> update_locked(std::vector<std::shared_ptr<Unit>> units);
+  Result<std::shared_ptr<UpdateOperation>> update_locked(Held& held,
+                                                         std::vector<std::shared_ptr<Unit>> units);
   // Null: the micro-batch stayed on this rank and is done.
-  Result<std::shared_ptr<Operation>> reduce_locked(const std::shared_ptr<Unit>& unit,
+  Result<std::shared_ptr<Operation>> reduce_locked(Held& held, const std::shared_ptr<Unit>& unit,
                                                    const ReduceOptions& options,
                                                    CallKind kind = CallKind::reduce,
                                                    bool ends = false);
@@ -122,17 +143,19 @@ class Context : public std::enable_shared_from_this<Context> {
   // Until nothing that was begun of the units' gradients is under way. As wait().
   Result<bool> wait_reductions(std::span<const std::shared_ptr<Unit>> units, int64_t timeout_ns);
   Result<std::shared_ptr<UnitSchedule>> create_schedule_locked(
-      std::vector<std::shared_ptr<Unit>> units, const ScheduleOptions& options,
+      Held& held, std::vector<std::shared_ptr<Unit>> units, const ScheduleOptions& options,
       const SchedulePlace& place);
   // Takes the lock itself: the states' first values may have to be written to a drive.
   Result<std::shared_ptr<Optimizer>> create_optimizer(std::vector<std::shared_ptr<Unit>> units,
                                                       const OptimizerOptions& options);
-  Result<std::shared_ptr<StepOperation>> step_locked(const std::shared_ptr<Optimizer>& optimizer);
-  Result<std::shared_ptr<Operation>> barrier_locked(Channel& channel);
-  Result<std::shared_ptr<Operation>> broadcast_locked(Channel& channel, std::byte* data,
+  Result<std::shared_ptr<StepOperation>> step_locked(Held& held,
+                                                     const std::shared_ptr<Optimizer>& optimizer);
+  Result<std::shared_ptr<Operation>> barrier_locked(Held& held, Channel& channel);
+  Result<std::shared_ptr<Operation>> broadcast_locked(Held& held, Channel& channel, std::byte* data,
                                                       uint64_t bytes, int root);
-  Result<std::shared_ptr<Operation>> all_reduce_locked(Channel& channel, std::byte* data,
-                                                       uint64_t count, DType dtype, bool mean);
+  Result<std::shared_ptr<Operation>> all_reduce_locked(Held& held, Channel& channel,
+                                                       std::byte* data, uint64_t count, DType dtype,
+                                                       bool mean);
 
   // Makes the unit's bucket writable, waiting for peers that still read it.
   Status open_bucket(const std::shared_ptr<Unit>& unit);
@@ -143,7 +166,7 @@ class Context : public std::enable_shared_from_this<Context> {
   // As wait(), and until the device has what it gathers.
   Result<bool> wait_whole(const std::shared_ptr<GatherOperation>& gather, int64_t timeout_ns);
   // Advances it once. Whether it has ended well; its error otherwise.
-  Result<bool> look_locked(Operation& operation);
+  Result<bool> look_locked(Held& held, Operation& operation);
   Status progress();
   // Threads that wait, and so drive what is under way.
   int waiters() const { return waiters_.load(std::memory_order_relaxed); }
@@ -151,7 +174,7 @@ class Context : public std::enable_shared_from_this<Context> {
   Status group_status(Channel& channel);
 
   // Of this rank, for the units made so far, over all groups.
-  Result<RankPrediction> predict_locked(Workload workload);
+  Result<RankPrediction> predict_locked(Held& held, Workload workload);
   // What DeviceWatch does now and then.
   void look_after_devices();
   uint64_t control_bytes() const { return control_bytes_.load(std::memory_order_relaxed); }
@@ -162,7 +185,7 @@ class Context : public std::enable_shared_from_this<Context> {
   Status start();
   // Channel::post, with the flight record of a failure.
   Result<uint64_t> post(Channel& channel, const Call& call);
-  Status await_room_locked(Channel& channel);
+  Status await_room_locked(Held& held, Channel& channel);
   // Where MERON_FLIGHT_RECORD names a folder: writes this rank's record there, once, when its group
   // breaks.
   void record_failure_locked(const Error& error);
@@ -176,52 +199,63 @@ class Context : public std::enable_shared_from_this<Context> {
   Status publish_plan();
   Status await_world();
   void tell_of_mesh();
-  // Waits with the lock held, for what ends before anything else begins.
-  Status await_locked(const std::shared_ptr<Operation>& operation);
-  Status pause_locked();
+  // For what ends before the call does. They let go of the lock while they wait.
+  Status await_locked(Held& held, const std::shared_ptr<Operation>& operation);
   // Joins the devices of a group's ranks, where they have some that hold what the plan says and can
   // be joined. All members call it; all get the same.
   struct Group;
-  Status join_devices_locked(Group& group);
-  Result<DeviceCards> make_cards_locked(Group& group);
-  Result<std::vector<DeviceCard>> exchange_cards_locked(Channel& channel, const DeviceCards& cards,
+  Result<Group*> create_group_locked(Held& held, std::span<const int> ranks);
+  Status join_devices(Group& group);
+  Status join_devices_locked(Held& held, Group& group);
+  Result<DeviceCards> make_cards_locked(Held& held, Group& group);
+  Result<std::vector<DeviceCard>> exchange_cards_locked(Held& held, Channel& channel,
+                                                        const DeviceCards& cards,
                                                         const DeviceCard& own);
-  Result<std::unique_ptr<DeviceGroup>> open_device_group_locked(Group& group,
+  Result<std::unique_ptr<DeviceGroup>> open_device_group_locked(Held& held, Group& group,
                                                                 const DeviceCollectives& library,
                                                                 std::span<const DeviceCard> cards,
                                                                 const DeviceVerdict& verdict,
                                                                 const DeviceCards& outcomes,
                                                                 Deadline deadline, DeviceCard* own);
-  Status try_registration_locked(DeviceGroup& devices);
-  Status open_window_locked(DeviceGroup& devices, DeviceCommunicator& gathers, uint64_t bytes);
-  Status try_devices_locked(DeviceGroup& devices, const Axes& axes, DeviceAxis axis,
+  Status try_registration_locked(Held& held, DeviceGroup& devices);
+  Status open_window_locked(Held& held, DeviceGroup& devices, DeviceCommunicator& gathers,
+                            uint64_t bytes);
+  Status try_devices_locked(Held& held, DeviceGroup& devices, const Axes& axes, DeviceAxis axis,
                             const DeviceCards& outcomes, Deadline deadline);
-  Status await_devices_locked(Channel& channel, const DeviceCards& outcomes,
+  Status await_devices_locked(Held& held, Channel& channel, const DeviceCards& outcomes,
                               const std::function<Result<bool>()>& come, Deadline deadline,
                               const char* what);
-  void look_after_locked(DeviceGroup& devices);
+  void look_after_locked(Held& held, DeviceGroup& devices);
   // Nothing is under way on the device afterwards, whatever peers do.
-  void end_devices_locked();
+  void end_devices_locked(Held& held);
   Status check_units(std::span<const std::shared_ptr<Unit>> units) const;
   Result<std::shared_ptr<Optimizer>> create_optimizer_locked(
-      std::vector<std::shared_ptr<Unit>> units, const OptimizerOptions& options);
+      Held& held, std::vector<std::shared_ptr<Unit>> units, const OptimizerOptions& options);
   // To the units' group where no channel is given.
   Result<uint64_t> post_call(CallKind kind, std::span<const std::shared_ptr<Unit>> units,
                              uint64_t detail, Channel* channel = nullptr,
                              const std::string& place = {});
   // Advances it once; keeps it if it has not ended.
-  void submit_locked(const std::shared_ptr<Operation>& operation);
-  void advance_locked(Operation& operation);
-  void progress_locked();
+  void submit_locked(Held& held, const std::shared_ptr<Operation>& operation);
+  void advance_locked(Held& held, Operation& operation);
+  void progress_locked(Held& held);
   // Looks for dead, departed and late members; breaks the group where one is found.
-  void inspect_locked(Operation& target);
+  void inspect_locked(Held& held, Operation& target);
   std::vector<int> missing_of(const Operation& operation) const;
   std::string waiting_text_locked(const Operation& operation) const;
 
+  // What release_soon() was given; those that need a turn, to be called with one.
+  void take_back_locked(Held& held);
+  void take_back_in_turn();
+  // Lets go of the lock for a while, in which it pumps, sleeps and asks should_stop.
+  Status rest(Held& held, int64_t sleep_ns);
+
   OpenOptions options_;
-  std::mutex mutex_;
-  std::atomic<bool> closing_{false};  // ends a wait under the lock, for which close() would wait
+  Held::Mutex mutex_;
+  TurnGate gate_;
+  std::atomic<bool> closing_{false};  // ends waits for which close() waits
   std::atomic<bool> closed_{false};
+  std::atomic<int64_t> next_stop_check_{0};
   std::atomic<uint64_t> control_bytes_{0};
   bool failure_recorded_ = false;
   uint32_t optimizer_states_ = kMaxStates;  // that the last optimizer's rule keeps
@@ -240,10 +274,15 @@ class Context : public std::enable_shared_from_this<Context> {
   std::unordered_set<std::string> unit_names_;
   std::vector<std::shared_ptr<Unit>> units_;
   std::vector<std::shared_ptr<Operation>> pending_;
+  int passes_ = 0;   // threads that go through pending_, from which nothing is taken meanwhile
+  int running_ = 0;  // operations that compute, and threads that join devices; and of this thread:
+  static thread_local int running_here;
   std::atomic<int> waiters_{0};
   // Ended before anything above goes.
   std::unique_ptr<ProgressThread> progress_;
   std::unique_ptr<DeviceWatch> device_watch_;
+  // What they name goes later.
+  Releases releases_, releases_in_turn_;
 };
 
 }  // namespace meron

@@ -208,32 +208,20 @@ DeviceCard card_of(const Device& device, const Axes& axes,
 
 }  // namespace
 
-Status Context::await_locked(const std::shared_ptr<Operation>& operation) {
+Status Context::await_locked(Held& held, const std::shared_ptr<Operation>& operation) {
   while (true) {
-    progress_locked();
+    progress_locked(held);
     if (!operation->ended() && operation->inspection_due(now_ns(), kInspectNs)) {
-      inspect_locked(*operation);
+      inspect_locked(held, *operation);
     }
     if (operation->error()) return *operation->error();
     if (operation->ended()) return Ok{};
-    MERON_TRY(pause_locked());
+    MERON_TRY(rest(held, kPauseNs));
   }
-}
-
-Status Context::pause_locked() {
-  if (closing_.load()) return Error(MERON_E_CLOSED, "the context was closed", "open another one");
-  if (options_.should_stop && options_.should_stop()) {
-    return Error(MERON_E_CANCELLED, "should_stop asked the rank to stop waiting for the others",
-                 "open again when the ranks are to meet");
-  }
-  transport_->pump();
-  Transport::Sleeper sleeper(*transport_);
-  sleeper.sleep(kPauseNs);
-  return Ok{};
 }
 
 // Until `come` says so, or a rank has shown in `outcomes` that it cannot go on.
-Status Context::await_devices_locked(Channel& channel, const DeviceCards& outcomes,
+Status Context::await_devices_locked(Held& held, Channel& channel, const DeviceCards& outcomes,
                                      const std::function<Result<bool>()>& come, Deadline deadline,
                                      const char* what) {
   while (true) {
@@ -249,11 +237,11 @@ Status Context::await_devices_locked(Channel& channel, const DeviceCards& outcom
                    "NCCL_DEBUG=INFO shows what NCCL waits for");
     }
     MERON_TRY(channel.check_present(channel.posted() + 1, Deadline::never()));
-    MERON_TRY(pause_locked());
+    MERON_TRY(rest(held, kPauseNs));
   }
 }
 
-Result<DeviceCards> Context::make_cards_locked(Group& group) {
+Result<DeviceCards> Context::make_cards_locked(Held& /*held*/, Group& group) {
   const auto members = static_cast<uint64_t>(group.channel->size());
   const uint64_t bytes = sizeof(DeviceCard) * members;
   MERON_ASSIGN(const uint64_t offset,
@@ -266,7 +254,7 @@ Result<DeviceCards> Context::make_cards_locked(Group& group) {
 }
 
 // All members show theirs, and see all of them after a barrier.
-Result<std::vector<DeviceCard>> Context::exchange_cards_locked(Channel& channel,
+Result<std::vector<DeviceCard>> Context::exchange_cards_locked(Held& held, Channel& channel,
                                                                const DeviceCards& cards,
                                                                const DeviceCard& own) {
   std::memcpy(cards.own + sizeof(own.state),
@@ -275,16 +263,17 @@ Result<std::vector<DeviceCard>> Context::exchange_cards_locked(Channel& channel,
   std::atomic_ref(*reinterpret_cast<uint32_t*>(cards.own)).store(own.state);
   channel.share(cards.own, sizeof(own));
   transport_->ring();
-  MERON_ASSIGN(const auto barrier, barrier_locked(channel));
-  MERON_TRY(await_locked(barrier));
+  MERON_ASSIGN(const auto barrier, barrier_locked(held, channel));
+  MERON_TRY(await_locked(held, barrier));
   std::vector<DeviceCard> all(cards.count);
   std::memcpy(all.data(), cards.all, sizeof(DeviceCard) * cards.count);
   return all;
 }
 
 // Sends a little of each kind along an axis, and looks at what has come.
-Status Context::try_devices_locked(DeviceGroup& devices, const Axes& axes, DeviceAxis axis,
-                                   const DeviceCards& outcomes, Deadline deadline) {
+Status Context::try_devices_locked(Held& held, DeviceGroup& devices, const Axes& axes,
+                                   DeviceAxis axis, const DeviceCards& outcomes,
+                                   Deadline deadline) {
   Channel& channel = devices.channel();
   DeviceSide& side = *rank_->device;
   Device& device = side.device();
@@ -323,7 +312,7 @@ Status Context::try_devices_locked(DeviceGroup& devices, const Axes& axes, Devic
     MERON_TRY(devices.status());
     return devices.oldest() == nullptr;
   };
-  MERON_TRY(await_devices_locked(channel, outcomes, come, deadline,
+  MERON_TRY(await_devices_locked(held, channel, outcomes, come, deadline,
                                  "the first collectives between the devices"));
   std::vector<std::byte> here(2 * members * kTrialBytes);
   const uint64_t half = here.size() / 2;
@@ -341,16 +330,21 @@ Status Context::try_devices_locked(DeviceGroup& devices, const Axes& axes, Devic
   return Ok{};
 }
 
-Status Context::open_window_locked(DeviceGroup& devices, DeviceCommunicator& gathers,
-                                   uint64_t bytes) {
-  MERON_ASSIGN(DeviceWindow window, gathers.open_window(bytes));
+Status Context::open_window_locked(Held& /*held*/, DeviceGroup& devices,
+                                   DeviceCommunicator& gathers, uint64_t bytes) {
+  std::optional<Result<DeviceWindow>> opened;
+  {
+    const Recess recess;  // peers are waited for
+    opened.emplace(gathers.open_window(bytes));
+  }
+  MERON_ASSIGN(DeviceWindow window, *std::move(opened));
   devices.gather_within(std::make_shared<GatherWindow>(rank_->device->device().shared_from_this(),
                                                        rank_->device->up(), std::move(window)));
   return Ok{};
 }
 
 // Memory is registered, and at once no more, since peers may turn out to register none.
-Status Context::try_registration_locked(DeviceGroup& devices) {
+Status Context::try_registration_locked(Held& /*held*/, DeviceGroup& devices) {
   DeviceSide& side = *rank_->device;
   MERON_ASSIGN(const DeviceMemory room,
                side.device().allocate(kTrialBytes, side.work(), "trying to register memory"));
@@ -360,7 +354,7 @@ Status Context::try_registration_locked(DeviceGroup& devices) {
 }
 
 Result<std::unique_ptr<DeviceGroup>> Context::open_device_group_locked(
-    Group& group, const DeviceCollectives& library, std::span<const DeviceCard> cards,
+    Held& held, Group& group, const DeviceCollectives& library, std::span<const DeviceCard> cards,
     const DeviceVerdict& verdict, const DeviceCards& outcomes, Deadline deadline, DeviceCard* own) {
   const uint64_t window = verdict.window;
   Channel& channel = *group.channel;
@@ -379,7 +373,7 @@ Result<std::unique_ptr<DeviceGroup>> Context::open_device_group_locked(
                                  place_on(axes, axis), rank_->device->device().info().index,
                                  timeout, window > 0 && axis == DeviceAxis::shard && which == 0));
       MERON_TRY(await_devices_locked(
-          channel, outcomes, [&] { return communicator->ready(); }, deadline,
+          held, channel, outcomes, [&] { return communicator->ready(); }, deadline,
           "opening a communicator"));
       (which == 0 ? pair.gathers : pair.sums) = std::move(communicator);
     }
@@ -388,7 +382,7 @@ Result<std::unique_ptr<DeviceGroup>> Context::open_device_group_locked(
       pairs[static_cast<size_t>(DeviceAxis::shard)].gathers;
   auto devices = std::make_unique<DeviceGroup>(*rank_->device, channel, std::move(pairs));
   Status tried = Ok{};
-  if (window > 0 && gathers) tried = open_window_locked(*devices, *gathers, window);
+  if (window > 0 && gathers) tried = open_window_locked(held, *devices, *gathers, window);
   // A library that has none is no obstacle: values are then gathered elsewhere.
   if (!tried.ok() && tried.error().code() == MERON_E_UNSUPPORTED) {
     put_text(own->reason, tried.error().info().what);
@@ -396,12 +390,12 @@ Result<std::unique_ptr<DeviceGroup>> Context::open_device_group_locked(
   }
   for (const DeviceAxis axis : kAxes) {
     if (tried.ok() && devices->has(axis)) {
-      tried = try_devices_locked(*devices, axes, axis, outcomes, deadline);
+      tried = try_devices_locked(held, *devices, axes, axis, outcomes, deadline);
     }
   }
   devices->set_registers(verdict.registers);
   if (tried.ok() && verdict.registers) {
-    const Status registered = try_registration_locked(*devices);
+    const Status registered = try_registration_locked(held, *devices);
     if (!registered.ok()) put_text(own->unregistered, registered.error().info().what);
   }
   if (tried.ok()) return devices;
@@ -411,14 +405,24 @@ Result<std::unique_ptr<DeviceGroup>> Context::open_device_group_locked(
   return std::move(tried).error();
 }
 
-Status Context::join_devices_locked(Group& group) {
+Status Context::join_devices(Group& group) {
+  auto held = lock();
+  ++running_;
+  Status joined = join_devices_locked(held, group);
+  --running_;
+  return joined;
+}
+
+Status Context::join_devices_locked(Held& held, Group& group) {
   const bool wanted = rank_->device && uses_device(options_.plan) && group.channel &&
                       group.channel->size() > 1 && !group.no_mesh;
   if (!wanted) return Ok{};
   Channel& channel = *group.channel;
   const Deadline deadline = Deadline::after(rank_->timeout_ns / 2);
   const auto tell = [&](LogLevel level, const std::string& text) {
-    if (channel.index() == 0 && options_.log) options_.log(level, text);
+    if (channel.index() != 0 || !options_.log) return;
+    const Recess recess;
+    options_.log(level, text);
   };
   const Plan& plan = options_.plan;
   const auto by_host = [&](const std::string& reason) {
@@ -445,10 +449,14 @@ Status Context::join_devices_locked(Group& group) {
     return Status(Ok{});
   };
   std::shared_ptr<const DeviceCollectives> library;
-  DeviceCard own = card_of(rank_->device->device(), group.axes, &library);
-  MERON_ASSIGN(const DeviceCards shown, make_cards_locked(group));
-  MERON_ASSIGN(const DeviceCards outcomes, make_cards_locked(group));
-  MERON_ASSIGN(const auto cards, exchange_cards_locked(channel, shown, own));
+  DeviceCard own;
+  {
+    const Recess recess;  // it loads the library
+    own = card_of(rank_->device->device(), group.axes, &library);
+  }
+  MERON_ASSIGN(const DeviceCards shown, make_cards_locked(held, group));
+  MERON_ASSIGN(const DeviceCards outcomes, make_cards_locked(held, group));
+  MERON_ASSIGN(const auto cards, exchange_cards_locked(held, channel, shown, own));
   std::vector<DevicePlace> places;
   for (int m = 0; m < channel.size(); ++m) {
     const int rank = channel.members().world_rank(m);
@@ -458,7 +466,8 @@ Status Context::join_devices_locked(Group& group) {
   if (verdict.error) return *verdict.error;
   if (!verdict.joins) return by_host(verdict.reason);
 
-  auto opened = open_device_group_locked(group, *library, cards, verdict, outcomes, deadline, &own);
+  auto opened =
+      open_device_group_locked(held, group, *library, cards, verdict, outcomes, deadline, &own);
   MERON_TRY(channel.status());
   own.state = opened.ok() ? DeviceCard::usable : DeviceCard::refused;
   if (!opened.ok()) {
@@ -466,7 +475,7 @@ Status Context::join_devices_locked(Group& group) {
     put_text(own.reason, own_fault ? opened.error().info().what : "");
   }
   own.free_bytes = UINT64_MAX;  // the window has been taken from them
-  MERON_ASSIGN(const auto ends, exchange_cards_locked(channel, outcomes, own));
+  MERON_ASSIGN(const auto ends, exchange_cards_locked(held, channel, outcomes, own));
   verdict = judge_devices(ends, places);
   if (!verdict.joins) return by_host(verdict.reason);
   group.devices = std::move(*opened);
@@ -478,10 +487,10 @@ Status Context::join_devices_locked(Group& group) {
         fmt::format("; whole values are gathered within {}", human_bytes(verdict.window));
   }
   group.axes.devices = group.devices.get();
+  if (!device_watch_) device_watch_ = std::make_unique<DeviceWatch>(*this);
   tell(LogLevel::info, fmt::format("the devices of {} ranks are joined by {}{}", channel.size(),
                                    library->name(), verdict.notice));
-  if (!device_watch_) device_watch_ = std::make_unique<DeviceWatch>(*this);
-  return Ok{};
+  return check_open();
 }
 
 }  // namespace meron

@@ -47,16 +47,16 @@ void DeviceWatch::run() {
 
 // Neither the link nor the log is touched: a trainer's functions may be for its own threads only.
 void Context::look_after_devices() {
-  const std::lock_guard guard(mutex_);
+  Lock held(*this, Lock::Quietly{});
   if (closed()) return;
   for (Group& group : groups_) {
     if (!group.devices) continue;
-    if (group.channel->status().ok()) look_after_locked(*group.devices);
+    if (group.channel->status().ok()) look_after_locked(held, *group.devices);
     if (!group.channel->status().ok()) group.devices->abort();
   }
 }
 
-void Context::look_after_locked(DeviceGroup& devices) {
+void Context::look_after_locked(Held& held, DeviceGroup& devices) {
   if (const Status status = devices.status(); !status.ok()) {
     Channel& channel = devices.channel();
     record_failure_locked(fail_devices(channel, status.error(), channel.posted() + 1));
@@ -64,8 +64,8 @@ void Context::look_after_locked(DeviceGroup& devices) {
   }
   const auto launch = devices.oldest();
   if (!launch || now_ns() - launch->begun_ns() < kYoungNs) return;
-  advance_locked(*launch);
-  if (!launch->ended()) inspect_locked(*launch);
+  advance_locked(held, *launch);
+  if (!launch->ended()) inspect_locked(held, *launch);
   if (launch->error()) {
     record_failure_locked(*launch->error());
   } else if (!launch->ended() && launch->inspection_due(now_ns(), 0) &&
@@ -74,11 +74,12 @@ void Context::look_after_locked(DeviceGroup& devices) {
   }
 }
 
-void Context::end_devices_locked() {
+void Context::end_devices_locked(Held& /*held*/) {
   for (Group& group : groups_) {
     if (!group.devices) continue;
     const Deadline grace = Deadline::after(std::min(kGraceNs, rank_->timeout_ns));
     while (group.channel->status().ok() && group.devices->oldest() && !grace.passed()) {
+      const Recess recess;
       transport_->pump();
       Transport::Sleeper sleeper(*transport_);
       sleeper.sleep(kNanosPerMilli);

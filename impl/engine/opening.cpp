@@ -84,7 +84,7 @@ Status Context::start() {
     return opened;
   }
   tell_of_mesh();
-  if (Status joined = join_devices_locked(groups_.front()); !joined.ok()) {
+  if (Status joined = join_devices(groups_.front()); !joined.ok()) {
     transport_->leave();
     return joined;
   }

@@ -39,8 +39,22 @@ std::string describe(const TensorDesc& desc) {
 
 }  // namespace
 
-Result<Channel*> Context::create_group_locked(std::span<const int> ranks) {
+Result<Channel*> Context::create_group(std::span<const int> ranks) {
+  Group* made = nullptr;
+  {
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
+    auto held = lock();
+    MERON_ASSIGN(made, create_group_locked(held, ranks));
+  }
+  if (made == nullptr) return static_cast<Channel*>(nullptr);
+  // Other threads begin what they like meanwhile: nobody has this group yet.
+  MERON_TRY(join_devices(*made));
+  return made->channel.get();
+}
+
+Result<Context::Group*> Context::create_group_locked(Held& held, std::span<const int> ranks) {
   MERON_TRY(check_open());
+  MERON_TRY(await_room_locked(held, world()));
   MERON_ASSIGN(Members members, Members::of(ranks, transport_->world_size(), transport_->rank()));
   if (groups_.size() >= kMaxGroups) {
     return Error(MERON_E_UNSUPPORTED, fmt::format("there are {} groups already", kMaxGroups),
@@ -55,12 +69,13 @@ Result<Channel*> Context::create_group_locked(std::span<const int> ranks) {
   MERON_TRY(post(world(), {CallKind::create_group, subject, 0, detail}));
   // Ranks outside make it too: the window's offsets must be the same everywhere.
   MERON_ASSIGN(Channel* const made, make_group(std::move(members)));
-  if (made != nullptr) MERON_TRY(join_devices_locked(groups_.back()));
-  return made;
+  return made == nullptr ? nullptr : &groups_.back();
 }
 
-Result<std::shared_ptr<Param>> Context::register_param_locked(TensorDesc desc, Channel& channel) {
+Result<std::shared_ptr<Param>> Context::register_param_locked(Held& held, TensorDesc desc,
+                                                              Channel& channel) {
   MERON_TRY(check_open());
+  MERON_TRY(await_room_locked(held, channel));
   MERON_TRY(check_name(desc.name));
   const auto elements = element_count(desc.shape);
   if (!elements.ok()) return Error(elements.error()).on(desc.name);
@@ -83,12 +98,13 @@ Result<std::shared_ptr<Param>> Context::register_param_locked(TensorDesc desc, C
 }
 
 Result<std::shared_ptr<Unit>> Context::create_unit_locked(
-    std::string name, std::vector<std::shared_ptr<Param>> params) {
+    Held& held, std::string name, std::vector<std::shared_ptr<Param>> params) {
   MERON_TRY(check_open());
   MERON_TRY(check_name(name));
   if (params.empty()) {
     return Error(MERON_E_ARGUMENT, "a unit needs at least one param", "pass one or more").on(name);
   }
+  MERON_TRY(await_room_locked(held, *params.front()->axes->group));
   if (unit_names_.count(name) != 0) {
     return Error(MERON_E_DUPLICATE, fmt::format("there is a unit '{}' already", name),
                  "give each unit a name of its own")
@@ -179,9 +195,10 @@ Result<uint64_t> Context::post_call(CallKind kind, std::span<const std::shared_p
 }
 
 Result<std::shared_ptr<GatherOperation>> Context::gather_locked(
-    std::vector<std::shared_ptr<Unit>> units, GatherMode mode, std::vector<GatherTarget> targets,
-    GatherPlace place) {
+    Held& held, std::vector<std::shared_ptr<Unit>> units, GatherMode mode,
+    std::vector<GatherTarget> targets, GatherPlace place) {
   MERON_TRY(check_units(units));
+  MERON_TRY(await_room_locked(held, GatherOperation::channel_for(units)));
   for (const auto& unit : units) {
     if (unit->state() == ValueState::updating || unit->stepping) {
       return Error(MERON_E_STATE, fmt::format("unit '{}' is being updated", unit->name()),
@@ -199,25 +216,26 @@ Result<std::shared_ptr<GatherOperation>> Context::gather_locked(
                post_call(CallKind::gather, gather->units(), detail, &channel,
                          byte ? fmt::format(" (window byte {})", *byte) : std::string()));
   MERON_TRY(gather->begin(sequence));
-  submit_locked(gather);
+  submit_locked(held, gather);
   return gather;
 }
 
 Result<std::shared_ptr<UpdateOperation>> Context::update_locked(
-    std::vector<std::shared_ptr<Unit>> units) {
+    Held& held, std::vector<std::shared_ptr<Unit>> units) {
   MERON_TRY(check_units(units));
+  MERON_TRY(await_room_locked(held, units.front()->channel()));
   for (const auto& unit : units) MERON_TRY(unit->check_updatable());
   MERON_ASSIGN(const uint64_t sequence, post_call(CallKind::update, units, 0));
   MERON_ASSIGN(auto update, UpdateOperation::begin(std::move(units), rank_->deadline()));
   update->set_sequence(sequence);
-  submit_locked(update);
+  submit_locked(held, update);
   return update;
 }
 
 Status Context::open_bucket(const std::shared_ptr<Unit>& unit) {
   std::shared_ptr<Operation> opening;
   {
-    const auto guard = lock();
+    auto held = lock();
     MERON_TRY(check_open());
     if (!unit->trainable()) {
       return Error(MERON_E_STATE, fmt::format("all params of unit '{}' are frozen", unit->name()),
@@ -227,20 +245,26 @@ Status Context::open_bucket(const std::shared_ptr<Unit>& unit) {
     if (unit->gradient_state() == GradientState::filling) return Ok{};
     MERON_TRY(unit->channel().status());
     opening = std::make_shared<OpenBucketOperation>(unit, rank_->deadline());
-    submit_locked(opening);
+    submit_locked(held, opening);
   }
   const auto opened = wait(opening, -1);
   if (opened.ok()) return Ok{};
   // Nobody waits for it any more (should_stop): it must not take a bucket later.
-  const auto guard = lock();
-  std::erase(pending_, opening);
+  auto held = lock();
+  opening->finish(opened.error());
   return opened.error();
 }
 
-Result<std::shared_ptr<Operation>> Context::reduce_locked(const std::shared_ptr<Unit>& unit,
+Result<std::shared_ptr<Operation>> Context::reduce_locked(Held& held,
+                                                          const std::shared_ptr<Unit>& unit,
                                                           const ReduceOptions& options,
                                                           CallKind kind, bool ends) {
   MERON_TRY(check_open());
+  if (!stays_local(*unit, options)) {
+    MERON_TRY(await_room_locked(held, unit->resident_gradient() != nullptr
+                                          ? unit->channel()
+                                          : ReduceOperation::channel_for(*unit, options)));
+  }
   if (unit->resident_gradient() != nullptr) {
     if (Status ready = unit->resident_gradient()->prepare(options, ends); !ready.ok()) {
       // The end of an accumulation has added nothing: the call may be made again.
@@ -250,7 +274,7 @@ Result<std::shared_ptr<Operation>> Context::reduce_locked(const std::shared_ptr<
     MERON_ASSIGN(const uint64_t sequence, post_call(kind, std::span(&unit, 1), detail_of(options)));
     MERON_ASSIGN(auto reduce,
                  ResidentReduceOperation::begin(unit, options, ends, sequence, rank_->deadline()));
-    submit_locked(reduce);
+    submit_locked(held, reduce);
     return std::shared_ptr<Operation>(std::move(reduce));
   }
   if (!ends) complete_bucket(*unit);
@@ -258,7 +282,7 @@ Result<std::shared_ptr<Operation>> Context::reduce_locked(const std::shared_ptr<
     MERON_TRY(unit->channel().status());
     if (unit->download) {
       MERON_ASSIGN(auto download, DownloadOperation::begin(unit, rank_->deadline()));
-      submit_locked(download);
+      submit_locked(held, download);
       return std::shared_ptr<Operation>(std::move(download));
     }
     MERON_TRY(unit->enter(GradientState::partial));
@@ -269,7 +293,7 @@ Result<std::shared_ptr<Operation>> Context::reduce_locked(const std::shared_ptr<
                post_call(kind, std::span(&unit, 1), detail_of(options), &channel));
   MERON_ASSIGN(auto reduce, ReduceOperation::begin(unit, options, ends, rank_->deadline()));
   reduce->set_sequence(sequence);
-  submit_locked(reduce);
+  submit_locked(held, reduce);
   return std::shared_ptr<Operation>(std::move(reduce));
 }
 
@@ -285,16 +309,18 @@ Result<std::shared_ptr<Operation>> Context::finish_reduction(const std::shared_p
   };
   if (apart) {
     {
-      const auto guard = lock();
+      auto held = lock();
       MERON_TRY(check());
     }
     MERON_TRY(open_bucket(unit));
   }
-  const auto guard = lock();
+  MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
+  auto held = lock();
   if (apart) {
     MERON_TRY(check_filling(*unit));
-    return reduce_locked(unit, options, CallKind::finish, !whole);
+    return reduce_locked(held, unit, options, CallKind::finish, !whole);
   }
+  MERON_TRY(await_room_locked(held, unit->channel()));
   MERON_TRY(check());
   MERON_ASSIGN(const uint64_t sequence,
                post_call(CallKind::finish, std::span(&unit, 1), detail_of(options)));
@@ -302,7 +328,7 @@ Result<std::shared_ptr<Operation>> Context::finish_reduction(const std::shared_p
       std::make_shared<FinishOperation>(unit, options, rank_->deadline());
   finish->set_sequence(sequence);
   unit->finish = finish;
-  submit_locked(finish);
+  submit_locked(held, finish);
   return finish;
 }
 
@@ -324,7 +350,7 @@ Result<bool> Context::wait_reductions(std::span<const std::shared_ptr<Unit>> uni
   while (true) {
     std::shared_ptr<Operation> operation;
     {
-      const auto guard = lock();
+      auto held = lock();
       MERON_TRY(check_open());
       for (; unit != units.end(); ++unit) {
         auto found = under_way(**unit);
@@ -344,9 +370,10 @@ Result<bool> Context::wait_reductions(std::span<const std::shared_ptr<Unit>> uni
 }
 
 Result<std::shared_ptr<UnitSchedule>> Context::create_schedule_locked(
-    std::vector<std::shared_ptr<Unit>> units, const ScheduleOptions& options,
+    Held& held, std::vector<std::shared_ptr<Unit>> units, const ScheduleOptions& options,
     const SchedulePlace& place) {
   MERON_TRY(check_units(units));
+  MERON_TRY(await_room_locked(held, units.front()->channel()));
   uint64_t detail = 0;
   for (const uint64_t value :
        {options.prefetch_elements, options.max_live_elements, options.max_reuse_elements,
@@ -357,38 +384,42 @@ Result<std::shared_ptr<UnitSchedule>> Context::create_schedule_locked(
   return std::make_shared<UnitSchedule>(*this, std::move(units), options, place);
 }
 
-Result<std::shared_ptr<Operation>> Context::barrier_locked(Channel& channel) {
+Result<std::shared_ptr<Operation>> Context::barrier_locked(Held& held, Channel& channel) {
   MERON_TRY(check_open());
+  MERON_TRY(await_room_locked(held, channel));
   MERON_ASSIGN(const uint64_t sequence, post(channel, {CallKind::barrier, "", 0, 0}));
   std::shared_ptr<Operation> barrier =
       std::make_shared<BarrierOperation>(channel, rank_->deadline());
   barrier->set_sequence(sequence);
-  submit_locked(barrier);
+  submit_locked(held, barrier);
   return barrier;
 }
 
-Result<std::shared_ptr<Operation>> Context::broadcast_locked(Channel& channel, std::byte* data,
-                                                             uint64_t bytes, int root) {
+Result<std::shared_ptr<Operation>> Context::broadcast_locked(Held& held, Channel& channel,
+                                                             std::byte* data, uint64_t bytes,
+                                                             int root) {
   MERON_TRY(check_open());
   if (root < 0 || root >= channel.size()) {
     return Error(MERON_E_ARGUMENT,
                  fmt::format("root {} is not a rank of a group of {}", root, channel.size()),
                  fmt::format("give a root from 0 to {}", channel.size() - 1));
   }
+  MERON_TRY(await_room_locked(held, channel));
   MERON_ASSIGN(const uint64_t sequence,
                post(channel, {CallKind::broadcast, fmt::format("from rank {}", root), bytes,
                               static_cast<uint64_t>(root)}));
   std::shared_ptr<Operation> broadcast =
       std::make_shared<BroadcastOperation>(channel, rank_->deadline(), data, bytes, root);
   broadcast->set_sequence(sequence);
-  submit_locked(broadcast);
+  submit_locked(held, broadcast);
   return broadcast;
 }
 
-Result<std::shared_ptr<Operation>> Context::all_reduce_locked(Channel& channel, std::byte* data,
-                                                              uint64_t count, DType dtype,
-                                                              bool mean) {
+Result<std::shared_ptr<Operation>> Context::all_reduce_locked(Held& held, Channel& channel,
+                                                              std::byte* data, uint64_t count,
+                                                              DType dtype, bool mean) {
   MERON_TRY(check_open());
+  MERON_TRY(await_room_locked(held, channel));
   MERON_ASSIGN(const uint64_t sequence,
                post(channel, {CallKind::all_reduce,
                               fmt::format("{} {}", name_of(dtype), mean ? "mean" : "sum"),
@@ -396,7 +427,7 @@ Result<std::shared_ptr<Operation>> Context::all_reduce_locked(Channel& channel, 
   std::shared_ptr<Operation> all_reduce =
       std::make_shared<AllReduceOperation>(channel, rank_->deadline(), data, count, dtype, mean);
   all_reduce->set_sequence(sequence);
-  submit_locked(all_reduce);
+  submit_locked(held, all_reduce);
   return all_reduce;
 }
 

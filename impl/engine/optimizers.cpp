@@ -20,8 +20,9 @@ Result<std::shared_ptr<Optimizer>> Context::create_optimizer(
     std::vector<std::shared_ptr<Unit>> units, const OptimizerOptions& options) {
   std::shared_ptr<Optimizer> optimizer;
   {
-    const auto guard = lock();
-    MERON_ASSIGN(optimizer, create_optimizer_locked(std::move(units), options));
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
+    auto held = lock();
+    MERON_ASSIGN(optimizer, create_optimizer_locked(held, std::move(units), options));
   }
   const uint64_t bytes = optimizer->nvme_bytes();
   const int64_t begun = now_ns();
@@ -32,7 +33,7 @@ Result<std::shared_ptr<Optimizer>> Context::create_optimizer(
     uint64_t written = 0;
     size_t units = 0;
     {
-      const auto guard = lock();
+      auto held = lock();
       const Status open = check_open();
       Result<bool> prepared = open.ok() ? optimizer->prepare() : Result<bool>(open.error());
       if (!prepared.ok()) {
@@ -50,7 +51,7 @@ Result<std::shared_ptr<Optimizer>> Context::create_optimizer(
     const std::pair<uint64_t, size_t> so_far(written, units);
     if (std::exchange(moved_so_far, so_far) != so_far) moved = now;
     if (!done && now - moved > rank_->timeout_ns) {
-      const auto guard = lock();
+      auto held = lock();
       const Error error = drive_silent_error(rank_->plan.nvme.path, rank_->timeout_ns);
       Channel& channel = optimizer->units().front()->channel();
       optimizer.reset();
@@ -80,8 +81,9 @@ Result<std::shared_ptr<Optimizer>> Context::create_optimizer(
 }
 
 Result<std::shared_ptr<Optimizer>> Context::create_optimizer_locked(
-    std::vector<std::shared_ptr<Unit>> units, const OptimizerOptions& options) {
+    Held& held, std::vector<std::shared_ptr<Unit>> units, const OptimizerOptions& options) {
   MERON_TRY(check_units(units));
+  MERON_TRY(await_room_locked(held, units.front()->channel()));
   MERON_TRY(validate(options));
   for (const auto& unit : units) {
     if (unit->has_optimizer) {
@@ -111,19 +113,20 @@ Result<std::shared_ptr<Optimizer>> Context::create_optimizer_locked(
 }
 
 Result<std::shared_ptr<StepOperation>> Context::step_locked(
-    const std::shared_ptr<Optimizer>& optimizer) {
+    Held& held, const std::shared_ptr<Optimizer>& optimizer) {
   MERON_TRY(check_open());
   MERON_TRY(optimizer->units().front()->channel().status());
+  MERON_TRY(await_room_locked(held, optimizer->units().front()->channel()));
   MERON_TRY(StepOperation::check(*optimizer));
   MERON_ASSIGN(const uint64_t sequence,
                post_call(CallKind::step, optimizer->units(), optimizer->fingerprint()));
   auto step = StepOperation::begin(optimizer, rank_->deadline());
   step->set_sequence(sequence);
-  submit_locked(step);
+  submit_locked(held, step);
   return step;
 }
 
-Result<RankPrediction> Context::predict_locked(Workload workload) {
+Result<RankPrediction> Context::predict_locked(Held& /*held*/, Workload workload) {
   RankPrediction total;
   for (const Group& group : groups_) {
     if (!group.channel) continue;

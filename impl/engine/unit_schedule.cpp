@@ -37,7 +37,8 @@ UnitSchedule::UnitSchedule(Context& context, std::vector<std::shared_ptr<Unit>> 
 Result<bool> UnitSchedule::enter(size_t unit, int64_t timeout_ns) {
   std::shared_ptr<GatherOperation> gather;
   {
-    const auto guard = context_.lock();
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, context_.turn());
+    auto held = context_.lock();
     MERON_TRY(context_.check_open());
     MERON_ASSIGN(const bool full, schedule_.enter(unit));
     gather = gathers_[unit];
@@ -49,7 +50,7 @@ Result<bool> UnitSchedule::enter(size_t unit, int64_t timeout_ns) {
   }
   const int64_t begun = now_ns();
   auto ended = context_.wait(gather, timeout_ns);
-  const auto guard = context_.lock();
+  auto held = context_.lock();
   if (gathers_[unit] != gather) {  // the uses that schedule_ counts now are not this one
     return Error(MERON_E_STATE,
                  fmt::format("unit '{}' was given back while its enter waited", name(unit)),
@@ -84,14 +85,15 @@ Result<const std::byte*> UnitSchedule::data(const Param& param) const {
   return gather->data(param);
 }
 
+// The schedule calls these, and is called with the turn and under the lock.
 Status UnitSchedule::begin(size_t unit) {
-  MERON_ASSIGN(gathers_[unit],
-               context_.gather_locked({units_[unit]}, GatherMode::view, {}, place_.place));
+  MERON_ASSIGN(gathers_[unit], context_.gather_locked(*Held::here(), {units_[unit]},
+                                                      GatherMode::view, {}, place_.place));
   return Ok{};
 }
 
 Result<bool> UnitSchedule::full(size_t unit) {
-  return context_.look_locked(*gathers_[unit]);
+  return context_.look_locked(*Held::here(), *gathers_[unit]);
 }
 
 Status UnitSchedule::release(size_t unit) {

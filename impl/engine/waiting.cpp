@@ -45,8 +45,11 @@ class Waiting {
 
 }  // namespace
 
-void Context::advance_locked(Operation& operation) {
-  if (operation.ended()) return;
+thread_local int Context::running_here = 0;
+
+void Context::advance_locked(Held& /*held*/, Operation& operation) {
+  // Another thread may be in the middle of what takes long.
+  if (operation.ended() || operation.running()) return;
   // Where ranks share no memory, words of a peer may come before the record of the call that they
   // belong to was compared.
   if (operation.channel().link() != nullptr && operation.sequence() != 0 &&
@@ -55,7 +58,11 @@ void Context::advance_locked(Operation& operation) {
     if (!agreed.ok()) return operation.finish(std::move(agreed).error());
     if (!*agreed) return;
   }
+  operation.set_running(true);
+  ++running_, ++running_here;
   auto ended = operation.advance();
+  --running_, --running_here;
+  operation.set_running(false);
   if (!ended.ok()) {
     operation.finish(std::move(ended).error());
   } else if (*ended) {
@@ -63,70 +70,81 @@ void Context::advance_locked(Operation& operation) {
   }
 }
 
-void Context::submit_locked(const std::shared_ptr<Operation>& operation) {
+void Context::submit_locked(Held& held, const std::shared_ptr<Operation>& operation) {
   // A staged operation must not overtake one that waits.
   const bool queue =
       operation->staged() && std::any_of(pending_.begin(), pending_.end(), [&](const auto& other) {
-        return other->staged() && &other->channel() == &operation->channel();
+        return other->staged() && !other->ended() && &other->channel() == &operation->channel();
       });
-  if (!queue) advance_locked(*operation);
-  if (!operation->ended()) pending_.push_back(operation);
+  // Before it advances, which may take long: no other may overtake this one meanwhile.
+  pending_.push_back(operation);
+  if (queue) return;
+  ++passes_;
+  advance_locked(held, *operation);
+  --passes_;
+  // It is the last one still unless others came meanwhile, whose passes then take it out.
+  if (operation->ended() && passes_ == 0 && pending_.back() == operation) pending_.pop_back();
 }
 
-void Context::progress_locked() {
+void Context::progress_locked(Held& held) {
   if (!rank_->lingering.empty()) {
     for (Unit* const unit : std::exchange(rank_->lingering, {})) unit->settle();
   }
   if (pending_.empty()) return;
   std::vector<const Channel*> staged_heads;
-  size_t kept = 0;
+  bool some_ended = false;
+  ++passes_;
+  // While one computes others may be added, and other threads may pass.
   for (size_t i = 0; i < pending_.size(); ++i) {
     Operation& operation = *pending_[i];
+    if (operation.ended()) continue;
     const Channel* channel = &operation.channel();
     const bool blocked = operation.staged() && std::find(staged_heads.begin(), staged_heads.end(),
                                                          channel) != staged_heads.end();
-    if (!blocked) advance_locked(operation);
-    if (!operation.ended()) {
+    if (!blocked) advance_locked(held, operation);
+    if (!operation.ended() && !operation.running()) {
       if (const Status status = channel->status(); !status.ok()) operation.finish(status.error());
     }
-    if (operation.ended()) continue;
-    if (operation.staged() && !blocked) staged_heads.push_back(channel);
-    if (kept != i) pending_[kept] = std::move(pending_[i]);
-    ++kept;
+    some_ended = some_ended || operation.ended();
+    if (!operation.ended() && operation.staged() && !blocked) staged_heads.push_back(channel);
   }
-  const bool some_ended = kept < pending_.size();
-  pending_.resize(kept);
+  if (--passes_ == 0) {
+    std::erase_if(pending_, [](const auto& operation) { return operation->ended(); });
+  }
   // Another thread of this rank may sleep for what has ended here.
   if (some_ended) transport_->ring();
 }
 
-Result<bool> Context::look_locked(Operation& operation) {
-  advance_locked(operation);
+Result<bool> Context::look_locked(Held& held, Operation& operation) {
+  const bool under_way = !operation.ended();
+  advance_locked(held, operation);
+  if (under_way && operation.ended()) transport_->ring();
   if (operation.error()) return *operation.error();
   return operation.ended();
 }
 
 Status Context::progress() {
   transport_->pump();
-  const auto guard = lock();
+  auto held = lock();
   MERON_TRY(check_open());
-  progress_locked();
+  progress_locked(held);
   return Ok{};
 }
 
 Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t timeout_ns) {
+  expect_unheld("a wait");
   Operation& target = *operation;
   transport_->pump();
   std::string warning;
   std::vector<std::string> notices;
   int64_t now = 0;  // of the last look that found the operation under way
   const auto look = [&](bool last) -> Result<bool> {
-    const auto guard = lock();
-    if (!target.ended()) progress_locked();
+    auto held = lock();
+    if (!target.ended()) progress_locked(held);
     if (!rank_->notices.empty()) notices.swap(rank_->notices);
     if (!target.ended()) {
       now = now_ns();
-      if (target.inspection_due(now, kSleepNs) || last) inspect_locked(target);
+      if (target.inspection_due(now, kSleepNs) || last) inspect_locked(held, target);
       if (!target.ended() && target.warning_due(now, kWarnAfterNs)) {
         warning = waiting_text_locked(target);
       }
@@ -219,10 +237,10 @@ Result<bool> Context::wait_whole(const std::shared_ptr<GatherOperation>& gather,
   if (!ended || !gather->on_device()) return ended;
   std::shared_ptr<Operation> copies;
   {
-    const auto guard = lock();
+    auto held = lock();
     MERON_TRY(check_open());
     copies = std::make_shared<DeviceCopiesOperation>(gather, rank_->deadline());
-    submit_locked(copies);
+    submit_locked(held, copies);
   }
   return wait(copies, timeout_ns <= 0 ? timeout_ns : user.remaining());
 }
@@ -266,7 +284,7 @@ std::string Context::waiting_text_locked(const Operation& operation) const {
   return text;
 }
 
-void Context::inspect_locked(Operation& target) {
+void Context::inspect_locked(Held& held, Operation& target) {
   // What is looked at is the operation that the target waits for. A staged one waits for those
   // before it in its channel.
   Operation* head = &target;
@@ -275,11 +293,12 @@ void Context::inspect_locked(Operation& target) {
     head = behind.get();
   } else if (target.staged()) {
     const auto first = std::find_if(pending_.begin(), pending_.end(), [&](const auto& other) {
-      return other->staged() && &other->channel() == &target.channel();
+      return other->staged() && !other->ended() && &other->channel() == &target.channel();
     });
     if (first != pending_.end()) head = first->get();
   }
   Operation& operation = *head;
+  if (operation.running()) return;
   Channel& channel = operation.missing_in();
   // A rank that closed has done all it will do. Its words are read after this, so that what it did
   // last counts.
@@ -290,8 +309,8 @@ void Context::inspect_locked(Operation& target) {
     left.push_back(transport_->left(rank));
     if (dead < 0 && !left.back() && !transport_->alive(rank) && !transport_->left(rank)) dead = m;
   }
-  advance_locked(operation);
-  if (operation.ended()) return;
+  advance_locked(held, operation);
+  if (operation.ended() || operation.running()) return;
 
   const auto break_group = [&](Error error) {
     operation.finish(channel.fail(std::move(error).during(operation.describe())));
@@ -329,7 +348,7 @@ void Context::inspect_locked(Operation& target) {
 }
 
 Status Context::group_status(Channel& channel) {
-  const auto guard = lock();
+  auto held = lock();
   MERON_TRY(check_open());
   MERON_TRY(channel.status());
   for (int m = 0; m < channel.size(); ++m) {

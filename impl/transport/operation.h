@@ -24,7 +24,9 @@ class Operation {
   Operation& operator=(const Operation&) = delete;
 
   // Does what can be done without waiting. True when the operation has ended. Called under the
-  // context's lock, not after the end, not after an error.
+  // context's lock, by one thread at a time, not after the end, not after an error. Long kernels run
+  // in a Recess: what they work on must be kept from other operations and from calls by the states
+  // of units, as this operation has set them.
   virtual Result<bool> advance() = 0;
   // Members of missing_in() (by index) that have not arrived; empty when unknown.
   virtual std::vector<int> missing() const = 0;
@@ -72,6 +74,11 @@ class Operation {
     return suspicions_ > kSuspicions && now - suspected_ns_ >= kSuspicionNs;
   }
 
+  // Whether a thread is in the middle of its advance(), which may let go of the lock to compute: it
+  // is left alone then.
+  bool running() const { return running_; }
+  void set_running(bool running) { running_ = running; }
+
   bool ended() const { return ended_; }
   const std::optional<Error>& error() const { return error_; }
   void finish() { ended_ = true; }
@@ -92,6 +99,7 @@ class Operation {
   int64_t inspected_ns_ = 0;
   uint64_t sequence_ = 0;
   bool warned_ = false;
+  bool running_ = false;
   int suspicions_ = 0;
   int64_t suspected_ns_ = 0;
   bool ended_ = false;

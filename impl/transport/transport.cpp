@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "base/held.h"
 #include "base/layout.h"
 #include "os/futex.h"
 #include "os/host.h"
@@ -59,6 +60,7 @@ std::string Transport::obituary(int rank) const {
 }
 
 void Transport::pump() {
+  expect_unheld("moving what goes between nodes");
   if (!joined_.link || !joined_.link->pump()) return;
   // What has come may be for others of this node.
   ring();
@@ -118,6 +120,7 @@ Transport::Sleeper::~Sleeper() {
 }
 
 void Transport::Sleeper::sleep(int64_t timeout_ns) {
+  expect_unheld("a sleep");
   // Ranks of other nodes cannot ring; those of this one can, where it has others.
   Link* const link = transport_.link();
   if (link != nullptr && transport_.ranks_here() == 1) return link->idle(timeout_ns);

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+// A lock's scope as a token. Only taking the lock makes a Held, so a function that is given one has
+// the lock for sure; a function that waits, calls the trainer's code or runs a long kernel must run
+// without one, and says so by Recess and expect_unheld().
+#pragma once
+
+#include <functional>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+namespace meron {
+
+class Held {
+ public:
+  // What is locked, and what is to run as soon as it is let go of.
+  struct Mutex {
+    std::mutex mutex;
+    std::vector<std::function<void()>> later;  // guarded by mutex
+  };
+
+  Held(const Held&) = delete;
+  Held& operator=(const Held&) = delete;
+
+  // The calling thread's; null where it has none, or is in a Recess.
+  static Held* here() { return here_; }
+  // Runs `then` without the lock, when this thread lets go of it next. For the trainer's functions
+  // that are due and whose result nobody needs.
+  void later(std::function<void()> then) { mutex_.later.push_back(std::move(then)); }
+
+ protected:
+  // `quietly`: what is due is left to whoever lets go of the lock next.
+  explicit Held(Mutex& mutex, bool quietly = false);
+  struct IfFree {};
+  Held(Mutex& mutex, IfFree);  // taken() says whether it has it
+  virtual ~Held();
+  bool taken() const { return taken_; }
+  bool quiet() const { return quietly_; }
+  // Lets go of the lock, and takes it again.
+  void leave();
+  void enter();
+
+ private:
+  friend class Recess;
+  // Runs each time after the lock was let go of, unless quietly.
+  virtual void left() {}
+
+  static thread_local Held* here_;
+  Mutex& mutex_;
+  const bool quietly_;
+  bool taken_ = false;
+};
+
+// Lets go of the calling thread's lock, if it has one, until the end of the scope. Whoever needs
+// more than memory safety across it marks what it works on (Operation::running(), Unit::Working).
+class Recess {
+ public:
+  Recess() : held_(Held::here()) {
+    if (held_ != nullptr) held_->leave();
+  }
+  ~Recess() {
+    if (held_ != nullptr) held_->enter();
+  }
+  Recess(const Recess&) = delete;
+  Recess& operator=(const Recess&) = delete;
+
+ private:
+  Held* const held_;
+};
+
+// What may not begin under a lock begins here: builds with MERON_LOCK_CHECKS end the process with a
+// message where the calling thread has one.
+#ifdef MERON_LOCK_CHECKS
+void expect_unheld(const char* what);
+#else
+inline void expect_unheld(const char* /*what*/) {}
+#endif
+
+}  // namespace meron

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Whose turn it is to begin something. Calls that begin or change things are made by one thread of
+// a rank at a time, each from its checks to its end, also where it lets go of the context's lock
+// for a wait, a function of the trainer's or a copy. Ranks so post what they begin in one order,
+// and what a call has found stays so. Calls that only look, and what is under way, need no turn.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <thread>
+#include <utility>
+
+#include "base/result.h"
+
+namespace meron {
+
+class TurnGate {
+ public:
+  bool take_if_free();
+  // At most that long; false: another thread still has it.
+  bool take(int64_t timeout_ns);
+  void give_back();
+  // Whether the calling thread has it.
+  bool mine();
+
+ private:
+  std::mutex mutex_;  // a leaf: nothing is called under it
+  std::condition_variable free_;
+  bool taken_ = false;
+  std::thread::id owner_;
+};
+
+// Of the calling thread, until it goes.
+class Turn {
+ public:
+  explicit Turn(TurnGate& gate) : gate_(&gate) {}  // which was taken
+  ~Turn() {
+    if (gate_ != nullptr) gate_->give_back();
+  }
+  Turn(Turn&& other) noexcept : gate_(std::exchange(other.gate_, nullptr)) {}
+  Turn& operator=(Turn&&) = delete;
+
+ private:
+  TurnGate* gate_;
+};
+
+}  // namespace meron

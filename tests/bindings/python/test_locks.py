@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Nobody waits for a callback, a wait or a kernel of another thread but who asked for it."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import pytest
+from conftest import run_ranks
+from test_interrupt import after, interrupt, with_a_silent_peer
+
+import meron
+
+# Callbacks and absences last so long, and what must not wait for them takes less, also where the
+# machine is busy.
+LONG = 0.8
+SHORT = 0.25
+
+DEVICES = {
+    "preset": "zero3",
+    "param": {"tier": "device"},
+    "gradient": {"tier": "device"},
+    "optimizer": {"tier": "device"},
+}
+
+
+class Allocator(meron.DeviceAllocator):
+    """Memory of the host, as the emulated device's is."""
+
+    def __init__(self) -> None:
+        self.live: dict[int, Any] = {}
+        self.entered = threading.Event()
+        self.during: Callable[[], object] = lambda: None
+
+    def allocate(self, size: int, stream: int) -> int:
+        raw = (ctypes.c_char * (size + 256))()
+        address = (ctypes.addressof(raw) + 255) & ~255
+        self.live[address] = raw
+        self.entered.set()
+        self.during()
+        return address
+
+    def release(self, pointer: int, size: int, stream: int) -> None:
+        self.live.pop(pointer, None)
+
+
+class Longest:
+    """The longest of some calls."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    @contextmanager
+    def time(self) -> Iterator[None]:
+        begun = time.monotonic()
+        yield
+        self.seconds = max(self.seconds, time.monotonic() - begun)
+
+
+@contextmanager
+def calling(what: Callable[[], object]) -> Iterator[Longest]:
+    """Another thread calls `what` again and again meanwhile."""
+    longest = Longest()
+    done = threading.Event()
+
+    def call() -> None:
+        while not done.is_set():
+            with longest.time():
+                what()
+            time.sleep(0.002)
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    try:
+        yield longest
+    finally:
+        done.set()
+        thread.join(LONG)
+        if thread.is_alive():
+            longest.seconds = LONG
+
+
+def unit_of(ctx: meron.Context, name: str, count: int = 64) -> tuple[meron.Unit, meron.Param]:
+    param = ctx.param(name, (count,))
+    return ctx.unit(f"unit {name}", [param]), param
+
+
+@pytest.mark.parametrize("place", ["device", "host"])
+def test_a_tensor_is_dropped_while_an_allocator_takes_its_time(place: Any) -> None:
+    allocator = Allocator()
+    with meron.open(0, 1, "self", device="emulated", allocator=allocator, timeout=20) as ctx:
+        unit, param = unit_of(ctx, "kept")
+        other, _ = unit_of(ctx, "other")
+        with unit.gather(place=place) as values:
+            tensors = [np.from_dlpack(values.dlpack(param)) for _ in range(3)]
+        assert unit.info().leases == 3
+        allocator.entered.clear()
+        # Python's own lock is given up within; the thread that drops a tensor has it meanwhile.
+        allocator.during = lambda: time.sleep(LONG)
+        thread = threading.Thread(target=lambda: other.gather().release())
+        thread.start()
+        assert allocator.entered.wait(5)
+        drop, look = Longest(), Longest()
+        while tensors:
+            with drop.time():
+                tensors.pop()
+        with look.time():
+            assert unit.info().leases == 0
+        thread.join()
+        assert max(drop.seconds, look.seconds) < SHORT
+    assert not allocator.live
+
+
+def test_an_allocator_may_look_and_begins_nothing() -> None:
+    allocator = Allocator()
+    plan = {**DEVICES, "gradient": {"tier": "device"}}
+    with meron.open(
+        0, 1, "self", plan=plan, device="emulated", allocator=allocator, timeout=20
+    ) as ctx:
+        unit, _ = unit_of(ctx, "u")
+        refusals = []
+
+        def look() -> None:
+            allocator.during = lambda: None
+            assert unit.info().version == 0
+            with pytest.raises(meron.StateError) as refused:
+                ctx.param("from within", (4,))
+            refusals.append(str(refused.value))
+
+        allocator.during = look
+        unit_of(ctx, "another")  # which asks for memory of the device
+        assert len(refusals) == 1
+        assert "begins another" in refusals[0]
+        ctx.param("from within", (4,))
+
+
+def test_a_log_may_call_back_while_devices_join() -> None:
+    heard: list[str] = []
+
+    def body(ctx: meron.Context) -> None:
+        unit, _ = unit_of(ctx, "u")
+        units[ctx.rank] = unit
+        ctx.world.barrier()
+        with calling(lambda: unit.info()) as longest:
+            ctx.group([0, 1])
+        assert longest.seconds < SHORT
+
+    units: dict[int, meron.Unit] = {}
+
+    def log(_level: int, message: str) -> None:
+        heard.append(message)
+        if len(units) == 2:
+            units[0].info()
+            time.sleep(LONG)
+
+    run_ranks(2, body, plan=DEVICES, device="emulated", log=log)
+    assert len(heard) >= 2
+
+
+def test_others_go_on_while_a_group_waits_for_a_late_rank() -> None:
+    def body(ctx: meron.Context) -> float:
+        unit, param = unit_of(ctx, "u")
+        values = unit.gather()
+        ctx.world.barrier()
+        if ctx.rank == 1:
+            time.sleep(LONG)
+
+        def look() -> None:
+            unit.info()
+            array = np.from_dlpack(values.dlpack(param))
+            del array
+
+        with calling(look) as longest:
+            ctx.group([0, 1])
+        values.release()
+        return longest.seconds
+
+    seconds = run_ranks(2, body, plan=DEVICES, device="emulated")
+    assert max(seconds) < SHORT
+
+
+def test_others_go_on_while_a_rank_is_a_whole_ring_ahead() -> None:
+    def body(ctx: meron.Context) -> None:
+        unit, param = unit_of(ctx, "u")
+        other, _ = unit_of(ctx, "other")
+        values = unit.gather()
+
+        def look() -> None:
+            other.info()
+            assert values[param].size == 64
+
+        if ctx.rank == 1:
+            time.sleep(LONG)
+        with calling(look) as longest:
+            gathers = [other.gather_begin() for _ in range(1200)]
+        assert longest.seconds < SHORT
+        for gather in gathers:
+            gather.release()
+        values.release()
+
+    run_ranks(2, body)
+
+
+def test_ctrl_c_ends_a_wait_for_room() -> None:
+    seconds: list[float] = []
+
+    def body(ctx: meron.Context) -> None:
+        futures = [ctx.world.barrier_begin() for _ in range(1000)]
+        timer = after(0.4, interrupt)
+        begun = time.monotonic()
+        with pytest.raises(KeyboardInterrupt):
+            for _ in range(100):
+                futures.append(ctx.world.barrier_begin())
+        seconds.append(time.monotonic() - begun)
+        timer.join()
+
+    with_a_silent_peer(body)
+    assert seconds[0] < 0.4 + 0.5
