@@ -7,8 +7,8 @@ import atexit
 import dataclasses
 import logging
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
@@ -66,6 +66,10 @@ class Stats:
     device_up_bytes: int  # copied from the host to this rank's device,
     device_down_bytes: int  # and from it to the host
     device_bytes: int  # on the device at all times: rows of tier device
+    # Whole gradients of meron.torch in `param.grad`, of params that are sharded: now; and the most
+    # so far of units whose gradients were complete. Zero where meron.torch is not used.
+    caller_gradient_bytes: int = field(default=0, metadata={"of": "python"})
+    caller_gradient_peak_bytes: int = field(default=0, metadata={"of": "python"})
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,8 @@ class Context:
         # Whether NumPy cannot read what the device has.
         self._remote: bool = device.startswith("cuda")
         self._dlpack_device: tuple[int, int] | None = None
+        # Bytes of gradients that meron.torch holds, now and at most.
+        self._caller_gradients: Callable[[], Callable[[], tuple[int, int]] | None] = lambda: None
         self.rank: int = receive("int32_t *", lib.meron_context_rank, handle)
         self.world_size: int = receive("int32_t *", lib.meron_context_world_size, handle)
         self.transport: str = string(receive("const char **", lib.meron_context_transport, handle))
@@ -485,7 +491,9 @@ class Context:
         """The counters. Never blocks."""
         out = sized("meron_stats")
         call(lib.meron_context_stats, out, self._handle)
-        return Stats(*(getattr(out, field.name) for field in dataclasses.fields(Stats)))
+        counted = [each.name for each in dataclasses.fields(Stats) if not each.metadata]
+        held = self._caller_gradients()
+        return Stats(*(getattr(out, name) for name in counted), *(held() if held else ()))
 
     def predict(self, micro_batches: int = 1, gathers_per_micro_batch: int = 2) -> Prediction:
         """What the plan predicts for this rank and the units made so far.
@@ -495,7 +503,7 @@ class Context:
         out = sized("meron_prediction")
         workload = workload_of(micro_batches, gathers_per_micro_batch)
         call(lib.meron_context_predict, out, self._handle, workload)
-        return Prediction(*(getattr(out, field.name) for field in dataclasses.fields(Prediction)))
+        return Prediction(*(getattr(out, each.name) for each in dataclasses.fields(Prediction)))
 
     def flight_record(self) -> Any:
         """The last operations of every rank, from the library's JSON. Works when broken, too."""

@@ -3,9 +3,13 @@
 
 Every backward adds to the engine's accumulation, as it adds to `param.grad` in plain torch. Ranks
 must give units in one order, whatever came first on each: the reverse of the order in which the
-forward first used them. A unit whose gradients are complete early waits for its turn; what is
-missing when the backward ends counts as zero. So a param without a gradient on one rank, or a
-data-dependent branch, is no reason to hang.
+forward first used them. A unit is complete when all its params have their gradients, or when the
+backward of its first use has ended (see hooks.py); what is missing then counts as zero. So a param
+without a gradient on one rank, or a data-dependent branch, is no reason to hang, and one that no
+rank uses is none to hold back the gradients of others.
+
+A unit that autograd has not recorded in a pass (a teacher under no_grad), or whose params are all
+frozen by now, is not reduced. Ranks agree on that without a word: they use the same units.
 
 `finish` ends the accumulation: sums are divided by the number of ranks, and ranks agree on which
 params have a gradient at all, because one that has none anywhere is to be left alone by optimizers.
@@ -33,6 +37,7 @@ reduce_finish_begin = lib.meron_reduce_finish_begin
 reduce_discard = lib.meron_reduce_discard
 strided = torch.strided
 
+NEVER = 1 << 62  # in place of the number of a use
 _LEFT = 4096.0  # of ranks: a gradient that is still this rank's own, beside those that are not
 
 
@@ -56,9 +61,14 @@ class GradientReducer:
         self.local = sharding.keeps_gradients
         self.sync = True
         self.last = False
-        self.order: list[ShardedUnit] = []  # of this backward
+        # Of this backward: units, each with the number of its first use.
+        self.order: list[tuple[ShardedUnit, int]] = []
         self.position = 0  # of the first that was not given yet
+        self.complete_from = NEVER  # uses of this number and above have ended their backward
+        self.since = 0  # number of the first use that this backward may be of
         self.any_arrived = False
+        self.waiting = 0  # bytes of gradients of units that are complete, and not given yet
+        self.peak = 0  # the most of these
         self.under_way = False  # something was begun and not waited for
         self._table: tuple[int, Any] = (0, NULL)  # so many units of the sharding, for the engine
         self._slot = new("meron_error **")
@@ -100,33 +110,69 @@ class GradientReducer:
             arrived.add(i)
             if len(arrived) < wanted:
                 return
+            if not unit.waits:
+                unit.waits = True
+                self.waiting += unit.gradient_bytes
+                if self.waiting > self.peak:
+                    self.peak = self.waiting
             if self.sync or self.local:
                 self.any_arrived = True
                 if not sharding.in_backward:
                     sharding.begin_backward()
                 self.give_complete()
             for use in sharding.uses[:]:
-                if use.inputs_left == 0 and unit in use.units:
+                if unit in use.units:
                     use.end_if_done()
 
         return hook
 
     # ---- A backward pass -----------------------------------------------------------------------
 
-    def begin_backward(self, entered: dict[ShardedUnit, None]) -> None:
-        self.order = [unit for unit in reversed(entered) if unit.trainable]
+    def begin_backward(self, entered: dict[ShardedUnit, int], since: int) -> None:
+        self.order = [item for item in reversed(entered.items()) if item[0].trainable]
         self.position = 0
-        for unit in self.order:
+        self.complete_from = NEVER
+        self.since = since
+        for unit, _ in self.order:
             unit.given = False
+
+    def pass_by(self, last: int) -> None:
+        """Uses of the number `last` and above have ended their backward."""
+        if last < self.complete_from:
+            self.complete_from = last
+        order, position = self.order, self.position
+        if position == len(order) or order[position][1] < last or not (self.sync or self.local):
+            return
+        # A backward that brings no gradients (torch.autograd.grad) gives none.
+        if not self.any_arrived:
+            for unit, first in order[position:]:
+                if first < last:
+                    return
+                if unit.arrived:
+                    self.any_arrived = True
+                    break
+            else:
+                return
+        self.give_complete()
 
     def give_complete(self) -> None:
         order = self.order
         while self.position < len(order):
-            unit = order[self.position]
+            unit, first = order[self.position]
             if len(unit.arrived) < unit.wanted:
-                return
+                if first < self.complete_from:
+                    return
+                if not unit.arrived and not self._brings(unit):
+                    self.position += 1
+                    continue
             self.position += 1
             self.give(unit, self._ends(unit))
+
+    def _brings(self, unit: ShardedUnit) -> bool:
+        """Whether a unit may get gradients in this backward, on some rank. Equal on all ranks."""
+        return unit.graded >= self.since and any(
+            unit.params[i].requires_grad for i in unit.trainable
+        )
 
     def _ends(self, unit: ShardedUnit) -> bool:
         return self.last and self.sync and unit.settled
@@ -135,9 +181,10 @@ class GradientReducer:
         units = self.sharding.units
         if (self.sync or self.local) and (self.any_arrived or any(unit.arrived for unit in units)):
             while self.position < len(self.order):
+                unit = self.order[self.position][0]
                 self.position += 1
-                unit = self.order[self.position - 1]
-                self.give(unit, self._ends(unit))
+                if unit.arrived or self._brings(unit):
+                    self.give(unit, self._ends(unit))
             # Units that this pass did not enter (a second backward through an older graph), and
             # gradients that came again (recomputation of a segment that shares params).
             for unit in reversed(units):
@@ -189,8 +236,24 @@ class GradientReducer:
             for param, _, _ in unit.sources.places:
                 param.grad = None
         unit.arrived.clear()
+        self._waits_no_more(unit)
         unit.given = True
         unit.ended = ending
+
+    def _waits_no_more(self, unit: ShardedUnit) -> None:
+        if unit.waits:
+            unit.waits = False
+            self.waiting -= unit.gradient_bytes
+
+    def held(self) -> tuple[int, int]:
+        """Bytes of whole gradients that this rank has in `param.grad`: now, and at most so far of
+        units that were complete."""
+        now = 0
+        for unit in self.sharding.units:
+            for param in unit.params:
+                if param.grad is not None:
+                    now += param.grad.nbytes
+        return now, max(now, self.peak)
 
     def _give_some(self, unit: ShardedUnit, options: Any) -> None:
         """Where gradients are missing, or not as the engine takes them."""
@@ -332,6 +395,7 @@ class GradientReducer:
                 self._discard(unit)
                 unit.seen.clear()
             unit.arrived.clear()
+            self._waits_no_more(unit)
             unit.finished = unit.ended = False
             for param, _, _ in unit.sources.places:
                 if param.grad is not None:

@@ -3,10 +3,12 @@
 
     forward    enter the unit, run, leave it
     backward   enter at the first gradient of an output; leave when all the unit's own params have
-               got theirs, else when the backward ends
+               their gradients, or when the backward of an earlier use begins
 
-A trainable param gets its gradient when every use of it has gone backward. Frozen ones say nothing:
-where a unit has some, the gradients of all inputs must be complete, too.
+A trainable param gets its gradient when the backward of every use of it has ended. A frozen or
+unused one gets none. So a second sign counts, too: autograd runs the nodes of a graph from the
+newest to the oldest. When the gradient of an output arrives, every use whose forward began after
+that output was made has ended its backward.
 """
 
 from __future__ import annotations
@@ -42,49 +44,62 @@ def refuse_copy(_self: Any, _protocol: Any) -> Any:
 class Use:
     """One forward of a sharded module; with gradients, its backward too."""
 
-    __slots__ = ("entered", "inputs", "inputs_left", "scope", "units")
+    __slots__ = ("entered", "first", "last", "scope", "task", "units")
 
-    def __init__(self, scope: Scope) -> None:
+    def __init__(self, scope: Scope, first: int) -> None:
         self.scope = scope
         self.entered: list[ShardedUnit] = []  # by its forward
         self.units: Sequence[ShardedUnit] = ()  # entered by its backward
-        self.inputs = 0  # that require gradients
-        self.inputs_left = 0
+        # By Sharding.clock: its number; and that of the first use that may begin after its forward.
+        self.first = self.last = first
+        self.task = 0  # the backward that runs its recomputed graph
 
     def use_of_other(self, unit: ShardedUnit) -> None:
         """A param of another module's unit is used in this forward: from now on always."""
         scope = self.scope
         unit.enter()
-        scope.sharding.entered[unit] = None
+        scope.sharding.record(unit, grad_enabled())
         self.entered.append(unit)
         if unit not in scope.units:
             scope.units.append(unit)
 
-    def begin(self, _gradients: Any) -> None:
-        """The gradient of an output has come."""
+    def begin(self, gradient: Any) -> None:
+        """The gradient of an output that has a node has arrived."""
         if self.units:
             return
-        self.inputs_left = self.inputs
-        scope = self.scope
-        sharding = scope.sharding
+        sharding = self.scope.sharding
         if not sharding.in_backward:
             sharding.begin_backward()
+        # (A node of another device is of another queue, whose order says nothing of this one's.)
+        if sharding.device is None or gradient.device == sharding.torch_device:
+            sharding.pass_by(self.last)
+        self.enter()
+
+    def begin_at_leaf(self, _gradient: Any) -> None:
+        """As `begin`, of an output that is a leaf: its gradient is complete as soon as its last use
+        has ended its backward, whatever else has not."""
+        if self.units:
+            return
+        if not self.scope.sharding.in_backward:
+            self.scope.sharding.begin_backward()
+        self.enter()
+
+    def enter(self) -> None:
+        scope = self.scope
+        sharding = scope.sharding
+        if self.first > sharding.backward_clock:
+            self.task = current_graph_task()
         sharding.uses.append(self)
         self.units = entered = []
         for unit in scope.units:
             unit.enter()
             entered.append(unit)
 
-    def input_done(self, gradient: torch.Tensor) -> None:
-        """The gradient of an input is complete."""
-        self.inputs_left -= 1
-        if self.inputs_left == 0 and self.units:
-            self.end_if_done()
-
     def end_if_done(self) -> None:
         for unit in self.units:
-            if not (unit.given or len(unit.arrived) == unit.wanted):
-                return  # a gradient of its params is still to come, as far as one can know
+            # Values of frozen params may be needed for the gradients of inputs still.
+            if unit.partly_frozen or not (unit.given or len(unit.arrived) == unit.wanted):
+                return
         self.scope.sharding.uses.remove(self)
         self.end()
 
@@ -133,9 +148,12 @@ class Scope:
         active = sharding.active
         if current_graph_task() != -1:
             sharding.begin_backward()  # recomputation
+            if not active:
+                sharding.recompute(self.units)
         elif not active:
             sharding.begin_pass(self.module)
-        use = Use(self)
+        sharding.clock = clock = sharding.clock + 1
+        use = Use(self, clock)
         active.append(use)
         entered = use.entered
         graded = grad_enabled()
@@ -147,9 +165,8 @@ class Scope:
             for unit in self.units:
                 unit.enter()
                 entered.append(unit)
-                sharding.entered[unit] = None
-                if unit.partly_frozen and graded:
-                    self.watch_inputs(use, (args, kwargs))
+                if not graded or unit.graded < sharding.since:
+                    sharding.record(unit, graded)
             if self.input_dtype is not None:
                 cast = functools.partial(cast_floating, dtype=self.input_dtype)
                 args, kwargs = map_tensors(args, cast), map_tensors(kwargs, cast)
@@ -158,6 +175,7 @@ class Scope:
                 if place is not None and place[0].uses:
                     attributes[name] = param
             output = self.call(*args, **kwargs)
+            use.last = sharding.clock + 1
             if type(output) is torch.Tensor and graded and output.grad_fn is not None:
                 hook_gradient(output, use.begin)
             else:
@@ -174,23 +192,15 @@ class Scope:
             else:
                 for unit in entered:
                     unit.leave()
-
-    def watch_inputs(self, use: Use, inputs: Any) -> None:
-        if use.inputs:
-            return  # for another unit of the module
-        for tensor in tensors_in(inputs):
-            if tensor.requires_grad:
-                use.inputs += 1
-                handle = tensor.register_hook(use.input_done)
-                if tensor.is_leaf:
-                    self.sharding.temporary.append(handle)
+            if not graded:
+                sharding.end_ungraded(use)
 
     def watch_outputs(self, use: Use, output: Any, graded: bool) -> None:
         for tensor in tensors_in(output):
             if not tensor.requires_grad:
                 continue
             if graded and tensor.is_leaf:
-                self.sharding.temporary.append(tensor.register_hook(use.begin))
+                self.sharding.temporary.append(tensor.register_hook(use.begin_at_leaf))
             elif graded:
                 hook_gradient(tensor, use.begin)
             place = unit_of(tensor)

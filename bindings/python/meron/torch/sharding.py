@@ -25,7 +25,7 @@ from meron._native import call, ffi, lib, new, settle
 from meron.torch.device import TorchDevice, torch_device_of
 from meron.torch.device_gradients import DeviceReducer
 from meron.torch.device_unit import DeviceUnit
-from meron.torch.gradients import GradientReducer
+from meron.torch.gradients import NEVER, GradientReducer
 from meron.torch.read_ahead import ReadAhead
 from meron.torch.tensors import CODES_OF_TORCH, dtype_name, overwritten
 from meron.torch.unit import SET_WHOLE, ShardedUnit
@@ -77,6 +77,7 @@ class Sharding:
         self.reducer = (
             GradientReducer(self) if self.device is None else DeviceReducer(self, self.device)
         )
+        context._caller_gradients = weakref.WeakMethod(self.reducer.held)
         self.active: list[Any] = []
         # Modules whose forward began a pass: a number, and the units below, as of so many units.
         self.roots: weakref.WeakKeyDictionary[
@@ -84,8 +85,11 @@ class Sharding:
         ] = weakref.WeakKeyDictionary()
         self.uses: list[Use] = []  # of this backward, not ended yet
         self.temporary: list[Any] = []  # handles of hooks on leaves, which would live on
-        # Since the last backward, in order of first use.
-        self.entered: dict[ShardedUnit, None] = {}
+        # Units used since the last backward, in order, each with the number of its first use.
+        self.entered: dict[ShardedUnit, int] = {}
+        self.clock = 0  # number of the last use that has begun
+        self.since = 0  # of the first that `entered` may have
+        self.backward_clock = 0  # `clock` as the present backward began
         self.kept: list[ShardedUnit] = []  # entered until the next backward has ended
         self.in_backward = False
         self.names: dict[str, int] = {}
@@ -271,6 +275,61 @@ class Sharding:
             unit.enter()
             self.kept.append(unit)
 
+    def record(self, unit: ShardedUnit, graded: bool) -> None:
+        """A unit is used, in a forward that autograd records or not. The first recorded use
+        counts, and where there is none, the first of all."""
+        if graded:
+            if unit.graded < self.since:
+                self.entered.pop(unit, None)
+                self.entered[unit] = unit.graded = self.clock
+        elif not self.in_backward:
+            self.entered.setdefault(unit, self.clock)
+            if unit.ungraded < self.since:
+                unit.ungraded = self.clock
+            unit.until = NEVER
+
+    def end_ungraded(self, use: Use) -> None:
+        """The end of a use that autograd has not recorded, but may recompute (reentrant
+        checkpoints). Of a unit with two of them it would not be known which is recomputed."""
+        if not self.in_backward:
+            for unit in use.entered:
+                if unit.ungraded == use.first:
+                    unit.until = self.clock + 1
+
+    def pass_by(self, last: int) -> None:
+        """The backward has come to a use whose forward ended before use `last` began: all from
+        there on have ended theirs."""
+        for use in self.uses:
+            if use.first >= last:
+                self.end_uses([use for use in self.uses if use.first >= last])
+                break
+        if last >= self.since:  # else of an older graph
+            self.reducer.pass_by(last)
+
+    def recompute(self, units: list[ShardedUnit]) -> None:
+        """The backward has come to a segment that is recomputed, and whose first use is of
+        `units`."""
+        task = current_graph_task()
+        until = NEVER
+        if units and units[0].graded < self.since <= units[0].ungraded:
+            until = units[0].until
+        # Backwards of other segments run within this one's, and have ended; their numbers grow.
+        # Those of segments around this one have not.
+        self.end_uses(
+            [
+                use
+                for use in self.uses
+                if use.task > task or until <= use.first <= self.backward_clock
+            ]
+        )
+        if until != NEVER:
+            self.reducer.pass_by(until)
+
+    def end_uses(self, uses: list[Use]) -> None:
+        for use in uses:
+            self.uses.remove(use)
+            use.end()
+
     def begin_backward(self) -> None:
         """The first unit is used in a backward pass: its end is to be seen.
 
@@ -280,7 +339,8 @@ class Sharding:
             return
         self.in_backward = True
         torch.autograd.Variable._execution_engine.queue_callback(self.end_backward)
-        self.reducer.begin_backward(self.entered)
+        self.backward_clock = self.clock
+        self.reducer.begin_backward(self.entered, self.since)
 
     def end_backward(self) -> None:
         self.in_backward = False
@@ -288,8 +348,14 @@ class Sharding:
         for use in uses:
             use.end()
         self.end_kept()
-        self.entered = {}
+        self.forget_uses()
         self.reducer.end_backward()
+
+    def forget_uses(self) -> None:
+        """What is used from now on is of another pass."""
+        self.entered = {}
+        self.clock += 2  # no use of before has `since` as its `last`
+        self.since = self.clock
 
     def end_kept(self) -> None:
         kept, self.kept = self.kept, []
@@ -309,7 +375,7 @@ class Sharding:
         for use in uses:
             use.units = []
         self.kept.clear()
-        self.entered = {}
+        self.forget_uses()
         for unit in self.units:
             if unit.uses:
                 unit.uses = 0

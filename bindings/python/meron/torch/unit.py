@@ -61,6 +61,9 @@ class ShardedUnit:
         self.unit = unit
         self.index = -1  # in the sharding
         self.uses = 0
+        # Numbers of uses (Sharding.clock): the first in the present pass that autograd records; the
+        # first that it does not; and, where that is the only such one, of what follows it.
+        self.graded = self.ungraded = self.until = -1
         self.scheduled = False  # whether the schedule knows of the use
         self.trainable = [i for i, handle in enumerate(handles) if not handle.frozen]
         self.wanted = len(self.trainable)
@@ -88,6 +91,10 @@ class ShardedUnit:
         self.seen: set[int] = set()
         self.sources: Any = None  # for the reducer
         self.given = False  # in the present backward pass, to the engine
+        self.gradient_bytes = sum(
+            h.size * DTYPES[h.dtype].itemsize for h in handles if not h.frozen
+        )
+        self.waits = False  # its gradients are complete, and not given yet
         self.ended = False  # the accumulation, by what was given
         # Whether a pass has brought gradients again after all of them; and whether a step has shown
         # of all ranks that none does. Until then nothing given ends an accumulation, because what
