@@ -16,7 +16,7 @@ import torch
 
 from meron import errors
 from meron._native import NULL, ffi, initial, lib, new, receive
-from meron.torch.tensors import DTYPES
+from meron.torch.tensors import DTYPES, without_transforms
 from meron.torch.unit import ShardedUnit
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class DeviceUnit(ShardedUnit):
     def _make_wholes(self) -> torch.UntypedStorage:
         """Tensors over one storage, which is empty then."""
         place = self.device.torch_device
-        with torch.inference_mode(False), torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad(), without_transforms():
             storage = torch.empty(self.bytes, dtype=torch.uint8, device=place).untyped_storage()
             for handle, offset in zip(self.handles, self.offsets):
                 dtype = DTYPES[handle.dtype]

@@ -25,6 +25,10 @@ DTYPES: dict[str, torch.dtype] = {
 NAMES_OF_TORCH = {dtype: name for name, dtype in DTYPES.items()}
 CODES_OF_TORCH = {dtype: CODES[name] for name, dtype in DTYPES.items()}
 
+# Tensors made within it are as those outside of torch.func. One that is made under grad or jvp
+# belongs to that transform, and cannot be used after it.
+without_transforms: Any = torch._C._DisableFuncTorch
+
 
 def dtype_name(dtype: torch.dtype, what: str) -> str:
     """ "f32", "bf16" or "f16"; ArgumentError naming `what` for other types."""
@@ -47,7 +51,7 @@ def tensor_of(view: Any, shape: tuple[int, ...], keep: Any) -> torch.Tensor:
     size = dtype.itemsize
     for length in shape:
         size *= length
-    with torch.inference_mode(False):
+    with torch.inference_mode(False), without_transforms():
         if size == 0:
             return torch.empty(shape, dtype=dtype, device="cpu")
         address = int(ffi.cast("uintptr_t", view.data))
@@ -68,7 +72,7 @@ def placeholder(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
 def new_placeholder(
     shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
 ) -> torch.Tensor:
-    with torch.inference_mode(False):
+    with torch.inference_mode(False), without_transforms():
         return torch.full((), float("nan"), dtype=dtype, device=device).expand(shape)
 
 

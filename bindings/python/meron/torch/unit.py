@@ -24,7 +24,7 @@ import torch
 import meron
 from meron import errors
 from meron._native import call, lib, new
-from meron.torch.tensors import DTYPES, placeholder, tensor_of
+from meron.torch.tensors import DTYPES, placeholder, tensor_of, without_transforms
 
 if TYPE_CHECKING:
     from meron.torch.sharding import Sharding
@@ -189,7 +189,7 @@ class ShardedUnit:
 
     def _fill(self, view: Callable[[meron.Param], Any]) -> None:
         """Copies what was gathered into torch's own storage, which stays the same object."""
-        with torch.no_grad(), torch.inference_mode(False):
+        with torch.no_grad(), torch.inference_mode(False), without_transforms():
             if not self.wholes:
                 self.wholes = [
                     torch.empty(h.shape, dtype=DTYPES[h.dtype], device="cpu") for h in self.handles
