@@ -22,6 +22,7 @@ PROGRAMS = Path(__file__).parent / "zero"
         ("steps", 3),
         ("accumulation", 2),
         ("gradients", 2),
+        ("frozen", 2),
         ("build", 1),
         ("build", 3),
         ("params", 3),

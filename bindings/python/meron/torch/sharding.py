@@ -187,7 +187,9 @@ class Sharding:
                     data.numel(),
                     CODES_OF_TORCH[data.dtype],
                 )
-                if i in unit.masters or (data.dtype.itemsize > 2 and handle.dtype != "f32"):
+                # (What is frozen has no optimizer, which is who asks for f32 values.)
+                wider = data.dtype.itemsize > 2 and handle.dtype != "f32" and not handle.frozen
+                if i in unit.masters or wider:
                     part = unit.owned(i)
                     own = data.view(-1)[part.start : part.stop].float()
                     if i in unit.masters:

@@ -202,7 +202,7 @@ def full_optimizer_state(
     """A copy of a state such as "exp_avg" of a param, whole. Collective; blocks on peers.
 
     States that are one number for a param, such as "step", are returned as they are. None when the
-    optimizer has no such state (yet).
+    optimizer has no such state (yet), as of frozen params.
     """
     unit, i = placed(param)
     part = optimizer_state(optimizer, unit, i, key)
@@ -235,8 +235,11 @@ def set_full_optimizer_state(
 def optimizer_state(
     optimizer: torch.optim.Optimizer, unit: ShardedUnit, i: int, key: str
 ) -> torch.Tensor | None:
-    """This rank's part of a state: in place, but a copy of the engine's."""
+    """This rank's part of a state: in place, but a copy of the engine's. None of a param that is
+    frozen, or that the optimizer does not have."""
     if isinstance(optimizer, EngineOptimizer):
+        if i not in unit.trainable or unit not in optimizer.sharded:
+            return None
         if key == "step":
             return torch.tensor(float(optimizer.steps), device="cpu")
         group = optimizer.param_groups[0]

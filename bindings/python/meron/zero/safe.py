@@ -56,16 +56,18 @@ def optimizer_of(param: torch.Tensor) -> torch.optim.Optimizer:
 
 def local_master(param: torch.Tensor) -> torch.Tensor | None:
     """The f32 values that an optimizer updates of a param on this rank, a copy where it is the
-    engine's; None when no optimizer has it. Local."""
+    engine's; those that wait for one, where none has it. None of f32 and frozen params that no
+    optimizer has. Local."""
     unit, i = placed(param)
+    if i not in unit.trainable:
+        return None
     engine = engine_of(param)
     optimizer = engine.optimizer if engine is not None else None
-    if i not in unit.trainable or optimizer is None:
-        return None
-    if isinstance(optimizer, mt.EngineOptimizer):
+    if isinstance(optimizer, mt.EngineOptimizer) and unit in optimizer.sharded:
         return read_state(optimizer, unit, i, "master")
     shards = getattr(optimizer, "_meron_shards", None)
-    return shards.parts.get(unit, {}).get(i) if shards is not None else None
+    part = shards.parts.get(unit, {}).get(i) if shards is not None else None
+    return unit.masters.get(i) if part is None else part
 
 
 # ---- Values -------------------------------------------------------------------------------------
@@ -179,11 +181,19 @@ def safe_set_local_grad(param: torch.Tensor, value: torch.Tensor) -> None:
 def finished_part(param: torch.Tensor, operation: str) -> torch.Tensor:
     """This rank's part of a gradient, in place; StateError where there is none. Collective."""
     require_complete(param, operation)
+    unit, i = placed(param)
+    if i not in unit.trainable:
+        raise errors.StateError(
+            f"{operation}: {name_of(param)} is frozen: it has no gradient",
+            operation=operation,
+            subject=name_of(param),
+            advice="Leave it out.",
+        )
     part = mt.local_grad(param)
     if part is None:
         reopen(param)
         raise errors.StateError(
-            f"{name_of(param)} has no gradient",
+            f"{operation}: {name_of(param)} has no gradient",
             operation=operation,
             subject=name_of(param),
             advice="Call backward first.",
@@ -271,6 +281,12 @@ def writable_state(param: torch.Tensor, key: str) -> torch.Tensor:
     unit, i = placed(param)
     optimizer = optimizer_of(param)
     state = optimizer_state(optimizer, unit, i, key)
+    if i not in unit.trainable:
+        raise errors.argument(
+            f"{name_of(param)} is frozen: the optimizer has no state {key!r} of it",
+            subject=name_of(param),
+            advice="Leave it out.",
+        )
     if state is None:
         raise errors.argument(
             f"the optimizer has no state {key!r} of {name_of(param)}",
