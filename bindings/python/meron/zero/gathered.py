@@ -69,6 +69,10 @@ class Opened:
 
 
 opened: dict[ShardedUnit, Opened] = {}
+# Whole params that nobody asked for by name, by who holds them; and those that were given up to
+# somebody who did, by who gets them back.
+held: dict[Place, ImplicitGather] = {}
+lent: dict[Place, ImplicitGather] = {}
 # Changes of whose params without a modifier_rank are an error.
 checked: weakref.WeakSet[ShardedUnit] = weakref.WeakSet()
 
@@ -99,6 +103,9 @@ def is_open(place: Place) -> bool:
 def open_params(params: Iterable[torch.Tensor]) -> list[Place]:
     """Makes params whole. Collective. Raises StateError for one that is so already."""
     places = places_of(params)
+    lenders = {place: held[place] for place in places if place in held}
+    for holder in dict.fromkeys(lenders.values()):
+        holder.give_up([place for place in places if lenders.get(place) is holder])
     for unit, i in places:
         if is_open((unit, i)):
             raise errors.StateError(
@@ -113,6 +120,8 @@ def open_params(params: Iterable[torch.Tensor]) -> list[Place]:
                 opened[unit] = Opened(unit)
             opened[unit].indices.add(i)
             done.append((unit, i))
+            if (unit, i) in lenders:
+                lent[unit, i] = lenders[unit, i]
     except BaseException:
         close_places(done, False)
         raise
@@ -148,8 +157,11 @@ def close_places(places: list[Place], write: bool) -> None:
                 record.pin()
         except BaseException as error:  # raised when nothing is left open
             failure = failure or error
+    borrowed = [(place, lent.pop(place)) for place in places if place in lent]
     if failure is not None:
         raise failure
+    for holder in dict.fromkeys(holder for _, holder in borrowed):
+        holder.take_back([place for place, owner in borrowed if owner is holder])
 
 
 class GatheredParameters:
@@ -214,10 +226,14 @@ class GatheredParameters:
         traceback: TracebackType | None,
     ) -> None:
         places, self.places = self.places, []
+        self.end(places, kind is None)
+
+    def end(self, places: list[Place], fine: bool) -> None:
+        """Ends the gather of some of its params; without `fine` changes are dropped."""
         if not places:
             return
         replaced = restore_shapes(places)
-        if self.modifier_rank is not None and kind is None:
+        if self.modifier_rank is not None and fine:
             try:
                 for unit, i in places:
                     param = unit.params[i]
@@ -234,7 +250,7 @@ class GatheredParameters:
                     advice="Give it a tensor of the same shape.",
                 )
             return
-        suspects = [(unit, i) for unit, i in places if unit in checked] if kind is None else []
+        suspects = [(unit, i) for unit, i in places if unit in checked] if fine else []
         changed = [
             not same_bytes(unit.params[i].data, opened[unit].before[i]) for unit, i in suspects
         ]
@@ -287,6 +303,49 @@ def refuse_changes(places: list[Place], changed: list[bool]) -> None:
         )
 
 
+class ImplicitGather(GatheredParameters):
+    """One that the library makes for code that does not ask for it: rank 0's changes count.
+
+    Whoever asks for such a param by name gets it, with the changes until then, and it is taken back
+    when they have done with it.
+    """
+
+    def __init__(self, params: Params) -> None:
+        super().__init__(params, modifier_rank=0)
+        self.active = False
+
+    def __enter__(self) -> ImplicitGather:
+        super().__enter__()
+        self.active = True
+        held.update(dict.fromkeys(self.places, self))
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.active = False
+        for place in self.places:
+            del held[place]
+        super().__exit__(kind, value, traceback)
+
+    def give_up(self, places: list[Place]) -> None:
+        """Ends the gather of some params, which keep their changes. Collective."""
+        for place in places:
+            self.places.remove(place)
+            del held[place]
+        self.end(places, True)
+
+    def take_back(self, places: list[Place]) -> None:
+        """Gathers some again, unless its time is over. Collective."""
+        if self.active:
+            open_params(unit.params[i] for unit, i in places)
+            self.places.extend(places)
+            held.update(dict.fromkeys(places, self))
+
+
 class LazyGather:
     """Gathers params when their modules are asked for them, and keeps rank 0's changes.
 
@@ -305,7 +364,7 @@ class LazyGather:
         self.shardings.append(sharding)
 
     def use_of_other(self, unit: ShardedUnit) -> None:
-        self.contexts.enter_context(GatheredParameters(unit.params, modifier_rank=0))
+        self.contexts.enter_context(ImplicitGather(unit.params))
 
     def end(self, failure: BaseException | None) -> None:
         for sharding in reversed(self.shardings):

@@ -26,7 +26,7 @@ from meron.torch.partition import is_sharded
 from meron.torch.sharding import Sharding, unit_of
 from meron.zero.config import Config, Source, parse
 from meron.zero.copying import copy_unsharded
-from meron.zero.gathered import GatheredParameters, LazyGather, checked, is_open
+from meron.zero.gathered import ImplicitGather, LazyGather, checked, is_open
 from meron.zero.leaf import fits, set_leaves_of_config, set_z3_leaf_module
 from meron.zero.tiers import plan_for
 from meron.zero.units import open_sharding, set_limits, shard_module, shard_part, units_of
@@ -304,7 +304,7 @@ def apply_whole(
     failure: BaseException | None = None
     try:
         closed = [param for param in module._parameters.values() if param is not None]
-        with GatheredParameters(not_gathered(closed), modifier_rank=0):
+        with ImplicitGather(not_gathered(closed)):
             function(module)
     except BaseException as error:
         failure = error

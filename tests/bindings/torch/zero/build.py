@@ -8,6 +8,10 @@ import sys
 from typing import Any
 
 import torch
+from parents import (  # noqa: F401  (cases of this program)
+    case_a_parent_fails_while_it_gathers,
+    case_parents_gather_params_of_their_parts,
+)
 from torch import nn
 
 import meron
