@@ -27,14 +27,16 @@ struct Report {
   std::vector<Goal> goals;
 };
 
-// Prints the goals and writes the JSON file, if one is named. Returns the exit status.
+// Prints the goals, unless the run was a quick one, and writes the JSON file, if one is named.
+// Returns the exit status.
 inline int finish(const std::string& program, Report& report, const Workers& workers, bool quick,
                   const std::string& json_file) {
   bool all_met = true;
   nlohmann::ordered_json goals = nlohmann::ordered_json::array();
   for (const Goal& goal : report.goals) {
-    fmt::print("{:<36}{:>8.2f}   goal {:.2f}   {}\n", goal.name, goal.value, goal.at_least,
-               goal.met() ? "met" : "MISSED");
+    if (!quick)
+      fmt::print("{:<36}{:>8.2f}   goal {:.2f}   {}\n", goal.name, goal.value, goal.at_least,
+                 goal.met() ? "met" : "MISSED");
     goals.push_back({{"name", goal.name},
                      {"value", goal.value},
                      {"goal", goal.at_least},
@@ -42,7 +44,7 @@ inline int finish(const std::string& program, Report& report, const Workers& wor
     all_met = all_met && goal.met();
   }
   if (quick)
-    fmt::print("These sizes fit in caches (--quick): the figures show only that it runs.\n");
+    fmt::print("--quick: the figures show only that everything works; goals are left out.\n");
   if (workers.disturbed() > 0.1) {
     fmt::print(
         "Other programs had the CPUs during {:.0f} % of the runs: do not trust the figures.\n",

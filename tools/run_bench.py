@@ -32,7 +32,36 @@ TARGETS = {
     "torch": ("meron_cli", "meron"),
     "offload-step": ("bench_offload_step",),
     "gpu": ("meron_cli", "bench_gpu"),
-    "slow-link": ("meron",),
+    "slow-link": ("meron_cli", "meron"),
+}
+# Where the folder has another name than the benchmark: torch/ could be imported as PyTorch.
+FOLDERS = {"torch": "pytorch"}
+# What --help prints for those that are one program, which may not have been built yet.
+OPTIONS = {
+    "quant": """\
+usage: tools/bench quant [options]
+
+  --json FILE     write every number to FILE
+  --quick         a second's run that only shows that everything works
+  --elements N    elements that are encoded and decoded (64 Mi; with --quick 1 Mi)
+  --threads N     threads, pinned to the CPUs that may be used, in order (all)
+  --repeats N     turns of each variant (15; with --quick 3)
+""",
+    "offload-step": """\
+usage: tools/bench offload-step [options]
+
+  --json FILE     write every number to FILE
+  --quick         a short run that only shows that everything works
+  --dir FOLDER    a folder on the drive
+  --states DTYPE  f32, bf16 or int8
+  --elements N    parameters (64 Mi; with --quick 2 Mi)
+  --repeats N     turns of each variant (7; with --quick 1)
+  --sub-group N   elements that are moved together
+  --buffers N     sub-groups in memory at a time
+  --fraction F    of the states that lies on the drive in the balanced run (so much that the drive
+                  takes as long as the update)
+  --threads N     of the update (all)
+""",
 }
 # Targets that exist where there is MPI; elsewhere the benchmark says that it is missing.
 MPI_TARGETS = {"slow-link": ("meron_mpi",)}
@@ -72,7 +101,7 @@ def build(targets: tuple[str, ...]) -> bool:
 def command_of(
     name: str, options: list[str], build: Path = BUILD, python: str = sys.executable
 ) -> list[str]:
-    folder = name.replace("-", "_")
+    folder = FOLDERS.get(name, name.replace("-", "_"))
     script = ROOT / "bench" / folder / "run.py"
     if script.exists():
         return [python, "-B", str(script), "--build", str(build), *options]
@@ -80,7 +109,7 @@ def command_of(
 
 
 def environment_of(build: Path = BUILD) -> dict[str, str]:
-    folders = [ROOT / "bench", ROOT / "bindings" / "python"]
+    folders = [ROOT / "bench" / "shared", ROOT / "bindings" / "python"]
     path = os.pathsep.join([*map(str, folders), *filter(None, [os.environ.get("PYTHONPATH")])])
     return {
         **os.environ,
@@ -100,8 +129,12 @@ def main() -> int:
     if name not in BENCHES:
         print(f"tools/bench: there is no benchmark {name!r}. There are:\n{names}", file=sys.stderr)
         return 2
+    wants_help = "--help" in options or "-h" in options
+    if wants_help and name in OPTIONS:
+        print(OPTIONS[name], end="")
+        return 0
     targets = TARGETS[name] + (MPI_TARGETS.get(name, ()) if shutil.which("mpicc") else ())
-    if not build(targets):
+    if not wants_help and not build(targets):
         return 1
     command, environment = command_of(name, options), environment_of()
     sys.stdout.flush()

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import importlib.util
 import json
 import os
 import subprocess
@@ -137,8 +136,8 @@ def program(arguments: argparse.Namespace) -> Json:
 
 
 def found_peers(arguments: argparse.Namespace) -> Peers:
-    if importlib.util.find_spec("torch") is None:
-        return NoPeers({"torch": "PyTorch is not installed (tools/setup --torch brings it)"})
+    if not report.has_module("torch"):
+        return NoPeers({"torch": report.WITHOUT_TORCH})
     from torch_steps import TorchPeers  # loads torch
 
     return TorchPeers(arguments)

@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib.util
 import json
 import subprocess
 import sys
@@ -32,7 +31,7 @@ STEP_GOAL = 1.10  # of the slower of copy and update
 QUICK_LINK_BYTES, QUICK_PARAMETERS = 1 << 26, 1 << 20
 # A machine that is slow to hand out memory has the smaller model in what is left of the time.
 SIZES = ((1_000_000_000, 0.6), (200_000_000, 0.4))  # parameters, and the share of the time
-# Arms of bench/torch, and what they are here.
+# Arms of bench/pytorch, and what they are here.
 HOST_ARMS = {
     "plain": "plain torch",
     "meron device": "Meron, all on the device",
@@ -153,8 +152,8 @@ def measure_offload(arguments: argparse.Namespace) -> Json:
 
 
 def host(arguments: argparse.Namespace) -> tuple[Json, list[Goal]]:
-    if importlib.util.find_spec("torch") is None:
-        print("Without the host's time per unit: PyTorch is not installed\n")
+    if not report.has_module("torch"):
+        print(f"Without the host's time per unit: {report.WITHOUT_TORCH}.\n")
         return {}, []
     runs: dict[str, list[Json]] = {arm: [] for arm in HOST_ARMS}
     begin = time.monotonic()

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import subprocess
@@ -62,7 +61,7 @@ def main() -> None:
     julia = julia_program(arguments.build)
     if julia is not None:
         programs["Julia"] = julia
-    missing = [name for name in ("numpy", "cffi") if importlib.util.find_spec(name) is None]
+    missing = [name for name in ("numpy", "cffi") if not report.has_module(name)]
     if missing:
         print(f"Without Python: {' and '.join(missing)} cannot be imported (tools/setup).\n")
     else:

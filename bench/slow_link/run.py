@@ -245,10 +245,8 @@ def why_not(build: Path) -> str | None:
         return "no program mpirun (tools/setup --mpi installs Open MPI)"
     if not any((build / "capi").glob("libmeron_mpi.so*")):
         return "libmeron_mpi.so was not built (tools/setup --mpi installs what it needs)"
-    try:
-        import torch  # noqa: F401
-    except ImportError:
-        return "torch is not installed: tools/setup --torch"
+    if not report.has_module("torch"):
+        return report.WITHOUT_TORCH
     return hosts.why_not()
 
 

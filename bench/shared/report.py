@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import os
 import platform
@@ -18,6 +19,9 @@ from pathlib import Path
 from typing import Any
 
 Json = dict[str, Any]
+
+
+WITHOUT_TORCH = "PyTorch is not installed (tools/setup --torch brings it)"
 
 
 class BenchError(Exception):
@@ -94,6 +98,12 @@ def readable_bytes(count: int) -> str:
     return f"{count} GiB"
 
 
+def has_module(name: str) -> bool:
+    """Whether it can be imported; a folder that only has its name does not count."""
+    found = importlib.util.find_spec(name)
+    return found is not None and found.origin is not None
+
+
 def median(values: Iterable[float]) -> float:
     return statistics.median(values)
 
@@ -137,13 +147,13 @@ def commit() -> str:
 def finish(
     name: str, arguments: argparse.Namespace, goals: Sequence[Goal], disturbed: float, **body: Any
 ) -> None:
-    """Prints the goals and writes the JSON file."""
+    """Prints the goals, unless the run was a quick one, and writes the JSON file."""
     width = max((len(goal.name) for goal in goals), default=0)
-    for goal in goals:
+    for goal in [] if arguments.quick else goals:
         bound = f"goal {'>=' if goal.at_least else '<='} {goal.goal:g}"
         print(f"{goal.name:<{width}}  {goal.value:8.2f}  {bound:<12} {verdict(goal)}")
     if arguments.quick:
-        print("--quick: the figures show only that everything works.")
+        print("--quick: the figures show only that everything works; goals are left out.")
     elif disturbed > 0.1:
         print(
             f"Other programs took a rank's CPU during {disturbed:.0%} of the batches: repeat this "

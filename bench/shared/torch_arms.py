@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How an arm of bench/torch is started, and what its host time is beyond plain torch's."""
+"""How an arm of bench/pytorch is started, and what its host time is beyond plain torch's."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 import report
 from report import Json, median
 
-RANK = Path(__file__).resolve().parent / "torch" / "rank.py"
+RANK = Path(__file__).resolve().parents[1] / "pytorch" / "rank.py"
 
 
 def free_port() -> int:

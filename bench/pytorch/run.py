@@ -142,10 +142,10 @@ def main() -> None:
     if unknown:
         raise report.BenchError(f"there is no arm {unknown[0]!r}: {', '.join(ARMS)}")
     arguments.build = arguments.build.resolve()
-    try:
-        import torch
-    except ImportError:
-        raise report.BenchError("torch is not installed: tools/setup --torch") from None
+    if not report.has_module("torch"):
+        raise report.BenchError(report.WITHOUT_TORCH)
+    import torch
+
     bench = Bench(arguments)
     bench.measure()
     bench.print_tables()
