@@ -63,8 +63,15 @@ if(NOT (MERON_SANITIZE AND CMAKE_CXX_COMPILER_ID MATCHES "Clang"))
   add_link_options("$<${meron_shared}:LINKER:-z,defs>")
 endif()
 
+# A compiler cache where there is one. Paths below the source tree count relative to the build
+# directory, which itself does not count: what another clone compiled is found again.
 find_program(MERON_CCACHE ccache)
+set(MERON_COMPILER_CACHE "")
+if(MERON_CCACHE)
+  set(MERON_COMPILER_CACHE ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR}
+                           CCACHE_NOHASHDIR=1 ${MERON_CCACHE})
+endif()
 if(MERON_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
-  set(CMAKE_C_COMPILER_LAUNCHER ${MERON_CCACHE})
-  set(CMAKE_CXX_COMPILER_LAUNCHER ${MERON_CCACHE})
+  set(CMAKE_C_COMPILER_LAUNCHER ${MERON_COMPILER_CACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${MERON_COMPILER_CACHE})
 endif()

@@ -3,7 +3,7 @@
 #
 # Labels decide where a test runs: `unit`, `capi` and `distributed` under every preset, all others
 # under release only, and `release` keeps a test out of the sanitizer presets whatever else it is
-# labelled. A test that cannot run here exits with 77 and counts as skipped.
+# labelled; `alone` is set by SERIAL. A test that cannot run here exits with 77 and counts as skipped.
 #
 # Each test may leave a JUnit file at ${CMAKE_BINARY_DIR}/test-results/<name>.xml; tools/test then
 # counts its cases instead of counting the test as one.
@@ -116,6 +116,9 @@ function(meron_set_test_properties_ name labels default_labels timeout default_t
   endif()
   if(NOT timeout)
     set(timeout ${default_timeout})
+  endif()
+  if(serial)
+    list(APPEND labels alone)
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout}
                                           RUN_SERIAL ${serial} SKIP_RETURN_CODE 77)

@@ -12,8 +12,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,6 +42,9 @@ What runs:
   release   every test
   asan      AddressSanitizer + UndefinedBehaviorSanitizer: labels unit, capi and distributed
   tsan      ThreadSanitizer: the same
+
+asan and tsan are built while the tests of the presets before them run, in what these leave of the
+processors. Tests that measure time come last, one at a time.
 """
 
 EXAMPLES = """\
@@ -167,56 +172,110 @@ def run_checks() -> Tally:
 # ---- Building -----------------------------------------------------------------------------------
 
 
-def build(preset: str, jobs: int) -> bool:
-    """Configures and builds; says what is wrong if it cannot."""
-    say(f"== {preset}: building")
-    begin = time.monotonic()
+def build(
+    preset: str, jobs: int, show: Callable[[str], None], prefix: list[str]
+) -> list[str] | None:
+    """Configures and builds, by commands that `prefix` starts; `show` gets ninja's count. None when
+    all went well, else what is wrong."""
+    configuring = ["cmake", "--preset", preset, "-DMERON_WERROR=ON"]
     configured = subprocess.run(
-        ["cmake", "--preset", preset, f"-DMERON_PYTHON={sys.executable}", "-DMERON_WERROR=ON"],
+        [*prefix, *configuring, f"-DMERON_PYTHON={sys.executable}"],
         cwd=ROOT,
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
+        errors="replace",
     )
     if configured.returncode != 0:
-        say(configured.stdout)
-        say(f"{preset}: configuring FAILED")
-        return False
-    command = ["cmake", "--build", "--preset", preset, "--parallel", str(jobs)]
-    if not watch_build(command):
-        say(f"{preset}: the build FAILED")
-        return False
-    say(f"  built in {time.monotonic() - begin:.0f} s")
-    return True
-
-
-def watch_build(command: list[str]) -> bool:
-    """Shows ninja's count as it goes; of the rest, only what is not a count."""
-    environment = {**os.environ, "NINJA_STATUS": "[%f/%t] "}
+        return [configured.stdout, f"{preset}: configuring FAILED"]
     process = subprocess.Popen(
-        command,
+        [*prefix, "cmake", "--build", "--preset", preset, "--parallel", str(jobs)],
         cwd=ROOT,
-        env=environment,
+        env={**os.environ, "NINJA_STATUS": "[%f/%t] "},
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
         errors="replace",
     )
     assert process.stdout is not None
-    terminal = sys.stdout.isatty()
-    shown = time.monotonic()
+    said: list[str] = []
     for line in process.stdout:
         count = re.match(r"\[(\d+)/(\d+)\] ", line)
-        if not count:
-            print(line, end="", flush=True)
-        elif terminal:
-            print(f"\r  {count[1]} of {count[2]} ", end="", flush=True)
-        elif time.monotonic() - shown >= 20:
-            shown = time.monotonic()
-            say(f"  {count[1]} of {count[2]}")
-    if terminal:
-        print("\r", end="")
-    return process.wait() == 0
+        if count:
+            show(f"{count[1]} of {count[2]}")
+        else:
+            said.append(line.rstrip("\n"))
+    return None if process.wait() == 0 else [*said, f"{preset}: the build FAILED"]
+
+
+def idle_prefix() -> list[str]:
+    """Starts a command that runs when nothing else wants to."""
+    if shutil.which("chrt"):
+        return ["chrt", "--idle", "0"]
+    return ["nice", "-n", "19"]
+
+
+class Progress:
+    """Shows a count where it is seen: at once on a terminal, else now and then."""
+
+    def __init__(self) -> None:
+        self.shown = time.monotonic()
+
+    def __call__(self, count: str) -> None:
+        if sys.stdout.isatty():
+            print(f"\r  {count} ", end="", flush=True)
+        elif time.monotonic() - self.shown >= 20:
+            self.shown = time.monotonic()
+            say(f"  {count}")
+
+
+class Builds:
+    """The presets' builds, one after the other. The first is made when it is waited for; the others
+    then, while tests of those before leave a processor idle: many tests wait most of their time."""
+
+    def __init__(self, presets: list[str], jobs: int) -> None:
+        self.first, *self.rest = presets
+        self.jobs = jobs
+        self.wrong: dict[str, list[str] | None] = {}
+        self.ended = {preset: threading.Event() for preset in presets}
+        self.count = ""
+        self.behind_the_tests = threading.Thread(target=self.build_the_rest, daemon=True)
+
+    def build_the_rest(self) -> None:
+        for preset in self.rest:
+            try:
+                self.wrong[preset] = build(preset, self.jobs, self.take_count, idle_prefix())
+            except Exception as error:  # nobody else would tell
+                self.wrong[preset] = [f"{preset}: the build FAILED: {error}"]
+            self.ended[preset].set()
+
+    def is_built(self, preset: str) -> bool:
+        return preset in self.wrong and self.wrong[preset] is None
+
+    def take_count(self, count: str) -> None:
+        self.count = count
+
+    def wait(self, preset: str) -> bool:
+        """Whether the preset is built; says what is wrong if it is not."""
+        say(f"== {preset}: building")
+        begin = time.monotonic()
+        show = Progress()
+        if preset == self.first:
+            self.wrong[preset] = build(preset, self.jobs, show, [])
+            self.ended[preset].set()
+            self.behind_the_tests.start()
+        while not self.ended[preset].wait(1):
+            show(self.count)
+        if sys.stdout.isatty():
+            print("\r", end="")
+        wrong = self.wrong[preset]
+        for line in wrong or []:
+            say(line)
+        if wrong is None:
+            say(f"  built; {time.monotonic() - begin:.0f} s were waited")
+        return wrong is None
 
 
 # ---- Testing ------------------------------------------------------------------------------------
@@ -236,30 +295,60 @@ def needs_fixed_addresses(preset: str) -> bool:
 
 def test(preset: str, arguments: argparse.Namespace) -> Tally:
     say(f"== {preset}: testing")
-    binary_dir = ROOT / "build" / preset
-    results = binary_dir / "test-results"
+    results = results_of(preset)
     shutil.rmtree(results, ignore_errors=True)
     results.mkdir(parents=True)
+    words: list[str] = []
+    # The other presets choose by label, and ctest leaves out only what all its filters leave out.
+    if preset == "release":
+        words = ["-LE", labels("alone", *slow(arguments))]
+    tally = run_ctest(preset, arguments, words)
+    say(f"  {preset}: {tally}")
+    return tally
+
+
+def test_alone(preset: str, arguments: argparse.Namespace) -> Tally:
+    """Runs the tests that measure time: when nothing is built beside them any more."""
+    say(f"== {preset}: testing, one test at a time")
+    words = ["-L", labels("alone"), "--no-tests=ignore"]
+    if slow(arguments):
+        words += ["-LE", labels(*slow(arguments))]
+    tally = run_ctest(preset, arguments, words)
+    say(f"  {preset}: {tally}")
+    return tally
+
+
+def slow(arguments: argparse.Namespace) -> list[str]:
+    return ["slow"] if arguments.quick else []
+
+
+def results_of(preset: str) -> Path:
+    return ROOT / "build" / preset / "test-results"
+
+
+def labels(*names: str) -> str:
+    """What ctest takes for any of the labels."""
+    return f"^({'|'.join(names)})$"
+
+
+def run_ctest(preset: str, arguments: argparse.Namespace, words: list[str]) -> Tally:
+    binary_dir = ROOT / "build" / preset
     handle, name = tempfile.mkstemp(prefix="ctest-", suffix=".xml", dir=binary_dir)
     os.close(handle)
     report = Path(name)
-
     command = ["ctest", "--preset", preset, "--parallel", str(arguments.jobs)]
-    command += ["--output-junit", str(report)]
+    command += ["--output-junit", str(report), *words]
     if arguments.regex:
         command += ["-R", arguments.regex, "--no-tests=ignore"]
-    if arguments.quick and preset == "release":
-        command += ["-LE", "^slow$"]
     if needs_fixed_addresses(preset):
         command = ["setarch", "-R", *command]
     try:
         status = subprocess.run(command, cwd=ROOT, stdin=subprocess.DEVNULL).returncode
-        tally = count_ctest(preset, report, results)
+        tally = count_ctest(preset, report, results_of(preset))
     finally:
         report.unlink()
     if status != 0 and tally.failed == 0:
         tally += fail(f"{preset}: ctest itself, with exit status {status}")
-    say(f"  {preset}: {tally}")
     return tally
 
 
@@ -347,11 +436,14 @@ def main() -> int:
     tally = Tally()
     if not arguments.regex and not arguments.preset:
         tally += run_checks()
+    builds = Builds(presets, arguments.jobs)
     for preset in presets:
-        if build(preset, arguments.jobs):
+        if builds.wait(preset):
             tally += test(preset, arguments)
         else:
             tally += fail(f"{preset}: the build")
+    if builds.is_built("release"):
+        tally += test_alone("release", arguments)
     say(f"\n{', '.join(presets)} in {time.monotonic() - begin:.0f} s")
     for failure in failures:
         say(f"failed: {failure}")

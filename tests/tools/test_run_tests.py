@@ -4,9 +4,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import sys
 import tempfile
+import threading
 import unittest
+from collections.abc import Callable
 from pathlib import Path
 from unittest import mock
 
@@ -94,6 +98,85 @@ class Counting(unittest.TestCase):
         for found, wanted in ((object(), True), (None, False)):
             with mock.patch("importlib.util.find_spec", return_value=found):
                 self.assertEqual(needy in run_tests.typed_sources(), wanted)
+
+
+class Building(unittest.TestCase):
+    """Presets are built behind the tests of those before; nothing of that may get lost."""
+
+    def setUp(self) -> None:
+        self.steps: list[str] = []
+        self.wrong: dict[str, list[str]] = {}
+        self.allowed = threading.Event()  # what is built behind the tests may end
+        self.allowed.set()
+        for name, stand_in in (("build", self.build), ("run_ctest", self.run_ctest)):
+            patch = mock.patch.object(run_tests, name, stand_in)
+            patch.start()
+            self.addCleanup(patch.stop)
+        self.addCleanup(run_tests.failures.clear)
+
+    def build(
+        self, preset: str, jobs: int, show: Callable[[str], None], prefix: list[str]
+    ) -> list[str] | None:
+        if prefix:
+            self.assertTrue(self.allowed.wait(10))
+        self.steps.append(f"built {preset}")
+        if self.wrong.get(preset) == ["raise"]:
+            raise OSError("no room")
+        return self.wrong.get(preset)
+
+    def run_ctest(self, preset: str, arguments: object, words: list[str]) -> Tally:
+        alone = words[:2] == ["-L", "^(alone)$"]
+        self.steps.append(f"tested {preset}" + (" alone" if alone else ""))
+        if preset == "release":
+            self.allowed.set()
+        return Tally(passed=1)
+
+    def main(self, *words: str) -> tuple[int, str]:
+        with (
+            tempfile.TemporaryDirectory(prefix="meron-run-tests-") as folder,
+            mock.patch.object(run_tests, "results_of", lambda preset: Path(folder) / preset),
+            mock.patch.object(sys, "argv", ["run_tests.py", "-R", "x", *words]),
+            contextlib.redirect_stdout(io.StringIO()) as shown,
+        ):
+            return run_tests.main(), shown.getvalue()
+
+    def test_the_first_preset_is_tested_while_the_others_are_built(self) -> None:
+        self.allowed.clear()
+        code, shown = self.main()
+        self.assertEqual(code, 0, shown)
+        self.assertEqual(self.steps[:2], ["built release", "tested release"])
+        self.assertLess(self.steps.index("built tsan"), self.steps.index("tested tsan"))
+        self.assertTrue(shown.endswith("4 passed, 0 failed, 0 skipped\n"), shown)
+
+    def test_what_measures_time_runs_when_nothing_is_built_any_more(self) -> None:
+        self.main()
+        self.assertEqual(self.steps[-1], "tested release alone")
+        self.assertEqual(
+            sorted(self.steps[:-1]),
+            sorted(
+                f"{what} {preset}" for what in ("built", "tested") for preset in run_tests.PRESETS
+            ),
+        )
+
+    def test_a_build_that_fails_behind_the_tests_is_told_and_counted(self) -> None:
+        for wrong in (["x.cpp:1: error: y"], ["raise"]):
+            with self.subTest(wrong):
+                self.wrong = {"asan": wrong}
+                code, shown = self.main()
+                self.assertEqual(code, 1)
+                self.assertIn("no room" if wrong == ["raise"] else wrong[0], shown)
+                self.assertNotIn("tested asan", self.steps)
+                self.assertTrue(shown.endswith("3 passed, 1 failed, 0 skipped\n"), shown)
+
+    def test_a_first_build_that_fails_leaves_the_others_to_be_tested(self) -> None:
+        self.wrong = {"release": ["x.cpp:1: error: y"]}
+        code, shown = self.main()
+        self.assertEqual(code, 1)
+        self.assertTrue(shown.endswith("2 passed, 1 failed, 0 skipped\n"), shown)
+
+    def test_one_preset_is_built_and_tested_alone(self) -> None:
+        self.assertEqual(self.main("--preset", "tsan")[0], 0)
+        self.assertEqual(self.steps, ["built tsan", "tested tsan"])
 
 
 if __name__ == "__main__":
