@@ -27,7 +27,7 @@ from meron.torch.options import (
     with_reduce_dtype,
 )
 from meron.torch.partition import is_sharded, make_scope, move_buffers, scope_of
-from meron.torch.sharding import Sharding, sharding_of, units_below
+from meron.torch.sharding import Sharding, sharding_of, unit_of, units_below
 from meron.torch.tensors import dtype_name
 from meron.torch.unit import ShardedUnit
 from meron.torch.world import context_for
@@ -253,8 +253,10 @@ def context_device(context: meron.Context | None, device: Any) -> Any:
 
 
 def require_units(module: torch.nn.Module) -> list[ShardedUnit]:
-    """Units of a module and of its parts, in order; StateError when there are none."""
-    found = units_below(module)
+    """Units that a module and its parts use, in order; StateError when there are none."""
+    places = [unit_of(param) for param in module.parameters()]  # a module around may have the unit
+    units = [*units_below(module), *(place[0] for place in places if place is not None)]
+    found = list(dict.fromkeys(units))
     if not found:
         raise errors.StateError(
             f"{type(module).__name__} is not sharded", advice="Call meron.torch.shard on it first."

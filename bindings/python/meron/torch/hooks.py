@@ -14,7 +14,9 @@ that output was made has ended its backward.
 from __future__ import annotations
 
 import functools
+import types
 import warnings
+import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -127,23 +129,29 @@ class Scope:
         self.input_dtype = input_dtype
         # In place of hooks, which torch.nn.Module calls in a slower way; and it lies around the
         # hooks of others, which so see whole params.
-        self.call = module._call_impl
-        module.__dict__["_call_impl"] = self.run
+        self.call: Callable[..., Any] = module._call_impl
+        # What module.compile() made, before the module was sharded, calls self.call, and is called
+        # in its place: with whole params.
+        attributes = module.__dict__
+        self.compiled: Callable[..., Any] | None = attributes.pop("_compiled_call_impl", None)
+        self.inlined: Callable[..., Any] | None = None  # as torch.compile takes it
+        attributes["_call_impl"] = self.run
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """The module's forward with its hooks, between the begin and the end of a use.
 
-        Not for torch.compile, which could not know when params are whole: eager, with all within.
+        Not for torch.compile, which could not know when params are whole. It compiles what is
+        within: a graph break around each sharded module.
         """
-        compiler = set_eval_frame(None)
+        compiler = set_eval_frame(None)  # a graph break: fullgraph=True is for modules within
         try:
-            return self._run(args, kwargs)
+            return self._run(args, kwargs, compiler)
         finally:
             set_eval_frame(compiler)
 
     run._torchdynamo_disable = True  # type: ignore[attr-defined]
 
-    def _run(self, args: Any, kwargs: Any) -> Any:
+    def _run(self, args: Any, kwargs: Any, compiler: Any) -> Any:
         sharding = self.sharding
         active = sharding.active
         if current_graph_task() != -1:
@@ -174,7 +182,10 @@ class Scope:
                 place = getattr(param, "_meron", None)
                 if place is not None and place[0].uses:
                     attributes[name] = param
-            output = self.call(*args, **kwargs)
+            if compiler is None and self.compiled is None:
+                output = self.call(*args, **kwargs)
+            else:
+                output = self.call_compiled(compiler, args, kwargs)
             use.last = sharding.clock + 1
             if type(output) is torch.Tensor and graded and output.grad_fn is not None:
                 hook_gradient(output, use.begin)
@@ -195,6 +206,19 @@ class Scope:
             if not graded:
                 sharding.end_ungraded(use)
 
+    def call_compiled(self, compiler: Any, args: Any, kwargs: Any) -> Any:
+        """The module's forward with its hooks, as torch.compile has it, by the compiler that is
+        active or by the module's own."""
+        if self.compiled is not None:
+            return self.compiled(*args, **kwargs)
+        if self.inlined is None:
+            self.inlined = inlined(self.call, type(self.module))
+        set_eval_frame(compiler)
+        try:
+            return self.inlined(*args, **kwargs)
+        finally:
+            set_eval_frame(None)
+
     def watch_outputs(self, use: Use, output: Any, graded: bool) -> None:
         for tensor in tensors_in(output):
             if not tensor.requires_grad:
@@ -211,6 +235,24 @@ class Scope:
 
     def remove(self) -> None:
         del self.module.__dict__["_call_impl"]
+        if self.compiled is not None:
+            self.module.__dict__["_compiled_call_impl"] = self.compiled
+
+
+codes: weakref.WeakKeyDictionary[type, types.CodeType] = weakref.WeakKeyDictionary()
+
+
+def inlined(call: Callable[..., Any], kind: type) -> Callable[..., Any]:
+    """A function that calls `call`, for torch.compile, which compiles none that torch defines.
+
+    Modules of one class have one code object: compiled code is kept, and counted, by that.
+    """
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        return call(*args, **kwargs)
+
+    forward.__code__ = codes.setdefault(kind, forward.__code__.replace(co_name=kind.__name__))
+    return forward
 
 
 def hook_gradient(tensor: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> None:

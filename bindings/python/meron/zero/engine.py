@@ -522,7 +522,7 @@ class Engine(Wrapper):
     def compile(self, *_args: Any, **_kwargs: Any) -> None:
         raise errors.UnsupportedError(
             "Meron does not have yet: engine.compile",
-            advice="Call torch.compile on parts of the model before initialize.",
+            advice="Call engine.module.compile(), or torch.compile on parts of the model.",
         )
 
     def destroy(self) -> None:

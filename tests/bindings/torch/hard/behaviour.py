@@ -394,16 +394,6 @@ def outputs_may_have_hooks() -> None:
         torch.testing.assert_close(mine, torchs)
 
 
-def a_compiled_model_runs_as_it_is() -> None:
-    plain, (model, optimizer) = mlp(), sharded(units=nn.Linear)
-    compiled = torch.compile(model, backend="eager")
-    for seed in range(2):
-        torch.testing.assert_close(loss(compiled, seed), loss(plain, seed))
-        loss(compiled, seed).backward()
-        optimizer.zero_grad()
-    optimizer.step()
-
-
 def unshard_by_hand() -> None:
     model, _ = sharded()
     mt.unshard(model)

@@ -1,0 +1,240 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank: torch.compile and torch.func on sharded modules.
+
+Run and reported as behaviour.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from behaviour import RANK, RANKS, data, main, promises_of, raises, same
+from torch import nn
+from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
+
+import meron.torch as mt
+import meron.zero
+
+Make = Callable[[nn.Module], Any]
+
+
+class Block(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.up = nn.Linear(8, 16)
+        self.down = nn.Linear(16, 8)
+        self.scale = nn.Parameter(torch.ones(8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x * self.scale + self.down(torch.tanh(self.up(x)))
+
+
+class Model(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.blocks = nn.ModuleList(Block() for _ in range(3))
+        self.head = nn.Linear(8, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for block in self.blocks:
+            x = block(x)
+        return self.head(x)
+
+
+def model() -> Model:
+    torch.manual_seed(7)
+    return Model()
+
+
+def sharded(**options: Any) -> Model:
+    return mt.shard(model(), **{"units": Block, **options})
+
+
+def loss(module: nn.Module, seed: int) -> torch.Tensor:
+    return module(data(seed)).float().square().mean()
+
+
+# ---- torch.compile ------------------------------------------------------------------------------
+
+
+def trains_compiled(make: Callable[[Any], tuple[nn.Module, nn.Module]], graphs: range) -> None:
+    """`make` gives a sharded model and what is called, for a backend that counts graphs."""
+    made = 0
+
+    def backend(module: torch.fx.GraphModule, _inputs: Any) -> Any:
+        nonlocal made
+        made += 1
+        return module.forward
+
+    torch._dynamo.reset()
+    sharded_model, called = make(backend)
+    plain = model()
+    optimizer = mt.shard_optimizer(
+        sharded_model, torch.optim.SGD(sharded_model.parameters(), lr=0.1)
+    )
+    twin = torch.optim.SGD(plain.parameters(), lr=0.1)
+    first = 0
+    for step in range(3):
+        value = loss(called, RANK + 10 * step)
+        torch.testing.assert_close(value, loss(plain, RANK + 10 * step))
+        value.backward()
+        optimizer.step()
+        twin.zero_grad()
+        for rank in range(RANKS):
+            (loss(plain, rank + 10 * step) / RANKS).backward()
+        twin.step()
+        first = first or made
+    same(sharded_model, plain)
+    assert made in graphs and made == first, (made, first)
+
+
+def compiled_before_it_is_sharded() -> None:
+    def by_method(backend: Any) -> tuple[nn.Module, nn.Module]:
+        made = model()
+        made.compile(backend=backend)
+        mt.shard(made, units=Block)
+        return made, made
+
+    def blocks(backend: Any) -> tuple[nn.Module, nn.Module]:
+        made = model()
+        for block in made.blocks:
+            block.compile(backend=backend)
+        mt.shard(made, units=Block)
+        return made, made
+
+    def around(backend: Any) -> tuple[nn.Module, nn.Module]:
+        made = model()
+        compiled = torch.compile(made, backend=backend)
+        mt.shard(compiled, units=Block)
+        return made, compiled
+
+    def inner(backend: Any) -> tuple[nn.Module, nn.Module]:
+        made = model()
+        compiled = torch.compile(made, backend=backend)
+        mt.shard(made, units=Block)
+        return made, compiled
+
+    for make in (by_method, blocks, around, inner):
+        trains_compiled(make, range(1, 4))
+
+
+def compiled_after_it_is_sharded() -> None:
+    def whole(backend: Any) -> tuple[nn.Module, nn.Module]:
+        made = sharded()
+        return made, torch.compile(made, backend=backend)
+
+    def one_unit(backend: Any) -> tuple[nn.Module, nn.Module]:
+        made = sharded(units=None)
+        return made, torch.compile(made, backend=backend)
+
+    def by_method(backend: Any) -> tuple[nn.Module, nn.Module]:
+        made = sharded(reshard_after_forward=False)
+        made.compile(backend=backend)
+        return made, made
+
+    def forwards(backend: Any) -> tuple[nn.Module, nn.Module]:
+        made = sharded()
+        for block in made.blocks:
+            block.forward = torch.compile(block.forward, backend=backend)
+        return made, made
+
+    for make in (whole, one_unit, by_method, forwards):
+        trains_compiled(make, range(1, 4))
+
+
+def compiled_under_an_engine() -> None:
+    seen: list[int] = []
+
+    def backend(module: torch.fx.GraphModule, _inputs: Any) -> Any:
+        seen.append(1)
+        return module.forward
+
+    torch._dynamo.reset()
+    config = {"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 3}}
+    engine = meron.zero.initialize(model=model(), config=config)[0]
+    engine.module.compile(backend=backend)
+    torch.testing.assert_close(loss(engine, 3), loss(model(), 3))
+    assert seen
+
+
+def a_full_graph_is_refused_in_words() -> None:
+    made = torch.compile(sharded(), backend="eager", fullgraph=True)
+    raises(RuntimeError, "fullgraph=True is for modules within", lambda: made(data(0)))
+    loss(sharded(), 0).backward()
+
+
+# ---- torch.func ---------------------------------------------------------------------------------
+
+
+def values(result: Any) -> list[torch.Tensor]:
+    if isinstance(result, torch.Tensor):
+        return [result]
+    items = result.values() if isinstance(result, dict) else result
+    return [tensor for item in items for tensor in values(item)]
+
+
+def by_params(module: nn.Module, params: Any, x: torch.Tensor) -> torch.Tensor:
+    return functional_call(module, params, (x,)).square().sum()
+
+
+def full(module: nn.Module) -> dict[str, torch.Tensor]:
+    """What functional_call takes: values of this rank's own."""
+    if module is PLAIN:
+        return {name: param.detach() for name, param in module.named_parameters()}
+    return {name: mt.full_param(param) for name, param in module.named_parameters()}
+
+
+PLAIN = model()
+X = data(1)
+FUNCTIONS: dict[str, Make] = {
+    "grad": lambda m: grad(lambda x: m(x).sum())(X),
+    "vjp": lambda m: vjp(m, X)[1](torch.ones(4, 4)),
+    "jvp": lambda m: jvp(m, (X,), (torch.ones_like(X),)),
+    "jacrev": lambda m: jacrev(m)(X),
+    "jacfwd": lambda m: jacfwd(m)(X),
+    "hessian": lambda m: hessian(lambda x: m(x).sum())(X[0]),
+    "vmap": lambda m: vmap(m)(X),
+    "functional_call": lambda m: by_params(m, full(m), X),
+    "grad of params": lambda m: grad(lambda p: by_params(m, p, X))(full(m)),
+    "grad per sample": lambda m: vmap(grad(lambda p, x: by_params(m, p, x)), (None, 0))(full(m), X),
+    "vectorized": lambda m: torch.autograd.functional.jacobian(m, X, vectorize=True),
+}
+
+
+def functions_give_what_they_give_in_plain_torch() -> None:
+    """Of modules that have not run before, as of those that have."""
+    for plan in ("zero3", "zero1"):
+        used = sharded(plan=plan)
+        loss(used, 0)
+        for name, function in FUNCTIONS.items():
+            expected = values(function(PLAIN))
+            fresh = sharded(plan=plan)
+            for module in (fresh, used):
+                for got, wanted in zip(values(function(module)), expected):
+                    torch.testing.assert_close(got, wanted, msg=f"{name}, {plan}")
+            loss(fresh, RANK).backward()  # goes on
+            plain = model()
+            for rank in range(RANKS):
+                (loss(plain, rank) / RANKS).backward()
+            for param, wanted in zip(fresh.parameters(), plain.parameters()):
+                torch.testing.assert_close(mt.full_grad(param), wanted.grad)
+
+
+def functions_of_an_engine() -> None:
+    config = {"train_micro_batch_size_per_gpu": 4, "zero_optimization": {"stage": 3}}
+    for name in ("grad", "jvp", "vmap", "grad of params"):
+        engine = meron.zero.initialize(model=model(), config=config)[0]
+        if name == "grad of params":
+            whole = {k: mt.full_param(p) for k, p in engine.named_parameters()}
+            got = grad(lambda p: by_params(engine, p, X))(whole)  # noqa: B023
+        else:
+            got = FUNCTIONS[name](engine)
+        for value, wanted in zip(values(got), values(FUNCTIONS[name](PLAIN))):
+            torch.testing.assert_close(value, wanted, msg=name)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], promises_of(dict(globals()))))
