@@ -55,6 +55,46 @@ def test_stages_are_presets(stage: int) -> None:
     assert plan == meron.Plan.preset(f"zero{stage}")
 
 
+@pytest.mark.parametrize(
+    ("stage", "block", "asked", "accumulated", "written", "idle"),
+    [
+        (1, {}, None, None, "param", []),
+        (1, {"bf16": {"enabled": True}}, None, None, "param", []),
+        (0, {"bf16": {"enabled": True}}, None, None, "f32", []),
+        (0, {"fp16": {"enabled": True}}, None, None, "param", []),
+        (1, {"bf16": {"enabled": True}}, None, "fp32", "f32", []),
+        (1, {"bf16": {"enabled": True}}, None, "bf16", "bf16", []),
+        (1, {"fp16": {"enabled": True}}, "fp32", None, "f32", []),
+        (1, {"fp16": {"enabled": True}}, "fp16", None, "f16", []),
+        (1, {"fp16": {"enabled": True}}, "bf16", None, "f32", ["communication_data_type"]),
+        (1, {}, "bf16", None, "f32", ["communication_data_type"]),
+        (1, {}, "bf16", "bf16", "bf16", []),
+        (0, {}, "bf16", "fp32", "f32", ["communication_data_type"]),
+        (1, {}, "fp32", "bf16", "f32", ["data_types.grad_accum_dtype"]),
+        (2, {}, "bf16", "fp32", "bf16", []),
+        (3, {"bf16": {"enabled": True}}, None, "fp32", "param", []),
+    ],
+)
+def test_what_gradients_are_written_in(
+    stage: int,
+    block: dict[str, Any],
+    asked: str | None,
+    accumulated: str | None,
+    written: str,
+    idle: list[str],
+) -> None:
+    config = parse(
+        {
+            "zero_optimization": {"stage": stage},
+            "communication_data_type": asked,
+            "data_types": {"grad_accum_dtype": accumulated},
+            **block,
+        }
+    )
+    assert json.loads(config.plan().json())["gradient"]["dtype"] == written
+    assert config.without_effect == idle
+
+
 def test_defaults() -> None:
     assert parse({}) == Config()
     assert parse({"gradient_clipping": "auto", "fp16": {"enabled": "auto"}}) == Config()
@@ -112,7 +152,14 @@ def test_unknown_keys_are_listed_with_the_nearest(config: Any, words: list[str])
         ({"gradient_allreduce_op": "sum"}, "gradient_allreduce_op"),
         ({"amp": {"enabled": True}}, "amp"),
         ({"tensorboard": {"enabled": True}}, "tensorboard"),
-        ({"data_types": {"grad_accum_dtype": "bf16"}}, "grad_accum_dtype"),
+        (
+            {"data_types": {"grad_accum_dtype": "bf16"}, "zero_optimization": {"stage": 2}},
+            "grad_accum_dtype",
+        ),
+        (
+            {"data_types": {"grad_accum_dtype": "fp16"}, "zero_optimization": {"stage": 3}},
+            "grad_accum_dtype",
+        ),
         ({"activation_checkpointing": {"number_checkpoints": 4}}, "activation_checkpointing"),
         ({"wall_clock_breakdown": True}, "wall_clock_breakdown"),
         ({"memory_breakdown": True}, "memory_breakdown"),

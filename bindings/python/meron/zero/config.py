@@ -19,6 +19,7 @@ from meron import errors
 from meron.torch.tensors import dtype_name
 from meron.zero.keys import check_keys, without_auto
 from meron.zero.offload import Offload, take_offload
+from meron.zero.precision import take_gradient_dtypes
 from meron.zero.topology import Topology
 
 Source = Union[str, "os.PathLike[str]", "Mapping[str, Any]", None]
@@ -80,7 +81,8 @@ class Config:
 
     stage: int = 0
     limits: dict[str, int] = field(default_factory=dict)
-    gradient_dtype: torch.dtype | None = None
+    gradient_dtype: torch.dtype | None = None  # that they are written in; None is the params'
+    accumulation_dtype: torch.dtype | None = None  # that is asked for
     topology: Topology = field(default_factory=Topology)
     dtype: torch.dtype | None = None  # of params; None leaves them as they are
     buffer_dtype: torch.dtype | None = None
@@ -203,15 +205,7 @@ def parse(source: Source) -> Config:
     config.managed_accumulation = top.flag("managed_gradient_accumulation", True)
     config.clipping = top.number("gradient_clipping", 0.0)
     config.drop_last = top.flag("dataloader_drop_last", False)
-    config.gradient_dtype = top.dtype("communication_data_type")
-    if top.flag("fp32_allreduce", False):
-        if config.gradient_dtype not in (None, torch.float32):
-            raise errors.argument(
-                "fp32_allreduce is true, and communication_data_type another dtype",
-                subject="fp32_allreduce",
-                advice="Remove it: it is the old name of communication_data_type fp32.",
-            )
-        config.gradient_dtype = torch.float32
+    take_gradient_dtypes(config, top)
     config.optimizer = take_kind(top.block("optimizer"))
     config.scheduler = take_kind(top.block("scheduler"))
     return config
@@ -283,12 +277,6 @@ def take_dtypes(config: Config, table: dict[str, Any]) -> None:
     types = top.block("data_types")
     config.dtype = types.dtype("param_dtype")
     config.buffer_dtype = types.dtype("buffer_dtype")
-    if types.dtype("grad_accum_dtype") not in (None, torch.float32):
-        raise errors.UnsupportedError(
-            "data_types.grad_accum_dtype: gradients are summed in fp32",
-            subject="data_types.grad_accum_dtype",
-            advice="Remove it, or write fp32.",
-        )
     on = fp16.flag("enabled", False), bf16.flag("enabled", False)
     if all(on):
         raise errors.argument("fp16 and bf16 are both enabled", advice="Choose one.")

@@ -21,7 +21,7 @@ import meron.torch as mt
 from meron import errors
 from meron.torch.sharding import Sharding, current_graph_task
 from meron.torch.state import global_norm
-from meron.torch.tensors import map_tensors, tensors_in
+from meron.torch.tensors import DTYPES, map_tensors, tensors_in
 from meron.torch.unit import ShardedUnit
 from meron.zero import comm, offload_states
 from meron.zero.config import Config
@@ -277,9 +277,14 @@ class Engine(Wrapper):
 
     @contextlib.contextmanager
     def no_sync(self) -> Iterator[None]:
-        """Backward passes within add up on this rank, at any stage; the next one reduces all."""
+        """Backward passes within add up on this rank, at any stage; the next one reduces all.
+
+        At the stages 2 and 3 torch adds them up, in the dtype of the params. Raises
+        UnsupportedError where the config asks for a wider one (data_types.grad_accum_dtype).
+        """
         if self._unsynced:
             raise errors.StateError("no_sync() within no_sync()")
+        self._require_wide_sums()
         self._unsynced = True
         try:
             with mt.no_sync(self.module):
@@ -289,6 +294,21 @@ class Engine(Wrapper):
             # Whether the loss was scaled is known until the step.
             self._forwards = 0
             self._backward_ran = False
+
+    def _require_wide_sums(self) -> None:
+        asked = self.config.accumulation_dtype
+        if asked is None or self.sharding.reducer.local:
+            return
+        for unit in self.units:
+            for i in unit.trainable:
+                if DTYPES[unit.handles[i].dtype].itemsize < asked.itemsize:
+                    raise errors.UnsupportedError(
+                        f"no_sync at stage {self.config.stage} adds up the gradients of "
+                        f"{unit.name}.{unit.names[i]} in {unit.handles[i].dtype}, and "
+                        "data_types.grad_accum_dtype is fp32",
+                        subject="data_types.grad_accum_dtype",
+                        advice="Leave no_sync out: each backward then adds to sums in fp32.",
+                    )
 
     @contextlib.contextmanager
     def _last_backward(self) -> Iterator[None]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from typing import Any
 
@@ -134,6 +135,53 @@ def case_whether_the_last_step_was_applied() -> None:
             with raises(meron.NonFiniteError, "norm"):
                 engine.step()
         assert engine.was_step_applied() == applied
+
+
+# Gradients of micro-batches whose sum needs more than the 8 bits of bf16.
+UNEVEN = (256.0, 1.0, 1.0, 1.0, 1.0)
+BF16: dict[str, Any] = {"bf16": {"enabled": True}}
+
+
+def uneven_sum(stage: int, unsynced: bool = False, **others: Any) -> float:
+    """What an accumulation sums of them."""
+    model, engine = scale_engine(stage, gradient_accumulation_steps=len(UNEVEN), **others)
+    engine.set_gradient_accumulation_boundary(True)
+    with engine.no_sync() if unsynced else contextlib.nullcontext():
+        for factor in UNEVEN[:-1]:
+            engine.backward(engine() * factor)
+    engine.backward(engine() * UNEVEN[-1])
+    gradient = zero.safe_get_full_grad(model.weight)
+    engine.step()
+    engine.destroy()
+    return round(float(gradient[0]) * len(UNEVEN), 3)
+
+
+def accumulating(dtype: str, **others: Any) -> dict[str, Any]:
+    return {"data_types": {"grad_accum_dtype": dtype}, **others}
+
+
+def case_gradients_are_accumulated_in_the_dtype_that_is_asked_for() -> None:
+    exact, rounded = sum(UNEVEN), UNEVEN[0]
+    for stage in range(4):
+        assert uneven_sum(stage, **accumulating("fp32", **BF16)) == exact, stage
+        assert uneven_sum(stage) == exact, stage
+    for stage in (0, 1):
+        assert uneven_sum(stage, unsynced=True, **accumulating("fp32", **BF16)) == exact, stage
+        assert uneven_sum(stage, **accumulating("bf16", **BF16)) == rounded, stage
+        # What travels is no narrower than what is accumulated.
+        assert uneven_sum(stage, communication_data_type="bf16") == exact, stage
+        assert uneven_sum(stage, communication_data_type="fp32", **BF16) == exact, stage
+    # Without the key in DeepSpeed's: f32 at stage 0, the params' at stage 1.
+    assert uneven_sum(0, **BF16) == exact and uneven_sum(1, **BF16) == rounded
+    assert uneven_sum(0, communication_data_type="bf16", **BF16) == exact
+
+
+def case_a_sum_in_torch_is_refused_where_it_would_round() -> None:
+    for stage in (2, 3):
+        assert uneven_sum(stage, unsynced=True) == sum(UNEVEN)
+        with raises(meron.UnsupportedError, "grad_accum_dtype"):
+            uneven_sum(stage, unsynced=True, **accumulating("fp32", **BF16))
+        assert uneven_sum(stage, unsynced=True, **BF16) == UNEVEN[0]
 
 
 if __name__ == "__main__":
