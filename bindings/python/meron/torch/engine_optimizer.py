@@ -351,6 +351,9 @@ class EngineOptimizer(torch.optim.Optimizer):
             self.engine.step()
         finally:
             reducer.used(self.sharded)
+            for unit in self.sharded:
+                if unit.masters:  # what was set since then, and has changed now
+                    unit.masters.clear()
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:

@@ -61,6 +61,9 @@ class Shards:
             check_in_memory(json.loads(sharding.context.plan.json()))
         self.shardings = shardings
         self.parts: dict[ShardedUnit, dict[int, torch.nn.Parameter]] = {}
+        # Those that lie in the engine's memory, by index: the others are f32 values of 16-bit
+        # params, of ShardedUnit.masters.
+        self.direct: dict[ShardedUnit, set[int]] = {}
         self.sorted: list[ShardedUnit] = []  # the keys of `parts`
         self.grads: dict[ShardedUnit, dict[int, torch.Tensor]] = {}  # f32, in the engine's memory
         everybody.add(self)
@@ -70,9 +73,11 @@ class Shards:
     def part(self, unit: ShardedUnit, i: int) -> torch.nn.Parameter:
         """This rank's part of a param: in place, or f32 where less is gathered."""
         parts = self.parts.setdefault(unit, {})
+        direct = self.direct.setdefault(unit, set())
         if i not in parts:
             master = unit.masters.get(i)
             if master is None:
+                direct.add(i)
                 master = torch.zeros(
                     len(unit.owned(i)), dtype=unit.placeholders[i].dtype, device="cpu"
                 )
@@ -109,10 +114,13 @@ class Shards:
                 update.__enter__()
                 self.updates[sharding] = update
         for unit in units:
+            if unit.masters:  # what was set since then is in place, and changes there
+                for i in self.direct[unit] & unit.masters.keys():
+                    del unit.masters[i]
             if unit in self.bound and unit.sharding.mapped:
                 continue  # where ranks share memory nothing ever moves
             self.bound.add(unit)
-            direct = {i: part for i, part in self.parts[unit].items() if i not in unit.masters}
+            direct = {i: self.parts[unit][i] for i in sorted(self.direct[unit])}
             if moved(direct, functools.partial(self._view, unit)):
                 for i, part in direct.items():
                     part.data = tensor_in(unit, self._view(unit, i))

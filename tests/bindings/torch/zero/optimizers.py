@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import math
 import sys
 from typing import Any
@@ -16,6 +17,7 @@ import meron.torch as mt
 import meron.zero.compat as deepspeed
 from meron import zero
 from model import (
+    RANK,
     RANKS,
     Model,
     assert_equal_weights,
@@ -304,6 +306,37 @@ def case_a_rule_of_meron_torch_is_the_callers_too() -> None:
         train(engine, plain, twin(groups_of(plain, lr=0.003), lr=0.001, **options), 3)
         assert_near(engine, plain, rule.__name__)
         assert engine.get_lr() == [0.001, 0.003]
+
+
+def adam_of(kind: str, model: nn.Module, lr: float) -> torch.optim.Optimizer:
+    if kind == "engine":
+        return mt.AdamW(model, lr=lr)
+    return mt.shard_optimizer(model, torch.optim.AdamW(model.parameters(), lr=lr))
+
+
+def case_values_that_were_set_do_not_come_back() -> None:
+    """The next optimizer begins with what the last one has made of them."""
+    batch = data(torch.Generator().manual_seed(1))
+    for first in ("engine", "torch"):
+        for second in ("engine", "torch"):
+            model, _ = twins()
+            mt.shard(model, mp=mt.MixedPrecision(param_dtype=torch.bfloat16))
+            for param in model.parameters():  # no f32 values wait for an optimizer
+                param._meron[0].masters.clear()
+            optimizer = adam_of(first, model, 0.125)
+            mt.set_full_param(model.shift, torch.ones(12))
+            assert torch.equal(mt.full_param(model.shift).float(), torch.ones(12))
+            for _ in range(2):
+                loss_of(model, batch[0][RANK], batch[1][RANK]).backward()
+                optimizer.step()
+            trained = mt.full_param(model.shift)
+            assert not torch.equal(trained.float(), torch.ones(12))
+            del optimizer
+            gc.collect()
+            optimizer = adam_of(second, model, 0.0)
+            loss_of(model, batch[0][RANK], batch[1][RANK]).backward()
+            optimizer.step()
+            assert torch.equal(mt.full_param(model.shift), trained), (first, second)
 
 
 if __name__ == "__main__":
