@@ -36,6 +36,7 @@ std::string compose(const ErrorInfo& info) {
 
 meron_status report(const char* operation, meron_error** err, ErrorInfo info) noexcept {
   const meron_status code = info.code;
+  note_blame(info);
   if (err == nullptr) return code;
   *err = nullptr;
   try {

@@ -6,6 +6,7 @@
 #include "base/dtype.h"               // IWYU pragma: export
 #include "base/result.h"              // IWYU pragma: export
 #include "base/status_name.h"         // IWYU pragma: export
+#include "engine/blame.h"             // IWYU pragma: export
 #include "engine/context.h"           // IWYU pragma: export
 #include "engine/handles.h"           // IWYU pragma: export
 #include "engine/system_info.h"       // IWYU pragma: export

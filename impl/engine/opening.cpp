@@ -7,6 +7,7 @@
 
 #include "base/hash.h"
 #include "device/modules.h"
+#include "engine/blame.h"
 #include "engine/context.h"
 #include "engine/joining.h"
 #include "engine/progress_thread.h"
@@ -38,6 +39,7 @@ Status Context::start() {
   const int64_t timeout = options_.timeout_ns > 0 ? options_.timeout_ns : kDefaultTimeoutNs;
   meeting.deadline = Deadline::after(timeout);
   meeting.should_stop = options_.should_stop;
+  meeting.board = join_board(identity);
 
   if (options_.device.empty() && uses_device(options_.plan)) {
     return Error(MERON_E_ARGUMENT,

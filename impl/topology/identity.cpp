@@ -22,7 +22,7 @@ struct Launcher {
 };
 
 constexpr std::array kLaunchers = {
-    Launcher{"meron run", "MERON_RANK", "MERON_WORLD_SIZE", "MERON_LOCAL_RANK",
+    Launcher{kMeronRun, "MERON_RANK", "MERON_WORLD_SIZE", "MERON_LOCAL_RANK",
              "MERON_LOCAL_WORLD_SIZE"},
     Launcher{"torchrun", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"},
     Launcher{"Open MPI", "OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",

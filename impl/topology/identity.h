@@ -18,6 +18,8 @@ struct Identity {
 };
 
 inline constexpr int kMaxWorldSize = 4096;
+// The `source` of ranks that `meron run` started.
+inline constexpr const char* kMeronRun = "meron run";
 
 // `rank` and `world_size` of -1 are looked up: meron run, torchrun, Open MPI, Slurm, MPICH, in this
 // order; with no launcher at all this process is the only rank. Refuses half a pair, values that

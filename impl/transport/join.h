@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "memory/arena.h"
+#include "os/job_board.h"
 #include "transport/token.h"
 #include "transport/transport.h"
 
@@ -26,6 +27,8 @@ struct MeetingOptions {
   ArenaOptions arena;
   Deadline deadline;
   std::function<bool()> should_stop;  // may be empty; asked without locks held
+  // Where the launcher notes which ranks of the world have ended; may be null.
+  const JobBoard* board = nullptr;
 
   int named(int rank) const { return names.empty() ? rank : names[static_cast<size_t>(rank)]; }
   int ranks_in_window() const { return window_ranks == 0 ? world_size : window_ranks; }
@@ -36,6 +39,21 @@ inline constexpr int64_t kMeetingSliceNs = 100 * kNanosPerMilli;
 
 inline bool asked_to_stop(const MeetingOptions& options) {
   return options.should_stop && options.should_stop();
+}
+// Of ranks (by their place in the meeting) that have not come: whether one never will.
+template <class Ranks>
+Status check_launched(const MeetingOptions& options, const Ranks& missing) {
+  if (options.board == nullptr) return Ok{};
+  for (const int rank : missing) {
+    if (!options.board->ended(options.named(rank))) continue;
+    const int first = options.board->first_of(options.named(rank));
+    return Error(MERON_E_PEER_DEAD,
+                 "rank " + std::to_string(first) + " " + end_text(*options.board->ended(first)) +
+                     " before the ranks met",
+                 "see its output, and start all ranks again")
+        .blaming(first);
+  }
+  return Ok{};
 }
 inline Error meeting_stopped() {
   return Error(MERON_E_CANCELLED, "should_stop asked the rank to stop waiting for the others",

@@ -62,6 +62,7 @@ Status await_all(Link& link, const MeetingOptions& options) {
     }
     if (now_ns() >= next_stop_check) {
       next_stop_check = now_ns() + kMeetingSliceNs;
+      MERON_TRY(check_launched(options, missing));
       if (asked_to_stop(options)) return meeting_stopped();
     }
     if (!moved) link.idle(options.deadline.remaining());

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <map>
 #include <new>
+#include <numeric>
 #include <type_traits>
 
 #include "base/layout.h"
@@ -71,15 +72,21 @@ Result<UniqueFd> receive(int fd, T& message, Deadline deadline) {
   return received.fds.empty() ? UniqueFd() : std::move(received.fds.front());
 }
 
-// Waits by attempt(deadline) until `deadline`, and asks should_stop meanwhile.
-template <class Attempt>
-auto patiently(const MeetingOptions& options, Deadline deadline, Attempt&& attempt)
-    -> decltype(attempt(deadline)) {
+struct NoCheck {
+  Status operator()() const { return Ok{}; }
+};
+
+// Waits by attempt(deadline) until `deadline`, and asks should_stop meanwhile, and `check` whether
+// there still is something to wait for.
+template <class Attempt, class Check = NoCheck>
+auto patiently(const MeetingOptions& options, Deadline deadline, Attempt&& attempt,
+               const Check& check = {}) -> decltype(attempt(deadline)) {
   while (true) {
     const Deadline slice{std::min(deadline.ns, Deadline::after(kMeetingSliceNs).ns)};
     auto result = attempt(slice);
     if (result.ok() || result.error().code() != MERON_E_TIMEOUT || deadline.passed()) return result;
     if (asked_to_stop(options)) return meeting_stopped();
+    MERON_TRY(check());
   }
 }
 
@@ -196,8 +203,17 @@ class Host {
       if (socket.error().code() != MERON_E_TIMEOUT) return std::move(socket).error();
       MERON_TRY(hear(visitors, Deadline::after(0)));
       MERON_TRY(look_after_guests());
+      MERON_TRY(check_launched(options_, absent()));
     }
     return Ok{};
+  }
+
+  std::vector<int> absent() const {
+    std::vector<int> ranks;
+    for (int rank = 1; rank < options_.world_size; ++rank) {
+      if (guests_.count(rank) == 0) ranks.push_back(rank);
+    }
+    return ranks;
   }
 
   // A guest that died ends the meeting; one that gave up waiting may come again.
@@ -245,19 +261,16 @@ class Host {
   }
 
   Error late() const {
-    std::vector<int> absent;
-    for (int rank = 1; rank < options_.world_size; ++rank) {
-      if (guests_.count(rank) == 0) absent.push_back(options_.named(rank));
-    }
+    std::vector<int> names;
+    for (const int rank : absent()) names.push_back(options_.named(rank));
     std::string refused;
     if (refused_ > 0) refused = fmt::format("; {} with a wrong token were refused", refused_);
-    return Error(
-               MERON_E_TIMEOUT,
-               fmt::format("{} of {} ranks came in time; missing: {} {}{}",
-                           options_.world_size - missing(), options_.world_size,
-                           absent.size() == 1 ? "rank" : "ranks", fmt::join(absent, ", "), refused),
-               "look whether these ranks were started, with the same token and job")
-        .blaming(absent.front());
+    return Error(MERON_E_TIMEOUT,
+                 fmt::format("{} of {} ranks came in time; missing: {} {}{}",
+                             options_.world_size - missing(), options_.world_size,
+                             names.size() == 1 ? "rank" : "ranks", fmt::join(names, ", "), refused),
+                 "look whether these ranks were started, with the same token and job")
+        .blaming(names.front());
   }
 
   // A stranger is turned away and the meeting goes on; a rank of the job that cannot be right ends
@@ -371,8 +384,12 @@ Result<Joined> visit(const MeetingOptions& options, const std::string& name, con
   joined.rank = options.rank;
   joined.world_size = options.world_size;
   MERON_ASSIGN(joined.arena, Arena::create(options.arena));
-  auto connected = patiently(options, options.deadline,
-                             [&](Deadline slice) { return connect_abstract(name, slice); });
+  // As long as rank 0 does not listen the ranks have not met, so that none of them has ended well.
+  std::vector<int> others(static_cast<size_t>(options.world_size));
+  std::iota(others.begin(), others.end(), 0);
+  auto connected = patiently(
+      options, options.deadline, [&](Deadline slice) { return connect_abstract(name, slice); },
+      [&] { return check_launched(options, others); });
   if (!connected.ok()) {
     if (connected.error().code() != MERON_E_TIMEOUT) return std::move(connected).error();
     return Error(MERON_E_TIMEOUT, "rank 0 did not come in time",

@@ -217,13 +217,13 @@ time.sleep(60)
 def test_nothing_else_of_the_launcher_is_inherited():
     code = """
 import os
-token = os.environ["MERON_TOKEN_FD"]
+known = (os.environ["MERON_TOKEN_FD"], os.environ["MERON_BOARD_FD"])
 for fd in sorted(os.listdir("/proc/self/fd"), key=int):
     try:
         target = os.readlink(f"/proc/self/fd/{fd}")
     except FileNotFoundError:
         continue  # the listing's own
-    if int(fd) > 2 and fd != token:
+    if int(fd) > 2 and fd not in known:
         print(fd, target)
 """
     assert meron("run", "-n", "2", "--", *python(code), close_fds=True).stdout == ""

@@ -16,10 +16,13 @@
 #include <cstdio>
 #include <functional>
 #include <map>
+#include <memory>
 #include <utility>
 
+#include "os/job_board.h"
 #include "tools/meron/children.h"
 #include "tools/meron/failure.h"
+#include "tools/meron/first_failure.h"
 #include "tools/meron/launcher.h"
 #include "tools/meron/merged_output.h"
 #include "tools/meron/rank_process.h"
@@ -38,6 +41,8 @@ constexpr Patience kForLeftovers{seconds(1), seconds(5)};
 // A signal of the terminal may be as much older than the launcher's word of it.
 constexpr std::chrono::milliseconds kDelayOfSignals{20};
 constexpr int kReaderPatienceMs = 1'000;
+// How long the rank that an ended one blames may take to end, before the latter is named.
+constexpr seconds kCulpritPatience{2};
 
 std::string signal_name(int signal) {
   const char* name = sigabbrev_np(signal);
@@ -80,6 +85,7 @@ class Job {
   void reap();
   void end_leftovers();
   void on_rank_end(RankProcess& rank, int wait_status);
+  void name_first_failure(bool now);
   void on_deadline();
   void terminate();
   void kill_rest();
@@ -94,13 +100,17 @@ class Job {
 
   const JobOptions& options_;
   Launcher& launcher_;
+  std::unique_ptr<JobBoard> board_;
   std::vector<RankProcess> ranks_;
   UniqueFd child_events_;
   // Signals of the terminal from before may have missed some ranks.
   Clock::time_point all_started_;
   Phase phase_ = Phase::kRunning;
   Clock::time_point deadline_ = Clock::time_point::max();
+  // Who failed first, as far as is known while ranks end, and how the blame is followed to there.
+  const RankProcess* first_ended_ = nullptr;
   const RankProcess* first_failed_ = nullptr;
+  Clock::time_point naming_deadline_ = Clock::time_point::max();
   bool timed_out_ = false;
   bool interrupted_after_end_ = false;
   MergedOutput output_{STDOUT_FILENO};
@@ -117,6 +127,7 @@ int Job::run() {
     wait_for_event();
     on_signals();
     reap();
+    if (Clock::now() >= naming_deadline_) name_first_failure(true);
     if (Clock::now() >= deadline_) on_deadline();
   }
   if (timed_out_) return kTimedOut;
@@ -134,8 +145,13 @@ void Job::watch_children() {
 // The ranks are in the launcher's process group, so that a terminal treats the job as one: it may
 // read, Ctrl-C and Ctrl-Z reach all of it.
 void Job::start() {
+  auto board = JobBoard::create(options_.ranks);
+  if (!board.ok())
+    throw Failure("cannot share memory with the ranks: " + board.error().info().what);
+  board_ = std::move(*board);
   RankCommand command;
   command.words = options_.command;
+  command.board_fd = board_->fd();
   command.world_size = options_.ranks;
   command.token = make_token();
   command.capture_output = options_.tag;
@@ -180,8 +196,8 @@ void Job::wait_for_event() {
     }
   }
   int timeout_ms = -1;
-  if (deadline_ != Clock::time_point::max()) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline_ - Clock::now());
+  if (const auto next = std::min(deadline_, naming_deadline_); next != Clock::time_point::max()) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(next - Clock::now());
     timeout_ms = static_cast<int>(std::clamp<int64_t>(left.count(), 0, 3'600'000));
   }
   if (poll(events.data(), events.size(), timeout_ms) <= 0) return;
@@ -236,6 +252,7 @@ void Job::reap() {
   }
   if (were_running && running() == 0) {
     deadline_ = Clock::time_point::max();
+    name_first_failure(true);
     report_others();
     end_leftovers();
   }
@@ -251,16 +268,32 @@ void Job::end_leftovers() {
 void Job::on_rank_end(RankProcess& rank, int wait_status) {
   rank.running = false;
   rank.wait_status = wait_status;
-  if (wait_status == 0 || first_failed_ != nullptr || phase_ != Phase::kRunning) return;
+  board_->set_ended(rank.rank, wait_status);
+  if (wait_status != 0 && phase_ == Phase::kRunning) {
+    first_ended_ = &rank;
+    phase_ = Phase::kGrace;
+    deadline_ = Clock::now() + options_.grace;
+    naming_deadline_ = Clock::now() + kCulpritPatience;
+  }
+  name_first_failure(false);
+}
 
-  first_failed_ = &rank;
-  const bool perhaps_memory = WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL;
-  say(fmt::format("rank {} (pid {}) {}{}", rank.rank, rank.pid, outcome_of(wait_status),
-                  perhaps_memory ? " (if you did not, perhaps the kernel did for want of memory: "
-                                   "see dmesg)"
-                                 : ""));
-  phase_ = Phase::kGrace;
-  deadline_ = Clock::now() + options_.grace;
+// Of a rank that raised, the peers hear before its process has ended, and may end first.
+void Job::name_first_failure(bool now) {
+  if (first_ended_ == nullptr || first_failed_ != nullptr) return;
+  const Cause cause = first_failure(ranks_, *board_, first_ended_->rank);
+  if (cause.waits_for && !now) return;
+  naming_deadline_ = Clock::time_point::max();
+  first_failed_ = &ranks_[static_cast<size_t>(cause.rank)];
+  const int wait_status = first_failed_->wait_status;
+  std::string why;
+  if (cause.waits_for)
+    why = fmt::format(", for what rank {} did, which still runs", *cause.waits_for);
+  if (WIFSIGNALED(wait_status) && WTERMSIG(wait_status) == SIGKILL) {
+    why = " (if you did not, perhaps the kernel did for want of memory: see dmesg)";
+  }
+  say(fmt::format("rank {} (pid {}) {}{}", first_failed_->rank, first_failed_->pid,
+                  outcome_of(wait_status), why));
 }
 
 void Job::on_deadline() {
@@ -271,6 +304,7 @@ void Job::on_deadline() {
                       readable_seconds(*options_.timeout), running_names()));
       return terminate();
     case Phase::kGrace:
+      name_first_failure(true);
       say(fmt::format("{} did not end within {}: sending SIGTERM", running_names(),
                       readable_seconds(options_.grace)));
       return terminate();

@@ -58,6 +58,7 @@ void set_environment(const RankCommand& command, int rank, int token_fd) {
   set("MERON_LOCAL_RANK", rank);
   set("MERON_LOCAL_WORLD_SIZE", command.world_size);
   set("MERON_TOKEN_FD", token_fd);
+  set("MERON_BOARD_FD", command.board_fd);
   unsetenv("MERON_TOKEN");  // another job's
   // Each rank's numeric libraries would else take all of the host's cores.
   const int threads = static_cast<int>(std::thread::hardware_concurrency()) / command.world_size;
@@ -78,7 +79,8 @@ void become_rank(const RankCommand& command, int rank, pid_t supervisor, int tok
   }
   if (output >= 0 && dup2(output, STDOUT_FILENO) < 0) return;
   if (errors >= 0 && dup2(errors, STDERR_FILENO) < 0) return;
-  if (fcntl(token_fd, F_SETFD, 0) != 0) return;  // the one descriptor that survives exec
+  // The two descriptors that survive exec.
+  if (fcntl(token_fd, F_SETFD, 0) != 0 || fcntl(command.board_fd, F_SETFD, 0) != 0) return;
   set_environment(command, rank, token_fd);
   if (sigprocmask(SIG_SETMASK, &command.signal_mask, nullptr) != 0) return;
 

@@ -27,6 +27,7 @@ struct RankCommand {
   std::vector<std::string> words;  // program and arguments
   int world_size = 1;
   std::string token;  // 64 hexadecimal digits
+  int board_fd = -1;  // the job's board, see os/job_board.h
   bool capture_output = false;
   sigset_t signal_mask;     // for the ranks; this process' own has more
   pid_t process_group = 0;  // that the ranks join
