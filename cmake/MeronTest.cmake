@@ -21,13 +21,15 @@ cmake_language(DEFER DIRECTORY "${PROJECT_SOURCE_DIR}"
                CALL meron_complete_gpu_checks_ "${PROJECT_SOURCE_DIR}")
 
 # meron_add_unit_test(<name> SOURCES <file>... [LIBS <target>...] [LABELS <label>...]
-#                     [TIMEOUT <seconds>] [SERIAL] [ONE_THREAD])
+#                     [TIMEOUT <seconds>] [SERIAL] [ONE_THREAD] [JOINED])
 # Makes the GoogleTest executable test_<name> (its main is GoogleTest's unless a source has one)
 # and registers it as the test <name>. LABELS defaults to unit, TIMEOUT to 120. SERIAL: runs alone,
 # for tests that measure time. ONE_THREAD: neither the test nor what it tests starts a thread, so
-# that ThreadSanitizer has nothing to see: there it is not even built.
+# that ThreadSanitizer has nothing to see: there it is not even built. JOINED: the presets that join
+# sources join these too, to read each header once; then names in their anonymous namespaces are unique
+# in the test.
 function(meron_add_unit_test name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;ONE_THREAD" "TIMEOUT" "SOURCES;LIBS;LABELS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "SERIAL;ONE_THREAD;JOINED" "TIMEOUT" "SOURCES;LIBS;LABELS")
   if(arg_UNPARSED_ARGUMENTS OR NOT DEFINED arg_SOURCES)
     message(FATAL_ERROR "meron_add_unit_test(${name}): SOURCES missing, or unknown arguments: "
                         "${arg_UNPARSED_ARGUMENTS}")
@@ -36,8 +38,14 @@ function(meron_add_unit_test name)
     return()
   endif()
   add_executable(test_${name} ${arg_SOURCES})
-  # Each file stands alone: its helpers may have the names that another file's have.
-  set_target_properties(test_${name} PROPERTIES UNITY_BUILD OFF)
+  if(arg_JOINED)
+    # At most so many, that no test is what others wait for.
+    set_target_properties(test_${name} PROPERTIES UNITY_BUILD_BATCH_SIZE 7)
+  else()
+    # Each file stands alone: its helpers may have the names that another file's have.
+    set_target_properties(test_${name} PROPERTIES UNITY_BUILD OFF)
+  endif()
+  meron_set_test_options_(test_${name} "${arg_LIBS}")
   target_link_libraries(test_${name} PRIVATE ${arg_LIBS} GTest::gmock GTest::gtest_main)
   add_test(NAME ${name} COMMAND test_${name} --gtest_brief=1
                                 "--gtest_output=xml:${MERON_TEST_RESULTS}/${name}.xml")
@@ -108,6 +116,17 @@ function(meron_add_python_test name)
   set_property(TEST ${name} APPEND PROPERTY ENVIRONMENT ${arg_ENVIRONMENT}
                                             PYTHONDONTWRITEBYTECODE=1)
   meron_set_test_properties_(${name} "${arg_LABELS}" python "${arg_TIMEOUT}" 300 ${arg_SERIAL})
+endfunction()
+
+# What is tested is compiled as it is shipped; the tests themselves need no more than -O1, which takes
+# two thirds of the time.
+function(meron_set_test_options_ target libraries)
+  target_compile_options(${target} PRIVATE $<$<AND:$<COMPILE_LANGUAGE:CXX>,$<CONFIG:Release>>:-O1>)
+  # Where all that is tested is in libmeron.so, a test's own code is no concern of UBSan, which takes
+  # as long as all the rest. (The layer of C++ is in headers: tests/capi/hpp turns it on again.)
+  if("meron" IN_LIST libraries AND MERON_SANITIZE MATCHES "undefined")
+    target_compile_options(${target} PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-fno-sanitize=undefined>)
+  endif()
 endfunction()
 
 function(meron_set_test_properties_ name labels default_labels timeout default_timeout serial)

@@ -16,10 +16,10 @@ namespace {
 using testing::HasSubstr;
 
 template <class Object>
-constexpr bool kMovesOnly =
+constexpr bool kNeverCopied =
     std::is_nothrow_move_constructible_v<Object>&& std::is_nothrow_move_assignable_v<Object> &&
     !std::is_copy_constructible_v<Object> && std::is_nothrow_destructible_v<Object>;
-static_assert(kMovesOnly<Io> && kMovesOnly<IoRequest> && kMovesOnly<IoBuffer>);
+static_assert(kNeverCopied<Io> && kNeverCopied<IoRequest> && kNeverCopied<IoBuffer>);
 
 class IoLayer : public testing::Test {
  protected:

@@ -24,8 +24,8 @@ AdamW at_step(int t) {
   return step;
 }
 
-const auto own = [](auto... arguments) { adamw(arguments...); };
-const auto handed_over = [](auto... arguments) { adamw(arguments..., true); };
+const auto adamw_own = [](auto... arguments) { adamw(arguments...); };
+const auto adamw_handed_over = [](auto... arguments) { adamw(arguments..., true); };
 
 // What one step reads and writes. Second moments are not negative, as in training.
 struct State {
@@ -72,7 +72,7 @@ TEST_P(AdamWKernel, EveryTypeSizeAndOffsetEqualsTheReference) {
                                           << n << " elements at " << offset);
           State actual(n, g_type, out_type, offset, true), expected(actual);
           for (int t = 1; t <= 2; ++t) {
-            actual.run(own, at_step(t));
+            actual.run(adamw_own, at_step(t));
             expected.run(adamw_reference, at_step(t));
           }
           expect_same(actual, expected);
@@ -90,7 +90,7 @@ TEST_P(AdamWKernel, LargeOutputsEqualTheReference) {
       SCOPED_TRACE(testing::Message() << name_of(out_type) << " at " << offset);
       const size_t n = kStreamBytes / size_of(out_type) + 301;
       State actual(n, Type::bf16, out_type, offset, true), expected(actual);
-      actual.run(own, at_step(1));
+      actual.run(adamw_own, at_step(1));
       expected.run(adamw_reference, at_step(1));
       expect_same(actual, expected);
       if (testing::Test::HasFatalFailure()) return;
@@ -104,7 +104,7 @@ TEST_P(AdamWKernel, WhatIsHandedOverEqualsTheReference) {
     for (const size_t n : {0u, 1u, 15u, 16u, 333u}) {
       for (const size_t offset : {0u, 1u}) {
         State actual(n, Type::f32, out_type, offset, true), expected(actual);
-        actual.run(handed_over, at_step(1));
+        actual.run(adamw_handed_over, at_step(1));
         expected.run(adamw_reference, at_step(1));
         expect_same(actual, expected);
         if (testing::Test::HasFatalFailure()) return;
@@ -119,7 +119,7 @@ TEST_P(AdamWKernel, ManyStepsStayEqualToTheReference) {
   for (int t = 1; t <= 50; ++t) {
     fill(actual.g, static_cast<uint32_t>(t), false);
     fill(expected.g, static_cast<uint32_t>(t), false);
-    actual.run(own, at_step(t));
+    actual.run(adamw_own, at_step(t));
     expected.run(adamw_reference, at_step(t));
   }
   expect_same(actual, expected);
@@ -128,7 +128,7 @@ TEST_P(AdamWKernel, ManyStepsStayEqualToTheReference) {
 TEST_P(AdamWKernel, TheCopyMayReplaceTheGradients) {
   constexpr size_t kN = kStreamBytes / 2 + 1000;
   State separate(kN, Type::bf16, Type::bf16, 0, false), in_place(separate);
-  separate.run(own, at_step(1));
+  separate.run(adamw_own, at_step(1));
   adamw(at_step(1), in_place.p.f32(), in_place.g.data(), Type::bf16, in_place.m.f32(),
         in_place.v.f32(), in_place.g.data(), Type::bf16, kN);
   EXPECT_TRUE(same(in_place.g, separate.out));
@@ -182,7 +182,7 @@ TEST_P(AdamWKernel, ZeroGradientsAndMomentsLeaveOnlyDecay) {
 // Cutting a range must not change it: neither its vectors nor its tail depend on the position.
 TEST_P(AdamWKernel, RangesCutAnywhereYieldTheSameBits) {
   State whole(1025, Type::f16, Type::f16, 0, true), parts(whole);
-  whole.run(own, at_step(3));
+  whole.run(adamw_own, at_step(3));
   for (size_t begin = 0, end = 0; begin < 1025; begin = end) {
     end = std::min<size_t>(1025, begin + 1 + begin / 3);
     adamw(at_step(3), parts.p.f32() + begin, parts.g.u16() + begin, Type::f16,

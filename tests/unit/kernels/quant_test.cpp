@@ -18,7 +18,7 @@ namespace {
 MERON_EACH_TARGET(Quantize);
 MERON_EACH_TARGET(Dequantize);
 
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr float kFloatInfinity = std::numeric_limits<float>::infinity();
 
 // Sizes around what vectors, runs and blocks hold.
 std::vector<size_t> sizes(size_t block) {
@@ -240,7 +240,7 @@ TEST_P(Quantize, StochasticRoundingDependsOnTheSeedAndTheNumber) {
 
 TEST_P(Quantize, BlocksThatAreNotFiniteDecodeToNaNAndNoOther) {
   for (const QuantFormat format : formats({64, 256})) {
-    for (const float bad : {kInfinity, -kInfinity, std::nanf("")}) {
+    for (const float bad : {kFloatInfinity, -kFloatInfinity, std::nanf("")}) {
       const size_t n = 3 * format.block;
       Array in(Type::bf16, n), out(Type::bf16, n), residual(Type::f32, n);
       fill(in, 4, false);
@@ -257,9 +257,9 @@ TEST_P(Quantize, BlocksThatAreNotFiniteDecodeToNaNAndNoOther) {
         ASSERT_TRUE(!in_block || code.q(i) == 0);
       }
       EXPECT_EQ(std::bit_cast<uint32_t>(code.step(1)), 0x7fc00000u);
-      EXPECT_EQ(error.error_squares, kInfinity);
-      EXPECT_EQ(error.relative(), kInfinity);
-      EXPECT_EQ(error.worst_block, kInfinity);
+      EXPECT_EQ(error.error_squares, kFloatInfinity);
+      EXPECT_EQ(error.relative(), kFloatInfinity);
+      EXPECT_EQ(error.worst_block, kFloatInfinity);
     }
   }
 }

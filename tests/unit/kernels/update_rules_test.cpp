@@ -12,7 +12,7 @@ namespace {
 
 MERON_EACH_TARGET(UpdateRules);
 
-const auto own = [](auto... arguments) { update(arguments...); };
+const auto by_rule = [](auto... arguments) { update(arguments...); };
 
 double gradient_at(size_t i, int t) {
   return static_cast<double>(i + 1) * 0.125 *
@@ -124,7 +124,7 @@ TEST(SmallStates, SecondMomentsDecay) {
     std::fill_n(arrays.g.f32(), kMany, 0.0f);
     for (uint64_t t = 1; t <= 1000; ++t) {
       step.seed = t;
-      arrays.run(own, step);
+      arrays.run(by_rule, step);
       if (t == 10) {
         EXPECT_NEAR(mean(arrays.states[0].read()), std::pow(0.9, 10), 0.004) << name_of(type);
       }
@@ -145,7 +145,7 @@ TEST(SmallStates, SecondMomentsSettle) {
     for (size_t i = 0; i < kMany; ++i) arrays.g.set(i, g_of(i));
     for (uint64_t t = 1; t <= 1500; ++t) {
       step.seed = t;
-      arrays.run(own, step);
+      arrays.run(by_rule, step);
     }
     const std::vector<float> v = arrays.states[1].read();
     double relative = 0, worst = 0;
@@ -180,7 +180,7 @@ TEST(SmallStates, RandomRoundingIsUnbiasedAndIndependent) {
         exact[0][i] = static_cast<float>(g) * static_cast<float>(1.0 - 0.9);
         exact[1][i] = static_cast<float>(g * g) * static_cast<float>(1.0 - 0.999);
       }
-      arrays.run(own, step, 5 * kBlock);
+      arrays.run(by_rule, step, 5 * kBlock);
       const std::vector<float> values[2] = {arrays.states[0].read(), arrays.states[1].read()};
       double last = 0;
       for (size_t i = 0; i < kN; ++i) {
@@ -227,7 +227,7 @@ TEST(SmallStates, TrainAsF32Does) {
         for (size_t i = 0; i < kMany; ++i) {
           arrays.g.set(i, curvature(i) * (arrays.p.get(i) - 1.0f + 0.3f * noise(random)));
         }
-        arrays.run(own, step);
+        arrays.run(by_rule, step);
       }
       double& loss = losses[static_cast<int>(type)];
       for (size_t i = 0; i < kMany; ++i) {

@@ -24,7 +24,7 @@
 namespace meron {
 namespace {
 
-constexpr uint64_t kMiB = 1 << 20;
+constexpr uint64_t kMebibyte = 1 << 20;
 
 bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
@@ -43,7 +43,7 @@ bool limit_address_space(uint64_t more) {
 }
 
 TEST(ArenaLimits, TheBudgetIsKeptToTheByte) {
-  auto arena = std::move(Arena::create({.reserve = 64 * kMiB, .limit = 4 * kPage})).value();
+  auto arena = std::move(Arena::create({.reserve = 64 * kMebibyte, .limit = 4 * kPage})).value();
   const auto first = arena->allocate(3 * kPage, MemoryKind::param, "first");
   ASSERT_TRUE(first.ok());
   const auto refused = arena->allocate(kPage + 1, MemoryKind::optimizer, "layer7.exp_avg");
@@ -64,8 +64,8 @@ TEST(ArenaLimits, TheBudgetIsKeptToTheByte) {
 }
 
 TEST(ArenaLimits, AbsurdSizesAreRefusedWithoutWrappingAround) {
-  auto arena = std::move(Arena::create({.reserve = 64 * kMiB})).value();
-  for (const uint64_t bytes : {UINT64_MAX, UINT64_MAX - kPage, UINT64_MAX / 2, 65 * kMiB}) {
+  auto arena = std::move(Arena::create({.reserve = 64 * kMebibyte})).value();
+  for (const uint64_t bytes : {UINT64_MAX, UINT64_MAX - kPage, UINT64_MAX / 2, 65 * kMebibyte}) {
     const auto refused = arena->allocate(bytes, MemoryKind::param, "absurd");
     ASSERT_FALSE(refused.ok()) << bytes;
     EXPECT_EQ(refused.error().code(), MERON_E_NO_MEMORY);
@@ -89,11 +89,11 @@ TEST(ArenaLimits, MoreThanTheHostHasIsRefusedAndLeavesNothing) {
 
 TEST(ArenaLimits, ARefusalInTheMiddleOfPopulatingIsUndone) {
   EXPECT_EQ(test::run_in_child([] {
-              auto arena = std::move(Arena::create({.reserve = 64 * kMiB})).value();
+              auto arena = std::move(Arena::create({.reserve = 64 * kMebibyte})).value();
               const auto kept = arena->allocate(kPage, MemoryKind::param, "kept");
               CHILD_EXPECT(kept.ok());
               CHILD_EXPECT(test::deny_syscall(SYS_madvise, ENOMEM, 23));  // MADV_POPULATE_WRITE
-              const auto refused = arena->allocate(kMiB, MemoryKind::param, "refused");
+              const auto refused = arena->allocate(kMebibyte, MemoryKind::param, "refused");
               CHILD_EXPECT(!refused.ok() && refused.error().code() == MERON_E_NO_MEMORY);
               CHILD_EXPECT(contains(refused.error().info().what, "ENOMEM"));
               CHILD_EXPECT(arena->total_usage() == kPage && arena->total_peak() == kPage);
@@ -105,11 +105,11 @@ TEST(ArenaLimits, ARefusalInTheMiddleOfPopulatingIsUndone) {
 
 TEST(ArenaLimits, TakesLessAddressSpaceWhereThatIsLimited) {
   EXPECT_EQ(test::run_in_child([] {
-              CHILD_EXPECT(limit_address_space(1200 * kMiB));
+              CHILD_EXPECT(limit_address_space(1200 * kMebibyte));
               const auto arena = Arena::create({.reserve = 24ull << 30});
               CHILD_EXPECT(arena.ok());
-              CHILD_EXPECT((*arena)->size() == 768 * kMiB);
-              CHILD_EXPECT((*arena)->allocate(kMiB, MemoryKind::param, "x").ok());
+              CHILD_EXPECT((*arena)->size() == 768 * kMebibyte);
+              CHILD_EXPECT((*arena)->allocate(kMebibyte, MemoryKind::param, "x").ok());
               return 0;
             }),
             0);
@@ -134,7 +134,7 @@ TEST(ArenaLimits, TakesLessWhereFileSizesAreLimited) {
               const rlimit limit{.rlim_cur = 1ull << 30, .rlim_max = 1ull << 30};
               CHILD_EXPECT(::setrlimit(RLIMIT_FSIZE, &limit) == 0);
               const auto arena = Arena::create({.reserve = 24ull << 30});
-              CHILD_EXPECT(arena.ok() && (*arena)->size() == 768 * kMiB);
+              CHILD_EXPECT(arena.ok() && (*arena)->size() == 768 * kMebibyte);
               return 0;
             }),
             0);
@@ -147,9 +147,9 @@ TEST(ArenaLimits, ASmallDevShmDoesNotMatter) {
     if (::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0) return kCannot;
     if (::mount("tmpfs", "/dev/shm", "tmpfs", 0, "size=64k") != 0) return kCannot;
     CHILD_EXPECT(shm_space().total == 64 << 10);
-    auto arena = Arena::create({.reserve = 256 * kMiB});
+    auto arena = Arena::create({.reserve = 256 * kMebibyte});
     CHILD_EXPECT(arena.ok());
-    const auto buffer = (*arena)->allocate(20 * kMiB, MemoryKind::param, "x");
+    const auto buffer = (*arena)->allocate(20 * kMebibyte, MemoryKind::param, "x");
     CHILD_EXPECT(buffer.ok());
     std::memset(buffer->data, 1, buffer->bytes);
     return 0;
@@ -197,14 +197,14 @@ class Cgroup {
 };
 
 TEST(ArenaLimits, AMemoryCgroupIsAnErrorAndNotAKill) {
-  const Cgroup cgroup(64 * kMiB);
+  const Cgroup cgroup(64 * kMebibyte);
   if (!cgroup.valid()) GTEST_SKIP() << "needs the right to make a memory cgroup";
   EXPECT_EQ(test::run_in_child([&] {
               CHILD_EXPECT(cgroup.join());
-              CHILD_EXPECT(host_memory().cgroup_limit == 64 * kMiB);
+              CHILD_EXPECT(host_memory().cgroup_limit == 64 * kMebibyte);
               auto arena = Arena::create({.reserve = 1ull << 30});
               CHILD_EXPECT(arena.ok());
-              const auto refused = (*arena)->allocate(200 * kMiB, MemoryKind::optimizer, "m");
+              const auto refused = (*arena)->allocate(200 * kMebibyte, MemoryKind::optimizer, "m");
               CHILD_EXPECT(!refused.ok() && refused.error().code() == MERON_E_NO_MEMORY);
               CHILD_EXPECT(contains(refused.error().info().what, "memory cgroup"));
               CHILD_EXPECT(contains(refused.error().info().what, "64.0 MiB"));
@@ -212,12 +212,12 @@ TEST(ArenaLimits, AMemoryCgroupIsAnErrorAndNotAKill) {
               // of the cgroup that nobody asks the arena for.)
               if (kThreadSanitizer || kAddressSanitizer) return 0;
               uint64_t filled = 0;
-              for (;; filled += kMiB) {
-                const auto step = (*arena)->allocate(kMiB, MemoryKind::optimizer, "step");
+              for (;; filled += kMebibyte) {
+                const auto step = (*arena)->allocate(kMebibyte, MemoryKind::optimizer, "step");
                 if (!step.ok()) break;
                 std::memset(step->data, 1, step->bytes);
               }
-              CHILD_EXPECT(filled >= 16 * kMiB && filled < 64 * kMiB);
+              CHILD_EXPECT(filled >= 16 * kMebibyte && filled < 64 * kMebibyte);
               return 0;
             }),
             0);

@@ -19,9 +19,9 @@
 namespace meron {
 namespace {
 
-constexpr uint64_t kMiB = 1 << 20;
+constexpr uint64_t kWindowMiB = 1 << 20;
 
-std::shared_ptr<Window> make_window(uint64_t bytes = 64 * kMiB) {
+std::shared_ptr<Window> make_window(uint64_t bytes = 64 * kWindowMiB) {
   return std::move(Window::create(bytes)).value();
 }
 
@@ -60,7 +60,7 @@ TEST(Window, AWriteThroughAViewFaults) {
 TEST(Window, NeighboursReserveAtTheSameTimeWithoutLosingBytes) {
   // Ranges that share pages and huge pages at both ends, reserved and written by all at once.
   constexpr int kRanks = 4;
-  constexpr uint64_t kRange = 3 * kMiB + 123;
+  constexpr uint64_t kRange = 3 * kWindowMiB + 123;
   for (int round = 0; round < 10; ++round) {
     const auto window = make_window();
     std::atomic<int> ready{0};
@@ -90,13 +90,13 @@ TEST(Window, ProcessesShareIt) {
               auto mine = Window::attach(UniqueFd(::dup(window->fd())));
               CHILD_EXPECT(mine.ok() && (*mine)->size() == window->size());
               CHILD_EXPECT(all_are((*mine)->readable(0), 1000, 1));
-              CHILD_EXPECT((*mine)->reserve(1000, 2 * kMiB).ok());
-              std::memset((*mine)->writable(1000), 2, 2 * kMiB);
+              CHILD_EXPECT((*mine)->reserve(1000, 2 * kWindowMiB).ok());
+              std::memset((*mine)->writable(1000), 2, 2 * kWindowMiB);
               return 0;
             }),
             0);
   EXPECT_TRUE(all_are(window->readable(0), 1000, 1));
-  EXPECT_TRUE(all_are(window->readable(1000), 2 * kMiB, 2));
+  EXPECT_TRUE(all_are(window->readable(1000), 2 * kWindowMiB, 2));
 }
 
 TEST(Window, DiscardSparesPagesThatNeighboursShare) {
@@ -112,26 +112,26 @@ TEST(Window, DiscardSparesPagesThatNeighboursShare) {
 }
 
 TEST(Window, RefusesBadRangesAndStrangeDescriptors) {
-  const auto window = make_window(kMiB);
-  EXPECT_EQ(window->reserve(0, kMiB + 1).error().code(), MERON_E_ARGUMENT);
+  const auto window = make_window(kWindowMiB);
+  EXPECT_EQ(window->reserve(0, kWindowMiB + 1).error().code(), MERON_E_ARGUMENT);
   EXPECT_EQ(window->reserve(UINT64_MAX, 2).error().code(), MERON_E_ARGUMENT);
-  EXPECT_EQ(window->discard(kMiB, 1).error().code(), MERON_E_ARGUMENT);
+  EXPECT_EQ(window->discard(kWindowMiB, 1).error().code(), MERON_E_ARGUMENT);
   EXPECT_EQ(Window::attach(UniqueFd()).error().code(), MERON_E_AUTH);
   EXPECT_EQ(Window::attach(UniqueFd(::memfd_create("bare", 0))).error().code(), MERON_E_AUTH);
 }
 
 TEST(Window, AForkedChildReadsButDestroysNothing) {
   const auto window = make_window();
-  ASSERT_TRUE(window->reserve(0, kMiB).ok());
-  std::memset(window->writable(0), 9, kMiB);
+  ASSERT_TRUE(window->reserve(0, kWindowMiB).ok());
+  std::memset(window->writable(0), 9, kWindowMiB);
   EXPECT_EQ(test::run_in_child([&] {
-              CHILD_EXPECT(all_are(window->readable(0), kMiB, 9));
-              CHILD_EXPECT(window->reserve(kMiB, 1).error().code() == MERON_E_FORKED);
-              CHILD_EXPECT(window->discard(0, kMiB).error().code() == MERON_E_FORKED);
+              CHILD_EXPECT(all_are(window->readable(0), kWindowMiB, 9));
+              CHILD_EXPECT(window->reserve(kWindowMiB, 1).error().code() == MERON_E_FORKED);
+              CHILD_EXPECT(window->discard(0, kWindowMiB).error().code() == MERON_E_FORKED);
               return 0;
             }),
             0);
-  EXPECT_TRUE(all_are(window->readable(0), kMiB, 9));
+  EXPECT_TRUE(all_are(window->readable(0), kWindowMiB, 9));
 }
 
 }  // namespace

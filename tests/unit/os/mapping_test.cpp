@@ -37,7 +37,7 @@ bool all_are(const std::byte* data, size_t bytes, int value) {
 }
 
 template <class T>
-meron_status code(const Result<T>& result) {
+meron_status code_of(const Result<T>& result) {
   return result.ok() ? MERON_OK : result.error().code();
 }
 
@@ -108,25 +108,25 @@ TEST(Mapping, AWriteThroughAReadOnlyMappingFaults) {
 
 TEST(Mapping, RefusesBadRanges) {
   Mapped m(kMiB);
-  EXPECT_EQ(code(m.mapping.populate(kMiB, 1)), MERON_E_ARGUMENT);
-  EXPECT_EQ(code(m.mapping.populate(1, kMiB)), MERON_E_ARGUMENT);
-  EXPECT_EQ(code(m.mapping.populate(1, SIZE_MAX)), MERON_E_ARGUMENT);
-  EXPECT_EQ(code(m.mapping.discard(SIZE_MAX, 1)), MERON_E_ARGUMENT);
-  EXPECT_EQ(code(m.mapping.populate(kMiB, 0)), MERON_OK);
+  EXPECT_EQ(code_of(m.mapping.populate(kMiB, 1)), MERON_E_ARGUMENT);
+  EXPECT_EQ(code_of(m.mapping.populate(1, kMiB)), MERON_E_ARGUMENT);
+  EXPECT_EQ(code_of(m.mapping.populate(1, SIZE_MAX)), MERON_E_ARGUMENT);
+  EXPECT_EQ(code_of(m.mapping.discard(SIZE_MAX, 1)), MERON_E_ARGUMENT);
+  EXPECT_EQ(code_of(m.mapping.populate(kMiB, 0)), MERON_OK);
   m.mapping.prefault(SIZE_MAX, SIZE_MAX);
   Mapped reader(kMiB, Access::read);
-  EXPECT_EQ(code(reader.mapping.populate(0, 1)), MERON_E_ARGUMENT);
-  EXPECT_EQ(code(reader.mapping.discard(0, 1)), MERON_E_ARGUMENT);
-  EXPECT_EQ(code(Mapping::map_file(m.file.fd(), 0, Access::read)), MERON_E_ARGUMENT);
-  EXPECT_EQ(code(Mapping::map_file(m.file.fd(), SIZE_MAX, Access::read)), MERON_E_ARGUMENT);
-  EXPECT_EQ(code(Mapping::map_file(-1, kMiB, Access::read)), MERON_E_IO);
+  EXPECT_EQ(code_of(reader.mapping.populate(0, 1)), MERON_E_ARGUMENT);
+  EXPECT_EQ(code_of(reader.mapping.discard(0, 1)), MERON_E_ARGUMENT);
+  EXPECT_EQ(code_of(Mapping::map_file(m.file.fd(), 0, Access::read)), MERON_E_ARGUMENT);
+  EXPECT_EQ(code_of(Mapping::map_file(m.file.fd(), SIZE_MAX, Access::read)), MERON_E_ARGUMENT);
+  EXPECT_EQ(code_of(Mapping::map_file(-1, kMiB, Access::read)), MERON_E_IO);
 }
 
 TEST(Mapping, MoreThanTheHostHasIsRefusedWithFigures) {
   const uint64_t need = host_memory().total * 2;
   Mapped m(need);
   const auto refused = m.mapping.populate(0, need);
-  ASSERT_EQ(code(refused), MERON_E_NO_MEMORY);
+  ASSERT_EQ(code_of(refused), MERON_E_NO_MEMORY);
   EXPECT_NE(refused.error().info().what.find(readable_bytes(need)), std::string::npos);
   EXPECT_EQ(m.file.allocated_bytes(), 0u);
 }
@@ -152,7 +152,7 @@ TEST(Mapping, ARefusalOfTheKernelIsAnError) {
                 CHILD_EXPECT(test::deny_syscall(SYS_madvise, error, kPopulateWrite));
                 Mapped m(kMiB);
                 const auto refused = m.mapping.populate(0, kMiB);
-                CHILD_EXPECT(code(refused) == (error == EIO ? MERON_E_IO : MERON_E_NO_MEMORY));
+                CHILD_EXPECT(code_of(refused) == (error == EIO ? MERON_E_IO : MERON_E_NO_MEMORY));
                 return 0;
               }),
               0);
@@ -169,7 +169,7 @@ TEST(Mapping, ALimitOnAddressSpaceIsAClearError) {
               CHILD_EXPECT(file.ok());
               CHILD_EXPECT(::setrlimit(RLIMIT_AS, &limit) == 0);
               const auto refused = Mapping::map_file(file->fd(), 1ull << 30, Access::read);
-              CHILD_EXPECT(code(refused) == MERON_E_NO_MEMORY);
+              CHILD_EXPECT(code_of(refused) == MERON_E_NO_MEMORY);
               CHILD_EXPECT(refused.error().info().advice.find("ulimit -v") != std::string::npos);
               CHILD_EXPECT(Mapping::map_file(file->fd(), 16 * kMiB, Access::read).ok());
               return 0;

@@ -28,7 +28,7 @@ constexpr Codec kCodecs[] = {
     {.kind = CodecKind::int4, .block = 2048},
 };
 
-ModelDesc one_flat(uint64_t elements, DType dtype = DType::f32) {
+ModelDesc flat_of(uint64_t elements, DType dtype = DType::f32) {
   return {{{"unit", {{dtype, elements, true}}}}};
 }
 
@@ -143,7 +143,7 @@ INSTANTIATE_TEST_SUITE_P(Shardings, EveryPlan,
 // 2048 f32 over 2 nodes of 2 ranks: rows of 1024, parts of 512.
 TEST(PredictMeshByHand, HpzBringsInOnceAStep) {
   const Result<Prediction> got =
-      predict(*preset("hpz(2)"), one_flat(2048), {.ranks = 4, .micro_batches = 3, .node = 2});
+      predict(*preset("hpz(2)"), flat_of(2048), {.ranks = 4, .micro_batches = 3, .node = 2});
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(got->mesh, (MeshShape{.shards = 2, .replicas = 2}));
   for (const RankPrediction& rank : got->ranks) {
@@ -163,7 +163,7 @@ TEST(PredictMeshByHand, HpzBringsInOnceAStep) {
 // The same in 8 and 4 bits: 512 elements are 2 blocks of 256 and their scales.
 TEST(PredictMeshByHand, ZeroppTravelsEncoded) {
   const Result<Prediction> got =
-      predict(*preset("zeropp(2)"), one_flat(2048), {.ranks = 4, .node = 2});
+      predict(*preset("zeropp(2)"), flat_of(2048), {.ranks = 4, .node = 2});
   ASSERT_TRUE(got.ok());
   for (const RankPrediction& rank : got->ranks) {
     EXPECT_EQ(rank.memory.param, 512u * 4 + 4096 + 4096);  // decoded, exact, encoded
@@ -179,7 +179,7 @@ TEST(PredictMeshByHand, ZeroppTravelsEncoded) {
 // MiCS gathers within a group alone, and synchronizes groups once an accumulation.
 TEST(PredictMeshByHand, MicsLeavesItsGroupAtTheBoundaryOnly) {
   const Result<Prediction> got =
-      predict(*preset("mics(2)"), one_flat(2048), {.ranks = 4, .micro_batches = 5, .node = 2});
+      predict(*preset("mics(2)"), flat_of(2048), {.ranks = 4, .micro_batches = 5, .node = 2});
   ASSERT_TRUE(got.ok());
   for (const RankPrediction& rank : got->ranks) {
     EXPECT_EQ(rank.memory.param, 1024u * 4);
@@ -197,7 +197,7 @@ TEST(PredictMeshByHand, ANodeBringsInEachByteOnce) {
   constexpr uint64_t kElements = 4096;
   for (const uint32_t node : {1u, 2u, 4u}) {
     const Result<Prediction> got =
-        predict(*preset("zero3"), one_flat(kElements),
+        predict(*preset("zero3"), flat_of(kElements),
                 {.ranks = 8, .gathers_per_micro_batch = 1, .node = node});
     ASSERT_TRUE(got.ok());
     for (uint32_t first = 0; first < 8; first += node) {
@@ -212,7 +212,7 @@ TEST(PredictMeshByHand, OnOneNodeNothingIsFar) {
   for (const std::string_view name : {"zero3", "mics(2)", "hpz(2)", "zeropp(2)"}) {
     for (const uint32_t node : {0u, 4u, 100u}) {
       const Result<Prediction> got =
-          predict(*preset(name), one_flat(5000), {.ranks = 4, .node = node});
+          predict(*preset(name), flat_of(5000), {.ranks = 4, .node = node});
       ASSERT_TRUE(got.ok()) << name;
       EXPECT_EQ(got->total.links.far_gather, 0u) << name;
       EXPECT_EQ(got->total.links.far_reduce, 0u) << name;
@@ -245,9 +245,9 @@ TEST(PredictMeshByHand, FrozenFlatsAreCopiedOnce) {
 TEST(PredictMeshByHand, DifferencesTravelInAsManyBytes) {
   Plan plan = *preset("zeropp(2)");
   const Workload load{.ranks = 4, .node = 2};
-  const Result<Prediction> whole = predict(plan, one_flat(65536), load);
+  const Result<Prediction> whole = predict(plan, flat_of(65536), load);
   plan.param.codec.difference = true;
-  const Result<Prediction> difference = predict(plan, one_flat(65536), load);
+  const Result<Prediction> difference = predict(plan, flat_of(65536), load);
   ASSERT_TRUE(whole.ok() && difference.ok());
   for (uint32_t r = 0; r < 4; ++r) {
     EXPECT_EQ(difference->ranks[r].links, whole->ranks[r].links);
@@ -263,7 +263,7 @@ TEST(PredictMesh, OfTheMostRanks) {
                                       "zeropp(65536)", "mics", "zeropp"}) {
     for (const uint32_t node : {1u, 256u, 32768u, kMaxPlanRanks}) {
       const Result<Prediction> got =
-          predict(*preset(name), one_flat(1 << 30), {.ranks = kMaxPlanRanks, .node = node});
+          predict(*preset(name), flat_of(1 << 30), {.ranks = kMaxPlanRanks, .node = node});
       ASSERT_TRUE(got.ok()) << name << node;
       EXPECT_EQ(got->ranks.size(), kMaxPlanRanks);
     }
@@ -271,7 +271,7 @@ TEST(PredictMesh, OfTheMostRanks) {
 }
 
 TEST(PredictMeshErrors, NameWhatDoesNotFit) {
-  const ModelDesc model = one_flat(100);
+  const ModelDesc model = flat_of(100);
   expect_error(predict(*preset("mics(4)"), model, {.ranks = 6, .node = 2}), MERON_E_ARGUMENT,
                "plan 'mics(4)' has a shard axis of 4 ranks, which does not divide the 6 ranks");
   expect_error(predict(*preset("mics(2)"), model, {.ranks = 6, .node = 3}), MERON_E_ARGUMENT,
@@ -286,7 +286,7 @@ TEST(PredictMeshErrors, NameWhatDoesNotFit) {
 
 TEST(PredictMeshPrint, JsonHasWhatGoesBetweenNodes) {
   const Result<Prediction> got =
-      predict(*preset("zeropp(2)"), one_flat(2048), {.ranks = 4, .node = 2});
+      predict(*preset("zeropp(2)"), flat_of(2048), {.ranks = 4, .node = 2});
   ASSERT_TRUE(got.ok());
   const auto json = nlohmann::json::parse(to_json(*got));
   EXPECT_EQ(*parse_plan(json["plan"].dump()), *preset("zeropp(2)"));
@@ -304,8 +304,7 @@ TEST(PredictMeshPrint, JsonHasWhatGoesBetweenNodes) {
 }
 
 TEST(PredictMeshPrint, TableHasOneMoreForOtherNodes) {
-  const Result<Prediction> got =
-      predict(*preset("hpz(2)"), one_flat(2048), {.ranks = 4, .node = 2});
+  const Result<Prediction> got = predict(*preset("hpz(2)"), flat_of(2048), {.ranks = 4, .node = 2});
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(to_table(*got),
             "plan hpz(2): 4 ranks, 1 unit, 2048 of 2048 elements trainable\n"
