@@ -242,8 +242,17 @@ meron_status meron_reduced_view(meron_view* out, meron_param param, meron_error*
                    "reduce the unit with boundary 1, and wait for it, first")
           .on(unit.name());
     }
-    if (unit.resident_gradient() != nullptr) MERON_TRY(unit.resident_gradient()->show());
-    unit.squares_known = false;  // the caller may write: a step takes those of what it finds
+    if (unit.resident_gradient() != nullptr) {
+      if (unit.stepping) {
+        return Error(MERON_E_STATE,
+                     fmt::format("the gradient of unit '{}' is in use by a step", unit.name()),
+                     "wait for the step")
+            .on(unit.name());
+      }
+      MERON_TRY(unit.resident_gradient()->show());
+    }
+    // The caller may write: a step takes the squares of what it finds.
+    if (!unit.stepping) unit.squares_known = false;
     const Flat& flat = unit.flat_of(value);
     const Range part = part_of(value, flat.owned);
     out->data = part.size() == 0 ? flat.sum

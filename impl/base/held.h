@@ -51,11 +51,12 @@ class Held {
   bool taken_ = false;
 };
 
-// Lets go of the calling thread's lock, if it has one, until the end of the scope. Whoever needs
-// more than memory safety across it marks what it works on (Operation::running(), Unit::Working).
+// Lets go of the calling thread's lock, if it has one, until the end of the scope. What the scope
+// works on others must leave alone, by what they find under the lock: the turn, Operation::running()
+// and the states of units, Unit::Busy. Not `wanted`: for what is short, to save the time.
 class Recess {
  public:
-  Recess() : held_(Held::here()) {
+  explicit Recess(bool wanted = true) : held_(wanted ? Held::here() : nullptr) {
     if (held_ != nullptr) held_->leave();
   }
   ~Recess() {

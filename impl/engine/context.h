@@ -168,6 +168,8 @@ class Context : public std::enable_shared_from_this<Context> {
   // Advances it once. Whether it has ended well; its error otherwise.
   Result<bool> look_locked(Held& held, Operation& operation);
   Status progress();
+  // Until no thread is in the middle of advancing it: for moments.
+  void await_still(const Operation& operation);
   // Threads that wait, and so drive what is under way.
   int waiters() const { return waiters_.load(std::memory_order_relaxed); }
   // The group's sticky error, after a look whether its members are alive.

@@ -209,6 +209,17 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
   return ended;
 }
 
+void Context::await_still(const Operation& operation) {
+  while (true) {
+    {
+      auto held = lock();
+      if (!operation.running() || running_here > 0) return;
+    }
+    Transport::Sleeper sleeper(*transport_);
+    sleeper.sleep(kSpinNs);
+  }
+}
+
 namespace {
 
 // Copies to the device that were asked for, until they are done. Not a collective.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/held.h"
 #include "os/futex.h"
 #include "os/process.h"
 
@@ -12,6 +13,7 @@ namespace meron {
 IoTicket::IoTicket(uint64_t bytes) : bytes(bytes), owner_pid_(process_id()) {}
 
 bool IoTicket::wait(int64_t timeout_ns) const {
+  if (!done()) expect_unheld("a wait for a drive");
   const Deadline deadline = timeout_ns < 0 ? Deadline::never() : Deadline::after(timeout_ns);
   while (!done()) {
     const int64_t left = deadline.remaining();

@@ -44,6 +44,7 @@ Optimizer::~Optimizer() {
     unit->has_optimizer = false;
     for (Flat& flat : unit->flats()) flat.master = nullptr;
   }
+  const Recess recess;  // the drive is waited for, and much memory goes
   filling_.reset();
   file_.reset();
   parked_.reset();
@@ -169,7 +170,11 @@ Status Optimizer::offload(const std::string& folder) {
                  "states that lie on the host are offloaded: give the optimizer tier host");
   }
   MERON_ASSIGN(Storage* const storage, rank_.open_storage(folder));
-  MERON_ASSIGN(parked_, ParkedBuffers::write(*storage, rank_.counters, rank_.timeout_ns, buffers_));
+  const auto write = [&] {
+    const Recess recess;  // nothing but this call uses them: the optimizer is idle
+    return ParkedBuffers::write(*storage, rank_.counters, rank_.timeout_ns, buffers_);
+  };
+  MERON_ASSIGN(parked_, write());
   for (const auto& unit : states_) {
     for (const auto& states : unit) {
       if (states) states->park();
@@ -192,6 +197,7 @@ Status Optimizer::reload() {
         if (states) MERON_TRY(states->allocate(buffers));
       }
     }
+    const Recess recess;
     return parked_->read(buffers);
   };
   if (Status brought = bring(); !brought.ok()) {

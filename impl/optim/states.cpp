@@ -89,9 +89,12 @@ FlatStates::FlatStates(Unit& unit, size_t flat, const OptimizerOptions& options)
 Status FlatStates::allocate(std::vector<Buffer>& buffers) {
   const uint64_t here = split_.host.size();
   const auto take = [&](uint64_t bytes, const char* what) -> Result<std::byte*> {
-    MERON_ASSIGN(const Buffer buffer,
-                 unit_.rank().arena().allocate(bytes, MemoryKind::optimizer,
-                                               fmt::format("{} of unit '{}'", what, unit_.name())));
+    const auto allocate = [&] {
+      const Recess recess;  // for as long as the host takes to give the memory
+      return unit_.rank().arena().allocate(bytes, MemoryKind::optimizer,
+                                           fmt::format("{} of unit '{}'", what, unit_.name()));
+    };
+    MERON_ASSIGN(const Buffer buffer, allocate());
     buffers.push_back(buffer);
     return buffer.data;
   };
@@ -126,12 +129,14 @@ StateFile::Region FlatStates::region() const {
 Status FlatStates::fill_memory() {
   if (device_) return device_->fill();
   if (host_master_ == nullptr) return Ok{};
+  const Recess recess(split_.host.size() >= kInlineElements);
   kernels::convert(host_master_, kernels::Type::f32, flat().own(split_.host.begin),
                    kernel_type(flat().desc.dtype), split_.host.size());
   return Ok{};
 }
 
 void FlatStates::fill(const StateFile::SubGroup& group, std::byte* records) {
+  const Recess recess;
   unit_.rank().threads.for_range(
       0, group.records(), 1, kInlineElements / kRecord, [&](int, uint64_t begin, uint64_t end) {
         for (uint64_t r = begin; r < end; ++r) {
@@ -226,6 +231,7 @@ void FlatStates::update_range(const std::vector<kernels::UpdateStep>& steps, boo
 void FlatStates::update_host(const std::vector<kernels::UpdateStep>& steps, bool handed_over,
                              const Range& range) {
   const StateView view = host_view();
+  const Recess recess(range.size() >= kInlineElements);
   unit_.rank().threads.for_range(
       range.begin, range.end, kBlock, kInlineElements, [&](int, uint64_t begin, uint64_t end) {
         update_range(steps, handed_over, view.from(begin - split_.host.begin), begin, end);
@@ -252,6 +258,7 @@ Status FlatStates::update(const std::vector<kernels::UpdateStep>& steps, bool ha
   std::optional<Error> error;  // guarded by mutex
   // A record is short, but a sub-group is not, and its values are not read while it is updated.
   const bool past_caches = handed_over || (shape_.master && group.bytes >= kernels::kStreamBytes);
+  const Recess recess;
   unit_.rank().threads.for_range(
       0, group.records(), 1, kInlineElements / kRecord, [&](int, uint64_t begin, uint64_t end) {
         for (uint64_t r = begin; r < end; ++r) {
@@ -346,6 +353,7 @@ Status FlatStates::read(int state, uint64_t first, uint64_t count, float* out) {
   if (state == kMaster && !shape_.master) {
     return unit_.use_values([&] { std::memcpy(out, flat().own(first), count * sizeof(float)); });
   }
+  const Recess recess;  // nothing but this call uses them: the optimizer is idle
   return for_pieces(first, count, false, [&](const Piece& piece) {
     float* const to = out + (piece.from - first);
     if (state == kMaster) {
@@ -364,6 +372,7 @@ Status FlatStates::write(int state, uint64_t first, uint64_t count, const float*
   if (state == kMaster) {
     return put(first, reinterpret_cast<const std::byte*>(values), DType::f32, count);
   }
+  const Recess recess;
   return for_pieces(first, count, true, [&](const Piece& piece) {
     for_blocks(piece, static_cast<uint32_t>(state), true,
                [&](float* old, uint64_t elements, uint64_t element) {
@@ -373,6 +382,7 @@ Status FlatStates::write(int state, uint64_t first, uint64_t count, const float*
 }
 
 Status FlatStates::put(uint64_t first, const std::byte* values, DType dtype, uint64_t count) {
+  const Recess recess;
   return for_pieces(first, count, true, [&](const Piece& piece) {
     kernels::convert(piece.view.master + (piece.from - piece.origin), kernels::Type::f32,
                      values + (piece.from - first) * size_of(dtype), kernel_type(dtype),

@@ -60,12 +60,14 @@ void StepOperation::end() {
 // For a unit that was reduced before it had an optimizer.
 Status StepOperation::take_squares(Unit& unit) {
   if (unit.resident_gradient() != nullptr) MERON_TRY(unit.resident_gradient()->show());
-  unit.squares = {};
+  kernels::ExactSum squares;
   for (Flat& flat : unit.flats()) {
     if (!flat.desc.trainable || flat.part.size() == 0) continue;
+    const Recess recess(flat.part.size() >= kInlineElements);
     kernels::reduce(flat.sum + (flat.part.begin - flat.summed.begin), true, nullptr, 0,
-                    kernels::Type::f32, 1.0f, flat.part.size(), &unit.squares);
+                    kernels::Type::f32, 1.0f, flat.part.size(), &squares);
   }
+  unit.squares = squares;
   unit.squares_known = true;
   return Ok{};
 }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "base/held.h"
 #include "os/futex.h"
 #include "os/numa.h"
 #include "os/threads.h"
@@ -54,6 +55,11 @@ void ThreadPool::work(int part) {
 }
 
 void ThreadPool::run(int parts, const std::function<void(int)>& body) {
+  std::unique_lock running(run_, std::defer_lock);
+  if (parts > 1 && !running.try_lock()) {
+    for (int part = 0; part < parts; ++part) body(part);
+    return;
+  }
   if (parts > 1) {
     if (workers_.empty()) start();
     body_ = &body;
@@ -74,6 +80,7 @@ int ThreadPool::for_range(uint64_t begin, uint64_t end, uint64_t grain, uint64_t
                           const std::function<void(int, uint64_t, uint64_t)>& body) {
   const uint64_t size = end - begin;
   if (size == 0) return 0;
+  if (size >= inline_below) expect_unheld("a long loop");
   const uint64_t grains = (size + grain - 1) / grain;
   const int parts =
       size < inline_below

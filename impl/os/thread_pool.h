@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <thread>
 #include <vector>
 
@@ -26,12 +27,14 @@ class ThreadPool {
   int threads() const { return threads_; }
 
   // Runs body(part) for part 0 .. parts - 1, each once, part 0 on the caller; returns when all have
-  // ended. `parts` is at most threads(). One run at a time. `body` must not throw.
+  // ended. `parts` is at most threads(). Any thread may call it: while one run goes on, others stay
+  // on their callers, part after part. `body` must not throw.
   void run(int parts, const std::function<void(int)>& body);
 
   // Cuts [begin, end) into at most threads() pieces of about equal size at multiples of `grain`
   // from `begin`, runs body(part, piece_begin, piece_end) on them, and returns the number of
-  // pieces. A range below `inline_below` stays on the caller.
+  // pieces. A range below `inline_below` stays on the caller; a longer one takes too long for a
+  // lock to be held (base/held.h).
   int for_range(uint64_t begin, uint64_t end, uint64_t grain, uint64_t inline_below,
                 const std::function<void(int, uint64_t, uint64_t)>& body);
 
@@ -41,6 +44,7 @@ class ThreadPool {
 
   int threads_;
   const std::vector<int> cpus_;
+  std::mutex run_;  // held while the workers are at work; only tried
   std::vector<std::thread> workers_;
   const std::function<void(int)>* body_ = nullptr;
   int parts_ = 0;

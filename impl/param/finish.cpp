@@ -63,6 +63,7 @@ Result<bool> FinishOperation::advance() {
     // then have the same sums, and each counts the squares of its part.
     const auto finish = [&](const Range& range, bool counted) {
       if (range.size() == 0) return;
+      const Recess recess(range.size() >= kInlineElements);
       rank.threads.for_range(range.begin, range.end, kBlock, kInlineElements,
                              [&](int thread, uint64_t begin, uint64_t end) {
                                kernels::reduce(

@@ -13,6 +13,7 @@ namespace {
 
 // Copies in cache-line grains, so that threads do not share lines.
 void parallel_copy(Rank& rank, std::byte* to, const std::byte* from, uint64_t bytes) {
+  const Recess recess(bytes >= kInlineElements * sizeof(float));
   rank.threads.for_range(0, bytes, 4096, kInlineElements * sizeof(float),
                          [&](int, uint64_t begin, uint64_t end) {
                            kernels::copy(to + begin, from + begin, end - begin);
@@ -95,11 +96,23 @@ GatherOperation::~GatherOperation() {
 }
 
 Result<bool> GatherOperation::advance() {
+  Result<bool> moved = move();
+  if (!given_up_ || released_) return moved;
+  // It was released in the middle of this.
+  MERON_TRY(let_go(given_up_stream_));
+  return moved;
+}
+
+Result<bool> GatherOperation::move() {
   bool all = true;
   for (Item& item : items_) {
     if (item.stage == Stage::whole) continue;
     // What others rely on goes on after this rank has let go.
     if (released_ && !item.unit->brings()) continue;
+    if (item.unit->busy_with_values()) {
+      all = false;
+      continue;
+    }
     MERON_ASSIGN(const bool whole, advance(item));
     if (!whole) {
       all = false;
@@ -117,12 +130,12 @@ Result<bool> GatherOperation::advance() {
   // What fails here fails on this rank alone: the peers have what they need of it.
   Result<bool> done = view_on_device_ ? lease_device() : copy_targets();
   if (!done.ok()) {
-    MERON_TRY(release());
+    MERON_TRY(let_go({}));
     return std::move(done).error();
   }
   if (!*done) return false;
   // The copy is the caller's; the values may change from now on.
-  if (mode_ != GatherMode::view) MERON_TRY(release());
+  if (mode_ != GatherMode::view) MERON_TRY(let_go({}));
   return true;
 }
 
@@ -251,6 +264,7 @@ void GatherOperation::refresh(Unit& unit) {
   for (size_t f = 0; f < unit.flats().size(); ++f) {
     Flat& flat = unit.flats()[f];
     if (flat.fetched == flat.version) continue;
+    const Unit::Busy busy(unit);
     flat.fetched = flat.version;
     const uint64_t size = size_of(flat.desc.dtype);
     for (const int m : unit.near_replicas()) {
@@ -316,6 +330,7 @@ void GatherOperation::copy_from_holders(Unit& unit) {
   for (size_t f = 0; f < unit.flats().size(); ++f) {
     Flat& flat = unit.flats()[f];
     if (flat.fetched == flat.version) continue;
+    const Unit::Busy busy(unit);
     flat.fetched = flat.version;
     const uint64_t size = size_of(flat.desc.dtype);
     for (int m = 0; m < axis.size(); ++m) {
@@ -349,6 +364,15 @@ Result<bool> GatherOperation::copy_targets() {
   return done;
 }
 
+// Piece by piece: who releases the gather meanwhile may take the memory back soon.
+void GatherOperation::copy_to_caller(Rank& rank, std::byte* to, const std::byte* from,
+                                     uint64_t bytes) const {
+  constexpr uint64_t kPiece = uint64_t{8} << 20;
+  for (uint64_t at = 0; at < bytes && !given_up_; at += kPiece) {
+    parallel_copy(rank, to + at, from + at, std::min(kPiece, bytes - at));
+  }
+}
+
 Status GatherOperation::note_copies() {
   Status all = Ok{};
   for (const auto& unit : units_) {
@@ -380,7 +404,8 @@ Status GatherOperation::ask_for_copies() {
       }
       add(rank.counters.device_up, param.count * size);
     } else {
-      parallel_copy(rank, target.data, from, param.count * size);
+      copy_to_caller(rank, target.data, from, param.count * size);
+      if (given_up_) return Ok{};
     }
     // Where other nodes have some of it, what is brought in is counted.
     const bool near = by_devices_ ? channel_.link() == nullptr : !param.unit->brings();
@@ -392,6 +417,13 @@ Status GatherOperation::ask_for_copies() {
 }
 
 Status GatherOperation::release(std::optional<void*> user) {
+  if (!running() || released_) return let_go(user);
+  given_up_ = true;
+  given_up_stream_ = user;
+  return Ok{};
+}
+
+Status GatherOperation::let_go(std::optional<void*> user) {
   if (released_) return Ok{};
   released_ = true;
   Status followed = Ok{};

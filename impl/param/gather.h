@@ -76,7 +76,8 @@ class GatherOperation final : public Operation {
   // Whether the device has it all; and whether memory of the host is read for it no more.
   Result<bool> settled() const;
 
-  // Gives the leases back; once. `user`: a stream whose work so far may still use the view.
+  // Gives the leases back; once. `user`: a stream whose work so far may still use the view. While
+  // it is running it does so itself, soon: the caller's memory is in use until then.
   Status release(std::optional<void*> user = {});
   bool released() const { return released_; }
 
@@ -97,6 +98,8 @@ class GatherOperation final : public Operation {
   GatherOperation(std::vector<std::shared_ptr<Unit>> units, GatherMode mode,
                   std::vector<GatherTarget> targets, Channel& channel, Deadline deadline,
                   GatherPlace place);
+  Result<bool> move();
+  Status let_go(std::optional<void*> user);
   // Whether the unit is whole.
   Result<bool> advance(Item& item);
   Result<bool> advance_replicated(Item& item);
@@ -113,6 +116,7 @@ class GatherOperation final : public Operation {
   Result<bool> arrived(const std::shared_ptr<Import>& import);
   Result<bool> copy_targets();
   Status ask_for_copies();
+  void copy_to_caller(Rank& rank, std::byte* to, const std::byte* from, uint64_t bytes) const;
   Status note_copies();
   Result<bool> lease_device();
   Status reserve();
@@ -145,6 +149,8 @@ class GatherOperation final : public Operation {
   bool joined_ = false;             // a stream waits for the device
   size_t device_leases_ = 0;  // units, from the first on, whose values on the device are leased
   bool released_ = false;
+  std::atomic<bool> given_up_{false};  // by release(), while it was running; with the stream
+  std::optional<void*> given_up_stream_;
 };
 
 }  // namespace meron

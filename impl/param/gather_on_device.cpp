@@ -279,9 +279,13 @@ Status GatherOperation::launch() {
 
 Result<bool> GatherOperation::lease_device() {
   for (; device_leases_ < units_.size(); ++device_leases_) {
+    if (units_[device_leases_]->busy_with_values()) return false;
+    const Unit::Busy busy(*units_[device_leases_]);
     MERON_TRY(units_[device_leases_]->lease_device());
   }
   for (const auto& unit : units_) {
+    if (unit->busy_with_values()) return false;
+    const Unit::Busy busy(*unit);
     MERON_ASSIGN(const bool asked, unit->on_device()->advance(unit->rank().threads));
     if (!asked) return false;
   }

@@ -198,8 +198,11 @@ std::byte* gradient_place(Unit& unit, size_t param, bool overwrite) {
   const Flat& flat = unit.flat_of(target);
   const uint64_t size = size_of(unit.gradient_type(flat));
   std::byte* place = flat.bucket + target.place.offset * size;
-  if (unit.fresh[param] && !overwrite) std::memset(place, 0, target.count * size);
+  const bool zero = unit.fresh[param] && !overwrite;
   unit.fresh[param] = false;
+  if (!zero) return place;
+  const Recess recess(target.count >= kInlineElements);
+  std::memset(place, 0, target.count * size);
   return place;
 }
 
@@ -215,6 +218,7 @@ void put_gradient(Unit& unit, size_t param, const std::byte* data, DType dtype, 
   const DType type = unit.gradient_type(flat);
   std::byte* place = flat.bucket + target.place.offset * size_of(type);
   const bool handed_over = first && type == dtype && unit.read_by_peers();
+  const Recess recess(target.count >= kInlineElements);
   unit.rank().threads.for_range(
       0, target.count, kBlock, kInlineElements, [&](int, uint64_t begin, uint64_t end) {
         std::byte* to = place + begin * size_of(type);

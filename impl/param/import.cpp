@@ -90,6 +90,7 @@ Status Import::exchange(Flat& flat, Channel& axis, uint64_t tag) {
 
 void Import::unpack() {
   Rank& rank = unit_.rank();
+  const Unit::Busy busy(unit_);
   for (const Piece& piece : pieces_) {
     Flat& flat = *piece.flat;
     const uint64_t size = size_of(flat.desc.dtype);

@@ -32,7 +32,11 @@ Result<std::unique_ptr<StoredValues>> NvmeValues::create(Rank& rank, std::byte* 
   std::unique_ptr<NvmeValues> values(new NvmeValues(rank, data, bytes, std::move(name)));
   if (bytes == 0) return std::unique_ptr<StoredValues>(std::move(values));
   MERON_ASSIGN(Storage* const storage, rank.open_storage());
-  MERON_ASSIGN(values->extent_, storage->swap().allocate(phase + bytes, rank.deadline()));
+  const auto allocate = [&] {
+    const Recess recess;  // the file may have to grow
+    return storage->swap().allocate(phase + bytes, rank.deadline());
+  };
+  MERON_ASSIGN(values->extent_, allocate());
   values->offset_ = values->extent_.offset + phase;
   add(rank.counters.nvme_held, values->extent_.bytes);
   return std::unique_ptr<StoredValues>(std::move(values));
@@ -104,6 +108,7 @@ void NvmeValues::store() {
 
 template <class Body>
 void NvmeValues::for_blocks(Body body) {
+  const Recess recess(checksums_.size() >= kInlineBlocks);
   rank_.threads.for_range(0, checksums_.size(), 1, kInlineBlocks,
                           [&](int, uint64_t begin, uint64_t end) {
                             for (uint64_t block = begin; block < end; ++block) {

@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/counters.h"
+#include "base/held.h"
 #include "io/storage.h"
 #include "memory/arena.h"
 #include "os/thread_pool.h"
@@ -96,7 +97,11 @@ struct Rank {
     const IoOptions options{.block = plan.nvme.block,
                             .depth = plan.nvme.depth,
                             .threads = static_cast<int>(plan.nvme.threads)};
-    MERON_ASSIGN(storage, Storage::open(folder, options, [this] { transport.ring(); }));
+    const auto open = [&] {
+      const Recess recess;
+      return Storage::open(folder, options, [this] { transport.ring(); });
+    };
+    MERON_ASSIGN(storage, open());
     storage_folder = std::move(folder);
     return storage.get();
   }

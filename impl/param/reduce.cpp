@@ -250,25 +250,29 @@ void ReduceOperation::sum_rows() {
     buckets[static_cast<size_t>(axis.index())] = flat.bucket + row.begin * size;
     std::vector<kernels::ExactSum> squares(
         squares_wanted ? static_cast<size_t>(rank.threads.threads()) : 0);
-    rank.threads.for_range(
-        row.begin, row.end, kBlock, kInlineElements, [&](int thread, uint64_t begin, uint64_t end) {
-          std::vector<const void*> inputs(members);
-          kernels::ExactSum* const sum_of_squares =
-              squares_wanted ? &squares[static_cast<size_t>(thread)] : nullptr;
-          const uint64_t count = end - begin;
-          const bool back = count <= kCached && reduction_ % 2 != 0;
-          const uint64_t chunk = back ? kChunk : count;
-          const uint64_t chunks = (count + chunk - 1) / chunk;
-          for (uint64_t c = 0; c < chunks; ++c) {
-            const uint64_t from = begin + chunk * (chunks - 1 - c);
-            for (size_t m = 0; m < members; ++m) {
-              inputs[m] = buckets[m] + (from - row.begin) * size;
-            }
-            kernels::reduce(sum + (from - row.begin), accumulate, inputs.data(), members,
-                            kernel_type(type), scale, std::min(chunk, end - from), sum_of_squares,
-                            read_next);
-          }
-        });
+    {
+      const Recess recess(row.size() >= kInlineElements);
+      rank.threads.for_range(row.begin, row.end, kBlock, kInlineElements,
+                             [&](int thread, uint64_t begin, uint64_t end) {
+                               std::vector<const void*> inputs(members);
+                               kernels::ExactSum* const sum_of_squares =
+                                   squares_wanted ? &squares[static_cast<size_t>(thread)] : nullptr;
+                               const uint64_t count = end - begin;
+                               const bool back = count <= kCached && reduction_ % 2 != 0;
+                               const uint64_t chunk = back ? kChunk : count;
+                               const uint64_t chunks = (count + chunk - 1) / chunk;
+                               for (uint64_t c = 0; c < chunks; ++c) {
+                                 const uint64_t from = begin + chunk * (chunks - 1 - c);
+                                 for (size_t m = 0; m < members; ++m) {
+                                   inputs[m] = buckets[m] + (from - row.begin) * size;
+                                 }
+                                 kernels::reduce(sum + (from - row.begin), accumulate,
+                                                 inputs.data(), members, kernel_type(type), scale,
+                                                 std::min(chunk, end - from), sum_of_squares,
+                                                 read_next);
+                               }
+                             });
+    }
     for (const auto& each : squares) unit.squares.merge(each);
     add(rank.counters.reduced, (members - 1) * row.size() * size);
   }
@@ -286,6 +290,7 @@ void ReduceOperation::fetch_sums() {
       const Range row = row_range(flat.desc.elements, static_cast<uint64_t>(m), axes.mesh);
       const uint64_t offset = unit.slot(m).sum_offset[f].load(std::memory_order_relaxed);
       const std::byte* from = unit.channel().memory(m, offset + row.begin * sizeof(float));
+      const Recess recess(row.size() >= kInlineElements);
       rank.threads.for_range(
           row.begin, row.end, kBlock, kInlineElements, [&](int, uint64_t begin, uint64_t end) {
             // Of f32 buckets, which are the sums too, peers have read all.

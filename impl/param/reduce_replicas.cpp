@@ -203,22 +203,28 @@ void ReduceOperation::sum_parts() {
     }
     add(rank.counters.reduced, (replicas - 1) * sum_bytes(unit, part));
     if (coded) {
+      kernels::ExactSum squares;
       wire.sum(sum, accumulate, inputs.data(), replicas, scale, part.size(),
-               squares_now ? &unit.squares : nullptr);
+               squares_now ? &squares : nullptr);
+      if (squares_now) unit.squares.merge(squares);
       continue;
     }
     std::vector<kernels::ExactSum> squares(squares_now ? static_cast<size_t>(rank.threads.threads())
                                                        : 0);
-    rank.threads.for_range(
-        0, part.size(), kBlock, kInlineElements, [&](int thread, uint64_t begin, uint64_t end) {
-          std::vector<const void*> from(replicas);
-          for (size_t i = 0; i < replicas; ++i) {
-            from[i] = inputs[i] + begin * sizeof(float);
-          }
-          kernels::reduce(sum + begin, accumulate, from.data(), replicas, kernels::Type::f32, scale,
-                          end - begin,
-                          squares_now ? &squares[static_cast<size_t>(thread)] : nullptr, read_next);
-        });
+    {
+      const Recess recess(part.size() >= kInlineElements);
+      rank.threads.for_range(
+          0, part.size(), kBlock, kInlineElements, [&](int thread, uint64_t begin, uint64_t end) {
+            std::vector<const void*> from(replicas);
+            for (size_t i = 0; i < replicas; ++i) {
+              from[i] = inputs[i] + begin * sizeof(float);
+            }
+            kernels::reduce(sum + begin, accumulate, from.data(), replicas, kernels::Type::f32,
+                            scale, end - begin,
+                            squares_now ? &squares[static_cast<size_t>(thread)] : nullptr,
+                            read_next);
+          });
+    }
     for (const auto& each : squares) unit.squares.merge(each);
   }
 }
@@ -248,7 +254,12 @@ void ReduceOperation::encode_sum(size_t index) {
               {}, nullptr);
   wire.decode(sum, DType::f32, encoded, flat.part.size(), false);
   if (!unit.squares_known) return;
-  kernels::reduce(sum, true, nullptr, 0, kernels::Type::f32, 1.0f, flat.part.size(), &unit.squares);
+  kernels::ExactSum squares;
+  {
+    const Recess recess(flat.part.size() >= kInlineElements);
+    kernels::reduce(sum, true, nullptr, 0, kernels::Type::f32, 1.0f, flat.part.size(), &squares);
+  }
+  unit.squares.merge(squares);
 }
 
 Status ReduceOperation::send_parts() {
@@ -315,6 +326,7 @@ void ReduceOperation::fetch_parts() {
       const uint64_t offset = unit.slot(place).sum_offset[f].load(std::memory_order_relaxed);
       const std::byte* from =
           unit.channel().memory(place, offset + (part.begin - flat.summed.begin) * sizeof(float));
+      const Recess recess(part.size() >= kInlineElements);
       rank.threads.for_range(0, part.size(), kBlock, kInlineElements,
                              [&](int, uint64_t begin, uint64_t end) {
                                kernels::hand_over(to + begin, from + begin * sizeof(float),

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <bit>
 #include <new>
+#include <optional>
 #include <utility>
 
 #include "base/hash.h"
@@ -154,8 +155,12 @@ void Unit::undo() {
 
 Result<std::byte*> Unit::allocate(uint64_t bytes, MemoryKind kind, const char* what,
                                   uint64_t* offset) {
-  MERON_ASSIGN(const Buffer buffer,
-               rank_.arena().allocate(bytes, kind, fmt::format("{} of unit '{}'", what, name_)));
+  const auto take = [&] {
+    const Recess
+        recess;  // for as long as the host takes to give the memory: nobody has the unit yet
+    return rank_.arena().allocate(bytes, kind, fmt::format("{} of unit '{}'", what, name_));
+  };
+  MERON_ASSIGN(const Buffer buffer, take());
   buffers_.push_back(buffer);
   if (offset != nullptr) *offset = buffer.offset;
   return buffer.data;
@@ -200,6 +205,7 @@ Status Unit::reserve_window(Flat& flat) {
   MERON_TRY(rank_.arena().charge(bytes, MemoryKind::param,
                                  fmt::format("the values of unit '{}'", name_)));
   window_parts_.push_back({offset + flat.rest.begin * size, bytes});
+  const Recess recess;
   return window.reserve(offset + flat.rest.begin * size, bytes);
 }
 
@@ -442,6 +448,7 @@ Status Unit::publish(bool frozen_too) {
   const bool difference = follows();
   ++version_;
   kernels::QuantError error;
+  auto busy = std::make_optional<Busy>(*this);
   for (Flat& flat : flats_) {
     if (!flat.desc.trainable && !frozen_too) continue;
     flat.version = version_;
@@ -455,8 +462,9 @@ Status Unit::publish(bool frozen_too) {
     if (flat.resident != nullptr) MERON_TRY(on_device_->join(rank_.device->work()));
     if (flat.stored) flat.stored->store();
   }
+  busy.reset();
   if (stores_ && rank_.plan.param.tier == Tier::device) MERON_TRY(on_device_->note_written());
-  if (busy()) rank_.storing.push_back(this);
+  if (this->busy()) rank_.storing.push_back(this);
   if (axes_.replicas() && value_codec.blocked()) {
     value_error = error.relative();
     value_worst = error.worst_block;

@@ -262,6 +262,19 @@ class Unit {
   // Makes room for what is brought in; gives it back when no mate reads it any more.
   Status hold_brought();
   void drop_brought();
+  // While it lives an operation lets go of the lock in the middle of its work on the values: others
+  // leave them alone.
+  class Busy {
+   public:
+    explicit Busy(Unit& unit) : unit_(unit) { ++unit_.busy_; }
+    ~Busy() { --unit_.busy_; }
+    Busy(const Busy&) = delete;
+    Busy& operator=(const Busy&) = delete;
+
+   private:
+    Unit& unit_;
+  };
+  bool busy_with_values() const { return busy_ > 0; }
   void track(std::shared_ptr<Batch> batch) { exchanges_.push_back(std::move(batch)); }
   bool exchanging();
   // Its own values, where the window has them not yet: unpacks them, and reads them from where they
@@ -374,6 +387,7 @@ class Unit {
   std::vector<int> readers_, mates_, near_shards_, near_replicas_;
   bool brings_ = false;
   bool stores_ = false;
+  int busy_ = 0;
   bool step_opens_ = false;     // as open_change() was told
   bool holds_passing_ = false;  // memory of what is gone with the lease
   UnitSlot* slots_ = nullptr;

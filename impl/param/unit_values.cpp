@@ -23,9 +23,13 @@ uint64_t bytes_of(const Unit::Ranges& ranges) {
   return bytes;
 }
 
+// How long a call that waits for the drive, which rings, sleeps without a look.
+constexpr int64_t kLookNs = kNanosPerMilli;
+
 double squares_of(Rank& rank, const std::byte* values, DType dtype, uint64_t count) {
   constexpr uint64_t kChunk = 16 * kBlock;
   std::vector<kernels::ExactSum> sums(static_cast<size_t>(rank.threads.threads()));
+  const Recess recess(count >= kInlineElements);
   rank.threads.for_range(
       0, count, kBlock, kInlineElements, [&](int thread, uint64_t begin, uint64_t end) {
         alignas(64) std::array<float, kChunk> scratch;
@@ -126,7 +130,8 @@ Status Unit::hold_brought() {
 
 void Unit::drop_brought() {
   if (!holds_passing_ || leases_ > 0 || state_ == ValueState::updating) return;
-  if (exchanging() || busy() || copied_from() || !reached(mates_, gathers, &UnitSlot::let_go)) {
+  if (exchanging() || busy() || busy_with_values() || copied_from() ||
+      !reached(mates_, gathers, &UnitSlot::let_go)) {
     return linger();
   }
   holds_passing_ = false;
@@ -162,6 +167,8 @@ void Unit::drop_copies() {
 }
 
 Result<bool> Unit::bring_own() {
+  if (busy_with_values()) return false;
+  const Busy mine(*this);
   bool here = true;
   for (Flat& flat : flats_) {
     if (!flat.packed && !flat.stored) continue;
@@ -190,6 +197,7 @@ Status Unit::open_change(bool step) {
 }
 
 Result<bool> Unit::changeable() {
+  if (busy_with_values()) return false;
   if (!step_opens_) {
     for (Flat& flat : flats_) {
       if (!flat.stored) continue;
@@ -238,7 +246,10 @@ Status Unit::use_values(const std::function<void()>& use) {
   const bool leased = state_ != ValueState::updating;
   if (leased) lease();
   Status here = await_own();
-  if (here.ok()) use();
+  if (here.ok()) {
+    const Recess recess;  // the lease, or the update, keeps them
+    use();
+  }
   if (!leased) return here;
   Status ended = unlease();
   return here.ok() ? ended : here;
@@ -252,7 +263,9 @@ Status Unit::await_own() {
     if (deadline.passed()) {
       return drive_silent_error(rank_.storage->path(), rank_.timeout_ns);
     }
-    wait_for_drive(deadline.remaining());
+    const Recess recess;
+    Transport::Sleeper sleeper(rank_.transport);
+    sleeper.sleep(std::min(deadline.remaining(), kLookNs));
   }
 }
 

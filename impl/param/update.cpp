@@ -89,10 +89,14 @@ Status UpdateOperation::write(const Param& param, const std::byte* data, DType d
   const std::byte* source = data + part.begin * size_of(dtype);
   const uint64_t first = param.place.offset + part.begin;  // in the flat
   std::byte* const values = flat.own(first);
-  if (dtype == flat.desc.dtype && param.unit->read_by_peers() && !flat.coded()) {
-    kernels::hand_over(values, source, part.size() * size_of(dtype));
-  } else {
-    kernels::convert(values, kernel_type(flat.desc.dtype), source, kernel_type(dtype), part.size());
+  {
+    const Recess recess(part.size() >= kInlineElements);
+    if (dtype == flat.desc.dtype && param.unit->read_by_peers() && !flat.coded()) {
+      kernels::hand_over(values, source, part.size() * size_of(dtype));
+    } else {
+      kernels::convert(values, kernel_type(flat.desc.dtype), source, kernel_type(dtype),
+                       part.size());
+    }
   }
   if (flat.master != nullptr) {
     Status put = flat.master->put(first, source, dtype, part.size());

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "base/held.h"
 #include "kernels/cpu/copy.h"
 
 namespace meron {
@@ -19,8 +20,17 @@ Status Upload::advance(ThreadPool& threads) {
   return asked;
 }
 
+// Pieces go in the order in which they are taken: one upload at a time works with the ring.
 Status Upload::ask(ThreadPool& threads) {
   PinnedRing& ring = side_.ring();
+  if (ring.busy) return Ok{};
+  ring.busy = true;
+  Status asked = ask(threads, ring);
+  ring.busy = false;
+  return asked;
+}
+
+Status Upload::ask(ThreadPool& threads, PinnedRing& ring) {
   for (; !copies_.empty(); copies_.pop_front()) {
     Copy& copy = copies_.front();
     if (!ring.usable()) {
@@ -31,9 +41,12 @@ Status Upload::ask(ThreadPool& threads) {
       MERON_ASSIGN(std::byte* const piece, ring.take());
       if (piece == nullptr) return Ok{};
       const uint64_t bytes = std::min(copy.bytes, PinnedRing::kPieceBytes);
-      threads.for_range(0, bytes, 4096, kInlineBytes, [&](int, uint64_t begin, uint64_t end) {
-        kernels::copy(piece + begin, copy.from + begin, end - begin);
-      });
+      {
+        const Recess recess(bytes >= kInlineBytes);
+        threads.for_range(0, bytes, 4096, kInlineBytes, [&](int, uint64_t begin, uint64_t end) {
+          kernels::copy(piece + begin, copy.from + begin, end - begin);
+        });
+      }
       MERON_TRY(ring.send(copy.to, bytes, side_.up()));
       if (ring.half_sent()) MERON_TRY(side_.wake_after(side_.up()));
       copy.to += bytes;

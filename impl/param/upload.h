@@ -37,6 +37,7 @@ class Upload {
     uint64_t bytes;
   };
   Status ask(ThreadPool& threads);
+  Status ask(ThreadPool& threads, PinnedRing& ring);
 
   DeviceSide& side_;
   std::deque<Copy> copies_;

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/held.h"
 #include "kernels/cpu/accumulate.h"
 #include "kernels/cpu/copy.h"
 #include "kernels/cpu/reduce.h"
@@ -33,6 +34,7 @@ void Wire::encode(std::byte* out, const void* in, DType type, uint64_t n, uint64
   const uint64_t size = size_of(type);
   const uint64_t grain = std::max<uint64_t>(codec_.block, kBlock);
   std::vector<kernels::QuantError> errors(static_cast<size_t>(threads_.threads()));
+  const Recess recess(n >= kInlineElements);
   threads_.for_range(0, n, grain, kInlineElements, [&](int thread, uint64_t begin, uint64_t end) {
     if (!codec_.blocked()) {
       kernels::convert(out + begin * 2, kernel_type(narrow(type)), from + begin * size,
@@ -55,6 +57,7 @@ void Wire::decode(void* out, DType type, const std::byte* in, uint64_t n, bool h
   auto* to = static_cast<std::byte*>(out);
   const uint64_t size = size_of(type);
   const uint64_t grain = std::max<uint64_t>(codec_.block, kBlock);
+  const Recess recess(n >= kInlineElements);
   threads_.for_range(0, n, grain, kInlineElements, [&](int, uint64_t begin, uint64_t end) {
     if (!codec_.blocked()) {
       kernels::convert(to + begin * size, kernel_type(type), in + begin * 2,
@@ -71,6 +74,7 @@ void Wire::sum(float* out, bool accumulate, const std::byte* const* in, size_t c
                uint64_t n, kernels::ExactSum* squares) const {
   const uint64_t grain = std::max<uint64_t>(codec_.block, kBlock);
   std::vector<kernels::ExactSum> sums(static_cast<size_t>(threads_.threads()));
+  const Recess recess(n >= kInlineElements);
   threads_.for_range(0, n, grain, kInlineElements, [&](int thread, uint64_t begin, uint64_t end) {
     kernels::ExactSum* const own =
         squares == nullptr ? nullptr : &sums[static_cast<size_t>(thread)];

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <limits>
 
+#include "base/held.h"
 #include "kernels/cpu/accumulate.h"
 #include "kernels/cpu/reduce.h"
 
@@ -60,7 +61,12 @@ Result<bool> StagedOperation::advance() {
       }
       if (free) {
         std::byte* const half = own.staging[number % 2].data();
-        channel_.share(half, fill(filled_, half));
+        uint64_t filled = 0;
+        {
+          const Recess recess(chunks_ > 1);
+          filled = fill(filled_, half);
+        }
+        channel_.share(half, filled);
         channel_.announce(own.staged, number + 1);
         ++filled_;
         step = true;
@@ -73,7 +79,10 @@ Result<bool> StagedOperation::advance() {
         there = channel_.member(m).staged.load(std::memory_order_seq_cst) > number;
       }
       if (there) {
-        combine(combined_);
+        {
+          const Recess recess(chunks_ > 1);
+          combine(combined_);
+        }
         channel_.announce(own.drained, number + 1);
         ++combined_;
         step = true;
