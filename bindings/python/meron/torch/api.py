@@ -26,7 +26,16 @@ from meron.torch.options import (
     reshards,
     with_reduce_dtype,
 )
-from meron.torch.partition import is_sharded, make_scope, move_buffers, scope_of
+from meron.torch.partition import (
+    check_module,
+    ignored_before,
+    is_sharded,
+    late_parts,
+    make_scope,
+    move_buffers,
+    remember_ignored,
+    scope_of,
+)
 from meron.torch.sharding import Sharding, sharding_of, unit_of, units_below
 from meron.torch.tensors import dtype_name
 from meron.torch.unit import ShardedUnit
@@ -71,7 +80,8 @@ def shard(
 ) -> ModuleT:
     """Shards a module's params over the ranks, in place. Collective.
 
-    The params of the module that no earlier call sharded become one unit: gathered before its
+    The params of the module that no earlier call sharded become one unit (those that parts got
+    after they were sharded, such as adapters, a unit of that part): gathered before its
     forward and again before its backward, given back after each, their gradients reduced as soon as
     they are complete. Call it bottom-up, as FSDP2's fully_shard, or let `units` find the parts:
 
@@ -161,6 +171,8 @@ def shard(
             )
     parts_of = [chosen_units(item, units) for item in modules]
     chosen_device = device_for(modules, context_device(context, device), ignored)
+    for item in modules:
+        check_module(item, ignored, mp.param_dtype, chosen_device)
     group = group_of(group, mesh)
     chosen = "zero3" if plan is None else plan
     if context is None:
@@ -171,9 +183,16 @@ def shard(
         check_context(context, plan, group, transport, mp, modules)
         check_offload(offload_policy, context.plan)
     sharding = sharding_of(context, limits)
-    for item, parts in zip(modules, parts_of):
+    late_of = [late_parts(item, ignored) for item in modules]
+    for path, part in [each for late in late_of for each in late]:
+        check_same(sharding, part, path)
+    for item, parts, late in zip(modules, parts_of, late_of):
+        remember_ignored(item, ignored)
         base = sharding.unique(name or type(item).__name__)
         done = False
+        for path, part in late:
+            own = {**options, "ignored": ignored | ignored_before(part)}
+            done |= shard_one(sharding, part, f"{base}.{path}", seed, own)
         for path, part in parts:
             done |= shard_one(sharding, part, f"{base}.{path}", seed, options)
         done |= shard_one(sharding, item, base, seed, options)
@@ -184,6 +203,17 @@ def shard(
                 advice="Call shard once per module, the parts before the whole.",
             )
     return module
+
+
+def check_same(sharding: Sharding, part: torch.nn.Module, path: str) -> None:
+    """StateError for new params of a part that another plan or group shards."""
+    scope = scope_of(part)
+    if scope is not None and scope.sharding is not sharding:
+        raise errors.StateError(
+            f"{path} has new params, and is sharded by another plan or group of ranks",
+            subject=path,
+            advice="Pass shard the plan and group of that part, or call it for the part first.",
+        )
 
 
 def shard_one(

@@ -7,13 +7,17 @@ import functools
 from collections.abc import Callable, Iterable
 
 import torch
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from meron import errors
 from meron.torch.device_choice import check_place
 from meron.torch.hooks import Parameters, Scope
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.state_dict import hook_state_dict
+from meron.torch.tensors import dtype_name
 from meron.torch.unit import ShardedUnit
+
+IGNORED = "_meron_ignored"
 
 
 def scope_of(module: torch.nn.Module) -> Scope | None:
@@ -92,7 +96,7 @@ def make_scope(
         sharding.reducer.watch(unit)
         units.insert(0, unit)
     if scope is not None:
-        scope.units.extend(units)
+        scope.units.extend(unit for unit in units if unit not in scope.units)
     else:
         scope = Scope(sharding, module, units, reshard_after_forward, input_dtype)
         module.__dict__["_meron_scope"] = scope
@@ -111,7 +115,52 @@ def check_params(
                 subject=full,
                 advice="Run one forward before sharding.",
             )
+        if is_traceable_wrapper_subclass(param):
+            raise errors.argument(
+                f"{full} is a {type(param).__name__}: Meron shards plain tensors",
+                subject=full,
+                advice="Call meron.torch.shard in place of fully_shard, and before what else makes "
+                "such tensors; or leave the param out with ignored_params.",
+            )
         check_place(full, param.device, device)
+
+
+def check_module(
+    module: torch.nn.Module,
+    ignored: set[torch.nn.Parameter],
+    dtype: torch.dtype | None,
+    device: str,
+) -> None:
+    """ArgumentError naming a param of a module or its parts that cannot be sharded."""
+    for name, param in module.named_parameters():
+        if unit_of(param) is None and param not in ignored:
+            kind = type(module).__name__
+            check_params(kind, [param], [name], device)
+            dtype_name(dtype or param.dtype, f"{kind}.{name}")
+
+
+def late_parts(
+    module: torch.nn.Module, ignored: set[torch.nn.Parameter]
+) -> list[tuple[str, torch.nn.Module]]:
+    """Sharded parts of a module, the innermost first, that have got params since, such as adapters,
+    which are in no unit; without params that an earlier call was to ignore."""
+    return [
+        (path, part)
+        for path, part in reversed(list(module.named_modules()))
+        if part is not module and is_sharded(part)
+        if params_below(part, ignored | ignored_before(part), True)[0]
+    ]
+
+
+def ignored_before(module: torch.nn.Module) -> set[torch.nn.Parameter]:
+    return {param for param in module.parameters() if hasattr(param, IGNORED)}
+
+
+def remember_ignored(module: torch.nn.Module, ignored: set[torch.nn.Parameter]) -> None:
+    """Has later calls of shard for a module around this one leave the same params out."""
+    for param in module.parameters() if ignored else ():
+        if param in ignored:
+            setattr(param, IGNORED, True)
 
 
 def watch_params(module: torch.nn.Module, sharding: Sharding, recurse: bool) -> None:

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GradScaler, adapters and DTensors beside sharded modules (hard/companions.py)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from promises import check_promise, promises_of
+
+SOURCE = Path(__file__).parent / "hard" / "companions.py"
+
+
+@pytest.mark.parametrize("promise", promises_of(SOURCE))
+def test_companions(promise: str) -> None:
+    check_promise(SOURCE, 2, promise)
