@@ -78,9 +78,19 @@ Result<bool> OpenBucketOperation::take_from_ring() {
   Rank& rank = unit.rank();
   GradientRing& ring = rank.ring;
   auto& buckets = ring.buckets();
+  // Another thread is getting memory for it.
+  if (ring.growing) return false;
   const auto allocate = [&] {
-    return rank.arena().allocate(ring.bytes(), MemoryKind::gradient,
-                                 fmt::format("a gradient bucket for unit '{}'", unit.name()));
+    ring.growing = true;
+    const uint64_t bytes = ring.bytes();
+    auto buffer = [&] {
+      const Recess recess;  // for as long as the host takes
+      return rank.arena().allocate(bytes, MemoryKind::gradient,
+                                   fmt::format("a gradient bucket for unit '{}'", unit.name()));
+    }();
+    ring.growing = false;
+    rank.transport.ring();
+    return buffer;
   };
   while (buckets.size() < rank.plan.gradient_buckets) {
     MERON_ASSIGN(const Buffer buffer, allocate());

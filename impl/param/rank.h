@@ -47,7 +47,8 @@ class GradientRing {
   }
   uint64_t bytes() const { return bytes_; }
   std::vector<Bucket>& buckets() { return buckets_; }
-  uint64_t turns = 0;  // taken so far
+  uint64_t turns = 0;    // taken so far
+  bool growing = false;  // a thread lets go of the lock to get memory for it: nobody takes one
 
  private:
   uint64_t bytes_ = 0;

@@ -185,6 +185,38 @@ def test_others_go_on_while_a_group_waits_for_a_late_rank() -> None:
     assert max(seconds) < SHORT
 
 
+def slow_device(monkeypatch: pytest.MonkeyPatch, seconds: float) -> None:
+    """Whatever the emulated device is asked for takes so long from here on."""
+    monkeypatch.setenv("MERON_EMULATED_DEVICE", f"delay={int(seconds * 1e6)}")
+    meron.open(0, 1, "self", device="emulated").close()  # who opens one reads that
+
+
+def test_others_go_on_while_a_call_waits_for_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    with meron.open(0, 1, "self", plan=DEVICES, device="emulated", timeout=20) as ctx:
+        unit, param = unit_of(ctx, "u")
+        other, other_param = unit_of(ctx, "other")
+        optimizer = ctx.adamw([unit])
+        values = other.gather(place="host")
+
+        def look() -> None:
+            unit.info()
+            assert values[other_param].size == 64
+
+        gradient = np.ones(64, np.float32)
+        unit.reduce({param: gradient}).wait()
+        slow_device(monkeypatch, LONG / 4)
+        with calling(look) as longest:
+            seen = unit.reduced(param)
+            state = optimizer.read_state(param, "exp_avg")
+            unit.discard()
+            unit.reduce({param: gradient}).wait()
+        slow_device(monkeypatch, 0)
+        assert longest.seconds < SHORT
+        assert np.array_equal(seen, gradient)
+        assert not state.any()
+        values.release()
+
+
 def test_others_go_on_while_a_rank_is_a_whole_ring_ahead() -> None:
     def body(ctx: meron.Context) -> None:
         unit, param = unit_of(ctx, "u")
