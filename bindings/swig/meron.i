@@ -1713,10 +1713,10 @@ inline int32_t meron_optimizer_write_state(int64_t optimizer, int64_t param, int
  * drive, and gives their memory back: for a phase that needs it for something else, as DeepSpeed's
  * offload_states does. Values stay usable; until meron_optimizer_reload the optimizer cannot step,
  * and what would change its master (an update) is refused. Blocks: on this rank's drive, and other
- * calls of this rank meanwhile; never on peers. Threads: any. After an error all is as it was.
- * Errors: MERON_E_ARGUMENT (no folder, one that will not do), MERON_E_STATE (a step is under way,
- * they are offloaded already), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND, MERON_E_TIMEOUT,
- * MERON_E_HANDLE, MERON_E_STALE.
+ * calls of this rank that begin something meanwhile; never on peers. Threads: any. After an error
+ * all is as it was. Errors: MERON_E_ARGUMENT (no folder, one that will not do), MERON_E_STATE (a
+ * step is under way, they are offloaded already), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND,
+ * MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
  */
 inline int32_t meron_optimizer_offload(int64_t optimizer, const char *folder) {
   error_slot error;

@@ -34,25 +34,30 @@ enum {
 /*
  * Receives log messages: formatted, `length` bytes, NUL-terminated, valid until the callback
  * returns. May be called from any thread that is inside a call of this library, never while a lock
- * of the library is held; it must not call the library.
+ * of the library is held. It may call what never blocks and begins nothing: looks and releases.
  */
 typedef void (*meron_log_fn)(void *user, meron_log_level level, const char *message, size_t length);
 
 /*
  * Asked about ten times a second while a call waits; a non-zero answer ends the wait with
- * MERON_E_CANCELLED and leaves the operation under way. It must not call the library.
+ * MERON_E_CANCELLED and leaves the operation under way. Called without a lock of the library; it may
+ * call what meron_log_fn may.
  */
 typedef int32_t (*meron_should_stop_fn)(void *user);
 
 /*
  * Allocates memory of a device: `bytes` bytes aligned to 256, to be used by work that is asked of
  * `stream` from now on. NULL: there is none. As meron_device_release_fn, it may be called by any
- * thread that is inside a call of this library, under its locks: it must not call the library, and
- * not wait for work of the device.
+ * thread that is inside a call of this library, without a lock of it. It may call what meron_log_fn
+ * may (what begins something is refused with MERON_E_STATE), and must not wait for work of the
+ * device.
  */
 typedef void *(*meron_device_allocate_fn)(void *user, uint64_t bytes, void *stream);
 
-/* Takes such memory back: what was asked of `stream` so far may still use it. */
+/*
+ * Takes such memory back: what was asked of `stream` so far may still use it. What a finalizer gives
+ * up comes back at the next call on the context.
+ */
 typedef void (*meron_device_release_fn)(void *user, void *data, uint64_t bytes, void *stream);
 
 /* The trainer's own allocator of device memory, a framework's cache for example. */

@@ -201,14 +201,15 @@ const MERON_LOG_INFO = meron_log_level(2)
 A pointer to a function (user::Ptr{Cvoid}, level::meron_log_level, message::Ptr{UInt8},
 length::Csize_t) -> Cvoid. Receives log messages: formatted, `length` bytes, NUL-terminated,
 valid until the callback returns. May be called from any thread that is inside a call of this
-library, never while a lock of the library is held; it must not call the library.
+library, never while a lock of the library is held. It may call what never blocks and begins
+nothing: looks and releases.
 """
 const meron_log_fn = Ptr{Cvoid}
 
 """
 A pointer to a function (user::Ptr{Cvoid}) -> Int32. Asked about ten times a second while a call
 waits; a non-zero answer ends the wait with MERON_E_CANCELLED and leaves the operation under
-way. It must not call the library.
+way. Called without a lock of the library; it may call what meron_log_fn may.
 """
 const meron_should_stop_fn = Ptr{Cvoid}
 
@@ -216,14 +217,16 @@ const meron_should_stop_fn = Ptr{Cvoid}
 A pointer to a function (user::Ptr{Cvoid}, bytes::UInt64, stream::Ptr{Cvoid}) -> Ptr{Cvoid}.
 Allocates memory of a device: `bytes` bytes aligned to 256, to be used by work that is asked of
 `stream` from now on. NULL: there is none. As meron_device_release_fn, it may be called by any
-thread that is inside a call of this library, under its locks: it must not call the library, and
-not wait for work of the device.
+thread that is inside a call of this library, without a lock of it. It may call what
+meron_log_fn may (what begins something is refused with MERON_E_STATE), and must not wait for
+work of the device.
 """
 const meron_device_allocate_fn = Ptr{Cvoid}
 
 """
 A pointer to a function (user::Ptr{Cvoid}, data::Ptr{Cvoid}, bytes::UInt64, stream::Ptr{Cvoid})
--> Cvoid. Takes such memory back: what was asked of `stream` so far may still use it.
+-> Cvoid. Takes such memory back: what was asked of `stream` so far may still use it. What a
+finalizer gives up comes back at the next call on the context.
 """
 const meron_device_release_fn = Ptr{Cvoid}
 
@@ -2483,7 +2486,8 @@ and what would change its master (an update) is refused.
 
 - `folder`: on a drive; NULL for the plan's nvme.path, or where this rank's file is already.
 
-Blocks: on this rank's drive, and other calls of this rank meanwhile; never on peers.
+Blocks: on this rank's drive, and other calls of this rank that begin something meanwhile; never
+on peers.
 Threads: any. After an error all is as it was.
 Errors: MERON_E_ARGUMENT (no folder, one that will not do), MERON_E_STATE (a step is under way,
 they are offloaded already), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND, MERON_E_TIMEOUT,

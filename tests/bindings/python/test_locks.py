@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import stall
 from conftest import run_ranks
 from test_interrupt import after, interrupt, with_a_silent_peer
 
@@ -254,3 +256,10 @@ def test_ctrl_c_ends_a_wait_for_room() -> None:
 
     with_a_silent_peer(body)
     assert seconds[0] < 0.4 + 0.5
+
+
+def test_sixteen_threads_and_the_collector_do_not_stall() -> None:
+    stalls, machine = stall.run(float(os.environ.get("MERON_TEST_STALL_SECONDS", "1")))
+    assert stalls.calls > 100
+    # The bound of stall.py, with room for a machine that does something else too.
+    assert max(stalls.longest.values()) < max(LONG, 3 * machine)

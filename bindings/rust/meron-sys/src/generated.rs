@@ -256,23 +256,27 @@ pub const MERON_LOG_INFO: meron_log_level = 2;
 
 /// Receives log messages: formatted, `length` bytes, NUL-terminated, valid until the callback
 /// returns. May be called from any thread that is inside a call of this library, never while
-/// a lock of the library is held; it must not call the library.
+/// a lock of the library is held. It may call what never blocks and begins nothing: looks and
+/// releases.
 pub type meron_log_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, level: meron_log_level, message: *const c_char, length: usize)>;
 
 /// Asked about ten times a second while a call waits; a non-zero answer ends the wait with
-/// MERON_E_CANCELLED and leaves the operation under way. It must not call the library.
+/// MERON_E_CANCELLED and leaves the operation under way. Called without a lock of the
+/// library; it may call what meron_log_fn may.
 pub type meron_should_stop_fn =
     Option<unsafe extern "C" fn(user: *mut c_void) -> i32>;
 
 /// Allocates memory of a device: `bytes` bytes aligned to 256, to be used by work that is
 /// asked of `stream` from now on. NULL: there is none. As meron_device_release_fn, it may be
-/// called by any thread that is inside a call of this library, under its locks: it must not
-/// call the library, and not wait for work of the device.
+/// called by any thread that is inside a call of this library, without a lock of it. It may
+/// call what meron_log_fn may (what begins something is refused with MERON_E_STATE), and must
+/// not wait for work of the device.
 pub type meron_device_allocate_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, bytes: u64, stream: *mut c_void) -> *mut c_void>;
 
-/// Takes such memory back: what was asked of `stream` so far may still use it.
+/// Takes such memory back: what was asked of `stream` so far may still use it. What a
+/// finalizer gives up comes back at the next call on the context.
 pub type meron_device_release_fn =
     Option<unsafe extern "C" fn(user: *mut c_void, data: *mut c_void, bytes: u64, stream: *mut c_void)>;
 
@@ -2793,7 +2797,8 @@ extern "C" {
     ///
     /// - `folder`: on a drive; NULL for the plan's nvme.path, or where this rank's file is already.
     ///
-    /// **Blocks**: on this rank's drive, and other calls of this rank meanwhile; never on peers.
+    /// **Blocks**: on this rank's drive, and other calls of this rank that begin something meanwhile;
+    /// never on peers.
     ///
     /// **Threads**: any. After an error all is as it was.
     ///
