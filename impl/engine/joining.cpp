@@ -75,7 +75,8 @@ Result<Joined> join(const std::string& name, const MeetingOptions& meeting,
   }
   if (name == "shm") {
     if (!found) {
-      MERON_ASSIGN(const Token token, find_token(options.token));
+      MERON_ASSIGN(const Token token,
+                   find_token(options.token, meeting.deadline, meeting.should_stop));
       return join_shm(meeting, options.job, token);
     }
     if (found->nodes() > 1) {

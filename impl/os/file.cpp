@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,6 +21,7 @@ namespace meron {
 namespace {
 
 constexpr size_t kReadStep = 16 << 10;
+constexpr int64_t kStopCheckNs = 100 * kNanosPerMilli;
 
 // Appends what one read gives: at most one byte past `max_bytes`, which is how too long a content
 // is noticed. Returns false at the end.
@@ -39,11 +41,20 @@ Result<bool> read_some(int fd, size_t max_bytes, std::string& content) {
   return count != 0;
 }
 
+// Opened with O_NONBLOCK: a pipe would be waited for, in open() or in the first read() or write().
+Result<UniqueFd> open_regular(const std::string& path, int flags) {
+  constexpr int kFlags = O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  UniqueFd fd(::open(path.c_str(), flags | kFlags, 0600));
+  struct stat found {};
+  if (fd.valid() && ::fstat(fd.get(), &found) == 0 && S_ISREG(found.st_mode)) return fd;
+  if (!fd.valid() && errno != ENXIO) return system_error("cannot open the file", errno).on(path);
+  return Error(MERON_E_IO, "it is no regular file", "remove it, or name another").on(path);
+}
+
 }  // namespace
 
 Result<std::string> read_file(const std::string& path, size_t max_bytes) {
-  const UniqueFd fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY));
-  if (!fd.valid()) return system_error("cannot open the file", errno).on(path);
+  MERON_ASSIGN(const UniqueFd fd, open_regular(path, O_RDONLY));
   std::string content;
   for (;;) {
     auto more = read_some(fd.get(), max_bytes, content);
@@ -53,9 +64,7 @@ Result<std::string> read_file(const std::string& path, size_t max_bytes) {
 }
 
 Status write_file(const std::string& path, std::string_view content) {
-  const UniqueFd fd(
-      ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600));
-  if (!fd.valid()) return system_error("cannot open the file", errno).on(path);
+  MERON_ASSIGN(const UniqueFd fd, open_regular(path, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW));
   while (!content.empty()) {
     const ssize_t count = ::write(fd.get(), content.data(), content.size());
     if (count < 0 && errno != EINTR) return system_error("cannot write", errno).on(path);
@@ -87,6 +96,30 @@ Result<std::string> read_stream(int fd, size_t max_bytes, Deadline deadline) {
   for (;;) {
     MERON_TRY(wait_ready(fd, POLLIN, deadline));
     MERON_ASSIGN(const bool more, read_some(fd, max_bytes, content));
+    if (!more) return content;
+  }
+}
+
+Result<std::string> read_descriptor(int fd, size_t enough_bytes, size_t max_bytes,
+                                    Deadline deadline, const std::function<bool()>& should_stop) {
+  const std::string path = fmt::format("/proc/self/fd/{}", fd);
+  const UniqueFd own(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
+  if (!own.valid()) return system_error("cannot open the descriptor", errno);
+  std::string content;
+  for (;;) {
+    const bool enough = content.size() >= enough_bytes;
+    const Deadline slice{std::min(deadline.ns, Deadline::after(enough ? 0 : kStopCheckNs).ns)};
+    if (Status ready = wait_ready(own.get(), POLLIN, slice); !ready.ok()) {
+      if (enough) return content;  // a writer that keeps its end open
+      if (ready.error().code() != MERON_E_TIMEOUT || deadline.passed()) {
+        return std::move(ready).error();
+      }
+      if (should_stop && should_stop()) {
+        return Error(MERON_E_CANCELLED, "should_stop asked the read to end");
+      }
+      continue;
+    }
+    MERON_ASSIGN(const bool more, read_some(own.get(), max_bytes, content));
     if (!more) return content;
   }
 }

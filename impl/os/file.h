@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 
@@ -12,7 +13,8 @@
 namespace meron {
 
 // The content of a file of at most `max_bytes` (an error when it is longer). Works for /proc and
-// /sys, whose files have no size. A path that is not there is MERON_E_NOT_FOUND.
+// /sys, whose files have no size. A path that is not there is MERON_E_NOT_FOUND; a pipe, a device
+// or a directory is MERON_E_IO, and is not waited for.
 Result<std::string> read_file(const std::string& path, size_t max_bytes);
 
 // Writes a new or replaced file, readable by its owner alone.
@@ -27,5 +29,11 @@ Status remove_file(const std::string& path);
 // What can be read from `fd` until its end, at most `max_bytes` (an error when there is more),
 // before `deadline`. Does not close `fd`.
 Result<std::string> read_stream(int fd, size_t max_bytes, Deadline deadline);
+
+// What an open descriptor gives until its end, or until `enough_bytes` have arrived and no more is
+// there; of a file, from its begin each time. Leaves the descriptor's position and flags alone.
+// `should_stop`, which may be empty, is asked while it waits: MERON_E_CANCELLED.
+Result<std::string> read_descriptor(int fd, size_t enough_bytes, size_t max_bytes,
+                                    Deadline deadline, const std::function<bool()>& should_stop);
 
 }  // namespace meron

@@ -54,7 +54,8 @@ Result<Token> parse_token(std::string_view hex) {
   return token;
 }
 
-Result<Token> find_token(const char* given) {
+Result<Token> find_token(const char* given, Deadline deadline,
+                         const std::function<bool()>& should_stop) {
   if (given != nullptr) return parse_token(given);
   if (const char* text = std::getenv("MERON_TOKEN_FD")) {
     int fd = -1;
@@ -64,8 +65,16 @@ Result<Token> find_token(const char* given) {
       return Error(MERON_E_AUTH, fmt::format("MERON_TOKEN_FD='{}' is not a descriptor", text),
                    "start the ranks with `meron run`");
     }
-    // Through /proc, so that a descriptor that can seek is read from its begin each time.
-    auto contents = read_file(fmt::format("/proc/self/fd/{}", fd), 2 * kDigits);
+    auto contents = read_descriptor(fd, kDigits, 2 * kDigits, deadline, should_stop);
+    if (!contents.ok() && contents.error().code() == MERON_E_CANCELLED) {
+      return std::move(contents).error();
+    }
+    if (!contents.ok() && contents.error().code() == MERON_E_TIMEOUT) {
+      return Error(
+          MERON_E_TIMEOUT,
+          fmt::format("no token came through descriptor {} (MERON_TOKEN_FD) in time", fd),
+          "let its writer write 64 hexadecimal digits, or start the ranks with `meron run`");
+    }
     if (!contents.ok()) {
       return Error(MERON_E_AUTH,
                    fmt::format("the token cannot be read from descriptor {} (MERON_TOKEN_FD): {}",

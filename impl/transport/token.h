@@ -5,9 +5,11 @@
 
 #include <array>
 #include <cstddef>
+#include <functional>
 #include <string>
 #include <string_view>
 
+#include "base/clock.h"
 #include "base/result.h"
 
 namespace meron {
@@ -24,6 +26,9 @@ Result<Token> parse_token(std::string_view hex);
 
 // From `given` if not null, else from the descriptor named by MERON_TOKEN_FD (read from offset 0
 // where it can seek), else from MERON_TOKEN. MERON_E_AUTH when there is none.
-Result<Token> find_token(const char* given);
+// A descriptor may be a pipe: waits for its writer until `deadline`, and asks should_stop, which
+// may be empty, meanwhile.
+Result<Token> find_token(const char* given, Deadline deadline,
+                         const std::function<bool()>& should_stop);
 
 }  // namespace meron

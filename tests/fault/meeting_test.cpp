@@ -4,6 +4,8 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
+#include <thread>
+
 #include "tests/fault/job.h"
 
 namespace meron::test {
@@ -99,6 +101,33 @@ TEST(Tokens, ADescriptorThatIsNoneIsRefused) {
     });
     ASSERT_TRUE(job.wait(5 * kSecond));
     expect_failed(job[0], MERON_E_AUTH, {"MERON_TOKEN_FD"});
+  }
+}
+
+// A pipe whose writer keeps its end open: with the token, in two pieces, and without one.
+TEST(Tokens, ThroughAPipeThatStaysOpenKeepDeadlines) {
+  for (const bool delivers : {true, false}) {
+    Open open = open_of(2, kSecond);
+    open.adjust = [](int, meron_context_options& options) { options.token = nullptr; };
+    const std::string token = open.token;
+    Job job(delivers ? 2 : 1, [&](int rank, Report&) {
+      int ends[2];
+      if (pipe(ends) != 0) std::abort();
+      std::jthread writer([&] {
+        if (!delivers) return;
+        (void)!write(ends[1], token.data(), 30);
+        usleep(250'000);
+        (void)!write(ends[1], token.data() + 30, 34);
+      });
+      setenv("MERON_TOKEN_FD", std::to_string(ends[0]).c_str(), 1);
+      meet(open, rank);
+    });
+    if (delivers) {
+      expect_met(job);
+    } else {
+      ASSERT_TRUE(job.wait(5 * kSecond)) << "waits for the pipe";
+      expect_failed(job[0], MERON_E_TIMEOUT, {"MERON_TOKEN_FD"});
+    }
   }
 }
 

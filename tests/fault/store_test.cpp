@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // How ranks find each other by a directory (MERON_STORE), and what becomes of those that are
 // missing, late, left over, doubled, of another version, or of another job.
+#include <sys/stat.h>
+
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -264,6 +266,23 @@ TEST_F(StoreTest, IsNotMisledByWhatWasLeft) {
     });
     expect_met(job);
     for (int rank = 0; rank < 3; ++rank) EXPECT_FALSE(fs::exists(card(rank)));
+  }
+}
+
+// In the place of rank 1's card, of rank 0's, and of the outcome that rank 1 reads.
+TEST_F(StoreTest, KeepsDeadlinesWhereAPipeLies) {
+  for (const int rank : {0, 1}) {
+    fs::create_directory(folder());
+    fs::permissions(folder(), fs::perms::owner_all);
+    ASSERT_EQ(0, mkfifo(card(1 - rank).c_str(), 0600));
+    Job job(1, [&](int, Report&) {
+      set(rank, 2);
+      meet(by_environment(2, kSecond), rank);
+    });
+    ASSERT_TRUE(job.wait(5 * kSecond)) << "rank " << rank << " waits for the pipe";
+    EXPECT_EQ(MERON_E_TIMEOUT, job[0].status) << job[0].message;
+    EXPECT_NE(nullptr, std::strstr(job[0].message, rank == 0 ? "rank 1" : "rank 0"));
+    fs::remove_all(folder());
   }
 }
 

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from pathlib import Path
 
@@ -79,6 +80,16 @@ def test_a_safetensors_file_is_a_model(tmp_path):
     prediction = predict("--safetensors", str(path), "-n", "2")
     assert prediction["model"]["units"] == 3
     assert prediction["model"]["elements"] >= 1000 * 64 + 2 * (64 * 64 + 64)
+
+
+@pytest.mark.parametrize("option", ["--safetensors", "--model", "--cluster"])
+def test_a_pipe_is_refused_and_not_waited_for(option, tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    words = [option, str(pipe), *(SIZE if option == "--cluster" else ("-n", "2"))]
+    done = meron("plan", *words)
+    assert done.returncode == 1
+    assert f"{pipe} is not a file" in done.stderr
 
 
 def test_of_a_safetensors_file_only_the_header_is_read(tmp_path):

@@ -2,6 +2,7 @@
 // `meron io-bench`: what a drive gives to states on tier nvme, measured through the engine that
 // moves them, and the settings with which it gives most.
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -362,7 +363,11 @@ void check_writable(const std::string& path) {
   if (path.empty()) return;
   const size_t slash = path.rfind('/');
   const std::string folder = slash == std::string::npos ? "." : path.substr(0, slash + 1);
-  const bool there = access(path.c_str(), F_OK) == 0;
+  struct stat found {};
+  const bool there = stat(path.c_str(), &found) == 0;
+  if (there && S_ISFIFO(found.st_mode)) {
+    throw Failure(fmt::format("cannot write {}: it is a pipe, which may have no reader", path));
+  }
   if (access(there ? path.c_str() : folder.c_str(), W_OK) != 0) {
     throw system_failure(fmt::format("cannot write {}", path), errno);
   }

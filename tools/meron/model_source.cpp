@@ -31,7 +31,8 @@ struct InputFile {
 
 InputFile open_file(const std::string& path) {
   InputFile file;
-  file.fd = UniqueFd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  file.fd = UniqueFd(open(
+      path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));  // a pipe would be waited for
   if (!file.fd) throw system_failure("cannot open " + path, errno);
   struct stat status {};
   if (fstat(file.fd.get(), &status) != 0) throw system_failure("cannot read " + path, errno);

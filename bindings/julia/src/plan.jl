@@ -133,6 +133,7 @@ layer. Reads the file's header only. Throws a `SystemError`, `MERON_E_PARSE`, or
 `MERON_E_UNSUPPORTED` for a dtype that Meron does not have.
 """
 function safetensors_model(path)
+    ispath(path) && !isfile(path) && throw(SystemError("opening file $path: it is no regular file", Libc.EINVAL))
     bytes = filesize(path)
     head = Base.open(path) do file
         length_ = read(file, 8)

@@ -5,10 +5,10 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Any, Union
 
 from meron import errors
+from meron._files import open_regular
 from meron._native import Owner, ffi, initial, lib, receive, take_json, take_string, text
 
 Json = Union[str, bytes, "dict[str, Any]"]
@@ -209,8 +209,8 @@ def safetensors_model(path: str | os.PathLike[str]) -> dict[str, Any]:
     Reads the file's header only. Raises OSError, ParseError, or UnsupportedError for a dtype that
     Meron does not have.
     """
-    size = Path(path).stat().st_size
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
         head = file.read(8)
         length = int.from_bytes(head, "little") if len(head) == 8 else 0
         head += file.read(min(length, size))

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import os
 import struct
 from pathlib import Path
 
@@ -130,3 +131,10 @@ def test_bad_safetensors(tmp_path: Path) -> None:
             meron.safetensors_model(tmp_path / "bad")
     with pytest.raises(FileNotFoundError):
         meron.safetensors_model(tmp_path / "none")
+
+
+def test_a_pipe_is_no_safetensors_file(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(OSError, match="no regular file"):
+        meron.safetensors_model(pipe)

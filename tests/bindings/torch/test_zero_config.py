@@ -4,7 +4,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -113,6 +115,23 @@ def test_a_file(tmp_path: Path) -> None:
         parse(path)
     with pytest.raises(meron.ArgumentError, match="no config file"):
         parse(tmp_path / "other.json")
+
+
+def test_a_config_may_come_through_a_pipe_that_delivers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("meron._files.PIPE_PATIENCE", 0.2)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(TimeoutError, match="nothing came through this pipe"):
+        parse(pipe)
+    monkeypatch.setattr("meron._files.PIPE_PATIENCE", 5)
+    writer = os.open(pipe, os.O_RDWR)  # as `--deepspeed_config <(program)` does
+    os.write(writer, b'{"zero_optimization": {"stage": 2}}')
+    thread = threading.Timer(0.2, os.close, (writer,))
+    thread.start()
+    assert parse(pipe).stage == 2
+    thread.join()
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,22 @@ UniqueFd file_with(const std::string& content) {
   return fd;
 }
 
+TEST(Files, ThatAreNoneAreRefusedAtOnce) {
+  const std::string folder = ::testing::TempDir() + "/files-that-are-none";
+  ASSERT_TRUE(::mkdir(folder.c_str(), 0700) == 0 || errno == EEXIST);
+  const std::string pipe = folder + "/pipe";
+  ASSERT_TRUE(::mkfifo(pipe.c_str(), 0600) == 0 || errno == EEXIST);
+  for (const std::string& path : {pipe, folder, std::string("/dev/zero")}) {
+    const auto read = read_file(path, 100);
+    ASSERT_FALSE(read.ok()) << path;
+    EXPECT_EQ(read.error().code(), MERON_E_IO);
+    EXPECT_EQ(read.error().info().subject, path);
+    EXPECT_FALSE(write_file(path, "x").ok()) << path;
+  }
+  (void)::unlink(pipe.c_str());
+  (void)::rmdir(folder.c_str());
+}
+
 TEST(ReadFile, GivesTheContentUpToTheBound) {
   for (const size_t bytes : {0, 1, 16383, 16384, 16385, 50000}) {
     const std::string content(bytes, 'x');

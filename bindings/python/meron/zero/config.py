@@ -9,13 +9,13 @@ import os
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Union
 
 import torch
 
 import meron
 from meron import errors
+from meron._files import read_text
 from meron.torch.tensors import dtype_name
 from meron.zero.keys import check_keys, without_auto
 from meron.zero.offload import Offload, take_offload
@@ -165,7 +165,7 @@ def read(source: Source) -> dict[str, Any]:
     if isinstance(source, Mapping):
         return dict(without_auto(source))
     try:
-        text = Path(source).read_text(encoding="utf-8")
+        text = read_text(source)
     except FileNotFoundError:
         raise errors.argument(f"there is no config file {os.fspath(source)!r}") from None
     try:

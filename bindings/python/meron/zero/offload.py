@@ -16,6 +16,7 @@ import torch
 
 import meron.torch as mt
 from meron import errors
+from meron._files import open_regular
 
 if TYPE_CHECKING:
     from meron.zero.config import Block
@@ -228,7 +229,8 @@ def take_measured(offload: Offload, folder: str) -> None:
     """What `meron io-bench FOLDER --save` has found: the best settings, and rates to choose by."""
     path = Path(folder) / MEASURED
     try:
-        nvme = json.loads(path.read_text())["nvme"]
+        with open_regular(path) as file:
+            nvme = json.loads(file.read())["nvme"]
         offload.rates = {key: int(nvme["rates"][key]) for key in RATES}
         offload.aio = {key: int(nvme[key]) for key in ("block", "depth", "threads")}
     except (OSError, ValueError, KeyError, TypeError) as error:
