@@ -63,7 +63,7 @@ Result<DeviceSide*> need_device(const Context& context) {
   DeviceSide* const side = context.rank().device.get();
   if (side != nullptr) return side;
   return Error(MERON_E_ARGUMENT, "the context was opened without a device, so there are no streams",
-               "open it with `device`, or use meron_gather_wait and meron_gather_release");
+               "open it with a device, or wait for the gather and release it without a stream");
 }
 
 Result<std::vector<GatherTarget>> private_targets(const Units& units) {
@@ -176,7 +176,7 @@ meron_status meron_gather_view(meron_view* out, meron_gather gather, meron_param
     MERON_ASSIGN(const bool may_read, holder->value->may_read());
     if (!may_read) {
       return Error(MERON_E_STATE, "the tensors are not on the device yet",
-                   "wait for the gather, or make a stream wait (meron_gather_wait_stream), first")
+                   "wait for the gather, or make a stream wait for it, first")
           .on(value.desc.name);
     }
     const std::byte* data = holder->value->data(value);

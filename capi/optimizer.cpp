@@ -49,7 +49,7 @@ Status check_number(const Optimizer& optimizer, uint32_t number) {
   return Error(
       MERON_E_ARGUMENT,
       fmt::format("there is no param group {}: the optimizer has {}", number, optimizer.groups()),
-      "give 0, or a number that meron_optimizer_add_param_group gave");
+      "give 0, or the number that a group got when it was added");
 }
 
 Result<Optimizer::Place> find_state(Optimizer& optimizer, const Param& param,
@@ -69,7 +69,7 @@ Result<Optimizer::Place> find_part(Optimizer& optimizer, const Param& param,
   return Error(MERON_E_ARGUMENT,
                fmt::format("this rank owns {} elements of param '{}', {} were given",
                            place.part.size(), param.desc.name, count),
-               "pass as many as meron_param_info.owned_count says")
+               "pass as many elements as the rank owns of the param")
       .on(param.desc.name);
 }
 
@@ -234,7 +234,7 @@ meron_status meron_optimizer_state_view(meron_view* out, meron_optimizer optimiz
       return Error(MERON_E_UNSUPPORTED,
                    fmt::format("the state of param '{}' does not lie in memory in f32",
                                value.desc.name),
-                   "copy it by meron_optimizer_read_state and meron_optimizer_write_state")
+                   "read and write copies of the state instead of a view")
           .on(value.desc.name);
     }
     out->data = data;

@@ -129,7 +129,7 @@ meron_status meron_gradient_view(meron_view* out, meron_param param, uint64_t fl
     if (unit->resident_gradient() != nullptr) {
       return Error(MERON_E_UNSUPPORTED,
                    fmt::format("the gradient of '{}' is summed on the device", value.desc.name),
-                   "give it to meron_reduce_begin, in memory of the device or of the host")
+                   "hand it over when you reduce, in memory of the device or of the host")
           .on(value.desc.name);
     }
     MERON_TRY(holder->context->open_bucket(unit));
@@ -209,8 +209,8 @@ meron_status meron_reduce_finish_begin(meron_future* out, meron_unit unit,
     MERON_ASSIGN(const auto holder, get<UnitHolder>(unit, rank));
     MERON_ASSIGN(const ReduceOptions given, to_options(options));
     if (!given.boundary) {
-      return Error(MERON_E_ARGUMENT, "options.boundary is 0 where an accumulation is to end",
-                   "give boundary 1, or give another micro-batch to meron_reduce_begin");
+      return Error(MERON_E_ARGUMENT, "the options have no boundary, and an accumulation is to end",
+                   "set the boundary, or reduce another micro-batch instead");
     }
     MERON_ASSIGN(auto finish, holder->context->finish_reduction(holder->value, given));
     return put_future(out, *holder, std::move(finish));
@@ -239,7 +239,7 @@ meron_status meron_reduced_view(meron_view* out, meron_param param, meron_error*
       return Error(MERON_E_STATE,
                    fmt::format("the gradient of unit '{}' is {}, not reduced", unit.name(),
                                kGradientStateNames[static_cast<size_t>(unit.gradient_state())]),
-                   "reduce the unit with boundary 1, and wait for it, first")
+                   "reduce the unit at an accumulation boundary, and wait for it, first")
           .on(unit.name());
     }
     if (unit.resident_gradient() != nullptr) {
@@ -274,13 +274,13 @@ meron_status meron_reduce_discard(meron_unit unit, meron_error** err) {
     const bool partial = target.gradient_state() == GradientState::partial;
     if (target.gradient_state() != GradientState::ready && !partial) {
       return Error(MERON_E_STATE, fmt::format("unit '{}' has no reduced gradient", target.name()),
-                   "reduce the unit with boundary 1, and wait for it, first")
+                   "reduce the unit at an accumulation boundary, and wait for it, first")
           .on(target.name());
     }
     if (target.finishing) {
       return Error(MERON_E_STATE,
                    fmt::format("the accumulation of unit '{}' is being ended", target.name()),
-                   "wait for the future of meron_reduce_finish_begin")
+                   "wait for the future that ends it")
           .on(target.name());
     }
     if (target.stepping) {

@@ -17,7 +17,7 @@ Status check_index(const UnitSchedule& schedule, size_t index) {
   return Error(MERON_E_ARGUMENT,
                fmt::format("index {} is beyond the schedule's {} unit{}", index, schedule.size(),
                            schedule.size() == 1 ? "" : "s"),
-               "give the unit's index in meron_schedule_create");
+               "give the unit's index among those that the schedule was made of");
 }
 
 Result<SchedulePlace> place_of(Context& context, const meron_schedule_options& options) {

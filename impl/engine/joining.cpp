@@ -41,7 +41,7 @@ Result<std::string> choose_transport(const OpenOptions& options, const Identity&
   if (options.custom && name != "custom" && name != "cluster") {
     return Error(MERON_E_ARGUMENT,
                  fmt::format("a custom transport is given, and transport '{}' asked for", name),
-                 "ask for 'custom' or 'cluster', or give no meron_transport");
+                 "ask for 'custom' or 'cluster', or give no custom transport");
   }
   return name;
 }
@@ -84,15 +84,16 @@ Result<Joined> join(const std::string& name, const MeetingOptions& meeting,
                    fmt::format("the ranks are on {} nodes ({}), between which shared memory "
                                "carries nothing",
                                found->nodes(), found->places()),
-                   "start them with mpirun and ask for transport 'mpi', or give a meron_transport "
+                   "start them with mpirun and ask for transport 'mpi', or give a custom transport "
                    "and ask for 'cluster'");
     }
     return join_shm(meeting, "", found->token);
   }
   if (name == "custom" || name == "cluster") {
     if (!options.custom) {
-      return Error(MERON_E_ARGUMENT, fmt::format("transport '{}' needs a meron_transport", name),
-                   "set meron_context_options::custom");
+      return Error(MERON_E_ARGUMENT,
+                   fmt::format("transport '{}' is asked for, and no custom transport given", name),
+                   "open the context with the custom transport that carries the bytes");
     }
     return name == "custom" ? join_custom(meeting, *options.custom)
                             : join_cluster(meeting, *options.custom);

@@ -45,7 +45,7 @@ Status Context::start() {
     return Error(MERON_E_ARGUMENT,
                  fmt::format("the plan '{}' has tier device, and the context names no device",
                              options_.plan.name),
-                 "name one (meron_context_options.device), or take tier host")
+                 "open the context with a device, or take tier host")
         .on("plan")
         .at(identity.rank);
   }

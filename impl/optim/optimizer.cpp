@@ -157,8 +157,7 @@ Status Optimizer::check_idle() const {
     return Error(MERON_E_STATE, "the optimizer is stepping", "wait for the step first");
   }
   if (offloaded()) {
-    return Error(MERON_E_STATE, "the states of the optimizer are offloaded",
-                 "call meron_optimizer_reload first");
+    return Error(MERON_E_STATE, "the states of the optimizer are offloaded", "reload them first");
   }
   return Ok{};
 }
@@ -188,7 +187,7 @@ Status Optimizer::offload(const std::string& folder) {
 Status Optimizer::reload() {
   if (!offloaded()) {
     return Error(MERON_E_STATE, "the states of the optimizer are not offloaded",
-                 "call meron_optimizer_offload before");
+                 "offload them before");
   }
   std::vector<Buffer> buffers;
   const auto bring = [&]() -> Status {

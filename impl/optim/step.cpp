@@ -20,8 +20,8 @@ Status StepOperation::check(const Optimizer& optimizer) {
       return Error(MERON_E_STATE,
                    fmt::format("the gradient of unit '{}' is {}, not reduced", unit->name(),
                                kGradientStateNames[static_cast<size_t>(unit->gradient_state())]),
-                   "reduce every unit of the optimizer with boundary 1, and wait for it, before "
-                   "the step")
+                   "reduce every unit of the optimizer at an accumulation boundary, and wait for "
+                   "it, before the step")
           .on(unit->name());
     }
   }

@@ -22,16 +22,16 @@ Status FinishOperation::check(const Unit& unit) {
   }
   const auto ends_already = [&] {
     return refuse("the accumulation of unit '{}' ends already",
-                  "give all micro-batches with boundary 0 before meron_reduce_finish_begin");
+                  "end it once, after all micro-batches, none of which was at the boundary");
   };
   if (unit.finishing) return ends_already();
   switch (unit.gradient_state()) {
     case GradientState::filling:
       return refuse("a gradient of unit '{}' was written and not reduced",
-                    "give it to meron_reduce_begin, with boundary 1 where it is the last");
+                    "reduce it, at the accumulation boundary if it is the last");
     case GradientState::ready:
       return refuse("the reduced gradient of unit '{}' was not used",
-                    "step the optimizer, or call meron_reduce_discard, before the next gradient");
+                    "step the optimizer, or discard the gradient, before the next one");
     case GradientState::reducing:
       if (!unit.at_boundary) return Ok{};
       return ends_already();

@@ -40,7 +40,7 @@ Result<bool> OpenBucketOperation::advance() {
     case GradientState::ready:
       return Error(MERON_E_STATE,
                    fmt::format("the reduced gradient of unit '{}' was not used", unit.name()),
-                   "step the optimizer, or call meron_reduce_discard, before the next gradient")
+                   "step the optimizer, or discard the gradient, before the next one")
           .on(unit.name());
     case GradientState::empty:
     case GradientState::partial:

@@ -236,7 +236,7 @@ Status Channel::compare(uint64_t sequence, uint64_t fingerprint, const CallRecor
                                   sequence, own_rank, call_text(own), peer_rank, call_text(other),
                                   difference),
                       "let all ranks of a group make the same calls in the same order; "
-                      "meron_context_flight_record shows what came before")
+                      "the context's flight record shows what came before")
                     .during(std::string(name_of(static_cast<CallKind>(own.operation))))
                     .on(own.subject)
                     .blaming(peer_rank));

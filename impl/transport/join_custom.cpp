@@ -23,7 +23,7 @@ constexpr int64_t kPatienceNs = 200 * kNanosPerMilli;
 Status check(const meron_transport& table) {
   const auto missing = [](const char* name) {
     return Error(MERON_E_ARGUMENT, fmt::format("the custom transport has no function '{}'", name),
-                 "fill send, receive, test and cancel of the meron_transport");
+                 "give it send, receive, test and cancel");
   };
   if (table.send == nullptr) return missing("send");
   if (table.receive == nullptr) return missing("receive");

@@ -225,7 +225,7 @@ TEST(CustomTransport, TablesThatLackSomethingAreRefused) {
       {[](auto&, auto& table) { table.cancel = nullptr; }, "'cancel'"},
       {[](auto&, auto& table) { table.max_message = 100; }, "max_message is 100"},
       {[](auto&, auto& table) { table.reserved_0 = 1; }, "reserved_0"},
-      {[](auto& options, auto&) { options.custom = nullptr; }, "meron_transport"},
+      {[](auto& options, auto&) { options.custom = nullptr; }, "custom transport"},
       {[](auto& options, auto&) { options.transport = "shm"; }, "'shm'"},
   };
   for (const auto& each : cases) {
