@@ -110,7 +110,8 @@ impl ErrorKind {
     }
 }
 
-/// Why a call failed. Displays as one paragraph for people.
+/// Why a call failed. Displays as one paragraph for people, also by `{:?}`: that is how Rust prints
+/// what `main` returns and what `unwrap` meets. `{:#?}` shows the fields.
 #[derive(Clone)]
 pub struct Error(Box<Fields>);
 
@@ -255,6 +256,9 @@ impl fmt::Display for Error {
 
 impl fmt::Debug for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !formatter.alternate() {
+            return fmt::Display::fmt(self, formatter);
+        }
         formatter
             .debug_struct("Error")
             .field("kind", &self.kind())

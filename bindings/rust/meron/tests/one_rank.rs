@@ -87,6 +87,9 @@ fn errors_say_what_where_and_what_to_do() {
     let (_param, _unit) = table(&context);
     let error = context.param("table", &[3]).unwrap_err();
     assert_eq!((error.kind(), error.code()), (ErrorKind::Duplicate, -104));
+    // So Rust prints what `main` returns.
+    assert_eq!(format!("{error:?}"), error.to_string());
+    assert!(format!("{error:#?}").contains("kind: Duplicate"));
     assert_eq!(error.code_name(), "MERON_E_DUPLICATE");
     assert_eq!((error.subject(), error.rank(), error.peer()), ("table", Some(0), None));
     assert!(!error.operation().is_empty() && !error.advice().is_empty());
