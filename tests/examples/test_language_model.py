@@ -81,12 +81,17 @@ def test_the_default_size_learns(tmp_path: Path) -> None:
     run = json.loads(file.read_text())
     assert run["parameters"] == 2240768
     check(run, 2, drop=0.6)
+    # Who sees the picture sees it learn: no step is worse than a guess, and the first fall stays.
+    assert max(run["losses"]) < 5.6
+    assert max(run["losses"][20:]) < 4.5
 
 
 def test_what_a_person_sees(language: str) -> None:
     done = start("language_model", language, *SMALL, "--steps", 60)
     assert done.returncode == 0, done.stderr
     assert "101,120 parameters (f32) in 4 units over 2 ranks" in done.stdout
+    if language == "c":
+        assert re.search(r"; matrix products by (OpenBLAS|plain C)\n", done.stdout)
     assert re.search(
         r"loss +5\.\d+ at first, [23]\.\d+ at last: \d+\.\d % of its start", done.stdout
     )
@@ -114,9 +119,16 @@ def test_languages_agree(tmp_path: Path) -> None:
 @pytest.mark.parametrize("plan", ("zero0", "zero1", "zero2", "zero3"))
 @pytest.mark.parametrize("ranks", (2, 3))
 def test_one_process_learns_the_same_to_the_last_bit(tmp_path: Path, plan: str, ranks: int) -> None:
-    alone = train(tmp_path, "c", "--accumulate", ranks, ranks=1, steps=30)
-    together = train(tmp_path, "c", "--plan", plan, ranks=ranks, steps=30)
+    plain = ("--product", "plain")
+    alone = train(tmp_path, "c", *plain, "--accumulate", ranks, ranks=1, steps=30)
+    together = train(tmp_path, "c", *plain, "--plan", plan, ranks=ranks, steps=30)
     assert together["losses"] == alone["losses"]
+
+
+def test_products_by_blas_and_in_plain_c_agree(tmp_path: Path) -> None:
+    plain = train(tmp_path, "c", "--product", "plain", steps=20)
+    fast = train(tmp_path, "c", steps=20)  # by a BLAS if the build found one
+    assert fast["losses"] == pytest.approx(plain["losses"], rel=1e-4)
 
 
 @pytest.mark.parametrize("dtype", ("bf16", "f16"))
@@ -161,6 +173,12 @@ BAD = {
     "a context that does not divide": (("--width", "100"), "--width 100", "112"),
     "a place that cannot be written": (("--json", "{folder}/none/x"), "cannot write", "--json"),
 }
+
+
+def test_a_product_that_there_is_not() -> None:
+    done = start("language_model", "c", "--product", "fast")
+    assert done.returncode == 2
+    assert "--product fast: must be blas or plain" in done.stderr
 
 
 @pytest.mark.parametrize("case", BAD)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from conftest import ROOT, needs_torch, start
 
+C_ONLY = {"--product"}
 TORCH_ONLY = {"--api", "--size", "--heads", "--clip", "--device", "--compare", "--nvme"}
 
 
@@ -27,7 +28,7 @@ def test_help_tells_of_every_option_of_the_programs(language: str) -> None:
         r"^ +(--[a-z]+)", start("language_model", language, "--help", ranks=1).stdout, re.MULTILINE
     )
     assert set(known) <= listed
-    assert listed - set(known) <= {"--lang", "--plot", *TORCH_ONLY}
+    assert listed - set(known) <= {"--lang", "--plot", *C_ONLY, *TORCH_ONLY}
 
 
 @needs_torch
@@ -35,7 +36,7 @@ def test_help_tells_of_every_option_of_the_gpt() -> None:
     listed = set(re.findall(r"^ +(--[a-z]+)", tools_train("--help").stdout, re.MULTILINE))
     known = re.findall(r"^ +(--[a-z]+)", start("gpt", "torch", "--help", ranks=1).stdout, re.M)
     assert set(known) <= listed
-    assert listed - set(known) == {"--lang"}
+    assert listed - set(known) == {"--lang", *C_ONLY}
 
 
 @pytest.mark.parametrize(

@@ -93,6 +93,7 @@ static void collect_figures(const struct trainer* t, const meron_stats* before,
 static int run(meron_context context, meron_plan plan, const struct options* options,
                const struct text* text) {
   struct trainer trainer;
+  choose_product(options->product);
   trainer_create(&trainer, context, options, text);
   const bool speaks = trainer.rank == 0;
 

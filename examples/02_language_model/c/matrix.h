@@ -1,12 +1,22 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The matrix product that the model is made of: plain C, blocked for cache and registers. Every sum
- * is taken in the order of its index, whatever the vector width of the CPU: equal bits everywhere.
+ * The matrix product that the model is made of, twice. By a BLAS if the build found one: several
+ * times as fast, on one thread, as ranks share the cores. In plain C, blocked for cache and
+ * registers: every sum is taken in the order of its index, whatever the vector width of the CPU, so
+ * that its bits are equal everywhere.
  */
 #ifndef LANGUAGE_MODEL_MATRIX_H
 #define LANGUAGE_MODEL_MATRIX_H
 
 #include <stdint.h>
+
+enum product { kProductPlain, kProductBlas };
+
+/* The BLAS of this build, or NULL; kProductBlas needs one. */
+const char* blas_name(void);
+
+/* Says by what the products that follow are computed: kProductPlain until it is called. */
+void choose_product(enum product product);
 
 /* A matrix where it lies: steps in elements from one row, and from one column, to the next. */
 struct matrix {
@@ -21,8 +31,8 @@ struct matrix transpose_of(const float* data, int64_t width);
 /* The unit of work, and the columns of the scratch `panel` below. */
 enum { kTileRows = 4, kTileColumns = 16 };
 
-/* c[m][n] += a (m x k) times b (k x n); each sum is completed before it is added. `panel` is
- * scratch of k * kTileColumns floats. */
+/* c[m][n] += a (m x k) times b (k x n), both from rows_of() or transpose_of(); in plain C each sum
+ * is completed before it is added. `panel` is scratch of k * kTileColumns floats. */
 void add_product(float* restrict c, struct matrix a, struct matrix b, int64_t m, int64_t n,
                  int64_t k, float* restrict panel);
 

@@ -24,6 +24,8 @@ const char options_help[] =
     "  --lr RATE         peak learning rate (default: 0.002)\n"
     "  --dtype DTYPE     of the parameters: f32, bf16 or f16 (default: f32)\n"
     "  --seed N          of the initial values and the choice of examples (default: 1)\n"
+    "  --product NAME    matrix products by blas, or in plain C: the same bits on every CPU\n"
+    "                    (default: blas if the build found one)\n"
     "  --json FILE       write all figures and the loss curve there\n"
     "  --quiet           print nothing but errors\n"
     "  --help            this text\n";
@@ -33,7 +35,7 @@ const char* dtype_name(meron_dtype dtype) {
 }
 
 /* One option: how its value is read, and where it goes. */
-enum kind { kFlag, kText, kFiles, kWhole, kRate, kDtype };
+enum kind { kFlag, kText, kFiles, kWhole, kRate, kDtype, kProduct };
 struct option {
   const char* name;
   enum kind kind;
@@ -69,6 +71,15 @@ static bool read_value(const struct option* option, const char* text, char* want
         }
       snprintf(wanted, size, "f32, bf16 or f16");
       return false;
+    case kProduct: {
+      const bool blas = strcmp(text, "blas") == 0;
+      *(enum product*)option->value = blas ? kProductBlas : kProductPlain;
+      if (blas ? blas_name() != NULL : strcmp(text, "plain") == 0) return true;
+      snprintf(
+          wanted, size,
+          blas ? "plain: this build found no BLAS (tools/setup brings OpenBLAS)" : "blas or plain");
+      return false;
+    }
     default:
       *(const char**)option->value = text;
       return true;
@@ -86,7 +97,8 @@ int options_parse(struct options* options, int argc, char* argv[], char* problem
                               .context = 16,
                               .learning_rate = 2e-3,
                               .dtype = MERON_F32,
-                              .seed = 1};
+                              .seed = 1,
+                              .product = blas_name() ? kProductBlas : kProductPlain};
   const struct option known[] = {
       {"data", kFiles, NULL, 0, 0},
       {"plan", kText, &options->plan, 0, 0},
@@ -99,6 +111,7 @@ int options_parse(struct options* options, int argc, char* argv[], char* problem
       {"lr", kRate, &options->learning_rate, 0, 0},
       {"dtype", kDtype, &options->dtype, 0, 0},
       {"seed", kWhole, &options->seed, 0, 1000000000},
+      {"product", kProduct, &options->product, 0, 0},
       {"json", kText, &options->json, 0, 0},
       {"quiet", kFlag, &options->quiet, 0, 0},
       {"help", kFlag, &options->help, 0, 0},
@@ -133,7 +146,7 @@ int options_parse(struct options* options, int argc, char* argv[], char* problem
       continue;
     }
     const char* text = argv[next++];
-    char wanted[64];
+    char wanted[96];
     if (!read_value(option, text, wanted, sizeof wanted)) {
       snprintf(problem, problem_size, "%s %s: must be %s", argument, text, wanted);
       return -1;

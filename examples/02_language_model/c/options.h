@@ -7,6 +7,8 @@
 #include <stdbool.h>
 #include <stddef.h>
 
+#include "matrix.h"
+
 struct options {
   const char** data; /* `data_count` file names, into argv; none: the default text */
   size_t data_count;
@@ -16,7 +18,8 @@ struct options {
   double learning_rate;
   meron_dtype dtype;
   long seed;
-  const char* json; /* NULL: none */
+  enum product product; /* kProductBlas unless the build has none */
+  const char* json;     /* NULL: none */
   bool quiet, help;
 };
 

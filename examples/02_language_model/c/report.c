@@ -43,10 +43,13 @@ static struct grouped grouped(uint64_t value) {
 }
 
 void report_begin(const struct summary* summary) {
-  printf("%s parameters (%s) in %s units over %d rank%s, plan %s, transport %s; %s bytes of text\n",
-         grouped(summary->parameters).text, dtype_name(summary->options->dtype),
-         grouped(summary->units).text, (int)summary->ranks, summary->ranks == 1 ? "" : "s",
-         summary->options->plan, summary->transport, grouped(summary->text_bytes).text);
+  printf(
+      "%s parameters (%s) in %s units over %d rank%s, plan %s, transport %s; %s bytes of text; "
+      "matrix products by %s\n",
+      grouped(summary->parameters).text, dtype_name(summary->options->dtype),
+      grouped(summary->units).text, (int)summary->ranks, summary->ranks == 1 ? "" : "s",
+      summary->options->plan, summary->transport, grouped(summary->text_bytes).text,
+      summary->options->product == kProductBlas ? blas_name() : "plain C");
   fflush(stdout);
 }
 

@@ -77,6 +77,7 @@ static void create_optimizer(struct trainer* t) {
   for (size_t l = 0; l < t->layer_count; ++l) units[l] = t->layers[l].unit;
   meron_optimizer_options options = MERON_OPTIMIZER_OPTIONS_INIT;
   options.learning_rate = t->options->learning_rate;
+  options.beta1 = 0.6; /* more momentum would carry the first steps past what they aim at */
   options.max_norm = 1.0;
   check(meron_optimizer_create(&t->optimizer, units, t->layer_count, &options, &err));
   free(units);
@@ -189,9 +190,9 @@ static void choose_examples(struct trainer* t, long round) {
         t->text->bytes + random_bits((uint64_t)t->options->seed, stream, (uint64_t)i) % places;
 }
 
-/* Up to the peak over the first 40 steps, and down to a tenth of it over all steps. */
+/* Up to the peak over the first 100 steps, and down to a tenth of it over all steps. */
 static double learning_rate(const struct options* options, long step) {
-  const double rise = (double)(step + 1) / 40.0;
+  const double rise = (double)(step + 1) / 100.0;
   const double fall = 1.0 - 0.9 * (double)step / (double)options->steps;
   return options->learning_rate * (rise < fall ? rise : fall);
 }

@@ -25,7 +25,8 @@ function Trainer(context, options, text)
         write_initial_values(layer, options.seed, 4 * (l - 1)) # four numbers for a layer's tensors
     end
     units = [layer.unit for layer in layers]
-    optimizer = adamw(units; learning_rate = options.lr, max_norm = 1.0)
+    # More momentum would carry the first steps past what they aim at.
+    optimizer = adamw(units; learning_rate = options.lr, beta1 = 0.6, max_norm = 1.0)
     return Trainer(context, options, text, model, layers, optimizer)
 end
 
@@ -91,9 +92,9 @@ function choose_examples!(trainer, round)
     end
 end
 
-# Up to the peak over the first 40 steps, and down to a tenth of it over all steps.
+# Up to the peak over the first 100 steps, and down to a tenth of it over all steps.
 learning_rate(options, step) =
-    options.lr * min((step + 1) / 40.0, 1.0 - 0.9 * step / options.steps)
+    options.lr * min((step + 1) / 100.0, 1.0 - 0.9 * step / options.steps)
 
 # One step of the optimizer; the sum of the losses of this rank's micro-batches.
 function train_step(trainer, step)

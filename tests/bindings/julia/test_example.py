@@ -19,7 +19,7 @@ if shutil.which("julia") is None:
     pytest.skip("there is no julia on the PATH (tools/setup --julia)", allow_module_level=True)
 
 PROGRAMS = {
-    "c": [os.environ["MERON_EXAMPLE_LANGUAGE_MODEL"]],
+    "c": [os.environ["MERON_EXAMPLE_LANGUAGE_MODEL"], "--product", "plain"],
     "julia": [
         *("julia", "-O1", "--startup-file=no", f"--project={ROOT / 'bindings/julia'}"),
         str(ROOT / "examples/02_language_model/julia/main.jl"),

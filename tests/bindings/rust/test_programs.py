@@ -61,7 +61,8 @@ def test_rust_computes_what_c_does(
 ) -> None:
     arguments = ["--plan", plan, *more.split()]
     in_rust = train(program, tmp_path, ranks, arguments)
-    in_c = train(Path(os.environ["MERON_EXAMPLE_LANGUAGE_MODEL"]), tmp_path, ranks, arguments)
+    c_program = Path(os.environ["MERON_EXAMPLE_LANGUAGE_MODEL"])
+    in_c = train(c_program, tmp_path, ranks, [*arguments, "--product", "plain"])
     assert in_rust["language"] == "rust"
     assert in_rust["bytes_equal"] is True
     assert list(in_rust) == list(in_c)

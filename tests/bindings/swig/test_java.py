@@ -57,7 +57,7 @@ def test_the_language_model_has_the_losses_of_c(tmp_path: Path, dtype: str) -> N
     model = [JAVA, "-Xmx256m", "-cp", f"{JAR}:{os.environ['MERON_EXAMPLE_JAVA']}"]
     for name, program in (
         ("java", [*model, "languagemodel.Main"]),
-        ("c", [os.environ["MERON_EXAMPLE_LANGUAGE_MODEL"]]),
+        ("c", [os.environ["MERON_EXAMPLE_LANGUAGE_MODEL"], "--product", "plain"]),
     ):
         file = tmp_path / f"{name}.json"
         small = ("--width", "128", "--layers", "2", "--batch", "32", "--steps", "30", "--quiet")

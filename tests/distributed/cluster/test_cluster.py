@@ -59,6 +59,7 @@ def test_the_c_trainer_gets_the_bits_of_one_host(
     pair: hosts.Hosts, tmp_path: Path, plan: str
 ) -> None:
     words = [LANGUAGE_MODEL, "--steps", "6", "--width", "128", "--layers", "2", "--accumulate", "2"]
+    words += ["--product", "plain"]
     words += ["--plan", plan, "--quiet", "--json"]
     on_hosts(pair, [*words, str(tmp_path / "two")])
     on_one_host([*words, str(tmp_path / "one")])

@@ -67,7 +67,7 @@ def test_a_trainer_gets_the_bits_of_one_host(
     if program is None:
         pytest.skip("the examples are not built")
     words = [program, "--steps", "6", "--width", "128", "--layers", "2", "--accumulate", "2"]
-    words += ["--plan", plan, "--quiet", "--json"]
+    words += ["--plan", plan, "--product", "plain", "--quiet", "--json"]
     launch = ["mpiexec.mpich"]
     for node in range(nodes):
         launch += [":"] if node > 0 else []

@@ -66,7 +66,9 @@ final class Trainer {
         }
         for (int l = 0; l < units.length; ++l) writeInitialValues(l);
         optimizer = context.adamw(
-                new AdamW().learningRate(options.learningRate).maxNorm(1.0), units);
+                // More momentum would carry the first steps past what they aim at.
+                new AdamW().learningRate(options.learningRate).betas(0.6, 0.999).maxNorm(1.0),
+                units);
     }
 
     int layers() {
@@ -164,9 +166,9 @@ final class Trainer {
         }
     }
 
-    /** Up to the peak over the first 40 steps, and down to a tenth of it over all steps. */
+    /** Up to the peak over the first 100 steps, and down to a tenth of it over all steps. */
     private double learningRate(int step) {
-        final double rise = (step + 1) / 40.0;
+        final double rise = (step + 1) / 100.0;
         final double fall = 1.0 - 0.9 * step / options.steps;
         return options.learningRate * (rise < fall ? rise : fall);
     }

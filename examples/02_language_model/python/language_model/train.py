@@ -28,7 +28,9 @@ class Trainer:
         self.context, self.text, self.options = context, text, options
         self.model = Model(options.context, options.width, options.layers)
         self.units = [self._create_layer(layer) for layer in range(self.model.layer_count)]
-        self.optimizer = context.adamw(self.units, lr=options.lr, max_norm=1.0)
+        # More momentum would carry the first steps past what they aim at.
+        betas = (0.6, 0.999)
+        self.optimizer = context.adamw(self.units, lr=options.lr, betas=betas, max_norm=1.0)
 
     def _create_layer(self, layer: int) -> meron.Unit:
         """Every rank computes the same initial values; Meron keeps this rank's part of them."""
@@ -75,8 +77,8 @@ class Trainer:
         self.model.set_examples(self.text[places[:, None] + np.arange(context + 1)])
 
     def _learning_rate(self, step: int) -> float:
-        """Up to the peak over the first 40 steps, and down to a tenth of it over all steps."""
-        rise = (step + 1) / 40
+        """Up to the peak over the first 100 steps, and down to a tenth of it over all steps."""
+        rise = (step + 1) / 100
         fall = 1 - 0.9 * step / self.options.steps
         return float(self.options.lr * min(rise, fall))
 

@@ -76,8 +76,12 @@ impl<'a> Trainer<'a> {
         for (l, layer) in layers.iter().enumerate() {
             write_initial_values(context, &model, l, layer, options.seed)?;
         }
-        let adamw =
-            AdamW { learning_rate: options.learning_rate, max_norm: 1.0, ..AdamW::default() };
+        let adamw = AdamW {
+            learning_rate: options.learning_rate,
+            beta1: 0.6, // more momentum would carry the first steps past what they aim at
+            max_norm: 1.0,
+            ..AdamW::default()
+        };
         let units: Vec<&Unit> = layers.iter().map(|layer| &layer.unit).collect();
         let optimizer = context.adamw(&units, &adamw)?;
 
@@ -269,9 +273,9 @@ impl Trainer<'_> {
     }
 }
 
-/// Up to the peak over the first 40 steps, and down to a tenth of it over all steps.
+/// Up to the peak over the first 100 steps, and down to a tenth of it over all steps.
 fn learning_rate(options: &Options, step: usize) -> f64 {
-    let rise = (step + 1) as f64 / 40.0;
+    let rise = (step + 1) as f64 / 100.0;
     let fall = 1.0 - 0.9 * step as f64 / options.steps as f64;
     options.learning_rate * if rise < fall { rise } else { fall }
 }
