@@ -156,14 +156,25 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def run_cell(cell: Cell, command: list[str], build: Path) -> None:
-    arguments = ["--transport", cell.transport, "--job", f"conformance-{secrets.token_hex(8)}"]
-    if cell.transport == "shm":
+    run_cells([cell], command, build)
+
+
+def run_cells(cells: list[Cell], command: list[str], build: Path) -> None:
+    """Runs one command for all the cells, which are all over `shm`, or none. Of several the first
+    has the most ranks, and the runner says before each, as `@ shm 2`, which it is."""
+    arguments = ["--job", f"conformance-{secrets.token_hex(8)}"]
+    prefix = []
+    if cells[0].transport == "shm":
         launcher = build / "tools" / "meron" / "meron"
-        prefix = [str(launcher), "run", "-n", str(cell.ranks), "--"]
+        prefix = [str(launcher), "run", "-n", str(cells[0].ranks), "--"]
+    if len(cells) > 1:
+        arguments += ["--cells", ",".join(f"{cell.transport}:{cell.ranks}" for cell in cells)]
     else:
-        prefix = []
-        arguments += ["--ranks", str(cell.ranks)]
+        arguments += ["--transport", cells[0].transport]
+        arguments += [] if prefix else ["--ranks", str(cells[0].ranks)]
     whole = [*prefix, *command, str(HERE / "cases.txt"), *arguments]
+    at = 0 if len(cells) == 1 else -1  # of the cell under way
+    over: set[int] = set()
     begin = time.monotonic()
     with tempfile.TemporaryFile() as errors:
         process = subprocess.Popen(
@@ -178,9 +189,17 @@ def run_cell(cell: Cell, command: list[str], build: Path) -> None:
         what = ""
         try:
             for line in lines_of(process):
-                cell.read(line)
+                said = [(cell.transport, str(cell.ranks)) for cell in cells]
+                if line.startswith("@ ") and tuple(line.split()[1:]) in said:
+                    if at >= 0:
+                        over.add(at)
+                        cells[at].end("")
+                        cells[at].seconds = time.monotonic() - begin
+                    begin, at = time.monotonic(), said.index((line.split()[1], line.split()[2]))
+                elif at >= 0:
+                    cells[at].read(line)
             code = process.wait(SILENCE_S)
-            if code not in (0, 1) or (code == 1 and not cell.failed):
+            if code not in (0, 1) or (code == 1 and not any(cell.failed for cell in cells)):
                 what = f"the runner ended with {describe(code)}"
         except (TimeoutError, subprocess.TimeoutExpired):
             what = f"the runner said nothing for {SILENCE_S:.0f} s"
@@ -192,8 +211,26 @@ def run_cell(cell: Cell, command: list[str], build: Path) -> None:
             errors.seek(0)
             tail = errors.read().decode("utf-8", "replace").strip()[-2000:]
             what = f"{what}: {tail}" if tail else what
-    cell.seconds = time.monotonic() - begin
-    cell.end(what)
+    cells[max(at, 0)].seconds = time.monotonic() - begin
+    for number, cell in enumerate(cells):
+        if number not in over:
+            cell.end(what)
+
+
+def cells_of(runner: Runner, cases: list[Case]) -> Iterator[list[Cell]]:
+    """The runner's cells, together those that one command runs."""
+    cells = []
+    for transport, ranks in CELLS:
+        if not {transport, f"{transport}{ranks}"} & runner.lacks:
+            runs = [case for case in cases if case.runs_on(transport, ranks)]
+            expected = [(case.name, plan) for case in runs for plan in case.plans]
+            cells.append(Cell(runner.name, transport, ranks, expected))
+    if not runner.together:
+        yield from ([cell] for cell in cells)
+        return
+    # The most ranks first: a rank that the rest does not need may end.
+    yield [cell for cell in cells if cell.transport != "shm"]
+    yield [cell for cell in reversed(cells) if cell.transport == "shm"]
 
 
 def describe(code: int) -> str:
@@ -277,19 +314,11 @@ def main() -> int:
         if command is None:
             print(f"{runner.name}: left out, {' '.join(runner.command)} is not there")
             continue
-        for transport, ranks in CELLS:
-            if {transport, f"{transport}{ranks}"} & runner.lacks:
-                continue
-            expected = [
-                (case.name, plan)
-                for case in cases
-                if case.runs_on(transport, ranks)
-                for plan in case.plans
-            ]
-            cell = Cell(runner.name, transport, ranks, expected)
-            run_cell(cell, command, build)
-            cell.refuse_skips(runner.lacks, {case.name: case for case in cases})
-            rows.setdefault(runner.name, []).append(cell)
+        for cells in cells_of(runner, cases):
+            run_cells(cells, command, build)
+            for cell in cells:
+                cell.refuse_skips(runner.lacks, {case.name: case for case in cases})
+                rows.setdefault(runner.name, []).append(cell)
     if not rows:
         return 77
 

@@ -53,6 +53,11 @@ class Runner:
     lacks: frozenset[str]  # words of `needs`, a transport, or a cell like local3
     command: tuple[str, ...]  # with {root}, {build} and {python}
 
+    @property
+    def together(self) -> bool:
+        """Whether it runs several cells in one process, because starting it takes long."""
+        return "together" in self.lacks
+
 
 def tokens_of(line: str) -> list[str]:
     tokens = line.split()

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 import run_matrix
-from run_matrix import Cell, matrix, run_cell, write_junit
+from run_matrix import Cell, matrix, run_cell, run_cells, write_junit
 from table import Case
 
 TITLES = [("a", "zero3"), ("b", "zero3"), ("c", "zero3")]
@@ -97,3 +97,42 @@ def test_report(tmp_path: Path) -> None:
     suite = ElementTree.parse(tmp_path / "report.xml").getroot()[0]
     assert (suite.get("tests"), suite.get("failures")) == ("3", "1")
     assert [test.get("name") for test in suite] == ["a zero3", "b zero3", "c zero3"]
+
+
+def run_together(tmp_path: Path, source: str) -> list[Cell]:
+    """Two cells of a runner that runs both in one process."""
+    script = tmp_path / "runner.py"
+    script.write_text(f"import os, signal, sys, time\n{source}\n")
+    cells = [Cell("fake", "self", 1, TITLES), Cell("fake", "local", 2, TITLES)]
+    run_cells(cells, [sys.executable, "-u", str(script)], tmp_path)
+    return cells
+
+
+def test_cells_of_one_process_are_told_apart(tmp_path: Path) -> None:
+    good = 'print("ok a zero3\\nok b zero3\\nok c zero3")'
+    bad = 'print("ok a zero3\\nnot ok b zero3: why\\nok c zero3")'
+    first, second = run_together(
+        tmp_path,
+        f'assert sys.argv[-1] == "self:1,local:2"\nprint("@ self 1")\n{good}\n'
+        f'print("@ local 2")\n{bad}\nsys.exit(1)',
+    )
+    assert (first.passed, first.failed) == (set(TITLES), {})
+    assert (second.passed, second.failed) == ({TITLES[0], TITLES[2]}, {TITLES[1]: "why"})
+
+
+def test_a_crash_between_cells_fails_what_was_not_run(tmp_path: Path) -> None:
+    good = 'print("ok a zero3\\nok b zero3\\nok c zero3")'
+    first, second = run_together(
+        tmp_path, f'print("@ self 1")\n{good}\nos.kill(os.getpid(), signal.SIGKILL)'
+    )
+    assert first.failed == {("runner", "-"): "the runner ended with SIGKILL"}
+    assert second.passed == set()
+    assert set(second.failed) == set(TITLES)
+
+
+def test_a_cell_that_is_left_out_has_failed(tmp_path: Path) -> None:
+    first, second = run_together(
+        tmp_path, 'print("@ local 2\\nok a zero3\\nok b zero3\\nok c zero3")'
+    )
+    assert set(first.failed) == set(TITLES)
+    assert (second.passed, second.failed) == (set(TITLES), {})

@@ -94,9 +94,41 @@ function run_rank(setup, cases)
 end
 
 function usage(what)
-    println(stderr, "runner.jl: $what; usage: runner.jl cases.txt --transport NAME [--ranks N] " *
-                    "[--job TEXT] [--only NAME]")
+    println(stderr, "runner.jl: $what; usage: runner.jl cases.txt --transport NAME [--ranks N] | " *
+                    "--cells NAME:N,... [--job TEXT] [--only NAME]")
     return 2
+end
+
+const TRANSPORTS = ("self", "local", "shm", "custom")
+
+# Runs the cases on one transport with so many ranks: whether all went well on those of this process.
+function run_cell(transport, ranks, job, cases)
+    if transport == "shm"
+        rank = parse(Int, ENV["MERON_RANK"])
+        return rank >= ranks || run_rank(Setup(rank, ranks, transport, job), cases)
+    end
+    good = fill(false, ranks)
+    Threads.@threads for i in 1:Threads.nthreads()
+        i <= ranks || continue
+        good[i] = run_rank(Setup(i - 1, ranks, transport, job), cases)
+    end
+    return all(good)
+end
+
+# (transport, ranks) of each cell, or what is wrong with the words.
+function cells_of(options)
+    haskey(options, "--cells") || haskey(options, "--transport") || return "there is no transport"
+    single = get(options, "--transport", "")
+    world = single == "shm" ? ENV["MERON_WORLD_SIZE"] : options["--ranks"]
+    cells = Tuple{String,Int}[]
+    for cell in split(get(options, "--cells", "$single:$world"), ',')
+        transport, ranks = split(cell, ':')
+        transport in TRANSPORTS || return "no transport $(repr(transport))"
+        push!(cells, (transport, parse(Int, ranks)))
+        transport == "shm" || last(last(cells)) <= Threads.nthreads() ||
+            return "$ranks ranks take $ranks threads: start julia with -t $ranks"
+    end
+    return cells
 end
 
 function main(words)
@@ -111,8 +143,8 @@ function main(words)
         end
     end
     length(files) == 1 || return usage("one file of cases is needed")
-    transport = get(options, "--transport", "")
-    transport in ("self", "local", "shm", "custom") || return usage("no transport $(repr(transport))")
+    cells = cells_of(options)
+    cells isa String && return usage(cells)
     cases = try
         read_cases(files[1])
     catch error
@@ -120,19 +152,13 @@ function main(words)
     end
     haskey(options, "--only") && filter!(case -> case.name == options["--only"], cases)
 
-    if transport == "shm"
-        rank, world = parse.(Int, (ENV["MERON_RANK"], ENV["MERON_WORLD_SIZE"]))
-        return run_rank(Setup(rank, world, transport, options["--job"]), cases) ? 0 : 1
+    good = true
+    for (transport, ranks) in cells
+        first = get(ENV, "MERON_RANK", "0") == "0"
+        length(cells) > 1 && first && say("@ $transport $ranks")
+        good &= run_cell(transport, ranks, "$(options["--job"])-$transport$ranks", cases)
     end
-    ranks = parse(Int, options["--ranks"])
-    ranks <= Threads.nthreads() ||
-        return usage("$ranks ranks take $ranks threads: start julia with -t $ranks")
-    good = fill(false, ranks)
-    Threads.@threads for i in 1:Threads.nthreads()
-        i <= ranks || continue
-        good[i] = run_rank(Setup(i - 1, ranks, transport, options["--job"]), cases)
-    end
-    return all(good) ? 0 : 1
+    return good ? 0 : 1
 end
 
 exit(main(copy(ARGS)))
