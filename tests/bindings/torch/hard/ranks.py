@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank: every model of models.py beside its twin, under every plan and way to make units.
+"""One rank: models of models.py beside their twins, in all combinations.combinations().
 
 Writes one line of JSON per combination into folder/rank: what went wrong, or null. Units are made
 in three ways: "module" (each module that owns params, as DeepSpeed has it), "parts" (blocks and the
@@ -15,6 +15,7 @@ from typing import Any
 
 import models
 import torch
+from combinations import PLANS, combinations
 from torch import nn
 
 import meron
@@ -102,23 +103,18 @@ def check(what: str, value: torch.Tensor, expected: torch.Tensor, tolerance: flo
 
 def main(job: dict[str, Any]) -> None:
     torch.set_num_threads(1)
-    context = mt.context_for(meron.Plan.preset(job["plans"][0]))
+    context = mt.context_for(meron.Plan.preset(PLANS[0]))
     with open(f"{job['folder']}/{context.rank}", "w", encoding="utf-8") as file:
-        for plan in job["plans"]:
+        for plan, name, way, accumulate in combinations(context.world_size):
             context = mt.context_for(meron.Plan.preset(plan))
-            for name in models.MODELS:
-                for way in ("module", "parts", "whole"):
-                    if way == "parts" and name in models.LEAVES:
-                        continue
-                    for accumulate in (1, 2):
-                        error = None
-                        try:
-                            compare(name, way, accumulate, context)
-                        except Exception:
-                            error = traceback.format_exc()
-                        file.write(json.dumps([plan, name, way, accumulate, error]) + "\n")
-                        if error is not None:
-                            return  # the ranks have parted
+            error = None
+            try:
+                compare(name, way, accumulate, context)
+            except Exception:
+                error = traceback.format_exc()
+            file.write(json.dumps([plan, name, way, accumulate, error]) + "\n")
+            if error is not None:
+                return  # the ranks have parted
 
 
 main(json.loads(sys.argv[1]))
