@@ -27,6 +27,7 @@ from torch._C._dynamo.eval_frame import set_eval_frame
 from meron import errors
 from meron.torch.sharding import Sharding, current_graph_task, unit_of
 from meron.torch.tensors import map_tensors, tensors_in
+from meron.torch.tracing import refuse_script, refuse_tracing
 from meron.torch.unit import ShardedUnit
 
 grad_enabled = torch.is_grad_enabled
@@ -136,6 +137,7 @@ class Scope:
         self.compiled: Callable[..., Any] | None = attributes.pop("_compiled_call_impl", None)
         self.inlined: Callable[..., Any] | None = None  # as torch.compile takes it
         attributes["_call_impl"] = self.run
+        attributes["__prepare_scriptable__"] = refuse_script
 
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """The module's forward with its hooks, between the begin and the end of a use.
@@ -159,6 +161,7 @@ class Scope:
             if not active:
                 sharding.recompute(self.units)
         elif not active:
+            refuse_tracing(self.module)
             sharding.begin_pass(self.module)
         sharding.clock = clock = sharding.clock + 1
         use = Use(self, clock)
@@ -234,7 +237,7 @@ class Scope:
     __reduce_ex__ = refuse_copy
 
     def remove(self) -> None:
-        del self.module.__dict__["_call_impl"]
+        del self.module.__dict__["_call_impl"], self.module.__dict__["__prepare_scriptable__"]
         if self.compiled is not None:
             self.module.__dict__["_compiled_call_impl"] = self.compiled
 

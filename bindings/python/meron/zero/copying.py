@@ -12,7 +12,7 @@ from meron.torch.sharding import unit_of
 from meron.zero.attributes import whole_copy
 
 # What sharding put into a module's __dict__.
-MARKS = ("_meron_scope", "_meron_engine", "_apply", "_call_impl")
+MARKS = ("_meron_scope", "_meron_engine", "_apply", "_call_impl", "__prepare_scriptable__")
 
 
 def copy_unsharded(module: torch.nn.Module, memo: dict[int, Any]) -> torch.nn.Module:

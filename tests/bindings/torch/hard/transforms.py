@@ -15,6 +15,7 @@ from behaviour import RANK, RANKS, data, main, promises_of, raises, same
 from torch import nn
 from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vjp, vmap
 
+import meron
 import meron.torch as mt
 import meron.zero
 
@@ -164,6 +165,30 @@ def a_full_graph_is_refused_in_words() -> None:
     made = torch.compile(sharded(), backend="eager", fullgraph=True)
     raises(RuntimeError, "fullgraph=True is for modules within", lambda: made(data(0)))
     loss(sharded(), 0).backward()
+
+
+def recordings_are_refused_in_words() -> None:
+    from torch._subclasses import FakeTensorMode
+    from torch.fx.experimental.proxy_tensor import make_fx
+
+    def fake(module: nn.Module) -> None:
+        with FakeTensorMode(allow_non_fake_inputs=True):
+            module(torch.ones(1, 8))
+
+    for record, words in (
+        (lambda m: torch.jit.trace(m, (X,)), "torch.jit.trace"),
+        (torch.jit.script, "torch.jit.script"),
+        (lambda m: torch.jit.script(nn.Sequential(m)), "torch.jit.script"),
+        (lambda m: make_fx(m)(X), "torch.export or another tracer"),
+        (lambda m: torch.export.export(m, (X,), strict=False), "torch.export or another tracer"),
+        (fake, "FakeTensorMode"),
+    ):
+        made = sharded()
+        raises(meron.StateError, words, lambda r=record, m=made: r(m))
+        torch.testing.assert_close(made(X), PLAIN(X))
+    with torch.utils.flop_counter.FlopCounterMode(display=False) as flops:  # which records nothing
+        sharded()(X)
+    assert flops.get_total_flops() > 0
 
 
 # ---- torch.func ---------------------------------------------------------------------------------
