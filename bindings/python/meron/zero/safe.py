@@ -181,22 +181,15 @@ def safe_set_local_grad(param: torch.Tensor, value: torch.Tensor) -> None:
 def finished_part(param: torch.Tensor, operation: str) -> torch.Tensor:
     """This rank's part of a gradient, in place; StateError where there is none. Collective."""
     require_complete(param, operation)
-    unit, i = placed(param)
-    if i not in unit.trainable:
-        raise errors.StateError(
-            f"{operation}: {name_of(param)} is frozen: it has no gradient",
-            operation=operation,
-            subject=name_of(param),
-            advice="Leave it out.",
-        )
     part = mt.local_grad(param)
     if part is None:
         reopen(param)
         raise errors.StateError(
-            f"{operation}: {name_of(param)} has no gradient",
+            f"{operation}: {name_of(param)} "
+            + ("has no gradient" if param.requires_grad else "is frozen: it has no gradient"),
             operation=operation,
             subject=name_of(param),
-            advice="Call backward first.",
+            advice="Call backward first." if param.requires_grad else "Leave it out.",
         )
     return part
 
