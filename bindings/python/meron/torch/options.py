@@ -29,6 +29,7 @@ class MixedPrecision:
     Attributes:
         param_dtype: what params are gathered and computed in. Optimizers update f32 values.
         reduce_dtype: what gradients are written for the reduction in; sums are f32 in any case.
+            Plans that keep whole gradients (zero0, zero1) add up micro-batches in it, too.
         cast_forward_inputs: floating inputs of the module are cast to param_dtype.
     """
 

@@ -23,14 +23,14 @@ from meron.torch.sharding import Sharding, current_graph_task
 from meron.torch.state import global_norm
 from meron.torch.tensors import DTYPES, map_tensors, tensors_in
 from meron.torch.unit import ShardedUnit
-from meron.zero import comm, offload_states
+from meron.zero import offload_states
 from meron.zero.config import Config
+from meron.zero.facts import Facts
 from meron.zero.gathered import opened
 from meron.zero.loss_scale import LossScale
-from meron.zero.wrapper import Wrapper
 
 
-class Engine(Wrapper):
+class Engine(Facts):
     """What `meron.zero.initialize` returns. Everything that trains is collective.
 
     Attributes:
@@ -130,7 +130,7 @@ class Engine(Wrapper):
                 "accumulation is complete), and add losses up before backward; after a backward "
                 "that failed, engine.zero_grad().",
             )
-        steps = self._steps()
+        steps = self.gradient_accumulation_steps()
         value = loss if scale_wrt_gas else loss * steps
         before = self._backwards
         with self._last_backward():
@@ -327,9 +327,6 @@ class Engine(Wrapper):
 
     # ---- Accumulation --------------------------------------------------------------------------
 
-    def _steps(self) -> int:
-        return self.config.accumulation_steps or 1
-
     def _managed(self) -> bool:
         """Whether the engine counts micro-batches, rather than that the caller decides."""
         return self.config.managed_accumulation and self._boundary is None
@@ -342,7 +339,7 @@ class Engine(Wrapper):
 
     def _set_divisor(self) -> None:
         for unit in self.units:
-            unit.divisor = self._steps() * self.cur_scale
+            unit.divisor = self.gradient_accumulation_steps() * self.cur_scale
 
     def is_gradient_accumulation_boundary(self) -> bool:
         """Whether the next step() updates the params."""
@@ -350,7 +347,7 @@ class Engine(Wrapper):
             return self._boundary
         if not self.config.managed_accumulation:
             return True
-        return self._accumulated + 1 >= self._steps()
+        return self._accumulated + 1 >= self.gradient_accumulation_steps()
 
     def set_gradient_accumulation_boundary(self, is_boundary: bool) -> None:
         """Decides by hand whether the next step() updates, from now on.
@@ -397,73 +394,9 @@ class Engine(Wrapper):
                 f"train_micro_batch_size is {micro_batch_size}", subject="micro_batch_size"
             )
         self.config.micro_batch_size = micro_batch_size
-        self.config.train_batch_size = micro_batch_size * self._steps() * self.world_size
-
-    # ---- What there is to know -----------------------------------------------------------------
-
-    @property
-    def global_rank(self) -> int:
-        return self.sharding.context.rank
-
-    @property
-    def local_rank(self) -> int:
-        """The rank on this host, as the launcher says."""
-        return comm.get_local_rank()
-
-    @property
-    def world_size(self) -> int:
-        return self.sharding.context.world_size
-
-    @property
-    def device(self) -> torch.device:
-        """Where the model computes, and takes its inputs from."""
-        return self.sharding.torch_device
-
-    def train_batch_size(self) -> int | None:
-        return self.config.train_batch_size
-
-    def train_micro_batch_size_per_gpu(self) -> int | None:
-        return self.config.micro_batch_size
-
-    def gradient_accumulation_steps(self) -> int:
-        return self._steps()
-
-    def gradient_clipping(self) -> float:
-        return self.config.clipping
-
-    def zero_optimization_stage(self) -> int:
-        return self.config.stage
-
-    def zero_optimization_partition_weights(self) -> bool:
-        return self.config.stage >= 3
-
-    def fp16_enabled(self) -> bool:
-        return self.config.fp16 is not None
-
-    def bfloat16_enabled(self) -> bool:
-        return self.config.dtype == torch.bfloat16
-
-    def dynamic_loss_scale(self) -> bool:
-        return self.loss_scaler is not None and self.loss_scaler.dynamic
-
-    @property
-    def cur_scale(self) -> float:
-        return self.loss_scaler.value if self.loss_scaler is not None else 1.0
-
-    def loss_scale(self) -> float:
-        return self.cur_scale
-
-    def was_step_applied(self) -> bool:
-        """Whether the last step() updated the params: it was a boundary, and was not skipped."""
-        return self._applied
-
-    def get_global_grad_norm(self) -> float | None:
-        """The norm of the last update's gradients, before clipping; -1 when it was skipped."""
-        return self._norm
-
-    def get_lr(self) -> list[float]:
-        groups = self.optimizer.param_groups if self.optimizer is not None else []
-        return [group["lr"] for group in groups]
+        self.config.train_batch_size = (
+            micro_batch_size * self.gradient_accumulation_steps() * self.world_size
+        )
 
     # ---- The rest ------------------------------------------------------------------------------
 

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What an engine can be asked: ranks, sizes, dtypes, and how its last step went."""
+
+from __future__ import annotations
+
+import torch
+
+from meron.torch.sharding import Sharding
+from meron.zero import comm
+from meron.zero.config import Config
+from meron.zero.loss_scale import LossScale
+from meron.zero.wrapper import Wrapper
+
+
+class Facts(Wrapper):
+    """Attributes: those of Engine, which sets them."""
+
+    config: Config
+    sharding: Sharding
+    optimizer: torch.optim.Optimizer | None
+    loss_scaler: LossScale | None
+    _applied: bool
+    _norm: float | None
+
+    @property
+    def global_rank(self) -> int:
+        return self.sharding.context.rank
+
+    @property
+    def local_rank(self) -> int:
+        """The rank on this host, as the launcher says."""
+        return comm.get_local_rank()
+
+    @property
+    def world_size(self) -> int:
+        return self.sharding.context.world_size
+
+    @property
+    def device(self) -> torch.device:
+        """Where the model computes, and takes its inputs from."""
+        return self.sharding.torch_device
+
+    def train_batch_size(self) -> int | None:
+        return self.config.train_batch_size
+
+    def train_micro_batch_size_per_gpu(self) -> int | None:
+        return self.config.micro_batch_size
+
+    def gradient_accumulation_steps(self) -> int:
+        return self.config.accumulation_steps or 1
+
+    def gradient_clipping(self) -> float:
+        return self.config.clipping
+
+    def zero_optimization_stage(self) -> int:
+        return self.config.stage
+
+    def zero_optimization_partition_weights(self) -> bool:
+        return self.config.stage >= 3
+
+    def fp16_enabled(self) -> bool:
+        return self.config.fp16 is not None
+
+    def bfloat16_enabled(self) -> bool:
+        return self.config.dtype == torch.bfloat16
+
+    def dynamic_loss_scale(self) -> bool:
+        return self.loss_scaler is not None and self.loss_scaler.dynamic
+
+    @property
+    def cur_scale(self) -> float:
+        return self.loss_scaler.value if self.loss_scaler is not None else 1.0
+
+    def loss_scale(self) -> float:
+        return self.cur_scale
+
+    def was_step_applied(self) -> bool:
+        """Whether the last step() updated the params: it was a boundary, and was not skipped."""
+        return self._applied
+
+    def get_global_grad_norm(self) -> float | None:
+        """The norm of the last update's gradients, before clipping; -1 when it was skipped."""
+        return self._norm
+
+    def get_lr(self) -> list[float]:
+        groups = self.optimizer.param_groups if self.optimizer is not None else []
+        return [group["lr"] for group in groups]
