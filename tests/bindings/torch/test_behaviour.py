@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What meron.torch promises beside parity (hard/behaviour.py has a function for each promise)."""
+"""What meron.torch promises beside parity (hard/behaviour.py and hard/values.py have a function for
+each promise)."""
 
 from __future__ import annotations
 
@@ -9,13 +10,21 @@ import pytest
 from conftest import run_ranks
 from promises import check_promise, promises_of
 
-SOURCE = Path(__file__).parent / "hard" / "behaviour.py"
+HARD = Path(__file__).parent / "hard"
+SOURCES = [HARD / "behaviour.py", HARD / "values.py"]
 
 
-@pytest.mark.parametrize("promise", promises_of(SOURCE))
+@pytest.mark.parametrize(
+    ("source", "promise"),
+    [
+        pytest.param(source, promise, id=f"{source.stem}-{promise}")
+        for source in SOURCES
+        for promise in promises_of(source)
+    ],
+)
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_promise(ranks: int, promise: str) -> None:
-    check_promise(SOURCE, ranks, promise)
+def test_promise(ranks: int, source: Path, promise: str) -> None:
+    check_promise(source, ranks, promise)
 
 
 WRITES_IN_FORWARD = """

@@ -26,6 +26,7 @@ from meron.torch.api import (
     shard,
     unshard,
 )
+from meron.torch.clipping import clip_grad_norm_ as _torchs_clip_grad_norm  # noqa: F401 - installed
 from meron.torch.engine_optimizer import EngineOptimizer
 from meron.torch.optimizer import shard_optimizer
 from meron.torch.rules import SGD, Adagrad, Adam, AdamW, Lion

@@ -28,6 +28,7 @@ from meron.torch.options import (
 )
 from meron.torch.partition import (
     check_module,
+    convert_buffers,
     ignored_before,
     is_sharded,
     late_parts,
@@ -128,8 +129,8 @@ def shard(
         shard_placement_fn: of FSDP2; refused, as every param is cut flat.
 
     Returns:
-        The same module. Its params keep their shapes and, out of use, hold no memory: reading
-        them gives NaN, writing raises.
+        The same module. Its params keep their shapes. Out of use writing to them raises StateError,
+        and so does reading, where the plan shards params: they hold no memory then.
 
     Raises:
         StateError: everything in it is sharded already. ArgumentError: a dtype or device that
@@ -196,6 +197,7 @@ def shard(
         for path, part in parts:
             done |= shard_one(sharding, part, f"{base}.{path}", seed, options)
         done |= shard_one(sharding, item, base, seed, options)
+        convert_buffers(item, mp.param_dtype, mp.buffer_dtype)
         if not done:
             raise errors.StateError(
                 f"{base} is sharded already, or has no params",
@@ -262,7 +264,11 @@ def from_config(
     if plan is not None:
         raise errors.argument("give either a plan or a config, not both")
     parsed = parse(config)
-    return parsed.plan(), mp or MixedPrecision(parsed.dtype), {**parsed.limits, **limits}
+    return (
+        parsed.plan(),
+        mp or MixedPrecision(parsed.dtype, buffer_dtype=parsed.buffer_dtype),
+        {**parsed.limits, **limits},
+    )
 
 
 def context_device(context: meron.Context | None, device: Any) -> Any:

@@ -50,7 +50,7 @@ class DeviceUnit(ShardedUnit):
             size = handle.size * DTYPES[handle.dtype].itemsize
             self.bytes += -(-size // ALIGNMENT) * ALIGNMENT
         self.storage = self._make_wholes()
-        self.shown = list(zip(self.params, self.wholes))
+        self.name_classes(self.kinds)
         self.options, self.targets = self._make_options()
 
     def _make_wholes(self) -> torch.UntypedStorage:
@@ -143,16 +143,35 @@ class DeviceUnit(ShardedUnit):
 
     def enter(self) -> None:
         if self.uses == 0:
-            self.sharding.read_ahead.enter(self)
-            for param, whole in self.shown:
-                param.data = whole
+            if self.stays:
+                self.arrive()
+                self.unguard()
+                self._count_writes()
+            else:
+                self.sharding.read_ahead.enter(self)
+                self._point()
         self.uses += 1
 
     def leave(self) -> None:
         self.uses -= 1
         if self.uses == 0:
             self.hide()
-            self.sharding.read_ahead.leave(self)
+            if not self.stays:
+                self.sharding.read_ahead.leave(self)
+
+    def reveal_begin(self) -> None:
+        self.sharding.read_ahead.take(self)
+
+    def reveal(self) -> None:
+        self.arrive()
+        if self.uses == 0:
+            self._point()
+        self.stays = True
+        if self.uses == 0:
+            self.hide()
+
+    def _empty_storage(self) -> None:
+        """read_ahead decides when its memory is given back."""
 
     def pin(self) -> None:
         if self.pinned is not None:
@@ -160,15 +179,17 @@ class DeviceUnit(ShardedUnit):
         if self.uses == 0:
             self.begin()
             self.arrive()
-            for param, whole in self.shown:
-                param.data = whole
+            self._point()
         self.pinned = self
         self.uses += 1
 
     def unpin(self) -> None:
         if self.pinned is not None:
             self.pinned = None
-            self.leave()
+            try:
+                self.check_data()
+            finally:
+                self.leave()
 
     def prefetch(self) -> None:
         if self.uses == 0:

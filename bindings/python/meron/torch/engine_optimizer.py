@@ -22,6 +22,7 @@ from meron.torch.api import require_units
 from meron.torch.engine_states import Places, pack_states, read_state, unpack_states, write_state
 from meron.torch.optimizer import check_covered
 from meron.torch.sharding import unit_of
+from meron.torch.still import Still
 from meron.torch.unit import ShardedUnit
 
 logger = logging.getLogger("meron.torch")
@@ -49,7 +50,8 @@ class EngineOptimizer(torch.optim.Optimizer):
     """What AdamW, Adam, Adagrad, Lion and SGD of meron.torch share.
 
     Params without a gradient on any rank count as having a zero gradient, as the engine updates
-    whole units. Trainable params of those units that are in no group stay as they are; their
+    whole units. Those that do not require gradients when a step begins stay as they are, with their
+    states. Trainable params of those units that are in no group stay as they are; their
     gradients count in `grad_norm`, and their states are kept, for `add_param_group`.
 
     All ranks make it, change it and step alike. From one thread at a time, as all of torch.
@@ -346,14 +348,20 @@ class EngineOptimizer(torch.optim.Optimizer):
         if not given:
             return loss
         reducer.finish_rest([unit for unit in self.sharded if unit not in given])
+        still = Still(self)
         self.sharding.drop(self.sharded)
         try:
             self.engine.step()
+        except errors.NonFiniteError:  # nothing was changed, on all ranks
+            self.sharding.hold(self.sharded)
+            raise
         finally:
             reducer.used(self.sharded)
             for unit in self.sharded:
                 if unit.masters:  # what was set since then, and has changed now
                     unit.masters.clear()
+        still.put_back()
+        self.sharding.hold(self.sharded)
         return loss
 
     def zero_grad(self, set_to_none: bool = True) -> None:

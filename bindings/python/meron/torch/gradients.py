@@ -25,6 +25,7 @@ import torch
 
 from meron import errors
 from meron._native import DEFAULT_TIMEOUT, NULL, call, ffi, initial, interrupts, lib, new, settle
+from meron.torch.guard import plain
 from meron.torch.tensors import CODES_OF_TORCH, tensor_of
 
 if TYPE_CHECKING:
@@ -157,16 +158,17 @@ class GradientReducer:
 
     def give_complete(self) -> None:
         order = self.order
-        while self.position < len(order):
-            unit, first = order[self.position]
-            if len(unit.arrived) < unit.wanted:
-                if first < self.complete_from:
-                    return
-                if not unit.arrived and not self._brings(unit):
-                    self.position += 1
-                    continue
-            self.position += 1
-            self.give(unit, self._ends(unit))
+        with plain():  # a unit that waited for its turn is out of use
+            while self.position < len(order):
+                unit, first = order[self.position]
+                if len(unit.arrived) < unit.wanted:
+                    if first < self.complete_from:
+                        return
+                    if not unit.arrived and not self._brings(unit):
+                        self.position += 1
+                        continue
+                self.position += 1
+                self.give(unit, self._ends(unit))
 
     def _brings(self, unit: ShardedUnit) -> bool:
         """Whether a unit may get gradients in this backward, on some rank. Equal on all ranks."""
@@ -180,17 +182,18 @@ class GradientReducer:
     def end_backward(self) -> None:
         units = self.sharding.units
         if (self.sync or self.local) and (self.any_arrived or any(unit.arrived for unit in units)):
-            while self.position < len(self.order):
-                unit = self.order[self.position][0]
-                self.position += 1
-                if unit.arrived or self._brings(unit):
-                    self.give(unit, self._ends(unit))
-            # Units that this pass did not enter (a second backward through an older graph), and
-            # gradients that came again (recomputation of a segment that shares params).
-            for unit in reversed(units):
-                if unit.arrived:
-                    unit.again = True
-                    self.give(unit)
+            with plain():
+                while self.position < len(self.order):
+                    unit = self.order[self.position][0]
+                    self.position += 1
+                    if unit.arrived or self._brings(unit):
+                        self.give(unit, self._ends(unit))
+                # Units that this pass did not enter (a second backward through an older graph), and
+                # gradients that came again (recomputation of a segment that shares params).
+                for unit in reversed(units):
+                    if unit.arrived:
+                        unit.again = True
+                        self.give(unit)
         for unit in units:
             unit.arrived.clear()
         self.order = []
@@ -249,10 +252,11 @@ class GradientReducer:
         """Bytes of whole gradients that this rank has in `param.grad`: now, and at most so far of
         units that were complete."""
         now = 0
-        for unit in self.sharding.units:
-            for param in unit.params:
-                if param.grad is not None:
-                    now += param.grad.nbytes
+        with plain():
+            for unit in self.sharding.units:
+                for param in unit.params:
+                    if param.grad is not None:
+                        now += param.grad.nbytes
         return now, max(now, self.peak)
 
     def _give_some(self, unit: ShardedUnit, options: Any) -> None:
@@ -308,7 +312,8 @@ class GradientReducer:
         fresh = [unit for unit in units if not unit.finished]
         if fresh:
             self.wait()
-            self._agree(fresh)
+            with plain():
+                self._agree(fresh)
             for unit in fresh:
                 if unit.seen:
                     if not unit.ended:
@@ -390,13 +395,14 @@ class GradientReducer:
     def discard(self, units: Iterable[ShardedUnit]) -> None:
         """Forgets the gradients of some units since their last step. All ranks must do so."""
         self.wait()
-        for unit in units:
-            if unit.seen or unit.ended:
-                self._discard(unit)
-                unit.seen.clear()
-            unit.arrived.clear()
-            self._waits_no_more(unit)
-            unit.finished = unit.ended = False
-            for param, _, _ in unit.sources.places:
-                if param.grad is not None:
-                    param.grad = None
+        with plain():
+            for unit in units:
+                if unit.seen or unit.ended:
+                    self._discard(unit)
+                    unit.seen.clear()
+                unit.arrived.clear()
+                self._waits_no_more(unit)
+                unit.finished = unit.ended = False
+                for param, _, _ in unit.sources.places:
+                    if param.grad is not None:
+                        param.grad = None

@@ -25,6 +25,7 @@ import torch
 from torch._C._dynamo.eval_frame import set_eval_frame
 
 from meron import errors
+from meron.torch import guard
 from meron.torch.sharding import Sharding, current_graph_task, unit_of
 from meron.torch.tensors import map_tensors, tensors_in
 from meron.torch.tracing import refuse_script, refuse_tracing
@@ -194,6 +195,8 @@ class Scope:
                 hook_gradient(output, use.begin)
             else:
                 self.watch_outputs(use, output, graded)
+            for unit in entered:
+                unit.check_data()
             kept = graded and not self.reshard_after_forward and not sharding.in_backward
             return output
         finally:
@@ -292,5 +295,13 @@ class Parameters(dict[str, Any]):
         if place is not None and place[0].uses == 0:
             self.sharding.use_outside(place[0])
         return param
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """load_state_dict(assign=True) would put another param in the place of a sharded one."""
+        place = getattr(self.get(name), "_meron", None)
+        if place is not None and guard.loading is not None:
+            guard.loading.take(place[0], place[1], value)
+        else:
+            dict.__setitem__(self, name, value)
 
     __reduce_ex__ = refuse_copy

@@ -57,16 +57,19 @@ def materialize(sharding: Sharding, module: torch.nn.Module, unit: ShardedUnit, 
             buffer = part._buffers[buffer_name]
             assert buffer is not None
             part._buffers[buffer_name] = torch.empty_like(buffer, device="cpu")
+        # Until the module has filled them.
+        unit.unguard()
         for i in mine:
             handle = unit.handles[i]
             unit.params[i].data = torch.empty(handle.shape, dtype=unit.unmade[i], device="cpu")
         digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
-        with torch.device("cpu"), torch.random.fork_rng(devices=[]), torch.no_grad():
-            torch.manual_seed(int.from_bytes(digest[:7], "little"))
-            reset()
-        for i in mine:
-            values[i] = unit.params[i].data
-            unit.params[i].data = unit.placeholders[i]
+        try:
+            with torch.device("cpu"), torch.random.fork_rng(devices=[]), torch.no_grad():
+                torch.manual_seed(int.from_bytes(digest[:7], "little"))
+                reset()
+            for i in mine:
+                values[i] = unit.params[i].data
+        finally:
+            unit.hide()
     sharding.write(unit, values)
-    unit.accept_writes()
     unit.unmade.clear()

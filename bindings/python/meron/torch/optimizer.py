@@ -23,6 +23,7 @@ import meron
 from meron import errors
 from meron._native import call, ffi, lib, new
 from meron.torch.api import require_units, shardings_below
+from meron.torch.guard import plain
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.tensors import tensor_of
 from meron.torch.unit import ShardedUnit
@@ -133,6 +134,8 @@ class Shards:
                     whole.copy_(self.parts[unit][i].detach())
         while self.updates:
             self.updates.pop(next(iter(self.updates))).__exit__(None, None, None)
+        for sharding, own in self.of_shardings(units):
+            sharding.hold(own)
 
     def _view(self, unit: ShardedUnit, i: int) -> Any:
         view = new("meron_view *")
@@ -151,10 +154,12 @@ class Shards:
             if grads is None or len(grads) < len(parts) or not unit.sharding.mapped:
                 grads = self._find_gradients(unit)
             seen = unit.seen
-            for i, part in parts.items():
-                if i in seen:
-                    grad = grads[i]
-                    part.grad = grad if part.dtype is torch.float32 else grad.to(part.dtype)
+            with plain():  # what may move is decided now
+                moving = [i for i in parts if i in seen and unit.params[i].requires_grad]
+            for i in moving:
+                part = parts[i]
+                grad = grads[i]
+                part.grad = grad if part.dtype is torch.float32 else grad.to(part.dtype)
         return units
 
     def _find_gradients(self, unit: ShardedUnit) -> dict[int, torch.Tensor]:

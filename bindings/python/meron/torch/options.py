@@ -31,11 +31,15 @@ class MixedPrecision:
         reduce_dtype: what gradients are written for the reduction in; sums are f32 in any case.
             Plans that keep whole gradients (zero0, zero1) add up micro-batches in it, too.
         cast_forward_inputs: floating inputs of the module are cast to param_dtype.
+        buffer_dtype: of floating buffers. None leaves them as they are, also where params are cast:
+            rotary frequencies in bf16 would turn positions by whole radians. Running statistics of
+            batch norms alone follow their module's params, as torch's kernels demand.
     """
 
     param_dtype: torch.dtype | None = None
     reduce_dtype: torch.dtype | None = None
     cast_forward_inputs: bool = True
+    buffer_dtype: torch.dtype | None = None
 
 
 def given_limits(**limits: int | None) -> dict[str, int]:

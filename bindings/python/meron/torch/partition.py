@@ -210,3 +210,22 @@ def move_buffers(module: torch.nn.Module, sharding: Sharding) -> None:
     for name, buffer in module._buffers.items():
         if buffer is not None and not buffer.is_meta and buffer.device != place:
             module._buffers[name] = buffer.to(place)
+
+
+def convert_buffers(
+    module: torch.nn.Module, param_dtype: torch.dtype | None, dtype: torch.dtype | None
+) -> None:
+    """Has the floating buffers of a module and its parts in a dtype; None leaves them as they are.
+
+    But running statistics of batch norms follow their module's params, as torch's kernels demand.
+    """
+    for part in module.modules():
+        chosen = dtype
+        if dtype is None and isinstance(part, torch.nn.modules.batchnorm._NormBase):
+            weight = part._parameters.get("weight")
+            chosen = param_dtype if weight is None else weight.dtype
+        if chosen is None:
+            continue
+        for name, buffer in part._buffers.items():
+            if buffer is not None and buffer.is_floating_point():
+                part._buffers[name] = buffer.to(chosen)

@@ -153,7 +153,7 @@ class ReadAhead:
                     advice="Let go of it first: leave GatheredParameters, or call reshard.",
                 )
         for held in list(self.held):
-            if not held.uses:
+            if not held.uses and not held.stays:
                 self.give_back(held)
 
     def reset(self) -> None:
@@ -163,5 +163,5 @@ class ReadAhead:
         self.followed = []
         self.position = 0
         for held in list(self.held):
-            if held.pinned is None:
+            if held.pinned is None and not held.stays:
                 self.give_back(held)

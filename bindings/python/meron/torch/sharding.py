@@ -26,9 +26,10 @@ from meron.torch.device import TorchDevice, torch_device_of
 from meron.torch.device_gradients import DeviceReducer
 from meron.torch.device_unit import DeviceUnit
 from meron.torch.gradients import NEVER, GradientReducer
+from meron.torch.guard import plain
 from meron.torch.read_ahead import ReadAhead
-from meron.torch.tensors import CODES_OF_TORCH, dtype_name, overwritten
-from meron.torch.unit import SET_WHOLE, ShardedUnit
+from meron.torch.tensors import CODES_OF_TORCH, dtype_name
+from meron.torch.unit import ShardedUnit
 
 if TYPE_CHECKING:
     from meron.torch.hooks import Use
@@ -70,6 +71,9 @@ class Sharding:
         # Whether what is gathered has been through a codec, so that a rank's own part is closer.
         self.coded = plan["param"]["codec"] != "none"
         self.packs = plan["param"]["frozen"] == "int8"  # frozen params lie encoded everywhere
+        # Whether params are unsharded between uses too, as every rank has all of them anyway.
+        self.stays_whole = self.keeps_params and plan["param"]["tier"] != "nvme" and not self.packs
+        self.concealed: dict[ShardedUnit, None] = {}  # units that are to be so again
         self._counts: tuple[int, bool] = (0, True)
         self.limits = limits
         self.schedule: Any = None
@@ -129,6 +133,8 @@ class Sharding:
         self.units.append(sharded)
         for i, param in enumerate(params):
             param._meron = (sharded, i)  # type: ignore[attr-defined]
+        if self.stays_whole:
+            self.concealed[sharded] = None
         real = {i: value for i, value in enumerate(values) if i not in sharded.unmade}
         if real:
             if broadcast and self.context.world_size > 1:
@@ -172,13 +178,12 @@ class Sharding:
 
     def write(self, unit: ShardedUnit, values: dict[int, torch.Tensor]) -> None:
         """Writes whole values, equal on all ranks, as the next version. Collective."""
+        # All that may fail is done before the ranks wait for each other.
+        sources = {i: self.source_of(value) for i, value in values.items()}
         self.drop([unit])
         with self.context.update([unit.unit]) as update:
-            for i, value in values.items():
+            for i, data in sources.items():
                 handle = unit.handles[i]
-                data = value.detach().to("cpu").contiguous()
-                if data.dtype not in CODES_OF_TORCH:
-                    data = data.float()
                 call(
                     lib.meron_update_write,
                     update._open_handle(),
@@ -196,6 +201,14 @@ class Sharding:
                         unit.masters[i].copy_(own)  # in place: an optimizer may hold it
                     else:
                         unit.masters[i] = own.clone()
+        self.hold([unit])
+
+    @staticmethod
+    def source_of(value: torch.Tensor) -> torch.Tensor:
+        """The values as the engine takes them."""
+        with plain():
+            data = value.detach().to("cpu").contiguous()
+            return data if data.dtype in CODES_OF_TORCH else data.float()
 
     # ---- The schedule --------------------------------------------------------------------------
 
@@ -237,6 +250,11 @@ class Sharding:
         """Gives back what is kept full, before values are written: those of `written`."""
         self.recover_if_stale()
         self.end_kept()
+        written = list(written)
+        if self.stays_whole:
+            for unit in written:
+                unit.conceal()
+                self.concealed[unit] = None
         if self.device is not None:
             self.read_ahead.drop(written)
             return
@@ -245,6 +263,18 @@ class Sharding:
                 unit.end_prefetch()
         if self.schedule is not None:
             self.schedule.drop()
+
+    def hold(self, units: Iterable[ShardedUnit]) -> None:
+        """After values were written: has params unsharded between uses, where every rank keeps them
+        whole. Collective; blocks on peers until all have published."""
+        if not self.stays_whole:
+            return
+        chosen = sorted(self.concealed.keys() & set(units), key=lambda unit: unit.index)
+        for unit in chosen:
+            unit.reveal_begin()
+        for unit in chosen:
+            unit.reveal()
+            del self.concealed[unit]
 
     # ---- Passes --------------------------------------------------------------------------------
 
@@ -256,11 +286,10 @@ class Sharding:
         if count != len(self.units):
             units = units_below(root)
             self.roots[root] = (number, len(self.units), units)
-        mended = overwritten()
         for unit in units:
             unit.check()
-        for placeholder in mended:
-            refuse_write(placeholder, units)
+        if self.concealed:  # after an error
+            self.hold(units)
         kind = (2 * number + (0 if torch.is_grad_enabled() else 1)) % KINDS
         self.require_schedule().begin(kind)
         for handle in self.temporary:
@@ -403,30 +432,6 @@ def sharding_of(context: meron.Context, limits: dict[str, int] | None = None) ->
         sharding.limits = {**sharding.limits, **limits}
         sharding.renew_schedule()
     return sharding
-
-
-def refuse_write(placeholder: torch.Tensor, units: list[ShardedUnit]) -> None:
-    """StateError naming the params that a placeholder, which was written to, stands for.
-
-    Those of some units, else of any: it is told once, whichever model runs next.
-    """
-
-    def named(among: Iterable[ShardedUnit]) -> list[str]:
-        return [
-            handle.name
-            for unit in among
-            for handle, own in zip(unit.handles, unit.placeholders)
-            if own is placeholder
-        ]
-
-    names = named(units) or named(unit for each in shardings.values() for unit in each.units)
-    if names:
-        raise errors.StateError(
-            f"{' or '.join(names[:4])}{' or another' if len(names) > 4 else ''} was written to by "
-            "way of .data while it was sharded: the values were not kept",
-            subject=names[0],
-            advice=SET_WHOLE,
-        )
 
 
 def unit_of(param: torch.Tensor) -> tuple[ShardedUnit, int] | None:

@@ -1,55 +1,181 @@
 # SPDX-License-Identifier: Apache-2.0
-"""state_dict and load_state_dict of sharded modules hold whole tensors.
+"""state_dict and load_state_dict of sharded modules hold unsharded tensors.
 
 Both are collective: a rank that calls them alone waits for the others.
+
+A load changes nothing before all ranks know that it fits. Torch's own load_state_dict runs first,
+with all that classes and hooks do to keys; what it copies to sharded params is only noted
+(guard.Loading), and all else of the module is put back where it fails on any rank.
 """
 
 from __future__ import annotations
 
+import functools
+import hashlib
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 
-from meron.torch.sharding import placed, unit_of
+import meron
+from meron import errors
+from meron.torch import guard
+from meron.torch.hooks import Parameters
+from meron.torch.sharding import Sharding, unit_of
+from meron.torch.unit import ShardedUnit
 from meron.torch.whole import exact_param
+
+
+class LoadError(errors.ArgumentError, RuntimeError):
+    """A state dict that does not fit on some rank; RuntimeError is what torch raises."""
 
 
 def hook_state_dict(module: torch.nn.Module) -> None:
     """For a module that owns sharded params itself."""
     module._register_state_dict_hook(save)
-    module._register_load_state_dict_pre_hook(before_load, with_module=True)
-    module.register_load_state_dict_post_hook(after_load)
 
 
 def save(module: torch.nn.Module, state: Any, prefix: str, _metadata: Any) -> None:
-    """After torch collected a module's own params: whole values in place of placeholders."""
+    """After torch collected a module's own params: their values in place of placeholders."""
     for name, param in module._parameters.items():
         if param is not None and prefix + name in state and unit_of(param) is not None:
             state[prefix + name] = exact_param(param)
 
 
-def before_load(
-    module: torch.nn.Module,
-    state: Any,
-    prefix: str,
-    _metadata: Any,
-    _strict: Any,
-    _missing: Any,
-    _unexpected: Any,
-    _errors: Any,
-) -> None:
-    """Before torch copies into a module's own params: real memory to copy to."""
-    for name, param in module._parameters.items():
-        if param is not None and unit_of(param) is not None and prefix + name in state:
-            unit, i = placed(param)
-            param.data = torch.empty(unit.handles[i].shape, dtype=param.dtype, device="cpu")
-            module.__dict__.setdefault("_meron_loading", {})[name] = param
+plain_load = torch.nn.Module.load_state_dict
 
 
-def after_load(module: torch.nn.Module, _keys: Any) -> None:
-    """After torch copied: the values go to their owners."""
-    for param in module.__dict__.pop("_meron_loading", {}).values():
-        unit, i = placed(param)
-        value, param.data = param.data, unit.placeholders[i]
-        unit.sharding.write(unit, {i: value})
-        unit.accept_writes()
+@functools.wraps(plain_load)
+def load_state_dict(
+    self: torch.nn.Module, state_dict: Any, strict: bool = True, assign: bool = False
+) -> Any:
+    """As torch's. Sharded params take copies of the values, with `assign` too. Collective.
+
+    Raises LoadError on all ranks for a state dict that does not fit on one of them: it has the
+    messages of each, and nothing was changed.
+    """
+    shardings = shardings_below(self)
+    if not shardings:
+        return plain_load(self, state_dict, strict, assign)
+    before = [Others(module) for module in self.modules()]
+    loading, outer = guard.Loading(), guard.loading
+    result, wrong = None, ""
+    guard.loading = loading
+    try:
+        try:
+            refuse_open(self)
+            result = plain_load(self, state_dict, strict, assign)
+        except Exception as error:
+            wrong = str(error) or type(error).__name__
+        finally:
+            guard.loading = outer
+        agree(type(self).__name__, shardings, loading, wrong)
+    except BaseException:
+        for others in before:
+            others.put_back()
+        raise
+    write(loading)
+    return result
+
+
+def shardings_below(module: torch.nn.Module) -> list[Sharding]:
+    found: dict[Sharding, None] = {}
+    for part in module.modules():
+        if isinstance(part._parameters, Parameters):
+            found[part._parameters.sharding] = None
+    return list(found)
+
+
+def sharded_params(module: torch.nn.Module) -> Iterator[tuple[ShardedUnit, int]]:
+    for part in module.modules():
+        for param in part._parameters.values():
+            place = unit_of(param) if param is not None else None
+            if place is not None:
+                yield place
+
+
+def refuse_open(module: torch.nn.Module) -> None:
+    """StateError naming a param that is in use: its values cannot be replaced now."""
+    for unit, i in sharded_params(module):
+        if unit.uses:
+            raise errors.StateError(
+                f"'{unit.handles[i].name}' is gathered on this rank",
+                subject=unit.handles[i].name,
+                advice="Load outside of forwards, and leave GatheredParameters, or call reshard, "
+                "before.",
+            )
+
+
+class Others:
+    """What load_state_dict changes of a module besides sharded params, as it was."""
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module = module
+        self.params = dict(module._parameters)
+        self.buffers = dict(module._buffers)
+        own: list[torch.Tensor]
+        own = [p for p in self.params.values() if p is not None and unit_of(p) is None]
+        own += [buffer for buffer in self.buffers.values() if buffer is not None]
+        lazy = torch.nn.parameter.is_lazy
+        self.values = [(t, t.detach().clone()) for t in own if not t.is_meta and not lazy(t)]
+
+    def put_back(self) -> None:
+        for name, param in self.params.items():
+            if self.module._parameters.get(name) is not param:
+                dict.__setitem__(self.module._parameters, name, param)
+        self.module._buffers.update(self.buffers)
+        for tensor, value in self.values:
+            tensor.data.copy_(value)
+
+
+# ---- All ranks ----------------------------------------------------------------------------------
+
+
+def agree(what: str, shardings: list[Sharding], loading: guard.Loading, wrong: str) -> None:
+    """LoadError on all ranks where one has something wrong, or other params than another."""
+    for sharding in shardings:
+        texts = messages(sharding.context, loading, wrong)
+        if texts:
+            wrong = "\n".join(texts)
+            raise LoadError(
+                f"load_state_dict of {what}: nothing was loaded on any rank.\n{wrong}",
+                operation="load_state_dict",
+                advice="Give all ranks a state dict that fits the model, as model.state_dict() "
+                "of an equal one.",
+            )
+
+
+def messages(context: meron.Context, loading: guard.Loading, wrong: str) -> list[str]:
+    """What is wrong, by rank; equal on all ranks. Collective."""
+    ranks, rank = context.world_size, context.rank
+    if ranks == 1:
+        return [wrong] if wrong else []
+    names = [unit.handles[i].name for unit, i in loading.values]
+    digest = hashlib.blake2b(repr(sorted(names)).encode(), digest_size=8).digest()
+    text = wrong.encode()
+    table = np.zeros((ranks, 6), np.float32)
+    table[rank] = [*divmod(len(text), 4096), *np.frombuffer(digest, np.uint16)]
+    context.world.all_reduce(table)
+    sizes = [int(row[0]) * 4096 + int(row[1]) for row in table]
+    found: dict[str, list[int]] = {}
+    for root in (r for r in range(ranks) if sizes[r]):
+        data = np.frombuffer(text, np.uint8).copy() if root == rank else np.zeros(sizes[root], "u1")
+        context.world.broadcast(data, root)
+        found.setdefault(data.tobytes().decode(errors="replace"), []).append(root)
+    if not found and (table[:, 2:] != table[0, 2:]).any():
+        same = [r for r in range(ranks) if (table[r] == table[0]).all()]
+        return [f"Ranks {same} have values for other params than the rest of {ranks} ranks."]
+    return [f"Rank {', '.join(map(str, of))}: {text}" for text, of in found.items()]
+
+
+def write(loading: guard.Loading) -> None:
+    """Writes what was noted, unit by unit. Collective."""
+    values: dict[ShardedUnit, dict[int, torch.Tensor]] = {}
+    for (unit, i), value in loading.values.items():
+        values.setdefault(unit, {})[i] = value
+    for unit in sorted(values, key=lambda unit: (unit.sharding.context.plan.json(), unit.index)):
+        unit.sharding.write(unit, values[unit])
+
+
+torch.nn.Module.load_state_dict = load_state_dict  # type: ignore[method-assign]

@@ -6,7 +6,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Mapping
 from functools import cache
-from math import prod
 from typing import Any
 
 import numpy as np
@@ -59,46 +58,15 @@ def tensor_of(view: Any, shape: tuple[int, ...], keep: Any) -> torch.Tensor:
         return torch.from_numpy(memory).view(dtype).view(shape)
 
 
+@cache
 def placeholder(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """What stands for a param that is not at hand: its shape, one NaN, no memory.
+    """What a param that is not at hand points at: its shape, no memory but one element.
 
-    Torch refuses most writes to it, because all elements share one place. So those of one shape are
-    one object, which a pass finds in the cache; but a lone element can be written to.
+    Its class refuses reads and writes (guard.py). Those of one shape are one object, which a pass
+    finds in the cache.
     """
-    make = shared_placeholder if prod(shape) != 1 else new_placeholder
-    return make(shape, dtype, device)
-
-
-def new_placeholder(
-    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
-) -> torch.Tensor:
     with torch.inference_mode(False), without_transforms():
         return torch.full((), float("nan"), dtype=dtype, device=device).expand(shape)
-
-
-@cache
-def shared_placeholder(
-    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
-) -> torch.Tensor:
-    made = new_placeholder(shape, dtype, device)
-    if made.numel() and device.type == "cpu":  # the host would have to wait to look elsewhere
-        element = made.as_strided((1,), (1,)).view(torch.uint8).numpy()
-        shared.append((made, element, element.tobytes()))
-    return made
-
-
-# Placeholders with their one element's bytes, as they are and as they should be.
-shared: list[tuple[torch.Tensor, np.ndarray[Any, np.dtype[np.uint8]], bytes]] = []
-
-
-def overwritten() -> list[torch.Tensor]:
-    """Placeholders that were written to (`param.data.zero_()` can), which are mended."""
-    found = []
-    for made, element, wanted in shared:
-        if element.tobytes() != wanted:
-            element[:] = np.frombuffer(wanted, np.uint8)
-            found.append(made)
-    return found
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:

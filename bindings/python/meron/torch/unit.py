@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """A unit: torch parameters that are gathered and reduced together.
 
-Which tensor a parameter of the model points at (`param.data`):
+Which tensor a parameter of the model points at (`param.data`), and its class (guard.py):
 
-    not in use      a placeholder of its shape: NaN, no memory, not writable
-    in use          the whole tensor. Where ranks share memory that is the engine's own mapping, at
-                    an address that never changes; else, and on a device (device_unit.py), a tensor
-                    of torch's, filled at each gather, whose storage is emptied after use
+    in use       the unsharded tensor. Where ranks share memory that is the engine's own mapping, at
+                 an address that never changes; else, and on a device (device_unit.py), a tensor of
+                 torch's, filled at each gather, whose storage is emptied after use
+    out of use   under plans that shard params a placeholder of its shape, whose class refuses reads
+                 and writes of values; under those that do not, the unsharded tensor, whose class
+                 refuses writes (decision 18)
 
 The Parameter object itself stays the same for life, so optimizers, hooks and ties that hold it stay
 right. Autograd saves Parameters by reference and views of them (a transposed weight, say) by
-storage: both still mean the whole tensor when backward has gathered the unit again.
+storage: both still mean the unsharded tensor when backward has gathered the unit again.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -24,16 +25,14 @@ import torch
 import meron
 from meron import errors
 from meron._native import call, lib, new
+from meron.torch.guard import WRITE, plain, sharded_class, unsharded_class
 from meron.torch.tensors import DTYPES, placeholder, tensor_of, without_transforms
 
 if TYPE_CHECKING:
     from meron.torch.sharding import Sharding
 
 
-SET_WHOLE = (
-    "Use meron.torch.set_full_param(param, value), load_state_dict, or "
-    "meron.zero.GatheredParameters with modifier_rank."
-)
+data_ptr = torch.Tensor.data_ptr
 
 
 class ShardedUnit:
@@ -42,6 +41,7 @@ class ShardedUnit:
     params:     the torch parameters; `handles` are the engine's, in the same order
     trainable:  those of them that get gradients, by index; `wanted` is how many
     uses:       how often it is in use now
+    stays:      whether its params are unsharded out of use too, until they are written
     """
 
     def __init__(
@@ -72,12 +72,17 @@ class ShardedUnit:
         place = sharding.torch_device
         self.placeholders = [placeholder(h.shape, DTYPES[h.dtype], place) for h in handles]
         self.wholes: list[torch.Tensor] = []
-        # Each param with its whole tensor, once and as long as that stays at one address; and with
-        # its placeholder. What the params' hooks need in every pass.
-        self.shown: list[tuple[torch.nn.Parameter, torch.Tensor]] = []
-        self.hidden = list(zip(params, self.placeholders))
-        on_host = place.type == "cpu"  # elsewhere the host would have to wait to look
-        self.lone = [i for i, handle in enumerate(handles) if handle.size == 1 and on_host]
+        self.addresses: list[int] = []  # of them, where they do not move
+        # Counts of in-place changes, by which a write to memory of torch's own is seen.
+        self.versions: list[int] = []
+        self.lent = False  # params point at memory of the caller's (GatheredParameters)
+        self.stays = False
+        self.lease: Any = None  # of the unsharded values, while they stay
+        # Each param with its unsharded tensor, once and as long as that stays at one address; with
+        # its placeholder; and with its classes. What uses need in every pass.
+        self.shown: list[tuple[torch.nn.Parameter, torch.Tensor, Any]] = []
+        self.hidden: list[tuple[torch.nn.Parameter, torch.Tensor, Any]] = []
+        self.readable: list[tuple[torch.nn.Parameter, Any, Any]] = []
         # f32 values of this rank's parts where the model's own were wider than what is gathered.
         self.masters: dict[int, torch.Tensor] = {}
         # Which params have brought a gradient in the present backward pass.
@@ -103,40 +108,54 @@ class ShardedUnit:
         self.settled = False
         self.finished = False  # its gradients: complete, and waiting for a step
         self.divisor = 1.0  # of the sum of its gradients, beside the number of ranks
-        # Counts of in-place changes, by which a write to a placeholder is seen.
-        self.versions: list[int] = []
         for i, (param, empty) in enumerate(zip(params, self.placeholders)):
             param.grad = None
             if param.is_meta:
                 self.unmade[i] = param.dtype
-                # By .data, for a version of its own: placeholders may be shared.
                 fresh = torch.nn.Parameter(empty.data, param.requires_grad)
                 torch.utils.swap_tensors(param, fresh)
-            else:
-                param.data = empty
-        self.accept_writes()
+        self.name_classes([type(param) for param in params])
+        self.hide()
 
     def __repr__(self) -> str:
         return f"<meron.torch unit {self.name!r}: {len(self.params)} params>"
+
+    def name_classes(self, kinds: list[type[torch.nn.Parameter]]) -> None:
+        """What the params are in use."""
+        self.kinds = kinds
+        self.shown = [(param, w, kind) for param, w, kind in zip(self.params, self.wholes, kinds)]
+        classes = map(sharded_class, kinds)
+        self.hidden = list(zip(self.params, self.placeholders, classes))
+        self.readable = list(zip(self.params, kinds, map(unsharded_class, kinds)))
 
     # ---- Values --------------------------------------------------------------------------------
 
     def enter(self) -> None:
         """The params are whole from now on. Counted; blocks on peers."""
         if self.uses == 0:
-            sharding = self.sharding
-            sharding.enter_unit(self.index)
-            self.scheduled = True
-            if self.ahead is not None:
-                self.end_prefetch()
-            if self.shown:
-                for param, whole in self.shown:
-                    param.data = whole
+            if self.stays:
+                for param, kind, _ in self.readable:
+                    param.__class__ = kind
+                if not self.addresses:
+                    self._count_writes()
             else:
-                self.show(sharding.schedule_view)
-                if not sharding.mapped:
-                    self._leave_schedule()
+                self._enter_schedule()
         self.uses += 1
+
+    def _enter_schedule(self) -> None:
+        sharding = self.sharding
+        sharding.enter_unit(self.index)
+        self.scheduled = True
+        if self.ahead is not None:
+            self.end_prefetch()
+        if self.shown and sharding.mapped:
+            for param, whole, kind in self.shown:
+                param.__class__ = kind
+                param.data = whole
+        else:
+            self.show(sharding.schedule_view)
+            if not sharding.mapped:
+                self._leave_schedule()
 
     def leave(self) -> None:
         """Ends one use. Never blocks."""
@@ -163,8 +182,11 @@ class ShardedUnit:
     def unpin(self) -> None:
         if self.pinned is not None:
             gather, self.pinned = self.pinned, None
-            self.leave()
-            gather.release()
+            try:
+                self.check_data()
+            finally:
+                self.leave()
+                gather.release()
 
     def prefetch(self) -> None:
         """Begins to gather. Collective."""
@@ -177,15 +199,26 @@ class ShardedUnit:
             self.ahead = None
 
     def show(self, view: Callable[[meron.Param], Any]) -> None:
-        """Points the params at whole tensors; `view` gives the engine's, which are full now."""
+        """Points the params at unsharded tensors; `view` gives the engine's, which are full now."""
         if not self.sharding.mapped:
             self._fill(view)
         elif not self.wholes:
             lifetime = self.sharding.context._require_open()
             self.wholes = [tensor_of(view(h), h.shape, lifetime) for h in self.handles]
-            self.shown = list(zip(self.params, self.wholes))
-        for param, whole in zip(self.params, self.wholes):
+            self.addresses = [whole.data_ptr() for whole in self.wholes]
+        self._point()
+
+    def _point(self) -> None:
+        if not self.shown:
+            self.shown = list(zip(self.params, self.wholes, self.kinds))
+        for param, whole, kind in self.shown:
+            param.__class__ = kind
             param.data = whole
+        if not self.addresses:
+            self._count_writes()
+
+    def _count_writes(self) -> None:
+        self.versions = [param._version for param in self.params]
 
     def _fill(self, view: Callable[[meron.Param], Any]) -> None:
         """Copies what was gathered into torch's own storage, which stays the same object."""
@@ -200,44 +233,102 @@ class ShardedUnit:
                 whole.detach().copy_(tensor_of(view(handle), handle.shape, None))
 
     def hide(self) -> None:
-        for param, empty in self.hidden:
+        """The params are out of use."""
+        if self.stays:
+            for param, _, guarded in self.readable:
+                param.__class__ = guarded
+            return
+        for param, empty, guarded in self.hidden:
             param.data = empty
-        if not self.shown:
-            for whole in self.wholes:
-                whole.untyped_storage().resize_(0)
+            param.__class__ = guarded
+        if not self.sharding.mapped:
+            self._empty_storage()
 
-    def accept_writes(self) -> None:
-        """In-place changes of its params until now were meant, and have been dealt with."""
-        self.versions = [param._version for param in self.params]
+    def _empty_storage(self) -> None:
+        for whole in self.wholes:
+            whole.untyped_storage().resize_(0)
 
-    def check(self) -> None:
-        """StateError for what was done to a param out of use and could have no effect."""
-        written = None
+    def unguard(self) -> None:
+        """Before Meron points params that are out of use at other memory; `hide` ends it."""
+        for param, kind, _ in self.readable:
+            param.__class__ = kind
+
+    # ---- Values between uses -------------------------------------------------------------------
+
+    def reveal_begin(self) -> None:
+        """Begins to make the params unsharded until `conceal`. Collective."""
+        if self.lease is None:
+            self.lease = self.unit.gather_begin()
+
+    def reveal(self) -> None:
+        """Blocks on peers until all have published."""
+        lease = self.lease
+        lease.wait()
+        if self.uses == 0 or not self.sharding.mapped:
+            self.show(lambda handle: gather_view(lease, handle))
+        self.stays = True
         if self.uses == 0:
+            self.hide()
+        if not self.sharding.mapped:  # it was copied
+            self.lease = None
+            lease.release()
+
+    def conceal(self) -> None:
+        """Before values are written."""
+        lease, self.lease = self.lease, None
+        if self.stays:
+            self.stays = False
+            if self.uses == 0:
+                self.unguard()
+                self.hide()
+        if lease is not None:
+            lease.release()
+
+    # ---- Mistakes ------------------------------------------------------------------------------
+
+    def check_data(self) -> None:
+        """StateError for a param that was written to, or whose `.data` was replaced, in use."""
+        if self.lent:
+            return
+        known = self.addresses
+        if not known:  # the memory is torch's own, and writable
+            known = [whole.data_ptr() for whole in self.wholes]
             versions = [param._version for param in self.params]
             if versions != self.versions:
-                written = [now != then for now, then in zip(versions, self.versions)].index(True)
-            for i in self.lone:  # by way of .data, which changes no version
-                if not self.placeholders[i].isnan():
-                    self.placeholders[i].fill_(math.nan)
-                    written = i
-        if written is not None:
-            name = self.handles[written].name
-            self.accept_writes()
-            raise errors.StateError(
-                f"{name} was written to while it was sharded: the values were not kept",
-                subject=name,
-                advice=SET_WHOLE,
-            )
-        for i in self.frozen:
-            if self.params[i].requires_grad:
-                name = self.handles[i].name
+                changed = [now != then for now, then in zip(versions, self.versions)].index(True)
+                name = self.handles[changed].name
                 raise errors.StateError(
-                    f"{name} was frozen when it was sharded, and requires gradients now",
+                    f"'{name}' is sharded: it was written to while it was in use, and the values "
+                    "are not kept",
                     subject=name,
-                    advice="Set requires_grad before sharding; what is to be frozen later may be "
-                    "trainable then.",
+                    advice=WRITE,
                 )
+        if [*map(data_ptr, self.params)] == known:
+            return
+        for param, whole, handle in zip(self.params, self.wholes, self.handles):
+            if param.data_ptr() != whole.data_ptr():
+                param.data = whole
+                raise errors.StateError(
+                    f"'{handle.name}' is sharded: param.data was replaced while it was in use, and "
+                    "the values are not kept",
+                    subject=handle.name,
+                    advice=WRITE,
+                )
+
+    def check(self) -> None:
+        """StateError for a param that was frozen when it was sharded and is not any more."""
+        if not self.frozen:
+            return
+        with plain():
+            thawed = next((i for i in self.frozen if self.params[i].requires_grad), None)
+        if thawed is not None:
+            name = self.handles[thawed].name
+            raise errors.StateError(
+                f"{name} was frozen when it was sharded, and requires gradients now",
+                subject=name,
+                advice="Set requires_grad before sharding; what is to be frozen later may be "
+                "trainable then.",
+            )
 
     # ---- Parts ---------------------------------------------------------------------------------
 

@@ -54,7 +54,9 @@ def own_part(unit: ShardedUnit, i: int) -> torch.Tensor:
     with sharding.context.update([unit.unit]) as update:
         view = new("meron_view *")
         call(lib.meron_update_view, view, update._open_handle(), unit.handles[i]._handle)
-        return tensor_of(view, (view.count,), None).clone()
+        own = tensor_of(view, (view.count,), None).clone()
+    sharding.hold([unit])
+    return own
 
 
 def whole_of(unit: ShardedUnit, i: int, part: torch.Tensor) -> torch.Tensor:

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from meron.torch.guard import UnshardedAlias, alias
 from meron.torch.sharding import placed
 from meron.torch.state import local_param
 from meron.torch.unit import ShardedUnit
@@ -24,6 +25,12 @@ class ZeroParamStatus(enum.Enum):
     AVAILABLE = 1
     NOT_AVAILABLE = 2
     INFLIGHT = 3
+
+
+class LocalPart(UnshardedAlias):
+    """A copy of a rank's part of a param, to which nothing can be written."""
+
+    advice = "Use meron.zero.safe_set_local_fp32_param(param, value) on all ranks."
 
 
 class ZeroParameter(torch.nn.Parameter):
@@ -67,7 +74,8 @@ class ZeroParameter(torch.nn.Parameter):
 
     @property
     def ds_tensor(self) -> torch.Tensor:
-        """A copy of this rank's part, flat, without padding.
+        """A copy of this rank's part, flat, without padding. To be read: writing to it raises
+        StateError, as safe_set_local_fp32_param(param, value) is the way to write.
 
         Local while the param is whole, or when an optimizer holds it; else all ranks must read it
         together.
@@ -77,9 +85,11 @@ class ZeroParameter(torch.nn.Parameter):
         unit, i = placed(self)
         owned = unit.owned(i)
         if unit.uses:
-            return self.detach().reshape(-1)[owned.start : owned.stop].clone()
-        part = local_master(self)
-        return local_param(self) if part is None else part.detach().to(self.dtype, copy=True)
+            value = self.detach().reshape(-1)[owned.start : owned.stop].clone()
+        else:
+            part = local_master(self)
+            value = local_param(self) if part is None else part.detach().to(self.dtype, copy=True)
+        return alias(value, self, LocalPart)
 
     def ds_summary(self, slice_shape: Any = None, use_debug_name: bool = False) -> dict[str, Any]:
         """All of it as a dict, for messages. Local."""
@@ -150,7 +160,10 @@ def zero_class(kind: type[torch.nn.Parameter]) -> type[torch.nn.Parameter]:
 
 def name_params(unit: ShardedUnit) -> None:
     """Gives the params of a new unit their attributes."""
-    for param in unit.params:
-        if not isinstance(param, ZeroParameter):
-            param.__class__ = zero_class(type(param))
+    kinds = [kind if issubclass(kind, ZeroParameter) else zero_class(kind) for kind in unit.kinds]
+    unit.unguard()
+    unit.name_classes(kinds)
+    for param, kind in zip(unit.params, kinds):
+        param.__class__ = kind
         param.ds_id = next(ids)  # type: ignore[attr-defined]
+    unit.hide()

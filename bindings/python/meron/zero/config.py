@@ -304,8 +304,6 @@ def take_dtypes(config: Config, table: dict[str, Any]) -> None:
             subject="data_types.param_dtype",
             advice="Leave one of them out.",
         )
-    if config.buffer_dtype is None and any(on):
-        config.buffer_dtype = config.dtype
 
 
 class Block:

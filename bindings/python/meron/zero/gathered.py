@@ -56,6 +56,7 @@ class Opened:
         self.copies = [
             self.copies[i] if i in self.indices else whole for i, whole in enumerate(fresh)
         ]
+        unit.lent = True
         for param, copy in zip(unit.params, self.copies):
             param.data = copy
 
@@ -63,9 +64,9 @@ class Opened:
         unit = self.unit
         for param, whole in zip(unit.params, unit.wholes):
             param.data = whole
+        unit.lent = False
         if self.pinned:
             unit.unpin()
-        unit.accept_writes()
 
 
 opened: dict[ShardedUnit, Opened] = {}

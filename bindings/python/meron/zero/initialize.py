@@ -13,6 +13,7 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 import meron.torch as mt
 from meron import errors
 from meron.torch.device_choice import device_for
+from meron.torch.partition import convert_buffers
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.world import asked_plan
 from meron.zero.config import Config, Source, parse
@@ -254,16 +255,8 @@ def shard(
     config.offload.check_units(elements, config.param_ranks(sharding.context.world_size))
     if config.sanity_checks:
         checked.update(units_of(model))
-    if config.buffer_dtype is not None:
-        convert_buffers(model, config.buffer_dtype)
+    convert_buffers(model, config.dtype, config.buffer_dtype)
     return sharding
-
-
-def convert_buffers(model: torch.nn.Module, dtype: torch.dtype) -> None:
-    for part in model.modules():
-        for name, buffer in part._buffers.items():
-            if buffer is not None and buffer.is_floating_point():
-                part._buffers[name] = buffer.to(dtype)
 
 
 def make_dataloader(engine: Engine, data: Any, collate_fn: Any) -> DataLoader[Any]:

@@ -297,19 +297,27 @@ def case_after_an_exception_it_goes_on() -> None:
 
 def case_a_write_is_told() -> None:
     model = mt.shard(stack(), units=torch.nn.Linear, device="emulated")
-    model[0].weight.data.zero_()
-    with raises(meron.StateError, "written"):
-        model(batch(0))
+    with raises(meron.StateError, "0.weight' is sharded: a write"):
+        model[0].weight.data.zero_()
+    with raises(meron.StateError, "full_param"):
+        model[0].weight.sum()
+    kept = mt.shard(stack(), units=torch.nn.Linear, plan="zero1", device="emulated")
+    rule = mt.SGD(kept, lr=0.1)
+    kept(batch(0)).sum().backward()
+    rule.step()
+    for param in kept.parameters():  # in use and out of it, and after a step the new values
+        assert torch.equal(param.data.cpu(), mt.full_param(param))
+        with raises(meron.StateError, "a write"):
+            param.data.zero_()
 
     def clamp(layer: torch.nn.Module, _inputs: Any) -> None:
         with torch.no_grad():
             layer.weight.clamp_(-1, 1)
 
     hook = model[1].register_forward_pre_hook(clamp)
-    model(batch(0))
-    hook.remove()
-    with raises(meron.StateError, "1.weight was written"):
+    with raises(meron.StateError, "1.weight' is sharded: it was written to"):
         model(batch(0))
+    hook.remove()
     model(batch(0))
 
 

@@ -68,6 +68,14 @@ def raises(kind: type[BaseException], text: str, function: Callable[[], object])
     raise AssertionError(f"no {kind.__name__} with {text!r}")
 
 
+def out_of_use(param: torch.Tensor) -> bool:
+    try:
+        param.sum()
+    except meron.StateError:
+        return True
+    return False
+
+
 # ---- Gradients ----------------------------------------------------------------------------------
 
 
@@ -344,7 +352,7 @@ def out_of_use_params_hold_nothing() -> None:
     model, _ = sharded()
     for param in model.parameters():
         assert param.untyped_storage().nbytes() <= 8
-        assert param.isnan().all()
+        assert out_of_use(param)
     assert [param.shape for param in model.parameters()] == [p.shape for p in mlp().parameters()]
 
 
@@ -401,7 +409,7 @@ def unshard_by_hand() -> None:
     loss(model, RANK).backward()
     assert model[0].weight.isfinite().all()
     mt.reshard(model)
-    assert model[0].weight.isnan().all()
+    assert out_of_use(model[0].weight)
     mt.prefetch(model)
     assert loss(model, RANK).isfinite()
 
@@ -411,7 +419,7 @@ def kept_from_forward_to_backward() -> None:
     value = loss(model, RANK)
     assert model[0].weight.isfinite().all()
     value.backward()
-    assert model[0].weight.isnan().all()
+    assert out_of_use(model[0].weight)
 
 
 def built_on_meta() -> None:
@@ -485,7 +493,7 @@ def exceptions_leave_it_usable() -> None:
     raises(ValueError, "in the backward", value.backward)
     optimizer.zero_grad()
     for param in model.parameters():
-        assert param.isnan().all(), "a param is still in use"
+        assert out_of_use(param), "a param is still in use"
     loss(model, RANK).backward()
     optimizer.step()
     backward_all(plain, 0)
@@ -524,39 +532,6 @@ def mistakes_are_told() -> None:
     half = nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8))
     mt.shard(half[0])
     raises(meron.ArgumentError, "1.weight", lambda: mt.shard_optimizer(half, sgd(half)))
-
-
-def writes_out_of_use_are_told() -> None:
-    model, _ = sharded()
-    weight = model[0].weight
-
-    def write(change: Callable[[], object]) -> None:
-        with torch.no_grad():
-            change()
-
-    raises(RuntimeError, "more than one element", lambda: write(lambda: weight.add_(1)))
-    write(weight.zero_)
-    raises(meron.StateError, "0.weight was written to", lambda: model(data(RANK)))
-    assert model(data(RANK)).isfinite().all(), "told once"
-
-
-def writes_by_way_of_data_are_told() -> None:
-    model, _ = sharded()
-    for write in (lambda data: data.zero_(), lambda data: data.fill_(1.0)):
-        write(model[2].weight.data)
-        raises(meron.StateError, "way of .data", lambda: loss(model, 1))
-        assert model[0].weight.isnan().all() and model[2].weight.isnan().all()
-        loss(model, 1)
-    alone = mt.shard(nn.Linear(8, 3))
-    alone.weight.data.zero_()
-    raises(meron.StateError, "Linear", lambda: loss(model, 1))  # whichever model runs next
-    loss(model, 1)
-    loss(alone, 1)
-    lone = mt.shard(nn.Linear(8, 1))
-    lone.bias.data.zero_()
-    raises(meron.StateError, "bias", lambda: loss(lone, 1))
-    assert lone.bias.isnan()
-    loss(lone, 1)
 
 
 def copies_are_told() -> None:

@@ -252,5 +252,56 @@ def case_a_closure_and_hooks() -> None:
     assert optimizer.sharding.context.rank == RANK
 
 
+def kept_of(optimizer: Any, param: torch.Tensor, keys: Any) -> list[torch.Tensor]:
+    states = [mt.full_optimizer_state(optimizer, param, key) for key in keys]
+    return [mt.full_param(param), *(state for state in states if state is not None)]
+
+
+def case_what_is_frozen_at_a_step_stays() -> None:
+    """Bit for bit, with its states, by every rule and whatever it did before; in turns."""
+
+    def under(name: str, plan: Any, dtype: torch.dtype | None, engines: bool) -> None:
+        model = sharded(plan, mp=mt.MixedPrecision(dtype))
+        rule, torchs, _, options, _ = RULES[name]
+        if engines:
+            optimizer = rule(model, **options)
+            keys = [*optimizer.state_names, *(["master"] if dtype is not None else [])]
+        else:
+            optimizer = mt.shard_optimizer(model, torchs(model.parameters(), **options))
+            keys = ["exp_avg", "exp_avg_sq", "momentum_buffer"]
+        turns = [
+            [],
+            [model.blocks[0].up.weight, model.head.bias],
+            list(model.blocks[1].parameters()),  # a unit as a whole
+            [],
+        ]
+        for step, frozen in enumerate(turns):
+            if step != 1:
+                for param in model.parameters():
+                    param.requires_grad_(True)
+            for param in frozen if step != 1 else []:
+                param.requires_grad_(False)
+            loss_of(model, step).backward()
+            for param in frozen:  # of the first turn after their gradient came
+                param.requires_grad_(False)
+            moving = [p for p in model.parameters() if not any(p is other for other in frozen)]
+            before = [kept_of(optimizer, param, keys) for param in frozen]
+            then = [mt.full_param(param) for param in moving]
+            optimizer.step()
+            optimizer.zero_grad()
+            for param, values in zip(frozen, before):
+                for value, old in zip(kept_of(optimizer, param, keys), values, strict=True):
+                    assert torch.equal(value, old), (name, plan, step, param._meron)
+            still = [torch.equal(mt.full_param(p), old) for p, old in zip(moving, then)]
+            assert dtype is not None or not any(still), (name, plan, step)
+
+    for name in RULES:
+        under(name, "zero3" if name != "Adam" else "zero1", None, True)
+    under("AdamW", "zero2", torch.bfloat16, True)
+    under("momentum", {"preset": "zero3", "optimizer": {"dtype": "bf16"}}, None, True)
+    under("AdamW", "zero3", None, False)
+    under("momentum", "zero1", torch.bfloat16, False)
+
+
 if __name__ == "__main__":
     run_cases(sys.modules[__name__])

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 import meron
+import meron.torch as mt
 from meron import zero
 from model import (
     RANK,
@@ -286,6 +287,46 @@ def case_names_stay_and_checkpoints_are_refused() -> None:
     for operation in ("save_checkpoint", "load_checkpoint"):
         with raises(meron.UnsupportedError, operation):
             getattr(engine, operation)("x")
+
+
+class Rotary(torch.nn.Module):
+    """Frequencies in bf16 would turn positions by whole radians."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.proj = torch.nn.Linear(4, 4)
+        self.norm = torch.nn.BatchNorm1d(4)
+        self.register_buffer("inv_freq", 1.0 / 10000 ** (torch.arange(0, 8, 2) / 8))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        assert self.inv_freq.dtype == self.wanted
+        return self.norm(self.proj(x)) * self.inv_freq.cos().to(x.dtype)
+
+
+def case_buffers_stay_f32_under_16_bits() -> None:
+    for dtype, block in ((torch.bfloat16, "bf16"), (torch.float16, "fp16")):
+        for asked, wanted in (
+            (None, torch.float32),
+            ("fp32", torch.float32),
+            (block, dtype),
+        ):
+            model = Rotary()
+            model.wanted, before = wanted, model.inv_freq.clone()
+            settings = config(**{block: {"enabled": True}})
+            if asked is not None:
+                settings["data_types"] = {"buffer_dtype": asked}
+            engine = zero.initialize(model=model, config=settings)[0]
+            assert torch.equal(model.inv_freq, before.to(wanted))
+            if asked != "fp32":  # where torch's batch norm asks for the params' dtype
+                engine.backward(engine(torch.ones(3, 4, dtype=dtype)).float().sum())
+                engine.step()
+        for asked, wanted in ((None, torch.float32), (dtype, dtype)):
+            model = Rotary()
+            model.wanted = wanted
+            mt.shard(model, mp=mt.MixedPrecision(dtype, buffer_dtype=asked))
+            model(torch.ones(3, 4)).float().sum().backward()
+            assert model.inv_freq.dtype == wanted and model.norm.running_var.dtype == dtype
+            mt.AdamW(model).zero_grad()
 
 
 if __name__ == "__main__":

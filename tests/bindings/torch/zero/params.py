@@ -387,6 +387,25 @@ def case_f32_values_of_16_bit_params() -> None:
         assert torch.equal(zero.safe_get_full_fp32_param(weight), torch.ones(24, 12))
 
 
+def case_writes_to_a_part_are_told() -> None:
+    for stage in (1, 3):
+        model, _ = twins()
+        zero.initialize(model=model, config=config(stage))
+        weight = model.blocks[0].up.weight
+        before = zero.safe_get_full_fp32_param(weight)
+        for write in (
+            lambda part: part.fill_(1.0),
+            lambda part: part.data.copy_(torch.zeros_like(part)),
+            lambda part: part.view(-1)[:1].add_(1),
+            lambda part: setattr(part, "data", torch.zeros(3)),
+        ):
+            with raises(meron.StateError, "up.weight' is sharded: a write"):
+                write(weight.ds_tensor)
+        assert torch.equal(zero.safe_get_full_fp32_param(weight), before)
+        with zero.GatheredParameters(weight), raises(meron.StateError, "safe_set_local_fp32_param"):
+            weight.ds_tensor.zero_()
+
+
 def case_states_that_cannot_be_written() -> None:
     for kind in ("AdamW", "torch"):
         model, _ = twins()

@@ -1,0 +1,341 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a param is out of use: torch's own dispatch sees every use of it.
+
+A param changes its class in place, which costs 50 ns and leaves it the object that it was. In use
+it has its own class, so that uses cost nothing; out of use it has one of these beside:
+
+    Sharded    its values are not at hand: metadata is, reading and writing values raises
+    Unsharded  its values are the engine's memory: they can be read, writing raises
+
+Detached aliases (`param.data`, `param.detach()`, views) are guarded likewise. Code of Meron's that
+handles params out of use does so within `plain()`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from meron import errors
+
+if TYPE_CHECKING:
+    from meron.torch.unit import ShardedUnit
+
+plain = torch._C.DisableTorchFunctionSubclass
+
+READ = (
+    "Call meron.torch.full_param(param) on all ranks for a copy of its values, or read it in its "
+    "module's forward (as model(x), not model.forward(x)) or between meron.torch.unshard(module) "
+    "and reshard(module)."
+)
+WRITE = (
+    "Use meron.torch.set_full_param(param, value), load_state_dict, or "
+    "meron.zero.GatheredParameters with modifier_rank."
+)
+
+
+def functions(names: str, *owners: Any) -> set[Any]:
+    """What torch's dispatch calls the functions, methods and getters of these names."""
+    found = set()
+    for name in names.split():
+        for owner in owners:
+            each = getattr(owner, name, None)
+            if each is not None:
+                found.add(each if callable(each) else each.__get__)
+    return found
+
+
+# What asks for no value, or for memory of the same kind.
+METADATA = functions(
+    "shape dtype device layout ndim itemsize nbytes names requires_grad grad grad_fn grad_dtype "
+    "is_leaf retains_grad output_nr name _version _base _backward_hooks "
+    "_post_accumulate_grad_hooks volatile is_cpu is_cuda is_ipu is_maia is_meta is_mkldnn is_mps "
+    "is_mtia is_nested is_quantized is_sparse is_sparse_csr is_vulkan is_xla is_xpu is_hpu",
+    torch.Tensor,
+) | functions(
+    "size dim ndimension numel nelement element_size is_floating_point is_complex is_signed "
+    "is_inference _is_view is_shared is_same_size get_device has_names requires_grad_ retain_grad "
+    "detach_ register_hook register_post_accumulate_grad_hook __len__ untyped_storage "
+    "new_empty new_zeros new_ones new_full new_tensor empty_like zeros_like ones_like full_like "
+    "rand_like randn_like randint_like result_type __dlpack_device__ _backward_hooks",
+    torch.Tensor,
+    torch,
+)
+METADATA |= {
+    getattr(torch.Tensor, name).__set__
+    for name in ("requires_grad", "grad", "_backward_hooks", "_post_accumulate_grad_hooks")
+}
+METADATA.add(getattr(torch.Tensor, "grad").__delete__)  # noqa: B009
+# Of the param as it is when its values are at hand, which is contiguous.
+STRIDE, IS_CONTIGUOUS, OFFSET = (
+    torch.Tensor.stride,
+    torch.Tensor.is_contiguous,
+    torch.Tensor.storage_offset,
+)
+GET_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
+SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
+ALIASES = {torch.Tensor.detach, torch.detach, GET_DATA}
+COPY = torch.Tensor.copy_
+# Names of methods that end as those that write do.
+NO_WRITES = {"requires_grad_", "detach_"}
+WRITES = {SET_DATA, torch.Tensor.__setitem__, torch.Tensor.__setstate__}
+
+
+class Guarded:
+    """What both kinds share. A mixin of subclasses of torch.Tensor."""
+
+    __slots__ = ()
+
+    def __hash__(self) -> int:
+        return id(self)  # as torch's, past its dispatch
+
+
+class Sharded(Guarded):
+    """Its values are not at hand."""
+
+    __slots__ = ()
+
+    def __repr__(self, **_options: Any) -> str:
+        unit, i = place_of(self)
+        handle = unit.handles[i]
+        return f"<{type(self).__name__} '{handle.name}', {handle.shape}, {handle.dtype}, sharded>"
+
+    def __format__(self, _spec: str) -> str:
+        return repr(self)
+
+    def __reduce_ex__(self, _protocol: Any) -> Any:
+        refuse_read(self, "pickled")
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, _types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if function in METADATA:
+            with plain():
+                return function(*args, **kwargs)
+        first = args[0] if args else None
+        if function in ALIASES:
+            with plain():
+                return alias(function(*args, **kwargs), first, ShardedAlias)
+        if function is STRIDE or function is IS_CONTIGUOUS or function is OFFSET:
+            with plain():
+                like = torch.empty(tuple(args[0].shape), device="meta")
+                return function(like, *args[1:], **kwargs)
+        if function is COPY and loading is not None and isinstance(first, Guarded):
+            loading.take(*place_of(first), args[1])
+            return first
+        found = next(guarded_in((args, kwargs)), None)
+        if found is None:  # beside a tensor of another kind that is none of Meron's
+            with plain():
+                return function(*args, **kwargs)
+        written = next(written_by(function, args, kwargs), None)
+        if written is not None:
+            refuse_write(written, name_of(function))
+        refuse_read(found, name_of(function))
+
+
+class Unsharded(Guarded):
+    """Its values can be read, and are the engine's."""
+
+    __slots__ = ()
+
+    def __repr__(self, **options: Any) -> str:
+        with plain():
+            value = self.detach()  # type: ignore[attr-defined]
+            if isinstance(self, torch.nn.Parameter):
+                value = torch.nn.Parameter(value, self.requires_grad)
+            return repr(value)
+
+    def __format__(self, spec: str) -> str:
+        with plain():
+            return format(self.detach(), spec)  # type: ignore[attr-defined]
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return copied(self).__reduce_ex__(protocol)
+
+    @classmethod
+    def __torch_function__(
+        cls, function: Any, _types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if function in METADATA:
+            with plain():
+                return function(*args, **kwargs)
+        if function is COPY and loading is not None and isinstance(args[0], Guarded):
+            loading.take(*place_of(args[0]), args[1])
+            return args[0]
+        written = next(written_by(function, args, kwargs), None)
+        if written is not None:
+            refuse_write(written, name_of(function))
+        if function is torch.Tensor.__dlpack__:
+            args = (copied(args[0]).detach(), *args[1:])  # whose reader may write
+        with plain():
+            result = function(*args, **kwargs)
+            return guard_result(result, list(guarded_in((args, kwargs))))
+
+
+class ShardedAlias(Sharded, torch.Tensor):  # type: ignore[misc]
+    """`param.data` of a param that is not at hand."""
+
+
+class UnshardedAlias(Unsharded, torch.Tensor):  # type: ignore[misc]
+    """A detached alias or a view of values that are not to be written."""
+
+
+@cache
+def sharded_class(kind: type[torch.Tensor]) -> Any:
+    make: Any = type(kind)
+    return make(kind.__name__, (Sharded, kind), {"__module__": kind.__module__})
+
+
+@cache
+def unsharded_class(kind: type[torch.Tensor]) -> Any:
+    members: dict[str, Any] = {"__module__": kind.__module__}
+    if kind.__deepcopy__ is torch.nn.Parameter.__deepcopy__:
+        members["__deepcopy__"] = deep_copy
+    make: Any = type(kind)
+    return make(kind.__name__, (Unsharded, kind), members)
+
+
+def deep_copy(param: torch.Tensor, memo: dict[int, Any]) -> torch.Tensor:
+    """A Parameter of its own, which is not sharded."""
+    if id(param) not in memo:
+        memo[id(param)] = copied(param)
+    return memo[id(param)]  # type: ignore[no-any-return]
+
+
+def copied(tensor: Any) -> torch.Tensor:
+    with plain():
+        value = tensor.detach().clone()
+        if isinstance(tensor, torch.nn.Parameter):
+            return torch.nn.Parameter(value, tensor.requires_grad)
+        return value  # type: ignore[no-any-return]
+
+
+# ---- Tensors of a call --------------------------------------------------------------------------
+
+
+def place_of(tensor: Any) -> tuple[ShardedUnit, int]:
+    """Of a param, or of an alias of one."""
+    place: tuple[ShardedUnit, int] | None = tensor.__dict__.get("_meron")
+    return place if place is not None else tensor._meron_of._meron
+
+
+def guarded_in(value: Any) -> Iterator[Any]:
+    if isinstance(value, Guarded):
+        yield value
+    elif isinstance(value, (tuple, list)):
+        for item in value:
+            yield from guarded_in(item)
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from guarded_in(item)
+
+
+def written_by(function: Any, args: Any, kwargs: Any) -> Iterator[Any]:
+    """The guarded tensors that a call would write to."""
+    if "out" in kwargs:
+        yield from guarded_in(kwargs["out"])
+    if not args:
+        return
+    name = name_of(function)
+    in_place = (
+        (name.endswith("_") and not name.endswith("__") and name not in NO_WRITES)
+        or (name.startswith("__i") and name not in ("__int__", "__index__", "__invert__"))
+        or function in WRITES
+        or kwargs.get("inplace")
+    )
+    if in_place and name != "__iter__":
+        yield from guarded_in(args[0])
+    if kwargs.get("max_norm") is not None:  # embedding, which scales what it looks up
+        yield from guarded_in(args[1:2])
+
+
+def alias(result: torch.Tensor, of: Any, kind: Any) -> torch.Tensor:
+    guarded: Any = result.as_subclass(kind)
+    guarded._meron_of = of.__dict__.get("_meron_of", of)
+    return guarded  # type: ignore[no-any-return]
+
+
+def guard_result(result: Any, params: list[Any]) -> Any:
+    """The same with aliases of the params guarded as these are."""
+    if isinstance(result, torch.Tensor):
+        if isinstance(result, Guarded) or result.layout is not torch.strided:
+            return result
+        for param in params:
+            if shares(result, param):
+                return alias(result, param, UnshardedAlias)
+    elif type(result) in (tuple, list):
+        return type(result)(guard_result(item, params) for item in result)
+    elif isinstance(result, np.ndarray):
+        result.flags.writeable = False
+    return result
+
+
+def shares(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return bool(one.numel()) and one.untyped_storage()._cdata == other.untyped_storage()._cdata
+
+
+def name_of(function: Any) -> str:
+    name = getattr(function, "__name__", str(function))
+    return str(function.__self__.__name__) if name in ("__get__", "__set__", "__delete__") else name
+
+
+def refuse_read(tensor: Any, what: str) -> Any:
+    unit, i = place_of(tensor)
+    name = unit.handles[i].name
+    raise errors.StateError(
+        f"'{name}' is sharded and not in use, so its values are not at hand ({what})",
+        subject=name,
+        advice=READ,
+    )
+
+
+def refuse_write(tensor: Any, what: str) -> Any:
+    unit, i = place_of(tensor)
+    name = unit.handles[i].name
+    raise errors.StateError(
+        f"'{name}' is sharded: a write to it while it is not in use is not kept ({what})",
+        subject=name,
+        advice=getattr(tensor, "advice", WRITE),
+    )
+
+
+# ---- load_state_dict ----------------------------------------------------------------------------
+
+
+class Loading:
+    """While one is `loading`, what is copied to guarded params is noted, and nothing is changed."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[ShardedUnit, int], torch.Tensor] = {}
+
+    def take(self, unit: ShardedUnit, i: int, value: Any) -> None:
+        """ArgumentError for a value that the param cannot take."""
+        handle = unit.handles[i]
+        wrong = None
+        if not isinstance(value, torch.Tensor):
+            wrong = f"is a {type(value).__name__}, no tensor"
+        elif isinstance(value, Sharded):
+            wrong = "is a sharded param, out of use"
+        elif value.is_meta:
+            wrong = "is on the device meta, without values"
+        elif value.layout is not torch.strided or value.is_quantized or value.is_nested:
+            wrong = "is no dense tensor"
+        elif value.is_complex():
+            wrong = f"is of {value.dtype}, and the param of {handle.dtype}"
+        elif hasattr(value, "full_tensor"):
+            wrong = "is a DTensor: pass value.full_tensor()"
+        elif tuple(value.shape) != tuple(handle.shape):
+            wrong = f"has shape {tuple(value.shape)}, and the param {tuple(handle.shape)}"
+        if wrong is not None:
+            raise errors.argument(f"the value for '{handle.name}' {wrong}", subject=handle.name)
+        self.values[unit, i] = value.detach()
+
+
+loading: Loading | None = None

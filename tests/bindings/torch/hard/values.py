@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank: what meron.torch promises of values out of use and of loading them.
+
+As behaviour.py, a function for each promise.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import pickle
+import sys
+from typing import Any
+
+import torch
+from behaviour import (
+    RANK,
+    RANKS,
+    backward_all,
+    data,
+    loss,
+    main,
+    mlp,
+    promises_of,
+    raises,
+    same,
+    sgd,
+    sharded,
+)
+from torch import nn
+
+import meron
+import meron.torch as mt
+
+# ---- Loading ------------------------------------------------------------------------------------
+
+
+def loaded() -> dict[str, Any]:
+    torch.manual_seed(8)
+    state = mlp_and_norm().state_dict()
+    return {
+        key: torch.rand_like(value) if value.is_floating_point() else value + 3
+        for key, value in state.items()
+    }
+
+
+def mlp_and_norm() -> nn.Sequential:
+    return nn.Sequential(*mlp(), nn.LayerNorm(8), nn.BatchNorm1d(8, affine=False))
+
+
+def a_load_that_fails_changes_nothing() -> None:
+    """On any rank; every rank is told what is wrong on each."""
+
+    def under(plan: str) -> None:
+        model = mt.shard(mlp_and_norm(), units=nn.Linear, plan=plan)
+        outer = nn.ModuleDict({"inner": model})  # which is not sharded itself
+        before = {key: value.clone() for key, value in outer.state_dict().items()}
+        good = {f"inner.{key}": value for key, value in loaded().items()}
+        cases: list[tuple[str, dict[str, Any], str]] = [
+            ("inner.2.weight", {"inner.2.weight": torch.ones(9)}, "size mismatch"),
+            ("inner.2.weight", {"inner.2.weight": [1.0]}, "expected torch.Tensor"),
+            ("inner.2.bias", {"inner.2.bias": torch.ones(8, device="meta")}, "meta"),
+            ("inner.2.bias", {"inner.2.bias": torch.ones(8, dtype=torch.complex64)}, "complex64"),
+            ("inner.0.typo", {"inner.0.typo": torch.ones(8)}, "Unexpected key"),
+            ("inner.4.running_var", {"inner.4.running_var": torch.ones(3)}, "size mismatch"),
+        ]
+        for key, change, text in cases:
+            for assign in (False, True):
+                state = {**good, **change} if RANK == RANKS - 1 else good
+                load = functools.partial(outer.load_state_dict, state, assign=assign)
+                for part in (key, text, f"Rank {RANKS - 1}:" if RANKS > 1 else key):
+                    raises(RuntimeError, part, load)
+        less = {key: value for key, value in good.items() if key != "inner.0.bias"}
+        raises(RuntimeError, "Missing key", lambda: outer.load_state_dict(less))
+        if RANKS > 1:
+            fewer = less if RANK else good
+            raises(RuntimeError, "for other params", lambda: outer.load_state_dict(fewer, False))
+        mt.unshard(model[0])
+        raises(RuntimeError, "0.weight' is gathered", lambda: outer.load_state_dict(good))
+        mt.reshard(model[0])
+        errors: list[str] = []
+        model[0]._load_from_state_dict(loaded(), "0.", {}, True, [], [], errors)
+        assert len(errors) == 2 and "is sharded: a write" in errors[0], errors
+        after = outer.state_dict()
+        assert after.keys() == before.keys()
+        for name, value in before.items():
+            assert torch.equal(after[name], value), name
+        assert loss(model, RANK).isfinite()
+
+    for plan in ("zero3", "zero1"):
+        under(plan)
+
+
+def a_load_takes_the_values() -> None:
+    """With assign too: the params stay those that the optimizer steps."""
+    for plan in ("zero3", "zero1"):
+        for assign in (False, True):
+            model = mt.shard(mlp_and_norm(), units=nn.Linear, plan=plan)
+            params = list(model.parameters())
+            optimizer = mt.shard_optimizer(model, sgd(model))
+            plain, state = mlp_and_norm(), loaded()
+            result = model.load_state_dict({**state, "more": 1}, strict=False, assign=assign)
+            assert result.unexpected_keys == ["more"] and result.missing_keys == []
+            plain.load_state_dict(state)
+            assert all(one is other for one, other in zip(model.parameters(), params))
+            for key, value in model.state_dict().items():
+                assert torch.equal(value, state[key]), key
+            loss(model, RANK).backward()
+            optimizer.step()
+            backward_all(plain, 0)
+            sgd(plain).step()
+            same(model, plain)
+            parts = {
+                "0.weight": torch.arange(64.0).double().view(8, 8),
+                "2.bias": torch.ones(8).double(),
+            }
+            model.load_state_dict(parts, strict=False, assign=assign)
+            assert torch.equal(mt.full_param(params[0]), parts["0.weight"].float())
+            assert mt.full_param(params[3]).eq(1).all()
+
+
+# ---- Values out of use ---------------------------------------------------------------------------
+
+
+def writes_out_of_use_are_told() -> None:
+    """At the act, by every way to write, and whatever the plan; the values are as they were."""
+
+    def under(plan: str) -> None:
+        model, _ = sharded(plan)
+        weight, bias = model[2].weight, mt.shard(nn.Linear(8, 1), plan=plan).bias
+        before = mt.full_param(weight)
+        with torch.no_grad():
+            for write in (
+                lambda: weight.add_(1),
+                lambda: weight.zero_(),
+                lambda: weight.data.zero_(),
+                lambda: weight.detach().fill_(1.0),
+                lambda: weight.__setitem__(0, 1.0),
+                lambda: setattr(weight, "data", torch.ones(8, 8)),
+                lambda: setattr(weight.data, "data", torch.ones(8, 8)),
+                lambda: torch.add(before, 1, out=weight),
+                lambda: torch._foreach_mul_([weight], 0.5),
+                lambda: nn.init.ones_(weight),
+                lambda: nn.utils.vector_to_parameters(torch.ones(64), [weight]),
+            ):
+                raises(meron.StateError, "2.weight' is sharded", write)
+            for write in (lambda: bias.data.zero_(), lambda: bias.fill_(1.0)):
+                raises(meron.StateError, "bias' is sharded", write)
+        assert torch.equal(mt.full_param(weight), before)
+        if plan != "zero3":
+            raises(meron.StateError, "a write", lambda: weight.data.T[0].mul_(2))
+            assert not weight.detach().numpy().flags.writeable
+        assert loss(model, RANK).isfinite()
+
+    for plan in ("zero3", "zero1", "zero0"):
+        under(plan)
+
+
+def replaced_data_is_told() -> None:
+    class Normed(nn.Linear):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            self.weight.data = nn.functional.normalize(self.weight.data)
+            return super().forward(x)
+
+    def under(plan: str) -> None:
+        model = mt.shard(nn.Sequential(Normed(8, 8), nn.Linear(8, 8)), plan=plan)
+        raises(meron.StateError, "0.weight' is sharded: param.data was", lambda: model(data(0)))
+        other, _ = sharded(plan)
+        mt.unshard(other)
+        other[0].weight.data = torch.ones(8, 8)
+        raises(meron.StateError, "0.weight' is sharded: param.data", lambda: mt.reshard(other))
+        assert loss(other, RANK).isfinite()
+
+    for plan in ("zero3", "zero1"):
+        under(plan)
+
+
+def reads_out_of_use_are_told() -> None:
+    """Under plans that shard params; each names the param and what has its values."""
+    model, _ = sharded()
+    weight = model[0].weight
+    average = torch.zeros(8, 8)
+    with torch.no_grad():
+        for read in (
+            lambda: weight.norm(),
+            lambda: weight + 1,
+            lambda: weight.data.clone(),
+            lambda: weight.detach().numpy(),
+            lambda: weight[0, 0].item(),
+            lambda: weight.tolist(),
+            lambda: average.lerp_(weight, 0.1),
+            lambda: average.copy_(weight.data),
+            lambda: torch._foreach_norm(list(model.parameters())),
+            lambda: nn.utils.parameters_to_vector(model.parameters()),
+            lambda: torch.equal(weight, average),
+            lambda: copy.deepcopy(weight),
+            lambda: pickle.dumps(weight),
+            lambda: pickle.dumps(weight.data),
+            lambda: model.forward(data(0)),
+        ):
+            raises(meron.StateError, "Call meron.torch.full_param(param)", read)
+    raises(meron.StateError, "0.weight' is sharded", weight.sum)
+    assert "0.weight', (8, 8), f32" in repr(weight) and "sharded" in f"{weight}"
+    # All that asks for no value is as ever.
+    assert isinstance(weight, nn.Parameter) and weight.is_leaf and weight.requires_grad
+    assert (weight.shape, weight.size(0), weight.numel(), weight.dim()) == ((8, 8), 8, 64, 2)
+    assert weight.stride() == (8, 1) and weight.is_contiguous() and weight.device.type == "cpu"
+    assert weight.dtype == torch.float32 and weight.grad is None and len({weight, weight}) == 1
+    assert torch.zeros_like(weight).eq(0).all() and weight.new_ones(3).sum() == 3
+    assert weight.data.shape == weight.detach().shape == (8, 8)
+
+
+def params_that_all_ranks_have_can_be_read() -> None:
+    """zero0, zero1 and zero2: between uses too, and after a step and a load they are the new
+    ones."""
+    for plan in ("zero0", "zero1", "zero2"):
+        plain, (model, optimizer) = mlp(), sharded(plan)
+        twin = sgd(plain)
+        averages = [torch.zeros_like(param) for param in model.parameters()]
+        for step in range(2):
+            assert torch.equal(model.forward(data(1)), model(data(1)))
+            loss(model, step + RANK).backward()
+            backward_all(plain, step)
+            before = [param.clone() for param in model.parameters()]
+            optimizer.step()
+            twin.step()
+            twin.zero_grad()
+            with torch.no_grad():
+                torch._foreach_lerp_(averages, list(model.parameters()), 0.5)
+            for param, expected, old in zip(model.parameters(), plain.parameters(), before):
+                torch.testing.assert_close(param.detach(), expected.detach(), rtol=0, atol=1e-6)
+                assert torch.equal(param.data, mt.full_param(param))
+                assert not torch.equal(param, old)
+        value = torch.full((8, 8), 0.25)
+        mt.set_full_param(model[0].weight, value)
+        assert torch.equal(model[0].weight, value) and model[0].weight.norm() == 2.0
+        copied = copy.deepcopy(model[0].weight)
+        assert type(copied) is nn.Parameter and torch.equal(copied, value)
+        assert torch.equal(pickle.loads(pickle.dumps(model[0].weight)), value)
+        copied.data.zero_()
+        assert torch.equal(model[0].weight, value)
+        adam = mt.AdamW(mt.shard(mlp(), plan=plan), lr=0.1)
+        weight = adam.param_groups[0]["params"][0]
+        before = weight.clone()
+        adam.sharding.units[-1].params[0].grad = torch.ones(8, 8)
+        adam.step()
+        assert torch.equal(weight.data, mt.full_param(weight))
+        assert not torch.equal(weight, before)
+
+
+def torchs_clipping_sees_sharded_params() -> None:
+    """It does what Meron's does; by whoever imported it before, it raises. It never says 0."""
+    early = nn.utils.clip_grad_norm_.__wrapped__  # torch's own
+    for plan in ("zero3", "zero1"):
+        for kind in (2.0, float("inf")):
+            model, _ = sharded(plan)
+            plain = mlp()
+            loss(model, RANK).backward()
+            backward_all(plain, 0)
+            expected = nn.utils.clip_grad_norm_(plain.parameters(), 1e-3, kind)
+            norm = nn.utils.clip_grad_norm_(model.parameters(), 1e-3, kind)
+            torch.testing.assert_close(norm, expected)
+            nn.utils.clip_grad_value_(list(model.parameters()), 1e-5)
+            nn.utils.clip_grad_value_(plain.parameters(), 1e-5)
+            for param, twin in zip(model.parameters(), plain.parameters()):
+                torch.testing.assert_close(mt.full_grad(param), twin.grad)
+        for call in (
+            functools.partial(early, model.parameters(), 1.0),
+            functools.partial(
+                nn.utils.clip_grads_with_norm_, model.parameters(), 1.0, torch.ones(())
+            ),
+        ):
+            raises(meron.StateError, "meron.torch.clip_grad_norm_", call)
+        plain[0].weight.grad = torch.ones(8, 8)
+        mixed = functools.partial(
+            nn.utils.clip_grad_norm_, [*model.parameters(), plain[0].weight], 1.0
+        )
+        raises(meron.ArgumentError, "two calls", mixed)
+
+
+PROMISES = promises_of(globals())
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], PROMISES))
