@@ -51,6 +51,19 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
+def test_what_is_not_built_is_named(tmp_path: Path) -> None:
+    (tmp_path / "cmake_install.cmake").touch()
+    script = ROOT / "tools" / "run_package.py"
+    with pytest.raises(
+        AssertionError, match=r"the library is not built.* --target meron meron_cli"
+    ):
+        run(sys.executable, "-B", script, "wheel", "--build", tmp_path, cwd=tmp_path)
+    (tmp_path / "capi").mkdir()
+    (tmp_path / "capi" / "libmeron.so").touch()
+    with pytest.raises(AssertionError, match="the command is not built"):
+        run(sys.executable, "-B", script, "wheel", "--build", tmp_path, cwd=tmp_path)
+
+
 def test_its_name_says_where_it_runs(wheel: Path) -> None:
     pattern = rf"meron-{re.escape(VERSION)}-py3-none-(.*)\.whl"
     match = re.fullmatch(pattern, wheel.name)
