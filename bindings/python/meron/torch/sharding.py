@@ -26,7 +26,7 @@ from meron.torch.device import TorchDevice, torch_device_of
 from meron.torch.device_gradients import DeviceReducer
 from meron.torch.device_unit import DeviceUnit
 from meron.torch.gradients import NEVER, GradientReducer
-from meron.torch.guard import plain
+from meron.torch.guard import Sharded, plain, refuse_read
 from meron.torch.read_ahead import ReadAhead
 from meron.torch.tensors import CODES_OF_TORCH, dtype_name
 from meron.torch.unit import ShardedUnit
@@ -205,7 +205,9 @@ class Sharding:
 
     @staticmethod
     def source_of(value: torch.Tensor) -> torch.Tensor:
-        """The values as the engine takes them."""
+        """The values as the engine takes them. StateError for a param that is out of use."""
+        if isinstance(value, Sharded):
+            refuse_read(value, "written to another")
         with plain():
             data = value.detach().to("cpu").contiguous()
             return data if data.dtype in CODES_OF_TORCH else data.float()

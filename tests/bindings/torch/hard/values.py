@@ -197,6 +197,7 @@ def reads_out_of_use_are_told() -> None:
             lambda: pickle.dumps(weight),
             lambda: pickle.dumps(weight.data),
             lambda: model.forward(data(0)),
+            lambda: mt.set_full_param(weight, model[2].weight),
         ):
             raises(meron.StateError, "Call meron.torch.full_param(param)", read)
     raises(meron.StateError, "0.weight' is sharded", weight.sum)
