@@ -278,7 +278,7 @@ def guard_result(result: Any, params: list[Any]) -> Any:
 
 
 def shares(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return bool(one.numel()) and one.untyped_storage()._cdata == other.untyped_storage()._cdata
+    return bool(one.untyped_storage()._cdata == other.untyped_storage()._cdata)
 
 
 def name_of(function: Any) -> str:
