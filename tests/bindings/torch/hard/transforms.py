@@ -180,7 +180,7 @@ def recordings_are_refused_in_words() -> None:
         (torch.jit.script, "torch.jit.script"),
         (lambda m: torch.jit.script(nn.Sequential(m)), "torch.jit.script"),
         (lambda m: make_fx(m)(X), "torch.export or another tracer"),
-        (lambda m: torch.export.export(m, (X,), strict=False), "torch.export or another tracer"),
+        (lambda m: torch.export.export(m, (X,), strict=False), "is sharded"),
         (fake, "FakeTensorMode"),
     ):
         made = sharded()
