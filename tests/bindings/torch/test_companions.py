@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GradScaler, adapters and DTensors beside sharded modules (hard/companions.py)."""
+"""GradScaler, copies, adapters and DTensors beside sharded modules (hard/companions.py)."""
 
 from __future__ import annotations
 

@@ -1,17 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank: torch.amp.GradScaler, adapters as PEFT makes them, and DTensors.
+"""One rank: torch.amp.GradScaler, copies, adapters as PEFT makes them, and DTensors.
 
 Run and reported as behaviour.py; the folder is where ranks meet.
 """
 
 from __future__ import annotations
 
+import copy
 import sys
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from behaviour import RANK, RANKS, data, loss, main, mlp, promises_of, raises, same, sgd
+from behaviour import RANK, RANKS, data, loss, main, mlp, promises_of, raises, same, sgd, sharded
 from torch import nn
 
 import meron
@@ -64,6 +65,22 @@ def a_grad_scaler_refuses_an_optimizer_of_params() -> None:
     scaler.step(sgd(plain))
 
 
+# ---- Copies -------------------------------------------------------------------------------------
+
+
+def copies_of_params_have_values_or_are_refused() -> None:
+    for plan in ("zero3", "zero1"):
+        model, _ = sharded(plan)
+        for param, own in zip(model.parameters(), mlp().parameters()):
+            try:
+                copied = copy.deepcopy(param)
+            except meron.StateError as error:
+                assert "full_param" in str(error) and plan == "zero3", error
+                continue
+            assert torch.equal(copied, own), plan
+        raises(meron.StateError, "copied", lambda m=model: copy.deepcopy(m))
+
+
 # ---- Adapters -----------------------------------------------------------------------------------
 
 
@@ -78,6 +95,9 @@ class Adapted(nn.Module):
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.base_layer(x) + self.lora_b(self.lora_a(x))
+
+    def delta(self) -> torch.Tensor:
+        return mt.full_param(self.lora_b.weight) @ mt.full_param(self.lora_a.weight)
 
 
 class Block(nn.Module):
@@ -139,6 +159,19 @@ def what_was_ignored_stays_ignored() -> None:
     mt.shard(model)
     assert not hasattr(left_out, "_meron") and not left_out.isnan().any()
     model(data(0))
+
+
+def merging_into_a_sharded_weight_is_refused_in_words() -> None:
+    model = mt.shard(adapt(mt.shard(base(), units=Block)))
+    layer = model[0][0].up
+    delta, before = layer.delta() + 1, mt.full_param(layer.base_layer.weight)
+
+    def merge() -> None:
+        layer.base_layer.weight.data += delta
+
+    raises(meron.StateError, "set_full_param", merge)
+    mt.set_full_param(layer.base_layer.weight, before + delta)
+    torch.testing.assert_close(mt.full_param(layer.base_layer.weight), before + delta)
 
 
 # ---- DTensors -----------------------------------------------------------------------------------
