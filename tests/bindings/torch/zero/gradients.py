@@ -90,6 +90,21 @@ def case_a_step_uses_the_gradients_that_were_set() -> None:
                 engine.destroy()
 
 
+def case_gradients_are_clipped_once() -> None:
+    """By clip_grad_norm_, which the rule's own max_norm then has nothing to add to."""
+    for plan in ("zero0", "zero3"):
+        model = Two()
+        mt.shard(model, plan=plan)
+        optimizer = mt.SGD(model, lr=1.0, max_norm=1.0)
+        model().backward()
+        norm = mt.clip_grad_norm_(model, 1.0)
+        assert math.isclose(norm, math.sqrt(5 * SIZE), rel_tol=1e-6)
+        optimizer.step()
+        assert math.isclose(optimizer.grad_norm, 1.0, rel_tol=1e-5), optimizer.grad_norm
+        moved = torch.cat([mt.full_param(param) for param in model.parameters()])
+        assert math.isclose(moved.norm(), 1.0, rel_tol=1e-5), moved.norm()
+
+
 def case_an_infinity_that_is_set_is_an_overflow() -> None:
     for stage in range(4):
         for own in (True, False):
