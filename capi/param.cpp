@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "capi/guard.h"
 
 using namespace meron;        // NOLINT: this file is the C side of that namespace
@@ -181,6 +183,22 @@ meron_status meron_unit_get_info(meron_unit_info* out, meron_unit unit, meron_er
     info.gradient_error = value.gradient_error;
     info.gradient_worst_block = static_cast<double>(value.gradient_worst);
     return write_info(out, info, "out");
+  });
+}
+
+meron_status meron_unit_destroy(meron_unit unit, meron_error** err) {
+  return guard("unit_destroy", err, [&](int& rank) -> Status {
+    MERON_ASSIGN(const auto holder, get<UnitHolder>(unit, rank));
+    const std::shared_ptr<Unit>& target = holder->value;
+    MERON_TRY(holder->context->destroy_unit(target));
+    const auto& params = target->params();
+    HandleTable::instance().erase_some(holder->context.get(), [&](const Object& object) {
+      if (object.kind == Kind::unit) return static_cast<const UnitHolder&>(object).value == target;
+      return object.kind == Kind::param &&
+             std::find(params.begin(), params.end(),
+                       static_cast<const ParamHolder&>(object).value) != params.end();
+    });
+    return Ok{};
   });
 }
 

@@ -61,6 +61,7 @@
   X(meron_param_name) \
   X(meron_param_release) \
   X(meron_unit_create) \
+  X(meron_unit_destroy) \
   X(meron_unit_get_info) \
   X(meron_unit_release) \
   X(meron_update_begin) \
@@ -574,6 +575,7 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_context_close;
 %newobject meron_swig::meron_context_flight_record;
 %feature("nothread", "0") meron_swig::meron_future_wait;
+%feature("nothread", "0") meron_swig::meron_unit_destroy;
 %feature("nothread", "0") meron_swig::meron_update_wait;
 %feature("nothread", "0") meron_swig::meron_gather_begin;
 %feature("nothread", "0") meron_swig::meron_gather_wait;
@@ -1121,16 +1123,33 @@ inline int32_t meron_param_release(int64_t param) {
 /**
  * Makes a unit and reserves the memory that the plan gives it on this rank; values are zero at
  * version 0. Collective over the params' group. Ownership: the caller releases *out; the memory
- * stays until the context is closed, because peers may read it. Blocks: never on peers. Threads:
- * any. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param twice, or in a unit already, or the
- * name), MERON_E_NO_MEMORY (figures), -3xx. In a group of several ranks, a lack of memory on one of
- * them breaks the group: all are told which rank.
+ * stays until meron_unit_destroy or until the context is closed, because peers may read it. Blocks:
+ * never on peers. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param twice, or in a
+ * unit already, or the name), MERON_E_NO_MEMORY (figures), -3xx. In a group of several ranks, a
+ * lack of memory on one of them breaks the group: all are told which rank.
  */
 inline int64_t meron_unit_create(int64_t context, const char *name, int64_array params) {
   ::meron_unit out = {};
   error_slot error;
   error.check(api().meron_unit_create(&out, ::meron_context{static_cast<uint64_t>(context)}, name, reinterpret_cast<const ::meron_param *>(params.items), params.count, error));
   return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Destroys a unit and its params: gives back their memory on the host, on the device and on the
+ * drive, and their names. Collective over the unit's group: all ranks call it, and no rank makes
+ * units or groups meanwhile. All handles of the unit and of its params become stale; views of its
+ * values and gradients must not be read any more. Ownership: none. Blocks: until every rank has
+ * called it and none uses the unit any more, at most the deadline. Threads: any, one unit at a
+ * time. Errors: MERON_E_STATE, before any rank is called (the unit is gathered, updated, reduced or
+ * stepped, or it belongs to a schedule or an optimizer: release these first; another thread
+ * destroys a unit), MERON_E_UNSUPPORTED (its values or gradients reside on devices that are
+ * joined), MERON_E_CANCELLED (should_stop: call again to go on), MERON_E_HANDLE, MERON_E_STALE
+ * (also the second time), -3xx (a rank that does not call is named).
+ */
+inline int32_t meron_unit_destroy(int64_t unit) {
+  error_slot error;
+  return error.check(api().meron_unit_destroy(::meron_unit{static_cast<uint64_t>(unit)}, error));
 }
 
 /**

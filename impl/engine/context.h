@@ -124,6 +124,10 @@ class Context : public std::enable_shared_from_this<Context> {
   Result<std::shared_ptr<Unit>> create_unit_locked(Held& held, std::string name,
                                                    std::vector<std::shared_ptr<Param>> params);
 
+  // Agrees with all ranks of the group that nobody uses the unit any more, and gives its memory and
+  // names back. Takes the turn and the lock itself. After MERON_E_CANCELLED another call goes on.
+  Status destroy_unit(const std::shared_ptr<Unit>& unit);
+
   // Operations: each checks what concerns several units, posts the call, and submits.
   Result<std::shared_ptr<GatherOperation>> gather_locked(Held& held,
                                                          std::vector<std::shared_ptr<Unit>> units,
@@ -233,6 +237,10 @@ class Context : public std::enable_shared_from_this<Context> {
   Status check_units(std::span<const std::shared_ptr<Unit>> units) const;
   Result<std::shared_ptr<Optimizer>> create_optimizer_locked(
       Held& held, std::vector<std::shared_ptr<Unit>> units, const OptimizerOptions& options);
+  // Where a unit's memory in the window is being given back, nobody takes some: ranks would get
+  // different places.
+  Status check_window_settled() const;
+  static Error destroyed_error(const Unit& unit);
   // To the units' group where no channel is given.
   Result<uint64_t> post_call(CallKind kind, std::span<const std::shared_ptr<Unit>> units,
                              uint64_t detail, Channel* channel = nullptr,
@@ -279,6 +287,15 @@ class Context : public std::enable_shared_from_this<Context> {
   int passes_ = 0;   // threads that go through pending_, from which nothing is taken meanwhile
   int running_ = 0;  // operations that compute, and threads that join devices; and of this thread:
   static thread_local int running_here;
+  // The unit that is being destroyed, and how far that is; see destroying.cpp.
+  struct Destruction {
+    enum class Phase { none, agreeing, leaving };
+    Phase phase = Phase::none;
+    std::shared_ptr<Unit> unit;
+    std::shared_ptr<Operation> operation;
+  };
+  Status advance_destruction_locked(Held& held, const std::shared_ptr<Unit>& unit);
+  Destruction destruction_;
   std::atomic<int> waiters_{0};
   // Ended before anything above goes.
   std::unique_ptr<ProgressThread> progress_;

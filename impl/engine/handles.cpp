@@ -138,13 +138,18 @@ Result<std::shared_ptr<Object>> HandleTable::erase(uint64_t id, Kind kind) {
 }
 
 void HandleTable::erase_all(const Context* context) {
+  erase_some(context, [](const Object&) { return true; });
+}
+
+void HandleTable::erase_some(const Context* context,
+                             const std::function<bool(const Object&)>& chosen) {
   std::vector<std::shared_ptr<Object>> objects;  // destroyed last, without locks
   const uint32_t used = used_.load(std::memory_order_acquire);
   for (uint32_t index = 0; index < used; ++index) {
     Slot& slot = chunks_[index / kChunk].load(std::memory_order_acquire)[index % kChunk];
     {
       const Guard guard(slot);
-      if (!slot.object || slot.object->context.get() != context) continue;
+      if (!slot.object || slot.object->context.get() != context || !chosen(*slot.object)) continue;
       slot.id = 0;
       objects.push_back(std::move(slot.object));
       slot.object = nullptr;

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -58,6 +59,8 @@ class HandleTable {
   Result<std::shared_ptr<Object>> erase(uint64_t id, Kind kind);
   // Makes all ids of a context stale.
   void erase_all(const Context* context);
+  // The same of the objects of a context that `chosen` says, under a slot's lock.
+  void erase_some(const Context* context, const std::function<bool(const Object&)>& chosen);
 
  private:
   static constexpr uint32_t kChunk = 1024;

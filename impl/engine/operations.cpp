@@ -55,6 +55,7 @@ Result<Channel*> Context::create_group(std::span<const int> ranks) {
 Result<Context::Group*> Context::create_group_locked(Held& held, std::span<const int> ranks) {
   MERON_TRY(check_open());
   MERON_TRY(await_room_locked(held, world()));
+  MERON_TRY(check_window_settled());
   MERON_ASSIGN(Members members, Members::of(ranks, transport_->world_size(), transport_->rank()));
   if (groups_.size() >= kMaxGroups) {
     return Error(MERON_E_UNSUPPORTED, fmt::format("there are {} groups already", kMaxGroups),
@@ -100,6 +101,7 @@ Result<std::shared_ptr<Param>> Context::register_param_locked(Held& held, Tensor
 Result<std::shared_ptr<Unit>> Context::create_unit_locked(
     Held& held, std::string name, std::vector<std::shared_ptr<Param>> params) {
   MERON_TRY(check_open());
+  MERON_TRY(check_window_settled());
   MERON_TRY(check_name(name));
   if (params.empty()) {
     return Error(MERON_E_ARGUMENT, "a unit needs at least one param", "pass one or more").on(name);
@@ -184,6 +186,7 @@ Result<uint64_t> Context::post_call(CallKind kind, std::span<const std::shared_p
   const bool versioned = kind != CallKind::create_schedule;
   uint64_t bytes = 0;
   for (const auto& unit : units) {
+    if (unit->destroying) return destroyed_error(*unit);
     bytes += unit->bytes();
     detail = hash_combine(detail, unit->name_hash());
     if (versioned) detail = hash_combine(detail, unit->version());

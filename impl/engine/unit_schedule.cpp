@@ -31,7 +31,14 @@ UnitSchedule::UnitSchedule(Context& context, std::vector<std::shared_ptr<Unit>> 
       units_(std::move(units)),
       gathers_(units_.size()),
       schedule_(*this, elements_of(units_), options) {
-  for (size_t unit = 0; unit < units_.size(); ++unit) index_.emplace(units_[unit].get(), unit);
+  for (size_t unit = 0; unit < units_.size(); ++unit) {
+    index_.emplace(units_[unit].get(), unit);
+    ++units_[unit]->schedules;
+  }
+}
+
+UnitSchedule::~UnitSchedule() {
+  for (const auto& unit : units_) --unit->schedules;
 }
 
 Result<bool> UnitSchedule::enter(size_t unit, int64_t timeout_ns) {

@@ -28,6 +28,9 @@ class UnitSchedule final : private Gatherer {
  public:
   UnitSchedule(Context& context, std::vector<std::shared_ptr<Unit>> units,
                const ScheduleOptions& options, SchedulePlace place);
+  ~UnitSchedule();
+  UnitSchedule(const UnitSchedule&) = delete;
+  UnitSchedule& operator=(const UnitSchedule&) = delete;
 
   Schedule& schedule() { return schedule_; }
   size_t size() const { return units_.size(); }

@@ -3,6 +3,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cstring>
+
+#include "base/layout.h"
 #include "memory/reserve.h"
 #include "memory/sanitizer.h"
 #include "os/process.h"
@@ -59,6 +63,17 @@ void Window::prefault(uint64_t offset, uint64_t bytes) const {
 Status Window::discard(uint64_t offset, uint64_t bytes) {
   MERON_TRY(check_owner("discard"));
   return writable_.discard(offset, bytes);
+}
+
+void Window::clear(uint64_t offset, uint64_t bytes) {
+  if (!check_owner("clear").ok()) return;
+  // Pages at the ends may be shared with neighbours.
+  const uint64_t end = offset + bytes;
+  const uint64_t first = std::min(end, round_up(offset, kPage));
+  const uint64_t last = std::max(first, end / kPage * kPage);
+  std::memset(writable(offset), 0, first - offset);
+  std::memset(writable(last), 0, end - last);
+  if (!discard(first, last - first).ok()) std::memset(writable(first), 0, last - first);
 }
 
 Result<std::shared_ptr<PeerArena>> PeerArena::attach(UniqueFd fd) {

@@ -107,6 +107,11 @@ struct Rank {
     return storage.get();
   }
   Deadline deadline() const { return Deadline::after(timeout_ns); }
+  // One of these that stayed in memory has gone: the next one may stay.
+  void forget_resident(uint32_t group, const std::vector<FlatDesc>& flats, const MeshShape& mesh) {
+    const auto found = residency.find(group);
+    if (found != residency.end()) found->second.forget(flats, mesh);
+  }
   // So that the device copies from and to it by itself, where there is one.
   void pin(std::byte* data, uint64_t bytes) {
     if (!device || bytes == 0) return;

@@ -80,6 +80,7 @@ Result<std::shared_ptr<Unit>> Unit::create(Rank& rank, const Axes& axes, std::st
   MERON_ASSIGN(const uint64_t slots,
                rank.transport.window_allocate(sizeof(UnitSlot) * members,
                                               fmt::format("unit '{}'", unit->name_), axes.number));
+  unit->window_ranges_.emplace_back(slots, sizeof(UnitSlot) * members);
   MERON_TRY(rank.transport.window().reserve(slots, sizeof(UnitSlot) * members));
   unit->slots_ = reinterpret_cast<UnitSlot*>(rank.transport.window().writable(slots));
   for (const auto reserve :
@@ -190,9 +191,10 @@ Status Unit::reserve_window(Flat& flat) {
   // real.
   const bool alike = !over_all(rank_.plan.param, axes_.mesh);
   const uint64_t stride = round_up(flat.value_bytes(), kPage);
+  const uint64_t all = alike ? stride * axes_.mesh.replicas : stride;
   MERON_ASSIGN(const uint64_t first,
-               rank_.transport.window_allocate(alike ? stride * axes_.mesh.replicas : stride,
-                                               fmt::format("unit '{}'", name_), axes_.number));
+               rank_.transport.window_allocate(all, fmt::format("unit '{}'", name_), axes_.number));
+  window_ranges_.emplace_back(first, all);
   const uint64_t offset =
       first + (alike ? stride * static_cast<uint64_t>(axes_.own_replica()) : uint64_t{0});
   flat.window_offset = offset;

@@ -137,8 +137,8 @@ struct Flat {
   uint64_t value_bytes() const { return desc.elements * size_of(desc.dtype); }
 };
 
-// Its memory is never given back while the arena lives: a peer may be a step behind, and read it
-// after this rank's context has closed.
+// Its memory stays until the context closes, or until every rank has agreed to destroy the unit
+// (unit_release.cpp): a peer may be a step behind, and read it after this rank has used it last.
 class Unit {
  public:
   // Lays out the params and reserves memory by the plan. The caller has posted the call.
@@ -342,6 +342,18 @@ class Unit {
   bool has_optimizer = false;
   bool stepping = false;  // a step has begun and not ended: values and gradient are its own
 
+  // The end. What stands against it on this rank: MERON_E_STATE.
+  Status check_destroyable() const;
+  // Whether nothing of this rank uses memory of the unit, its own or a peer's, any more. Goes on
+  // with what does.
+  bool quiet();
+  // No operation of this rank meets it from here on, and its params belong to no unit.
+  void detach();
+  // Gives everything back. Every rank has detached the unit.
+  void release_memory();
+  std::atomic<int> schedules{0};  // that it is in
+  bool destroying = false;
+
  private:
   Unit(Rank& rank, const Axes& axes, std::string name, std::vector<std::shared_ptr<Param>> params);
   void find_peers();
@@ -383,6 +395,7 @@ class Unit {
   std::vector<Flat> flats_;
   std::vector<Buffer> buffers_;                              // in the arena
   std::vector<std::pair<uint64_t, uint64_t>> window_parts_;  // in the window: offset, bytes
+  Ranges window_ranges_;  // of it that the unit has, of all ranks
   std::vector<std::shared_ptr<Batch>> exchanges_;
   std::vector<int> readers_, mates_, near_shards_, near_replicas_;
   bool brings_ = false;

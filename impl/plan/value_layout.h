@@ -88,18 +88,27 @@ class Residency {
 
   // Whether the values of the next unit lie on the row's tier.
   bool store(const std::vector<FlatDesc>& flats, const MeshShape& mesh) {
-    uint64_t held = 0;
-    for (const FlatDesc& flat : flats) {
-      if (!stored_away(*plan_, flat)) continue;
-      held += held_range(plan_->param, flat.elements, 0, mesh).size();
-    }
+    const uint64_t held = held_of(flats, mesh);
     if (held == 0) return false;
     if (held > left_) return true;
     left_ -= held;
     return false;
   }
+  // A unit whose values stay in memory has gone.
+  void forget(const std::vector<FlatDesc>& flats, const MeshShape& mesh) {
+    left_ += held_of(flats, mesh);
+  }
 
  private:
+  uint64_t held_of(const std::vector<FlatDesc>& flats, const MeshShape& mesh) const {
+    uint64_t held = 0;
+    for (const FlatDesc& flat : flats) {
+      if (!stored_away(*plan_, flat)) continue;
+      held += held_range(plan_->param, flat.elements, 0, mesh).size();
+    }
+    return held;
+  }
+
   const Plan* plan_;
   uint64_t left_;
 };

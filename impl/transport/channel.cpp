@@ -54,6 +54,8 @@ std::string_view name_of(CallKind kind) {
       return "schedule_create";
     case CallKind::finish:
       return "reduce_finish";
+    case CallKind::destroy_unit:
+      return "unit_destroy";
   }
   return "call";
 }

@@ -41,6 +41,7 @@ enum class CallKind : uint32_t {
   all_reduce,
   create_schedule,
   finish,
+  destroy_unit,
 };
 std::string_view name_of(CallKind kind);
 

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <utility>
 
 #include "base/held.h"
 #include "base/layout.h"
@@ -89,12 +91,46 @@ void Transport::open_region(uint32_t group) {
 
 Result<uint64_t> Transport::window_allocate(uint64_t bytes, std::string_view what, uint32_t group) {
   Region& region = regions_[group];
+  // The first range that fits, whatever order ranges were given back in.
+  for (auto it = region.free.begin(); it != region.free.end(); ++it) {
+    const auto [begin, end] = *it;
+    if (end - begin < bytes || bytes == 0) continue;
+    const uint64_t taken = std::min(end, begin + round_up(bytes, kPage));
+    region.free.erase(it);
+    if (taken < end) region.free.emplace(taken, end);
+    return begin;
+  }
   const uint64_t left = region.end - region.next;
   if (bytes > left) return no_room(what, bytes, left, joined_.window->size());
   const uint64_t begin = region.next;
   // Rounding up may pass the region's end, which is then full.
   region.next = std::min(region.end, begin + round_up(bytes, kPage));
   return begin;
+}
+
+void Transport::window_free(uint64_t offset, uint64_t bytes, uint32_t group) {
+  Region& region = regions_[group];
+  if (bytes == 0) return;
+  region.given_back.emplace_back(offset, std::min(region.end, offset + round_up(bytes, kPage)));
+}
+
+void Transport::window_recycle(uint32_t group) {
+  Region& region = regions_[group];
+  for (auto [begin, end] : std::exchange(region.given_back, {})) {
+    auto next = region.free.lower_bound(begin);
+    if (next != region.free.end() && next->first == end) {
+      end = next->second;
+      next = region.free.erase(next);
+    }
+    if (next != region.free.begin()) {
+      const auto before = std::prev(next);
+      if (before->second == begin) {
+        begin = before->first;
+        region.free.erase(before);
+      }
+    }
+    region.free.emplace(begin, end);
+  }
 }
 
 void Transport::ring() {

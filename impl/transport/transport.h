@@ -13,6 +13,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -90,9 +91,13 @@ class Transport {
   void open_region(uint32_t group);
   // Reserves `bytes` of a group's region at the same offset on every rank of the group, which call
   // it in the same order with the same sizes. (Groups know nothing of what others allocate.) The
-  // pages become real by Window::reserve. Ranges are not given back: a peer may read them as long
-  // as the world lives.
+  // pages become real by Window::reserve.
   Result<uint64_t> window_allocate(uint64_t bytes, std::string_view what, uint32_t group = 0);
+  // Gives a range back that no rank reads or writes any more. It is handed out again after
+  // window_recycle(), which all ranks of the group call at the same place of their calls, and only
+  // when all of them have cleared what they had there.
+  void window_free(uint64_t offset, uint64_t bytes, uint32_t group);
+  void window_recycle(uint32_t group);
 
   // Wakes the threads of other ranks (and of this one) that sleep. Call after a seq_cst store of
   // what they wait for.
@@ -127,7 +132,9 @@ class Transport {
   WindowHeader* header_;
   RankBlock* ranks_;
   struct Region {
-    uint64_t next = 0, end = 0;  // what is free of it
+    uint64_t next = 0, end = 0;                                  // what was never handed out of it
+    std::map<uint64_t, uint64_t> free = {};                      // begin -> end; never adjacent
+    std::vector<std::pair<uint64_t, uint64_t>> given_back = {};  // begin, end; see window_recycle()
   };
   std::array<Region, kMaxGroups> regions_{};
   bool may_spin_ = true;

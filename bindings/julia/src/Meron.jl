@@ -63,6 +63,7 @@ export MeronError, Context, Group, Plan, Param, Unit, Gather, Update, Future, Op
 export TensorView, BFloat16, ParamTree
 export gather, gather_begin, update, write!, part, release, info, owned
 export gradient_view, reduce!, reduce_begin!, reduce_finish!, reduce_finish_begin!, reduced, discard!
+export destroy!
 export wait_reductions
 export wait_stream, release_on_stream!
 export Schedule, begin_pass!, enter!, leave!, drop!, reset!

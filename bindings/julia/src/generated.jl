@@ -759,6 +759,7 @@ mutable struct Functions
     meron_param_name::Ptr{Cvoid}
     meron_param_release::Ptr{Cvoid}
     meron_unit_create::Ptr{Cvoid}
+    meron_unit_destroy::Ptr{Cvoid}
     meron_unit_get_info::Ptr{Cvoid}
     meron_unit_release::Ptr{Cvoid}
     meron_update_begin::Ptr{Cvoid}
@@ -834,7 +835,7 @@ mutable struct Functions
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
-        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL)
+        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL)
 end
 const functions = Functions()
 
@@ -1677,8 +1678,8 @@ version 0. Collective over the params' group.
 
 - `params`: `count` params of one group, none of them in a unit.
 
-Ownership: the caller releases *out; the memory stays until the context is closed, because peers
-may read it.
+Ownership: the caller releases *out; the memory stays until meron_unit_destroy or until the
+context is closed, because peers may read it.
 Blocks: never on peers.
 Threads: any.
 Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param twice, or in a unit already, or the name),
@@ -1688,6 +1689,27 @@ breaks the group: all are told which rank.
 @inline meron_unit_create(out, context, name, params, count, err) = ccall(
         functions.meron_unit_create, meron_status, (Ptr{meron_unit}, meron_context, Ptr{UInt8},
         Ptr{meron_param}, Csize_t, Ptr{Ptr{meron_error}}), out, context, name, params, count,
+        err)
+
+"""
+    meron_unit_destroy(unit, err)
+
+Destroys a unit and its params: gives back their memory on the host, on the device and on the
+drive, and their names. Collective over the unit's group: all ranks call it, and no rank makes
+units or groups meanwhile. All handles of the unit and of its params become stale; views of its
+values and gradients must not be read any more.
+
+Ownership: none.
+Blocks: until every rank has called it and none uses the unit any more, at most the deadline.
+Threads: any, one unit at a time.
+Errors: MERON_E_STATE, before any rank is called (the unit is gathered, updated, reduced or
+stepped, or it belongs to a schedule or an optimizer: release these first; another thread
+destroys a unit), MERON_E_UNSUPPORTED (its values or gradients reside on devices that are
+joined), MERON_E_CANCELLED (should_stop: call again to go on), MERON_E_HANDLE, MERON_E_STALE
+(also the second time), -3xx (a rank that does not call is named).
+"""
+@inline meron_unit_destroy(unit, err) = @blocking_ccall(
+        functions.meron_unit_destroy, meron_status, (meron_unit, Ptr{Ptr{meron_error}}), unit,
         err)
 
 """

@@ -171,3 +171,19 @@ function discard!(unit::Unit)
     end_loans(unit)
     return
 end
+
+"""
+    destroy!(unit)
+
+Gives back the memory and the names of the unit and its params, which are over then. Collective over
+their group; no rank makes units or groups meanwhile. Blocks until every rank has called it and none
+uses the unit, at most the deadline.
+
+Throws `MERON_E_STATE` where the unit is in use on this rank, or belongs to a schedule or an optimizer;
+`MERON_E_UNSUPPORTED` where it resides on devices that are joined.
+"""
+function destroy!(unit::Unit)
+    @check LibMeron.meron_unit_destroy(raw(unit))
+    end_loans(unit)
+    return
+end

@@ -272,6 +272,7 @@ meron_status meron_param_name(const char **out, meron_param param, meron_error *
 meron_status meron_param_release(meron_param param, meron_error **err);
 meron_status meron_unit_create(meron_unit *out, meron_context context, const char *name, const
     meron_param *params, size_t count, meron_error **err);
+meron_status meron_unit_destroy(meron_unit unit, meron_error **err);
 typedef int32_t meron_codec;
 enum {
   MERON_CODEC_NONE = 0,

@@ -131,6 +131,7 @@ class Context:
         self._remote: bool = device.startswith("cuda")
         self._dlpack_device: tuple[int, int] | None = None
         # Bytes of gradients that meron.torch holds, now and at most.
+        self._closing: Callable[[], Callable[[], None] | None] = lambda: None
         self._caller_gradients: Callable[[], Callable[[], tuple[int, int]] | None] = lambda: None
         self.rank: int = receive("int32_t *", lib.meron_context_rank, handle)
         self.world_size: int = receive("int32_t *", lib.meron_context_world_size, handle)
@@ -157,6 +158,9 @@ class Context:
         last of them dies, so reading them never crashes. Tensors imported by DLPack cannot be
         tracked: do not read them any more.
         """
+        closing = self._closing()
+        if closing is not None and self._lifetime is not None:
+            closing()
         self._lifetime = None
 
     def __enter__(self) -> Context:

@@ -163,6 +163,27 @@ class Unit(Owner):
             info.gradient_worst_block,
         )
 
+    def destroy(self) -> None:
+        """Gives back the memory and the names of the unit and its params, for good.
+
+        Collective over the unit's group: all ranks call it, and none makes units or groups
+        meanwhile. The unit and its params are over; do not read views of them any more.
+
+        Blocks until every rank has called it and none uses the unit, at most the deadline, with the
+        GIL given up.
+
+        Raises:
+            StateError: the unit is gathered, updated, reduced or stepped on this rank, or belongs
+                to a schedule or an optimizer: release these first.
+            UnsupportedError: it resides on devices that are joined.
+            StaleError: it was destroyed before.
+            GroupError: a rank did not call it in time, and is named.
+        """
+        self._context._require_open()
+        call(lib.meron_unit_destroy, self._handle)
+        self._loans.end()
+        self._reduced.end()
+
     # ---- Whole tensors -------------------------------------------------------------------------
 
     def gather(

@@ -49,6 +49,15 @@ class Unit : public Handle<meron_unit, meron_unit_release> {
   meron_unit_info info() const {
     return detail::receive_info<meron_unit_info>(meron_unit_get_info, handle());
   }
+
+  // Gives back the memory and the names of the unit and its params, whose handles become stale.
+  // Collective over their group; no rank makes units or groups meanwhile. Blocks until every rank
+  // has called it and none uses the unit, at most the deadline. Throws MERON_E_STATE where the unit
+  // is in use on this rank, or belongs to a schedule or an optimizer.
+  void destroy() {
+    detail::call(meron_unit_destroy, handle());
+    static_cast<void>(detach());  // the call has released it
+  }
 };
 
 using UnitList = ListOf<Unit>;

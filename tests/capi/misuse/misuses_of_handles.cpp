@@ -142,6 +142,7 @@ std::vector<Place> unit_places() {
   return {
       PLACE(unit, meron_unit_get_info, &out.unit_info, it),
       PLACE(unit, meron_unit_release, it),
+      PLACE(unit, meron_unit_destroy, it),
       PLACE(unit, meron_update_begin, &out.update, &it, 1),
       PLACE(unit, meron_gather_begin, &out.gather, &it, 1, nullptr),
       {"meron_gather_begin (second)", Kind::unit,

@@ -47,10 +47,55 @@ Misuse after_release(const char* name, Make make, Release release, Use use) {
           }};
 }
 
+// What stands against the end of a unit.
+CallFailed destroyed(meron_unit unit) {
+  return FAILURE_OF(meron_unit_destroy, unit);
+}
+std::unique_ptr<Session> session_without_optimizer() {
+  auto session = another_session();
+  MUST(meron_optimizer_release, session->optimizer);
+  return session;
+}
+std::unique_ptr<Session> session_without_unit() {
+  auto session = session_without_optimizer();
+  MUST(meron_unit_destroy, session->units[0]);
+  return session;
+}
+
 }  // namespace
 
 std::vector<Misuse> misuses_of_order() {
   std::vector<Misuse> all = {
+      order("meron_unit_destroy: gathered unit", MERON_E_STATE,
+            [](Objects& o) {
+              const meron_gather gather = leased(*o.a, 0);
+              const CallFailed failed = destroyed(o.a->units[0]);
+              MUST(meron_gather_release, gather);
+              return failed;
+            }),
+      order("meron_unit_destroy: unit with an optimizer", MERON_E_STATE,
+            [](Objects& o) { return destroyed(o.a->units[0]); }),
+      order("meron_unit_destroy: unit of a schedule", MERON_E_STATE,
+            [](Objects&) {
+              const auto session = session_without_optimizer();
+              meron_schedule schedule{};
+              MUST(meron_schedule_create, &schedule, session->units.data(), 1, nullptr);
+              return destroyed(session->units[0]);
+            }),
+      order("meron_unit_destroy: unit that is updated", MERON_E_STATE,
+            [](Objects&) {
+              const auto session = session_without_optimizer();
+              updating(*session, 0);
+              return destroyed(session->units[0]);
+            }),
+      order("meron_unit_destroy: twice", MERON_E_STALE,
+            [](Objects&) { return destroyed(session_without_unit()->units[0]); }),
+      order("meron_param_get_info: of a destroyed unit", MERON_E_STALE,
+            [](Objects&) {
+              const auto session = session_without_unit();
+              auto info = sized<meron_param_info>();
+              return FAILURE_OF(meron_param_get_info, &info, session->params[0]);
+            }),
       order("meron_schedule_enter: unit that is updated", MERON_E_STATE,
             [](Objects& o) {
               const meron_update update = updating(*o.a, 0);

@@ -98,6 +98,10 @@ void reduced(Session& session, const Statement& statement) {
   session.check_data(statement, view.dtype, view.data, view.count, view.offset);
 }
 
+void destroy(Session& session, const Statement& statement) {
+  call(meron_unit_destroy, session.find<Unit>(statement.name).handle);
+}
+
 void discard(Session& session, const Statement& statement) {
   call(meron_reduce_discard, session.find<Unit>(statement.name).handle);
 }
@@ -274,6 +278,7 @@ Operations training_operations() {
           {"reduce_wait", reduce_wait},
           {"reduced", reduced},
           {"discard", discard},
+          {"destroy", destroy},
           {"optimizer", optimizer},
           {"step", step},
           {"optimizer_is", optimizer_is},

@@ -91,6 +91,7 @@ final class Tensors {
                 return true;
             }
             case "discard": session.find(Unit.class, name).discard(); return true;
+            case "destroy": session.find(Unit.class, name).destroy(); return true;
             case "optimizer": optimizer(session, statement); return true;
             case "step":
                 Operations.finishOrKeep(

@@ -243,6 +243,10 @@ operation("discard") do session, statement
     discard!(find(session, Unit, statement.name))
 end
 
+operation("destroy") do session, statement
+    destroy!(find(session, Unit, statement.name))
+end
+
 const NUMBERS = ("lr" => :learning_rate, "beta1" => :beta1, "beta2" => :beta2,
     "epsilon" => :epsilon, "weight_decay" => :weight_decay)
 const OPTIONS = (NUMBERS..., "max_norm" => :max_norm, "dampening" => :dampening,

@@ -297,6 +297,11 @@ def discard(session: Session, statement: Statement) -> None:
     session.find(meron.Unit, statement.name).discard()
 
 
+@operation
+def destroy(session: Session, statement: Statement) -> None:
+    session.find(meron.Unit, statement.name).destroy()
+
+
 # The rules: their number in C, and what the natural layer calls their options.
 COMMON = {"lr": "lr", "weight_decay": "weight_decay", "max_norm": "max_norm"}
 ADAM = {**COMMON, "epsilon": "eps", "beta1": "betas", "beta2": "betas"}

@@ -27,6 +27,7 @@ from meron.torch.api import (
     unshard,
 )
 from meron.torch.clipping import clip_grad_norm_ as _torchs_clip_grad_norm  # noqa: F401 - installed
+from meron.torch.destroy import destroy
 from meron.torch.engine_optimizer import EngineOptimizer
 from meron.torch.optimizer import shard_optimizer
 from meron.torch.rules import SGD, Adagrad, Adam, AdamW, Lion
@@ -53,6 +54,7 @@ __all__ = [
     "MixedPrecision",
     "clip_grad_norm_",
     "context_for",
+    "destroy",
     "full_grad",
     "full_optimizer_state",
     "full_param",

@@ -12,6 +12,7 @@ import torch
 import meron
 from meron import errors
 from meron.plan import Json
+from meron.torch.destroy import destroy_lost
 from meron.torch.device_choice import device_for, device_name
 from meron.torch.materialize import materialize
 from meron.torch.options import (
@@ -184,6 +185,7 @@ def shard(
         check_context(context, plan, group, transport, mp, modules)
         check_offload(offload_policy, context.plan)
     sharding = sharding_of(context, limits)
+    destroy_lost(sharding)
     late_of = [late_parts(item, ignored) for item in modules]
     for path, part in [each for late in late_of for each in late]:
         check_same(sharding, part, path)

@@ -304,6 +304,10 @@ class GradientReducer:
             settle(status, slot)
         self.under_way = False
 
+    def forget_units(self) -> None:
+        """Some units have gone."""
+        self._table = (0, NULL)
+
     # ---- A step --------------------------------------------------------------------------------
 
     def finish(self, units: Iterable[ShardedUnit]) -> list[ShardedUnit]:

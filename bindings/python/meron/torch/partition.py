@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import functools
+import weakref
 from collections.abc import Callable, Iterable
 
 import torch
@@ -94,6 +95,7 @@ def make_scope(
         check_params(name, params, names, sharding.context.device)
         unit = sharding.add_unit(name, params, names, dtype, broadcast)
         sharding.reducer.watch(unit)
+        unit.owner = weakref.ref(module)
         units.insert(0, unit)
     if scope is not None:
         scope.units.extend(unit for unit in units if unit not in scope.units)

@@ -156,6 +156,13 @@ class ReadAhead:
             if not held.uses and not held.stays:
                 self.give_back(held)
 
+    def forget_units(self) -> None:
+        """Some units have gone."""
+        self.reset()
+        self.orders.clear()
+        self.persistent.clear()
+        self.known = (-1, {})
+
     def reset(self) -> None:
         """After an exception: nothing is in use. The recorded orders stay."""
         self.kind = -1

@@ -82,6 +82,7 @@ class Sharding:
             GradientReducer(self) if self.device is None else DeviceReducer(self, self.device)
         )
         context._caller_gradients = weakref.WeakMethod(self.reducer.held)
+        context._closing = weakref.WeakMethod(self.close)
         self.active: list[Any] = []
         # Modules whose forward began a pass: a number, and the units below, as of so many units.
         self.roots: weakref.WeakKeyDictionary[
@@ -211,6 +212,21 @@ class Sharding:
         with plain():
             data = value.detach().to("cpu").contiguous()
             return data if data.dtype in CODES_OF_TORCH else data.float()
+
+    def units_have_changed(self) -> None:
+        """Some have gone: what was made of the list of units is made anew."""
+        self.roots.clear()
+        self._counts = (-1, True)
+        self.reducer.forget_units()
+        self.read_ahead.forget_units()
+
+    def close(self) -> None:
+        """The context is about to be closed: memory that params show goes with it."""
+        self.schedule = None
+        for unit in self.units:
+            if not unit.stays:  # else its params are the model's, as any array is its holder's
+                unit.forget_memory()
+        shardings.pop(self.context, None)
 
     # ---- The schedule --------------------------------------------------------------------------
 

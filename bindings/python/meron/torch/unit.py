@@ -17,6 +17,7 @@ storage: both still mean the unsharded tensor when backward has gathered the uni
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -90,6 +91,9 @@ class ShardedUnit:
         # Of params that are on the device meta still, by index: the dtype that the model gave them.
         self.unmade: dict[int, torch.dtype] = {}
         self.optimizer: Callable[[], Any] | None = None  # a weak reference: the engine's, if any
+        # A weak reference to the module that it was made for; and whether no one has its params.
+        self.owner: weakref.ref[torch.nn.Module] | None = None
+        self.lost = False
         self.pinned: Any = None
         self.ahead: Any = None
         # Those that have brought one since the last step; of all ranks once it is `finished`.
@@ -329,6 +333,38 @@ class ShardedUnit:
                 advice="Set requires_grad before sharding; what is to be frozen later may be "
                 "trainable then.",
             )
+
+    # ---- Its end -------------------------------------------------------------------------------
+
+    def let_go(self) -> None:
+        """Holds its params no more."""
+        self.params = []
+        self.name_classes([])
+        if self.sources is not None:
+            self.sources = self.sources._replace(places=[])
+
+    def take_again(
+        self, params: list[torch.nn.Parameter], kinds: list[type[torch.nn.Parameter]]
+    ) -> None:
+        """Holds them again."""
+        self.params = params
+        self.name_classes(kinds)
+        self.sources = self.sharding.reducer._sources(self)
+
+    def end(self) -> None:
+        """The engine's unit was destroyed."""
+        self.forget_memory()
+        self.let_go()
+        self.masters = {}
+        self.owner = None
+
+    def forget_memory(self) -> None:
+        """Shows no memory of the engine's any more."""
+        self.unguard()
+        self.hide()
+        self.shown = []
+        self.wholes = []
+        self.addresses = []
 
     # ---- Parts ---------------------------------------------------------------------------------
 

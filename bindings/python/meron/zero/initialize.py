@@ -12,6 +12,7 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 import meron.torch as mt
 from meron import errors
+from meron.torch.destroy import destroy_lost
 from meron.torch.device_choice import device_for
 from meron.torch.partition import convert_buffers
 from meron.torch.sharding import Sharding, unit_of
@@ -246,6 +247,7 @@ def shard(
             )
     else:
         sharding = open_sharding(config, plan, group, chosen)
+    destroy_lost(sharding)
     set_limits(sharding, config.limits_of(sharding.context.world_size))
     name = sharding.unique(type(model).__name__)
     shard_module(sharding, model, name, dtype=config.dtype)

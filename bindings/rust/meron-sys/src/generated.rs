@@ -1929,8 +1929,8 @@ extern "C" {
     /// - `name`: unique in the context, 1 to 512 bytes of UTF-8.
     /// - `params`: `count` params of one group, none of them in a unit.
     ///
-    /// **Ownership**: the caller releases \*out; the memory stays until the context is closed,
-    /// because peers may read it.
+    /// **Ownership**: the caller releases \*out; the memory stays until meron_unit_destroy or until
+    /// the context is closed, because peers may read it.
     ///
     /// **Blocks**: never on peers.
     ///
@@ -1948,6 +1948,26 @@ extern "C" {
         count: usize,
         err: *mut *mut meron_error,
     ) -> meron_status;
+
+    /// Destroys a unit and its params: gives back their memory on the host, on the device and on
+    /// the drive, and their names. Collective over the unit's group: all ranks call it, and no
+    /// rank makes units or groups meanwhile. All handles of the unit and of its params become
+    /// stale; views of its values and gradients must not be read any more.
+    ///
+    /// **Ownership**: none.
+    ///
+    /// **Blocks**: until every rank has called it and none uses the unit any more, at most the
+    /// deadline.
+    ///
+    /// **Threads**: any, one unit at a time.
+    ///
+    /// **Errors**: MERON_E_STATE, before any rank is called (the unit is gathered, updated, reduced
+    /// or stepped, or it belongs to a schedule or an optimizer: release these first; another
+    /// thread destroys a unit), MERON_E_UNSUPPORTED (its values or gradients reside on devices
+    /// that are joined), MERON_E_CANCELLED (should_stop: call again to go on), MERON_E_HANDLE,
+    /// MERON_E_STALE (also the second time), -3xx (a rank that does not call is named).
+    #[must_use]
+    pub fn meron_unit_destroy(unit: meron_unit, err: *mut *mut meron_error) -> meron_status;
 
     /// Reads what is known about a unit.
     ///

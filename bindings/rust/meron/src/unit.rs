@@ -370,6 +370,23 @@ impl Unit {
 
     // ---- Life ----------------------------------------------------------------------------------
 
+    /// Gives back the memory and the names of the unit and its params, which are over then. Collective
+    /// over their group; no rank makes units or groups meanwhile.
+    ///
+    /// Blocks until every rank has called it and none uses the unit, at most the deadline.
+    ///
+    /// # Errors
+    ///
+    /// [`State`](crate::ErrorKind::State) where the unit is in use on this rank, or belongs to a schedule
+    /// or an optimizer; [`Unsupported`](crate::ErrorKind::Unsupported) where it resides on devices that
+    /// are joined.
+    pub fn destroy(&self) -> Result<()> {
+        let _use = InUse::begin(&self.state, Use::Gradient)?;
+        self.shared.require_open()?;
+        // SAFETY: a call with a handle by value; a wrong one gives an error.
+        check(|err| unsafe { sys::meron_unit_destroy(self.as_raw(), err) })
+    }
+
     pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.shared
     }

@@ -59,6 +59,7 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
         "reduce_wait" => reduce_wait(session, s),
         "reduced" => reduced(session, s),
         "discard" => Ok(session.unit(s.object()?)?.discard_reduced()?),
+        "destroy" => Ok(session.unit(s.object()?)?.destroy()?),
         _ => optimizers::execute(session, s),
     }
 }

@@ -167,6 +167,21 @@ public final class Unit extends Handle {
         endReduced();
     }
 
+    /**
+     * Gives back the memory and the names of the unit and its params, which are over then. Collective
+     * over their group; no rank makes units or groups meanwhile. Blocks until every rank has called it
+     * and none uses the unit, at most the deadline. Throws where the unit is in use on this rank, or
+     * belongs to a schedule or an optimizer.
+     */
+    public void destroy() {
+        context.requireOpen();
+        call(handle -> Abi.meron_unit_destroy(handle));
+        final Loan last = gradients;
+        gradients = new Loan();
+        last.end("the unit was destroyed");
+        endReduced();
+    }
+
     /** The version of the values; 0 until the first update. */
     public long version() {
         return info(meron_unit_info::getVersion);

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How sharded models end: their units give memory and names back, on all ranks together.
+
+A model that nobody holds any more is not destroyed at once: Python's garbage collector finds it at
+another time on every rank. Its units wait until `shard` is called next, in which ranks agree on
+those that all of them have lost.
+"""
+
+from __future__ import annotations
+
+import weakref
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+
+from meron import errors
+from meron.torch.guard import plain
+from meron.torch.sharding import Sharding, current_graph_task, units_below
+from meron.torch.unit import ShardedUnit
+
+
+def destroy(model: torch.nn.Module) -> None:
+    """Gives back the memory that the engine has of a sharded model, for good. Collective.
+
+    The model and its params cannot be used any more; an optimizer of the engine's (mt.AdamW and
+    others) that has params of this model alone is over, too. Save what is wanted first.
+
+    Blocks until every rank has called it, at most the deadline.
+
+    Raises StateError in a forward or backward, and for a unit that others use, which is named: a
+    tied param of another model, or an optimizer of several models. GroupError: a rank does not
+    call it.
+    """
+    units = units_below(model)
+    if not units:
+        raise errors.StateError(
+            f"{type(model).__name__} is not sharded",
+            advice="Call meron.torch.destroy once, with what meron.torch.shard returned.",
+        )
+    if current_graph_task() != -1 or any(unit.sharding.active for unit in units):
+        raise errors.StateError(
+            "a model cannot be destroyed in a forward or backward", advice="Do it between steps."
+        )
+    own = set(model.parameters())
+    for unit in units:
+        if not own.issuperset(unit.params):
+            raise errors.StateError(
+                f"unit '{unit.name}' has params that are not this model's",
+                subject=unit.name,
+                advice="Destroy the model that was sharded with these params.",
+            )
+    optimizers = optimizers_of(units)
+    for optimizer in optimizers:
+        optimizer._let_go()
+    for sharding in {unit.sharding: None for unit in units}:
+        remove(sharding, [unit for unit in units if unit.sharding is sharding])
+    for part in model.modules():
+        scope = part.__dict__.pop("_meron_scope", None)
+        if scope is not None:
+            part.__dict__["_call_impl"] = refuse_use
+
+
+def refuse_use(*_args: Any, **_kwargs: Any) -> NoReturn:
+    raise errors.StateError(
+        "this model was destroyed (meron.torch.destroy)", advice="Build and shard a new one."
+    )
+
+
+def optimizers_of(units: list[ShardedUnit]) -> list[Any]:
+    """The engine's optimizers of some units; StateError for one that has units of others, too."""
+    found: dict[Any, None] = {}
+    for unit in units:
+        optimizer = unit.optimizer() if unit.optimizer is not None else None
+        if optimizer is not None and hasattr(optimizer, "engine"):
+            found[optimizer] = None
+    for optimizer in found:
+        for unit in optimizer.sharded:
+            if unit not in units:
+                raise errors.StateError(
+                    f"an optimizer of this model has unit '{unit.name}' of another one, too",
+                    subject=unit.name,
+                    advice="Call its release() on all ranks first; steps end then for both models.",
+                )
+    return list(found)
+
+
+def remove(sharding: Sharding, units: list[ShardedUnit]) -> None:
+    """Destroys units that nobody uses. Collective; in the same order on all ranks."""
+    for unit in units:
+        unit.unpin()
+    sharding.drop(units)
+    # The schedule has gathers of all units; the next pass makes another one.
+    if sharding.schedule is not None:
+        sharding.schedule.release()
+        sharding.renew_schedule()
+    sharding.reducer.discard(units)
+    sharding.forget_uses()
+    for unit in units:
+        sharding.concealed.pop(unit, None)
+        unit.unit.destroy()
+        unit.end()
+    gone = set(units)
+    sharding.units = [unit for unit in sharding.units if unit not in gone]
+    for index, unit in enumerate(sharding.units):
+        unit.index = index
+    sharding.units_have_changed()
+
+
+def destroy_lost(sharding: Sharding) -> None:
+    """Destroys the units whose models are gone on every rank. Collective."""
+    units = sharding.units
+    if not units:
+        return
+    lost = np.array([is_lost(unit) for unit in units], np.float32)
+    context = sharding.context
+    if context.world_size > 1:
+        context.world.all_reduce(lost)
+    gone = [unit for unit, count in zip(units, lost.tolist()) if count == context.world_size]
+    if gone:
+        remove(sharding, gone)
+
+
+def is_lost(unit: ShardedUnit) -> bool:
+    """Whether nobody but the unit holds any of its params, nor can use it."""
+    if unit.lost:
+        return True
+    if unit.owner is None or unit.owner() is not None or unit.uses or unit.pinned is not None:
+        return False
+    if unit.optimizer is not None and unit.optimizer() is not None:
+        return False
+    # Params live as long as someone holds them: let go, and look.
+    params = [weakref.ref(param) for param in unit.params]
+    with plain():
+        frees = [param.requires_grad for param in unit.params]
+    kinds = unit.kinds
+    unit.let_go()
+    if all(param() is None for param in params):
+        unit.lost = True
+        return True
+    held = []
+    for param, empty, requires_grad in zip(params, unit.placeholders, frees):
+        kept = param()
+        if kept is None:  # one that nobody has any more
+            kept = torch.nn.Parameter(empty.data, requires_grad)
+        held.append(kept)
+    unit.take_again(held, kinds)
+    return False

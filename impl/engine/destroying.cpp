@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the ranks of a group destroy a unit. Two calls, each of which every rank makes:
+//
+//   agreeing   nothing stands against it on any rank. Each waits until nothing of its own uses the
+//              unit any more, a peer's memory included.
+//   leaving    each rank has taken the unit out of all that it goes through. When all have, nobody
+//              touches its memory, and each gives back its own.
+//
+// Ranges of the window are handed out again one destruction later: only then has every rank cleared
+// what it had there. No unit or group is made between the two calls, so that ranks, which never
+// talk about it, hand out the same ranges.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "base/hash.h"
+#include "engine/context.h"
+
+namespace meron {
+namespace {
+
+class DestroyOperation final : public Operation {
+ public:
+  // `gathered`: whether a gather of the unit that was given up is still under way.
+  DestroyOperation(std::shared_ptr<Unit> unit, Deadline deadline, bool leaving,
+                   std::function<bool()> gathered)
+      : Operation(unit->channel(), deadline),
+        unit_(std::move(unit)),
+        leaving_(leaving),
+        gathered_(std::move(gathered)) {}
+
+  Result<bool> advance() override {
+    if (!leaving_ && (gathered_() || !unit_->quiet())) return false;
+    if (!channel_.not_begun(sequence()).empty()) return false;
+    MERON_TRY(channel_.verify(sequence()));
+    return true;
+  }
+  std::vector<int> missing() const override { return channel_.not_begun(sequence()); }
+  std::string waits_for_drive() const override {
+    return leaving_ ? std::string() : unit_->drive_text();
+  }
+  std::string describe() const override {
+    return fmt::format("destruction of unit '{}'", unit_->name());
+  }
+
+ private:
+  std::shared_ptr<Unit> unit_;
+  const bool leaving_;
+  const std::function<bool()> gathered_;
+};
+
+}  // namespace
+
+Error Context::destroyed_error(const Unit& unit) {
+  return Error(MERON_E_STATE, fmt::format("unit '{}' is being destroyed", unit.name()),
+               "destroy it to the end, and do not use it any more")
+      .on(unit.name());
+}
+
+Status Context::check_window_settled() const {
+  if (destruction_.phase == Destruction::Phase::none) return Ok{};
+  return destroyed_error(*destruction_.unit);
+}
+
+// Makes the first call, or takes the step that follows the call that has ended.
+Status Context::advance_destruction_locked(Held& held, const std::shared_ptr<Unit>& unit) {
+  using Phase = Destruction::Phase;
+  Channel& channel = unit->channel();
+  const auto make_call = [&](bool leaving) -> Status {
+    MERON_ASSIGN(const uint64_t sequence,
+                 post(channel, {CallKind::destroy_unit, unit->name(), unit->bytes(),
+                                hash_combine(leaving ? 1 : 0, unit->version())}));
+    const auto gathered = [this, gone = unit.get()] {
+      return std::any_of(pending_.begin(), pending_.end(), [gone](const auto& operation) {
+        const auto* gather = dynamic_cast<const GatherOperation*>(operation.get());
+        if (gather == nullptr || gather->ended()) return false;
+        const auto& units = gather->units();
+        return std::any_of(units.begin(), units.end(),
+                           [gone](const auto& each) { return each.get() == gone; });
+      });
+    };
+    auto operation = std::make_shared<DestroyOperation>(unit, rank_->deadline(), leaving, gathered);
+    operation->set_sequence(sequence);
+    destruction_.operation = operation;
+    submit_locked(held, operation);
+    return Ok{};
+  };
+  MERON_TRY(await_room_locked(held, channel));
+  switch (destruction_.phase) {
+    case Phase::none:
+      MERON_TRY(channel.status());
+      MERON_TRY(unit->check_destroyable());
+      destruction_.unit = unit;
+      destruction_.phase = Phase::agreeing;
+      unit->destroying = true;
+      return make_call(false);
+    case Phase::agreeing:
+      unit->detach();
+      std::erase(units_, unit);
+      destruction_.phase = Phase::leaving;
+      return make_call(true);
+    case Phase::leaving:
+      transport_->window_recycle(unit->axes().number);
+      unit->release_memory();
+      control_bytes_ -= sizeof(UnitSlot) * static_cast<uint64_t>(channel.size());
+      for (const auto& param : unit->params()) param_names_.erase(param->desc.name);
+      unit_names_.erase(unit->name());
+      destruction_ = {};
+      return Ok{};
+  }
+  return Ok{};
+}
+
+Status Context::destroy_unit(const std::shared_ptr<Unit>& unit) {
+  using Phase = Destruction::Phase;
+  // To the end: what other threads begin comes before or after it on every rank.
+  MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
+  std::shared_ptr<Operation> operation;
+  {
+    auto held = lock();
+    MERON_TRY(check_open());
+    if (destruction_.phase == Phase::none) {
+      Status begun = advance_destruction_locked(held, unit);
+      if (!begun.ok()) {
+        destruction_ = {};
+        return begun;
+      }
+    } else if (destruction_.unit != unit) {  // which was interrupted
+      return destroyed_error(*destruction_.unit);
+    }
+    operation = destruction_.operation;
+  }
+  while (true) {
+    const Result<bool> ended = wait(operation, -1);
+    auto held = lock();
+    Status next = ended.ok() ? advance_destruction_locked(held, unit) : Status(ended.error());
+    if (next.ok() && destruction_.phase != Phase::none) {
+      operation = destruction_.operation;
+      continue;
+    }
+    // What broke the group stays its error. What interrupted this rank leaves the rest to the next
+    // call.
+    if (!next.ok() && next.error().code() != MERON_E_CANCELLED) destruction_ = {};
+    return next;
+  }
+}
+
+}  // namespace meron

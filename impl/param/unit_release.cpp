@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a unit ends: what stands against it, when nothing of this rank uses it any more, and what it
+// gives back once that is so on every rank.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+#include "base/held.h"
+#include "param/resident_gradient.h"
+#include "param/unit.h"
+
+namespace meron {
+namespace {
+
+template <class Words>
+void clear_words(Words& words) {
+  for (auto& word : words) word.store(0, std::memory_order_seq_cst);
+}
+
+void clear_slot(UnitSlot& slot) {
+  for (auto* word : {&slot.published, &slot.released, &slot.arrived, &slot.let_go,
+                     &slot.contributed, &slot.rowed, &slot.summed, &slot.consumed}) {
+    word->store(0, std::memory_order_seq_cst);
+  }
+  clear_words(slot.value_offset);
+  for (auto& offsets : slot.bucket_offset) clear_words(offsets);
+  clear_words(slot.sum_offset);
+  clear_words(slot.encoded_offset);
+  for (auto& offsets : slot.exchange_offset) clear_words(offsets);
+  clear_words(slot.value_error);
+  clear_words(slot.gradient_error);
+}
+
+}  // namespace
+
+Status Unit::check_destroyable() const {
+  const auto held = [&](const char* by, const char* advice) {
+    return Error(MERON_E_STATE, fmt::format("unit '{}' {}", name_, by), advice).on(name_);
+  };
+  if (destroying) {
+    return held("is being destroyed by another thread", "destroy a unit once, from one thread");
+  }
+  if (leases_ > 0) {
+    return Error(MERON_E_STATE,
+                 fmt::format("unit '{}' is gathered on this rank ({} lease{})", name_, leases_,
+                             leases_ == 1 ? "" : "s"),
+                 "release its gathers first, and the schedules and arrays that show its values")
+        .on(name_);
+  }
+  if (schedules > 0) return held("is in a schedule", "release the schedule first");
+  if (has_optimizer) return held("has an optimizer", "release the optimizer first");
+  if (stepping) return held("takes part in a step", "wait for the step first");
+  if (state_ == ValueState::updating) return held("is being updated", "publish the update first");
+  if (state_ != ValueState::partitioned) {
+    return held("is being gathered", "wait for the gather, and release it, first");
+  }
+  if (gradient_state_ == GradientState::filling) {
+    return held("has a gradient that no reduction has begun for",
+                "begin its reduction, or discard it, first");
+  }
+  for (const auto& begun : {reduction, finish}) {
+    const auto operation = begun.lock();
+    if (operation && !operation->ended()) {
+      return held("is being reduced", "wait for the reduction first");
+    }
+  }
+  if (gradient_state_ == GradientState::reducing || finishing || download) {
+    return held("is being reduced", "wait for the reduction first");
+  }
+  if (axes_.devices != nullptr && (resident_gradient_ || all_resident())) {
+    return Error(MERON_E_UNSUPPORTED,
+                 fmt::format("unit '{}' lies on devices that are joined, which keep its memory "
+                             "until the context is closed",
+                             name_),
+                 "close the context, or leave its values and gradients on the host")
+        .on(name_);
+  }
+  return Ok{};
+}
+
+bool Unit::quiet() {
+  settle();
+  return !letting_mates_go_ && !holds_passing_ && !exchanging() && !busy() && !copied_from();
+}
+
+void Unit::detach() {
+  std::erase(rank_.lingering, this);
+  std::erase(rank_.storing, this);
+  for (GradientRing::Bucket& bucket : rank_.ring.buckets()) {
+    if (bucket.last_user == this) bucket.last_user = nullptr;
+  }
+  for (const auto& param : params_) param->unit = nullptr;
+}
+
+void Unit::release_memory() {
+  Window& window = rank_.transport.window();
+  const Brought others = brought();
+  // All that this rank may have written of the window. Pages at the ends, which are shared with
+  // neighbours, stay: each clears its bytes there, because the next unit begins with zeros.
+  Ranges written = window_parts_;
+  for (const Ranges* ranges : {&others.parts, &others.rows, &others.own}) {
+    written.insert(written.end(), ranges->begin(), ranges->end());
+  }
+  std::vector<FlatDesc> descriptions;
+  for (Flat& flat : flats_) {
+    descriptions.push_back(flat.desc);
+    if (flat.copied) give_back(parts_of(flat), MemoryKind::param);
+    flat.copied = false;
+    if (rank_.device) {
+      const uint64_t begin = flat.rest.begin * size_of(flat.desc.dtype);
+      for (std::byte* const pinned : {flat.writable, flat.writable + begin, flat.exact,
+                                      is_sharded(rank_.plan.gradient) ? nullptr : flat.bucket}) {
+        if (pinned != nullptr) rank_.device->unpin(pinned);
+      }
+    }
+    flat.resident = nullptr;
+    if (flat.stored) std::exchange(flat.stored, nullptr)->give_back();
+  }
+  on_device_.reset();
+  if (!stores_) rank_.forget_resident(axes_.number, descriptions, axes_.mesh);
+  {
+    // Pages go, and a device may have to end its work first: nobody else knows of the unit.
+    const Recess recess;
+    resident_gradient_.reset();
+    for (const auto& [offset, bytes] : written) window.clear(offset, bytes);
+    for (const Buffer& buffer : std::exchange(buffers_, {})) rank_.arena().release(buffer);
+  }
+  for (const auto& [offset, bytes] : std::exchange(window_parts_, {})) {
+    rank_.arena().discharge(bytes, MemoryKind::param);
+  }
+  for (int m = 0; m < channel().size(); ++m) {
+    if (m == axes_.index() || !channel().near(m)) clear_slot(slots_[m]);
+  }
+  for (const auto& [offset, bytes] : std::exchange(window_ranges_, {})) {
+    rank_.transport.window_free(offset, bytes, axes_.number);
+  }
+  for (Flat& flat : flats_) {
+    flat.values = nullptr;
+    flat.writable = flat.exact = flat.encoded = flat.bucket = flat.exchange = nullptr;
+    flat.sum = flat.residual = nullptr;
+  }
+}
+
+}  // namespace meron
