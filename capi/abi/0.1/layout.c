@@ -75,7 +75,19 @@ HAS_TYPE(((meron_transport *)0)->alive, meron_alive_fn, "meron_transport.alive w
 IS(offsetof(meron_transport, closed) == 80, "meron_transport.closed was at offset 80");
 HAS_TYPE(((meron_transport *)0)->closed, meron_closed_fn, "meron_transport.closed was a meron_closed_fn");
 
-IS(sizeof(meron_context_options) >= 120, "sizeof(meron_context_options) was 120 and may only grow");
+IS(sizeof(meron_allocator) >= 32, "sizeof(meron_allocator) was 32 and may only grow");
+IS(offsetof(meron_allocator, struct_size) == 0, "meron_allocator.struct_size was at offset 0");
+HAS_TYPE(((meron_allocator *)0)->struct_size, uint32_t, "meron_allocator.struct_size was a uint32_t");
+IS(offsetof(meron_allocator, reserved_0) == 4, "meron_allocator.reserved_0 was at offset 4");
+HAS_TYPE(((meron_allocator *)0)->reserved_0, uint32_t, "meron_allocator.reserved_0 was a uint32_t");
+IS(offsetof(meron_allocator, allocate) == 8, "meron_allocator.allocate was at offset 8");
+HAS_TYPE(((meron_allocator *)0)->allocate, meron_device_allocate_fn, "meron_allocator.allocate was a meron_device_allocate_fn");
+IS(offsetof(meron_allocator, release) == 16, "meron_allocator.release was at offset 16");
+HAS_TYPE(((meron_allocator *)0)->release, meron_device_release_fn, "meron_allocator.release was a meron_device_release_fn");
+IS(offsetof(meron_allocator, user) == 24, "meron_allocator.user was at offset 24");
+HAS_TYPE(((meron_allocator *)0)->user, void *, "meron_allocator.user was a void *");
+
+IS(sizeof(meron_context_options) >= 136, "sizeof(meron_context_options) was 136 and may only grow");
 IS(offsetof(meron_context_options, struct_size) == 0, "meron_context_options.struct_size was at offset 0");
 HAS_TYPE(((meron_context_options *)0)->struct_size, uint32_t, "meron_context_options.struct_size was a uint32_t");
 IS(offsetof(meron_context_options, header_version) == 4, "meron_context_options.header_version was at offset 4");
@@ -112,8 +124,12 @@ IS(offsetof(meron_context_options, should_stop_user) == 104, "meron_context_opti
 HAS_TYPE(((meron_context_options *)0)->should_stop_user, void *, "meron_context_options.should_stop_user was a void *");
 IS(offsetof(meron_context_options, custom) == 112, "meron_context_options.custom was at offset 112");
 HAS_TYPE(((meron_context_options *)0)->custom, const meron_transport *, "meron_context_options.custom was a const meron_transport *");
+IS(offsetof(meron_context_options, device) == 120, "meron_context_options.device was at offset 120");
+HAS_TYPE(((meron_context_options *)0)->device, const char *, "meron_context_options.device was a const char *");
+IS(offsetof(meron_context_options, allocator) == 128, "meron_context_options.allocator was at offset 128");
+HAS_TYPE(((meron_context_options *)0)->allocator, const meron_allocator *, "meron_context_options.allocator was a const meron_allocator *");
 
-IS(sizeof(meron_stats) >= 152, "sizeof(meron_stats) was 152 and may only grow");
+IS(sizeof(meron_stats) >= 176, "sizeof(meron_stats) was 176 and may only grow");
 IS(offsetof(meron_stats, struct_size) == 0, "meron_stats.struct_size was at offset 0");
 HAS_TYPE(((meron_stats *)0)->struct_size, uint32_t, "meron_stats.struct_size was a uint32_t");
 IS(offsetof(meron_stats, reserved_0) == 4, "meron_stats.reserved_0 was at offset 4");
@@ -154,8 +170,14 @@ IS(offsetof(meron_stats, nvme_written_bytes) == 136, "meron_stats.nvme_written_b
 HAS_TYPE(((meron_stats *)0)->nvme_written_bytes, uint64_t, "meron_stats.nvme_written_bytes was a uint64_t");
 IS(offsetof(meron_stats, nvme_bytes) == 144, "meron_stats.nvme_bytes was at offset 144");
 HAS_TYPE(((meron_stats *)0)->nvme_bytes, uint64_t, "meron_stats.nvme_bytes was a uint64_t");
+IS(offsetof(meron_stats, device_up_bytes) == 152, "meron_stats.device_up_bytes was at offset 152");
+HAS_TYPE(((meron_stats *)0)->device_up_bytes, uint64_t, "meron_stats.device_up_bytes was a uint64_t");
+IS(offsetof(meron_stats, device_down_bytes) == 160, "meron_stats.device_down_bytes was at offset 160");
+HAS_TYPE(((meron_stats *)0)->device_down_bytes, uint64_t, "meron_stats.device_down_bytes was a uint64_t");
+IS(offsetof(meron_stats, device_bytes) == 168, "meron_stats.device_bytes was at offset 168");
+HAS_TYPE(((meron_stats *)0)->device_bytes, uint64_t, "meron_stats.device_bytes was a uint64_t");
 
-IS(sizeof(meron_prediction) >= 112, "sizeof(meron_prediction) was 112 and may only grow");
+IS(sizeof(meron_prediction) >= 120, "sizeof(meron_prediction) was 120 and may only grow");
 IS(offsetof(meron_prediction, struct_size) == 0, "meron_prediction.struct_size was at offset 0");
 HAS_TYPE(((meron_prediction *)0)->struct_size, uint32_t, "meron_prediction.struct_size was a uint32_t");
 IS(offsetof(meron_prediction, reserved_0) == 4, "meron_prediction.reserved_0 was at offset 4");
@@ -186,6 +208,8 @@ IS(offsetof(meron_prediction, nvme_written_bytes) == 96, "meron_prediction.nvme_
 HAS_TYPE(((meron_prediction *)0)->nvme_written_bytes, uint64_t, "meron_prediction.nvme_written_bytes was a uint64_t");
 IS(offsetof(meron_prediction, nvme_bytes) == 104, "meron_prediction.nvme_bytes was at offset 104");
 HAS_TYPE(((meron_prediction *)0)->nvme_bytes, uint64_t, "meron_prediction.nvme_bytes was a uint64_t");
+IS(offsetof(meron_prediction, device_bytes) == 112, "meron_prediction.device_bytes was at offset 112");
+HAS_TYPE(((meron_prediction *)0)->device_bytes, uint64_t, "meron_prediction.device_bytes was a uint64_t");
 
 IS(sizeof(meron_param_desc) >= 40, "sizeof(meron_param_desc) was 40 and may only grow");
 IS(offsetof(meron_param_desc, struct_size) == 0, "meron_param_desc.struct_size was at offset 0");
@@ -265,7 +289,7 @@ HAS_TYPE(((meron_destination *)0)->data, void *, "meron_destination.data was a v
 IS(offsetof(meron_destination, bytes) == 16, "meron_destination.bytes was at offset 16");
 HAS_TYPE(((meron_destination *)0)->bytes, uint64_t, "meron_destination.bytes was a uint64_t");
 
-IS(sizeof(meron_gather_options) >= 24, "sizeof(meron_gather_options) was 24 and may only grow");
+IS(sizeof(meron_gather_options) >= 40, "sizeof(meron_gather_options) was 40 and may only grow");
 IS(offsetof(meron_gather_options, struct_size) == 0, "meron_gather_options.struct_size was at offset 0");
 HAS_TYPE(((meron_gather_options *)0)->struct_size, uint32_t, "meron_gather_options.struct_size was a uint32_t");
 IS(offsetof(meron_gather_options, mode) == 4, "meron_gather_options.mode was at offset 4");
@@ -274,6 +298,12 @@ IS(offsetof(meron_gather_options, destinations) == 8, "meron_gather_options.dest
 HAS_TYPE(((meron_gather_options *)0)->destinations, const meron_destination *, "meron_gather_options.destinations was a const meron_destination *");
 IS(offsetof(meron_gather_options, destination_count) == 16, "meron_gather_options.destination_count was at offset 16");
 HAS_TYPE(((meron_gather_options *)0)->destination_count, uint64_t, "meron_gather_options.destination_count was a uint64_t");
+IS(offsetof(meron_gather_options, place) == 24, "meron_gather_options.place was at offset 24");
+HAS_TYPE(((meron_gather_options *)0)->place, meron_gather_place, "meron_gather_options.place was a meron_gather_place");
+IS(offsetof(meron_gather_options, reserved_0) == 28, "meron_gather_options.reserved_0 was at offset 28");
+HAS_TYPE(((meron_gather_options *)0)->reserved_0, uint32_t, "meron_gather_options.reserved_0 was a uint32_t");
+IS(offsetof(meron_gather_options, stream) == 32, "meron_gather_options.stream was at offset 32");
+HAS_TYPE(((meron_gather_options *)0)->stream, void *, "meron_gather_options.stream was a void *");
 
 IS(sizeof(meron_io_options) >= 40, "sizeof(meron_io_options) was 40 and may only grow");
 IS(offsetof(meron_io_options, struct_size) == 0, "meron_io_options.struct_size was at offset 0");
@@ -409,7 +439,7 @@ HAS_TYPE(((meron_source *)0)->dtype, meron_dtype, "meron_source.dtype was a mero
 IS(offsetof(meron_source, reserved_0) == 28, "meron_source.reserved_0 was at offset 28");
 HAS_TYPE(((meron_source *)0)->reserved_0, uint32_t, "meron_source.reserved_0 was a uint32_t");
 
-IS(sizeof(meron_reduce_options) >= 24, "sizeof(meron_reduce_options) was 24 and may only grow");
+IS(sizeof(meron_reduce_options) >= 32, "sizeof(meron_reduce_options) was 32 and may only grow");
 IS(offsetof(meron_reduce_options, struct_size) == 0, "meron_reduce_options.struct_size was at offset 0");
 HAS_TYPE(((meron_reduce_options *)0)->struct_size, uint32_t, "meron_reduce_options.struct_size was a uint32_t");
 IS(offsetof(meron_reduce_options, op) == 4, "meron_reduce_options.op was at offset 4");
@@ -420,8 +450,10 @@ IS(offsetof(meron_reduce_options, reserved_0) == 12, "meron_reduce_options.reser
 HAS_TYPE(((meron_reduce_options *)0)->reserved_0, uint32_t, "meron_reduce_options.reserved_0 was a uint32_t");
 IS(offsetof(meron_reduce_options, divisor) == 16, "meron_reduce_options.divisor was at offset 16");
 HAS_TYPE(((meron_reduce_options *)0)->divisor, double, "meron_reduce_options.divisor was a double");
+IS(offsetof(meron_reduce_options, stream) == 24, "meron_reduce_options.stream was at offset 24");
+HAS_TYPE(((meron_reduce_options *)0)->stream, void *, "meron_reduce_options.stream was a void *");
 
-IS(sizeof(meron_schedule_options) >= 48, "sizeof(meron_schedule_options) was 48 and may only grow");
+IS(sizeof(meron_schedule_options) >= 64, "sizeof(meron_schedule_options) was 64 and may only grow");
 IS(offsetof(meron_schedule_options, struct_size) == 0, "meron_schedule_options.struct_size was at offset 0");
 HAS_TYPE(((meron_schedule_options *)0)->struct_size, uint32_t, "meron_schedule_options.struct_size was a uint32_t");
 IS(offsetof(meron_schedule_options, reserved_0) == 4, "meron_schedule_options.reserved_0 was at offset 4");
@@ -436,6 +468,12 @@ IS(offsetof(meron_schedule_options, persist_elements) == 32, "meron_schedule_opt
 HAS_TYPE(((meron_schedule_options *)0)->persist_elements, uint64_t, "meron_schedule_options.persist_elements was a uint64_t");
 IS(offsetof(meron_schedule_options, persist_total_elements) == 40, "meron_schedule_options.persist_total_elements was at offset 40");
 HAS_TYPE(((meron_schedule_options *)0)->persist_total_elements, uint64_t, "meron_schedule_options.persist_total_elements was a uint64_t");
+IS(offsetof(meron_schedule_options, place) == 48, "meron_schedule_options.place was at offset 48");
+HAS_TYPE(((meron_schedule_options *)0)->place, meron_gather_place, "meron_schedule_options.place was a meron_gather_place");
+IS(offsetof(meron_schedule_options, reserved_1) == 52, "meron_schedule_options.reserved_1 was at offset 52");
+HAS_TYPE(((meron_schedule_options *)0)->reserved_1, uint32_t, "meron_schedule_options.reserved_1 was a uint32_t");
+IS(offsetof(meron_schedule_options, stream) == 56, "meron_schedule_options.stream was at offset 56");
+HAS_TYPE(((meron_schedule_options *)0)->stream, void *, "meron_schedule_options.stream was a void *");
 
 IS(sizeof(meron_schedule_info) >= 80, "sizeof(meron_schedule_info) was 80 and may only grow");
 IS(offsetof(meron_schedule_info, struct_size) == 0, "meron_schedule_info.struct_size was at offset 0");
@@ -479,6 +517,10 @@ HAS_TYPE((meron_log_fn)0, void (*)(void *, meron_log_level, const char *, size_t
 
 HAS_TYPE((meron_should_stop_fn)0, int32_t (*)(void *), "meron_should_stop_fn was int32_t (*)(void *)");
 
+HAS_TYPE((meron_device_allocate_fn)0, void * (*)(void *, uint64_t, void *), "meron_device_allocate_fn was void * (*)(void *, uint64_t, void *)");
+
+HAS_TYPE((meron_device_release_fn)0, void (*)(void *, void *, uint64_t, void *), "meron_device_release_fn was void (*)(void *, void *, uint64_t, void *)");
+
 HAS_TYPE((meron_status)0, int32_t, "meron_status was int32_t");
 IS(MERON_OK == 0, "MERON_OK was 0");
 IS(MERON_IN_PROGRESS == 1, "MERON_IN_PROGRESS was 1");
@@ -496,6 +538,7 @@ IS(MERON_E_IO == -201, "MERON_E_IO was -201");
 IS(MERON_E_NOT_FOUND == -202, "MERON_E_NOT_FOUND was -202");
 IS(MERON_E_CORRUPT == -203, "MERON_E_CORRUPT was -203");
 IS(MERON_E_NO_SPACE == -204, "MERON_E_NO_SPACE was -204");
+IS(MERON_E_DEVICE == -205, "MERON_E_DEVICE was -205");
 IS(MERON_E_TIMEOUT == -300, "MERON_E_TIMEOUT was -300");
 IS(MERON_E_PEER_DEAD == -301, "MERON_E_PEER_DEAD was -301");
 IS(MERON_E_PEER_CLOSED == -302, "MERON_E_PEER_CLOSED was -302");
@@ -537,6 +580,10 @@ HAS_TYPE((meron_gather_mode)0, int32_t, "meron_gather_mode was int32_t");
 IS(MERON_GATHER_VIEW == 0, "MERON_GATHER_VIEW was 0");
 IS(MERON_GATHER_COPY == 1, "MERON_GATHER_COPY was 1");
 IS(MERON_GATHER_INTO == 2, "MERON_GATHER_INTO was 2");
+
+HAS_TYPE((meron_gather_place)0, int32_t, "meron_gather_place was int32_t");
+IS(MERON_PLACE_DEVICE == 0, "MERON_PLACE_DEVICE was 0");
+IS(MERON_PLACE_HOST == 1, "MERON_PLACE_HOST was 1");
 
 HAS_TYPE((meron_io_backend)0, int32_t, "meron_io_backend was int32_t");
 IS(MERON_IO_AUTO == 0, "MERON_IO_AUTO was 0");
@@ -585,6 +632,7 @@ HAS_TYPE(&meron_plan_rank_cluster, meron_status (*)(char **, const char *, size_
 HAS_TYPE(&meron_plan_model_from_safetensors, meron_status (*)(char **, const void *, size_t, uint64_t, meron_error **), "meron_plan_model_from_safetensors was meron_status (*)(char **, const void *, size_t, uint64_t, meron_error **)");
 HAS_TYPE(&meron_plan_release, meron_status (*)(meron_plan, meron_error **), "meron_plan_release was meron_status (*)(meron_plan, meron_error **)");
 HAS_TYPE(&meron_transport_init, meron_status (*)(meron_transport *, size_t, meron_error **), "meron_transport_init was meron_status (*)(meron_transport *, size_t, meron_error **)");
+HAS_TYPE(&meron_allocator_init, meron_status (*)(meron_allocator *, size_t, meron_error **), "meron_allocator_init was meron_status (*)(meron_allocator *, size_t, meron_error **)");
 HAS_TYPE(&meron_context_options_init, meron_status (*)(meron_context_options *, size_t, meron_error **), "meron_context_options_init was meron_status (*)(meron_context_options *, size_t, meron_error **)");
 HAS_TYPE(&meron_context_open, meron_status (*)(meron_context *, const meron_context_options *, meron_error **), "meron_context_open was meron_status (*)(meron_context *, const meron_context_options *, meron_error **)");
 HAS_TYPE(&meron_context_close, meron_status (*)(meron_context, meron_error **), "meron_context_close was meron_status (*)(meron_context, meron_error **)");
@@ -614,6 +662,7 @@ HAS_TYPE(&meron_param_get_info, meron_status (*)(meron_param_info *, meron_param
 HAS_TYPE(&meron_param_name, meron_status (*)(const char **, meron_param, meron_error **), "meron_param_name was meron_status (*)(const char **, meron_param, meron_error **)");
 HAS_TYPE(&meron_param_release, meron_status (*)(meron_param, meron_error **), "meron_param_release was meron_status (*)(meron_param, meron_error **)");
 HAS_TYPE(&meron_unit_create, meron_status (*)(meron_unit *, meron_context, const char *, const meron_param *, size_t, meron_error **), "meron_unit_create was meron_status (*)(meron_unit *, meron_context, const char *, const meron_param *, size_t, meron_error **)");
+HAS_TYPE(&meron_unit_destroy, meron_status (*)(meron_unit, meron_error **), "meron_unit_destroy was meron_status (*)(meron_unit, meron_error **)");
 HAS_TYPE(&meron_unit_get_info, meron_status (*)(meron_unit_info *, meron_unit, meron_error **), "meron_unit_get_info was meron_status (*)(meron_unit_info *, meron_unit, meron_error **)");
 HAS_TYPE(&meron_unit_release, meron_status (*)(meron_unit, meron_error **), "meron_unit_release was meron_status (*)(meron_unit, meron_error **)");
 HAS_TYPE(&meron_update_begin, meron_status (*)(meron_update *, const meron_unit *, size_t, meron_error **), "meron_update_begin was meron_status (*)(meron_update *, const meron_unit *, size_t, meron_error **)");
@@ -625,9 +674,11 @@ HAS_TYPE(&meron_update_release, meron_status (*)(meron_update, meron_error **), 
 HAS_TYPE(&meron_gather_options_init, meron_status (*)(meron_gather_options *, size_t, meron_error **), "meron_gather_options_init was meron_status (*)(meron_gather_options *, size_t, meron_error **)");
 HAS_TYPE(&meron_gather_begin, meron_status (*)(meron_gather *, const meron_unit *, size_t, const meron_gather_options *, meron_error **), "meron_gather_begin was meron_status (*)(meron_gather *, const meron_unit *, size_t, const meron_gather_options *, meron_error **)");
 HAS_TYPE(&meron_gather_wait, meron_status (*)(meron_gather, int64_t, meron_error **), "meron_gather_wait was meron_status (*)(meron_gather, int64_t, meron_error **)");
+HAS_TYPE(&meron_gather_wait_stream, meron_status (*)(meron_gather, void *, int64_t, meron_error **), "meron_gather_wait_stream was meron_status (*)(meron_gather, void *, int64_t, meron_error **)");
 HAS_TYPE(&meron_gather_poll, meron_status (*)(meron_gather, meron_error **), "meron_gather_poll was meron_status (*)(meron_gather, meron_error **)");
 HAS_TYPE(&meron_gather_view, meron_status (*)(meron_view *, meron_gather, meron_param, meron_error **), "meron_gather_view was meron_status (*)(meron_view *, meron_gather, meron_param, meron_error **)");
 HAS_TYPE(&meron_gather_dlpack, meron_status (*)(struct DLManagedTensorVersioned **, meron_gather, meron_param, meron_error **), "meron_gather_dlpack was meron_status (*)(struct DLManagedTensorVersioned **, meron_gather, meron_param, meron_error **)");
+HAS_TYPE(&meron_gather_release_on_stream, meron_status (*)(meron_gather, void *, meron_error **), "meron_gather_release_on_stream was meron_status (*)(meron_gather, void *, meron_error **)");
 HAS_TYPE(&meron_gather_release, meron_status (*)(meron_gather, meron_error **), "meron_gather_release was meron_status (*)(meron_gather, meron_error **)");
 HAS_TYPE(&meron_io_options_init, meron_status (*)(meron_io_options *, size_t, meron_error **), "meron_io_options_init was meron_status (*)(meron_io_options *, size_t, meron_error **)");
 HAS_TYPE(&meron_io_open, meron_status (*)(meron_io *, const meron_io_options *, meron_error **), "meron_io_open was meron_status (*)(meron_io *, const meron_io_options *, meron_error **)");

@@ -67,6 +67,7 @@ enum {
   MERON_E_NOT_FOUND = -202,
   MERON_E_CORRUPT = -203,  /* a drive gave other bytes than were written: the message says where */
   MERON_E_NO_SPACE = -204, /* a drive is full; the message has need and free bytes */
+  MERON_E_DEVICE = -205,   /* a device has failed: it is of no use any more in this process */
 
   MERON_E_TIMEOUT = -300,     /* a deadline passed: the message says who has not arrived */
   MERON_E_PEER_DEAD = -301,   /* a rank's process is gone */

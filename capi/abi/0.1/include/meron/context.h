@@ -34,15 +34,52 @@ enum {
 /*
  * Receives log messages: formatted, `length` bytes, NUL-terminated, valid until the callback
  * returns. May be called from any thread that is inside a call of this library, never while a lock
- * of the library is held; it must not call the library.
+ * of the library is held. It may call what never blocks and begins nothing: looks and releases.
  */
 typedef void (*meron_log_fn)(void *user, meron_log_level level, const char *message, size_t length);
 
 /*
  * Asked about ten times a second while a call waits; a non-zero answer ends the wait with
- * MERON_E_CANCELLED and leaves the operation under way. It must not call the library.
+ * MERON_E_CANCELLED and leaves the operation under way. Called without a lock of the library; it may
+ * call what meron_log_fn may.
  */
 typedef int32_t (*meron_should_stop_fn)(void *user);
+
+/*
+ * Allocates memory of a device: `bytes` bytes aligned to 256, to be used by work that is asked of
+ * `stream` from now on. NULL: there is none. As meron_device_release_fn, it may be called by any
+ * thread that is inside a call of this library, without a lock of it. It may call what meron_log_fn
+ * may (what begins something is refused with MERON_E_STATE), and must not wait for work of the
+ * device.
+ */
+typedef void *(*meron_device_allocate_fn)(void *user, uint64_t bytes, void *stream);
+
+/*
+ * Takes such memory back: what was asked of `stream` so far may still use it. What a finalizer gives
+ * up comes back at the next call on the context.
+ */
+typedef void (*meron_device_release_fn)(void *user, void *data, uint64_t bytes, void *stream);
+
+/* The trainer's own allocator of device memory, a framework's cache for example. */
+typedef struct {
+  uint32_t struct_size; /* sizeof(meron_allocator) */
+  uint32_t reserved_0;  /* must be 0 */
+  meron_device_allocate_fn allocate;
+  meron_device_release_fn release;
+  void *user;
+} meron_allocator;
+
+/* Initial value of a meron_allocator. */
+#define MERON_ALLOCATOR_INIT \
+  { (uint32_t)sizeof(meron_allocator), 0, NULL, NULL, NULL }
+
+/**
+ * Fills the first `struct_size` bytes of *allocator with zeros and its size (for languages without
+ * macros).
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
+MERON_API MERON_NODISCARD meron_status meron_allocator_init(meron_allocator *allocator,
+                                                            size_t struct_size, meron_error **err);
 
 /* How a context is opened. Fill by meron_context_options_init or MERON_CONTEXT_OPTIONS_INIT. */
 typedef struct {
@@ -73,13 +110,20 @@ typedef struct {
   void *should_stop_user;
   const meron_transport
       *custom; /* transport "custom" and "cluster"; read while the context opens; else NULL */
+  const char *device; /* that this rank computes on: "cuda" (the calling thread's current one),
+                         "cuda:1"; "emulated": memory of the host and threads, for tests without a
+                         device. NULL or "": the host. Views are then in the device's memory, and
+                         gradients may be */
+  const meron_allocator *allocator; /* of the device's memory; read while the context opens, its
+                                       `user` is used until the context and all that was made from
+                                       it have gone; NULL: a pool of Meron's own */
 } meron_context_options;
 
 /* Initial value of a meron_context_options. */
 #define MERON_CONTEXT_OPTIONS_INIT                                                                \
   {                                                                                               \
     (uint32_t)sizeof(meron_context_options), MERON_VERSION, -1, -1, NULL, NULL, NULL, 0, 0, 0, 0, \
-        0, {0}, NULL, NULL, NULL, NULL, NULL                                                      \
+        0, {0}, NULL, NULL, NULL, NULL, NULL, NULL, NULL                                          \
   }
 
 /**
@@ -98,8 +142,9 @@ MERON_API MERON_NODISCARD meron_status meron_context_options_init(meron_context_
  * Threads: any. Errors: MERON_E_ARGUMENT (rank beyond the world, unknown transport), MERON_E_AUTH
  * (token missing or wrong), MERON_E_TIMEOUT (who is missing), MERON_E_VERSION, MERON_E_NO_MEMORY,
  * MERON_E_IO, MERON_E_NOT_FOUND (no directory MERON_STORE), MERON_E_UNSUPPORTED (nothing joins the
- * ranks' hosts), MERON_E_DUPLICATE (a rank came twice), or what a faster rank's calls have broken
- * the world with meanwhile.
+ * ranks' hosts; the device's module cannot be loaded or cannot work here, with the reason),
+ * MERON_E_DEVICE (it has failed), MERON_E_DUPLICATE (a rank came twice), or what a faster rank's
+ * calls have broken the world with meanwhile.
  */
 MERON_API MERON_NODISCARD meron_status meron_context_open(meron_context *out,
                                                           const meron_context_options *options,
@@ -151,7 +196,7 @@ MERON_API MERON_NODISCARD meron_status meron_context_progress(meron_context cont
 typedef struct {
   uint32_t struct_size;         /* sizeof(meron_stats), set by the caller */
   uint32_t reserved_0;          /* 0 */
-  uint64_t gather_mapped_bytes; /* parts of peers made visible in place */
+  uint64_t gather_mapped_bytes; /* parts of peers seen in place, or brought by devices */
   uint64_t gather_copied_bytes; /* parts of peers copied */
   uint64_t reduce_bytes;        /* gradients read from peers */
   uint64_t collective_bytes;    /* read from peers by broadcast and all-reduce */
@@ -169,7 +214,10 @@ typedef struct {
   uint64_t far_reduce_bytes;
   uint64_t nvme_read_bytes; /* from and to this rank's file on tier nvme */
   uint64_t nvme_written_bytes;
-  uint64_t nvme_bytes; /* of that file, in use now */
+  uint64_t nvme_bytes;        /* of that file, in use now */
+  uint64_t device_up_bytes;   /* copied from the host to this rank's device, */
+  uint64_t device_down_bytes; /* and from it to the host */
+  uint64_t device_bytes;      /* on the device at all times: rows of tier device */
 } meron_stats;
 
 /**
@@ -187,7 +235,8 @@ typedef struct {
   uint64_t param_bytes;
   uint64_t gradient_bytes;
   uint64_t optimizer_bytes;
-  uint64_t peak_bytes;          /* between nodes, what is on its way comes on top */
+  uint64_t peak_bytes;          /* between nodes, what is on its way comes on top; and up to 32 MiB
+                                   where that, or values of tier nvme, goes on to a device */
   uint64_t gather_mapped_bytes; /* per optimizer step, as are the two below */
   uint64_t gather_copied_bytes;
   uint64_t reduce_bytes;
@@ -197,7 +246,9 @@ typedef struct {
   uint64_t far_reduce_bytes;
   uint64_t nvme_read_bytes;
   uint64_t nvme_written_bytes;
-  uint64_t nvme_bytes; /* as meron_stats has it */
+  uint64_t nvme_bytes;   /* as meron_stats has it */
+  uint64_t device_bytes; /* the same; where ranks cannot exchange on their devices, which then lack
+                            the sums of gradients, it is what they would have */
 } meron_prediction;
 
 /**

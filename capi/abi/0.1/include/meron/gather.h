@@ -4,6 +4,11 @@
  *
  * Where the shards of a unit lie side by side in memory that the ranks share, a gather copies
  * nothing: it waits until every owner has published the version, and hands out a read-only view.
+ *
+ * Where the context has a device, views are in its memory: the values are copied up once, on a
+ * stream of Meron's own, for all gathers that have them at a time. meron_gather_wait_stream makes a
+ * stream of the trainer's wait for that without the host, and meron_gather_release_on_stream gives
+ * the memory back when the work that was asked of that stream is done.
  */
 #ifndef MERON_GATHER_H
 #define MERON_GATHER_H
@@ -31,10 +36,19 @@ enum {
   MERON_GATHER_MODE_FORCE_32_BITS = 0x7FFFFFFF
 };
 
+/* Where a view is. */
+typedef int32_t meron_gather_place;
+enum {
+  MERON_PLACE_DEVICE = 0, /* in the device's memory, where the context has one; else the host's */
+  MERON_PLACE_HOST = 1,   /* in the host's memory */
+  MERON_GATHER_PLACE_FORCE_32_BITS = 0x7FFFFFFF
+};
+
 /* A destination for MERON_GATHER_INTO. */
 typedef struct {
   meron_param param;
-  void *data;     /* for the whole tensor, row-major, in the param's dtype */
+  void *data; /* for the whole tensor, row-major, in the param's dtype; memory of the host, or of
+                 the context's device */
   uint64_t bytes; /* exactly its size */
 } meron_destination;
 
@@ -44,11 +58,18 @@ typedef struct {
   meron_gather_mode mode;
   const meron_destination *destinations; /* MERON_GATHER_INTO: one per param that is wanted */
   uint64_t destination_count;
+  meron_gather_place place; /* of a view; a copy is in the host's memory */
+  uint32_t reserved_0;      /* must be 0 */
+  void *stream; /* destinations in the device's memory are written after what was asked of this
+                   stream so far; NULL: its default stream */
 } meron_gather_options;
 
 /* Initial value of a meron_gather_options. */
-#define MERON_GATHER_OPTIONS_INIT \
-  { (uint32_t)sizeof(meron_gather_options), MERON_GATHER_VIEW, NULL, 0 }
+#define MERON_GATHER_OPTIONS_INIT                                                              \
+  {                                                                                            \
+    (uint32_t)sizeof(meron_gather_options), MERON_GATHER_VIEW, NULL, 0, MERON_PLACE_DEVICE, 0, \
+        NULL                                                                                   \
+  }
 
 /**
  * Fills the first `struct_size` bytes of *options with the initial value (for languages without
@@ -66,8 +87,9 @@ MERON_API MERON_NODISCARD meron_status meron_gather_options_init(meron_gather_op
  * @param options  NULL for a view.
  * Ownership: the caller releases *out; destinations must stay valid until it is ready. Blocks:
  * never, unless this rank is 1,024 operations ahead of a peer. Threads: any.
- * Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a unit twice), MERON_E_STATE (a unit is being
- * updated here), MERON_E_NO_MEMORY (a copy), MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
+ * Errors: MERON_E_ARGUMENT (also a destination on another device), MERON_E_DUPLICATE (a unit
+ * twice), MERON_E_STATE (a unit is being updated here), MERON_E_NO_MEMORY (a copy), MERON_E_DEVICE,
+ * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_gather_begin(meron_gather *out,
                                                           const meron_unit *units, size_t count,
@@ -75,26 +97,42 @@ MERON_API MERON_NODISCARD meron_status meron_gather_begin(meron_gather *out,
                                                           meron_error **err);
 
 /**
- * Waits until the tensors are full.
+ * Waits until the tensors are full, those on a device too.
  * @param timeout_ns  as meron_future_wait.
- * Blocks: on peers, at most the deadline; copies where a copy was asked for. Threads: any.
- * Errors: as meron_future_wait.
+ * Blocks: on peers, and on the device's copies, at most the deadline; copies where a copy was asked
+ * for. Threads: any. Errors: as meron_future_wait; MERON_E_NO_MEMORY (the device has no room: this
+ * rank alone is concerned, and all else is usable as before), MERON_E_DEVICE.
  */
 MERON_API MERON_NODISCARD meron_status meron_gather_wait(meron_gather gather, int64_t timeout_ns,
                                                          meron_error **err);
 
 /**
- * MERON_OK when the tensors are full, MERON_IN_PROGRESS when not yet, else the gather's error.
- * Blocks: never on peers; may copy. Threads: any. Errors: as meron_future_wait.
+ * Makes `stream` wait until the tensors are full on the device: what is asked of it from now on
+ * sees them. Without waiting for the device; for tensors on the host it is meron_gather_wait.
+ * @param stream      of the context's device (a cudaStream_t); NULL: its default stream.
+ * @param timeout_ns  as meron_future_wait, of the wait for peers.
+ * Blocks: on peers, at most the deadline. Threads: any. Errors: as meron_gather_wait;
+ * MERON_E_ARGUMENT (the context has no device, a stream of another one), MERON_E_STATE (the stream
+ * is being captured into a graph).
+ */
+MERON_API MERON_NODISCARD meron_status meron_gather_wait_stream(meron_gather gather, void *stream,
+                                                                int64_t timeout_ns,
+                                                                meron_error **err);
+
+/**
+ * MERON_OK when the tensors are full, those on a device too, MERON_IN_PROGRESS when not yet, else
+ * the gather's error.
+ * Blocks: never on peers or a device; may copy. Threads: any. Errors: as meron_gather_wait.
  */
 MERON_API MERON_NODISCARD meron_status meron_gather_poll(meron_gather gather, meron_error **err);
 
 /**
- * The whole tensor of a param of a full gather.
+ * The whole tensor of a param of a full gather; on a device, of one that was waited for by
+ * meron_gather_wait or meron_gather_wait_stream: there the pointer is one of the device.
  * Ownership: borrowed until meron_gather_release. Read-only for MERON_GATHER_VIEW: other ranks read
  * the same memory. Blocks: never. Threads: any.
- * Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet), MERON_E_HANDLE,
- * MERON_E_STALE.
+ * Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet, or on a device that
+ * nobody has waited for), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_gather_view(meron_view *out, meron_gather gather,
                                                          meron_param param, meron_error **err);
@@ -104,8 +142,9 @@ MERON_API MERON_NODISCARD meron_status meron_gather_view(meron_view *out, meron_
 struct DLManagedTensorVersioned;
 
 /**
- * The same as a DLPack tensor (version 1.x, CPU device), with a lease of its own that its deleter
- * gives back. MERON_GATHER_INTO is refused: that memory is the caller's.
+ * The same as a DLPack tensor (version 1.x; the CPU's, or that of a CUDA device), with a lease of
+ * its own that its deleter gives back. MERON_GATHER_INTO is refused: that memory is the caller's.
+ * On a device it may be taken before anybody has waited, and is read by what waits for the gather.
  * Ownership: the caller calls (*out)->deleter(*out) once. Until then the memory stays readable,
  * also after the context was closed; peers may change the values from then on. Blocks: never.
  * Threads: any. Errors: as meron_gather_view, MERON_E_UNSUPPORTED.
@@ -115,9 +154,21 @@ MERON_API MERON_NODISCARD meron_status meron_gather_dlpack(struct DLManagedTenso
                                                            meron_error **err);
 
 /**
- * Gives the leases back; views of the gather become invalid. A gather that is not full yet is given
- * up.
- * Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ * As meron_gather_release, where work that was asked of `stream` so far still uses the views: their
+ * memory on the device goes back when that is done. DLPack tensors keep theirs.
+ * @param stream  of the context's device; NULL: its default stream.
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT and MERON_E_STATE as
+ * meron_gather_wait_stream (then nothing is released), MERON_E_DEVICE, MERON_E_HANDLE,
+ * MERON_E_STALE.
+ */
+MERON_API MERON_NODISCARD meron_status meron_gather_release_on_stream(meron_gather gather,
+                                                                      void *stream,
+                                                                      meron_error **err);
+
+/**
+ * Gives the leases back; views of the gather become invalid: on a device the caller has waited for
+ * all that uses them (or see meron_gather_release_on_stream). A gather that is not full yet is
+ * given up. Blocks: never. Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API meron_status meron_gather_release(meron_gather gather, meron_error **err);
 

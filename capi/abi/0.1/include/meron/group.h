@@ -40,9 +40,10 @@ MERON_API MERON_NODISCARD meron_status meron_context_world(meron_group *out, mer
  * Makes a group of some ranks. Collective over the world: every rank calls it with the same list;
  * ranks outside of the list get a null group.
  * @param ranks  `count` world ranks, each once, in the group's order.
- * Ownership: the caller releases *out. Blocks: never. Threads: any.
+ * Ownership: the caller releases *out. Blocks: never; where the plan has parameters on tier device,
+ * until the ranks of the group have called it, because their devices are joined. Threads: any.
  * Errors: MERON_E_ARGUMENT (a rank beyond the world or twice), MERON_E_UNSUPPORTED (more than 64
- * groups), -3xx.
+ * groups), MERON_E_VERSION (libraries of collectives that differ), -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_group_create(meron_group *out, meron_context context,
                                                           const int32_t *ranks, size_t count,

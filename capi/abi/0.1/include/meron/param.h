@@ -123,15 +123,31 @@ MERON_API meron_status meron_param_release(meron_param param, meron_error **err)
  * version 0. Collective over the params' group.
  * @param name    unique in the context, 1 to 512 bytes of UTF-8.
  * @param params  `count` params of one group, none of them in a unit.
- * Ownership: the caller releases *out; the memory stays until the context is closed, because peers
- * may read it. Blocks: never on peers. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a
- * param twice, or in a unit already, or the name), MERON_E_NO_MEMORY (figures), -3xx. In a group
- * of several ranks, a lack of memory on one of them breaks the group: all are told which rank.
+ * Ownership: the caller releases *out; the memory stays until meron_unit_destroy or until the
+ * context is closed, because peers may read it. Blocks: never on peers. Threads: any. Errors:
+ * MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param twice, or in a unit already, or the name),
+ * MERON_E_NO_MEMORY (figures), -3xx. In a group of several ranks, a lack of memory on one of them
+ * breaks the group: all are told which rank.
  */
 MERON_API MERON_NODISCARD meron_status meron_unit_create(meron_unit *out, meron_context context,
                                                          const char *name,
                                                          const meron_param *params, size_t count,
                                                          meron_error **err);
+
+/**
+ * Destroys a unit and its params: gives back their memory on the host, on the device and on the
+ * drive, and their names. Collective over the unit's group: all ranks call it, and no rank makes
+ * units or groups meanwhile. All handles of the unit and of its params become stale; views of its
+ * values and gradients must not be read any more.
+ * Ownership: none. Blocks: until every rank has called it and none uses the unit any more, at most
+ * the deadline. Threads: any, one unit at a time.
+ * Errors: MERON_E_STATE, before any rank is called (the unit is gathered, updated, reduced or
+ * stepped, or it belongs to a schedule or an optimizer: release these first; another thread
+ * destroys a unit), MERON_E_UNSUPPORTED (its values or gradients reside on devices that are
+ * joined), MERON_E_CANCELLED (should_stop: call again to go on), MERON_E_HANDLE, MERON_E_STALE
+ * (also the second time), -3xx (a rank that does not call is named).
+ */
+MERON_API MERON_NODISCARD meron_status meron_unit_destroy(meron_unit unit, meron_error **err);
 
 /* How numbers are encoded on the way between replicas; docs/plan.md has the details. */
 typedef int32_t meron_codec;

@@ -19,7 +19,8 @@ MERON_BEGIN_DECLS
 /* A gradient in the caller's memory. */
 typedef struct {
   meron_param param;
-  const void *data;    /* the whole tensor, row-major */
+  const void *data;    /* the whole tensor, row-major; in memory of the host, or of the context's
+                          device */
   uint64_t count;      /* its elements */
   meron_dtype dtype;   /* of the data; converted to the plan's gradient dtype */
   uint32_t reserved_0; /* must be 0 */
@@ -49,11 +50,13 @@ typedef struct {
   uint32_t boundary;    /* 1: last micro-batch before the step; 0: more follow */
   uint32_t reserved_0;  /* must be 0 */
   double divisor;       /* the sum is divided by this too, e.g. the number of micro-batches */
+  void *stream; /* sources on the device are read after what was asked of this stream so far; NULL:
+                   its default stream */
 } meron_reduce_options;
 
 /* Initial value of a meron_reduce_options. */
 #define MERON_REDUCE_OPTIONS_INIT \
-  { (uint32_t)sizeof(meron_reduce_options), MERON_MEAN, 1, 0, 1.0 }
+  { (uint32_t)sizeof(meron_reduce_options), MERON_MEAN, 1, 0, 1.0, NULL }
 
 /**
  * Fills the first `struct_size` bytes of *options with the initial value (for languages without
@@ -74,9 +77,11 @@ MERON_API MERON_NODISCARD meron_status meron_reduce_options_init(meron_reduce_op
  * @param sources  NULL: the bucket was filled through meron_gradient_view. Else `count` gradients;
  *                 params without one count as zero.
  * @param options  NULL for a mean at the boundary.
- * Ownership: the caller releases *out; sources are read during the call. Blocks: as
- * meron_gradient_view when sources are given. Threads: any.
- * Errors: MERON_E_ARGUMENT (a wrong count, a param of another unit), MERON_E_DUPLICATE,
+ * Ownership: the caller releases *out; sources on the host are read during the call, those on the
+ * device until the reduction has ended: they stay as they are until the future, or
+ * meron_reduce_wait, says so. Blocks: as meron_gradient_view when sources are given. Threads: any.
+ * Errors: MERON_E_ARGUMENT (a wrong count, a param of another unit, a source on another device),
+ * MERON_E_DEVICE, MERON_E_DUPLICATE,
  * MERON_E_STATE (reduced already and not used, or all params frozen), MERON_E_HANDLE,
  * MERON_E_STALE, -3xx; and as meron_gradient_view.
  */
@@ -99,7 +104,8 @@ MERON_API MERON_NODISCARD meron_status meron_reduce_wait(const meron_unit *units
 
 /**
  * The reduced gradient of the part of `param` that this rank updates, f32, writable; for trainers
- * with an optimizer of their own.
+ * with an optimizer of their own, or to change it: a step of Meron's optimizer takes norm, clipping
+ * and its test for NaN and infinity from what it finds there.
  * Ownership: borrowed until the next gradient of the unit is begun, a step, or
  * meron_reduce_discard. Blocks: never. Threads: any.
  * Errors: MERON_E_STATE (no boundary reduction has ended), MERON_E_ARGUMENT, MERON_E_HANDLE,

@@ -17,6 +17,7 @@
 
 #include "meron/base.h"
 #include "meron/context.h"
+#include "meron/gather.h"
 #include "meron/param.h"
 
 MERON_BEGIN_DECLS
@@ -30,7 +31,7 @@ typedef struct {
 /* The kinds of passes: each has a recorded order of its own. */
 #define MERON_SCHEDULE_KINDS 16
 
-/* How far a schedule looks ahead, and what it keeps. All in elements. */
+/* How far a schedule looks ahead and what it keeps, in elements; and where units are full. */
 typedef struct {
   uint32_t struct_size;        /* sizeof(meron_schedule_options) */
   uint32_t reserved_0;         /* must be 0 */
@@ -44,13 +45,18 @@ typedef struct {
                                   use until meron_schedule_drop; default 1e5 */
   uint64_t persist_total_elements; /* of all such units together, in the order given; default
                                       UINT64_MAX */
+  meron_gather_place place; /* where views are: default MERON_PLACE_HOST; MERON_PLACE_DEVICE: in the
+                               memory of the context's device, where it has one */
+  uint32_t reserved_1;      /* must be 0 */
+  void *stream; /* on a device: the trainer's, which waits for a unit that is entered, and behind
+                   whose work so far its memory goes back; NULL: the device's default one */
 } meron_schedule_options;
 
 /* Initial value of a meron_schedule_options. */
 #define MERON_SCHEDULE_OPTIONS_INIT                                                        \
   {                                                                                        \
     (uint32_t)sizeof(meron_schedule_options), 0, 50000000, 1000000000, 1000000000, 100000, \
-        18446744073709551615u                                                              \
+        18446744073709551615u, MERON_PLACE_HOST, 0, NULL                                   \
   }
 
 /**
@@ -68,8 +74,10 @@ MERON_API MERON_NODISCARD meron_status meron_schedule_options_init(meron_schedul
  * @param out      receives the schedule.
  * @param units    `count` units of one group, at least one.
  * @param options  NULL for the defaults.
- * Ownership: the caller releases *out. Blocks: never. Threads: any.
- * Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a unit twice), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * Ownership: the caller releases *out; a stream that is given lives as long as the schedule.
+ * Blocks: never. Threads: any.
+ * Errors: MERON_E_ARGUMENT (also a stream of another device), MERON_E_DUPLICATE (a unit twice),
+ * MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_schedule_create(meron_schedule *out,
                                                              const meron_unit *units, size_t count,
@@ -90,7 +98,8 @@ MERON_API MERON_NODISCARD meron_status meron_schedule_begin(meron_schedule sched
 /**
  * Enters a unit, which is full from then on until it was left as often as it was entered: begins
  * its gather, or takes the one that was begun ahead, begins what the recorded order has next, and
- * waits. Collective over the units' group where the unit is not full already. Before the first
+ * waits: for peers only, where views are on the device; the schedule's stream waits for the rest.
+ * Collective over the units' group where the unit is not full already. Before the first
  * meron_schedule_begin, and after meron_schedule_reset, uses are not recorded and nothing is begun
  * ahead.
  * @param index       of the unit in meron_schedule_create.
@@ -115,7 +124,8 @@ MERON_API MERON_NODISCARD meron_status meron_schedule_leave(meron_schedule sched
                                                             meron_error **err);
 
 /**
- * The whole tensor of a param whose unit is entered.
+ * The whole tensor of a param whose unit is entered; on the device for work of the schedule's
+ * stream, if views are there.
  * Ownership: borrowed until the unit is left; read-only: other ranks read the same memory.
  * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT (the schedule does not have its unit),
  * MERON_E_STATE (the unit is not entered), MERON_E_HANDLE, MERON_E_STALE.
