@@ -131,3 +131,27 @@ def test_a_unit_changes_its_state(alone: meron.Context) -> None:
     unit.reduce().wait()
     assert unit.info().reduced
     assert repr(unit) == "<meron.Unit 'u': 1 params>"
+
+
+def test_a_destroyed_unit_gives_its_memory_and_names_back() -> None:
+    def body(ctx: meron.Context) -> None:
+        before = ctx.stats().param_bytes
+        for size in (3000, 2000):
+            param = ctx.param("w", size)
+            unit = ctx.unit("u", [param])
+            with unit.gather() as full:
+                assert not full[param].any()
+                with pytest.raises(meron.StateError, match="gathered"):
+                    unit.destroy()
+            with ctx.update([unit]) as update:
+                update.write(param, np.ones(size, np.float32))
+            place = unit.gradient(param)
+            place[:] = 1
+            unit.reduce().wait()
+            unit.destroy()
+            assert ctx.stats().param_bytes == before
+            for stale in (unit.destroy, unit.info, unit.gather, lambda p=param: p.owned):
+                with pytest.raises(meron.StaleError):
+                    stale()
+
+    run_ranks(2, body)
