@@ -139,6 +139,24 @@ def models_beside_it_go_on_with_equal_bits() -> None:
     mt.destroy(model)
 
 
+def models_whose_params_stay_whole() -> None:
+    whole = mt.context_for(meron.Plan.preset("zero1"))
+    before = whole.stats().param_bytes
+    for lost in (False, True):
+        model = mt.shard(build(), units=nn.Linear, context=whole)
+        train(model, mt.AdamW(model))
+        assert whole.stats().param_bytes > before
+        if lost:
+            del model
+            gc.collect()
+            small = mt.shard(nn.Linear(2, 2), context=whole)
+            mt.destroy(small)
+        else:
+            mt.destroy(model)
+        assert whole.stats().param_bytes == before, (lost, whole.stats().param_bytes, before)
+    whole.close()
+
+
 def mistakes_are_told() -> None:
     model = one_model(True)
     raises(meron.StateError, "is not sharded", lambda: mt.destroy(build()))
