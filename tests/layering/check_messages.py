@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Errors reach Python, Rust, Julia and Java as they are: none names a function, a type or a number of
-the C interface. Usage: check_messages.py ROOT; prints FILE:LINE: what, and exits with 1 if there is one."""
+"""Errors reach Python, Rust, Julia and Java as they are: none names a function, a type or a number
+of the C interface. Usage: check_messages.py ROOT; prints FILE:LINE: what, and exits with 1 if there
+is one."""
 
 from __future__ import annotations
 
