@@ -14,7 +14,8 @@ COMMAND = os.environ["MERON_COMMAND"]
 PROGRAM = os.environ["MERON_LANGUAGE_MODEL"]
 PATIENCE = 120  # seconds after which a test that hangs fails
 RANKS = 3
-WORDS = ["--steps", "4", "--width", "96", "--layers", "1", "--product", "plain", "--quiet", "--json"]
+WORDS = ["--steps", "4", "--width", "96", "--layers", "1", "--product", "plain"]
+WORDS += ["--quiet", "--json"]
 VARIABLES = {
     "meron": ("MERON_RANK", "MERON_WORLD_SIZE"),
     "torchrun": ("RANK", "WORLD_SIZE"),
