@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "plan/json_text.h"
+#include "plan/model_config.h"
 #include "plan/text.h"
 
 namespace meron {
@@ -16,17 +17,21 @@ namespace {
 
 constexpr uint32_t kMaxModelDepth = 8;
 
+}  // namespace
+
 Result<DType> read_dtype(JsonValue value) {
   MERON_ASSIGN(const std::string_view text, value.string());
   constexpr std::array kDTypes = {DType::f32, DType::bf16, DType::f16};
   std::array<std::string_view, kDTypes.size()> known;
-  for (size_t i = 0; i < kDTypes.size(); ++i) {
-    known[i] = name_of(kDTypes[i]);
-    if (text == known[i]) return kDTypes[i];
+  for (size_t i = 0; i < kDTypes.size(); ++i) known[i] = name_of(kDTypes[i]);
+  for (const DTypeWord& word : kDTypeWords) {
+    if (text == word.text) return word.dtype;
   }
   return value.error(MERON_E_PARSE, fmt::format("{} is not a dtype", in_quotes(text)),
                      suggestion(text, "dtypes", known));
 }
+
+namespace {
 
 Error at(JsonValue value, const Error& error) {
   return value.error(MERON_E_PARSE, error.info().what, error.info().advice);
@@ -130,9 +135,12 @@ Result<ModelDesc> parse_model(std::string_view json) {
     return read_units(*root.find("units"));
   }
   if (root.find("parameters")) return read_size(root);
+  if (root.find("model_type")) return model_from_config(root);
   MERON_TRY(root.object({"units", "parameters", "layers", "dtype"}));
-  return root.error(MERON_E_PARSE, "neither \"units\" nor \"parameters\" is given",
-                    "list the units and their tensors, or give parameters, layers and dtype");
+  return root.error(
+      MERON_E_PARSE, "neither \"units\" nor \"parameters\" is given",
+      "list the units and their tensors, or give parameters, layers and dtype, or the "
+      "config.json of a Hugging Face model, which has \"model_type\"");
 }
 
 std::string to_json(const ModelDesc& model, int indent) {

@@ -29,7 +29,7 @@ struct ModelDesc {
 };
 
 inline constexpr uint32_t kMaxLayers = 100'000;
-inline constexpr size_t kMaxModelText = size_t{16} << 20;     // bytes
+inline constexpr size_t kMaxModelText = size_t{256} << 20;    // bytes
 inline constexpr size_t kMaxSafetensorsHeader = 100'000'000;  // bytes, as the format says
 inline constexpr size_t kSafetensorsLengthBytes = 8;
 
@@ -39,10 +39,11 @@ Result<ModelDesc> model_from_size(uint64_t parameters, uint32_t layers, DType dt
 
 // Strict, with line and key in errors. Either
 //   { "parameters": 7000000000, "layers": 32, "dtype": "bf16" }
+// or a Hugging Face config.json (model_config.h has the families), whose other keys are ignored,
 // or, with unique unit names and tensor names that are unique in the model,
 //   { "units": [ { "name": "block.0", "tensors": [
 //       { "name": "block.0.w", "shape": [512, 128], "dtype": "bf16", "trainable": true } ] } ] }
-// where "trainable" may be left out.
+// where "trainable" may be left out. Dtypes are f32, bf16 and f16, or as PyTorch names them.
 Result<ModelDesc> parse_model(std::string_view json);
 
 // Text that parse_model() reads back to an equal model, if the model came from a function of this

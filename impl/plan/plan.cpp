@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "plan/predict.h"
+#include "plan/strategies.h"
 #include "plan/text.h"
 #include "plan/unit_layout.h"
 
@@ -335,6 +336,7 @@ Status check_mesh(const Plan& plan) {
 }  // namespace
 
 Result<Plan> preset(std::string_view text) {
+  if (std::optional<Result<Plan>> found = hybrid(text)) return *std::move(found);
   MERON_ASSIGN(const PresetCall call, split(text));
   Plan plan;
   constexpr size_t kStages = 4;

@@ -46,6 +46,14 @@ constexpr std::array kParamDTypes = {Word<MaybeDType>{"registered", std::nullopt
 constexpr std::array kGradientDTypes = {
     Word<MaybeDType>{"param", std::nullopt}, Word<MaybeDType>{"f32", DType::f32},
     Word<MaybeDType>{"bf16", DType::bf16}, Word<MaybeDType>{"f16", DType::f16}};
+// Words of PyTorch and its users, and ours.
+constexpr std::array<std::array<std::string_view, 2>, 7> kOtherDTypes = {{{"float32", "f32"},
+                                                                          {"fp32", "f32"},
+                                                                          {"float", "f32"},
+                                                                          {"bfloat16", "bf16"},
+                                                                          {"float16", "f16"},
+                                                                          {"fp16", "f16"},
+                                                                          {"half", "f16"}}};
 constexpr std::array kStateDTypes = {Word<StateDType>{"f32", StateDType::f32},
                                      Word<StateDType>{"bf16", StateDType::bf16},
                                      Word<StateDType>{"int8", StateDType::int8}};
@@ -65,7 +73,12 @@ Status read_word(JsonValue row, std::string_view key, std::string_view column,
                  std::span<const Word<T>> words, std::span<const std::string_view> field, T& out) {
   const auto value = row.find(key);
   if (!value) return Ok{};
-  MERON_ASSIGN(const std::string_view text, value->string());
+  MERON_ASSIGN(std::string_view text, value->string());
+  if (key == "dtype") {
+    for (const auto& [other, own] : kOtherDTypes) {
+      if (text == other) text = own;
+    }
+  }
   std::vector<std::string_view> known;
   for (const Word<T>& word : words) {
     if (word.text == text) {

@@ -20,7 +20,8 @@ constexpr uint32_t kMaxGathers = 1u << 10;
 
 struct StoredUnit {
   const std::vector<FlatDesc>* flats;
-  bool stored;  // on the row's tier
+  bool stored;         // on the row's tier
+  uint64_t count = 1;  // of units like this one
 };
 
 using FlatKind = std::tuple<DType, uint64_t, bool, bool>;
@@ -37,7 +38,8 @@ UnitKinds kinds_of(const std::vector<StoredUnit>& all) {
   for (const StoredUnit& unit : all) {
     std::vector<FlatKind> kind;
     for (const FlatDesc& flat : *unit.flats) kind.push_back(kind_of(flat, unit.stored));
-    kinds.try_emplace(std::move(kind), unit);
+    const auto [found, fresh] = kinds.try_emplace(std::move(kind), unit);
+    if (!fresh) ++found->second.count;
   }
   UnitKinds units;
   for (const auto& [kind, unit] : kinds) units.push_back(unit);
@@ -48,7 +50,7 @@ UnitKinds kinds_of(const std::vector<StoredUnit>& all) {
 Wide ring_bytes(const Plan& plan, const UnitKinds& units, uint64_t rank, const MeshShape& mesh) {
   if (!is_sharded(plan.gradient) || plan.gradient.tier == Tier::device) return 0;
   Wide largest = 0;
-  for (const auto& [flats, stored] : units) {
+  for (const auto& [flats, stored, count] : units) {
     Wide bytes = exchange_bytes(plan, *flats, rank, mesh);
     for (const FlatDesc& flat : *flats) {
       if (!flat.trainable) continue;
@@ -66,7 +68,7 @@ Wide ring_bytes(const Plan& plan, const UnitKinds& units, uint64_t rank, const M
 Wide state_buffer_bytes(const Plan& plan, const UnitKinds& units, uint32_t states, uint64_t rank,
                         const MeshShape& mesh) {
   uint64_t largest = 0;
-  for (const auto& [flats, stored] : units) {
+  for (const auto& [flats, stored, count] : units) {
     for (const FlatDesc& flat : *flats) {
       if (!flat.trainable) continue;
       const Range owned = held_range(plan.optimizer, flat.elements, rank, mesh);
@@ -77,20 +79,29 @@ Wide state_buffer_bytes(const Plan& plan, const UnitKinds& units, uint32_t state
   return footprint(state_buffers_bytes(plan, largest));
 }
 
-// What parameters on nvme are in while they are in memory.
+// What parameters on nvme are in while they are in memory: the largest of the units, as many as may
+// be there at a time.
 Wide param_buffer_bytes(const Plan& plan, const UnitKinds& units, uint64_t rank,
                         const MeshShape& mesh) {
-  Wide largest = 0;
-  for (const auto& [flats, stored] : units) {
+  std::vector<std::pair<Wide, uint64_t>> sizes;  // of a unit, and how many units have it
+  for (const auto& [flats, stored, count] : units) {
     if (!stored) continue;
     Wide bytes = 0;
     for (const FlatDesc& flat : *flats) {
       if (!stored_away(plan, flat)) continue;
       bytes += Wide{held_range(plan.param, flat.elements, rank, mesh).size()} * size_of(flat.dtype);
     }
-    largest = std::max(largest, bytes);
+    sizes.emplace_back(bytes, count);
   }
-  return plan.param_buffers * largest;
+  std::sort(sizes.rbegin(), sizes.rend());
+  Wide sum = 0;
+  uint64_t room = plan.param_buffers;
+  for (const auto& [bytes, count] : sizes) {
+    const uint64_t held = std::min(room, count);
+    sum += bytes * held;
+    room -= held;
+  }
+  return sum;
 }
 
 bool fits(Wide value) {

@@ -11,7 +11,7 @@
 namespace meron {
 namespace {
 
-// What no preset names, each a plan as a trainer could give it.
+// What is made of a preset and changes to it, each a plan as a trainer could give it.
 constexpr std::array<std::string_view, 8> kHybrids = {
     // The optimizer over all ranks, and sums that are added up inside a node before they leave it.
     R"({"name": "zero1 by nodes", "mesh": {"shard": "node"},
@@ -48,6 +48,14 @@ std::vector<uint32_t> shard_sizes(const Cluster& cluster) {
 }
 
 }  // namespace
+
+std::optional<Result<Plan>> hybrid(std::string_view name) {
+  for (const std::string_view table : kHybrids) {
+    // The key "name" comes first in each.
+    if (table.starts_with(fmt::format(R"({{"name": "{}",)", name))) return parse_plan(table);
+  }
+  return std::nullopt;
+}
 
 std::vector<Plan> strategies_for(const Cluster& cluster) {
   std::vector<Plan> plans;

@@ -2,6 +2,8 @@
 // The plans that are worth comparing on a cluster. Internal to this folder.
 #pragma once
 
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "plan/cluster.h"
@@ -12,5 +14,9 @@ namespace meron {
 // zero0 to zero3, mics at every sensible size of the shard axis, hpz, zeropp, and for several nodes
 // the hybrids. Simple ones first: of two that cost the same, the earlier is to be preferred.
 std::vector<Plan> strategies_for(const Cluster& cluster);
+
+// Of these, one that is no named preset, by its name: preset() knows it, so that what comes first
+// in a ranking can be asked for by the name that the ranking prints.
+std::optional<Result<Plan>> hybrid(std::string_view name);
 
 }  // namespace meron

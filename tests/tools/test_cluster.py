@@ -52,6 +52,27 @@ def test_those_that_fit_come_first_and_by_time(cluster):
     assert middles == sorted(middles)
 
 
+def test_each_that_is_ranked_is_a_plan_by_its_name(cluster):
+    for strategy in ranking("--cluster", cluster)["strategies"]:
+        words = ("-n", "16", "--ranks-per-node", "4", "--plan", strategy["name"], "--json")
+        done = meron("plan", *SIZE, *words)
+        assert done.returncode == 0, done.stderr
+        own = json.loads(done.stdout)
+        assert own["plan"] == strategy["plan"]
+        most = max(rank["memory"]["host"]["total"]["bytes"] for rank in own["ranks"])
+        assert most == strategy["memory"]["states"]["bytes"]
+
+
+def test_the_json_of_a_ranking_has_numbers(cluster):
+    found = ranking("--cluster", cluster)
+    assert found["cluster"]["between_nodes"]["bytes_per_second"] == 1.25e9
+    assert found["cluster"]["between_nodes"]["latency_seconds"] == pytest.approx(20e-6)
+    assert found["cluster"]["device"]["memory_bytes"] == 80 << 30
+    assert found["not_counted"] == ["activations"]
+    text = meron("plan", *SIZE, "--cluster", cluster).stdout
+    assert "memory per device, without activations" in text
+
+
 def test_computation_is_given_in_tokens_or_seconds(cluster):
     def computation(*words: str) -> float:
         found = ranking("--cluster", cluster, *words)
@@ -118,6 +139,34 @@ def test_options_that_need_a_cluster(option):
 
 def with_path(folder: Path) -> dict[str, str]:
     return {**os.environ, "PATH": str(folder)}
+
+
+@needs_matplotlib
+@pytest.mark.parametrize("place", ["VIRTUAL_ENV", "current folder"])
+def test_a_picture_by_the_python_that_has_matplotlib(cluster, tmp_path, place):
+    """The first python3 of the PATH has none."""
+    for folder in ("bare", "active/bin", "work"):
+        (tmp_path / folder).mkdir(parents=True)
+    bare = tmp_path / "bare" / "python3"
+    bare.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')
+    bare.chmod(0o755)
+    able = tmp_path / "active" / "bin" / "python3"
+    able.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
+    able.chmod(0o755)
+    environment = with_path(tmp_path / "bare")
+    environment.pop("VIRTUAL_ENV", None)
+    words = ["plan", *SIZE, "--cluster", cluster, "--plot", "plans.png"]
+    work = tmp_path / "work"
+    done = meron(*words, env=environment, cwd=work)
+    assert done.returncode == 1
+    assert "there is no matplotlib for python3" in done.stderr
+    if place == "VIRTUAL_ENV":
+        environment["VIRTUAL_ENV"] = str(tmp_path / "active")
+    else:
+        (work / ".venv").symlink_to(tmp_path / "active")
+    done = meron(*words, env=environment, cwd=work)
+    assert done.returncode == 0, done.stderr
+    assert (work / "plans.png").read_bytes().startswith(b"\x89PNG")
 
 
 @needs_matplotlib

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import time
 from pathlib import Path
 
 import pytest
@@ -112,7 +113,121 @@ def test_a_model_in_json_is_the_same_as_its_safetensors_file(tmp_path):
         assert from_json == predict("--safetensors", str(safetensors), "-n", ranks)
 
 
+# Of 100,000 tensors; each file of an index has the end of a layer and the begin of the next.
+EXPERTS = {f"model.layers.{i // 1000}.experts.{i}.w": [16, 16] for i in range(100_000)}
+
+
+def write_index(folder: Path, tensors: dict[str, list[int]], files: int) -> Path:
+    """A model in several files, as Hugging Face has it."""
+    names, each, weight_map = list(tensors), len(tensors) // files + 1, {}
+    for number in range(files):
+        name = f"model-{number + 1:05}-of-{files:05}.safetensors"
+        part = {tensor: tensors[tensor] for tensor in names[number * each : (number + 1) * each]}
+        write_safetensors(folder / name, part)
+        weight_map |= dict.fromkeys(part, name)
+    path = folder / "model.safetensors.index.json"
+    path.write_text(json.dumps({"metadata": {"total_size": 1}, "weight_map": weight_map}))
+    return path
+
+
+def test_an_index_is_the_model_of_its_files(tmp_path):
+    whole = write_safetensors(tmp_path / "model.safetensors", TENSORS)
+    index = write_index(tmp_path, TENSORS, 2)
+    for ranks in ("1", "3"):
+        from_index = predict("--safetensors", str(index), "-n", ranks)
+        assert from_index == predict("--safetensors", str(whole), "-n", ranks)
+
+
+def test_a_hundred_thousand_tensors_take_seconds(tmp_path):
+    begin = time.monotonic()
+    index = write_index(tmp_path, EXPERTS, 3)
+    units = [
+        {"name": name, "tensors": [{"name": name, "shape": shape, "dtype": "bfloat16"}]}
+        for name, shape in EXPERTS.items()
+    ]
+    as_json = tmp_path / "model.json"
+    as_json.write_text(json.dumps({"units": units}))
+    for words in (("--safetensors", str(index)), ("--model", str(as_json))):
+        assert predict(*words, "-n", "2")["model"]["elements"] == 256 * 100_000
+    assert time.monotonic() - begin < 60  # 4 s on a quiet machine; all pairs would take hours
+
+
+@pytest.mark.parametrize(
+    ("index", "message"),
+    [
+        ({"weights": {}}, "weight_map"),
+        ({"weight_map": {}}, "weight_map"),
+        ([], "weight_map"),
+        ({"weight_map": {"w": 7}}, "tensor 'w' is 7"),
+        ({"weight_map": {"w": "../model.safetensors"}}, "beside it"),
+        ({"weight_map": {"w": "/etc/passwd"}}, "beside it"),
+        ({"weight_map": {"w": "missing.safetensors"}}, "missing.safetensors"),
+    ],
+)
+def test_files_that_are_no_index(tmp_path, index, message):
+    path = tmp_path / "model.safetensors.index.json"
+    path.write_text(json.dumps(index))
+    done = meron("plan", "--safetensors", str(path))
+    assert done.returncode == 1
+    assert message in done.stderr
+    assert done.stdout == ""
+
+
+def test_the_config_of_a_hugging_face_model_is_a_model(tmp_path):
+    path = tmp_path / "config.json"
+    config = {
+        "model_type": "llama",
+        "hidden_size": 4096,
+        "intermediate_size": 11008,
+        "num_hidden_layers": 32,
+        "num_attention_heads": 32,
+        "vocab_size": 32000,
+        "torch_dtype": "bfloat16",
+    }
+    path.write_text(json.dumps(config))
+    prediction = predict("--model", str(path), "-n", "1")
+    assert prediction["model"]["elements"] == 6_738_415_616
+    path.write_text(json.dumps(config | {"model_type": "t5"}))
+    done = meron("plan", "--model", str(path))
+    assert done.returncode == 1
+    assert 'model type "t5" are not known' in done.stderr and "safetensors" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "own"),
+    [("fp16", "f16"), ("float16", "f16"), ("bfloat16", "bf16"), ("float32", "f32")],
+)
+def test_dtypes_as_pytorch_names_them(name, own):
+    assert predict(*SIZE, "--dtype", name) == predict(*SIZE, "--dtype", own)
+
+
 # ---- What is shown ------------------------------------------------------------------------------
+
+
+def test_memory_says_whether_it_fits():
+    words = (*SIZE, "-n", "8", "--memory")
+    text = meron("plan", *words, "80GiB").stdout
+    assert "Activations, and what the trainer itself takes, are not counted." in text
+    assert "It does not fit: the 8 ranks of a machine hold " in text
+    assert "more than 80.0 GiB" in text
+    assert "It fits: the 8 ranks of a machine hold " in meron("plan", *words, "1 TiB").stdout
+    found = predict(*words, "80GiB")
+    held = sum(rank["memory"]["host"]["total"]["bytes"] for rank in found["ranks"])
+    assert found["memory"]["needed_bytes"] == held
+    assert (found["memory"]["available_bytes"], found["memory"]["fits"]) == (80 << 30, False)
+    assert "activations" in found["not_counted"]
+    nodes = predict(*words, "80GB", "--ranks-per-node", "4")["memory"]
+    assert nodes["ranks"] == 4 and nodes["needed_bytes"] == pytest.approx(held / 2, rel=0.01)
+    answers = meron("plan", *words, "200GB", "--compare").stdout.splitlines()[-4:]
+    assert [line.split()[0] for line in answers] == ["zero0:", "zero1:", "zero2:", "zero3:"]
+    assert "It does not fit" in answers[0] and "It fits" in answers[3]
+
+
+@pytest.mark.parametrize("size", ["lots", "80 gib", "-1GiB", "0", "1e30GiB", "GiB"])
+def test_memory_that_is_no_size(size):
+    done = meron("plan", *SIZE, f"--memory={size}")
+    assert done.returncode == 2
+    assert "80GiB" in done.stderr
 
 
 def test_zero3_divides_by_the_ranks():

@@ -5,12 +5,15 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 
+#include <array>
 #include <cctype>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "meron/plan.h"
 #include "tools/meron/failure.h"
@@ -19,7 +22,7 @@
 namespace meron::tools {
 namespace {
 
-constexpr uint64_t kLargestText = 16u << 20;
+constexpr uint64_t kLargestText = 256u << 20;
 constexpr uint64_t kLargestHeader = 100'000'000;  // as the safetensors format has it
 constexpr uint64_t kLengthField = 8;
 constexpr double kLargestCount = 1e18;
@@ -103,7 +106,11 @@ std::string model_of_size(uint64_t parameters, int64_t layers, const std::string
   return model.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 
-std::string model_of_safetensors(const std::string& path) {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string model_of_one_file(const std::string& path) {
   const InputFile file = open_file(path);
   if (file.size < kLengthField) {
     throw Failure(
@@ -132,6 +139,95 @@ std::string model_of_safetensors(const std::string& path) {
       path);
   const std::unique_ptr<char, void (*)(char*)> owner(model, meron_string_free);
   return model;
+}
+
+// The files that an index names, each once, in the order of their names.
+std::set<std::string> files_of_index(const std::string& path) {
+  // Not ordered: that looks a key up by going through all of them.
+  using Sorted = nlohmann::json;
+  const Sorted index =
+      Sorted::parse(read_text(path, "an index of safetensors files in JSON"), nullptr, false);
+  const Sorted map = index.is_object() ? index.value("weight_map", Sorted()) : Sorted();
+  if (!map.is_object() || map.empty()) {
+    throw Failure(
+        fmt::format("{} is no index of safetensors files: it has no \"weight_map\" from "
+                    "tensors to files",
+                    path));
+  }
+  std::set<std::string> files;
+  for (const auto& [tensor, file] : map.items()) {
+    const std::string name = file.is_string() ? file.get<std::string>() : std::string();
+    // Of the folder itself: an index is no way to other files.
+    if (name.empty() || name.find('/') != std::string::npos || !name.ends_with(".safetensors")) {
+      throw Failure(
+          fmt::format("{}: the file of tensor '{}' is {}, which is no safetensors file beside it",
+                      path, tensor, file.dump(-1, ' ', true, Sorted::error_handler_t::replace)));
+    }
+    files.insert(name);
+  }
+  return files;
+}
+
+// Units that lie in several files become one of each name.
+std::string model_of_index(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  const std::string folder = slash == std::string::npos ? "" : path.substr(0, slash + 1);
+  Json units = Json::array();
+  std::map<std::string, size_t> places;
+  size_t tensors = 0;
+  for (const std::string& file : files_of_index(path)) {
+    Json model = Json::parse(model_of_one_file(folder + file));
+    for (Json& unit : model["units"]) {
+      for (Json& tensor : unit["tensors"]) tensor["name"] = fmt::format("t{}", tensors++);
+      const auto [place, fresh] = places.try_emplace(unit["name"], units.size());
+      if (fresh) {
+        units.push_back(std::move(unit));
+        continue;
+      }
+      Json& list = units[place->second]["tensors"];
+      for (Json& tensor : unit["tensors"]) list.push_back(std::move(tensor));
+    }
+  }
+  return Json{{"units", std::move(units)}}.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
+}  // namespace
+
+std::string model_of_safetensors(const std::string& path) {
+  return path.ends_with(".json") ? model_of_index(path) : model_of_one_file(path);
+}
+
+uint64_t parse_memory(const std::string& text) {
+  struct Unit {
+    std::string_view name;
+    double bytes;
+  };
+  constexpr double kKi = 1024;
+  constexpr std::array kUnits = {Unit{"", 1},
+                                 Unit{"B", 1},
+                                 Unit{"KiB", kKi},
+                                 Unit{"MiB", kKi * kKi},
+                                 Unit{"GiB", kKi * kKi * kKi},
+                                 Unit{"TiB", kKi * kKi * kKi * kKi},
+                                 Unit{"kB", 1e3},
+                                 Unit{"MB", 1e6},
+                                 Unit{"GB", 1e9},
+                                 Unit{"TB", 1e12}};
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stop, code] = std::from_chars(text.data(), end, value);
+  if (code == std::errc() && value >= 0) {
+    std::string_view rest(stop, static_cast<size_t>(end - stop));
+    while (rest.starts_with(' ')) rest.remove_prefix(1);
+    for (const Unit& unit : kUnits) {
+      if (rest == unit.name && value * unit.bytes <= kLargestCount) {
+        return static_cast<uint64_t>(std::llround(value * unit.bytes));
+      }
+    }
+  }
+  throw Failure(
+      fmt::format("'{}' is no size of memory: write it as 80GiB, 512MiB, 64GB or in bytes", text),
+      kUsageError);
 }
 
 std::string read_text(const std::string& path, const char* what) {

@@ -12,8 +12,12 @@ uint64_t parse_count(const std::string& text);
 
 std::string model_of_size(uint64_t parameters, int64_t layers, const std::string& dtype);
 
-// Reads the header only, however large the file is.
+// Reads the header only, however large the file is. Of a model in several files `path` is the index
+// (model.safetensors.index.json), which names those beside it.
 std::string model_of_safetensors(const std::string& path);
+
+// "80GiB", "80 GB", "512MiB" or bytes. Throws a Failure that says what is accepted.
+uint64_t parse_memory(const std::string& text);
 
 // A small text file, e.g. a model or a plan in JSON; `what` names it in errors.
 std::string read_text(const std::string& path, const char* what);

@@ -10,8 +10,11 @@
 #include <array>
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
 #include <cstring>
+#include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tools/meron/failure.h"
@@ -24,6 +27,18 @@ namespace meron::tools {
 namespace {
 
 constexpr std::array<std::string_view, 3> kEndings = {".png", ".pdf", ".svg"};
+constexpr int kWithoutMatplotlib = 3;  // plot.py's exit code
+
+// Each python3 that may have matplotlib: of the environment that is active, of the PATH, and of an
+// environment in the current folder.
+std::vector<std::string> pythons() {
+  std::vector<std::string> found;
+  const char* const active = std::getenv("VIRTUAL_ENV");
+  if (active != nullptr && *active != '\0') found.push_back(std::string(active) + "/bin/python3");
+  found.emplace_back("python3");
+  if (access(".venv/bin/python3", X_OK) == 0) found.emplace_back(".venv/bin/python3");
+  return found;
+}
 
 // All of `text`; fewer only if the reader is gone, which its exit status then explains.
 void write_all(int fd, std::string_view text) {
@@ -35,8 +50,8 @@ void write_all(int fd, std::string_view text) {
   }
 }
 
-// Starts `words`, which read from the returned pipe.
-UniqueFd start(std::vector<std::string> words, pid_t& pid) {
+// Starts `words`, which read from the returned pipe; returns none where there is no such program.
+UniqueFd start(std::vector<std::string> words, pid_t& pid, int& failed) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw system_failure("cannot make a pipe", errno);
   const UniqueFd reading(ends[0]);
@@ -47,31 +62,52 @@ UniqueFd start(std::vector<std::string> words, pid_t& pid) {
   std::vector<char*> arguments;
   for (std::string& word : words) arguments.push_back(word.data());
   arguments.push_back(nullptr);
-  const int failed = posix_spawnp(&pid, arguments[0], &actions, nullptr, arguments.data(), environ);
+  failed = posix_spawnp(&pid, arguments[0], &actions, nullptr, arguments.data(), environ);
   posix_spawn_file_actions_destroy(&actions);
-  if (failed != 0) {
-    throw Failure(
-        fmt::format("cannot draw: python3 does not start ({}); leave --plot out, or "
-                    "install python3 and matplotlib",
-                    std::strerror(failed)));
-  }
-  return writing;
+  return failed == 0 ? std::move(writing) : UniqueFd();
 }
 
-// `kind` as the script knows it.
-void draw(const char* kind, const std::string& json, const std::string& path) {
-  signal(SIGPIPE, SIG_IGN);  // a script that gives up says why itself
+// The exit status of waitpid() of one python3 that draws, or none where it does not start, for
+// which `failed` has the reason.
+std::optional<int> try_to_draw(const std::string& python, const char* kind, const std::string& json,
+                               const std::string& path, int& failed) {
   pid_t pid = 0;
   {
-    const UniqueFd script_reads = start({"python3", "-c", kPlot, kind, path}, pid);
+    const UniqueFd script_reads = start({python, "-c", kPlot, kind, path}, pid, failed);
+    if (failed != 0) return std::nullopt;
     write_all(script_reads.get(), json);
   }
   int status = 0;
   while (waitpid(pid, &status, 0) < 0) {
     if (errno != EINTR) throw system_failure("cannot wait for python3", errno);
   }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return;
-  throw Failure(fmt::format("no picture in {}: what python3 said stands above", path));
+  return status;
+}
+
+// `kind` as the script knows it.
+void draw(const char* kind, const std::string& json, const std::string& path) {
+  signal(SIGPIPE, SIG_IGN);  // a script that gives up says why itself
+  std::string without;       // that have no matplotlib
+  int failed = 0;
+  for (const std::string& python : pythons()) {
+    const std::optional<int> status = try_to_draw(python, kind, json, path, failed);
+    if (!status) continue;
+    if (WIFEXITED(*status) && WEXITSTATUS(*status) == 0) return;
+    if (!WIFEXITED(*status) || WEXITSTATUS(*status) != kWithoutMatplotlib) {
+      throw Failure(fmt::format("no picture in {}: what python3 said stands above", path));
+    }
+    without += (without.empty() ? "" : ", ") + python;
+  }
+  if (without.empty()) {
+    throw Failure(
+        fmt::format("cannot draw: python3 does not start ({}); leave --plot out, or "
+                    "install python3 and matplotlib",
+                    std::strerror(failed)));
+  }
+  throw Failure(
+      fmt::format("no picture in {}: there is no matplotlib for {}. Install it (on Debian "
+                  "python3-matplotlib), or activate an environment that has it",
+                  path, without));
 }
 
 }  // namespace

@@ -28,16 +28,22 @@ constexpr std::array kPresets = {"zero0", "zero1", "zero2", "zero3"};
 // With the size of a node as their argument.
 constexpr std::array kPresetsOfNodes = {"mics", "hpz", "zeropp"};
 
+constexpr const char* kNotCounted =
+    "Activations, and what the trainer itself takes, are not counted.\n";
+
 constexpr const char* kPlanFooter =
-    R"(The model is given by its size, by a safetensors file (of which only the header is read),
-or by a JSON file: {"parameters": N, "layers": L, "dtype": "bf16"} or
+    R"(The model is given by its size, by a safetensors file (of which only the header is read) or the
+model.safetensors.index.json of several, or by a JSON file: the config.json of a Hugging Face model
+(llama, mistral, mixtral, qwen2, qwen3, gpt2, gpt_neox),
+{"parameters": N, "layers": L, "dtype": "bf16"} or
 {"units": [{"name": "layer.0", "tensors": [{"name": "layer.0.w", "shape": [64, 64], "dtype": "f32"}]}]}.
+Dtypes are f32, bf16 and f16, or as PyTorch names them (float32, bfloat16, float16; fp16).
 
 Plans: zero0 replicates everything, zero1 shards the optimizer states over the ranks, zero2 the
 gradients too, zero3 the parameters too. For several nodes, with the number of ranks in a group:
 mics(8) is zero3 within groups of 8 ranks, hpz(8) is zero3 with a second copy of the parameters in
 each group, zeropp(8) the same with int8 and int4 between groups. Without a number a group is a node.
-docs/plan.md has them all. With --ranks-per-node it is also shown what comes from other nodes, and
+docs/plan.md has them all; the names that --cluster prints are plans, too. With --ranks-per-node it is also shown what comes from other nodes, and
 --compare adds mics, hpz and zeropp of that size.
 
 With --cluster, all known plans are compared on the machines that a JSON file describes:
@@ -53,14 +59,18 @@ and read once more at memory_rate; an update moves 28 bytes per element, 30 in 1
 overlap a step is the longest of computation, both links and copies, and the update; without it is
 their sum. Plans are ranked by the middle of the two; those that do not fit come last. Computation is
 --compute-seconds, or 6 * parameters * --tokens / flops, per micro-batch. All of it is predicted,
-nothing measured. --plot starts python3, which needs matplotlib.
+nothing measured. --plot starts the python3 that has matplotlib: of VIRTUAL_ENV, of the PATH, or of
+.venv in the current folder.
 
 Examples:
   meron plan --parameters 7B --layers 32 -n 8
+  meron plan --parameters 7B --layers 32 -n 8 --memory 128GiB
   meron plan --parameters 350M --layers 24 --dtype f32 -n 4 --compare
   meron plan --parameters 7B --layers 32 -n 32 --ranks-per-node 8 --compare
   meron plan --parameters 7B --layers 32 -n 32 --ranks-per-node 8 --plan 'hpz(8)'
   meron plan --safetensors model.safetensors --plan zero2 -n 2 --micro-batches 4
+  meron plan --safetensors model.safetensors.index.json -n 8
+  meron plan --model config.json -n 8 --compare
   meron plan --model model.json --plan plan.json -n 2 --json
   meron plan --parameters 7B --layers 32 -n 2 --nvme /local/meron-nvme.json
   meron plan --parameters 70B --layers 80 --cluster cluster.json --tokens 4096 --plot plans.png)";
@@ -81,6 +91,7 @@ struct PlanOptions {
   double compute_seconds = 0;
   std::string plot;
   std::string nvme;
+  std::string memory;
   bool compare = false;
   bool json = false;
 };
@@ -112,8 +123,12 @@ class Plan {
   // `given`: the name of a preset, or a file. `nvme`: a file of `meron io-bench --save`, or
   // nothing.
   explicit Plan(const std::string& given, const std::string& nvme = {}) {
-    const bool is_file = given.find('/') != std::string::npos || given.ends_with(".json") ||
-                         access(given.c_str(), F_OK) == 0;
+    const bool exists = given.ends_with(".json") || access(given.c_str(), F_OK) == 0;
+    if (!exists && nvme.empty() && given.find('/') != std::string::npos &&
+        meron_plan_preset(&plan_, given.c_str(), nullptr) == MERON_OK) {
+      return;  // there are plans with a / in their names
+    }
+    const bool is_file = exists || given.find('/') != std::string::npos;
     LibraryError error;
     if (!nvme.empty()) {
       const std::string text = with_nvme(
@@ -235,6 +250,65 @@ std::string table_of(const Comparison& comparison, bool several_nodes) {
       in_columns(rows, 1));
 }
 
+// Whether the ranks of one machine fit into its memory; of a plan on devices, each into its own.
+struct Fit {
+  bool on_device = false;
+  uint64_t ranks = 0;  // that share the memory
+  uint64_t needed = 0;
+  uint64_t available = 0;
+
+  bool fits() const { return needed <= available; }
+};
+
+Fit fit_of(const Json& prediction, const meron_workload& workload, uint64_t available) {
+  const auto total = [](const Json& rank, const char* tier) {
+    return rank["memory"][tier]["total"]["bytes"].get<uint64_t>();
+  };
+  Fit fit{.available = available};
+  const Json& ranks = prediction["ranks"];
+  for (const Json& rank : ranks) fit.on_device = fit.on_device || total(rank, "device") > 0;
+  fit.ranks = 1;
+  if (!fit.on_device) {
+    const uint64_t node = workload.ranks_per_node == 0 ? workload.ranks : workload.ranks_per_node;
+    fit.ranks = std::min<uint64_t>(node, ranks.size());
+  }
+  for (size_t first = 0; first < ranks.size(); first += fit.ranks) {
+    uint64_t bytes = 0;
+    for (size_t r = first; r < std::min<size_t>(first + fit.ranks, ranks.size()); ++r) {
+      bytes += total(ranks[r], fit.on_device ? "device" : "host");
+    }
+    fit.needed = std::max(fit.needed, bytes);
+  }
+  return fit;
+}
+
+std::string sentence(const Fit& fit) {
+  const std::string who = fit.on_device
+                              ? "a rank's device holds"
+                              : fmt::format("the {} rank{} of a machine hold{}", fit.ranks,
+                                            fit.ranks == 1 ? "" : "s", fit.ranks == 1 ? "s" : "");
+  const std::string needed = readable_bytes(fit.needed), given = readable_bytes(fit.available);
+  if (fit.fits()) {
+    return fmt::format("It fits: {} {} of {}; {} remain for activations and all else.\n", who,
+                       needed, given, readable_bytes(fit.available - fit.needed));
+  }
+  return fmt::format("It does not fit: {} {}, {} more than {}.\n", who, needed,
+                     readable_bytes(fit.needed - fit.available), given);
+}
+
+// A prediction with the answer to --memory, and what no prediction has.
+Json with_fit(Json prediction, const meron_workload& workload, uint64_t available) {
+  prediction["not_counted"] = {"activations", "the trainer's own memory"};
+  if (available == 0) return prediction;
+  const Fit fit = fit_of(prediction, workload, available);
+  prediction["memory"] = {{"of", fit.on_device ? "device" : "machine"},
+                          {"ranks", fit.ranks},
+                          {"needed_bytes", fit.needed},
+                          {"available_bytes", fit.available},
+                          {"fits", fit.fits()}};
+  return prediction;
+}
+
 Comparison compare(const std::string& model, const meron_workload& workload) {
   Comparison out;
   out.plans.assign(kPresets.begin(), kPresets.end());
@@ -263,7 +337,8 @@ std::string rank_cluster(const PlanOptions& options, const std::string& model,
 }
 
 int compare_on_cluster(const PlanOptions& options, const CLI::App& app) {
-  for (const char* option : {"--plan", "--ranks", "--ranks-per-node", "--compare", "--nvme"}) {
+  for (const char* option :
+       {"--plan", "--ranks", "--ranks-per-node", "--compare", "--nvme", "--memory"}) {
     if (app.count(option) == 0) continue;
     throw Failure(
         fmt::format("--cluster compares all known plans on all its devices: leave {} out", option),
@@ -291,18 +366,41 @@ int plan(const PlanOptions& options, const CLI::App& app) {
   if (options.compare && app.count("--plan") > 0) {
     throw Failure("--compare shows all the named plans: leave --plan out", kUsageError);
   }
+  const uint64_t memory = options.memory.empty() ? 0 : parse_memory(options.memory);
+  if (!options.memory.empty() && memory == 0) {
+    throw Failure("--memory is 0: give what a machine has, for example 80GiB", kUsageError);
+  }
   const std::string model = read_model(options);
   if (!options.compare) {
-    const std::string text =
-        Plan(options.plan, options.nvme).predict(model, workload, !options.json);
-    fmt::print("{}{}", text, text.ends_with('\n') ? "" : "\n");
+    const Plan plan(options.plan, options.nvme);
+    Json prediction;
+    if (options.json || memory != 0) {
+      prediction = Json::parse(plan.predict(model, workload, false));
+    }
+    if (options.json) {
+      fmt::print("{}\n", with_fit(std::move(prediction), workload, memory).dump(2));
+      return kSuccess;
+    }
+    const std::string text = plan.predict(model, workload, true);
+    fmt::print("{}{}\n{}", text, text.ends_with('\n') ? "" : "\n", kNotCounted);
+    if (memory != 0) fmt::print("{}", sentence(fit_of(prediction, workload, memory)));
     return kSuccess;
   }
-  const Comparison comparison = compare(model, workload);
+  Comparison comparison = compare(model, workload);
   const bool several_nodes =
       workload.ranks_per_node != 0 && workload.ranks_per_node < workload.ranks;
-  fmt::print("{}", options.json ? Json(comparison.predictions).dump(2) + "\n"
-                                : table_of(comparison, several_nodes));
+  if (options.json) {
+    for (Json& prediction : comparison.predictions) {
+      prediction = with_fit(std::move(prediction), workload, memory);
+    }
+    fmt::print("{}\n", Json(comparison.predictions).dump(2));
+    return kSuccess;
+  }
+  fmt::print("{}\n{}", table_of(comparison, several_nodes), kNotCounted);
+  for (size_t i = 0; memory != 0 && i < comparison.plans.size(); ++i) {
+    fmt::print("{}: {}", comparison.plans[i],
+               sentence(fit_of(comparison.predictions[i], workload, memory)));
+  }
   return kSuccess;
 }
 
@@ -317,10 +415,15 @@ Subcommand add_plan(CLI::App& parent) {
       ->type_name("COUNT");
   app->add_option("--layers", options->layers, "with --parameters: layers, which become units")
       ->type_name("L");
-  app->add_option("--dtype", options->dtype, "with --parameters: f32, bf16 (default) or f16")
+  app->add_option("--dtype", options->dtype,
+                  "with --parameters: f32, bf16 (default) or f16, or PyTorch's names")
       ->type_name("DTYPE");
-  app->add_option("--safetensors", options->safetensors, "a model's file")->type_name("FILE");
-  app->add_option("--model", options->model, "a model described in JSON")->type_name("FILE");
+  app->add_option("--safetensors", options->safetensors,
+                  "a model's file, or the index of its files")
+      ->type_name("FILE");
+  app->add_option("--model", options->model,
+                  "a model described in JSON, or its Hugging Face config.json")
+      ->type_name("FILE");
   app->add_option("--plan", options->plan,
                   "zero0, zero1, zero2, zero3 (default), mics(8), hpz(8), zeropp(8) or a JSON file")
       ->type_name("PLAN");
@@ -333,6 +436,10 @@ Subcommand add_plan(CLI::App& parent) {
   app->add_option("--gathers", options->gathers,
                   "of each unit per micro-batch (2: forward and backward)")
       ->type_name("N");
+  app->add_option(
+         "--memory", options->memory,
+         "of a machine, or of each device where the plan uses devices: says whether it fits")
+      ->type_name("SIZE");
   app->add_flag("--compare", options->compare, "show the named plans side by side");
   app->add_option("--nvme", options->nvme,
                   "a drive as `meron io-bench --save` describes it: optimizer states lie there, or "

@@ -19,6 +19,7 @@ PARTS = (
     ("update", "update", "#55a868"),
 )
 BARS = 16  # more are no longer read
+WITHOUT_MATPLOTLIB = 3  # the exit code by which the command tries another python3
 
 
 def seconds(strategy: dict[str, Any], key: str) -> float:
@@ -103,13 +104,8 @@ def main() -> int:
         import matplotlib.pyplot as plt
 
         DRAW[kind](plt, json.load(sys.stdin)).savefig(path, dpi=110)
-    except ImportError as error:
-        print(
-            f"python3 cannot draw: {error}. Install matplotlib (on Debian python3-matplotlib), or "
-            "activate an environment that has it",
-            file=sys.stderr,
-        )
-        return 1
+    except ImportError:
+        return WITHOUT_MATPLOTLIB
     except OSError as error:
         print(f"cannot write {path}: {error.strerror}", file=sys.stderr)
         return 1

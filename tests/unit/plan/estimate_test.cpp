@@ -173,6 +173,17 @@ TEST(Strategies, AllTablesParseAndHaveNamesOfTheirOwn) {
   EXPECT_EQ(std::adjacent_find(names.begin(), names.end()), names.end());
 }
 
+TEST(Strategies, EachIsAPresetByItsName) {
+  Cluster cluster = two_by_two();
+  cluster.nodes = cluster.devices_per_node = 4;
+  for (const Plan& plan : strategies_for(cluster)) {
+    const Result<Plan> named = preset(plan.name);
+    ASSERT_TRUE(named.ok()) << plan.name << ": " << named.error().info().what;
+    EXPECT_TRUE(*named == plan) << plan.name;
+  }
+  EXPECT_FALSE(preset("zero3 by").ok());
+}
+
 // ---- Rankings -----------------------------------------------------------------------------------
 
 ModelDesc layers() {

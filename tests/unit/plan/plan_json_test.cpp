@@ -94,6 +94,15 @@ TEST(PlanJson, TextOfAPreset) {
             R"("gradient_buckets":2})");
 }
 
+TEST(PlanJson, TakesTheNamesThatPyTorchHas) {
+  const Result<Plan> plan =
+      parse_plan(R"({"gradient": {"dtype": "bfloat16"}, "optimizer": {"dtype": "float32"}})");
+  ASSERT_TRUE(plan.ok()) << plan.error().info().what;
+  EXPECT_EQ(plan->gradient.dtype, DType::bf16);
+  EXPECT_EQ(plan->state_dtype, StateDType::f32);
+  EXPECT_EQ(parse_plan(R"({"gradient": {"dtype": "fp16"}})")->gradient.dtype, DType::f16);
+}
+
 TEST(PlanJson, StartsFromAPresetWhereverItIsWritten) {
   for (const char* text : {R"({"preset": "zero2", "gradient": {"dtype": "f32"}})",
                            R"({"gradient": {"dtype": "f32"}, "preset": "zero2"})"}) {

@@ -115,7 +115,8 @@ TEST(PredictByHand, ParametersOnNvme) {
   // Rank 1 has the halves from the middle on: bytes 1024, 4096 and 2048 of their flats.
   const RankPrediction& second = got->ranks[1];
   EXPECT_EQ(second.memory.param, 0u);
-  EXPECT_EQ(second.memory.param_buffers, 3u * 4096);
+  // Room for three units, and there are three: none is counted twice.
+  EXPECT_EQ(second.memory.param_buffers, 1024u + 4096 + 1024);
   EXPECT_EQ(second.memory.optimizer(), got->ranks[1].memory.moments + second.memory.master);
   EXPECT_EQ(second.nvme.param, (1024u + 1024) + 4096 + (2048 + 1024));
   EXPECT_EQ(second.nvme.optimizer, 0u);
@@ -133,7 +134,14 @@ TEST(PredictByHand, ParametersOnNvme) {
   EXPECT_EQ(got->ranks[0].nvme.param, 4096u);
   EXPECT_EQ(got->ranks[1].memory.param, 1024u + 1024);
   EXPECT_EQ(got->ranks[1].nvme.written, 0u);
-  EXPECT_EQ(got->ranks[1].memory.param_buffers, 3u * 4096);
+  EXPECT_EQ(got->ranks[1].memory.param_buffers, 4096u);
+
+  // Of more units than there is room for, the largest.
+  plan.resident = 0;
+  plan.param_buffers = 2;
+  got = predict(plan, model, load);
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(got->ranks[0].memory.param_buffers, 4096u + 2048);
 }
 
 // 10,000 elements in bf16 over 2 ranks, which own 5120 and 4880. Values have equal room on both.
