@@ -255,7 +255,7 @@ meron_status meron_future_release(meron_future future, meron_error** err) {
     const auto context = holder->context;
     auto last = holder->value;
     holder.reset();
-    context->release_soon([last = std::move(last)]() mutable { last.reset(); }, true);
+    context->release_in_turn([last = std::move(last)]() mutable { last.reset(); });
     return Ok{};
   });
 }

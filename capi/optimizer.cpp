@@ -310,7 +310,7 @@ meron_status meron_optimizer_release(meron_optimizer optimizer, meron_error** er
     const auto context = holder->context;
     auto last = holder->value;
     holder.reset();
-    context->release_soon([last = std::move(last)]() mutable { last.reset(); }, true);
+    context->release_in_turn([last = std::move(last)]() mutable { last.reset(); });
     return Ok{};
   });
 }

@@ -302,7 +302,7 @@ meron_status meron_update_release(meron_update update, meron_error** err) {
               .during("update")
               .blaming(rank));
     };
-    holder->context->release_soon(give_up, true);
+    holder->context->release_in_turn(give_up);
     return Ok{};
   });
 }

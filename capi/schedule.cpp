@@ -164,8 +164,8 @@ meron_status meron_schedule_get_info(meron_schedule_info* out, meron_schedule sc
 meron_status meron_schedule_release(meron_schedule schedule, meron_error** err) {
   return guard("schedule_release", err, [&]() -> Status {
     MERON_ASSIGN(const auto holder, take<ScheduleHolder>(schedule));
-    holder->context->release_soon(
-        [given_up = holder->value] { (void)given_up->schedule().reset().ok(); }, true);
+    holder->context->release_in_turn(
+        [given_up = holder->value] { (void)given_up->schedule().reset().ok(); });
     return Ok{};
   });
 }

@@ -34,7 +34,7 @@ void Held::enter() {
 
 void Held::leave() {
   std::vector<std::function<void()>> due;
-  if (!quietly_) due.swap(mutex_.later);
+  if (!quietly_ && !mutex_.later.empty()) due.swap(mutex_.later);
   here_ = nullptr;
   taken_ = false;
   mutex_.mutex.unlock();

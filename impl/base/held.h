@@ -45,15 +45,17 @@ class Held {
   // Runs each time after the lock was let go of, unless quietly.
   virtual void left() {}
 
-  static thread_local Held* here_;
+  // In the part of a thread's memory that is found without a call.
+  static thread_local Held* here_ __attribute__((tls_model("initial-exec")));
   Mutex& mutex_;
   const bool quietly_;
   bool taken_ = false;
 };
 
 // Lets go of the calling thread's lock, if it has one, until the end of the scope. What the scope
-// works on others must leave alone, by what they find under the lock: the turn, Operation::running()
-// and the states of units, Unit::Busy. Not `wanted`: for what is short, to save the time.
+// works on others must leave alone, by what they find under the lock: the turn,
+// Operation::running() and the states of units, Unit::Busy. Not `wanted`: for what is short, to
+// save the time.
 class Recess {
  public:
   explicit Recess(bool wanted = true) : held_(wanted ? Held::here() : nullptr) {

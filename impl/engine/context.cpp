@@ -125,22 +125,11 @@ Result<Turn> Context::turn() {
   return turn;
 }
 
-void Context::release_soon(Releases::Release release, bool in_turn) {
-  class LockIfFree final : public Held {
-   public:
-    explicit LockIfFree(Mutex& mutex) : Held(mutex, IfFree{}) {}
-    using Held::taken;
-  };
-  (in_turn ? releases_in_turn_ : releases_).add(std::move(release));
-  if (in_turn && !gate_.take_if_free()) return;
-  {
-    LockIfFree held(mutex_);
-    if (held.taken()) {
-      if (releases_.some()) take_back_locked(held);
-      if (in_turn) take_back_in_turn();
-    }
-  }
-  if (in_turn) gate_.give_back();
+void Context::release_in_turn(Releases::Release release) {
+  releases_in_turn_.add(std::move(release));
+  if (!gate_.take_if_free()) return;
+  if (LockIfFree held(*this); held.taken()) take_back_in_turn();
+  gate_.give_back();
 }
 
 void Context::take_back_locked(Held& /*held*/) {

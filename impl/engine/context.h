@@ -99,13 +99,27 @@ class Context : public std::enable_shared_from_this<Context> {
     Context& context_;
   };
   Lock lock() { return Lock(*this); }
+  // For finalizers.
+  class LockIfFree final : public Held {
+   public:
+    explicit LockIfFree(Context& context) : Held(context.mutex_, IfFree{}) {
+      if (taken() && context.releases_.some()) context.take_back_locked(*this);
+    }
+    using Held::taken;
+  };
   // The turn to begin or to change something: before the lock. MERON_E_CLOSED, MERON_E_CANCELLED;
   // MERON_E_STATE where one of the trainer's functions calls from within such a call.
   Result<Turn> turn();
   // For finalizers: never waits, calls none of the trainer's functions. `release` runs once, under
-  // the lock, or not at all where the context goes first; it begins nothing. `in_turn`: when no
-  // thread is in the middle of beginning something.
-  void release_soon(Releases::Release release, bool in_turn = false);
+  // the lock: now if that is free, else by who has it next. It begins nothing.
+  template <class Release>
+  void release_soon(Release release) {
+    if (LockIfFree held(*this); held.taken()) return release();
+    releases_.add(std::move(release));
+    const LockIfFree held(*this);  // who had it may have gone by now
+  }
+  // The same, when no thread is in the middle of beginning something.
+  void release_in_turn(Releases::Release release);
   Transport& transport() { return *transport_; }
   Rank& rank() { return *rank_; }
   const Rank& rank() const { return *rank_; }

@@ -5,36 +5,19 @@
 
 namespace meron {
 
-bool TurnGate::take_if_free() {
-  const std::lock_guard lock(mutex_);
-  if (taken_) return false;
-  taken_ = true;
-  owner_ = std::this_thread::get_id();
-  return true;
-}
-
+// Either this thread sees that it is free, or who frees it sees that this one waits.
 bool TurnGate::take(int64_t timeout_ns) {
   std::unique_lock lock(mutex_);
-  if (!free_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), [this] { return !taken_; })) {
-    return false;
-  }
-  taken_ = true;
-  owner_ = std::this_thread::get_id();
-  return true;
+  waiting_.fetch_add(1);
+  const bool taken =
+      free_.wait_for(lock, std::chrono::nanoseconds(timeout_ns), [this] { return take_if_free(); });
+  waiting_.fetch_sub(1);
+  return taken;
 }
 
-void TurnGate::give_back() {
-  {
-    const std::lock_guard lock(mutex_);
-    taken_ = false;
-    owner_ = {};
-  }
-  free_.notify_one();
-}
-
-bool TurnGate::mine() {
+void TurnGate::wake() {
   const std::lock_guard lock(mutex_);
-  return taken_ && owner_ == std::this_thread::get_id();
+  free_.notify_one();
 }
 
 }  // namespace meron

@@ -5,10 +5,10 @@
 // and what a call has found stays so. Calls that only look, and what is under way, need no turn.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "base/result.h"
@@ -17,18 +17,31 @@ namespace meron {
 
 class TurnGate {
  public:
-  bool take_if_free();
+  bool take_if_free() {
+    const void* nobody = nullptr;
+    return owner_.compare_exchange_strong(nobody, this_thread());
+  }
   // At most that long; false: another thread still has it.
   bool take(int64_t timeout_ns);
-  void give_back();
+  void give_back() {
+    owner_.store(nullptr);
+    if (waiting_.load() > 0) wake();
+  }
   // Whether the calling thread has it.
-  bool mine();
+  bool mine() const { return owner_.load() == this_thread(); }
 
  private:
+  // Of which every thread has one.
+  static const void* this_thread() {
+    static thread_local char place;
+    return &place;
+  }
+  void wake();
+
+  std::atomic<const void*> owner_{nullptr};
+  std::atomic<int> waiting_{0};
   std::mutex mutex_;  // a leaf: nothing is called under it
   std::condition_variable free_;
-  bool taken_ = false;
-  std::thread::id owner_;
 };
 
 // Of the calling thread, until it goes.
