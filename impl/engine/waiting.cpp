@@ -256,45 +256,6 @@ Result<bool> Context::wait_whole(const std::shared_ptr<GatherOperation>& gather,
   return wait(copies, timeout_ns <= 0 ? timeout_ns : user.remaining());
 }
 
-// Members that have not arrived: in the call at all, or in what the operation waits for.
-std::vector<int> Context::missing_of(const Operation& operation) const {
-  if (operation.channel().link() != nullptr && operation.sequence() != 0) {
-    auto late = operation.channel().not_begun(operation.sequence());
-    if (!late.empty()) return late;
-  }
-  return operation.missing();
-}
-
-std::string Context::waiting_text_locked(const Operation& operation) const {
-  std::string text =
-      fmt::format("rank {} waits in the {}", transport_->rank(), operation.describe());
-  const Operation* head = &operation;
-  const auto behind = operation.behind();
-  if (behind && !behind->ended()) {
-    head = behind.get();
-    text += fmt::format(", behind the {}", head->describe());
-  }
-  const Channel& channel = head->missing_in();
-  const std::vector<int> missing = missing_of(*head);
-  if (missing.empty()) {
-    if (const std::string drive = head->waits_for_drive(); !drive.empty()) {
-      return fmt::format("{} for this rank's drive: {}", text, drive);
-    }
-    return text + (head->staged() ? " behind operations that were begun before"
-                                  : "; all ranks have arrived");
-  }
-  std::vector<int> arrived;
-  for (int m = 0; m < channel.size(); ++m) {
-    if (std::find(missing.begin(), missing.end(), m) == missing.end()) arrived.push_back(m);
-  }
-  if (!arrived.empty()) text += fmt::format("; {} arrived", channel.ranks_text(arrived));
-  text += fmt::format("; missing: {}", channel.ranks_text(missing));
-  for (const int m : missing) {
-    text += fmt::format("; rank {} {}", channel.members().world_rank(m), channel.last_call_text(m));
-  }
-  return text;
-}
-
 void Context::inspect_locked(Held& held, Operation& target) {
   // What is looked at is the operation that the target waits for. A staged one waits for those
   // before it in its channel.

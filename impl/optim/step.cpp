@@ -8,6 +8,7 @@
 #include <cstring>
 
 #include "kernels/cpu/reduce.h"
+#include "optim/nonfinite.h"
 #include "param/resident_gradient.h"
 
 namespace meron {
@@ -75,7 +76,7 @@ Status StepOperation::take_squares(Unit& unit) {
 // The sum of squares of this rank's parts goes into the window, exactly: the total does not depend
 // on how the gradients are cut, so every world size and plan gets the same bits.
 Status StepOperation::share_norm() {
-  static_assert(sizeof(kernels::ExactSum) <= kNormBytes);
+  static_assert(sizeof(kernels::ExactSum) + sizeof(NonFinitePlace) <= kNormBytes);
   kernels::ExactSum squares;
   for (const auto& unit : optimizer_->units_) {
     if (!unit->squares_known) MERON_TRY(take_squares(*unit));
@@ -85,8 +86,12 @@ Status StepOperation::share_norm() {
   const uint64_t last = std::max(own.norm_step[0].load(std::memory_order_relaxed),
                                  own.norm_step[1].load(std::memory_order_relaxed));
   norm_number_ = last + 1;
-  std::memcpy(own.norm[norm_number_ % 2].data(), &squares, sizeof(squares));
-  channel_.share(own.norm[norm_number_ % 2].data(), sizeof(squares));
+  NonFinitePlace place;
+  if (!std::isfinite(squares.value())) place = find_nonfinite(optimizer_->units_);
+  std::byte* const shared = own.norm[norm_number_ % 2].data();
+  std::memcpy(shared, &squares, sizeof(squares));
+  std::memcpy(shared + sizeof(squares), &place, sizeof(place));
+  channel_.share(shared, sizeof(squares) + sizeof(place));
   channel_.announce(own.norm_step[norm_number_ % 2], norm_number_);
   channel_.transport().ring();
   return Ok{};
@@ -109,12 +114,13 @@ Result<bool> StepOperation::agree_on_norm() {
   optimizer_->norm_ = norm;
   norm_known_ = true;
   if (!std::isfinite(norm)) {
+    const std::string places = nonfinite_places();
     for (const auto& unit : optimizer_->units_) {
       MERON_TRY(unit->enter(GradientState::empty));
       MERON_TRY(unit->drop_feedback());
     }
     end();
-    return Error(MERON_E_NONFINITE, fmt::format("the global gradient norm is {}", norm),
+    return Error(MERON_E_NONFINITE, fmt::format("the global gradient norm is {}: {}", norm, places),
                  "nothing was changed and the gradients were discarded, on all ranks: skip this "
                  "step, or lower the learning rate or loss scale")
         .during("optimizer_step");
@@ -127,6 +133,27 @@ Result<bool> StepOperation::agree_on_norm() {
   numbers_ = optimizer_->numbers(groups_, clip);
   channel_.transport().ring();
   return true;
+}
+
+// The first place, and how many ranks have found others.
+std::string StepOperation::nonfinite_places() const {
+  std::string first;
+  int others = 0;
+  for (int m = 0; m < channel_.size(); ++m) {
+    NonFinitePlace place;
+    std::memcpy(&place,
+                channel_.member(m).norm[norm_number_ % 2].data() + sizeof(kernels::ExactSum),
+                sizeof(place));
+    if (place.unit == NonFinitePlace::kNone) continue;
+    if (!first.empty()) {
+      ++others;
+    } else {
+      first = text_of(place, optimizer_->units_, channel_.members().world_rank(m));
+    }
+  }
+  if (first.empty()) return "the sum of finite squares is too large";
+  return "the gradient is not finite: " + first +
+         (others > 0 ? fmt::format(", and in the shards of {} other ranks", others) : "");
 }
 
 // The states that were written, and those that were not, are of different steps now.

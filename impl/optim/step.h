@@ -39,6 +39,7 @@ class StepOperation final : public Operation {
   static Status take_squares(Unit& unit);
   Status share_norm();
   Result<bool> agree_on_norm();
+  std::string nonfinite_places() const;
   // Looks after the drive.
   Status move_pass();
   // Updates what the drive has brought, or some of what lies in memory; false: there is nothing

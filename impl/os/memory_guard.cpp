@@ -43,16 +43,18 @@ Status require_memory(uint64_t bytes) {
   }
   if (in_cgroup < on_host) {
     return Error(MERON_E_NO_MEMORY,
-                 fmt::format("{} of memory are needed, but the memory cgroup {} has {} left of its "
-                             "limit of {}",
-                             readable_bytes(bytes), memory.cgroup, readable_bytes(in_cgroup),
-                             readable_bytes(memory.cgroup_limit)),
+                 fmt::format("{} of memory are needed beside {} that must stay free for everything "
+                             "else, and the memory cgroup {} has {} left of its limit of {}",
+                             readable_bytes(bytes), readable_bytes(margin), memory.cgroup,
+                             readable_bytes(in_cgroup), readable_bytes(memory.cgroup_limit)),
                  "raise the memory limit of the container or service, or shard more of the state");
   }
   return Error(
       MERON_E_NO_MEMORY,
-      fmt::format("{} of memory are needed, but the host has {} available of {}",
-                  readable_bytes(bytes), readable_bytes(on_host), readable_bytes(memory.total)),
+      fmt::format("{} of memory are needed beside {} that must stay free for everything else, and "
+                  "the host has {} free of {}",
+                  readable_bytes(bytes), readable_bytes(margin), readable_bytes(on_host),
+                  readable_bytes(memory.total)),
       "end other programs, run on a larger host, or shard more of the state");
 }
 

@@ -2,7 +2,6 @@
 #include "transport/channel.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <bit>
@@ -10,6 +9,7 @@
 #include <map>
 
 #include "base/hash.h"
+#include "base/rank_text.h"
 #include "os/host.h"
 
 namespace meron {
@@ -293,7 +293,8 @@ Error Channel::failure() const {
 std::string Channel::ranks_text(const std::vector<int>& members) const {
   std::vector<int> ranks;
   for (const int m : members) ranks.push_back(members_.world_rank(m));
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
+  std::sort(ranks.begin(), ranks.end());
+  return meron::ranks_text(ranks);
 }
 
 std::string Channel::last_call_text(int member) const {

@@ -148,7 +148,7 @@ class Channel {
     }
     return late;
   }
-  // "rank 2" or "ranks 2, 3": world ranks of members.
+  // The world ranks of members: see base/rank_text.h.
   std::string ranks_text(const std::vector<int>& members) const;
   // What a member called last, for messages.
   std::string last_call_text(int member) const;

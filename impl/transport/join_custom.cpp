@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -8,6 +7,7 @@
 #include <new>
 
 #include "base/hash.h"
+#include "base/rank_text.h"
 #include "os/host.h"
 #include "os/process.h"
 #include "os/random.h"
@@ -54,9 +54,8 @@ Status await_all(Link& link, const MeetingOptions& options) {
     }
     if (options.deadline.passed()) {
       return Error(MERON_E_TIMEOUT,
-                   fmt::format("waited in vain for {} of {} ranks; missing: {} {}", missing.size(),
-                               options.world_size, missing.size() == 1 ? "rank" : "ranks",
-                               fmt::join(missing, ", ")),
+                   fmt::format("waited in vain for {} of {} ranks; missing: {}", missing.size(),
+                               options.world_size, ranks_text(missing)),
                    "start all ranks, or raise timeout_ns")
           .blaming(missing.front());
     }

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cstring>
@@ -10,6 +9,7 @@
 #include <type_traits>
 
 #include "base/layout.h"
+#include "base/rank_text.h"
 #include "os/local_socket.h"
 #include "os/random.h"
 #include "transport/join.h"
@@ -266,9 +266,9 @@ class Host {
     std::string refused;
     if (refused_ > 0) refused = fmt::format("; {} with a wrong token were refused", refused_);
     return Error(MERON_E_TIMEOUT,
-                 fmt::format("{} of {} ranks came in time; missing: {} {}{}",
+                 fmt::format("{} of {} ranks came in time; missing: {}{}",
                              options_.world_size - missing(), options_.world_size,
-                             names.size() == 1 ? "rank" : "ranks", fmt::join(names, ", "), refused),
+                             ranks_text(names), refused),
                  "look whether these ranks were started, with the same token and job")
         .blaming(names.front());
   }

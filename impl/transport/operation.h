@@ -24,9 +24,9 @@ class Operation {
   Operation& operator=(const Operation&) = delete;
 
   // Does what can be done without waiting. True when the operation has ended. Called under the
-  // context's lock, by one thread at a time, not after the end, not after an error. Long kernels run
-  // in a Recess: what they work on must be kept from other operations and from calls by the states
-  // of units, as this operation has set them.
+  // context's lock, by one thread at a time, not after the end, not after an error. Long kernels
+  // run in a Recess: what they work on must be kept from other operations and from calls by the
+  // states of units, as this operation has set them.
   virtual Result<bool> advance() = 0;
   // Members of missing_in() (by index) that have not arrived; empty when unknown.
   virtual std::vector<int> missing() const = 0;
@@ -65,6 +65,11 @@ class Operation {
   }
   bool warning_due(int64_t now, int64_t patience_ns) {
     return now - first_waited_ns_ >= patience_ns && !std::exchange(warned_, true);
+  }
+
+  // Since it was first waited for; 0: it was not.
+  int64_t waited_ns(int64_t now) const {
+    return first_waited_ns_ == 0 ? 0 : now - first_waited_ns_;
   }
 
   // Whether it was so at many looks, over a while: what a peer of another node sent

@@ -2,7 +2,6 @@
 #include "transport/store.h"
 
 #include <fmt/format.h>
-#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <array>
@@ -12,6 +11,7 @@
 #include <thread>
 #include <utility>
 
+#include "base/rank_text.h"
 #include "os/directory.h"
 #include "os/file.h"
 #include "os/host.h"
@@ -102,9 +102,8 @@ Error late(const Outcome& come, int world_size) {
     if (come.find(rank) == nullptr) absent.push_back(rank);
   }
   return Error(MERON_E_TIMEOUT,
-               fmt::format("{} of {} ranks came in time ({}); missing: {} {}", come.cards.size(),
-                           world_size, come.places(), absent.size() == 1 ? "rank" : "ranks",
-                           fmt::join(absent, ", ")),
+               fmt::format("{} of {} ranks came in time ({}); missing: {}", come.cards.size(),
+                           world_size, come.places(), ranks_text(absent)),
                "look whether these ranks were started, with the same job, and see the directory "
                "of MERON_STORE")
       .blaming(absent.front());

@@ -531,6 +531,7 @@ TEST(Waiting, WarnsWhoIsMissing) {
   EXPECT_EQ(1, log[0].warnings.load());
   const std::string text = log[0].text;
   EXPECT_NE(std::string::npos, text.find("barrier")) << text;
+  EXPECT_NE(std::string::npos, text.find("waits in the barrier, for 5.")) << text;
   EXPECT_NE(std::string::npos, text.find("ranks 0, 1 arrived")) << text;
   EXPECT_NE(std::string::npos, text.find("missing: rank 2")) << text;
   EXPECT_NE(std::string::npos, text.find("rank 2 made call")) << text;

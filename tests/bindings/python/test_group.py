@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
 import weakref
 
@@ -223,3 +224,21 @@ def test_a_released_future(alone: meron.Context) -> None:
     future.release()
     with pytest.raises(meron.StaleError):
         future.wait()
+
+
+def test_of_many_that_are_missing_ranges_are_named() -> None:
+    def body(ctx: meron.Context) -> str:
+        if ctx.rank > 1:
+            done.wait()
+            return ""
+        try:
+            with pytest.raises(meron.DeadlineError) as caught:
+                ctx.world.barrier()
+            return str(caught.value)
+        finally:
+            done.set()
+
+    done = threading.Event()
+    text = run_ranks(12, body, timeout=0.5)[0]
+    assert "ranks 0, 1 arrived; missing: ranks 2-11; ranks 2-11 made call 1, context_open " in text
+    assert ", for 0.5 s so far" in text

@@ -135,6 +135,11 @@ def test_a_bad_gradient_changes_nothing_on_any_rank(poison: float) -> None:
         with pytest.raises(meron.NonFiniteError) as caught:
             optimizer.step()
         assert isinstance(caught.value, ArithmeticError)
+        assert (
+            f"norm is {poison}: the gradient is not finite: 'w' of unit 'u', element 99, "
+            in str(caught.value)
+        )
+        assert "in the shard of rank 0" in str(caught.value)  # of the reduced gradient
         assert optimizer.steps == 0
         assert not unit.info().reduced
         unit.reduce({param: np.ones(100)}).wait()

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "optim/nonfinite.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+namespace meron {
+namespace {
+
+// The param whose gradient has `element` of a flat; none: padding, which is always zero.
+void name_param(const Unit& unit, size_t flat, uint64_t element, NonFinitePlace& place) {
+  for (size_t p = 0; p < unit.params().size(); ++p) {
+    const TensorPlace& tensor = unit.params()[p]->place;
+    if (tensor.flat != flat || element < tensor.offset) continue;
+    if (element >= tensor.offset + tensor.elements) continue;
+    place.param = static_cast<uint32_t>(p);
+    place.element = element - tensor.offset;
+  }
+}
+
+}  // namespace
+
+NonFinitePlace find_nonfinite(std::span<const std::shared_ptr<Unit>> units) {
+  NonFinitePlace place;
+  for (size_t u = 0; u < units.size(); ++u) {
+    Unit& unit = *units[u];
+    if (std::isfinite(unit.squares.value())) continue;
+    place.unit = static_cast<uint32_t>(u);
+    if (unit.resident_gradient() != nullptr) return place;
+    for (size_t f = 0; f < unit.flats().size(); ++f) {
+      const Flat& flat = unit.flats()[f];
+      if (!flat.desc.trainable || flat.sum == nullptr) continue;
+      for (uint64_t i = flat.part.begin; i < flat.part.end; ++i) {
+        if (std::isfinite(flat.sum[i - flat.summed.begin])) continue;
+        name_param(unit, f, i, place);
+        return place;
+      }
+    }
+    return place;
+  }
+  return place;
+}
+
+std::string text_of(const NonFinitePlace& place, std::span<const std::shared_ptr<Unit>> units,
+                    int rank) {
+  if (place.unit >= units.size()) return fmt::format("in the shard of rank {}", rank);
+  const Unit& unit = *units[place.unit];
+  if (place.param >= unit.params().size()) {
+    return fmt::format("unit '{}', in the shard of rank {}", unit.name(), rank);
+  }
+  return fmt::format("'{}' of unit '{}', element {}, in the shard of rank {}",
+                     unit.params()[place.param]->desc.name, unit.name(), place.element, rank);
+}
+
+}  // namespace meron
