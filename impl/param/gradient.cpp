@@ -24,6 +24,45 @@ void zero_padding(Unit& unit) {
   }
 }
 
+// Copies elements `range` of the flat, of which `data` is the first.
+void stage_range(Rank& rank, const Flat& flat, const Range& range, uint64_t size,
+                 const std::byte* data, CopyPace::Way way) {
+  std::byte* const place = flat.bucket + range.begin * size;
+  rank.threads.for_range(
+      0, range.size(), kBlock, kInlineElements, [&](int, uint64_t begin, uint64_t end) {
+        if (way == CopyPace::streamed) {
+          kernels::hand_over(place + begin * size, data + begin * size, (end - begin) * size);
+        } else {
+          kernels::copy(place + begin * size, data + begin * size, (end - begin) * size);
+        }
+      });
+}
+
+// The first gradient of a param, in the bucket's type, into a bucket that peers read.
+void stage(Unit& unit, const Flat& flat, const Param& param, const std::byte* data) {
+  Rank& rank = unit.rank();
+  const uint64_t size = size_of(unit.gradient_type(flat));
+  const Range all{param.place.offset, param.place.offset + param.count};
+  // This rank's own row nobody else reads, where sums leave the bucket and are not between
+  // replicas.
+  Range own{all.end, all.end};
+  if (is_sharded(rank.plan.gradient) && !unit.axes().replicas()) {
+    own.begin = std::clamp(flat.row.begin, all.begin, all.end);
+    own.end = std::clamp(flat.row.end, own.begin, all.end);
+  }
+  const auto from = [&](uint64_t element) { return data + (element - all.begin) * size; };
+  // First what peers wait for.
+  const uint64_t theirs = all.size() - own.size();
+  if (theirs != 0) {
+    rank.staging_pace.run(theirs * size, [&](CopyPace::Way way) {
+      for (const Range& range : {Range{all.begin, own.begin}, Range{own.end, all.end}}) {
+        if (range.size() != 0) stage_range(rank, flat, range, size, from(range.begin), way);
+      }
+    });
+  }
+  if (own.size() != 0) stage_range(rank, flat, own, size, from(own.begin), CopyPace::stored);
+}
+
 }  // namespace
 
 OpenBucketOperation::OpenBucketOperation(std::shared_ptr<Unit> unit, Deadline deadline)
@@ -227,15 +266,13 @@ void put_gradient(Unit& unit, size_t param, const std::byte* data, DType dtype, 
   const Flat& flat = unit.flat_of(target);
   const DType type = unit.gradient_type(flat);
   std::byte* place = flat.bucket + target.place.offset * size_of(type);
-  const bool handed_over = first && type == dtype && unit.read_by_peers();
   const Recess recess(target.count >= kInlineElements);
+  if (first && type == dtype && unit.read_by_peers()) return stage(unit, flat, target, data);
   unit.rank().threads.for_range(
       0, target.count, kBlock, kInlineElements, [&](int, uint64_t begin, uint64_t end) {
         std::byte* to = place + begin * size_of(type);
         const std::byte* from = data + begin * size_of(dtype);
-        if (handed_over) {
-          kernels::hand_over(to, from, (end - begin) * size_of(type));
-        } else if (first) {
+        if (first) {
           kernels::convert(to, kernel_type(type), from, kernel_type(dtype), end - begin);
         } else {
           kernels::accumulate(to, kernel_type(type), from, kernel_type(dtype), end - begin);

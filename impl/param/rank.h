@@ -15,6 +15,7 @@
 #include "io/storage.h"
 #include "memory/arena.h"
 #include "os/thread_pool.h"
+#include "param/copy_pace.h"
 #include "param/device_side.h"
 #include "plan/plan.h"
 #include "plan/value_layout.h"
@@ -62,6 +63,7 @@ struct Rank {
   Counters counters;
   int64_t timeout_ns = 0;
   GradientRing ring;
+  CopyPace staging_pace;             // of the caller's gradients into buckets
   std::vector<Unit*> lingering;      // hold what they brought in until their mates let go of it
   std::vector<std::string> notices;  // for the log, which may not be called under the lock
   std::unique_ptr<Storage> storage;  // of tier nvme; null until something is to lie there
