@@ -35,6 +35,7 @@ GOALS = (
     ("gather mapped + pass", 64 * MIB, 3),
     ("reduce registered", MIB, 5),
     ("reduce registered", 64 * MIB, 10),
+    *(("reduce staged", size, 1.5) for size in SIZES),
 )
 
 # (arm, bytes) -> the median of each run, in microseconds
