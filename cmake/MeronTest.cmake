@@ -141,6 +141,10 @@ function(meron_set_test_properties_ name labels default_labels timeout default_t
   endif()
   set_tests_properties(${name} PROPERTIES LABELS "${labels}" TIMEOUT ${timeout}
                                           RUN_SERIAL ${serial} SKIP_RETURN_CODE 77)
+  # First what takes longest, so that nothing else is waited for in the end.
+  if("slow" IN_LIST labels)
+    set_tests_properties(${name} PROPERTIES COST 100)
+  endif()
   if("gpu" IN_LIST labels AND TARGET test_${name})
     add_dependencies(gpu_checks test_${name})
   endif()

@@ -50,7 +50,7 @@ processors. Tests that measure time come last, one at a time.
 EXAMPLES = """\
 examples:
   tools/test                      everything; on two cores plan for half an hour
-  tools/test --quick              checks and release, without the tests labelled slow
+  tools/test --quick              checks and release, without the tests labelled slow: 5 minutes
   tools/test --preset asan        one preset (may be given more than once)
   tools/test -R arena             tests whose name matches, under every preset
 Builds are kept in build/<preset>, so that a second run compiles only what changed. There,
