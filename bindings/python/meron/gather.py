@@ -169,7 +169,9 @@ class Gather:
     def __getitem__(self, param: Param) -> Any:
         """The whole tensor of `param`, with the param's shape and dtype.
 
-        A read-only view of memory that the ranks share, without a copy; with mode "copy" or `into`
+        A read-only view of memory that the ranks share, without a copy: a write raises ValueError,
+        and nothing makes it writable. PyTorch ignores that: a write to torch.from_numpy(view) ends
+        the process by a segmentation fault (torch.tensor(view) copies). With mode "copy" or `into`
         the array that the values were gathered into. In a CUDA device's memory, a DLPackTensor for
         `torch.from_dlpack` and its kin; NumPy cannot read there.
 
@@ -193,9 +195,11 @@ class Gather:
     def dlpack(self, param: Param) -> DLPackTensor:
         """The whole tensor of `param` for `torch.from_dlpack`, `numpy.from_dlpack` and their kin.
 
-        No copy is made. A tensor that is made from it has a lease of its own, which ends when the
-        tensor dies: until then the unit cannot be updated on this rank. It must not be read after
-        the context was closed. On a CUDA device the consumer's stream waits for the values. Errors
+        No copy is made. It is read-only; PyTorch ignores that, and a write to its tensor ends the
+        process by a segmentation fault. A tensor that is made from it has a lease of its own, which
+        ends when the tensor dies: until then the unit cannot be updated on this rank. It must not
+        be read after the context was closed. On a CUDA device the consumer's stream waits for the
+        values. Errors
         as gather[param]; UnsupportedError for mode "copy" and
         `into` (those arrays are NumPy's own: hand them over by their own `__dlpack__`).
         """

@@ -214,3 +214,34 @@ def test_a_gather_in_an_update(alone: meron.Context) -> None:
     unit, _ = fill(alone)
     with alone.update([unit]), pytest.raises(meron.StateError):
         unit.gather()
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_nothing_makes_a_gathered_view_writable(alone: meron.Context, dtype: str) -> None:
+    unit, _ = fill(alone, dtype)
+    with unit.gather() as full:
+        view = full[unit.params[0]]
+        inner = view
+        while isinstance(inner.base, np.ndarray):
+            inner = inner.base
+        arrays = [
+            view,
+            view[1:],
+            view.view(np.uint8),
+            inner,
+            np.asarray(view),
+            np.asarray(inner.base),
+        ]
+        arrays += [view.T, view.reshape(-1), np.broadcast_to(view, (2, *view.shape))]
+        if dtype == "f32":  # NumPy has no buffers and no DLPack of bfloat16
+            arrays += [np.frombuffer(view.data, np.float32)]
+            arrays += [np.from_dlpack(full.dlpack(unit.params[0]))]
+            with pytest.raises(TypeError):
+                memoryview(view).cast("B")[0] = 1
+            with pytest.raises(BufferError):
+                np.from_dlpack(view).__dlpack__()  # of a version that knows no read-only memory
+        for array in arrays:
+            with pytest.raises(ValueError, match="read-only"):
+                array[...] = 2
+            with pytest.raises(ValueError, match="WRITEABLE"):
+                array.setflags(write=True)

@@ -51,6 +51,18 @@ def test_a_write_to_a_param_in_use_names_its_line() -> None:
     assert f"line {line} in forward" in done.stderr
 
 
+def test_a_write_to_a_param_in_use_is_an_exception_where_writes_are_checked() -> None:
+    trained = WRITES_IN_FORWARD.replace("self.weight.clamp_(-1, 1)  # this line", "pass")
+    trained = trained.replace("(torch.ones(1, 2))", "(torch.ones(1, 2)).sum().backward()")
+    for source, code in ((WRITES_IN_FORWARD, 1), (trained, 0)):
+        done = run_ranks(1, source=source, MERON_CHECK_WRITES="1")
+        assert done.returncode == code, done.stderr
+        assert ("RuntimeError: Cannot access data pointer" in done.stderr) == (code == 1)
+        assert ("clamp_(-1, 1)  # this line" in done.stderr or "in forward" in done.stderr) == (
+            code == 1
+        )
+
+
 SKIPS_A_LAYER = """
 import os
 import time

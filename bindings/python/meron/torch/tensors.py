@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
@@ -23,6 +24,10 @@ DTYPES: dict[str, torch.dtype] = {
 }
 NAMES_OF_TORCH = {dtype: name for name, dtype in DTYPES.items()}
 CODES_OF_TORCH = {dtype: CODES[name] for name, dtype in DTYPES.items()}
+
+# To find a write to a param in use: see docs/torch.md. Not always on, because compiled code, LSTMs
+# and numpy() ask for writable pointers too.
+CHECK_WRITES = os.environ.get("MERON_CHECK_WRITES", "0") not in ("", "0")
 
 # Tensors made within it are as those outside of torch.func. One that is made under grad or jvp
 # belongs to that transform, and cannot be used after it.
@@ -44,7 +49,8 @@ def tensor_of(view: Any, shape: tuple[int, ...], keep: Any) -> torch.Tensor:
     """The memory of a `meron_view` as a tensor of `shape`, which keeps `keep` alive.
 
     Where the view is read-only, a write to the tensor ends the process by a segmentation fault:
-    torch knows no read-only tensors.
+    torch knows no read-only tensors. With CHECK_WRITES it raises torch's RuntimeError "Cannot
+    access data pointer", and so does all that asks for a writable pointer only to read.
     """
     dtype = DTYPES[NAMES[view.dtype]]
     size = dtype.itemsize
@@ -55,7 +61,10 @@ def tensor_of(view: Any, shape: tuple[int, ...], keep: Any) -> torch.Tensor:
             return torch.empty(shape, dtype=dtype, device="cpu")
         address = int(ffi.cast("uintptr_t", view.data))
         memory = np.asarray(Memory(address, (size,), "|u1", True, keep))
-        return torch.from_numpy(memory).view(dtype).view(shape)
+        tensor = torch.from_numpy(memory).view(dtype).view(shape)
+        if CHECK_WRITES and not view.writable:
+            torch._C._set_throw_on_mutable_data_ptr(tensor)
+        return tensor
 
 
 @cache

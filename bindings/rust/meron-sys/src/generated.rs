@@ -2190,7 +2190,9 @@ extern "C" {
     /// meron_gather_wait or meron_gather_wait_stream: there the pointer is one of the device.
     ///
     /// **Ownership**: borrowed until meron_gather_release. Read-only for MERON_GATHER_VIEW: other
-    /// ranks read the same memory.
+    /// ranks read the same memory, which is mapped read-only where the plan shards it, so that a
+    /// write ends the process by a segmentation fault; where the plan replicates it, a write
+    /// damages the values. Gather with MERON_GATHER_COPY or MERON_GATHER_INTO to change values.
     ///
     /// **Blocks**: never.
     ///
@@ -2207,9 +2209,10 @@ extern "C" {
     ) -> meron_status;
 
     /// The same as a DLPack tensor (version 1.x; the CPU's, or that of a CUDA device), with a
-    /// lease of its own that its deleter gives back. MERON_GATHER_INTO is refused: that memory is
-    /// the caller's. On a device it may be taken before anybody has waited, and is read by what
-    /// waits for the gather.
+    /// lease of its own that its deleter gives back. Its flags say read-only for
+    /// MERON_GATHER_VIEW; a consumer that ignores that, as PyTorch does, must not write.
+    /// MERON_GATHER_INTO is refused: that memory is the caller's. On a device it may be taken
+    /// before anybody has waited, and is read by what waits for the gather.
     ///
     /// **Ownership**: the caller calls (\*out)-\>deleter(\*out) once. Until then the memory stays
     /// readable, also after the context was closed; peers may change the values from then on.
