@@ -146,7 +146,7 @@ class DeviceUnit(ShardedUnit):
             if self.stays:
                 self.arrive()
                 self.unguard()
-                self._count_writes()
+                self.count_writes()
             else:
                 self.sharding.read_ahead.enter(self)
                 self._point()

@@ -141,7 +141,7 @@ class ShardedUnit:
                 for param, kind, _ in self.readable:
                     param.__class__ = kind
                 if not self.addresses:
-                    self._count_writes()
+                    self.count_writes()
             else:
                 self._enter_schedule()
         self.uses += 1
@@ -219,9 +219,10 @@ class ShardedUnit:
             param.__class__ = kind
             param.data = whole
         if not self.addresses:
-            self._count_writes()
+            self.count_writes()
 
-    def _count_writes(self) -> None:
+    def count_writes(self) -> None:
+        """In-place changes of its params, which are in use, until now are accepted."""
         self.versions = [param._version for param in self.params]
 
     def _fill(self, view: Callable[[meron.Param], Any]) -> None:

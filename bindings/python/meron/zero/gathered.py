@@ -65,6 +65,7 @@ class Opened:
         for param, whole in zip(unit.params, unit.wholes):
             param.data = whole
         unit.lent = False
+        unit.count_writes()  # those to the copies were meant
         if self.pinned:
             unit.unpin()
 
