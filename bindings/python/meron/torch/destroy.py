@@ -30,7 +30,7 @@ def destroy(model: torch.nn.Module) -> None:
 
     Raises StateError in a forward or backward, and for a unit that others use, which is named: a
     tied param of another model, or an optimizer of several models. GroupError: a rank does not
-    call it.
+    call it. UnsupportedError: the plan has params on devices that are joined.
     """
     units = units_below(model)
     if not units:
@@ -96,21 +96,24 @@ def remove(sharding: Sharding, units: list[ShardedUnit]) -> None:
         sharding.renew_schedule()
     sharding.reducer.discard(units)
     sharding.forget_uses()
-    for unit in units:
-        sharding.concealed.pop(unit, None)
-        unit.unit.destroy()
-        unit.end()
-    gone = set(units)
-    sharding.units = [unit for unit in sharding.units if unit not in gone]
-    for index, unit in enumerate(sharding.units):
-        unit.index = index
-    sharding.units_have_changed()
+    gone: set[ShardedUnit] = set()
+    try:
+        for unit in units:
+            unit.unit.destroy()
+            sharding.concealed.pop(unit, None)
+            unit.end()
+            gone.add(unit)
+    finally:  # also where one is refused
+        sharding.units = [unit for unit in sharding.units if unit not in gone]
+        for index, unit in enumerate(sharding.units):
+            unit.index = index
+        sharding.units_have_changed()
 
 
 def destroy_lost(sharding: Sharding) -> None:
     """Destroys the units whose models are gone on every rank. Collective."""
     units = sharding.units
-    if not units:
+    if not units or sharding.keeps_lost:
         return
     lost = np.array([is_lost(unit) for unit in units], np.float32)
     context = sharding.context
@@ -118,7 +121,10 @@ def destroy_lost(sharding: Sharding) -> None:
         context.world.all_reduce(lost)
     gone = [unit for unit, count in zip(units, lost.tolist()) if count == context.world_size]
     if gone:
-        remove(sharding, gone)
+        try:
+            remove(sharding, gone)
+        except errors.UnsupportedError:  # joined devices, on all ranks alike
+            sharding.keeps_lost = True
 
 
 def is_lost(unit: ShardedUnit) -> bool:
