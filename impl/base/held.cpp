@@ -8,38 +8,12 @@ namespace meron {
 
 thread_local Held* Held::here_ = nullptr;
 
-Held::Held(Mutex& mutex, bool quietly) : mutex_(mutex), quietly_(quietly) {
-  // One that waits for another while it has it would wait for itself.
-  expect_unheld("taking a context's lock");
-  enter();
-}
-
-Held::Held(Mutex& mutex, IfFree) : mutex_(mutex), quietly_(true) {
-  if (here_ != nullptr || !mutex_.mutex.try_lock()) return;
-  taken_ = true;
-  here_ = this;
-}
-
-Held::~Held() {
-  if (!taken_) return;
-  here_ = nullptr;
-  mutex_.mutex.unlock();
-}
-
-void Held::enter() {
-  mutex_.mutex.lock();
-  taken_ = true;
-  here_ = this;
-}
-
-void Held::leave() {
+void Held::leave_with_dues() {
   std::vector<std::function<void()>> due;
-  if (!quietly_ && !mutex_.later.empty()) due.swap(mutex_.later);
-  here_ = nullptr;
-  taken_ = false;
-  mutex_.mutex.unlock();
+  due.swap(mutex_.later);
+  give_back();
   for (const auto& each : due) each();
-  if (!quietly_) left();
+  left();
 }
 
 #ifdef MERON_LOCK_CHECKS

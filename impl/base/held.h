@@ -32,16 +32,38 @@ class Held {
   // `quietly`: what is due is left to whoever lets go of the lock next.
   explicit Held(Mutex& mutex, bool quietly = false);
   struct IfFree {};
-  Held(Mutex& mutex, IfFree);  // taken() says whether it has it
-  virtual ~Held();
+  Held(Mutex& mutex, IfFree) : mutex_(mutex), quietly_(true) {  // taken() says whether it has it
+    if (here_ != nullptr || !mutex_.mutex.try_lock()) return;
+    taken_ = true;
+    here_ = this;
+  }
+  virtual ~Held() {
+    if (!taken_) return;
+    here_ = nullptr;
+    mutex_.mutex.unlock();
+  }
   bool taken() const { return taken_; }
   bool quiet() const { return quietly_; }
   // Lets go of the lock, and takes it again.
-  void leave();
-  void enter();
+  void leave() {
+    if (!quietly_ && !mutex_.later.empty()) return leave_with_dues();
+    give_back();
+    if (!quietly_) left();
+  }
+  void enter() {
+    mutex_.mutex.lock();
+    taken_ = true;
+    here_ = this;
+  }
 
  private:
   friend class Recess;
+  void give_back() {
+    here_ = nullptr;
+    taken_ = false;
+    mutex_.mutex.unlock();
+  }
+  void leave_with_dues();
   // Runs each time after the lock was let go of, unless quietly.
   virtual void left() {}
 
@@ -78,5 +100,11 @@ void expect_unheld(const char* what);
 #else
 inline void expect_unheld(const char* /*what*/) {}
 #endif
+
+inline Held::Held(Mutex& mutex, bool quietly) : mutex_(mutex), quietly_(quietly) {
+  // One that waits for another while it has it would wait for itself.
+  expect_unheld("taking a context's lock");
+  enter();
+}
 
 }  // namespace meron
