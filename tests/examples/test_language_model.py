@@ -145,6 +145,17 @@ def test_a_plan_from_a_file(tmp_path: Path, language: str) -> None:
     check(run, 2, drop=0.7)
 
 
+def test_few_parameters_on_a_drive_take_what_the_plan_says(tmp_path: Path) -> None:
+    """Fewer units than there is room for, and of several sizes. The drive is the build's."""
+    plan = tmp_path / "plan.json"
+    tiers = {"param": {"tier": "nvme"}, "optimizer": {"tier": "nvme"}}
+    plan.write_text(json.dumps({"preset": "zero3", **tiers, "nvme": {"path": str(Path.cwd())}}))
+    sizes = ("--width", 16, "--layers", 1, "--context", 4, "--batch", 4)
+    run = train(tmp_path, "c", *sizes, "--plan", plan, steps=3)  # which ends with 0
+    for row in run["per_rank"]:
+        assert row["peak_bytes"]["counted"] == row["peak_bytes"]["plan"]
+
+
 def test_data_of_ones_own(tmp_path: Path, language: str) -> None:
     files = [tmp_path / name for name in ("a", "b", "c")]
     for file in files:
