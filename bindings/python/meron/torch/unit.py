@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     from meron.torch.sharding import Sharding
 
 
-data_ptr = torch.Tensor.data_ptr
+# As data_ptr(), which asks for a pointer to write to (and so does not go with CHECK_WRITES).
+address_of = torch._C._data_address
 
 
 class ShardedUnit:
@@ -209,7 +210,7 @@ class ShardedUnit:
         elif not self.wholes:
             lifetime = self.sharding.context._require_open()
             self.wholes = [tensor_of(view(h), h.shape, lifetime) for h in self.handles]
-            self.addresses = [whole.data_ptr() for whole in self.wholes]
+            self.addresses = [*map(address_of, self.wholes)]
         self._point()
 
     def _point(self) -> None:
@@ -297,7 +298,7 @@ class ShardedUnit:
             return
         known = self.addresses
         if not known:  # the memory is torch's own, and writable
-            known = [whole.data_ptr() for whole in self.wholes]
+            known = [*map(address_of, self.wholes)]
             versions = [param._version for param in self.params]
             if versions != self.versions:
                 changed = [now != then for now, then in zip(versions, self.versions)].index(True)
@@ -308,10 +309,10 @@ class ShardedUnit:
                     subject=name,
                     advice=WRITE,
                 )
-        if [*map(data_ptr, self.params)] == known:
+        if [*map(address_of, self.params)] == known:
             return
         for param, whole, handle in zip(self.params, self.wholes, self.handles):
-            if param.data_ptr() != whole.data_ptr():
+            if address_of(param) != address_of(whole):
                 param.data = whole
                 raise errors.StateError(
                     f"'{handle.name}' is sharded: param.data was replaced while it was in use, and "
