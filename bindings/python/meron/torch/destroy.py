@@ -113,7 +113,11 @@ def remove(sharding: Sharding, units: list[ShardedUnit]) -> None:
 def destroy_lost(sharding: Sharding) -> None:
     """Destroys the units whose models are gone on every rank. Collective."""
     units = sharding.units
-    if not units or sharding.keeps_lost:
+    if not units:
+        return
+    # Ranks with devices may have joined them: units there stay, and so does the order in which
+    # devices hand out memory, which must be the same on all ranks.
+    if sharding.device is not None and sharding.context.world_size > 1:
         return
     lost = np.array([is_lost(unit) for unit in units], np.float32)
     context = sharding.context
@@ -121,10 +125,7 @@ def destroy_lost(sharding: Sharding) -> None:
         context.world.all_reduce(lost)
     gone = [unit for unit, count in zip(units, lost.tolist()) if count == context.world_size]
     if gone:
-        try:
-            remove(sharding, gone)
-        except errors.UnsupportedError:  # joined devices, on all ranks alike
-            sharding.keeps_lost = True
+        remove(sharding, gone)
 
 
 def is_lost(unit: ShardedUnit) -> bool:

@@ -97,7 +97,6 @@ class Sharding:
         self.backward_clock = 0  # `clock` as the present backward began
         self.kept: list[ShardedUnit] = []  # entered until the next backward has ended
         self.in_backward = False
-        self.keeps_lost = False  # units that no model has any more: until the context is closed
         self.names: dict[str, int] = {}
         self._slot = new("meron_error **")
 
