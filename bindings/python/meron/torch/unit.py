@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 # As data_ptr(), which asks for a pointer to write to (and so does not go with CHECK_WRITES).
-address_of = torch._C._data_address
+address_of = torch._C._data_address  # type: ignore[attr-defined]
 
 
 class ShardedUnit:
