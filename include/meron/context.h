@@ -40,8 +40,8 @@ typedef void (*meron_log_fn)(void *user, meron_log_level level, const char *mess
 
 /*
  * Asked about ten times a second while a call waits; a non-zero answer ends the wait with
- * MERON_E_CANCELLED and leaves the operation under way. Called without a lock of the library; it may
- * call what meron_log_fn may.
+ * MERON_E_CANCELLED and leaves the operation under way. Called without a lock of the library; it
+ * may call what meron_log_fn may.
  */
 typedef int32_t (*meron_should_stop_fn)(void *user);
 
@@ -55,8 +55,8 @@ typedef int32_t (*meron_should_stop_fn)(void *user);
 typedef void *(*meron_device_allocate_fn)(void *user, uint64_t bytes, void *stream);
 
 /*
- * Takes such memory back: what was asked of `stream` so far may still use it. What a finalizer gives
- * up comes back at the next call on the context.
+ * Takes such memory back: what was asked of `stream` so far may still use it. What a finalizer
+ * gives up comes back at the next call on the context.
  */
 typedef void (*meron_device_release_fn)(void *user, void *data, uint64_t bytes, void *stream);
 

@@ -145,12 +145,12 @@ struct DLManagedTensorVersioned;
 
 /**
  * The same as a DLPack tensor (version 1.x; the CPU's, or that of a CUDA device), with a lease of
- * its own that its deleter gives back. Its flags say read-only for MERON_GATHER_VIEW; a consumer that
- * ignores that, as PyTorch does, must not write. MERON_GATHER_INTO is refused: that memory is the caller's.
- * On a device it may be taken before anybody has waited, and is read by what waits for the gather.
- * Ownership: the caller calls (*out)->deleter(*out) once. Until then the memory stays readable,
- * also after the context was closed; peers may change the values from then on. Blocks: never.
- * Threads: any. Errors: as meron_gather_view, MERON_E_UNSUPPORTED.
+ * its own that its deleter gives back. Its flags say read-only for MERON_GATHER_VIEW; a consumer
+ * that ignores that, as PyTorch does, must not write. MERON_GATHER_INTO is refused: that memory is
+ * the caller's. On a device it may be taken before anybody has waited, and is read by what waits
+ * for the gather. Ownership: the caller calls (*out)->deleter(*out) once. Until then the memory
+ * stays readable, also after the context was closed; peers may change the values from then on.
+ * Blocks: never. Threads: any. Errors: as meron_gather_view, MERON_E_UNSUPPORTED.
  */
 MERON_API MERON_NODISCARD meron_status meron_gather_dlpack(struct DLManagedTensorVersioned **out,
                                                            meron_gather gather, meron_param param,
