@@ -36,6 +36,7 @@ TARGETS = {
 }
 # Where the folder has another name than the benchmark: torch/ could be imported as PyTorch.
 FOLDERS = {"torch": "pytorch"}
+CHART = ROOT / "bench" / "shared" / "chart.py"
 # What --help prints for those that are one program, which may not have been built yet.
 OPTIONS = {
     "quant": """\
@@ -77,6 +78,7 @@ Builds what is needed (build/release), runs a benchmark, and prints a table. Nam
   --quick       a short run that only shows that everything works
   --help        after a name: the other options of that benchmark
 
+`tools/bench chart` draws the README's chart from what bench/results keeps; it measures nothing.
 bench/README.md says how to read the figures.
 """
 
@@ -126,6 +128,8 @@ def main() -> int:
         print(HELP.format(names=names), end="")
         return 0
     name, *options = words
+    if name == "chart":
+        os.execv(sys.executable, [sys.executable, "-B", str(CHART), *options])
     if name not in BENCHES:
         print(f"tools/bench: there is no benchmark {name!r}. There are:\n{names}", file=sys.stderr)
         return 2

@@ -26,8 +26,9 @@ class SavedFile:
 
 
 def steps_of(page: str) -> list[Commands | SavedFile]:
-    """The code blocks in order: `sh` is typed, `text` right after it is what that prints, anything
-    else is saved under the name that the sentence before it gives."""
+    """The code blocks in order: `sh` is typed, `text` right after it is what that prints, `console`
+    shows more that could be typed, and anything else is saved under the name that the sentence
+    before it gives."""
     steps: list[Commands | SavedFile] = []
     end = 0
     after_commands = False
@@ -39,7 +40,7 @@ def steps_of(page: str) -> list[Commands | SavedFile]:
             steps.append(Commands(text))
         elif language == "text" and after_commands and isinstance(steps[-1], Commands):
             steps[-1].printed = text.splitlines()
-        elif language != "text":
+        elif language not in ("text", "console"):
             name = SAVED.search(" ".join(before))
             assert name, f"nothing says what to do with this block:\n{text}"
             steps.append(SavedFile(name[1], text))

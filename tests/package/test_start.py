@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pages of docs/start keep their word. Each is followed to the letter, from the clone on, in an
-empty home directory on a machine without MPI and without CUDA; what it shows is what is printed.
+"""The README's first screen and the pages of docs/start work as written. Each is followed to the
+letter, from the clone on, in an empty home directory on a machine without MPI and without CUDA.
+Programs print what the page shows.
 
 What tools/setup would download is lent by this checkout's .venv. The pages build one after the
 other in the same place: the second finds what the first has built."""
@@ -8,6 +9,7 @@ other in the same place: the second finds what the first has built."""
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sysconfig
@@ -18,9 +20,17 @@ import pytest
 from conftest import BUILD, ROOT, clean_environment
 from page import Commands, printed_by, script_of, steps_of
 
-PAGES = ROOT / "docs" / "start"
-NEEDED = {"c": "cc", "python": "python3", "rust": "cargo", "julia": "julia", "java": "javac"}
-SETUP = {"c": "", "python": "", "rust": "--rust", "julia": "--julia", "java": "--java"}
+START = ROOT / "docs" / "start"
+PAGES = {**{path.stem: path for path in START.glob("*.md")}, "readme": ROOT / "README.md"}
+NEEDED = {
+    "c": "cc",
+    "python": "python3",
+    "readme": "python3",
+    "rust": "cargo",
+    "julia": "julia",
+    "java": "javac",
+}
+SETUP = {page: f"--{page}" if page in ("rust", "julia", "java") else "" for page in NEEDED}
 PATIENCE = 900
 # A fixed place, so that a compiler cache knows the files again.
 PLACE = BUILD / "tests" / "package" / "start"
@@ -159,9 +169,12 @@ def test_the_page_works_as_it_is_written(machine: Machine, page: str) -> None:
     if missing is not None:
         pytest.skip(missing)
     machine.empty_home()
-    steps = steps_of((PAGES / f"{page}.md").read_text())
-    lent = {"PYTHONPATH": str(PLACE / "lent")} if page == "python" else {}
-    done = machine.run(script_of(steps, PLACE / "files"), **lent)
+    if page == "readme":
+        pytest.importorskip("torch", reason="torch is not installed (tools/setup --torch)")
+    steps = steps_of(PAGES[page].read_text())
+    lent = {"python": PLACE / "lent", "readme": sysconfig.get_path("platlib")}
+    variables = {"PYTHONPATH": str(lent[page])} if page in lent else {}
+    done = machine.run(script_of(steps, PLACE / "files"), **variables)
     assert done.returncode == 0, done.stdout[-5000:]
     compared = 0
     for number, step in enumerate(steps):
@@ -170,7 +183,11 @@ def test_the_page_works_as_it_is_written(machine: Machine, page: str) -> None:
             printed = printed_by(done.stdout, number)
             assert sorted("".join(printed)) == sorted("".join(step.printed)), printed
             compared += 1
-    assert compared > 0, "the page shows nothing that its programs print"
+    if page == "readme":
+        losses = [float(loss) for loss in re.findall(r"loss ([\d.]+)", done.stdout)]
+        assert len(losses) == 8 and max(losses[-2:]) < 0.001 < min(losses[:2]), done.stdout[-2000:]
+    else:
+        assert compared > 0, "the page shows nothing that its programs print"
 
     # It was that machine: nothing of MPI or CUDA was built; a warning would have stopped nobody.
     built = machine.home / "meron" / "build" / "release"
@@ -179,12 +196,12 @@ def test_the_page_works_as_it_is_written(machine: Machine, page: str) -> None:
 
 
 def test_every_page_is_followed() -> None:
-    assert {path.stem for path in PAGES.glob("*.md")} == {"README", *NEEDED}
+    assert set(PAGES) == {"README", *NEEDED}
 
 
 def test_without_an_address_the_clone_line_says_what_to_set(tmp_path: Path) -> None:
     for page in NEEDED:
-        text = (PAGES / f"{page}.md").read_text()
+        text = PAGES[page].read_text()
         first = next(step for step in steps_of(text) if isinstance(step, Commands)).text
         done = subprocess.run(
             ["bash", "-euc", first],

@@ -234,3 +234,26 @@ def test_the_front_end_refuses_other_names():
     assert done.returncode == 2
     assert "'speed'" in done.stderr
     assert "collectives" in done.stderr
+
+
+def test_the_readme_has_the_ratios_of_the_kept_results(tmp_path):
+    """What README.md says of speed is what bench/results has, and the chart can be drawn."""
+    script = ROOT / "bench" / "shared" / "chart.py"
+    words = [sys.executable, "-B", str(script), "--output", str(tmp_path / "ratios.png")]
+    done = subprocess.run(words, capture_output=True, text=True)
+    if "No module named 'matplotlib'" in done.stderr:
+        pytest.skip("matplotlib is missing: run tools/setup")
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "ratios.png").stat().st_size > 1000
+    readme = (ROOT / "README.md").read_text()
+    figures = re.findall(r"^ *([\d.]+) x  (.+)  \((tools/bench \w+)\)$", done.stdout, re.MULTILINE)
+    assert len(figures) >= 5
+    for ratio, label, command in figures:
+        assert f"| {label} | {ratio} x | `{command}` |" in readme, label
+
+
+def test_the_chart_says_which_results_are_missing(tmp_path):
+    script = ROOT / "bench" / "shared" / "chart.py"
+    words = [sys.executable, "-B", str(script), "--results", str(tmp_path), "--output", "x.png"]
+    done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 1 and "adamw.json" in done.stderr
