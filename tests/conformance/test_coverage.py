@@ -155,6 +155,6 @@ def test_every_operation_is_used_and_explained() -> None:
 
 def test_runners_have_one_name_each() -> None:
     names = [runner.name for runner in read_runners()]
-    known = {*NEEDS, "custom", "local3", "custom3"}
+    known = {*NEEDS, "custom", "local3", "custom3", "together"}
     assert all(runner.lacks <= known for runner in read_runners())
     assert len(names) == len(set(names)) and {"c", "python"} <= set(names)

@@ -16,7 +16,7 @@ from meron.zero.config import parse
 
 from .examples import Examples
 from .model import loss_of
-from .recipe import Losses, Trained, build, learning_rate, torch_device
+from .recipe import Losses, Trained, build, gathered, learning_rate, torch_device
 
 
 def zero_block(plan: str) -> dict[str, Any]:
@@ -81,6 +81,8 @@ def train(
         device=options.device,
     )
 
+    context = engine.sharding.context  # its own where the config puts rows on the device
+    before = gathered(context)
     with progress:
         for step in range(options.steps):
             for turn in range(accumulate):
@@ -90,5 +92,4 @@ def train(
                 engine.step()  # updates after the last micro-batch of the step
                 losses.values[step, turn, rank] = loss.item()
             progress(step + 1, losses.values[step, :, rank].mean())
-    context = engine.sharding.context  # its own where the config puts rows on the device
-    return Trained(context, losses, engine, optimizer, optimizer_bytes=0)
+    return Trained(context, losses, engine, optimizer, optimizer_bytes=0, gathered_before=before)

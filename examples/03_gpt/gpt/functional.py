@@ -18,7 +18,7 @@ from common.progress import Progress
 
 from .examples import Examples
 from .model import Block, loss_of
-from .recipe import Losses, Trained, build, learning_rate, torch_device
+from .recipe import Losses, Trained, build, gathered, learning_rate, torch_device
 
 
 def train(
@@ -32,6 +32,7 @@ def train(
     optimizer = adamw(context, model, options.lr)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate(options.steps))
 
+    before = gathered(context)
     with progress:
         for step in range(options.steps):
             for turn in range(accumulate):
@@ -46,7 +47,8 @@ def train(
             schedule.step()
             progress(step + 1, losses.values[step, :, rank].mean())
 
-    return Trained(context, losses, model, optimizer, bytes_of(optimizer, precision is not None))
+    own_bytes = bytes_of(optimizer, precision is not None)
+    return Trained(context, losses, model, optimizer, own_bytes, before)
 
 
 def adamw(context: meron.Context, model: torch.nn.Module, lr: float) -> torch.optim.Optimizer:

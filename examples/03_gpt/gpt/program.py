@@ -23,7 +23,7 @@ from common.progress import Progress
 from . import engine, plain, report
 from . import options as command_line
 from .examples import Examples
-from .recipe import count_parameters, torch_device
+from .recipe import Trained, count_parameters, gathered, torch_device
 
 
 def train(
@@ -51,20 +51,20 @@ def train(
     context.world.all_reduce(losses.values)  # each rank filled in its own
     summary.losses, summary.seconds = losses.curve(), progress.seconds
     summary.step_seconds = progress.step_seconds
-    summary.figures = collect_figures(context, options, trained.optimizer_bytes)
+    summary.figures = collect_figures(context, options, trained)
     summary.micro_losses = losses
     return summary
 
 
 def collect_figures(
-    context: meron.Context, options: Namespace, optimizer_bytes: int
+    context: meron.Context, options: Namespace, trained: Trained
 ) -> list[report.Figures]:
     """What each rank counted since it opened the context and what its plan predicts, from all to
     all.
 
     Torch's optimizers keep their states in torch's own memory, which is added to the engine's.
     """
-    counted = context.stats()
+    counted, optimizer_bytes = context.stats(), trained.optimizer_bytes
     plan = context.predict(micro_batches=options.accumulate, gathers_per_micro_batch=2)
     mine = report.Figures(
         param=counted.param_bytes,
@@ -75,7 +75,7 @@ def collect_figures(
         planned_gradient=plan.gradient_bytes,
         planned_optimizer=plan.optimizer_bytes,
         planned_peak=plan.peak_bytes,
-        gathered=counted.gather_mapped_bytes + counted.gather_copied_bytes,
+        gathered=gathered(context) - trained.gathered_before,
         reduced=counted.reduce_bytes,
         planned_gathered=plan.gather_mapped_bytes + plan.gather_copied_bytes,
         planned_reduced=plan.reduce_bytes,

@@ -40,6 +40,13 @@ class Trained:
     model: torch.nn.Module
     optimizer: torch.optim.Optimizer
     optimizer_bytes: int  # that it keeps in torch's memory, beside the engine's
+    gathered_before: int  # bytes, before the first step: plans that shard no params have them then
+
+
+def gathered(context: meron.Context) -> int:
+    """Bytes that this rank has gathered so far."""
+    counted = context.stats()
+    return counted.gather_mapped_bytes + counted.gather_copied_bytes
 
 
 def build(options: Namespace) -> GPT:

@@ -41,13 +41,18 @@ mt.shard(Clamps(2, 2))(torch.ones(1, 2))
 """
 
 
-def test_a_write_to_a_param_in_use_names_its_line() -> None:
-    done = run_ranks(1, source=WRITES_IN_FORWARD)  # two would write into each other's lines
+WITHOUT_COPY_ON_WRITE = """
+import meron.torch.copy_on_write as copy_on_write
+copy_on_write.place_of = lambda address: None
+"""
+
+
+def test_where_pages_cannot_be_copied_a_write_to_a_param_in_use_names_its_line() -> None:
+    source = WITHOUT_COPY_ON_WRITE + WRITES_IN_FORWARD
+    done = run_ranks(1, source=source)  # two would write into each other's lines
     assert done.returncode != 0
     assert "Segmentation fault" in done.stderr
-    line = 1 + WRITES_IN_FORWARD.splitlines().index(
-        "            self.weight.clamp_(-1, 1)  # this line"
-    )
+    line = 1 + source.splitlines().index("            self.weight.clamp_(-1, 1)  # this line")
     assert f"line {line} in forward" in done.stderr
 
 

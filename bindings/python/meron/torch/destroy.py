@@ -123,7 +123,11 @@ def destroy_lost(sharding: Sharding) -> None:
     context = sharding.context
     if context.world_size > 1:
         context.world.all_reduce(lost)
-    gone = [unit for unit, count in zip(units, lost.tolist()) if count == context.world_size]
+    counts = list(zip(units, lost.tolist()))
+    for unit, count in counts:
+        if count > 0:  # on some rank no backward comes that could use it
+            sharding.entered.pop(unit, None)
+    gone = [unit for unit, count in counts if count == context.world_size]
     if gone:
         remove(sharding, gone)
 

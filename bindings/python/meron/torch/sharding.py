@@ -22,6 +22,7 @@ import torch
 import meron
 from meron import errors
 from meron._native import call, ffi, lib, new, settle
+from meron.torch.copy_on_write import CopyOnWrite, refuse_written
 from meron.torch.device import TorchDevice, torch_device_of
 from meron.torch.device_gradients import DeviceReducer
 from meron.torch.device_unit import DeviceUnit
@@ -56,12 +57,15 @@ class Sharding:
         self.device: TorchDevice | None = torch_device_of(context.device)
         self.mapped = context.transport in ("self", "local", "shm")
         if self.mapped and self.device is None:
-            # A write to a param in use ends the process; then it shall say in which line.
+            # If copy_on_write.py does not work here, a write to a param in use ends the process;
+            # the report then names the line.
             with contextlib.suppress(OSError, ValueError, RuntimeError, AttributeError):
                 # (What stderr may be that is no file.)
                 if not faulthandler.is_enabled():
                     faulthandler.enable()
         self.units: list[ShardedUnit] = []
+        # Through which params in use are seen, so that writes to them are found.
+        self.copies = CopyOnWrite() if self.mapped and self.device is None else None
         plan = json.loads(context.plan.json())
         self.keeps_params = plan["param"]["sharding"] == "none"
         self.keeps_gradients = plan["gradient"]["sharding"] == "none"
@@ -226,6 +230,8 @@ class Sharding:
         for unit in self.units:
             if not unit.stays:  # else its params are the model's, as any array is its holder's
                 unit.forget_memory()
+        if self.copies is not None:
+            self.copies.close()
         shardings.pop(self.context, None)
 
     # ---- The schedule --------------------------------------------------------------------------
@@ -268,6 +274,8 @@ class Sharding:
         """Gives back what is kept full, before values are written: those of `written`."""
         self.recover_if_stale()
         self.end_kept()
+        if self.copies is not None:
+            refuse_written(self.copies, self.units)
         written = list(written)
         if self.stays_whole:
             for unit in written:
@@ -306,6 +314,8 @@ class Sharding:
             self.roots[root] = (number, len(self.units), units)
         for unit in units:
             unit.check()
+        if self.copies is not None:
+            refuse_written(self.copies, self.units)
         if self.concealed:  # after an error
             self.hold(units)
         kind = (2 * number + (0 if torch.is_grad_enabled() else 1)) % KINDS

@@ -7,7 +7,7 @@ import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -16,6 +16,9 @@ from meron import errors
 from meron._memory import Memory
 from meron._native import ffi
 from meron.dtypes import CODES, NAMES
+
+if TYPE_CHECKING:
+    from meron.torch.copy_on_write import CopyOnWrite
 
 DTYPES: dict[str, torch.dtype] = {
     "f32": torch.float32,
@@ -45,12 +48,15 @@ def dtype_name(dtype: torch.dtype, what: str) -> str:
     return NAMES_OF_TORCH[dtype]
 
 
-def tensor_of(view: Any, shape: tuple[int, ...], keep: Any) -> torch.Tensor:
+def tensor_of(
+    view: Any, shape: tuple[int, ...], keep: Any, copies: CopyOnWrite | None = None
+) -> torch.Tensor:
     """The memory of a `meron_view` as a tensor of `shape`, which keeps `keep` alive.
 
-    Where the view is read-only, a write to the tensor ends the process by a segmentation fault:
-    torch knows no read-only tensors. With CHECK_WRITES it raises torch's RuntimeError "Cannot
-    access data pointer", and so does all that asks for a writable pointer only to read.
+    Torch has no read-only tensors. If the view is read-only, a write to the tensor goes to a copy
+    that `copies` finds; without `copies` it is a segmentation fault. With CHECK_WRITES it raises
+    torch's RuntimeError "Cannot access data pointer", as does anything that asks for a writable
+    pointer only to read.
     """
     dtype = DTYPES[NAMES[view.dtype]]
     size = dtype.itemsize
@@ -60,7 +66,10 @@ def tensor_of(view: Any, shape: tuple[int, ...], keep: Any) -> torch.Tensor:
         if size == 0:
             return torch.empty(shape, dtype=dtype, device="cpu")
         address = int(ffi.cast("uintptr_t", view.data))
-        memory = np.asarray(Memory(address, (size,), "|u1", True, keep))
+        copied = None if copies is None or view.writable else copies.view(address, size)
+        memory = (
+            np.asarray(Memory(address, (size,), "|u1", True, keep)) if copied is None else copied
+        )
         tensor = torch.from_numpy(memory).view(dtype).view(shape)
         if CHECK_WRITES and not view.writable:
             torch._C._set_throw_on_mutable_data_ptr(tensor)

@@ -3,9 +3,10 @@
 
 Which tensor a parameter of the model points at (`param.data`), and its class (guard.py):
 
-    in use       the unsharded tensor. Where ranks share memory that is the engine's own mapping, at
-                 an address that never changes; else, and on a device (device_unit.py), a tensor of
-                 torch's, filled at each gather, whose storage is emptied after use
+    in use       the unsharded tensor. If ranks share memory, it is in a copy-on-write mapping of
+                 that (copy_on_write.py), at an address that never changes. Else, and on a device
+                 (device_unit.py), it is a tensor of torch's, filled at each gather, whose storage
+                 is emptied after use
     out of use   under plans that shard params a placeholder of its shape, whose class refuses reads
                  and writes of values; under those that do not, the unsharded tensor, whose class
                  refuses writes (decision 18)
@@ -208,8 +209,8 @@ class ShardedUnit:
         if not self.sharding.mapped:
             self._fill(view)
         elif not self.wholes:
-            lifetime = self.sharding.context._require_open()
-            self.wholes = [tensor_of(view(h), h.shape, lifetime) for h in self.handles]
+            lifetime, copies = self.sharding.context._require_open(), self.sharding.copies
+            self.wholes = [tensor_of(view(h), h.shape, lifetime, copies) for h in self.handles]
             self.addresses = [*map(address_of, self.wholes)]
         self._point()
 

@@ -175,6 +175,46 @@ def replaced_data_is_told() -> None:
         under(plan)
 
 
+def writes_in_use_are_told() -> None:
+    """Such a write is no fault and reaches no other rank; the next pass or step names the param."""
+
+    class Clamped(nn.Linear):
+        limit = 1.0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.limit < 1:
+                with torch.no_grad():
+                    self.weight.clamp_(-self.limit, self.limit)
+            return super().forward(x)
+
+    def under(plan: str) -> None:
+        torch.manual_seed(0)
+        # More than a page each, so that neither shares all of its pages.
+        model = mt.shard(nn.Sequential(Clamped(64, 64), nn.Linear(64, 64)), plan=plan)
+        optimizer = mt.AdamW(model, lr=0.01)
+        text = "0.weight': written to while in use"
+
+        def step() -> None:
+            model(torch.ones(2, 64)).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        step()
+        before = [mt.full_param(param).clone() for param in model.parameters()]
+        model[0].limit = 1e-3
+        model(torch.ones(2, 64)).sum().backward()
+        model[0].limit = 1.0
+        raises(meron.StateError, text, optimizer.step)
+        optimizer.zero_grad()
+        for param, values in zip(model.parameters(), before):
+            assert torch.equal(mt.full_param(param), values)
+        step()
+        assert all(mt.full_param(param).isfinite().all() for param in model.parameters())
+
+    for plan in ("zero3", "zero1", "zero0"):
+        under(plan)
+
+
 def reads_out_of_use_are_told() -> None:
     """Under plans that shard params; each names the param and what has its values."""
     model, _ = sharded()

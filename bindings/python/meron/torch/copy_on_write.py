@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copy-on-write views of shared memory, so that a write to a param in use becomes an exception.
+
+PyTorch has no read-only tensors. A tensor over the engine's read-only mapping would turn a write in
+a forward (`self.weight.data.clamp_(0)`) into a segmentation fault. Params in use therefore point
+into a second, private mapping of the same file: reads see what the ranks publish; if a page is
+written, the kernel copies it first, and no peer sees the copy. `written()` finds such pages in
+/proc/self/pagemap and discards them.
+
+Cost: one system call per pass and step, which reads 8 bytes per 4 KiB of params; page tables.
+If /proc or the file's descriptor is not available, tensors stay over the read-only mapping.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from meron import errors
+from meron.torch.guard import WRITE
+
+if TYPE_CHECKING:
+    from meron.torch.unit import ShardedUnit
+
+PAGE = mmap.PAGESIZE
+MAP_NORESERVE = 0x4000  # of Linux; Python has no name for it before 3.13
+MADV_POPULATE_READ = 22
+CHUNK = 1 << 17  # pages that are looked at together: 1 MiB of /proc/self/pagemap
+PRESENT, SWAPPED, OF_THE_FILE = np.uint64(1 << 63), np.uint64(1 << 62), np.uint64(1 << 61)
+NONE = np.uint64(0)
+
+Bytes = npt.NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a mapping of this process has what it has."""
+
+    begin: int
+    end: int
+    offset: int  # in the file
+    device: int
+    inode: int
+
+
+def place_of(address: int) -> Place | None:
+    """The shared mapping that has an address, by /proc/self/maps."""
+    with open("/proc/self/maps", encoding="utf-8", errors="replace") as lines:
+        for line in lines:
+            words = line.split(maxsplit=5)
+            begin, end = (int(word, 16) for word in words[0].split("-"))
+            if begin <= address < end:
+                major, minor = (int(word, 16) for word in words[3].split(":"))
+                if words[1][3] != "s" or words[4] == "0":
+                    return None
+                device = os.makedev(major, minor)
+                return Place(begin, end, int(words[2], 16), device, int(words[4]))
+    return None
+
+
+def descriptor_of(place: Place) -> int | None:
+    """An open descriptor of the file that is mapped there."""
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError, ValueError):
+            status = os.stat(int(name))
+            if (status.st_ino, status.st_dev) == (place.inode, place.device):
+                return int(name)
+    return None
+
+
+class Shadow:
+    """The private mapping of one shared mapping."""
+
+    def __init__(self, place: Place, descriptor: int) -> None:
+        self.place = place
+        length = min(place.end - place.begin, os.fstat(descriptor).st_size - place.offset)
+        self.mapping = mmap.mmap(
+            descriptor,
+            length,
+            flags=mmap.MAP_PRIVATE | MAP_NORESERVE,
+            prot=mmap.PROT_READ | mmap.PROT_WRITE,
+            offset=place.offset,
+        )
+        self.bytes: Bytes = np.frombuffer(self.mapping, np.uint8)
+        self.address = self.bytes.ctypes.data
+        self.low, self.high = length, 0  # what `view` has given out
+
+    def holds(self, address: int, size: int) -> bool:
+        begin = address - self.place.begin
+        return begin >= 0 and begin + size <= len(self.bytes)
+
+    def view(self, address: int, size: int) -> Bytes:
+        begin = address - self.place.begin
+        self.low, self.high = min(self.low, begin), max(self.high, begin + size)
+        first = begin // PAGE * PAGE
+        with contextlib.suppress(OSError, ValueError):  # an optimisation; not before Linux 5.14
+            self.mapping.madvise(MADV_POPULATE_READ, first, begin + size - first)
+        return self.bytes[begin : begin + size]
+
+    def discard_copies(self, pagemap: int) -> list[tuple[int, int]]:
+        """Discards the pages that were written, and returns what was: ranges of addresses."""
+        ranges = []
+        first, last = self.low // PAGE, (self.high + PAGE - 1) // PAGE
+        base = self.address // PAGE
+        for begin in range(first, last, CHUNK):
+            count = min(CHUNK, last - begin)
+            data = os.pread(pagemap, 8 * count, 8 * (base + begin))
+            pages = np.frombuffer(data, np.uint64)
+            copied = ((pages & (PRESENT | SWAPPED)) != NONE) & ((pages & OF_THE_FILE) == NONE)
+            for page in np.flatnonzero(copied) if copied.any() else ():
+                ranges.append(self.discard((begin + int(page)) * PAGE))
+        return ranges
+
+    def discard(self, offset: int) -> tuple[int, int]:
+        """One page; returns from which byte to which it differed."""
+        part = self.bytes[offset : offset + PAGE]
+        written = part.copy()
+        self.mapping.madvise(mmap.MADV_DONTNEED, offset, PAGE)
+        different = np.flatnonzero(written != part)
+        begin = self.address + offset
+        if not len(different):  # the values that were there already
+            return begin, begin
+        return begin + int(different[0]), begin + int(different[-1]) + 1
+
+
+class CopyOnWrite:
+    """Of one context. Threads: one at a time."""
+
+    def __init__(self) -> None:
+        self.shadows: list[Shadow] = []
+        self.pagemap = -1
+        self.process = os.getpid()
+        self.lock = threading.Lock()
+        with contextlib.suppress(OSError):  # not every container has it; then writes are faults
+            self.pagemap = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+
+    def view(self, address: int, size: int) -> Bytes | None:
+        """The same bytes, copied where they are written. None: this system cannot."""
+        if self.pagemap < 0:
+            return None
+        with self.lock:
+            for shadow in self.shadows:
+                if shadow.holds(address, size):
+                    return shadow.view(address, size)
+            try:
+                place = place_of(address)
+                descriptor = None if place is None else descriptor_of(place)
+                if place is None or descriptor is None:
+                    return None
+                shadow = Shadow(place, descriptor)
+            except (OSError, ValueError, OverflowError):
+                return None
+            if not shadow.holds(address, size):
+                return None
+            self.shadows.append(shadow)
+            return shadow.view(address, size)
+
+    def written(self) -> list[tuple[int, int]]:
+        """Ranges of addresses that were written since the last call; their copies are discarded.
+        Never in a child of the process, whose pages are other ones."""
+        if not self.shadows or os.getpid() != self.process:
+            return []
+        with self.lock:
+            return [each for shadow in self.shadows for each in shadow.discard_copies(self.pagemap)]
+
+    def close(self) -> None:
+        """Memory that tensors still show stays mapped until they go."""
+        self.shadows = []
+        if self.pagemap >= 0:
+            os.close(self.pagemap)
+            self.pagemap = -1
+
+
+def refuse_written(copies: CopyOnWrite, units: Iterable[ShardedUnit]) -> None:
+    """StateError that names the params that were written to in use; the writes are undone."""
+    ranges = copies.written()
+    if not ranges:
+        return
+    names = [
+        handle.name
+        for unit in units
+        for begin, whole, handle in zip(unit.addresses, unit.wholes, unit.handles)
+        if any(begin < last and first < begin + whole.nbytes for first, last in ranges)
+    ]
+    if names:
+        more = f" and {len(names) - 3} others" if len(names) > 3 else ""
+        shown = ", ".join(f"'{name}'" for name in names[:3])
+        raise errors.StateError(
+            f"{shown}{more}: written to while in use, on this rank alone. The write is "
+            "undone; what was computed since is not: call zero_grad",
+            subject=names[0],
+            advice=WRITE,
+        )
