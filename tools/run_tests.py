@@ -247,7 +247,7 @@ class Builds:
         for preset in self.rest:
             try:
                 self.wrong[preset] = build(preset, self.jobs, self.take_count, idle_prefix())
-            except Exception as error:  # nobody else would tell
+            except Exception as error:  # no other code reports it
                 self.wrong[preset] = [f"{preset}: the build FAILED: {error}"]
             self.ended[preset].set()
 

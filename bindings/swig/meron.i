@@ -285,7 +285,7 @@ struct meron_context_options {
 struct meron_stats {
   uint32_t struct_size; /**< sizeof(meron_stats), set by the caller */
   uint32_t reserved_0; /**< 0 */
-  uint64_t gather_mapped_bytes; /**< parts of peers seen in place, or brought by devices */
+  uint64_t gather_mapped_bytes; /**< parts of peers seen in place, or fetched by devices */
   uint64_t gather_copied_bytes; /**< parts of peers copied */
   uint64_t reduce_bytes; /**< gradients read from peers */
   uint64_t collective_bytes; /**< read from peers by broadcast and all-reduce */
@@ -1308,7 +1308,7 @@ inline int32_t meron_gather_poll(int64_t gather) {
  * memory, which is mapped read-only where the plan shards it, so that a write ends the process by a
  * segmentation fault; where the plan replicates it, a write damages the values. Gather with
  * MERON_GATHER_COPY or MERON_GATHER_INTO to change values. Blocks: never. Threads: any. Errors:
- * MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet, or on a device that nobody
+ * MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet, or on a device that no call
  * has waited for), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
  */
 inline ::meron_view meron_gather_view(int64_t gather, int64_t param) {

@@ -13,7 +13,7 @@ namespace meron {
 
 class Held {
  public:
-  // What is locked, and what is to run as soon as it is let go of.
+  // What is locked, and what is to run as soon as it is released.
   struct Mutex {
     std::mutex mutex;
     std::vector<std::function<void()>> later;  // guarded by mutex
@@ -24,12 +24,12 @@ class Held {
 
   // The calling thread's; null where it has none, or is in a Recess.
   static Held* here() { return here_; }
-  // Runs `then` without the lock, when this thread lets go of it next. For the trainer's functions
-  // that are due and whose result nobody needs.
+  // Runs `then` without the lock, when this thread releases it next. For the trainer's functions
+  // that are due and whose result is not needed.
   void later(std::function<void()> then) { mutex_.later.push_back(std::move(then)); }
 
  protected:
-  // `quietly`: what is due is left to whoever lets go of the lock next.
+  // `quietly`: what is due is left to the thread that releases the lock next.
   explicit Held(Mutex& mutex, bool quietly = false);
   struct IfFree {};
   Held(Mutex& mutex, IfFree) : mutex_(mutex), quietly_(true) {  // taken() says whether it has it
@@ -44,7 +44,7 @@ class Held {
   }
   bool taken() const { return taken_; }
   bool quiet() const { return quietly_; }
-  // Lets go of the lock, and takes it again.
+  // leave() releases the lock, and enter() takes it again.
   void leave() {
     if (!quietly_ && !mutex_.later.empty()) return leave_with_dues();
     give_back();
@@ -64,7 +64,7 @@ class Held {
     mutex_.mutex.unlock();
   }
   void leave_with_dues();
-  // Runs each time after the lock was let go of, unless quietly.
+  // Runs each time after the lock was released, unless quietly.
   virtual void left() {}
 
   // In the part of a thread's memory that is found without a call.
@@ -74,7 +74,7 @@ class Held {
   bool taken_ = false;
 };
 
-// Lets go of the calling thread's lock, if it has one, until the end of the scope. What the scope
+// Releases the calling thread's lock, if it has one, until the end of the scope. What the scope
 // works on others must leave alone, by what they find under the lock: the turn,
 // Operation::running() and the states of units, Unit::Busy. Not `wanted`: for what is short, to
 // save the time.

@@ -139,7 +139,7 @@ class Device final : public DeviceMemoryOwner, public std::enable_shared_from_th
   Result<uint64_t> free_bytes() const;
 
   // MERON_E_NO_MEMORY, with figures, where there is none: nothing else has changed then. A
-  // trainer's allocator is asked in a Recess, and takes memory back when the lock is let go of.
+  // trainer's allocator is asked in a Recess, and takes memory back when the lock is released.
   Result<DeviceMemory> allocate(uint64_t bytes, void* stream, const std::string& what);
   // Whether memory may go back on another stream than that which it was asked for on. A trainer's
   // allocator knows the stream of the asking only.

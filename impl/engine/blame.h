@@ -13,7 +13,7 @@ namespace meron {
 // noted there from now on, and what was noted of an earlier world is forgotten. Else null.
 JobBoard* join_board(const Identity& identity);
 
-// Called for every error that leaves the library. Does nothing for those that blame nobody.
+// Called for every error that leaves the library. Does nothing for those that blame no rank.
 void note_blame(const ErrorInfo& error) noexcept;
 
 }  // namespace meron

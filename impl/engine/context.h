@@ -5,7 +5,7 @@
 // Threads: one lock, lock(), guards everything but the counters, and is held for moments only.
 // Functions named *_locked take its token (base/held.h); so all that acts on units, gathers,
 // buckets and optimizers needs it. Nothing sleeps, calls the trainer's functions or runs a long
-// kernel under it: what must do so within such a function lets go of it (Recess). An operation that
+// kernel under it: what must do so within such a function releases it (Recess). An operation that
 // does is running, and left alone by other threads; a call that does has the turn (turn.h), without
 // which no other thread begins anything.
 #pragma once
@@ -80,7 +80,7 @@ class Context : public std::enable_shared_from_this<Context> {
   bool closed() const { return closed_.load(std::memory_order_acquire); }
 
   // The lock. What was given up is taken back under it first; what was queued for peers under it
-  // is sent when it is let go of.
+  // is sent when it is released.
   class Lock final : public Held {
    public:
     explicit Lock(Context& context) : Held(context.mutex_), context_(context) { take_back(); }
@@ -138,8 +138,8 @@ class Context : public std::enable_shared_from_this<Context> {
   Result<std::shared_ptr<Unit>> create_unit_locked(Held& held, std::string name,
                                                    std::vector<std::shared_ptr<Param>> params);
 
-  // Agrees with all ranks of the group that nobody uses the unit any more, and gives its memory and
-  // names back. Takes the turn and the lock itself. After MERON_E_CANCELLED another call goes on.
+  // Agrees with all ranks of the group that none uses the unit any more, and releases its memory and
+  // names. Takes the turn and the lock itself. After MERON_E_CANCELLED another call continues.
   Status destroy_unit(const std::shared_ptr<Unit>& unit);
 
   // Operations: each checks what concerns several units, posts the call, and submits.
@@ -219,7 +219,7 @@ class Context : public std::enable_shared_from_this<Context> {
   Status publish_plan();
   Status await_world();
   void tell_of_mesh();
-  // For what ends before the call does. They let go of the lock while they wait.
+  // For what ends before the call does. They release the lock while they wait.
   Status await_locked(Held& held, const std::shared_ptr<Operation>& operation);
   // Joins the devices of a group's ranks, where they have some that hold what the plan says and can
   // be joined. All members call it; all get the same.
@@ -251,7 +251,7 @@ class Context : public std::enable_shared_from_this<Context> {
   Status check_units(std::span<const std::shared_ptr<Unit>> units) const;
   Result<std::shared_ptr<Optimizer>> create_optimizer_locked(
       Held& held, std::vector<std::shared_ptr<Unit>> units, const OptimizerOptions& options);
-  // Where a unit's memory in the window is being given back, nobody takes some: ranks would get
+  // Where a unit's memory in the window is being released, none is allocated: ranks would get
   // different places.
   Status check_window_settled() const;
   static Error destroyed_error(const Unit& unit);
@@ -271,7 +271,7 @@ class Context : public std::enable_shared_from_this<Context> {
   // What release_soon() was given; those that need a turn, to be called with one.
   void take_back_locked(Held& held);
   void take_back_in_turn();
-  // Lets go of the lock for a while, in which it pumps, sleeps and asks should_stop.
+  // Releases the lock for a while, in which it pumps, sleeps and asks should_stop.
   Status rest(Held& held, int64_t sleep_ns);
 
   OpenOptions options_;

@@ -3,8 +3,8 @@
 //
 //   agreeing   nothing stands against it on any rank. Each waits until nothing of its own uses the
 //              unit any more, a peer's memory included.
-//   leaving    each rank has taken the unit out of all that it goes through. When all have, nobody
-//              touches its memory, and each gives back its own.
+//   leaving    each rank has taken the unit out of all that it goes through. When all have, no
+//              rank touches its memory, and each releases its own.
 //
 // Ranges of the window are handed out again one destruction later: only then has every rank cleared
 // what it had there. No unit or group is made between the two calls, so that ranks, which never

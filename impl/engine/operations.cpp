@@ -47,7 +47,7 @@ Result<Channel*> Context::create_group(std::span<const int> ranks) {
     MERON_ASSIGN(made, create_group_locked(held, ranks));
   }
   if (made == nullptr) return static_cast<Channel*>(nullptr);
-  // Other threads begin what they like meanwhile: nobody has this group yet.
+  // Other threads begin what they like meanwhile: none of them has this group yet.
   MERON_TRY(join_devices(*made));
   return made->channel.get();
 }

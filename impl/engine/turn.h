@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Whose turn it is to begin something. Calls that begin or change things are made by one thread of
-// a rank at a time, each from its checks to its end, also where it lets go of the context's lock
+// a rank at a time, each from its checks to its end, also where it releases the context's lock
 // for a wait, a function of the trainer's or a copy. Ranks so post what they begin in one order,
 // and what a call has found stays so. Calls that only look, and what is under way, need no turn.
 #pragma once

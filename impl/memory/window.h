@@ -39,7 +39,7 @@ class Window {
   void prefault(uint64_t offset, uint64_t bytes) const;
   // Returns the memory of the whole pages within the range; they read as zero from now on.
   Status discard(uint64_t offset, uint64_t bytes);
-  // The same, and all of the range reads as zero. It is reserved, and nobody else uses it.
+  // The same, and all of the range reads as zero. It is reserved, and no one else uses it.
   void clear(uint64_t offset, uint64_t bytes);
 
   uint64_t size() const { return file_.size(); }

@@ -12,7 +12,7 @@
 
 namespace meron {
 
-// Both are all zeros at first: nobody has ended, nobody is blamed.
+// Both are all zeros at first: no rank has ended, none is blamed.
 struct JobBoard::Header {
   std::atomic<uint64_t> magic;
   std::atomic<uint32_t> ranks;

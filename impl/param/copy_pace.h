@@ -43,7 +43,7 @@ class CopyPace {
   }
 
  private:
-  // Below, looking at the clock would cost more than it brings: small copies are like those of the
+  // Below, looking at the clock would cost more than it gains: small copies are like those of the
   // smallest class.
   static constexpr uint64_t kMeasured = 32 << 10;
   static constexpr uint32_t kTrials = 8;  // memory is touched for the first time in some of them

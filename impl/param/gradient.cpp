@@ -43,8 +43,7 @@ void stage(Unit& unit, const Flat& flat, const Param& param, const std::byte* da
   Rank& rank = unit.rank();
   const uint64_t size = size_of(unit.gradient_type(flat));
   const Range all{param.place.offset, param.place.offset + param.count};
-  // This rank's own row nobody else reads, where sums leave the bucket and are not between
-  // replicas.
+  // No peer reads this rank's own shard if sums leave the bucket and are not between replicas.
   Range own{all.end, all.end};
   if (is_sharded(rank.plan.gradient) && !unit.axes().replicas()) {
     own.begin = std::clamp(flat.row.begin, all.begin, all.end);

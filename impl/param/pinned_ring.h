@@ -38,7 +38,7 @@ class PinnedRing {
   // Whether it is time to ask for a wake-up: half of the pieces were sent since the last time.
   // Whoever finds none free is woken by one of those that were asked for.
   bool half_sent();
-  bool busy = false;  // with an upload, which lets go of the lock between its calls
+  bool busy = false;  // with an upload, which releases the lock between its calls
 
  private:
   struct Piece {

@@ -49,7 +49,7 @@ class GradientRing {
   uint64_t bytes() const { return bytes_; }
   std::vector<Bucket>& buckets() { return buckets_; }
   uint64_t turns = 0;    // taken so far
-  bool growing = false;  // a thread lets go of the lock to get memory for it: nobody takes one
+  bool growing = false;  // a thread releases the lock to get memory for it: none is taken
 
  private:
   uint64_t bytes_ = 0;

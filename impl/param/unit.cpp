@@ -157,8 +157,7 @@ void Unit::undo() {
 Result<std::byte*> Unit::allocate(uint64_t bytes, MemoryKind kind, const char* what,
                                   uint64_t* offset) {
   const auto take = [&] {
-    const Recess
-        recess;  // for as long as the host takes to give the memory: nobody has the unit yet
+    const Recess recess;  // while the host allocates: no other thread has the unit yet
     return rank_.arena().allocate(bytes, kind, fmt::format("{} of unit '{}'", what, name_));
   };
   MERON_ASSIGN(const Buffer buffer, take());

@@ -262,7 +262,7 @@ class Unit {
   // Makes room for what is brought in; gives it back when no mate reads it any more.
   Status hold_brought();
   void drop_brought();
-  // While it lives an operation lets go of the lock in the middle of its work on the values: others
+  // While it lives an operation releases the lock in the middle of its work on the values: others
   // leave them alone.
   class Busy {
    public:

@@ -121,7 +121,7 @@ void Unit::release_memory() {
   on_device_.reset();
   if (!stores_) rank_.forget_resident(axes_.number, descriptions, axes_.mesh);
   {
-    // Pages go, and a device may have to end its work first: nobody else knows of the unit.
+    // Pages go, and a device may have to end its work first: no other thread knows the unit.
     const Recess recess;
     resident_gradient_.reset();
     for (const auto& [offset, bytes] : written) window.clear(offset, bytes);

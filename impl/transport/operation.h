@@ -79,7 +79,7 @@ class Operation {
     return suspicions_ > kSuspicions && now - suspected_ns_ >= kSuspicionNs;
   }
 
-  // Whether a thread is in the middle of its advance(), which may let go of the lock to compute: it
+  // Whether a thread is in the middle of its advance(), which may release the lock to compute: it
   // is left alone then.
   bool running() const { return running_; }
   void set_running(bool running) { running_ = running; }

@@ -196,7 +196,7 @@ MERON_API MERON_NODISCARD meron_status meron_context_progress(meron_context cont
 typedef struct {
   uint32_t struct_size;         /* sizeof(meron_stats), set by the caller */
   uint32_t reserved_0;          /* 0 */
-  uint64_t gather_mapped_bytes; /* parts of peers seen in place, or brought by devices */
+  uint64_t gather_mapped_bytes; /* parts of peers seen in place, or fetched by devices */
   uint64_t gather_copied_bytes; /* parts of peers copied */
   uint64_t reduce_bytes;        /* gradients read from peers */
   uint64_t collective_bytes;    /* read from peers by broadcast and all-reduce */

@@ -134,7 +134,7 @@ MERON_API MERON_NODISCARD meron_status meron_gather_poll(meron_gather gather, me
  * process by a segmentation fault; where the plan replicates it, a write damages the values. Gather
  * with MERON_GATHER_COPY or MERON_GATHER_INTO to change values. Blocks: never. Threads: any.
  * Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet, or on a device that
- * nobody has waited for), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
+ * no call has waited for), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_gather_view(meron_view *out, meron_gather gather,
                                                          meron_param param, meron_error **err);

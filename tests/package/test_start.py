@@ -189,7 +189,7 @@ def test_the_page_works_as_it_is_written(machine: Machine, page: str) -> None:
     else:
         assert compared > 0, "the page shows nothing that its programs print"
 
-    # It was that machine: nothing of MPI or CUDA was built; a warning would have stopped nobody.
+    # It was that machine: nothing of MPI or CUDA was built; a warning would have stopped no build.
     built = machine.home / "meron" / "build" / "release"
     assert not list(built.glob("capi/libmeron_mpi.so")) + list(built.glob("capi/libmeron_cuda.so"))
     assert "MERON_WERROR:BOOL=OFF" in (built / "CMakeCache.txt").read_text()

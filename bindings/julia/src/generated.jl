@@ -273,7 +273,7 @@ What was counted since the context was opened, and memory now. Bytes.
 struct meron_stats
     struct_size::UInt32 # sizeof(meron_stats), set by the caller
     reserved_0::UInt32 # 0
-    gather_mapped_bytes::UInt64 # parts of peers seen in place, or brought by devices
+    gather_mapped_bytes::UInt64 # parts of peers seen in place, or fetched by devices
     gather_copied_bytes::UInt64 # parts of peers copied
     reduce_bytes::UInt64 # gradients read from peers
     collective_bytes::UInt64 # read from peers by broadcast and all-reduce
@@ -1939,7 +1939,7 @@ Gather with MERON_GATHER_COPY or MERON_GATHER_INTO to change values.
 Blocks: never.
 Threads: any.
 Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet, or on a device that
-nobody has waited for), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
+no call has waited for), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
 """
 @inline meron_gather_view(out, gather, param, err) = ccall(
         functions.meron_gather_view, meron_status, (Ptr{meron_view}, meron_gather, meron_param,

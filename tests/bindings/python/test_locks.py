@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nobody waits for a callback, a wait or a kernel of another thread but who asked for it."""
+"""Only the thread that requested a callback, a wait or a kernel waits for it."""
 
 from __future__ import annotations
 

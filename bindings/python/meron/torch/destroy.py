@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How sharded models end: their units give memory and names back, on all ranks together.
+"""How sharded models end: all ranks together release their units' memory and names.
 
-A model that nobody holds any more is not destroyed at once: Python's garbage collector finds it at
+A model without references is not destroyed at once: Python's garbage collector finds it at
 another time on every rank. Its units wait until `shard` is called next, in which ranks agree on
 those that all of them have lost.
 """
@@ -86,7 +86,7 @@ def optimizers_of(units: list[ShardedUnit]) -> list[Any]:
 
 
 def remove(sharding: Sharding, units: list[ShardedUnit]) -> None:
-    """Destroys units that nobody uses. Collective; in the same order on all ranks."""
+    """Destroys unused units. Collective; in the same order on all ranks."""
     for unit in units:
         unit.unpin()
     sharding.drop(units)
@@ -133,14 +133,14 @@ def destroy_lost(sharding: Sharding) -> None:
 
 
 def is_lost(unit: ShardedUnit) -> bool:
-    """Whether nobody but the unit holds any of its params, nor can use it."""
+    """Whether only the unit references its params, and no caller can use it."""
     if unit.lost:
         return True
     if unit.owner is None or unit.owner() is not None or unit.uses or unit.pinned is not None:
         return False
     if unit.optimizer is not None and unit.optimizer() is not None:
         return False
-    # Params live as long as someone holds them: let go, and look.
+    # Params live while they are referenced: release the unit's references, and look.
     params = [weakref.ref(param) for param in unit.params]
     with plain():
         frees = [param.requires_grad for param in unit.params]
@@ -152,7 +152,7 @@ def is_lost(unit: ShardedUnit) -> bool:
     held = []
     for param, empty, requires_grad in zip(params, unit.placeholders, frees):
         kept = param()
-        if kept is None:  # one that nobody has any more
+        if kept is None:  # no reference was left
             kept = torch.nn.Parameter(empty.data, requires_grad)
         held.append(kept)
     unit.take_again(held, kinds)

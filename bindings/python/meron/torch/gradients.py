@@ -144,7 +144,7 @@ class GradientReducer:
         order, position = self.order, self.position
         if position == len(order) or order[position][1] < last or not (self.sync or self.local):
             return
-        # A backward that brings no gradients (torch.autograd.grad) gives none.
+        # A backward without gradients for params (torch.autograd.grad) reduces none.
         if not self.any_arrived:
             for unit, first in order[position:]:
                 if first < last:

@@ -94,7 +94,7 @@ class Engine(Facts):
 
     def _saw_backward(self, _gradient: torch.Tensor) -> None:
         self._backward_ran = True
-        if self._last_pass != (number := current_graph_task()):  # one pass may bring several
+        if self._last_pass != (number := current_graph_task()):  # one pass may complete several
             self._last_pass = number
             self._backwards += 1
 

@@ -71,8 +71,8 @@ class Opened:
 
 
 opened: dict[ShardedUnit, Opened] = {}
-# Whole params that nobody asked for by name, by who holds them; and those that were given up to
-# somebody who did, by who gets them back.
+# Full params that were gathered without a request by name, by holder; and those that were passed
+# on to a caller who requested them by name, by the holder that gets them back.
 held: dict[Place, ImplicitGather] = {}
 lent: dict[Place, ImplicitGather] = {}
 # Changes of whose params without a modifier_rank are an error.

@@ -392,7 +392,7 @@ pub struct meron_stats {
     pub struct_size: u32,
     /// 0
     pub reserved_0: u32,
-    /// Parts of peers seen in place, or brought by devices
+    /// Parts of peers seen in place, or fetched by devices
     pub gather_mapped_bytes: u64,
     /// Parts of peers copied
     pub gather_copied_bytes: u64,
@@ -2199,7 +2199,7 @@ extern "C" {
     /// **Threads**: any.
     ///
     /// **Errors**: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet, or on a device
-    /// that nobody has waited for), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
+    /// that no call has waited for), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
     #[must_use]
     pub fn meron_gather_view(
         out: *mut meron_view,

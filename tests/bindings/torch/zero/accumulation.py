@@ -16,7 +16,7 @@ from model import RANKS, config, raises, run_cases
 
 
 class Scale(nn.Module):
-    """Its loss is its weight: every micro-batch brings a gradient of 1."""
+    """Its loss is its weight: every micro-batch has a gradient of 1."""
 
     def __init__(self) -> None:
         super().__init__()
