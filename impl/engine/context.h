@@ -138,8 +138,8 @@ class Context : public std::enable_shared_from_this<Context> {
   Result<std::shared_ptr<Unit>> create_unit_locked(Held& held, std::string name,
                                                    std::vector<std::shared_ptr<Param>> params);
 
-  // Agrees with all ranks of the group that none uses the unit any more, and releases its memory and
-  // names. Takes the turn and the lock itself. After MERON_E_CANCELLED another call continues.
+  // Agrees with all ranks of the group that none uses the unit any more, and releases its memory
+  // and names. Takes the turn and the lock itself. After MERON_E_CANCELLED another call continues.
   Status destroy_unit(const std::shared_ptr<Unit>& unit);
 
   // Operations: each checks what concerns several units, posts the call, and submits.
