@@ -59,9 +59,15 @@ def children_of(pid: int) -> list[int]:
         return []
 
 
+def guard_of(launcher: subprocess.Popen) -> int:
+    """The process of `meron run` between launcher and supervisor."""
+    (guard,) = children_of(launcher.pid)
+    return guard
+
+
 def supervisor_of(launcher: subprocess.Popen) -> int:
     """The process of `meron run` that is the parent of the ranks."""
-    (supervisor,) = children_of(launcher.pid)
+    (supervisor,) = children_of(guard_of(launcher))
     return supervisor
 
 

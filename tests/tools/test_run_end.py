@@ -10,7 +10,9 @@ from pathlib import Path
 
 import pytest
 from command import (
+    MERON,
     PATIENCE,
+    guard_of,
     is_alive,
     meron,
     python,
@@ -51,13 +53,14 @@ def wait_until_gone(pids: list[int]) -> None:
     wait_until("all are gone", lambda: not any(map(is_alive, pids)), 2.0)
 
 
-@pytest.mark.parametrize("victim", ["launcher", "supervisor", "group", "stopped launcher"])
+@pytest.mark.parametrize("victim", ["launcher", "guard", "supervisor", "group", "stopped launcher"])
 def test_nothing_outlives_a_killed_launcher_also_no_grandchild(tmp_path, victim):
     launcher, pids = start_wrapped_trainers(
         tmp_path, start_new_session=True, stderr=subprocess.PIPE
     )
-    if victim == "supervisor":
-        os.kill(supervisor_of(launcher), signal.SIGKILL)
+    if victim in ("guard", "supervisor"):
+        victim_of = {"guard": guard_of, "supervisor": supervisor_of}[victim]
+        os.kill(victim_of(launcher), signal.SIGKILL)
     elif victim == "group":
         os.killpg(launcher.pid, signal.SIGKILL)
     else:
@@ -66,7 +69,7 @@ def test_nothing_outlives_a_killed_launcher_also_no_grandchild(tmp_path, victim)
         launcher.kill()
     errors = launcher.communicate(timeout=PATIENCE)[1].decode()
     wait_until_gone(pids)
-    if victim == "supervisor":
+    if victim in ("guard", "supervisor"):
         assert launcher.returncode == 128 + signal.SIGKILL
         assert "the process that supervises the ranks" in errors
 
@@ -88,3 +91,16 @@ def test_a_job_that_ends_leaves_no_daemon():
         if is_alive(int(path.parent.name))
     ]
     assert not any(b"99.25" in line for line in lines)
+
+
+def test_a_stopped_neighbour_brings_no_hang_up_when_a_job_ends():
+    """The kernel sends HUP to a process group that is orphaned and has a stopped member."""
+    script = f"sleep 100 & kill -STOP $!; '{MERON}' run -n 2 -- true; kill -KILL $!; echo survived"
+    done = subprocess.run(
+        ["sh", "-c", script],
+        start_new_session=True,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
+    assert (done.returncode, done.stdout) == (0, "survived\n"), done

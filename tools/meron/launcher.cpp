@@ -46,6 +46,39 @@ int wait_for_supervisor(pid_t supervisor, const UniqueFd& signals, const UniqueF
   }
 }
 
+// What the launcher ends with; kills what a killed supervisor left.
+int code_of(pid_t supervisor, int wait_status) {
+  if (!WIFSIGNALED(wait_status)) return WEXITSTATUS(wait_status);
+  end_children(kAtOnce);
+  fmt::print(stderr,
+             "meron run: the process that supervises the ranks (pid {}) was killed by SIG{}, so "
+             "the ranks were killed too\n",
+             supervisor, sigabbrev_np(WTERMSIG(wait_status)));
+  return kKilledBySignal + WTERMSIG(wait_status);
+}
+
+// Stands between launcher and supervisor, in a session of its own: signals to the process group of
+// the job, KILL and STOP among them, do not reach it. The supervisor and the ranks stay in the
+// launcher's group. (A parent in another group of the same session would be what keeps that group
+// from being orphaned, and as it ends the kernel sends HUP to a group that has stopped members.)
+int guard(pid_t supervisor, const UniqueFd& signals, const UniqueFd& from_launcher) {
+  setsid();
+  while (true) {
+    signalfd_siginfo received;
+    while (read(signals.get(), &received, sizeof received) > 0) continue;
+    int wait_status;
+    for (pid_t pid; (pid = waitpid(-1, &wait_status, WNOHANG)) > 0;) {
+      if (pid == supervisor) return code_of(supervisor, wait_status);
+    }
+    pollfd events[] = {{signals.get(), POLLIN, 0}, {from_launcher.get(), 0, 0}};
+    poll(events, 2, -1);
+    if ((events[1].revents & POLLHUP) != 0) {  // the launcher was killed
+      end_children(kAtOnce);
+      return kKilledBySignal + SIGKILL;
+    }
+  }
+}
+
 }  // namespace
 
 std::optional<ReceivedSignal> Launcher::next() {
@@ -89,23 +122,17 @@ int run_supervised(const std::function<int(Launcher&)>& supervise) {
   if (supervisor == 0) {
     to_supervisor.reset();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    // A group of its own: what kills or stops the whole job by its process group leaves the one
-    // that cleans up.
-    setpgid(0, 0);
+    const pid_t inner = fork();
+    if (inner < 0) throw system_failure("cannot start the process that supervises ranks", errno);
+    if (inner > 0) return guard(inner, signals, from_launcher);
+    prctl(PR_SET_CHILD_SUBREAPER, 1);
     Launcher launcher(std::move(from_launcher), process_group, outer_mask);
     const int code = supervise(launcher);
     if (launcher.ended()) end_children(kAtOnce);
     return code;
   }
   from_launcher.reset();
-  const int wait_status = wait_for_supervisor(supervisor, signals, to_supervisor);
-  if (!WIFSIGNALED(wait_status)) return WEXITSTATUS(wait_status);
-  end_children(kAtOnce);
-  fmt::print(stderr,
-             "meron run: the process that supervises the ranks (pid {}) was killed by SIG{}, so "
-             "the ranks were killed too\n",
-             supervisor, sigabbrev_np(WTERMSIG(wait_status)));
-  return kKilledBySignal + WTERMSIG(wait_status);
+  return code_of(supervisor, wait_for_supervisor(supervisor, signals, to_supervisor));
 }
 
 }  // namespace meron::tools
