@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // `meron run` is three processes. The launcher is what the user started: it passes signals on and
-// returns the job's exit code. Its child, the guard, has a session of its own and waits. The guard's
-// child, the supervisor, is the parent of the ranks, in the launcher's process group. All three are
-// subreapers of what they start: if one is killed, or the whole group is, another ends the job.
+// returns the job's exit code. Its child, the guard, has a session of its own and waits. The
+// guard's child, the supervisor, is the parent of the ranks, in the launcher's process group. All
+// three are subreapers of what they start: if one is killed, or the whole group is, another ends
+// the job.
 #pragma once
 
 #include <signal.h>
@@ -49,8 +50,8 @@ class Launcher {
   sigset_t outer_mask_;
 };
 
-// Runs `supervise` in the supervisor and returns its value in all three processes: the supervisor has
-// ended all other children by then, and exits with the value; the others have waited for it.
+// Runs `supervise` in the supervisor and returns its value in all three processes: the supervisor
+// has ended all other children by then, and exits with the value; the others have waited for it.
 int run_supervised(const std::function<int(Launcher&)>& supervise);
 
 }  // namespace meron::tools
