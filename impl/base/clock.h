@@ -24,8 +24,9 @@ struct Deadline {
 
   static Deadline never() { return {}; }
   // `duration_ns` from now; already passed when not positive, never() when out of range.
-  static Deadline after(int64_t duration_ns) {
-    const int64_t now = now_ns();
+  static Deadline after(int64_t duration_ns) { return after(duration_ns, now_ns()); }
+  // The same from `now`, a value of now_ns().
+  static Deadline after(int64_t duration_ns, int64_t now) {
     if (duration_ns >= std::numeric_limits<int64_t>::max() - now) return never();
     return {now + (duration_ns > 0 ? duration_ns : 0)};
   }

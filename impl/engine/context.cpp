@@ -100,44 +100,36 @@ Status Context::rest(Held& /*held*/, int64_t sleep_ns) {
                "call again when the ranks are to meet");
 }
 
-Result<Turn> Context::turn() {
-  expect_unheld("a wait for the turn");
-  if (!gate_.take_if_free()) {
-    if (gate_.mine()) {
-      return Error(MERON_E_STATE,
-                   "a function that the engine called while it began something begins another",
-                   "let allocator, log and should_stop only look, and begin it after they return");
-    }
-    while (!gate_.take(kTurnSleepNs)) {
-      if (closing_.load()) return closed_error();
-      if (options_.should_stop && options_.should_stop()) {
-        return Error(MERON_E_CANCELLED,
-                     "should_stop asked the wait for another thread's call to end",
-                     "call again; nothing was begun");
-      }
+Result<Turn> Context::wait_for_turn() {
+  if (gate_.mine()) {
+    return Error(MERON_E_STATE,
+                 "a function that the engine called while it began something begins another",
+                 "let allocator, log and should_stop only look, and begin it after they return");
+  }
+  while (!gate_.take(kTurnSleepNs)) {
+    if (closing_.load()) return closed_error();
+    if (options_.should_stop && options_.should_stop()) {
+      return Error(MERON_E_CANCELLED, "should_stop asked the wait for another thread's call to end",
+                   "call again; nothing was begun");
     }
   }
   Turn turn(gate_);
-  if (releases_in_turn_.some()) {
-    auto held = lock();
-    take_back_in_turn();
-  }
+  if (releases_in_turn_.some()) take_back_in_turn(turn);
   return turn;
 }
 
-void Context::release_in_turn(Releases::Release release) {
-  releases_in_turn_.add(std::move(release));
-  if (!gate_.take_if_free()) return;
-  if (LockIfFree held(*this); held.taken()) take_back_in_turn();
-  gate_.give_back();
+void Context::take_back_in_turn(const Turn& /*turn*/) {
+  auto held = lock();
+  release_due_in_turn();
+}
+
+// Under the lock, and in the calling thread's turn.
+void Context::release_due_in_turn() {
+  for (const auto& release : releases_in_turn_.take()) release();
 }
 
 void Context::take_back_locked(Held& /*held*/) {
   for (const auto& release : releases_.take()) release();
-}
-
-void Context::take_back_in_turn() {
-  for (const auto& release : releases_in_turn_.take()) release();
 }
 
 void Context::record_failure_locked(const Error& error) {

@@ -109,7 +109,13 @@ class Context : public std::enable_shared_from_this<Context> {
   };
   // The turn to begin or to change something: before the lock. MERON_E_CLOSED, MERON_E_CANCELLED;
   // MERON_E_STATE where one of the trainer's functions calls from within such a call.
-  Result<Turn> turn();
+  Result<Turn> turn() {
+    expect_unheld("a wait for the turn");
+    if (!gate_.take_if_free()) return wait_for_turn();
+    Turn turn(gate_);
+    if (releases_in_turn_.some()) take_back_in_turn(turn);
+    return turn;
+  }
   // For finalizers: never waits, calls none of the trainer's functions. `release` runs once, under
   // the lock: now if that is free, else by who has it next. It begins nothing.
   template <class Release>
@@ -119,7 +125,20 @@ class Context : public std::enable_shared_from_this<Context> {
     const LockIfFree held(*this);  // who had it may have gone by now
   }
   // The same, when no thread is in the middle of beginning something.
-  void release_in_turn(Releases::Release release);
+  template <class Release>
+  void release_in_turn(Release release) {
+    if (gate_.take_if_free()) {
+      const Turn turn(gate_);
+      if (const LockIfFree held(*this); held.taken()) {
+        if (releases_in_turn_.some()) release_due_in_turn();
+        return release();
+      }
+    }
+    releases_in_turn_.add(std::move(release));
+    if (!gate_.take_if_free()) return;  // who has the turn may have ended before it was added
+    const Turn turn(gate_);
+    if (const LockIfFree held(*this); held.taken()) release_due_in_turn();
+  }
   Transport& transport() { return *transport_; }
   Rank& rank() { return *rank_; }
   const Rank& rank() const { return *rank_; }
@@ -205,6 +224,10 @@ class Context : public std::enable_shared_from_this<Context> {
   Status start();
   // Channel::post, with the flight record of a failure.
   Result<uint64_t> post(Channel& channel, const Call& call);
+  // Of the operation whose call was posted last: the clock is read once for both.
+  Deadline deadline_of(const Channel& channel) const {
+    return Deadline::after(rank_->timeout_ns, channel.posted_ns());
+  }
   Status await_room_locked(Held& held, Channel& channel);
   // Where MERON_FLIGHT_RECORD names a folder: writes this rank's record there, once, when its group
   // breaks.
@@ -270,7 +293,9 @@ class Context : public std::enable_shared_from_this<Context> {
 
   // What release_soon() was given; those that need a turn, to be called with one.
   void take_back_locked(Held& held);
-  void take_back_in_turn();
+  void take_back_in_turn(const Turn& turn);
+  void release_due_in_turn();
+  Result<Turn> wait_for_turn();
   // Releases the lock for a while, in which it pumps, sleeps and asks should_stop.
   Status rest(Held& held, int64_t sleep_ns);
 
@@ -300,7 +325,7 @@ class Context : public std::enable_shared_from_this<Context> {
   std::vector<std::shared_ptr<Operation>> pending_;
   int passes_ = 0;   // threads that go through pending_, from which nothing is taken meanwhile
   int running_ = 0;  // operations that compute, and threads that join devices; and of this thread:
-  static thread_local int running_here;
+  static thread_local int running_here __attribute__((tls_model("initial-exec")));
   // The unit that is being destroyed, and how far that is; see destroying.cpp.
   struct Destruction {
     enum class Phase { none, agreeing, leaving };

@@ -211,14 +211,14 @@ Result<std::shared_ptr<GatherOperation>> Context::gather_locked(
   }
   Channel& channel = GatherOperation::channel_for(units);
   MERON_ASSIGN(auto gather, GatherOperation::prepare(std::move(units), mode, std::move(targets),
-                                                     channel, rank_->deadline(), place));
+                                                     channel, place));
   // Devices that bring values together wait for each other: all ranks want them there, or none.
   uint64_t detail = gather->by_devices() ? 1 : 0;
   const std::optional<uint64_t> byte = gather->place_in_window(&detail);
   MERON_ASSIGN(const uint64_t sequence,
                post_call(CallKind::gather, gather->units(), detail, &channel,
                          byte ? fmt::format(" (window byte {})", *byte) : std::string()));
-  MERON_TRY(gather->begin(sequence));
+  MERON_TRY(gather->begin(sequence, deadline_of(channel)));
   submit_locked(held, gather);
   return gather;
 }
@@ -228,8 +228,9 @@ Result<std::shared_ptr<UpdateOperation>> Context::update_locked(
   MERON_TRY(check_units(units));
   MERON_TRY(await_room_locked(held, units.front()->channel()));
   for (const auto& unit : units) MERON_TRY(unit->check_updatable());
+  Channel& channel = units.front()->channel();
   MERON_ASSIGN(const uint64_t sequence, post_call(CallKind::update, units, 0));
-  MERON_ASSIGN(auto update, UpdateOperation::begin(std::move(units), rank_->deadline()));
+  MERON_ASSIGN(auto update, UpdateOperation::begin(std::move(units), deadline_of(channel)));
   update->set_sequence(sequence);
   submit_locked(held, update);
   return update;
@@ -275,8 +276,8 @@ Result<std::shared_ptr<Operation>> Context::reduce_locked(Held& held,
       return std::move(ready).error();
     }
     MERON_ASSIGN(const uint64_t sequence, post_call(kind, std::span(&unit, 1), detail_of(options)));
-    MERON_ASSIGN(auto reduce,
-                 ResidentReduceOperation::begin(unit, options, ends, sequence, rank_->deadline()));
+    MERON_ASSIGN(auto reduce, ResidentReduceOperation::begin(unit, options, ends, sequence,
+                                                             deadline_of(unit->channel())));
     submit_locked(held, reduce);
     return std::shared_ptr<Operation>(std::move(reduce));
   }
@@ -294,7 +295,7 @@ Result<std::shared_ptr<Operation>> Context::reduce_locked(Held& held,
   Channel& channel = ReduceOperation::channel_for(*unit, options);
   MERON_ASSIGN(const uint64_t sequence,
                post_call(kind, std::span(&unit, 1), detail_of(options), &channel));
-  MERON_ASSIGN(auto reduce, ReduceOperation::begin(unit, options, ends, rank_->deadline()));
+  MERON_ASSIGN(auto reduce, ReduceOperation::begin(unit, options, ends, deadline_of(channel)));
   reduce->set_sequence(sequence);
   submit_locked(held, reduce);
   return std::shared_ptr<Operation>(std::move(reduce));
@@ -328,7 +329,7 @@ Result<std::shared_ptr<Operation>> Context::finish_reduction(const std::shared_p
   MERON_ASSIGN(const uint64_t sequence,
                post_call(CallKind::finish, std::span(&unit, 1), detail_of(options)));
   std::shared_ptr<Operation> finish =
-      std::make_shared<FinishOperation>(unit, options, rank_->deadline());
+      std::make_shared<FinishOperation>(unit, options, deadline_of(unit->channel()));
   finish->set_sequence(sequence);
   unit->finish = finish;
   submit_locked(held, finish);
@@ -392,7 +393,7 @@ Result<std::shared_ptr<Operation>> Context::barrier_locked(Held& held, Channel& 
   MERON_TRY(await_room_locked(held, channel));
   MERON_ASSIGN(const uint64_t sequence, post(channel, {CallKind::barrier, "", 0, 0}));
   std::shared_ptr<Operation> barrier =
-      std::make_shared<BarrierOperation>(channel, rank_->deadline());
+      std::make_shared<BarrierOperation>(channel, deadline_of(channel));
   barrier->set_sequence(sequence);
   submit_locked(held, barrier);
   return barrier;

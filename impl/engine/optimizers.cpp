@@ -120,7 +120,7 @@ Result<std::shared_ptr<StepOperation>> Context::step_locked(
   MERON_TRY(StepOperation::check(*optimizer));
   MERON_ASSIGN(const uint64_t sequence,
                post_call(CallKind::step, optimizer->units(), optimizer->fingerprint()));
-  auto step = StepOperation::begin(optimizer, rank_->deadline());
+  auto step = StepOperation::begin(optimizer, deadline_of(optimizer->units().front()->channel()));
   step->set_sequence(sequence);
   submit_locked(held, step);
   return step;

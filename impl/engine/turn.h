@@ -33,7 +33,7 @@ class TurnGate {
  private:
   // Of which every thread has one.
   static const void* this_thread() {
-    static thread_local char place;
+    static thread_local char place __attribute__((tls_model("initial-exec")));
     return &place;
   }
   void wake();

@@ -47,6 +47,17 @@ class Waiting {
 
 thread_local int Context::running_here = 0;
 
+// Where memory runs out the operation ends; the counts of those that run must be right afterwards.
+static Result<bool> advance_safely(Operation& operation) {
+  try {
+    return operation.advance();
+  } catch (const std::bad_alloc&) {
+    return Error(MERON_E_NO_MEMORY, "the process has no memory left for the operation",
+                 "free memory, or use smaller units")
+        .during(operation.describe());
+  }
+}
+
 void Context::advance_locked(Held& /*held*/, Operation& operation) {
   // Another thread may be in the middle of what takes long.
   if (operation.ended() || operation.running()) return;
@@ -60,7 +71,7 @@ void Context::advance_locked(Held& /*held*/, Operation& operation) {
   }
   operation.set_running(true);
   ++running_, ++running_here;
-  auto ended = operation.advance();
+  Result<bool> ended = advance_safely(operation);
   --running_, --running_here;
   operation.set_running(false);
   if (!ended.ok()) {
@@ -76,14 +87,22 @@ void Context::submit_locked(Held& held, const std::shared_ptr<Operation>& operat
       operation->staged() && std::any_of(pending_.begin(), pending_.end(), [&](const auto& other) {
         return other->staged() && !other->ended() && &other->channel() == &operation->channel();
       });
-  // Before it advances, which may take long: no other may overtake this one meanwhile.
-  pending_.push_back(operation);
-  if (queue) return;
-  ++passes_;
+  // It is added before it advances, which may release the lock: no later one may overtake it.
+  if (queue) {
+    pending_.push_back(operation);
+    return;
+  }
+  // Until it has advanced the caller's reference keeps it: most end here, and are never shared.
+  const size_t place = pending_.size();
+  pending_.emplace_back(std::shared_ptr<void>(), operation.get());
+  ++passes_;  // so that no pass of another thread moves the places
   advance_locked(held, *operation);
   --passes_;
-  // It is the last one still unless others came meanwhile, whose passes then take it out.
-  if (operation->ended() && passes_ == 0 && pending_.back() == operation) pending_.pop_back();
+  if (!operation->ended() || place + 1 < pending_.size() || passes_ > 0) {
+    pending_[place] = operation;
+  } else {
+    pending_.pop_back();
+  }
 }
 
 void Context::progress_locked(Held& held) {

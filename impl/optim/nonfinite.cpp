@@ -25,7 +25,7 @@ NonFinitePlace find_nonfinite(std::span<const std::shared_ptr<Unit>> units) {
   NonFinitePlace place;
   for (size_t u = 0; u < units.size(); ++u) {
     Unit& unit = *units[u];
-    if (std::isfinite(unit.squares.value())) continue;
+    if (!unit.squares.nonfinite()) continue;
     place.unit = static_cast<uint32_t>(u);
     if (unit.resident_gradient() != nullptr) return place;
     for (size_t f = 0; f < unit.flats().size(); ++f) {

@@ -87,7 +87,7 @@ Status StepOperation::share_norm() {
                                  own.norm_step[1].load(std::memory_order_relaxed));
   norm_number_ = last + 1;
   NonFinitePlace place;
-  if (!std::isfinite(squares.value())) place = find_nonfinite(optimizer_->units_);
+  if (squares.nonfinite()) place = find_nonfinite(optimizer_->units_);
   std::byte* const shared = own.norm[norm_number_ % 2].data();
   std::memcpy(shared, &squares, sizeof(squares));
   std::memcpy(shared + sizeof(squares), &place, sizeof(place));

@@ -31,10 +31,10 @@ Channel& GatherOperation::channel_for(const std::vector<std::shared_ptr<Unit>>& 
   return between ? *axes.group : *axes.shard;
 }
 
-GatherOperation::GatherOperation(std::vector<std::shared_ptr<Unit>> units, GatherMode mode,
-                                 std::vector<GatherTarget> targets, Channel& channel,
-                                 Deadline deadline, GatherPlace place)
-    : Operation(channel, deadline),
+GatherOperation::GatherOperation(Prepared /*by*/, std::vector<std::shared_ptr<Unit>> units,
+                                 GatherMode mode, std::vector<GatherTarget> targets,
+                                 Channel& channel, GatherPlace place)
+    : Operation(channel, Deadline::never()),
       units_(std::move(units)),
       mode_(mode),
       targets_(std::move(targets)),
@@ -54,15 +54,16 @@ GatherOperation::GatherOperation(std::vector<std::shared_ptr<Unit>> units, Gathe
 
 Result<std::shared_ptr<GatherOperation>> GatherOperation::prepare(
     std::vector<std::shared_ptr<Unit>> units, GatherMode mode, std::vector<GatherTarget> targets,
-    Channel& channel, Deadline deadline, GatherPlace place) {
-  std::shared_ptr<GatherOperation> gather(
-      new GatherOperation(std::move(units), mode, std::move(targets), channel, deadline, place));
+    Channel& channel, GatherPlace place) {
+  auto gather = std::make_shared<GatherOperation>(Prepared{}, std::move(units), mode,
+                                                  std::move(targets), channel, place);
   if (gather->by_devices_) MERON_TRY(gather->reserve());
   return gather;
 }
 
-Status GatherOperation::begin(uint64_t sequence) {
+Status GatherOperation::begin(uint64_t sequence, Deadline deadline) {
   set_sequence(sequence);
+  begin_use(deadline);
   for (const auto& unit : units_) {
     Item item{.unit = unit.get(),
               .version = unit->version(),
@@ -97,9 +98,11 @@ GatherOperation::~GatherOperation() {
 
 Result<bool> GatherOperation::advance() {
   Result<bool> moved = move();
-  if (!given_up_ || released_) return moved;
-  // It was released in the middle of this.
-  MERON_TRY(let_go(given_up_stream_));
+  if (given_up_ && !released_) {  // in the middle of this
+    if (Status released = let_go(given_up_stream_); !released.ok()) {
+      moved = std::move(released).error();
+    }
+  }
   return moved;
 }
 

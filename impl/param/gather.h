@@ -35,6 +35,8 @@ struct GatherTarget {
 enum class GatherPlace : int32_t { device = 0, host = 1 };
 
 class GatherOperation final : public Operation {
+  struct Prepared {};  // only prepare() has one
+
  public:
   // Where the call is to be posted: between replicas only if one of the units has to be.
   static Channel& channel_for(const std::vector<std::shared_ptr<Unit>>& units);
@@ -44,10 +46,12 @@ class GatherOperation final : public Operation {
   static Result<std::shared_ptr<GatherOperation>> prepare(std::vector<std::shared_ptr<Unit>> units,
                                                           GatherMode mode,
                                                           std::vector<GatherTarget> targets,
-                                                          Channel& channel, Deadline deadline,
+                                                          Channel& channel,
                                                           GatherPlace place = GatherPlace::device);
+  GatherOperation(Prepared by, std::vector<std::shared_ptr<Unit>> units, GatherMode mode,
+                  std::vector<GatherTarget> targets, Channel& channel, GatherPlace place);
   // The call has been posted. Takes a lease on every unit.
-  Status begin(uint64_t sequence);
+  Status begin(uint64_t sequence, Deadline deadline);
   ~GatherOperation() override;
 
   Result<bool> advance() override;
@@ -95,9 +99,6 @@ class GatherOperation final : public Operation {
     std::shared_ptr<Import> parts = nullptr, rows = nullptr;
   };
 
-  GatherOperation(std::vector<std::shared_ptr<Unit>> units, GatherMode mode,
-                  std::vector<GatherTarget> targets, Channel& channel, Deadline deadline,
-                  GatherPlace place);
   Result<bool> move();
   Status let_go(std::optional<void*> user);
   // Whether the unit is whole.

@@ -175,7 +175,7 @@ Result<uint64_t> Channel::post(const Call& call) {
   CallRecord record;
   record.sequence = sequence;
   record.bytes = call.bytes;
-  record.begun_ns = now_ns();
+  record.begun_ns = posted_ns_ = now_ns();
   record.operation = static_cast<uint32_t>(call.kind);
   record.fingerprint =
       hash_combine(hash_combine(hash_combine(hash_text(call.subject), call.bytes), call.detail),

@@ -134,6 +134,8 @@ class Channel {
 
   const MemberBlock& member(int index) const { return blocks_[index]; }
   uint64_t posted() const { return next_ - 1; }
+  // When the last of them was, on the clock of now_ns().
+  int64_t posted_ns() const { return posted_ns_; }
 
   // Bytes of a member's arena, in place.
   const std::byte* memory(int member, uint64_t offset) const {
@@ -178,6 +180,7 @@ class Channel {
   GroupHeader* header_;
   MemberBlock* blocks_;
   uint64_t next_ = 1;
+  int64_t posted_ns_ = 0;
   uint64_t compared_ = 0;  // where ranks share no memory: with all members, up to this call
   uint64_t slowest_ = 0;   // a lower bound of the peers' posted
   bool failure_written_ = false;

@@ -100,6 +100,9 @@ class ExactSum {
     return out;
   }
 
+  // Whether an infinity or a NaN was added.
+  MERON_HOST_DEVICE bool nonfinite() const { return nonfinite_ != 0; }
+
   // The sum rounded once, to the nearest double, ties to even; an empty sum, or one that cancels,
   // is +0. A NaN added, or infinities of both signs, make it NaN; infinities of one sign make it
   // that infinity.
