@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import mmap
 import os
+import sys
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -34,8 +35,9 @@ PAGE = mmap.PAGESIZE
 MAP_NORESERVE = 0x4000  # of Linux; Python has no name for it before 3.13
 MADV_POPULATE_READ = 22
 CHUNK = 1 << 17  # pages that are looked at together: 1 MiB of /proc/self/pagemap
-PRESENT, SWAPPED, OF_THE_FILE = np.uint64(1 << 63), np.uint64(1 << 62), np.uint64(1 << 61)
-NONE = np.uint64(0)
+# Of the highest byte of an entry: PRESENT is the bit above SWAPPED.
+SWAPPED, OF_THE_FILE = np.uint8(1 << 6), np.uint8(1 << 5)
+LAST_BYTE = 7 if sys.byteorder == "little" else 0
 
 Bytes = npt.NDArray[np.uint8]
 
@@ -113,8 +115,8 @@ class Shadow:
         for begin in range(first, last, CHUNK):
             count = min(CHUNK, last - begin)
             data = os.pread(pagemap, 8 * count, 8 * (base + begin))
-            pages = np.frombuffer(data, np.uint64)
-            copied = ((pages & (PRESENT | SWAPPED)) != NONE) & ((pages & OF_THE_FILE) == NONE)
+            flags = np.frombuffer(data, np.uint8)[LAST_BYTE::8].copy()
+            copied = (flags >= SWAPPED) & ((flags & OF_THE_FILE) == 0)
             for page in np.flatnonzero(copied) if copied.any() else ():
                 ranges.append(self.discard((begin + int(page)) * PAGE))
         return ranges

@@ -347,7 +347,8 @@ class EngineOptimizer(torch.optim.Optimizer):
         given = reducer.finish(self.sharded)
         if not given:
             return loss
-        reducer.finish_rest([unit for unit in self.sharded if unit not in given])
+        reached = set(given)
+        reducer.finish_rest([unit for unit in self.sharded if unit not in reached])
         still = Still(self)
         self.sharding.drop(self.sharded)
         try:

@@ -158,17 +158,21 @@ class GradientReducer:
 
     def give_complete(self) -> None:
         order = self.order
-        with plain():  # a unit that waited for its turn is out of use
-            while self.position < len(order):
-                unit, first = order[self.position]
-                if len(unit.arrived) < unit.wanted:
-                    if first < self.complete_from:
-                        return
-                    if not unit.arrived and not self._brings(unit):
-                        self.position += 1
-                        continue
-                self.position += 1
-                self.give(unit, self._ends(unit))
+        while self.position < len(order):
+            unit, first = order[self.position]
+            if len(unit.arrived) < unit.wanted:
+                if first < self.complete_from:
+                    return
+                if not unit.arrived and not self._brings(unit):
+                    self.position += 1
+                    continue
+            self.position += 1
+            ends = self.last and self.sync and unit.settled
+            if unit.uses:
+                self.give(unit, ends)
+            else:  # it waited for its turn
+                with plain():
+                    self.give(unit, ends)
 
     def _brings(self, unit: ShardedUnit) -> bool:
         """Whether a unit may get gradients in this backward, on some rank. Equal on all ranks."""
@@ -239,14 +243,14 @@ class GradientReducer:
             for param, _, _ in unit.sources.places:
                 param.grad = None
         unit.arrived.clear()
-        self._waits_no_more(unit)
+        if unit.waits:
+            self._waits_no_more(unit)
         unit.given = True
         unit.ended = ending
 
     def _waits_no_more(self, unit: ShardedUnit) -> None:
-        if unit.waits:
-            unit.waits = False
-            self.waiting -= unit.gradient_bytes
+        unit.waits = False
+        self.waiting -= unit.gradient_bytes
 
     def held(self) -> tuple[int, int]:
         """Bytes of whole gradients that this rank has in `param.grad`: now, and at most so far of
@@ -333,9 +337,10 @@ class GradientReducer:
         own: list[float] = []
         for unit in units:
             seen = unit.seen
-            for i in unit.trainable:
-                left = unit.params[i].grad is not None
-                own.append(_LEFT if left else 1.0 if i in seen else 0.0)
+            every = len(seen) == unit.wanted
+            for i, (param, _, _) in zip(unit.trainable, unit.sources.places):
+                left = param.grad is not None
+                own.append(_LEFT if left else 1.0 if every or i in seen else 0.0)
         again = [float(unit.again) for unit in units]
         flags = own
         if self.sharding.context.world_size > 1:
@@ -344,7 +349,7 @@ class GradientReducer:
             flags, again = shared[: len(own)].tolist(), shared[len(own) :].tolist()
         for unit, flag in zip(units, again):
             unit.settled = not flag
-        if max(flags) < _LEFT and all(map(bool, own)):
+        if max(flags) < _LEFT and all(own):
             return  # every rank is told of what this one knows
         values = iter(flags)
         of_units = [[next(values) for _ in unit.trainable] for unit in units]
@@ -405,7 +410,8 @@ class GradientReducer:
                     self._discard(unit)
                     unit.seen.clear()
                 unit.arrived.clear()
-                self._waits_no_more(unit)
+                if unit.waits:
+                    self._waits_no_more(unit)
                 unit.finished = unit.ended = False
                 for param, _, _ in unit.sources.places:
                     if param.grad is not None:

@@ -148,18 +148,17 @@ class Shards:
         units = []
         for sharding, own in self.of_shardings(self.units()):
             units += sharding.reducer.finish(own)
-        for unit in units:
-            parts = self.parts[unit]
-            grads = self.grads.get(unit)
-            if grads is None or len(grads) < len(parts) or not unit.sharding.mapped:
-                grads = self._find_gradients(unit)
-            seen = unit.seen
-            with plain():  # what may move is decided now
-                moving = [i for i in parts if i in seen and unit.params[i].requires_grad]
-            for i in moving:
-                part = parts[i]
-                grad = grads[i]
-                part.grad = grad if part.dtype is torch.float32 else grad.to(part.dtype)
+        with plain():
+            for unit in units:
+                parts = self.parts[unit]
+                grads = self.grads.get(unit)
+                if grads is None or len(grads) < len(parts) or not unit.sharding.mapped:
+                    grads = self._find_gradients(unit)
+                seen, params = unit.seen, unit.params
+                for i, part in parts.items():
+                    if i in seen and params[i].requires_grad:  # what may move is decided now
+                        grad = grads[i]
+                        part.grad = grad if part.dtype is torch.float32 else grad.to(part.dtype)
         return units
 
     def _find_gradients(self, unit: ShardedUnit) -> dict[int, torch.Tensor]:

@@ -66,6 +66,7 @@ class Sharding:
         self.units: list[ShardedUnit] = []
         # Through which params in use are seen, so that writes to them are found.
         self.copies = CopyOnWrite() if self.mapped and self.device is None else None
+        self.looked_for_writes = False  # since the last pass
         plan = json.loads(context.plan.json())
         self.keeps_params = plan["param"]["sharding"] == "none"
         self.keeps_gradients = plan["gradient"]["sharding"] == "none"
@@ -276,6 +277,7 @@ class Sharding:
         self.end_kept()
         if self.copies is not None:
             refuse_written(self.copies, self.units)
+            self.looked_for_writes = True
         written = list(written)
         if self.stays_whole:
             for unit in written:
@@ -315,7 +317,11 @@ class Sharding:
         for unit in units:
             unit.check()
         if self.copies is not None:
-            refuse_written(self.copies, self.units)
+            # A step looks before it changes values: between two steps one pass need not.
+            if self.looked_for_writes:
+                self.looked_for_writes = False
+            else:
+                refuse_written(self.copies, self.units)
         if self.concealed:  # after an error
             self.hold(units)
         kind = (2 * number + (0 if torch.is_grad_enabled() else 1)) % KINDS

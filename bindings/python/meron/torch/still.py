@@ -32,6 +32,7 @@ class Still:
             places = [
                 (unit, i)
                 for unit in optimizer.sharded
+                if not all([param.requires_grad for param in unit.params])
                 for i in unit.trainable
                 if not unit.params[i].requires_grad
             ]

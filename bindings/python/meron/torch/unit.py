@@ -145,23 +145,21 @@ class ShardedUnit:
                 if not self.addresses:
                     self.count_writes()
             else:
-                self._enter_schedule()
+                sharding = self.sharding
+                sharding.enter_unit(self.index)
+                self.scheduled = True
+                if self.ahead is not None:
+                    self.end_prefetch()
+                if self.shown and sharding.mapped:
+                    for param, whole, kind in self.shown:
+                        param.__class__ = kind
+                        param.data = whole
+                else:
+                    self.show(sharding.schedule_view)
+                    if not sharding.mapped:  # it was copied
+                        self.scheduled = False
+                        sharding.leave_unit(self.index)
         self.uses += 1
-
-    def _enter_schedule(self) -> None:
-        sharding = self.sharding
-        sharding.enter_unit(self.index)
-        self.scheduled = True
-        if self.ahead is not None:
-            self.end_prefetch()
-        if self.shown and sharding.mapped:
-            for param, whole, kind in self.shown:
-                param.__class__ = kind
-                param.data = whole
-        else:
-            self.show(sharding.schedule_view)
-            if not sharding.mapped:
-                self._leave_schedule()
 
     def leave(self) -> None:
         """Ends one use. Never blocks."""
@@ -169,11 +167,8 @@ class ShardedUnit:
         if self.uses == 0:
             self.hide()
             if self.scheduled:
-                self._leave_schedule()
-
-    def _leave_schedule(self) -> None:
-        self.scheduled = False
-        self.sharding.leave_unit(self.index)
+                self.scheduled = False
+                self.sharding.leave_unit(self.index)
 
     def pin(self) -> None:
         """Makes the params whole until `unpin`, beside the schedule. Collective; blocks."""
