@@ -367,11 +367,15 @@ class Unit {
   Status reserve_window(Flat& flat);
   Status prepare_device();
   bool all_resident() const;
+  // Whether values or gradients reside on the device.
+  bool is_resident() const;
   // Whether the device still copies its values on the host.
   bool copied_from() const;
   void linger();
   Status store_away(Flat& flat);
   bool busy() const;  // with transfers of its own values
+  // Whether the device has done all work that was requested before the first call.
+  bool streams_done();
   Status await_own();
   Status reserve_encoded(size_t index);
   bool follows() const;
@@ -414,6 +418,7 @@ class Unit {
   bool letting_mates_go_ = false;  // once the device reads what they have brought in no more
   std::unique_ptr<DeviceValues> on_device_;
   std::unique_ptr<ResidentGradient> resident_gradient_;
+  std::vector<DeviceEvent> last_work_;  // on each of the engine's streams; see streams_done()
 };
 
 // The part of `param` within `range` of its flat, in elements of the param.

@@ -69,20 +69,32 @@ Status Unit::check_destroyable() const {
   if (gradient_state_ == GradientState::reducing || finishing || download) {
     return held("is being reduced", "wait for the reduction first");
   }
-  if (axes_.devices != nullptr && (resident_gradient_ || all_resident())) {
-    return Error(MERON_E_UNSUPPORTED,
-                 fmt::format("unit '{}' lies on devices that are joined, which keep its memory "
-                             "until the context is closed",
-                             name_),
-                 "close the context, or leave its values and gradients on the host")
-        .on(name_);
-  }
   return Ok{};
 }
 
 bool Unit::quiet() {
   settle();
-  return !letting_mates_go_ && !holds_passing_ && !exchanging() && !busy() && !copied_from();
+  return !letting_mates_go_ && !holds_passing_ && !exchanging() && !busy() && !copied_from() &&
+         streams_done();
+}
+
+// Joined devices: launches read a unit's values and gradients, also for peers. They precede these
+// events on the streams, and every rank records its own before it agrees.
+bool Unit::streams_done() {
+  if (axes_.devices == nullptr || !is_resident()) return true;
+  DeviceSide& side = *rank_.device;
+  if (last_work_.empty()) {
+    for (void* const stream : {side.up(), side.work()}) {
+      // A device that has failed does nothing any more.
+      auto event = side.device().record(stream);
+      if (!event.ok() || !side.wake_after(stream).ok()) return true;
+      last_work_.push_back(std::move(*event));
+    }
+  }
+  return std::all_of(last_work_.begin(), last_work_.end(), [](const DeviceEvent& event) {
+    const auto done = event.come();
+    return !done.ok() || *done;
+  });
 }
 
 void Unit::detach() {
@@ -104,6 +116,7 @@ void Unit::release_memory() {
     written.insert(written.end(), ranges->begin(), ranges->end());
   }
   std::vector<FlatDesc> descriptions;
+  std::vector<std::unique_ptr<StoredValues>> resident;
   for (Flat& flat : flats_) {
     descriptions.push_back(flat.desc);
     if (flat.copied) give_back(parts_of(flat), MemoryKind::param);
@@ -115,14 +128,21 @@ void Unit::release_memory() {
         if (pinned != nullptr) rank_.device->unpin(pinned);
       }
     }
+    if (flat.stored) {
+      flat.stored->give_back();
+      if (flat.resident != nullptr) resident.push_back(std::move(flat.stored));
+      flat.stored = nullptr;
+    }
     flat.resident = nullptr;
-    if (flat.stored) std::exchange(flat.stored, nullptr)->give_back();
   }
   on_device_.reset();
   if (!stores_) rank_.forget_resident(axes_.number, descriptions, axes_.mesh);
   {
-    // Pages go, and a device may have to end its work first: no other thread knows the unit.
+    // Pages go, registrations end, and a device may have to end its work first: no other thread
+    // knows the unit.
     const Recess recess;
+    last_work_.clear();
+    resident.clear();
     resident_gradient_.reset();
     for (const auto& [offset, bytes] : written) window.clear(offset, bytes);
     for (const Buffer& buffer : std::exchange(buffers_, {})) rank_.arena().release(buffer);

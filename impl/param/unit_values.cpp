@@ -290,6 +290,12 @@ bool Unit::all_resident() const {
                                 [](const Flat& flat) { return flat.resident != nullptr; });
 }
 
+bool Unit::is_resident() const {
+  return resident_gradient_ != nullptr ||
+         std::any_of(flats_.begin(), flats_.end(),
+                     [](const Flat& flat) { return flat.resident != nullptr; });
+}
+
 Status Unit::lease_device() {
   if (whole_on_device()) {
     std::vector<std::byte*> places;

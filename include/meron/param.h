@@ -141,11 +141,11 @@ MERON_API MERON_NODISCARD meron_status meron_unit_create(meron_unit *out, meron_
  * values and gradients must not be read any more.
  * Ownership: none. Blocks: until every rank has called it and none uses the unit any more, at most
  * the deadline. Threads: any, one unit at a time.
- * Errors: MERON_E_STATE, before any rank is called (the unit is gathered, updated, reduced or
- * stepped, or it belongs to a schedule or an optimizer: release these first; another thread
- * destroys a unit), MERON_E_UNSUPPORTED (its values or gradients reside on devices that are
- * joined), MERON_E_CANCELLED (should_stop: call again to go on), MERON_E_HANDLE, MERON_E_STALE
- * (also the second time), -3xx (a rank that does not call is named).
+ * Errors: MERON_E_STATE, before any rank is called and before anything has changed (the unit is
+ * gathered, updated, reduced or stepped, or it belongs to a schedule or an optimizer: release
+ * these first; another thread destroys a unit), MERON_E_CANCELLED (should_stop: call again to go
+ * on), MERON_E_HANDLE, MERON_E_STALE (also the second time), -3xx (a rank that does not call is
+ * named).
  */
 MERON_API MERON_NODISCARD meron_status meron_unit_destroy(meron_unit unit, meron_error **err);
 

@@ -65,6 +65,12 @@ class TrainersDevice {
     require(false, "memory");
     return nullptr;
   }
+  uint64_t free_bytes() const {
+    meron_device_info info{};
+    info.struct_size = sizeof(info);
+    require(table_->describe(&info, handle_, nullptr) == MERON_OK, "a description");
+    return info.free_bytes;
+  }
   void release(void* data) const { (void)table_->release(handle_, data, stream_, nullptr); }
   // From or to memory of the host: has come when this returns.
   void copy(void* to, const void* from, uint64_t bytes) const {

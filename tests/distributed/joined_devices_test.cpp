@@ -511,6 +511,68 @@ TEST(JoinedDevicesTest, RowsThatReplicasUpdateInPartsAreWhole) {
   }));
 }
 
+// One step of AdamW, then a gather that is given up while the device still works on it.
+void train_once(const OneParam& model, uint64_t count) {
+  meron_optimizer optimizer{};
+  CALL(meron_optimizer_create, &optimizer, &model.unit, 1, nullptr);
+  const std::vector<float> gradient(count, 1.0f);
+  const meron_source source{model.param, gradient.data(), gradient.size(), MERON_F32, 0};
+  CALL(meron_reduce_begin, nullptr, model.unit, &source, 1, nullptr);
+  CALL(meron_reduce_wait, &model.unit, 1, MERON_TIMEOUT_DEFAULT);
+  meron_future step{};
+  CALL(meron_optimizer_step_begin, &step, optimizer);
+  finish(step);
+  CALL(meron_optimizer_release, optimizer);
+  CALL(meron_gather_release, begin_gather(model));
+}
+
+void expect_free(const TrainersDevice& device, uint64_t bytes) {
+  for (int tries = 0; tries < 2000 && device.free_bytes() != bytes; ++tries) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  }
+  require(device.free_bytes() == bytes, "the device's memory");
+}
+
+// The device's memory and the names go back, and a unit beside it keeps its values.
+TEST(JoinedDevicesTest, DestroyedUnitsGiveBackMemoryAndNames) {
+  const std::string copied = R"j({"preset": "hpz(1)", "param": {"tier": "device"}})j";
+  for (const auto& [transport, plan] : {std::pair<const char*, std::string>("shm", kPlan),
+                                        std::pair<const char*, std::string>("local", copied)}) {
+    World world = joined_world(2, transport);
+    world.plan = plan;
+    const char* const settings = ",delay=300,registers=2";
+    EXPECT_TRUE(run_joined(world, settings, [](int rank, meron_context context) {
+      constexpr uint64_t kCount = 50'001;
+      const TrainersDevice device(rank);
+      const OneParam stays(context, 777, false, "stays.p", "stays");
+      stays.write(std::vector<float>(777, 1.0f));
+      uint64_t free = 0;
+      for (int turn = 0; turn < 4; ++turn) {
+        const meron_stats before = stats_of(context);
+        const OneParam model(context, kCount);
+        require(stats_of(context).device_bytes > before.device_bytes, "memory of the device");
+        model.write(std::vector<float>(kCount, 1.0f));
+        expect_ones(model, rank);
+        train_once(model, kCount);
+        CALL(meron_unit_destroy, model.unit);
+        const meron_stats after = stats_of(context);
+        require(after.device_bytes == before.device_bytes, "counted bytes of the device");
+        require(after.param_bytes == before.param_bytes, "params' memory");
+        require(after.control_bytes == before.control_bytes, "control memory");
+        require(meron_unit_destroy(model.unit, nullptr) == MERON_E_STALE, "stale, twice");
+        // The first turn leaves what later ones use again.
+        if (turn == 0) {
+          device.synchronize();
+          std::this_thread::sleep_for(std::chrono::milliseconds(50));
+          free = device.free_bytes();
+        }
+        expect_free(device, free);
+      }
+      expect_ones(stays, rank);
+    }));
+  }
+}
+
 // Groups of some ranks have devices of their own to join.
 TEST(JoinedDevicesTest, GroupsAreJoinedToo) {
   EXPECT_TRUE(run_joined(joined_world(4), "", [](int rank, meron_context context) {

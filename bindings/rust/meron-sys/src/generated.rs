@@ -1961,11 +1961,11 @@ extern "C" {
     ///
     /// **Threads**: any, one unit at a time.
     ///
-    /// **Errors**: MERON_E_STATE, before any rank is called (the unit is gathered, updated, reduced
-    /// or stepped, or it belongs to a schedule or an optimizer: release these first; another
-    /// thread destroys a unit), MERON_E_UNSUPPORTED (its values or gradients reside on devices
-    /// that are joined), MERON_E_CANCELLED (should_stop: call again to go on), MERON_E_HANDLE,
-    /// MERON_E_STALE (also the second time), -3xx (a rank that does not call is named).
+    /// **Errors**: MERON_E_STATE, before any rank is called and before anything has changed (the unit
+    /// is gathered, updated, reduced or stepped, or it belongs to a schedule or an optimizer:
+    /// release these first; another thread destroys a unit), MERON_E_CANCELLED (should_stop: call
+    /// again to go on), MERON_E_HANDLE, MERON_E_STALE (also the second time), -3xx (a rank that
+    /// does not call is named).
     #[must_use]
     pub fn meron_unit_destroy(unit: meron_unit, err: *mut *mut meron_error) -> meron_status;
 
