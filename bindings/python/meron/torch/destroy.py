@@ -29,8 +29,8 @@ def destroy(model: torch.nn.Module) -> None:
     Blocks until every rank has called it, at most the deadline.
 
     Raises StateError in a forward or backward, and for a unit that others use, which is named: a
-    tied param of another model, or an optimizer of several models. GroupError: a rank does not
-    call it. UnsupportedError: the plan has params on devices that are joined.
+    tied param of another model, an optimizer of several models, or GatheredParameters. If one rank
+    refuses, all raise and nothing has changed. GroupError: a rank does not call it.
     """
     units = units_below(model)
     if not units:
@@ -42,6 +42,32 @@ def destroy(model: torch.nn.Module) -> None:
         raise errors.StateError(
             "a model cannot be destroyed in a forward or backward", advice="Do it between steps."
         )
+    shardings = list({unit.sharding: None for unit in units})
+    refusal: errors.Error | None = None
+    optimizers: list[Any] = []
+    try:
+        check_owned(model, units)
+        optimizers = optimizers_of(units)
+        for sharding in shardings:
+            let_go_of_values(sharding, units)
+        check_unused(units)
+    except errors.Error as error:
+        refusal = error
+    for sharding in shardings:
+        agree(sharding, model, refusal)
+    # Nothing is refused from here on.
+    for optimizer in optimizers:
+        optimizer._let_go()
+    for sharding in shardings:
+        remove(sharding, [unit for unit in units if unit.sharding is sharding])
+    for part in model.modules():
+        scope = part.__dict__.pop("_meron_scope", None)
+        if scope is not None:
+            part.__dict__["_call_impl"] = refuse_use
+
+
+def check_owned(model: torch.nn.Module, units: list[ShardedUnit]) -> None:
+    """StateError for units that the model shares, or that GatheredParameters has."""
     own = set(model.parameters())
     for unit in units:
         if not own.issuperset(unit.params):
@@ -50,15 +76,53 @@ def destroy(model: torch.nn.Module) -> None:
                 subject=unit.name,
                 advice="Destroy the model that was sharded with these params.",
             )
-    optimizers = optimizers_of(units)
-    for optimizer in optimizers:
-        optimizer._let_go()
-    for sharding in {unit.sharding: None for unit in units}:
-        remove(sharding, [unit for unit in units if unit.sharding is sharding])
-    for part in model.modules():
-        scope = part.__dict__.pop("_meron_scope", None)
-        if scope is not None:
-            part.__dict__["_call_impl"] = refuse_use
+        if unit.lent:
+            raise errors.StateError(
+                f"unit '{unit.name}' is gathered by GatheredParameters",
+                subject=unit.name,
+                advice="Leave the context first.",
+            )
+
+
+def let_go_of_values(sharding: Sharding, units: list[ShardedUnit]) -> None:
+    """Releases the gathers that passes keep, which the next pass takes again."""
+    sharding.drop([unit for unit in units if unit.sharding is sharding and not unit.uses])
+    # The schedule has gathers of all units; the next pass makes another one.
+    if sharding.schedule is not None:
+        sharding.schedule.release()
+        sharding.renew_schedule()
+
+
+def check_unused(units: list[ShardedUnit]) -> None:
+    """StateError for what the engine would refuse after `let_go_of_values`."""
+    for unit in units:
+        info = unit.unit.info()
+        # `unshard` has a lease on the host, and none on a device.
+        own = int(unit.pinned not in (None, unit)) + int(unit.lease is not None)
+        if info.leases > own or info.state == "updating":
+            held = "being updated" if info.state == "updating" else "gathered by another caller"
+            raise errors.StateError(
+                f"unit '{unit.name}' is {held}",
+                subject=unit.name,
+                advice="Release its gathers and publish its updates first.",
+            )
+
+
+def agree(sharding: Sharding, model: torch.nn.Module, refusal: errors.Error | None) -> None:
+    """Raises on all ranks what one of them has against it. Collective."""
+    context = sharding.context
+    refusing = np.zeros(context.world_size, np.float32)
+    refusing[context.rank] = refusal is not None
+    if context.world_size > 1:
+        context.world.all_reduce(refusing)
+    if refusal is not None:
+        raise refusal
+    if refusing.any():
+        rank = int(refusing.argmax())
+        raise errors.StateError(
+            f"rank {rank} refuses to destroy {type(model).__name__}: nothing was changed",
+            advice=f"See the error on rank {rank}.",
+        )
 
 
 def refuse_use(*_args: Any, **_kwargs: Any) -> NoReturn:
@@ -89,11 +153,7 @@ def remove(sharding: Sharding, units: list[ShardedUnit]) -> None:
     """Destroys unused units. Collective; in the same order on all ranks."""
     for unit in units:
         unit.unpin()
-    sharding.drop(units)
-    # The schedule has gathers of all units; the next pass makes another one.
-    if sharding.schedule is not None:
-        sharding.schedule.release()
-        sharding.renew_schedule()
+    let_go_of_values(sharding, units)
     sharding.reducer.discard(units)
     sharding.forget_uses()
     gone: set[ShardedUnit] = set()
@@ -114,10 +174,6 @@ def destroy_lost(sharding: Sharding) -> None:
     """Destroys the units whose models are gone on every rank. Collective."""
     units = sharding.units
     if not units:
-        return
-    # Ranks with devices may have joined them: units there stay, and so does the order in which
-    # devices hand out memory, which must be the same on all ranks.
-    if sharding.device is not None and sharding.context.world_size > 1:
         return
     lost = np.array([is_lost(unit) for unit in units], np.float32)
     context = sharding.context

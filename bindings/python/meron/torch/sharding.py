@@ -93,6 +93,7 @@ class Sharding:
         self.roots: weakref.WeakKeyDictionary[
             torch.nn.Module, tuple[int, int, list[ShardedUnit]]
         ] = weakref.WeakKeyDictionary()
+        self.passed = 0  # roots so far: ranks drop those that are gone at different times
         self.uses: list[Use] = []  # of this backward, not ended yet
         self.temporary: list[Any] = []  # handles of hooks on leaves, which would live on
         # Units used since the last backward, in order, each with the number of its first use.
@@ -221,6 +222,7 @@ class Sharding:
     def units_have_changed(self) -> None:
         """Some have gone: what was made of the list of units is made anew."""
         self.roots.clear()
+        self.passed = 0
         self._counts = (-1, True)
         self.reducer.forget_units()
         self.read_ahead.forget_units()
@@ -310,7 +312,10 @@ class Sharding:
         """A root module's forward begins, outside of any backward."""
         self.recover_if_stale()
         self.end_kept()
-        number, count, units = self.roots.get(root, (len(self.roots), 0, []))
+        number, count, units = self.roots.get(root, (-1, 0, []))
+        if number < 0:
+            number = self.passed
+            self.passed += 1
         if count != len(self.units):
             units = units_below(root)
             self.roots[root] = (number, len(self.units), units)

@@ -18,11 +18,17 @@ from torch import nn
 
 import meron
 import meron.torch as mt
+from meron import zero
 from meron.torch.sharding import shardings
 
 WIDTH, BLOCKS = 512, 8  # 8.4 MB
 BYTES = 4 * BLOCKS * (WIDTH * WIDTH + WIDTH)
-context = mt.context_for(meron.Plan.preset("zero3"))
+DEVICE = sys.argv[2] if len(sys.argv) > 2 else "cpu"
+THERE = {"tier": "device"}
+ROWS = {"preset": "zero3", "param": THERE, "gradient": THERE, "optimizer": THERE}
+context = mt.context_for(
+    meron.Plan.preset("zero3") if DEVICE == "cpu" else meron.Plan.parse(ROWS), device=DEVICE
+)
 RANK, RANKS = context.rank, context.world_size
 
 
@@ -50,8 +56,11 @@ def train(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
 
 def one_model(engine: bool) -> nn.Module:
     model = mt.shard(build(), units=nn.Linear, context=context)
-    own = mt.AdamW(model) if engine else torch.optim.SGD(model.parameters(), lr=0.1)
-    train(model, own if engine else mt.shard_optimizer(model, own))
+    if engine or DEVICE != "cpu":  # whose values torch's optimizers cannot step
+        train(model, mt.AdamW(model))
+        return model
+    own = torch.optim.SGD(model.parameters(), lr=0.1)
+    train(model, mt.shard_optimizer(model, own))
     return model
 
 
@@ -63,10 +72,12 @@ def flat_over(turns: int, one: Callable[[int], None]) -> None:
     for turn in range(turns):
         one(turn)
     gc.collect()
-    grown = resident() - before
+    # The emulated device's memory is the heap's, which keeps what was freed.
+    grown = resident() - before if DEVICE == "cpu" else 0
     assert grown < 2 * BYTES, f"{grown / 1e6:.1f} MB more after {turns} models of {BYTES / 1e6:.1f}"
     now = context.stats()
-    for kind in ("param_bytes", "gradient_bytes", "optimizer_bytes", "control_bytes"):
+    kinds = ("param_bytes", "gradient_bytes", "optimizer_bytes", "control_bytes", "device_bytes")
+    for kind in kinds:
         assert getattr(now, kind) <= getattr(held, kind), (kind, held, now)
 
 
@@ -86,7 +97,7 @@ def destroyed_models_leave_nothing() -> None:
     def one(turn: int) -> None:
         mt.destroy(one_model(engine=turn % 2 == 0))
 
-    flat_over(20, one)
+    flat_over(20 if DEVICE == "cpu" else 6, one)
 
 
 def lost_models_leave_nothing() -> None:
@@ -98,6 +109,29 @@ def lost_models_leave_nothing() -> None:
             gc.collect()
 
     flat_over(6, one)
+
+
+def roots_that_ranks_collect_at_different_times() -> None:
+    """A root that comes later on has the same recorded order on all ranks."""
+    parts = mt.shard(build(), units=nn.Linear, context=context)
+    first = mt.shard(nn.Sequential(parts[0], parts[1], nn.Linear(WIDTH, WIDTH)), context=context)
+    other = mt.shard(nn.Sequential(parts[0], parts[2], nn.Linear(WIDTH, WIDTH)), context=context)
+    for _ in range(2):
+        first(data(RANK)).square().mean().backward()
+    context.world.barrier()
+    gc.disable()
+    first.itself = [first]
+    del first
+    if RANK == 0:
+        gc.collect()
+    for _ in range(2):
+        other(data(RANK)).square().mean().backward()
+    gc.enable()
+    gc.collect()
+    del other
+    gc.collect()
+    mt.destroy(mt.shard(nn.Linear(2, 2), context=context))
+    mt.destroy(parts)
 
 
 def what_is_held_stays() -> None:
@@ -170,6 +204,26 @@ def mistakes_are_told() -> None:
     mt.destroy(both)
 
 
+def a_refusal_changes_nothing() -> None:
+    """On all ranks, whichever has the reason; the model trains on."""
+    model = mt.shard(build(), units=nn.Linear, context=context)
+    optimizer = mt.AdamW(model)
+    train(model, optimizer)
+    gather = model[1].weight._meron[0].unit.gather()
+    if RANK == 0:
+        gather.release()
+    text = "rank 1 refuses" if RANK == 0 else "gathered by another caller"
+    mt.unshard(model[0])
+    raises(meron.StateError, text, lambda: mt.destroy(model))
+    mt.reshard(model[0])
+    with zero.GatheredParameters(model[2].weight):
+        raises(meron.StateError, "by GatheredParameters", lambda: mt.destroy(model))
+    if RANK == 1:
+        gather.release()
+    train(model, optimizer)
+    mt.destroy(model)
+
+
 def tied_to(model: nn.Module) -> nn.Module:
     other = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.Linear(WIDTH, WIDTH))
     other[1].weight = model[0].weight
@@ -197,11 +251,19 @@ PROMISES = [
     and not isinstance(function, type)
 ]
 
+# The device's rows are stepped by the engine's optimizers only.
+ON_DEVICES = (
+    destroyed_models_leave_nothing,
+    lost_models_leave_nothing,
+    roots_that_ranks_collect_at_different_times,
+    a_refusal_changes_nothing,
+)
+
 
 def main(folder: str) -> int:
     torch.set_num_threads(1)
     with open(f"{folder}/{RANK}", "w", encoding="utf-8") as file:
-        for promise in PROMISES:
+        for promise in PROMISES if DEVICE == "cpu" else ON_DEVICES:
             wrong = None
             try:
                 promise()
