@@ -106,9 +106,7 @@ void Context::submit_locked(Held& held, const std::shared_ptr<Operation>& operat
 }
 
 void Context::progress_locked(Held& held) {
-  if (!rank_->lingering.empty()) {
-    for (Unit* const unit : std::exchange(rank_->lingering, {})) unit->settle();
-  }
+  Unit::settle_lingering(*rank_);
   if (pending_.empty()) return;
   std::vector<const Channel*> staged_heads;
   bool some_ended = false;

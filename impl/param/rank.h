@@ -69,6 +69,7 @@ struct Rank {
   std::unique_ptr<Storage> storage;  // of tier nvme; null until something is to lie there
   std::string storage_folder;        // as it was named
   std::vector<Unit*> storing;        // whose changed values go there; see Unit::may_change()
+  size_t stored_units_here = 0;      // units of tier nvme whose own values have memory now
 
   std::unique_ptr<DeviceSide> device;  // null: this rank computes on the host
 

@@ -348,6 +348,11 @@ void Unit::settle() {
   drop_brought();
 }
 
+void Unit::settle_lingering(Rank& rank) {
+  if (rank.lingering.empty()) return;
+  for (Unit* const unit : std::exchange(rank.lingering, {})) unit->settle();
+}
+
 void Unit::linger() {
   auto& lingering = rank_.lingering;
   if (std::find(lingering.begin(), lingering.end(), this) == lingering.end()) {

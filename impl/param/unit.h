@@ -201,6 +201,7 @@ class Unit {
   Status unlease();
   // What waits until a device, or a mate, reads its values no more: goes on with it.
   void settle();
+  static void settle_lingering(Rank& rank);
   // Its values on this rank's device; null where the rank has none.
   DeviceValues* on_device() const { return on_device_.get(); }
   // Takes a lease of these for whole values, whose copies DeviceValues::advance() then asks for.
@@ -288,9 +289,13 @@ class Unit {
   // master are about to be written, all of them, and the others stay as they are.
   Status open_change(bool step);
   Result<bool> changeable();
-  // Whether one more unit may be opened where `open` are and are not published: so many are in
-  // memory that changed, or are on their way to the drive, at most; one always may.
+  // Whether one more unit may be opened where `open` are and are not published. No more than
+  // Plan::param_buffers are then in memory, but for those that the trainer holds; one always may.
   bool may_change(size_t open) const;
+  // Whether its own values may get memory to be read into: while others are still written to the
+  // drive, Plan::param_buffers units have memory at most. Writes end by themselves, so a gather
+  // that waits for this waits for no peer.
+  bool may_be_read() const;
   // Waits for its own transfers, at most `timeout_ns`.
   void wait_for_drive(int64_t timeout_ns) const;
   // What of its own transfers is under way, for messages; empty: nothing.
@@ -372,6 +377,10 @@ class Unit {
   // Whether the device still copies its values on the host.
   bool copied_from() const;
   void linger();
+  // Releases the memory of units whose values have been written; how many are still written.
+  static size_t units_being_stored(Rank& rank);
+  // Whether holding its own values counts against Plan::param_buffers.
+  bool takes_buffer() const { return stores_ && rank_.plan.param.tier == Tier::nvme; }
   Status store_away(Flat& flat);
   bool busy() const;  // with transfers of its own values
   // Whether the device has done all work that was requested before the first call.

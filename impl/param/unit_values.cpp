@@ -123,8 +123,11 @@ Unit::Ranges Unit::passing() const {
 Status Unit::hold_brought() {
   if (copies_on_host(rank_.plan)) MERON_TRY(hold_copies());
   if (holds_passing_) return Ok{};
+  // Before more is taken: whoever could release memory by now does.
+  settle_lingering(rank_);
   MERON_TRY(hold(passing(), MemoryKind::staging));
   holds_passing_ = true;
+  if (takes_buffer()) ++rank_.stored_units_here;
   return Ok{};
 }
 
@@ -135,6 +138,7 @@ void Unit::drop_brought() {
     return linger();
   }
   holds_passing_ = false;
+  if (takes_buffer()) --rank_.stored_units_here;
   rows_here = rows_asked = kNothing;
   for (Flat& flat : flats_) {
     flat.unpacked = false;
@@ -167,7 +171,7 @@ void Unit::drop_copies() {
 }
 
 Result<bool> Unit::bring_own() {
-  if (busy_with_values()) return false;
+  if (busy_with_values() || !may_be_read()) return false;
   const Busy mine(*this);
   bool here = true;
   for (Flat& flat : flats_) {
@@ -222,19 +226,33 @@ bool Unit::busy() const {
                      [](const Flat& flat) { return flat.stored && flat.stored->busy(); });
 }
 
+size_t Unit::units_being_stored(Rank& rank) {
+  std::erase_if(rank.storing, [](const Unit* unit) { return !unit->busy(); });
+  settle_lingering(rank);
+  return rank.storing.size();
+}
+
 bool Unit::may_change(size_t open) const {
-  auto& storing = rank_.storing;
-  std::erase_if(storing, [](const Unit* unit) { return !unit->busy(); });
-  return open + storing.size() < rank_.plan.param_buffers;
+  const size_t changing = open + units_being_stored(rank_);
+  if (changing == 0) return true;
+  if (changing >= rank_.plan.param_buffers) return false;
+  return holds_passing_ || !takes_buffer() || rank_.stored_units_here < rank_.plan.param_buffers;
+}
+
+bool Unit::may_be_read() const {
+  if (holds_passing_ || !takes_buffer() || rank_.storing.empty()) return true;
+  return units_being_stored(rank_) == 0 || rank_.stored_units_here < rank_.plan.param_buffers;
 }
 
 void Unit::wait_for_drive(int64_t timeout_ns) const {
+  if (!may_be_read()) return rank_.storing.front()->wait_for_drive(timeout_ns);
   for (const Flat& flat : flats_) {
     if (flat.stored) flat.stored->wait(timeout_ns);
   }
 }
 
 std::string Unit::drive_text() const {
+  if (!may_be_read()) return rank_.storing.front()->drive_text();
   for (const Flat& flat : flats_) {
     if (flat.stored && flat.stored->busy()) return flat.stored->describe();
   }

@@ -80,9 +80,10 @@ Wide state_buffer_bytes(const Plan& plan, const UnitKinds& units, uint32_t state
 }
 
 // What parameters on nvme are in while they are in memory: the largest of the units, as many as may
-// be there at a time.
+// be there at a time. `local`: ranks of the shard axis that share this rank's memory. A unit that
+// this rank has released stays until they have, while the next one is gathered.
 Wide param_buffer_bytes(const Plan& plan, const UnitKinds& units, uint64_t rank,
-                        const MeshShape& mesh) {
+                        const MeshShape& mesh, uint64_t local) {
   std::vector<std::pair<Wide, uint64_t>> sizes;  // of a unit, and how many units have it
   for (const auto& [flats, stored, count] : units) {
     if (!stored) continue;
@@ -95,7 +96,7 @@ Wide param_buffer_bytes(const Plan& plan, const UnitKinds& units, uint64_t rank,
   }
   std::sort(sizes.rbegin(), sizes.rend());
   Wide sum = 0;
-  uint64_t room = plan.param_buffers;
+  uint64_t room = std::max<uint64_t>(plan.param_buffers, local > 1 ? 2 : 1);
   for (const auto& [bytes, count] : sizes) {
     const uint64_t held = std::min(room, count);
     sum += bytes * held;
@@ -280,7 +281,8 @@ Result<Prediction> predict(const Plan& plan, const ModelDesc& model, const Workl
           state_buffer_bytes(plan, units, workload.optimizer_states, r, mesh);
     }
     if (plan.param.tier == Tier::nvme) {
-      ranks[r][kParamBuffers] += param_buffer_bytes(plan, units, r, mesh);
+      ranks[r][kParamBuffers] +=
+          param_buffer_bytes(plan, units, r, mesh, std::min<uint64_t>(node, mesh.shards));
     }
     total += ranks[r];
     MERON_ASSIGN(const RankPrediction narrowed, narrow(ranks[r]));

@@ -56,8 +56,10 @@ struct MemoryPrediction {
   uint64_t master = 0;    // F(4 * that) for 16-bit parameters
   // Through which states on nvme pass: F(Plan::state_buffers times the largest sub-group).
   uint64_t state_buffers = 0;
-  // Parameters on nvme are in memory while they are used or change: held * size of the largest
-  // units there, Plan::param_buffers of them, a bound where the trainer holds no more at a time.
+  // Parameters on nvme are in memory while they are used, change or are written: held * size of the
+  // largest units there, Plan::param_buffers of them, and two at least where ranks share memory. An
+  // upper bound if the trainer holds no more at a time, units that a local peer has yet to release
+  // among them. Exact if all units have one size, or all fit; else timing decides which are there.
   uint64_t param_buffers = 0;
 
   uint64_t params() const { return param + second_copy + param_buffers; }

@@ -142,6 +142,15 @@ TEST(PredictByHand, ParametersOnNvme) {
   got = predict(plan, model, load);
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(got->ranks[0].memory.param_buffers, 4096u + 2048);
+
+  // One unit at a time changes; but a unit that a local peer still reads stays beside the next one.
+  plan.param_buffers = 1;
+  got = predict(plan, model, load);
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(got->ranks[0].memory.param_buffers, 4096u + 2048);
+  got = predict(plan, model, {.ranks = 2, .micro_batches = 3, .node = 1});
+  ASSERT_TRUE(got.ok());
+  EXPECT_EQ(got->ranks[0].memory.param_buffers, 4096u);
 }
 
 // 10,000 elements in bf16 over 2 ranks, which own 5120 and 4880. Values have equal room on both.
