@@ -27,6 +27,7 @@
 #include "base/result.h"
 #include "engine/releases.h"
 #include "engine/turn.h"
+#include "engine/wait_reports.h"
 #include "optim/optimizer.h"
 #include "optim/step.h"
 #include "param/axes.h"
@@ -290,6 +291,11 @@ class Context : public std::enable_shared_from_this<Context> {
   void inspect_locked(Held& held, Operation& target);
   std::vector<int> missing_of(const Operation& operation) const;
   std::string waiting_text_locked(const Operation& operation) const;
+  // "ranks 2-5": for whom it waits; empty if that is not known.
+  std::string waited_for_locked(const Operation& operation) const;
+  // Lines for the log, which is called without the lock; empty: nothing to report.
+  std::string report_wait_locked(Operation& operation, int64_t now);
+  std::string report_end_locked(Operation& operation);
 
   // What release_soon() was given; those that need a turn, to be called with one.
   void take_back_locked(Held& held);
@@ -336,6 +342,7 @@ class Context : public std::enable_shared_from_this<Context> {
   Status advance_destruction_locked(Held& held, const std::shared_ptr<Unit>& unit);
   Destruction destruction_;
   std::atomic<int> waiters_{0};
+  std::optional<WaitReports> wait_reports_;  // from the first slow wait on
   // Ended before anything above goes.
   std::unique_ptr<ProgressThread> progress_;
   std::unique_ptr<DeviceWatch> device_watch_;

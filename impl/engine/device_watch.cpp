@@ -15,7 +15,6 @@ namespace {
 constexpr std::chrono::milliseconds kPeriod{100};
 // What is younger is likely on its way.
 constexpr int64_t kYoungNs = 200 * kNanosPerMilli;
-constexpr int64_t kTellAfterNs = 5 * kNanosPerSecond;
 // What peers may still join when a rank closes.
 constexpr int64_t kGraceNs = 5 * kNanosPerSecond;
 
@@ -68,9 +67,10 @@ void Context::look_after_locked(Held& held, DeviceGroup& devices) {
   if (!launch->ended()) inspect_locked(held, *launch);
   if (launch->error()) {
     record_failure_locked(*launch->error());
-  } else if (!launch->ended() && launch->inspection_due(now_ns(), 0) &&
-             launch->warning_due(now_ns(), kTellAfterNs)) {
-    rank_->notices.push_back(waiting_text_locked(*launch));
+  } else if (const int64_t now = now_ns(); !launch->ended() && launch->inspection_due(now, 0)) {
+    if (std::string text = report_wait_locked(*launch, now); !text.empty()) {
+      rank_->notices.push_back(std::move(text));
+    }
   }
 }
 

@@ -20,7 +20,6 @@ constexpr int kPausesPerLook = 4;
 // How long a sleeping rank goes without a look at its peers' processes, and at should_stop.
 constexpr int64_t kSleepNs = 20 * kNanosPerMilli;
 constexpr int64_t kStopCheckNs = 100 * kNanosPerMilli;
-constexpr int64_t kWarnAfterNs = 5 * kNanosPerSecond;
 
 void relax() {
   for (int i = 0; i < kPausesPerLook; ++i) {
@@ -162,9 +161,7 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
     if (!target.ended()) {
       now = now_ns();
       if (target.inspection_due(now, kSleepNs) || last) inspect_locked(held, target);
-      if (!target.ended() && target.warning_due(now, kWarnAfterNs)) {
-        warning = waiting_text_locked(target);
-      }
+      if (!target.ended()) warning = report_wait_locked(target, now);
     }
     if (!target.ended()) {
       MERON_TRY(check_open());
@@ -174,6 +171,7 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
       record_failure_locked(*target.error());
       return *target.error();
     }
+    warning = report_end_locked(target);
     return true;
   };
 

@@ -76,4 +76,28 @@ std::string Context::waiting_text_locked(const Operation& operation) const {
   return text + last_calls_text(channel, missing);
 }
 
+std::string Context::waited_for_locked(const Operation& operation) const {
+  const auto behind = operation.behind();
+  const Operation& head = behind && !behind->ended() ? *behind : operation;
+  const std::vector<int> missing = missing_of(head);
+  if (!missing.empty()) return head.missing_in().ranks_text(missing);
+  return head.waits_for_drive().empty() ? std::string() : "this rank's drive";
+}
+
+std::string Context::report_wait_locked(Operation& operation, int64_t now) {
+  if (operation.reported() || operation.waited_ns(now) < WaitReports::kSlowNs) return {};
+  if (!wait_reports_) wait_reports_.emplace(transport_->rank());
+  if (!wait_reports_->due(now)) return {};
+  operation.set_reported(waited_for_locked(operation));
+  return wait_reports_->waits(now, waiting_text_locked(operation));
+}
+
+std::string Context::report_end_locked(Operation& operation) {
+  const int64_t waited = operation.take_slow_wait(WaitReports::kSlowNs);
+  if (waited == 0) return {};
+  if (!wait_reports_) wait_reports_.emplace(transport_->rank());
+  return wait_reports_->ended(now_ns(), operation.reported(), waited, operation.describe(),
+                              operation.reported_for());
+}
+
 }  // namespace meron

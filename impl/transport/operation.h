@@ -63,8 +63,20 @@ class Operation {
     inspected_ns_ = now;
     return true;
   }
-  bool warning_due(int64_t now, int64_t patience_ns) {
-    return now - first_waited_ns_ >= patience_ns && !std::exchange(warned_, true);
+  // What the log was told of a slow wait: that it waits, and for whom.
+  bool reported() const { return reported_; }
+  const std::string& reported_for() const { return reported_for_; }
+  void set_reported(std::string whom) {
+    reported_ = true;
+    reported_for_ = std::move(whom);
+  }
+  // How long looks have found it under way; 0 if that is less than `patience_ns`. Once: of several
+  // threads that waited one accounts for it.
+  int64_t take_slow_wait(int64_t patience_ns) {
+    const int64_t waited = inspected_ns_ - first_waited_ns_;
+    if (waited < patience_ns) return 0;
+    first_waited_ns_ = inspected_ns_;
+    return waited;
   }
 
   // Since it was first waited for; 0: it was not.
@@ -103,7 +115,8 @@ class Operation {
   int64_t first_waited_ns_ = 0;
   int64_t inspected_ns_ = 0;
   uint64_t sequence_ = 0;
-  bool warned_ = false;
+  bool reported_ = false;
+  std::string reported_for_;
   bool running_ = false;
   int suspicions_ = 0;
   int64_t suspected_ns_ = 0;

@@ -488,12 +488,13 @@ TEST(Waiting, ForRanksToComeEndsWhenShouldStopSays) {
   }
 }
 
-// After five seconds a wait says by a warning who has arrived and who has not, once.
+// After five seconds a warning names who has arrived and who has not; another one, that the wait
+// has ended, and how long it took.
 TEST(Waiting, WarnsWhoIsMissing) {
   struct Log {
     Shared<Stop>* stop;
     std::atomic<int> warnings;
-    char text[512];
+    char text[2][512];
   };
   Shared<Stop> stop(1);
   Shared<Log> log(1);
@@ -507,8 +508,8 @@ TEST(Waiting, WarnsWhoIsMissing) {
     options.log = [](void* user, meron_log_level level, const char* message, size_t length) {
       auto* state = static_cast<Log*>(user);
       if (level != MERON_LOG_WARNING) return;
-      copy_text(state->text, std::string(message, length));
-      ++state->warnings;
+      if (state->warnings > 1) return;
+      copy_text(state->text[state->warnings++], std::string(message, length));
       (*state->stop)[0].release(true);
     };
   };
@@ -528,13 +529,15 @@ TEST(Waiting, WarnsWhoIsMissing) {
   ASSERT_TRUE(job.wait(20 * kSecond));
   EXPECT_GE(now_ns() - begun, 5 * kSecond);
   for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(MERON_OK, job[rank].status) << job[rank].message;
-  EXPECT_EQ(1, log[0].warnings.load());
-  const std::string text = log[0].text;
+  EXPECT_EQ(2, log[0].warnings.load());
+  const std::string text = log[0].text[0], end = log[0].text[1];
   EXPECT_NE(std::string::npos, text.find("barrier")) << text;
   EXPECT_NE(std::string::npos, text.find("waits in the barrier, for 5.")) << text;
   EXPECT_NE(std::string::npos, text.find("ranks 0, 1 arrived")) << text;
   EXPECT_NE(std::string::npos, text.find("missing: rank 2")) << text;
   EXPECT_NE(std::string::npos, text.find("rank 2 made call")) << text;
+  EXPECT_EQ(0u, end.find("rank 0 waited 5.")) << end;
+  EXPECT_NE(std::string::npos, end.find(" s in the barrier for rank 2: it goes on")) << end;
 }
 
 }  // namespace

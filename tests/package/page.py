@@ -64,4 +64,4 @@ def printed_by(output: str, number: int) -> list[str]:
     """The lines of one step. On a busy machine a rank may say that it waits: that is no output."""
     after = output.split(MARK.format(number) + "\n", 1)[1]
     lines = re.split(MARK.format(r"\d+"), after)[0].splitlines()
-    return [line for line in lines if " waits in " not in line]
+    return [line for line in lines if not re.search(r"\brank \d+ wait(s|ed)\b", line)]
