@@ -43,7 +43,9 @@ def start(
 
 def complaints(done: subprocess.CompletedProcess[str]) -> list[str]:
     """What was said on stderr, but for notes that a rank waits: on a busy machine one may."""
-    return [line for line in done.stderr.splitlines() if not re.search(r"\brank \d+ wait(s|ed)\b", line)]
+    return [
+        line for line in done.stderr.splitlines() if not re.search(r"\brank \d+ wait(s|ed)\b", line)
+    ]
 
 
 @pytest.fixture(params=LANGUAGES)
