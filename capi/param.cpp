@@ -290,15 +290,20 @@ meron_status meron_update_release(meron_update update, meron_error** err) {
     const auto give_up = [rank, update = holder->value] {
       UpdateOperation& given_up = *update;
       if (given_up.error()) return;
-      if (given_up.ended()) {
+      // Unchanged values are those that peers expect of a rank that writes nothing. Half of the new
+      // ones must not become a version.
+      if (given_up.ended() && !given_up.touched()) {
         (void)given_up.publish().ok();
         return;
       }
       (void)given_up.channel().fail(
           Error(MERON_E_ABORTED,
-                fmt::format("rank {} gave up the {} before it could write", rank,
-                            given_up.describe()),
-                "wait for an update, also when the call is interrupted, and publish it")
+                fmt::format("rank {} gave up the {} {}", rank, given_up.describe(),
+                            given_up.ended() ? "after it had begun to write its values"
+                                             : "before it could write"),
+                given_up.ended()
+                    ? "see the error of that rank; prepare all values before the update begins"
+                    : "wait for an update, also when the call is interrupted, and publish it")
               .during("update")
               .blaming(rank));
     };

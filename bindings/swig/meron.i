@@ -1229,10 +1229,11 @@ inline int32_t meron_update_publish(int64_t update) {
 }
 
 /**
- * Gives an update up. One that may be written already is published as it is. One for which ranks
- * are still to let go of the version cannot be undone, because peers go on with it: the group
- * breaks with MERON_E_ABORTED on every rank. Blocks: never. Threads: any, also a finalizer's.
- * Errors: MERON_E_HANDLE, MERON_E_STALE (also after meron_update_publish).
+ * Gives an update up. If this rank has waited for it and called neither meron_update_write nor
+ * meron_update_view, its values are published unchanged. Otherwise the group breaks with
+ * MERON_E_ABORTED on every rank, because values that are written in part must not be published and
+ * peers go on with the update. Blocks: never. Threads: any, also a finalizer's. Errors:
+ * MERON_E_HANDLE, MERON_E_STALE (also after meron_update_publish).
  */
 inline int32_t meron_update_release(int64_t update) {
   error_slot error;

@@ -76,6 +76,7 @@ Range UpdateOperation::view(const Param& param, std::byte** data) {
   Flat& flat = param.unit->flat_of(param);
   const Range part = part_of(param, flat.owned);
   *data = flat.own(param.place.offset + part.begin);
+  touched_ = true;
   if (std::find(viewed_.begin(), viewed_.end(), &param) == viewed_.end()) {
     viewed_.push_back(&param);
   }
@@ -85,6 +86,7 @@ Range UpdateOperation::view(const Param& param, std::byte** data) {
 Status UpdateOperation::write(const Param& param, const std::byte* data, DType dtype) {
   Flat& flat = param.unit->flat_of(param);
   const Range part = part_of(param, flat.owned);
+  touched_ = true;
   if (part.size() == 0) return Ok{};
   const std::byte* source = data + part.begin * size_of(dtype);
   const uint64_t first = param.place.offset + part.begin;  // in the flat

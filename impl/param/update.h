@@ -31,6 +31,8 @@ class UpdateOperation final : public Operation {
   Status write(const Param& param, const std::byte* data, DType dtype);
   // Once.
   Status publish();
+  // Whether this rank has written, or may have written, any of its values.
+  bool touched() const { return touched_; }
 
  private:
   UpdateOperation(std::vector<std::shared_ptr<Unit>> units, Deadline deadline);
@@ -39,6 +41,7 @@ class UpdateOperation final : public Operation {
   std::vector<const Param*> viewed_;
   bool opened_ = false;
   bool published_ = false;
+  bool touched_ = false;
 };
 
 }  // namespace meron

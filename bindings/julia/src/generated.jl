@@ -1827,9 +1827,10 @@ Errors: MERON_E_STATE (not waited for), MERON_E_HANDLE, MERON_E_STALE, -3xx.
 """
     meron_update_release(update, err)
 
-Gives an update up. One that may be written already is published as it is. One for which ranks
-are still to let go of the version cannot be undone, because peers go on with it: the group
-breaks with MERON_E_ABORTED on every rank.
+Gives an update up. If this rank has waited for it and called neither meron_update_write nor
+meron_update_view, its values are published unchanged. Otherwise the group breaks with
+MERON_E_ABORTED on every rank, because values that are written in part must not be published and
+peers go on with the update.
 
 Blocks: never.
 Threads: any, also a finalizer's.

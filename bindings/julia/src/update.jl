@@ -24,9 +24,11 @@ end
 
 Opens units for writing: `update(unit) do u; write!(u, param, array); end`. Collective over the units'
 group: waits until all ranks have let go of the present version, and after `body(u)` publishes what
-this rank has written as the next one. What was not written keeps its value. That is so too when
-the body throws: the other ranks wait for this rank's part, and an error in one call is no reason to
-break the group. (To have them stop, call `Meron.abort`.)
+this rank has written as the next one. What was not written keeps its value.
+
+If `body` throws, the exception is rethrown and nothing written in part is published: if this rank has
+written or viewed no param, its values are published unchanged; otherwise the group breaks on every
+rank with `MERON_E_ABORTED`, which names this rank.
 
 Ctrl-C while it waits gives the update up, which breaks the group: its peers go on with it.
 
@@ -35,11 +37,14 @@ Throws `MERON_E_STATE` (a unit is gathered on this rank, or being updated), `MER
 """
 function update(body, units)
     writing = update_begin(units)
-    try
-        return body(writing)
-    finally
-        publish(writing)
+    result = try
+        body(writing)
+    catch
+        release(writing)
+        rethrow()
     end
+    publish(writing)
+    return result
 end
 
 """

@@ -19,6 +19,26 @@
     end
 end
 
+# The error is the body's own, and no half of the values becomes a version.
+@testset "an update whose body throws" begin
+    alone() do ctx
+        w, b = Param(ctx, "w", 8), Param(ctx, "b", 8)
+        unit = Unit(ctx, "u", [w, b])
+        @test_throws DivideError update(u -> div(1, 0), unit)
+        @test gather(full -> collect(full[w]), unit) == zeros(8)
+        view = Ref{Any}()
+        @test_throws DivideError update(unit) do u
+            view[] = part(u, w)
+            write!(u, w, ones(8))
+            div(1, 0)
+        end
+        error = error_of(() -> gather(identity, unit))
+        @test error.name == "MERON_E_ABORTED"
+        @test occursin("rank 0 gave up the update of unit 'u'", error.message)
+        @test status_of(() -> view[][1]) == "MERON_E_STALE"
+    end
+end
+
 @testset "text" begin
     alone() do ctx
         for bad in ("a\0b", String(UInt8[0x61, 0xff, 0x62]), "", "x"^513)

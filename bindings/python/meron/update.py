@@ -24,9 +24,12 @@ class Update(Owner):
 
     Collective over the units' group: every rank of it enters and leaves. Entering waits until all
     ranks have let go of the present version; leaving publishes what this rank has written as the
-    next one. What was not written keeps its value. That is so too when the block ends by an
-    exception: the other ranks wait for this rank's part, and an error in one call, such as a wrong
-    shape, is no reason to break the group. (To have them stop, call `group.abort`.)
+    next one. What was not written keeps its value.
+
+    If the block ends by an exception, the exception is raised and nothing written in part is
+    published: if this rank has written or viewed no param, its values are published unchanged, and
+    the group is usable; otherwise the group breaks on every rank with AbortedError, which names this
+    rank. Catch errors of single calls, such as a wrong shape, inside the block to go on.
 
     Ctrl-C while entering gives the update up, which breaks the group: its peers go on with it.
     """
@@ -88,6 +91,11 @@ class Update(Owner):
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        if kind is not None:
+            # The error that is on its way is the one to raise, whatever releasing finds.
+            self._loans.end()
+            self.__del__()
+            return
         handle = self._open_handle()
         self._handle = None
         self._loans.end()

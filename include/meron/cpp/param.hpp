@@ -62,9 +62,10 @@ class Unit : public Handle<meron_unit, meron_unit_release> {
 
 using UnitList = ListOf<Unit>;
 
-// Units opened for writing; made by update. End it by publish. One that dies before is published as
-// it is if it was waited for; if it was not, the group breaks with MERON_E_ABORTED on every rank,
-// because peers cannot be told to take it back.
+// Units opened for writing; made by update. End it by publish. If an exception ends its scope before,
+// the destructor gives the update up: an update that was waited for and not written is published
+// unchanged; otherwise the group breaks with MERON_E_ABORTED on every rank, in words that name this
+// one. The exception is the caller's own.
 class Update : public Handle<meron_update, meron_update_release> {
  public:
   using Handle::Handle;

@@ -74,7 +74,7 @@ def test_what_is_not_written_keeps_its_value(alone: meron.Context) -> None:
     assert unit.info().version == 2
 
 
-def test_an_exception_publishes_too() -> None:
+def test_an_exception_before_the_first_write_publishes_unchanged_values() -> None:
     def body(ctx: meron.Context) -> None:
         param = ctx.param("w", (8,))
         unit = ctx.unit("u", [param])
@@ -86,6 +86,44 @@ def test_an_exception_publishes_too() -> None:
         ctx.world.barrier()
 
     run_ranks(2, body)
+
+
+@pytest.mark.parametrize("by_view", [False, True])
+def test_an_exception_after_a_write_breaks_the_group(by_view: bool) -> None:
+    def body(ctx: meron.Context) -> None:
+        params = [ctx.param("w", (8,)), ctx.param("b", (8,))]
+        unit = ctx.unit("u", params)
+        with ctx.update([unit]) as update:
+            for param in params:
+                update.write(param, np.ones(8))
+        if ctx.rank == 1:
+            with pytest.raises(ZeroDivisionError), ctx.update([unit]) as update:
+                if by_view:
+                    part = update.view(params[0])
+                    part[:] = 3
+                else:
+                    update.write(params[0], np.full(8, 3))
+                raise ZeroDivisionError
+            if by_view:
+                with pytest.raises(ValueError, match="read-only"):
+                    part[:] = 4
+        with pytest.raises(meron.AbortedError, match=r"rank 1 gave up the update of unit 'u'"):
+            if ctx.rank == 0:
+                with ctx.update([unit]) as update:
+                    for param in params:
+                        update.write(param, np.full(8, 3))
+            with unit.gather() as full:
+                raise AssertionError(f"a version of half its values: {full[params[0]]}")
+        assert unit.info().version < 3 - (ctx.rank == 1)
+
+    run_ranks(2, body)
+
+
+def test_the_own_error_is_raised_even_if_the_context_is_closed(alone: meron.Context) -> None:
+    unit = alone.unit("u", [alone.param("w", (8,))])
+    with pytest.raises(ZeroDivisionError), alone.update([unit]):
+        alone.close()
+        raise ZeroDivisionError
 
 
 def test_late_writes_are_refused(alone: meron.Context) -> None:

@@ -53,6 +53,35 @@ TEST(World, TrainsOnThreeRanks) {
   EXPECT_NEAR(9.75F, values[0][10], 1e-5);
 }
 
+// The destructor of an update that an exception ends publishes no half of its values.
+TEST(World, AnExceptionAfterAWriteBreaksTheGroup) {
+  run_ranks(2, [&](Context& context) {
+    const Param param = context.param("w", {8});
+    const Unit unit = context.unit("u", param);
+    if (context.rank() == 1) {
+      try {
+        Update writing = update(unit);
+        writing.write(param, std::vector<float>(8, 3.0F));
+        throw std::domain_error("the caller's own");
+      } catch (const std::domain_error& own) {
+        EXPECT_STREQ("the caller's own", own.what());
+      }
+    }
+    try {
+      if (context.rank() == 0) {
+        Update writing = update(unit);
+        writing.write(param, std::vector<float>(8, 3.0F));
+        writing.publish();
+      }
+      const Gather full = gather(unit);
+      ADD_FAILURE() << "a version of half its values";
+    } catch (const Error& error) {
+      EXPECT_EQ(MERON_E_ABORTED, error.status());
+      EXPECT_THAT(error.what(), HasSubstr("rank 1 gave up the update of unit 'u'"));
+    }
+  });
+}
+
 TEST(World, AnAbortIsAnErrorOfTheGroupThatNamesTheRank) {
   std::atomic<bool> opened{false};
   run_ranks(2, [&](Context& context) {

@@ -63,6 +63,8 @@ final class Session {
         void release() throws Exception {
             if (released || contextGone(item)) {
                 RELEASE.get(item.getClass()).accept(handle);
+            } else if (item instanceof Update) {
+                ((Update) item).giveUp(); // its close() publishes
             } else {
                 item.close();
             }

@@ -2086,9 +2086,10 @@ extern "C" {
     #[must_use]
     pub fn meron_update_publish(update: meron_update, err: *mut *mut meron_error) -> meron_status;
 
-    /// Gives an update up. One that may be written already is published as it is. One for which
-    /// ranks are still to let go of the version cannot be undone, because peers go on with it:
-    /// the group breaks with MERON_E_ABORTED on every rank.
+    /// Gives an update up. If this rank has waited for it and called neither meron_update_write
+    /// nor meron_update_view, its values are published unchanged. Otherwise the group breaks with
+    /// MERON_E_ABORTED on every rank, because values that are written in part must not be
+    /// published and peers go on with the update.
     ///
     /// **Blocks**: never.
     ///

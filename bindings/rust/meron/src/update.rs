@@ -60,7 +60,10 @@ impl PendingUpdate {
 
 /// Units opened for writing. Collective over the units' group: every rank publishes.
 ///
-/// What was not written keeps its value. Dropping it publishes it as it is.
+/// What was not written keeps its value. End it by [`publish`](Update::publish). Dropping it before, as
+/// an early return or a panic does, gives it up: if nothing was written or viewed, the values are
+/// published unchanged; otherwise the group breaks with an error of kind
+/// [`Aborted`](crate::ErrorKind::Aborted) on every rank, which names this one.
 pub struct Update {
     handle: Owned<sys::meron_update>,
     _in_use: Vec<InUse>,

@@ -284,6 +284,31 @@ fn an_update_that_is_given_up_breaks_the_group() {
 }
 
 #[test]
+fn a_panic_after_a_write_breaks_the_group() {
+    ranks(2, "zero3", |context| {
+        let weight = context.param("weight", &[600]).unwrap();
+        let unit = context.unit("layer", &[&weight]).unwrap();
+        if context.rank() == 1 {
+            let body = std::panic::AssertUnwindSafe(|| {
+                let mut update = context.update(&[&unit]).unwrap();
+                update.write(&weight, &[3.0f32; 600]).unwrap();
+                std::panic::resume_unwind(Box::new("the caller's own"));
+            });
+            let own = std::panic::catch_unwind(body).unwrap_err();
+            assert_eq!(own.downcast_ref::<&str>(), Some(&"the caller's own"));
+        } else {
+            let mut update = context.update(&[&unit]).unwrap();
+            update.write(&weight, &[3.0f32; 600]).unwrap();
+            let _ = update.publish();
+        }
+        // No version of half its values.
+        let error = unit.gather().err().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Aborted);
+        assert!(error.message().contains("rank 1 gave up the update of unit 'layer'"), "{error}");
+    });
+}
+
+#[test]
 fn everything_may_move_between_threads() {
     fn shared<T: Send + Sync>() {}
     shared::<meron::Context>();

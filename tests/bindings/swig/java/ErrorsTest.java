@@ -42,6 +42,7 @@ public final class ErrorsTest {
         suite.test("token", ErrorsTest::token);
         suite.test("closed", ErrorsTest::closed);
         suite.test("an update whose wait fails", ErrorsTest::updateGivenUp);
+        suite.test("an update whose body throws", ErrorsTest::updateBodyThrows);
         suite.test("texts", ErrorsTest::texts);
         suite.test("buffers", ErrorsTest::buffers);
         suite.test("codes of later versions", () -> Suite.equal(Status.UNKNOWN, Status.of(-999)));
@@ -327,6 +328,39 @@ public final class ErrorsTest {
             Suite.fails(Status.CANCELLED, unit::update);
             Suite.check(Thread.interrupted(), "the flag stays");
             Suite.fails(Status.ABORTED, () -> context.world().check());
+        });
+    }
+
+    /** The error is the body's own, and no half of the values becomes a version. */
+    private static void updateBodyThrows() throws Exception {
+        Suite.ranks(2, "zero3", context -> {
+            final Param weight = context.param("w", Dtype.F32, 600);
+            final Unit unit = context.unit("u", weight);
+            unit.update(update -> update.write(weight, new float[600]));
+            try {
+                unit.update(update -> {
+                    if (context.rank() == 1) throw new ArithmeticException("nothing is written");
+                });
+                Suite.equal(0, context.rank());
+            } catch (ArithmeticException own) {
+                Suite.equal(1, context.rank());
+            }
+            Suite.equal(2L, unit.version());
+            try {
+                context.update(update -> {
+                    update.write(weight, new float[600]);
+                    if (context.rank() == 1) throw new ArithmeticException("half is written");
+                }, unit);
+                Suite.equal(0, context.rank());
+            } catch (ArithmeticException own) {
+                Suite.equal(1, context.rank());
+            } catch (MeronException broken) {
+                Suite.equal(0, context.rank()); // rank 1 was faster
+            }
+            final MeronException broken =
+                    Suite.fails(Status.ABORTED, () -> unit.gather().close());
+            Suite.check(broken.getMessage().contains("rank 1 gave up the update of unit 'u'"),
+                    broken.getMessage());
         });
     }
 

@@ -5,6 +5,7 @@ import java.lang.ref.Reference;
 import java.nio.Buffer;
 import java.time.Duration;
 import java.util.Map;
+import java.util.function.Consumer;
 import org.meron.abi.Abi;
 
 /**
@@ -140,6 +141,11 @@ public final class Context extends Handle {
     public Update update(Unit... units) {
         requireOpen();
         return new Update(this, units);
+    }
+
+    /** Updates several units' values by the body, as Unit.update. */
+    public void update(Consumer<Update> body, Unit... units) {
+        Update.run(update(units), body);
     }
 
     /** An optimizer by AdamW with the defaults of {@link AdamW}. */

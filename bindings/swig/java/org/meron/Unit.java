@@ -4,6 +4,7 @@ package org.meron;
 import java.nio.Buffer;
 import java.nio.FloatBuffer;
 import java.util.Map;
+import java.util.function.Consumer;
 import org.meron.abi.Abi;
 import org.meron.abi.meron_source_list;
 import org.meron.abi.meron_unit_info;
@@ -91,6 +92,14 @@ public final class Unit extends Handle {
     public Update update() {
         context.requireOpen();
         return new Update(context, this);
+    }
+
+    /**
+     * Updates this unit's values: begins and waits, runs the body, and publishes what it wrote. If
+     * the body throws, nothing written in part is published: see {@link Update#giveUp}.
+     */
+    public void update(Consumer<Update> body) {
+        Update.run(update(), body);
     }
 
     /** Begins the reduction of what Param.gradient was filled with, as a mean at the boundary. */

@@ -2,13 +2,15 @@
 package org.meron;
 
 import java.nio.Buffer;
+import java.util.function.Consumer;
 import org.meron.abi.Abi;
 
 /**
  * Units opened for writing: {@code try (Update update = unit.update()) { update.write(param, values); }}.
  * Collective over the units' group. {@link #close} publishes what this rank has written as the next
- * version, also after an exception: the other ranks wait for this rank's part, and an error in one
- * call is no reason to break the group. (To have them stop, call Group.abort.)
+ * version, also after an exception, of which it cannot know. {@code unit.update(update -> ...)} does:
+ * it publishes if the body returns, and calls {@link #giveUp} if it throws. Take that form if what
+ * the body calls may throw.
  */
 public final class Update extends Handle {
     private final Context context;
@@ -72,6 +74,31 @@ public final class Update extends Handle {
         if (handle == 0) throw stale();
         loan.end("the update was published: this view of it is over");
         Abi.meron_update_publish(handle);
+    }
+
+    /**
+     * Ends the update without publishing what was written. If this rank has written or viewed no
+     * param, its values are published unchanged; otherwise the group breaks with ABORTED on every
+     * rank, in words that name this one. Does nothing after publish. Never blocks.
+     */
+    public void giveUp() {
+        loan.end("the update was given up: this view of it is over");
+        super.close();
+    }
+
+    /** Runs the body; publishes if it returns, gives up if it throws. */
+    static void run(Update update, Consumer<Update> body) {
+        try {
+            body.accept(update);
+        } catch (Throwable thrown) {
+            try {
+                update.giveUp();
+            } catch (RuntimeException | Error further) {
+                thrown.addSuppressed(further);
+            }
+            throw thrown;
+        }
+        update.close();
     }
 
     /** Publishes, unless that was done. Does nothing once the context is closed. */
