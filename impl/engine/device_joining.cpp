@@ -432,20 +432,20 @@ Status Context::join_devices_locked(Held& held, Group& group) {
                 fmt::format("plan '{}' keeps a second copy of parameters on tier device, which "
                             "needs devices that exchange by themselves: {}",
                             plan.name, reason),
-                "take tier host, or leave second_copy out")
+                "use tier host, or leave second_copy out")
               .on("plan"));
     }
     if (plan.param.sharding != plan.optimizer.sharding) {
       return Status(
           Error(MERON_E_UNSUPPORTED,
-                fmt::format("plan '{}' cuts the optimizer further than the parameters on tier "
-                            "device, which needs devices that exchange by themselves: {}",
+                fmt::format("plan '{}' shards the optimizer further than the parameters on tier "
+                            "device, which needs devices that are joined: {}",
                             plan.name, reason),
-                "take tier host, or cut both alike")
+                "use tier host, or shard both alike")
               .on("plan"));
     }
     tell(LogLevel::warning,
-         fmt::format("what lies on the devices is exchanged by the host: {}", reason));
+         fmt::format("tensors on devices are exchanged through the host: {}", reason));
     return Status(Ok{});
   };
   std::shared_ptr<const DeviceCollectives> library;
