@@ -29,8 +29,8 @@ plain = torch._C.DisableTorchFunctionSubclass
 
 READ = (
     "Call meron.torch.full_param(param) on all ranks for a copy of its values, or read it in its "
-    "module's forward (as model(x), not model.forward(x)) or between meron.torch.unshard(module) "
-    "and reshard(module)."
+    "module's forward (as model(x), not model.forward(x)), under meron.zero.GatheredParameters, or "
+    "between meron.torch.unshard(module) and reshard(module)."
 )
 WRITE = (
     "Use meron.torch.set_full_param(param, value), load_state_dict, or "

@@ -24,8 +24,7 @@ from typing import Any
 import torch
 from torch._C._dynamo.eval_frame import set_eval_frame
 
-from meron import errors
-from meron.torch import guard
+from meron.torch.parameters import refuse_copy
 from meron.torch.sharding import Sharding, current_graph_task, unit_of
 from meron.torch.tensors import map_tensors, tensors_in
 from meron.torch.tracing import refuse_script, refuse_tracing
@@ -34,15 +33,6 @@ from meron.torch.unit import ShardedUnit
 grad_enabled = torch.is_grad_enabled
 # It is meant to end here (Scope.run).
 warnings.filterwarnings("ignore", r"Dynamo does not know how to trace the builtin .*set_eval_frame")
-
-
-def refuse_copy(_self: Any, _protocol: Any) -> Any:
-    """In place of __reduce_ex__, by which objects are copied and pickled."""
-    raise errors.StateError(
-        "a sharded module cannot be copied or pickled: this rank has parts of its params",
-        advice="Save or copy model.state_dict(), which holds whole tensors (on all ranks), or copy "
-        "the model before sharding it.",
-    )
 
 
 class Use:
@@ -273,35 +263,3 @@ def hook_gradient(tensor: torch.Tensor, hook: Callable[[torch.Tensor], None]) ->
 
 def cast_floating(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
     return tensor.to(dtype) if tensor.is_floating_point() else tensor
-
-
-class Parameters(dict[str, Any]):
-    """A module's own params by name, in place of the plain dict of torch.nn.Module.
-
-    Sees params that are used outside of a forward of their owner, as `head.weight` in a parent's
-    forward or of a module that is never called itself: their unit then belongs to the innermost
-    sharded module that runs.
-    """
-
-    __slots__ = ("sharding",)
-
-    def __init__(self, params: dict[str, Any], sharding: Sharding) -> None:
-        super().__init__(params)
-        self.sharding = sharding
-
-    def __getitem__(self, name: str) -> Any:
-        param = dict.__getitem__(self, name)
-        place = getattr(param, "_meron", None)
-        if place is not None and place[0].uses == 0:
-            self.sharding.use_outside(place[0])
-        return param
-
-    def __setitem__(self, name: str, value: Any) -> None:
-        """load_state_dict(assign=True) would put another param in the place of a sharded one."""
-        place = getattr(self.get(name), "_meron", None)
-        if place is not None and guard.loading is not None:
-            guard.loading.take(place[0], place[1], value)
-        else:
-            dict.__setitem__(self, name, value)
-
-    __reduce_ex__ = refuse_copy

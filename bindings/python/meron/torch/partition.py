@@ -12,7 +12,8 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from meron import errors
 from meron.torch.device_choice import check_place
-from meron.torch.hooks import Parameters, Scope
+from meron.torch.hooks import Scope
+from meron.torch.parameters import Parameters
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.state_dict import hook_state_dict
 from meron.torch.tensors import dtype_name

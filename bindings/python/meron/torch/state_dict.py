@@ -21,7 +21,7 @@ import torch
 import meron
 from meron import errors
 from meron.torch import guard
-from meron.torch.hooks import Parameters
+from meron.torch.parameters import Parameters
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.unit import ShardedUnit
 from meron.torch.whole import exact_param

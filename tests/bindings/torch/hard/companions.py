@@ -7,6 +7,7 @@ Run and reported as behaviour.py; the folder is where ranks meet.
 from __future__ import annotations
 
 import copy
+import functools
 import sys
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 import torch.distributed as dist
 from behaviour import RANK, RANKS, data, loss, main, mlp, promises_of, raises, same, sgd, sharded
 from torch import nn
+from torch.nn.utils import prune
 
 import meron
 import meron.torch as mt
@@ -161,6 +163,31 @@ def what_was_ignored_stays_ignored() -> None:
     model(data(0))
 
 
+def adapters_are_merged_where_params_are_gathered() -> None:
+    """As merge_and_unload: weights get the product of the adapters' and the layers their places."""
+
+    def merge(model: nn.Module) -> nn.Module:
+        for block in (model[0][0], model[0][1]):
+            for name in ("up", "down"):
+                layer = getattr(block, name)
+                layer.base_layer.weight.data += layer.lora_b.weight @ layer.lora_a.weight
+                setattr(block, name, layer.base_layer)
+        return model[0]
+
+    plain = merge(adapt(base()))
+    for plan in ("zero3", "zero1"):
+        for model in (adapt(mt.shard(base(), units=Block, plan=plan)), adapt(base())):
+            mt.shard(model, units=Block, plan=plan)
+            raises(meron.StateError, "GatheredParameters", lambda m=model: merge(m))
+            with meron.zero.GatheredParameters(list(model.parameters()), modifier_rank=0):
+                merged = merge(model)
+            if not hasattr(merged, "_meron_scope"):
+                mt.shard(merged, plan=plan)  # what was around it is gone
+            torch.testing.assert_close(merged(data(0)), plain(data(0)))
+            assert merged.state_dict().keys() == plain.state_dict().keys()
+            same(merged, plain)
+
+
 def merging_into_a_sharded_weight_is_refused_in_words() -> None:
     model = mt.shard(adapt(mt.shard(base(), units=Block)))
     layer = model[0][0].up
@@ -172,6 +199,125 @@ def merging_into_a_sharded_weight_is_refused_in_words() -> None:
     raises(meron.StateError, "set_full_param", merge)
     mt.set_full_param(layer.base_layer.weight, before + delta)
     torch.testing.assert_close(mt.full_param(layer.base_layer.weight), before + delta)
+
+
+# ---- Params replaced in their modules -----------------------------------------------------------
+
+
+def a_replaced_param_is_refused() -> None:
+    """By every way that torch has; the forward would use it, and the optimizer step another one."""
+
+    def under(plan: str) -> None:
+        model, optimizer = sharded(plan)
+        layer, other = model[2], nn.Parameter(torch.ones(8, 8))
+        before, params = dict(model.state_dict()), list(model.parameters())
+        for way in (
+            lambda: setattr(layer, "weight", other),
+            lambda: layer.register_parameter("weight", other),
+            lambda: setattr(layer, "weight", None),
+            lambda: layer._parameters.update(weight=other),
+            lambda: layer._parameters.__setitem__("weight", other),
+            lambda: delattr(layer, "weight"),
+            lambda: layer._parameters.pop("weight"),
+            lambda: layer._parameters.clear(),
+            lambda: nn.utils.parametrizations.weight_norm(layer),
+            lambda: nn.utils.parametrizations.spectral_norm(layer),
+            lambda: nn.utils.weight_norm(layer),
+            lambda: nn.utils.spectral_norm(layer),
+        ):
+            raises(meron.StateError, "2.weight' is sharded", way)
+        raises(meron.StateError, "shard for the root again", lambda: delattr(layer, "bias"))
+        assert "_forward_pre_hooks" in layer.__dict__ and not layer._forward_pre_hooks
+        assert all(one is p for one, p in zip(model.parameters(), params, strict=True))
+        for key, value in model.state_dict().items():
+            assert torch.equal(value, before[key]), key
+        layer.weight = params[2]  # the same one
+        given = {"weight": other, "bias": torch.zeros(8)}
+        called = torch.func.functional_call(layer, given, data(0))
+        torch.testing.assert_close(called, data(0) @ torch.ones(8, 8))
+        assert layer._parameters.pop("no", 3) == 3
+        plain = mlp()
+        loss(model, RANK).backward()
+        optimizer.step()
+        for rank in range(RANKS):
+            (loss(plain, rank) / RANKS).backward()
+        sgd(plain).step()
+        same(model, plain)
+
+    for plan in ("zero3", "zero1"):
+        under(plan)
+
+
+def a_param_tied_after_sharding_is_trained() -> None:
+    for plan in ("zero3", "zero1"):
+        model, plain = mt.shard(mlp(), units=nn.Linear, plan=plan), mlp()
+        for each in (model, plain):
+            each[2].weight = each[0].weight
+        optimizer, twin = mt.AdamW(model, lr=0.05), torch.optim.AdamW(plain.parameters(), lr=0.05)
+        for step in range(3):
+            loss(model, 10 * step + RANK).backward()
+            optimizer.step()
+            twin.zero_grad()
+            for rank in range(RANKS):
+                (loss(plain, 10 * step + rank) / RANKS).backward()
+            twin.step()
+            same(model, plain)
+        assert torch.equal(model.state_dict()["2.weight"], model.state_dict()["0.weight"])
+        mt.destroy(model)
+        model[0].weight = nn.Parameter(torch.ones(8, 8))  # of nobody now
+
+
+def pruning_works_where_values_can_be_read() -> None:
+    model, plain = mt.shard(mlp(), plan="zero1"), mlp()
+    for each in (model, plain):
+        prune.l1_unstructured(each[0], "weight", amount=0.5)
+    optimizer = mt.shard_optimizer(model, sgd(model))
+    loss(model, RANK).backward()
+    optimizer.step()
+    for rank in range(RANKS):
+        (loss(plain, rank) / RANKS).backward()
+    sgd(plain).step()
+    same(model, plain)
+    assert model.state_dict().keys() == plain.state_dict().keys()
+    model = mt.shard(mlp())
+    cut = functools.partial(prune.l1_unstructured, model[0], "weight", amount=0.5)
+    raises(meron.StateError, "0.weight' is sharded", cut)
+    assert loss(model, RANK).isfinite() and "0.weight" in model.state_dict()
+
+
+def what_replaces_params_of_zero_init_is_sharded_by_initialize() -> None:
+    """As with DeepSpeed, where a parent's __init__ sets params of its parts."""
+
+    class Parent(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.one, self.two, self.three = (nn.Linear(8, 8) for _ in range(3))
+            self.one.weight = nn.Parameter(torch.eye(8))
+            self.three.weight = self.two.weight
+            self.three.bias = None
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.three(self.two(self.one(x)))
+
+    config = {
+        "train_batch_size": RANKS,
+        "zero_optimization": {"stage": 3},
+        "optimizer": {"type": "SGD", "params": {"lr": 0.1}},
+    }
+    torch.manual_seed(4)
+    with meron.zero.Init(config_dict_or_path=config):
+        model = Parent()
+    plain = Parent()
+    plain.load_state_dict({key: value.clone() for key, value in model.state_dict().items()})
+    assert torch.equal(plain.one.weight, torch.eye(8)) and model.three.bias is None
+    engine, *_ = meron.zero.initialize(model=model, config=config)
+    engine.backward(loss(engine, RANK))
+    engine.step()
+    for rank in range(RANKS):
+        (loss(plain, rank) / RANKS).backward()
+    sgd(plain).step()
+    same(model, plain)
+    raises(meron.StateError, "sharded", lambda: setattr(model.one, "weight", model.one.bias.data))
 
 
 # ---- DTensors -----------------------------------------------------------------------------------

@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dict in place of `module._parameters` of a module with sharded params.
+
+It sees params that are used outside of a forward of their owner. It refuses that another param
+takes the place of a sharded one, of which neither the unit nor an optimizer would know: the forward
+would use the new tensor, and the optimizer step the old one.
+"""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.utils import parametrize
+
+from meron import errors
+from meron.torch import guard
+
+if TYPE_CHECKING:
+    from meron.torch.sharding import Sharding
+    from meron.torch.unit import ShardedUnit
+
+# Puts other tensors in the place of params for one call, and takes them back: functional_call.
+STATELESS = "torch.nn.utils._named_member_accessor"
+MISSING: Any = object()
+
+
+def refuse_copy(_self: Any, _protocol: Any) -> Any:
+    """In place of __reduce_ex__, by which objects are copied and pickled."""
+    raise errors.StateError(
+        "a sharded module cannot be copied or pickled: this rank has parts of its params",
+        advice="Save or copy model.state_dict(), which holds whole tensors (on all ranks), or copy "
+        "the model before sharding it.",
+    )
+
+
+class Parameters(dict[str, Any]):
+    """A module's own params by name.
+
+    A param that is used outside of a forward of its owner, as `head.weight` in a parent's forward,
+    or of a module that is never called itself, belongs to the innermost sharded module that runs.
+    """
+
+    __slots__ = ("sharding",)
+
+    def __init__(self, params: dict[str, Any], sharding: Sharding) -> None:
+        super().__init__(params)
+        self.sharding = sharding
+
+    def __getitem__(self, name: str) -> Any:
+        param = dict.__getitem__(self, name)
+        place = getattr(param, "_meron", None)
+        if place is not None and place[0].uses == 0:
+            self.sharding.use_outside(place[0])
+        return param
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        """StateError for another param in the place of a sharded one. With
+        load_state_dict(assign=True) its values are taken."""
+        param: Any = self.get(name)
+        place = getattr(param, "_meron", None)
+        if place is not None and value is not param:
+            if guard.loading is not None:
+                guard.loading.take(place[0], place[1], value)
+                return
+            if not called_by(STATELESS):
+                if not self.is_tied(value):
+                    refuse_end(name, param, "replaced")
+                param._meron_replaced = True
+        dict.__setitem__(self, name, value)
+
+    def __delitem__(self, name: str) -> None:
+        param: Any = self.get(name)
+        # Under another name it stays, as where torch.nn.utils.prune moves it to weight_orig.
+        stays = any(other is param for key, other in self.items() if key != name)
+        if getattr(param, "_meron", None) is not None and not stays and not called_by(STATELESS):
+            refuse_end(name, param, "removed")
+            param._meron_replaced = True
+        dict.__delitem__(self, name)
+
+    def is_tied(self, value: Any) -> bool:
+        """Whether a value is a sharded param itself, as in `head.weight = embedding.weight`."""
+        place = getattr(value, "_meron", None)
+        return place is not None and place[0].sharding is self.sharding
+
+    def pop(self, name: str, default: Any = MISSING) -> Any:
+        if name not in self:
+            if default is MISSING:
+                raise KeyError(name)
+            return default
+        param = dict.__getitem__(self, name)
+        del self[name]
+        return param
+
+    def popitem(self) -> tuple[str, Any]:
+        name = next(reversed(self))
+        return name, self.pop(name)
+
+    def clear(self) -> None:
+        for name in list(self):
+            del self[name]
+
+    def update(self, other: Any = (), /, **params: Any) -> None:
+        for name, value in {**dict(other), **params}.items():
+            self[name] = value
+
+    def setdefault(self, name: str, default: Any = None) -> Any:
+        if name not in self:
+            self[name] = default
+        return self[name]
+
+    def __ior__(self, other: Mapping[str, Any]) -> Parameters:  # type: ignore[override,misc]
+        self.update(other)
+        return self
+
+    __reduce_ex__ = refuse_copy
+
+
+def called_by(module: str) -> bool:
+    """Whether the method of Parameters that asks was called by a function of this module."""
+    return bool(sys._getframe(2).f_globals.get("__name__") == module)
+
+
+def refuse_end(name: str, param: Any, what: str) -> None:
+    """StateError where a param cannot leave its module."""
+    unit, i = param._meron
+    if replaceable(unit, param):
+        return
+    subject = unit.handles[i].name
+    raise errors.StateError(
+        f"'{subject}' is sharded: '{name}' cannot be {what} in its module",
+        subject=subject,
+        advice="Call meron.torch.set_full_param(param, value) or load_state_dict to write its "
+        "values. Replace, remove or parametrize params (weight_norm) before meron.torch.shard; or "
+        "replace the whole submodule, and call shard for the root again.",
+    )
+
+
+def replaceable(unit: ShardedUnit, param: Any) -> bool:
+    """Whether nothing steps a param: its unit was destroyed; or meron.zero.Init sharded it, and no
+    engine or optimizer has it yet, as `meron.zero.initialize` shards what is in its place."""
+    if not unit.params:
+        return True
+    fresh = not hasattr(param, "_meron_engine") and unit.optimizer is None
+    return fresh and hasattr(param, "ds_id")
+
+
+plain_register = parametrize.register_parametrization
+
+
+@functools.wraps(plain_register)
+def register_parametrization(
+    module: torch.nn.Module, tensor_name: str, *args: Any, **kwargs: Any
+) -> torch.nn.Module:
+    """As torch's. StateError for a sharded param, before anything is changed."""
+    param = module._parameters.get(tensor_name)
+    if getattr(param, "_meron", None) is not None:
+        refuse_end(tensor_name, param, "parametrized")
+    return plain_register(module, tensor_name, *args, **kwargs)
+
+
+parametrize.register_parametrization = register_parametrization
