@@ -49,10 +49,11 @@ REFUSED = {
 class EngineOptimizer(torch.optim.Optimizer):
     """What AdamW, Adam, Adagrad, Lion and SGD of meron.torch share.
 
-    Params without a gradient on any rank count as having a zero gradient, as the engine updates
-    whole units. Those that do not require gradients when a step begins stay as they are, with their
-    states. Trainable params of those units that are in no group stay as they are; their
-    gradients count in `grad_norm`, and their states are kept, for `add_param_group`.
+    If some params have a gradient and others have none on any rank, these count as having a zero
+    gradient, as the engine updates whole units. If none has one, a step changes nothing. Params
+    that do not require gradients when a step begins stay as they are, with their states. Trainable
+    params of those units that are in no group stay as they are; their gradients count in
+    `grad_norm`, and their states are kept, for `add_param_group`.
 
     All ranks make it, change it and step alike. From one thread at a time, as all of torch.
 
@@ -80,6 +81,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         self.max_norm = max_norm
         self._ready = False
         self._told = False
+        self._idle = False  # whether the last step had no gradient on any rank
         super().__init__(params_of(params), defaults)
         self.sharded = self._units()
         self.sharding = self.sharded[0].sharding
@@ -322,8 +324,8 @@ class EngineOptimizer(torch.optim.Optimizer):
 
     @property
     def grad_norm(self) -> float:
-        """The global 2-norm of the last step's gradients, before clipping."""
-        return float(self.engine.norm)
+        """The global 2-norm of the last step's gradients, before clipping. 0 if no rank had one."""
+        return 0.0 if self._idle else float(self.engine.norm)
 
     @property
     def steps(self) -> int:
@@ -333,6 +335,9 @@ class EngineOptimizer(torch.optim.Optimizer):
     def step(self, closure: Any = None) -> Any:
         """One step with the groups as they are now; publishes the new values. Collective; blocks on
         peers, and on this rank's drive where states lie there. Returns what `closure` returns.
+
+        If no rank has a gradient, nothing changes, as with torch's optimizers: no weight decay, no
+        momentum, and `steps` does not count the step. `grad_norm` is 0 then.
 
         Raises ArgumentError and UnsupportedError that name a group and its key: nothing was
         changed, gradients stay. NonFiniteError on all ranks when the gradients hold NaN or
@@ -345,6 +350,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         self._hand_on()
         reducer = self.sharding.reducer
         given = reducer.finish(self.sharded)
+        self._idle = not given
         if not given:
             return loss
         reached = set(given)

@@ -145,6 +145,10 @@ class Engine(Facts):
         A step whose gradients hold NaN or infinity changes nothing on any rank: under fp16, and
         bf16 with check_grad_overflow, it is skipped, and the learning rate stays.
 
+        If no param has a gradient on any rank, params and states stay as they are, without weight
+        decay. The step counts, as in DeepSpeed: `global_steps`, the scheduler, was_step_applied()
+        is True, and get_global_grad_norm() is 0.
+
         Raises:
             StateError: no backward came before, or this is inside no_sync.
             NonFiniteError: NaN or infinity in other dtypes, or at the smallest loss scale.
@@ -216,6 +220,7 @@ class Engine(Facts):
             )
         overflow = False
         samples = self._samples()
+        self._norm = None  # not that of the step before, if this one fails
         try:
             self._step_optimizer()
         except errors.NonFiniteError:

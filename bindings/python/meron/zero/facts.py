@@ -75,11 +75,12 @@ class Facts(Wrapper):
         return self.cur_scale
 
     def was_step_applied(self) -> bool:
-        """Whether the last step() updated the params: it was a boundary, and was not skipped."""
+        """Whether the last step() was a boundary, and was neither skipped nor failed."""
         return self._applied
 
     def get_global_grad_norm(self) -> float | None:
-        """The norm of the last update's gradients, before clipping; -1 when it was skipped."""
+        """The norm of the last update's gradients, before clipping; -1 if it was skipped, 0 if no
+        rank had a gradient, None if it failed, or before the first."""
         return self._norm
 
     def get_lr(self) -> list[float]:

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import os
 import sys
 import tempfile
@@ -92,6 +93,60 @@ def case_many_backwards_in_one_no_sync() -> None:
         engine.step()
         plain_step(plain, sgd(plain), batches)
         assert_equal_weights(model, plain, 1e-3 if fp16 else 1e-6)
+
+
+def case_a_step_without_gradients_changes_nothing() -> None:
+    """As with torch, not even by weight decay; and it has no norm of the step before."""
+    makes: list[Any] = [
+        lambda m: mt.AdamW(m, lr=0.1, weight_decay=0.5),
+        lambda m: mt.SGD(m, lr=0.1, momentum=0.9, weight_decay=0.5),
+        lambda m: torch.optim.AdamW(m, lr=0.1, weight_decay=0.5),
+    ]
+    batches = batches_of(1)
+    for make in makes:
+        model, _ = twins()
+        engine = zero.initialize(
+            model=model,
+            optimizer=make,
+            config=config(),
+            lr_scheduler=lambda o: torch.optim.lr_scheduler.StepLR(o, 1),
+        )[0]
+        backward(engine, batches[0])
+        engine.step()
+        norm = engine.get_global_grad_norm()
+        assert norm > 0 and engine.was_step_applied()
+        before = {name: value.clone() for name, value in model.state_dict().items()}
+        x = torch.ones(2, requires_grad=True)  # a backward that reaches no param
+        engine.backward(x.sum())
+        engine.step()
+        for name, value in model.state_dict().items():
+            assert torch.equal(value, before[name]), name
+        assert engine.get_global_grad_norm() == 0.0 and engine.was_step_applied()
+        assert engine.global_steps == 2 and engine.skipped_steps == 0
+        assert math.isclose(engine.get_lr()[0], 0.1 * 0.1**2)
+        own = engine.optimizer
+        if isinstance(own, mt.EngineOptimizer):
+            assert own.steps == 1 and own.grad_norm == 0.0
+            own.step()
+            assert own.steps == 1 and own.grad_norm == 0.0
+        backward(engine, batches[0])
+        engine.step()
+        assert engine.get_global_grad_norm() > 0
+
+
+def case_a_step_that_fails_has_no_norm_of_the_step_before() -> None:
+    for make in (lambda m: mt.AdamW(m, lr=0.1), lambda m: torch.optim.SGD(m, lr=0.1)):
+        model, _ = twins()
+        engine = zero.initialize(model=model, optimizer=make, config=config())[0]
+        batch = batches_of(1)[0]
+        backward(engine, batch)
+        engine.step()
+        engine.backward(loss_of(engine, batch[0][RANK], batch[1][RANK]) * float("inf"))
+        with raises(meron.NonFiniteError, ""):
+            engine.step()
+        assert engine.get_global_grad_norm() == -1.0 and not engine.was_step_applied()
+        own = engine.optimizer
+        assert not isinstance(own, mt.EngineOptimizer) or not math.isfinite(own.grad_norm)
 
 
 def case_a_new_batch_size_begins_a_new_accumulation() -> None:
