@@ -110,6 +110,11 @@ def safe_set_local_fp32_param(param: torch.Tensor, value: torch.Tensor) -> None:
 # ---- Gradients ----------------------------------------------------------------------------------
 
 
+# DeepSpeed's stage 0 returns the sum of this rank alone there. Here the engine has it, also at the
+# stages 1 to 3; a function that returns the mean over ranks does not return another number.
+EACH_BACKWARD = "param.register_hook(function) receives this rank's gradient of each backward."
+
+
 def require_complete(param: torch.Tensor, operation: str) -> None:
     """StateError for a gradient to which more is added before the update.
 
@@ -122,7 +127,8 @@ def require_complete(param: torch.Tensor, operation: str) -> None:
             "ranks have not summed it",
             operation=operation,
             subject=name_of(param),
-            advice="Ask for it after the last backward of the accumulation, outside of no_sync.",
+            advice="Call it after the last backward of the accumulation, outside of no_sync. "
+            + EACH_BACKWARD,
         )
     engine = engine_of(param)
     if engine is not None and not engine.is_gradient_accumulation_boundary():
@@ -131,8 +137,8 @@ def require_complete(param: torch.Tensor, operation: str) -> None:
             "follow before the update",
             operation=operation,
             subject=name_of(param),
-            advice="Ask for it after the last backward of an accumulation "
-            "(engine.is_gradient_accumulation_boundary()).",
+            advice="Call it after the last backward of an accumulation "
+            "(engine.is_gradient_accumulation_boundary()). " + EACH_BACKWARD,
         )
 
 

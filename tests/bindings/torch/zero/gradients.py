@@ -159,15 +159,20 @@ ASK: list[Callable[[nn.Parameter], object]] = [
 
 
 def case_what_no_sync_holds_back_is_not_read() -> None:
-    """Nor does the question end the accumulation."""
+    """Nor does the question end the accumulation. A hook sees this rank's own, as the error says."""
     for stage in range(4):
         model, engine = engine_of(stage, True)
+        own: list[torch.Tensor] = []
+        hook = model.first.register_hook(own.append)
         with engine.no_sync():
             for _ in range(2):
                 engine.backward(engine())
                 for ask in ASK:
-                    with raises(meron.StateError, "no_sync"):
-                        ask(model.first)
+                    for part in ("no_sync", "param.register_hook(function)"):
+                        with raises(meron.StateError, part):
+                            ask(model.first)
+        assert len(own) == 2 and torch.equal(sum(own), 2 * ONES), (stage, own)
+        hook.remove()
         engine.backward(engine())
         gradient = zero.safe_get_full_grad(model.first)
         assert torch.equal(gradient, 3 * ONES), (stage, gradient)
