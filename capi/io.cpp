@@ -46,7 +46,7 @@ Result<IoOptions> translate(const meron_io_options& given) {
   MERON_TRY(check_flag(given.overlap_events, "options.overlap_events"));
   if (given.reserved_0 != 0) return unknown_enum("options.reserved_0", given.reserved_0);
   if (given.timeout_ns < 0) {
-    return Error(MERON_E_ARGUMENT, fmt::format("timeout_ns is {}", given.timeout_ns),
+    return Error(MERON_E_ARGUMENT, fmt::format("the timeout is {} ns", given.timeout_ns),
                  "give nanoseconds, or 0 for 600 s")
         .on("options.timeout_ns");
   }

@@ -327,7 +327,7 @@ void Context::inspect_locked(Held& held, Operation& target) {
                              fmt::format("the deadline of {} s passed: {}",
                                          static_cast<double>(rank_->timeout_ns) / kNanosPerSecond,
                                          waiting_text_locked(operation)),
-                             "look what the missing ranks do, or raise timeout_ns")
+                             "look what the missing ranks do, or raise the timeout")
                            .blaming(missing.empty()
                                         ? MERON_RANK_NONE
                                         : channel.members().world_rank(missing.front())));

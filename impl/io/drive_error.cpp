@@ -12,7 +12,7 @@ Error drive_silent_error(const std::string& path, int64_t timeout_ns) {
                fmt::format("the drive of {} has not answered for {} s", path,
                            static_cast<double>(timeout_ns) / kNanosPerSecond),
                "look at the drive and the kernel's log, and restart the job from a checkpoint; or "
-               "raise timeout_ns")
+               "raise the timeout")
       .on(path);
 }
 

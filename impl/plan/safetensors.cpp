@@ -301,7 +301,7 @@ Result<ModelDesc> model_from_safetensors(std::string_view head, uint64_t file_si
     return Error(MERON_E_ARGUMENT,
                  fmt::format("{} bytes were given, but length and header have {}", head.size(),
                              head_bytes),
-                 "pass as many bytes as safetensors_head_bytes() says")
+                 "pass the length and the whole header")
         .on("safetensors header");
   }
   const std::string_view json =

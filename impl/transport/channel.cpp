@@ -161,7 +161,7 @@ Status Channel::check_behind(uint64_t sequence, Deadline deadline, const std::st
     return fail(Error(MERON_E_TIMEOUT,
                       fmt::format("{} {}, which did not follow in time; rank {} {}", late_how,
                                   ranks_text(behind), rank, last_call_text(behind.front())),
-                      "look what the ranks behind do, or raise timeout_ns")
+                      "look what the ranks behind do, or raise the timeout")
                     .blaming(rank));
   }
   return Ok{};

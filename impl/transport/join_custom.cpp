@@ -56,7 +56,7 @@ Status await_all(Link& link, const MeetingOptions& options) {
       return Error(MERON_E_TIMEOUT,
                    fmt::format("waited in vain for {} of {} ranks; missing: {}", missing.size(),
                                options.world_size, ranks_text(missing)),
-                   "start all ranks, or raise timeout_ns")
+                   "start all ranks, or raise the timeout")
           .blaming(missing.front());
     }
     if (now_ns() >= next_stop_check) {

@@ -159,7 +159,7 @@ ASK: list[Callable[[nn.Parameter], object]] = [
 
 
 def case_what_no_sync_holds_back_is_not_read() -> None:
-    """Nor does the question end the accumulation. A hook sees this rank's own, as the error says."""
+    """Nor does the question end the accumulation. A hook sees what is this rank's own."""
     for stage in range(4):
         model, engine = engine_of(stage, True)
         own: list[torch.Tensor] = []
