@@ -48,12 +48,62 @@ copy_on_write.place_of = lambda address: None
 
 
 def test_where_pages_cannot_be_copied_a_write_to_a_param_in_use_names_its_line() -> None:
+    """And a warning that it would be a fault comes first, once for a context."""
     source = WITHOUT_COPY_ON_WRITE + WRITES_IN_FORWARD
     done = run_ranks(1, source=source)  # two would write into each other's lines
     assert done.returncode != 0
     assert "Segmentation fault" in done.stderr
     line = 1 + source.splitlines().index("            self.weight.clamp_(-1, 1)  # this line")
     assert f"line {line} in forward" in done.stderr
+    assert done.stderr.count("rank 0: writes to params in use cannot be undone") == 1, done.stderr
+    assert "(/proc/self/maps has no shared mapping" in done.stderr
+
+
+WITHOUT_PROC = """
+import logging
+
+import torch
+
+import meron
+import meron.torch as mt
+from meron.torch import copy_on_write
+
+said = []
+handler = logging.Handler()
+handler.emit = lambda record: said.append((record.levelname, record.getMessage()))
+logging.getLogger("meron.torch").addHandler(handler)
+plain_open, plain_descriptor = copy_on_write.os.open, copy_on_write.descriptor_of
+
+
+def run(reason):
+    before = len(said)
+    with meron.open() as context:
+        models = [mt.shard(torch.nn.Linear(2, 2), context=context) for _ in range(2)]
+        for model in models:
+            model(torch.ones(1, 2))
+    assert [level for level, _ in said[before:]] == ["WARNING"] * bool(reason), said
+    assert all(reason in text and "segmentation fault" in text for _, text in said[before:]), said
+
+
+def no_pagemap(path, *arguments):
+    if path == "/proc/self/pagemap":
+        raise PermissionError(1, "Operation not permitted")
+    return plain_open(path, *arguments)
+
+
+run("")
+copy_on_write.os.open = no_pagemap
+run("/proc/self/pagemap: Operation not permitted")
+copy_on_write.os.open = plain_open
+copy_on_write.descriptor_of = lambda place: None
+run("/proc/self/fd has no descriptor")
+run("/proc/self/fd has no descriptor")
+"""
+
+
+def test_a_system_without_copy_on_write_is_warned_of_once_for_a_context() -> None:
+    done = run_ranks(1, source=WITHOUT_PROC)
+    assert done.returncode == 0, done.stderr
 
 
 def test_a_write_to_a_param_in_use_is_an_exception_where_writes_are_checked() -> None:

@@ -8,12 +8,19 @@ written, the kernel copies it first, and no peer sees the copy. `written()` find
 /proc/self/pagemap and discards them.
 
 Cost: one system call per pass and step, which reads 8 bytes per 4 KiB of params; page tables.
-If /proc or the file's descriptor is not available, tensors stay over the read-only mapping.
+If /proc or the file's descriptor is not available, tensors stay over the read-only mapping, and a
+warning says so.
+
+NumPy's views of meron.Gather do not use it. NumPy keeps to their read-only flag on every path; what
+ignores it is torch.from_numpy and DLPack. To look at pages at each release would take many times the
+3 us of a gather; and which lease has written is unknown, where two share a page, or one ends in a
+finalizer, which cannot raise.
 """
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import mmap
 import os
 import sys
@@ -30,6 +37,8 @@ from meron.torch.guard import WRITE
 
 if TYPE_CHECKING:
     from meron.torch.unit import ShardedUnit
+
+logger = logging.getLogger("meron.torch")
 
 PAGE = mmap.PAGESIZE
 MAP_NORESERVE = 0x4000  # of Linux; Python has no name for it before 3.13
@@ -136,16 +145,21 @@ class Shadow:
 class CopyOnWrite:
     """Of one context. Threads: one at a time."""
 
-    def __init__(self) -> None:
+    def __init__(self, rank: int) -> None:
+        self.rank = rank
         self.shadows: list[Shadow] = []
         self.pagemap = -1
         self.process = os.getpid()
         self.lock = threading.Lock()
-        with contextlib.suppress(OSError):  # not every container has it; then writes are faults
+        self.missing = ""  # why a write to a param in use would be a fault
+        try:
             self.pagemap = os.open("/proc/self/pagemap", os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:  # not every container has it
+            self.warn(f"/proc/self/pagemap: {error.strerror}")
 
     def view(self, address: int, size: int) -> Bytes | None:
-        """The same bytes, copied where they are written. None: this system cannot."""
+        """The same bytes, copied where they are written. None: this system cannot, which a warning
+        says once."""
         if self.pagemap < 0:
             return None
         with self.lock:
@@ -153,17 +167,36 @@ class CopyOnWrite:
                 if shadow.holds(address, size):
                     return shadow.view(address, size)
             try:
-                place = place_of(address)
-                descriptor = None if place is None else descriptor_of(place)
-                if place is None or descriptor is None:
-                    return None
-                shadow = Shadow(place, descriptor)
-            except (OSError, ValueError, OverflowError):
+                shadow = self.new_shadow(address)
+            except (OSError, ValueError, OverflowError) as error:
+                self.warn(str(error))
                 return None
             if not shadow.holds(address, size):
+                self.warn("a param is in more than one mapping")
                 return None
             self.shadows.append(shadow)
             return shadow.view(address, size)
+
+    @staticmethod
+    def new_shadow(address: int) -> Shadow:
+        place = place_of(address)
+        if place is None:
+            raise OSError("/proc/self/maps has no shared mapping of the params")
+        descriptor = descriptor_of(place)
+        if descriptor is None:
+            raise OSError("/proc/self/fd has no descriptor of the params' shared memory")
+        return Shadow(place, descriptor)
+
+    def warn(self, reason: str) -> None:
+        if not self.missing:
+            self.missing = reason
+            logger.warning(
+                "rank %d: writes to params in use cannot be undone and reported here (%s). Such a "
+                "write, as param.data.clamp_() in a forward, ends the process by a segmentation "
+                "fault. MERON_CHECK_WRITES=1 makes it an exception, to find it.",
+                self.rank,
+                reason,
+            )
 
     def written(self) -> list[tuple[int, int]]:
         """Ranges of addresses that were written since the last call; their copies are discarded.

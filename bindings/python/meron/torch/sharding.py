@@ -65,7 +65,9 @@ class Sharding:
                     faulthandler.enable()
         self.units: list[ShardedUnit] = []
         # Through which params in use are seen, so that writes to them are found.
-        self.copies = CopyOnWrite() if self.mapped and self.device is None else None
+        self.copies = None
+        if self.mapped and self.device is None:
+            self.copies = CopyOnWrite(context.rank)
         self.looked_for_writes = False  # since the last pass
         plan = json.loads(context.plan.json())
         self.keeps_params = plan["param"]["sharding"] == "none"
