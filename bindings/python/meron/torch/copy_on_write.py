@@ -12,9 +12,9 @@ If /proc or the file's descriptor is not available, tensors stay over the read-o
 warning says so.
 
 NumPy's views of meron.Gather do not use it. NumPy keeps to their read-only flag on every path; what
-ignores it is torch.from_numpy and DLPack. To look at pages at each release would take many times the
-3 us of a gather; and which lease has written is unknown, where two share a page, or one ends in a
-finalizer, which cannot raise.
+ignores it is torch.from_numpy and DLPack. A look at the pages at each release would take many times
+the 3 us of a gather. And which lease has written is unknown where two share a page, or one ends in
+a finalizer, which cannot raise.
 """
 
 from __future__ import annotations
