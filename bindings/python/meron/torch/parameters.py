@@ -127,7 +127,7 @@ def called_by(module: str) -> bool:
 def refuse_end(name: str, param: Any, what: str) -> None:
     """StateError where a param cannot leave its module."""
     unit, i = param._meron
-    if replaceable(unit, param):
+    if what != "swapped" and replaceable(unit, param):
         return
     subject = unit.handles[i].name
     raise errors.StateError(
@@ -148,7 +148,10 @@ def replaceable(unit: ShardedUnit, param: Any) -> bool:
     return fresh and hasattr(param, "ds_id")
 
 
+# ---- Functions of torch that do so past the dict -------------------------------------------------
+
 plain_register = parametrize.register_parametrization
+plain_swap = torch.utils.swap_tensors
 
 
 @functools.wraps(plain_register)
@@ -162,4 +165,15 @@ def register_parametrization(
     return plain_register(module, tensor_name, *args, **kwargs)
 
 
+@functools.wraps(plain_swap)
+def swap_tensors(t1: torch.Tensor, t2: torch.Tensor) -> None:
+    """As torch's. StateError for a sharded param."""
+    for tensor in (t1, t2):
+        place = getattr(tensor, "_meron", None)
+        if place is not None and place[0].params:
+            refuse_end(place[0].names[place[1]], tensor, "swapped")
+    plain_swap(t1, t2)
+
+
 parametrize.register_parametrization = register_parametrization
+torch.utils.swap_tensors = swap_tensors

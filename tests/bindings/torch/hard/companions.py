@@ -224,6 +224,8 @@ def a_replaced_param_is_refused() -> None:
             lambda: nn.utils.parametrizations.spectral_norm(layer),
             lambda: nn.utils.weight_norm(layer),
             lambda: nn.utils.spectral_norm(layer),
+            lambda: torch.utils.swap_tensors(layer.weight, other),
+            lambda: torch.utils.swap_tensors(other, layer.weight),
         ):
             raises(meron.StateError, "2.weight' is sharded", way)
         raises(meron.StateError, "shard for the root again", lambda: delattr(layer, "bias"))
