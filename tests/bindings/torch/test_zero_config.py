@@ -108,7 +108,7 @@ def test_a_file(tmp_path: Path) -> None:
     path.write_text('{"zero_optimization": {"stage": 2}}')
     assert parse(path).stage == parse(str(path)).stage == 2
     path.write_text('{"zero_optimization": {"stage": 2}, "zero_optimization": {}}')
-    with pytest.raises(meron.ParseError, match="comes twice"):
+    with pytest.raises(meron.ParseError, match="occurs twice"):
         parse(path)
     path.write_text("{")
     with pytest.raises(meron.ParseError, match=r"config\.json"):

@@ -82,10 +82,11 @@ def shard(
 ) -> ModuleT:
     """Shards a module's params over the ranks, in place. Collective.
 
-    The params of the module that no earlier call sharded become one unit (those that parts got
-    after they were sharded, such as adapters, a unit of that part): gathered before its
-    forward and again before its backward, given back after each, their gradients reduced as soon as
-    they are complete. Call it bottom-up, as FSDP2's fully_shard, or let `units` find the parts:
+    The params of the module that no earlier call sharded become one unit: gathered before its
+    forward and again before its backward, released after each, their gradients reduced as soon as
+    they are complete. Params that a submodule got after it was sharded, such as adapters, become a
+    unit of that submodule. Call it bottom-up, as FSDP2's fully_shard, or let `units` find the
+    submodules:
 
         for block in model.blocks:
             meron.torch.shard(block)
@@ -104,7 +105,7 @@ def shard(
         device: where the module computes: "cpu", or "cuda" (the current one) or "cuda:N", with
             params and buffers on the CPU or there. Default is where its params are; for those on
             meta MERON_TORCH_DEVICE, or the current CUDA device of a rank that a launcher started
-            (LOCAL_RANK). The rank's shards and optimizer states lie on the host in any case.
+            (LOCAL_RANK). The rank's shards and optimizer states reside on the host in any case.
         group: a torch.distributed group; default is all ranks. Only its ranks call this.
         transport: "shm" on one host, or "group": over the torch.distributed group. Default is
             MERON_TORCH_TRANSPORT, else what fits.
@@ -113,18 +114,18 @@ def shard(
             it. Default is zero3.
         config: in its place a DeepSpeed config, a dict or a JSON file's path: its stage, dtypes and
             limits count. (meron.zero.initialize makes an engine of the rest.)
-        leaf: the module must be one unit: an error when parts of it are sharded already.
-        ignored_params: stay as they are on every rank; nobody reduces their gradients.
+        leaf: the module must be one unit: an error if submodules are sharded already.
+        ignored_params: stay as they are on every rank; their gradients are not reduced.
         mp: dtypes of compute and reduction. `mp_policy` is the same for FSDP2's
             MixedPrecisionPolicy, without output_dtype.
-        reshard_after_forward: False keeps the unit whole from its forward to its backward. None is
-            the default; a number of ranks is refused.
+        reshard_after_forward: False keeps the unit unsharded from its forward to its backward.
+            None is the default; a number of ranks is refused.
         broadcast: start from rank 0's values. False is for values that are equal on all ranks.
         seed: for modules on the device "meta": they are made real one at a time by their
             reset_parameters, under seeds that derive from this, and only shards are kept.
         prefetch_elements, max_live_elements, max_reuse_elements, persist_elements,
             persist_total_elements: limits of the schedule, as Context.schedule takes them. They
-            hold for all units of the context; what is given last counts.
+            hold for all units of the context; the last value counts.
         offload_policy: FSDP2's OffloadPolicy or CPUOffloadPolicy: without effect, as shards reside
             in host memory in any case. Refused under a plan with params elsewhere.
         shard_placement_fn: of FSDP2; refused, as every param is cut flat.
@@ -167,8 +168,8 @@ def shard(
     for item in modules:
         if leaf and any(is_sharded(part) for part in item.modules()):
             raise errors.StateError(
-                f"{name or type(item).__name__} has parts that are sharded already: it cannot be a "
-                "leaf",
+                f"{name or type(item).__name__} has submodules that are sharded already: it cannot "
+                "be a leaf",
                 advice="Shard the leaf first, and nothing within it.",
             )
     parts_of = [chosen_units(item, units) for item in modules]
@@ -204,7 +205,7 @@ def shard(
             raise errors.StateError(
                 f"{base} is sharded already, or has no params",
                 subject=base,
-                advice="Call shard once per module, the parts before the whole.",
+                advice="Call shard once per module, submodules before the root.",
             )
     return module
 
@@ -216,7 +217,7 @@ def check_same(sharding: Sharding, part: torch.nn.Module, path: str) -> None:
         raise errors.StateError(
             f"{path} has new params, and is sharded by another plan or group of ranks",
             subject=path,
-            advice="Pass shard the plan and group of that part, or call it for the part first.",
+            advice="Pass shard the plan and group of that module, or call it for that first.",
         )
 
 
@@ -311,7 +312,7 @@ def shardings_below(module: torch.nn.Module) -> list[Sharding]:
 def no_sync(module: torch.nn.Module) -> Iterator[None]:
     """Backward passes within add to this rank's gradients only; the next one outside reduces all.
 
-    Under plans that shard gradients this rank keeps whole gradients of its own until then.
+    Under plans that shard gradients this rank keeps its unsharded gradients until then.
     """
     reducers = [sharding.reducer for sharding in shardings_below(module)]
     before = [reducer.sync for reducer in reducers]
@@ -333,10 +334,10 @@ def set_requires_gradient_sync(module: torch.nn.Module, flag: bool) -> None:
 def set_is_last_backward(module: torch.nn.Module, flag: bool) -> None:
     """Says whether the backward passes from now on are each the last before a step.
 
-    What is summed once per step - between replicas under `mics` and `hpz`, between all under
-    `zero0` and `zero1` - is then summed while that pass runs, unit by unit; without this, in the
-    step. The bits are the same. All ranks say the same, and use the same units in such a pass. It
-    takes effect after a unit's first step, which shows what a pass brings.
+    The sum once per step (over replicas under `mics` and `hpz`, over all ranks under `zero0` and
+    `zero1`) then runs during that pass, unit by unit; without this, in the step. The bits are the
+    same. All ranks pass the same flag, and use the same units in such a pass. It takes effect after
+    a unit's first step, which shows what gradients a pass has.
 
     Raises StateError in a backward pass that follows the last one, before the step.
     """
@@ -345,7 +346,7 @@ def set_is_last_backward(module: torch.nn.Module, flag: bool) -> None:
 
 
 def unshard(module: torch.nn.Module) -> None:
-    """Makes the params of a module's own unit whole until `reshard`. Collective; blocks."""
+    """Gathers the params of a module's own unit until `reshard`. Collective; blocks."""
     scope = own_scope(module)
     for unit in scope.units:
         unit.pin()

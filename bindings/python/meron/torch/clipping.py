@@ -90,8 +90,8 @@ def clip_grads_with_norm_(parameters: Any, *args: Any, **kwargs: Any) -> None:
 def refuse(param: torch.Tensor) -> NoReturn:
     unit, i = placed(param)
     raise errors.StateError(
-        f"the gradient of '{unit.handles[i].name}', which is sharded, is on its owners: torch sees "
-        "a norm without it",
+        f"'{unit.handles[i].name}' is sharded, and so is its gradient: PyTorch's norm would be "
+        "without it",
         subject=unit.handles[i].name,
         advice="Call meron.torch.clip_grad_norm_(model, max_norm).",
     )

@@ -21,10 +21,10 @@ from meron.torch.unit import ShardedUnit
 
 
 def destroy(model: torch.nn.Module) -> None:
-    """Gives back the memory that the engine has of a sharded model, for good. Collective.
+    """Releases the engine's memory of a sharded model, for good. Collective.
 
     The model and its params cannot be used any more; an optimizer of the engine's (mt.AdamW and
-    others) that has params of this model alone is over, too. Save what is wanted first.
+    others) of this model alone is released, too. Save the model before.
 
     Blocks until every rank has called it, at most the deadline.
 

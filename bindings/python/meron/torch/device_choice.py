@@ -87,7 +87,7 @@ def device_for(
         raise errors.argument(
             f"{one} is on {first}, and {other} on {second}: a module is sharded from one device",
             subject=other,
-            advice=f"Move it as a whole before sharding (module.to('{first}')), or leave params "
+            advice=f"Move all of it before sharding (module.to('{first}')), or leave params "
             "out with ignored_params.",
         )
     lies, name = next(iter(built.items()), (None, ""))
@@ -97,7 +97,7 @@ def device_for(
             raise errors.argument(
                 f"{sharded[1]} was sharded for {sharded[0] or 'the CPU'}, and device is {asked}",
                 subject="device",
-                advice="Give all parts of a module the same device, zero.Init and initialize too.",
+                advice="Use one device for all submodules, in zero.Init and initialize too.",
             )
         chosen = sharded[0]
     if chosen is None and lies is not None and lies.type == "cuda":

@@ -40,7 +40,7 @@ Numbers = dict[str, Any]  # of a group, as meron.Optimizer.set_group takes them
 WITHOUT_EFFECT = ("foreach", "fused", "capturable")
 # Options that ask for another rule than the engine has.
 REFUSED = {
-    "amsgrad": "the maximum of the averages of squares is not kept",
+    "amsgrad": "the engine has no maximum of the averages of squares",
     "maximize": "the engine descends; turn the sign of the loss",
     "differentiable": "a step is not recorded by autograd",
 }
@@ -291,7 +291,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         self._set_numbers.append(numbers)
 
     def release(self) -> None:
-        """Gives the engine's optimizer and its states back. What is f32 of 16-bit params stays with
+        """Releases the engine's optimizer and its states. The f32 values of 16-bit params stay with
         their units, for another optimizer. Local; blocks on this rank's drive."""
         for unit in self.sharded:
             for i in unit.trainable:
@@ -334,7 +334,7 @@ class EngineOptimizer(torch.optim.Optimizer):
 
     def step(self, closure: Any = None) -> Any:
         """One step with the groups as they are now; publishes the new values. Collective; blocks on
-        peers, and on this rank's drive where states lie there. Returns what `closure` returns.
+        peers, and on this rank's drive if states reside there. Returns the result of `closure`.
 
         If no rank has a gradient, nothing changes, as with torch's optimizers: no weight decay, no
         momentum, and `steps` does not count the step. `grad_norm` is 0 then.
@@ -380,15 +380,16 @@ class EngineOptimizer(torch.optim.Optimizer):
     def state_dict(self) -> dict[str, Any]:
         """In torch's shape: `state` by number of the param, and `param_groups`.
 
-        States are copies of this rank's parts, flat, f32, as with shard_optimizer; "step" counts
+        States are copies of this rank's shards, flat, f32, as with shard_optimizer; "step" counts
         the steps of all params, and "master" has the f32 values of 16-bit params. None before the
-        first step. Local; blocks on this rank's drive where states lie there.
+        first step. Local; blocks on this rank's drive if states reside there.
         """
         return self._packed(whole=False)
 
     def full_state_dict(self) -> dict[str, Any]:
-        """As state_dict, with whole tensors of the params' shapes, on every rank: for any number of
-        ranks, and for the optimizer of torch that has the rule. Collective; blocks on peers."""
+        """As state_dict, with unsharded tensors of the params' shapes, on every rank: for any
+        number of ranks, and for the optimizer of torch that has the rule. Collective; blocks on
+        peers."""
         return self._packed(whole=True)
 
     def _packed(self, whole: bool) -> dict[str, Any]:

@@ -137,9 +137,9 @@ def part_of(unit: ShardedUnit, i: int, name: str, key: str, value: torch.Tensor)
         return value.detach().reshape(-1)[owned.start : owned.stop]
     if tuple(value.shape) != (len(owned),):
         raise errors.argument(
-            f"{key} of '{name}' has shape {tuple(value.shape)}: whole it has "
-            f"{tuple(unit.handles[i].shape)}, and this rank's part ({len(owned)},)",
+            f"{key} of '{name}' has shape {tuple(value.shape)}: unsharded it has "
+            f"{tuple(unit.handles[i].shape)}, and this rank's shard ({len(owned)},)",
             subject=name,
-            advice="Load parts where they were saved, on as many ranks, or save full_state_dict().",
+            advice="Load shards on the rank that saved them, or save full_state_dict().",
         )
     return value.detach()

@@ -215,10 +215,10 @@ class GradientReducer:
             )
         if unit.ended:
             raise errors.StateError(
-                f"gradients of '{unit.name}' came after those of the last backward before a step",
+                f"gradients of '{unit.name}' arrived after those of the last backward of a step",
                 advice="Call optimizer.step() between, or zero_grad() to drop all of them, and "
                 "set_is_last_backward(model, False) before a pass that others follow, or that "
-                "brings gradients of a unit more than once.",
+                "computes gradients of a unit more than once.",
             )
         options = self._options
         if ending:

@@ -4,7 +4,7 @@
 A param changes its class in place, which costs 50 ns and leaves it the object that it was. In use
 it has its own class, so that uses cost nothing; out of use it has one of these beside:
 
-    Sharded    its values are not at hand: metadata is, reading and writing values raises
+    Sharded    it has metadata and no values: reading and writing values raises
     Unsharded  its values are the engine's memory: they can be read, writing raises
 
 Detached aliases (`param.data`, `param.detach()`, views) are guarded likewise. Code of Meron's that
@@ -70,7 +70,7 @@ METADATA |= {
     for name in ("requires_grad", "grad", "_backward_hooks", "_post_accumulate_grad_hooks")
 }
 METADATA.add(getattr(torch.Tensor, "grad").__delete__)  # noqa: B009
-# Of the param as it is when its values are at hand, which is contiguous.
+# Of the unsharded param, which is contiguous.
 STRIDE, IS_CONTIGUOUS, OFFSET = (
     torch.Tensor.stride,
     torch.Tensor.is_contiguous,
@@ -95,7 +95,7 @@ class Guarded:
 
 
 class Sharded(Guarded):
-    """Its values are not at hand."""
+    """It has no values."""
 
     __slots__ = ()
 
@@ -180,7 +180,7 @@ class Unsharded(Guarded):
 
 
 class ShardedAlias(Sharded, torch.Tensor):  # type: ignore[misc]
-    """`param.data` of a param that is not at hand."""
+    """`param.data` of a param without values."""
 
 
 class UnshardedAlias(Unsharded, torch.Tensor):  # type: ignore[misc]
@@ -290,7 +290,7 @@ def refuse_read(tensor: Any, what: str) -> Any:
     unit, i = place_of(tensor)
     name = unit.handles[i].name
     raise errors.StateError(
-        f"'{name}' is sharded and not in use, so its values are not at hand ({what})",
+        f"'{name}' is sharded and not in use: its values cannot be read ({what})",
         subject=name,
         advice=READ,
     )
@@ -300,7 +300,7 @@ def refuse_write(tensor: Any, what: str) -> Any:
     unit, i = place_of(tensor)
     name = unit.handles[i].name
     raise errors.StateError(
-        f"'{name}' is sharded: a write to it while it is not in use is not kept ({what})",
+        f"'{name}' is sharded: a write while it is not in use would be lost ({what})",
         subject=name,
         advice=getattr(tensor, "advice", WRITE),
     )

@@ -261,7 +261,7 @@ def shard_optimizer(
     kind = type(optimizer).__name__
     if kind in WHOLE_TENSOR_RULES:
         raise errors.argument(
-            f"{kind} is not elementwise: it cannot run on parts of tensors",
+            f"{kind} is not elementwise: it cannot run on shards of tensors",
             advice="Use an elementwise optimizer, such as torch.optim.AdamW.",
         )
     if getattr(optimizer, "_meron_shards", None) is not None:
@@ -385,7 +385,7 @@ def refuse_whole_params(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: A
                 unit, i = place
                 raise errors.StateError(
                     f"{type(optimizer).__name__} holds {unit.name}.{unit.names[i]}, which is "
-                    "sharded: its gradients are on their owners, not here",
+                    "sharded: its gradient is sharded too, and param.grad is None",
                     subject=f"{unit.name}.{unit.names[i]}",
                     advice="Call meron.torch.shard_optimizer(model, optimizer) after shard(), or "
                     "use an optimizer of meron.torch.",

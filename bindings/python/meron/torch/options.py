@@ -28,8 +28,8 @@ class MixedPrecision:
 
     Attributes:
         param_dtype: what params are gathered and computed in. Optimizers update f32 values.
-        reduce_dtype: what gradients are written for the reduction in; sums are f32 in any case.
-            Plans that keep whole gradients (zero0, zero1) add up micro-batches in it, too.
+        reduce_dtype: of gradients in the reduction; sums are f32 in any case. Plans that do not
+            shard gradients (zero0, zero1) add up micro-batches in it, too.
         cast_forward_inputs: floating inputs of the module are cast to param_dtype.
         buffer_dtype: of floating buffers. None leaves them as they are, also where params are cast:
             rotary frequencies in bf16 would turn positions by whole radians. Running statistics of

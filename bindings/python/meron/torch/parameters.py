@@ -31,9 +31,9 @@ MISSING: Any = object()
 def refuse_copy(_self: Any, _protocol: Any) -> Any:
     """In place of __reduce_ex__, by which objects are copied and pickled."""
     raise errors.StateError(
-        "a sharded module cannot be copied or pickled: this rank has parts of its params",
-        advice="Save or copy model.state_dict(), which holds whole tensors (on all ranks), or copy "
-        "the model before sharding it.",
+        "a sharded module cannot be copied or pickled: this rank has only shards of its params",
+        advice="Save or copy model.state_dict(), which holds unsharded tensors (on all ranks), or "
+        "copy the model before sharding it.",
     )
 
 

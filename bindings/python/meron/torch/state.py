@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whole tensors on demand: values, gradients, optimizer states; norms.
+"""Unsharded tensors on demand: values, gradients, optimizer states; norms.
 
 Everything here is collective: all ranks call it, in one order.
 """
@@ -25,15 +25,15 @@ from meron.torch.whole import full_param, has_own, own_part, whole_of
 
 
 def set_full_param(param: torch.Tensor, value: torch.Tensor) -> None:
-    """Writes a sharded param from a whole tensor, equal on all ranks. Collective."""
+    """Writes a sharded param from an unsharded tensor, equal on all ranks. Collective."""
     unit, i = placed(param)
     check_shape(unit, i, value)
     unit.sharding.write(unit, {i: value})
 
 
 def local_param(param: torch.Tensor) -> torch.Tensor:
-    """A copy of this rank's part of a sharded param, flat: what no codec has touched. Collective
-    (it gathers)."""
+    """A copy of this rank's shard of a param, flat, with the exact values: no codec was applied.
+    Collective (it gathers)."""
     unit, i = placed(param)
     if has_own(unit, i):
         return own_part(unit, i)
@@ -45,10 +45,10 @@ def local_param(param: torch.Tensor) -> torch.Tensor:
 
 
 def full_grad(param: torch.Tensor) -> torch.Tensor | None:
-    """A copy of a param's gradient since the last step: the mean over ranks, whole, f32.
+    """A copy of a param's gradient since the last step: the mean over ranks, unsharded, f32.
 
-    None when no rank has one. Ends the accumulation: a step, or zero_grad, comes before the next
-    backward. Collective; blocks on peers.
+    None if no rank has one. Ends the accumulation: call step or zero_grad before the next backward.
+    Collective; blocks on peers.
     """
     unit, i = placed(param)
     reducer = unit.sharding.reducer
@@ -59,7 +59,7 @@ def full_grad(param: torch.Tensor) -> torch.Tensor | None:
 
 
 def local_grad(param: torch.Tensor) -> torch.Tensor | None:
-    """This rank's part of a param's finished gradient, f32, flat, in place: writes count."""
+    """This rank's shard of a param's finished gradient, f32, flat, in place: writes count."""
     unit, i = placed(param)
     reducer = unit.sharding.reducer
     reducer.finish([unit])
@@ -67,7 +67,7 @@ def local_grad(param: torch.Tensor) -> torch.Tensor | None:
 
 
 def set_full_grad(param: torch.Tensor, value: torch.Tensor) -> None:
-    """Replaces a param's finished gradient by a whole tensor, equal on all ranks."""
+    """Replaces a param's finished gradient by an unsharded tensor, equal on all ranks."""
     unit, i = placed(param)
     check_shape(unit, i, value)
     part = local_grad(param)
@@ -89,8 +89,8 @@ def clip_grad_norm_(
 
     As torch.nn.utils.clip_grad_norm_, over all ranks, and over all plans and groups that the params
     are sharded by. Params in no unit neither count nor are scaled. If groups of ranks have
-    different gradients, as those of experts, the mean of what the groups see counts, so that all
-    ranks scale alike. Ends the accumulation as full_grad does. Collective; blocks on peers.
+    different gradients, as those of experts, the mean over the groups counts, so that all ranks
+    scale alike. Ends the accumulation as full_grad does. Collective; blocks on peers.
 
     Args:
         norm_type: a power above 0, or inf.
@@ -199,10 +199,10 @@ def of_all_ranks(context: meron.Context, values: list[float]) -> npt.NDArray[np.
 def full_optimizer_state(
     optimizer: torch.optim.Optimizer, param: torch.Tensor, key: str
 ) -> torch.Tensor | None:
-    """A copy of a state such as "exp_avg" of a param, whole. Collective; blocks on peers.
+    """A copy of a state such as "exp_avg" of a param, unsharded. Collective; blocks on peers.
 
-    States that are one number for a param, such as "step", are returned as they are. None when the
-    optimizer has no such state (yet), as of frozen params.
+    A state that is one number for a param, such as "step", is returned unchanged. None if the
+    optimizer has no such state (yet), as for frozen params.
     """
     unit, i = placed(param)
     part = optimizer_state(optimizer, unit, i, key)
@@ -214,7 +214,7 @@ def full_optimizer_state(
 def set_full_optimizer_state(
     optimizer: torch.optim.Optimizer, param: torch.Tensor, key: str, value: torch.Tensor
 ) -> None:
-    """Writes this rank's part of a state from a whole tensor, equal on all ranks. Local."""
+    """Writes this rank's shard of a state from an unsharded tensor, equal on all ranks. Local."""
     unit, i = placed(param)
     check_shape(unit, i, value)
     part = optimizer_state(optimizer, unit, i, key)

@@ -78,7 +78,7 @@ def tensor_of(
 
 @cache
 def placeholder(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device) -> torch.Tensor:
-    """What a param that is not at hand points at: its shape, no memory but one element.
+    """What a param out of use points at: its shape, and memory of one element.
 
     Its class refuses reads and writes (guard.py). Those of one shape are one object, which a pass
     finds in the cache.
@@ -88,7 +88,7 @@ def placeholder(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
-    """The tensors in what a module took or gave: in tuples, lists, mappings and dataclasses."""
+    """The tensors in arguments or results: in tuples, lists, mappings and dataclasses."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (tuple, list)):

@@ -300,8 +300,8 @@ class ShardedUnit:
                 changed = [now != then for now, then in zip(versions, self.versions)].index(True)
                 name = self.handles[changed].name
                 raise errors.StateError(
-                    f"'{name}' is sharded: it was written to while it was in use, and the values "
-                    "are not kept",
+                    f"'{name}' is sharded: it was written to while it was in use; the values are "
+                    "discarded",
                     subject=name,
                     advice=WRITE,
                 )
@@ -311,8 +311,8 @@ class ShardedUnit:
             if address_of(param) != address_of(whole):
                 param.data = whole
                 raise errors.StateError(
-                    f"'{handle.name}' is sharded: param.data was replaced while it was in use, and "
-                    "the values are not kept",
+                    f"'{handle.name}' is sharded: param.data was replaced while it was in use; the "
+                    "values are discarded",
                     subject=handle.name,
                     advice=WRITE,
                 )

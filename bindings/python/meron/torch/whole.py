@@ -17,10 +17,10 @@ from meron.torch.unit import ShardedUnit, gather_view
 
 
 def full_param(param: torch.Tensor) -> torch.Tensor:
-    """A copy of a sharded param's values, whole, on every rank, in memory of the host. Collective;
+    """A copy of a sharded param's values, unsharded, on every rank, in host memory. Collective;
     blocks on peers.
 
-    Those that a forward sees: where the plan has a codec for params, what comes of decoding.
+    The values that a forward sees: decoded (lossy), if the plan has a codec for params.
     """
     unit, i = placed(param)
     with unit.unit.gather(place="host") as gather:
@@ -29,7 +29,7 @@ def full_param(param: torch.Tensor) -> torch.Tensor:
 
 
 def exact_param(param: torch.Tensor) -> torch.Tensor:
-    """A copy as of full_param, of the values that its owners have, which no codec has touched."""
+    """A copy as full_param's, of the exact values: no codec was applied."""
     unit, i = placed(param)
     if not has_own(unit, i):
         return full_param(param)

@@ -183,7 +183,7 @@ def unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     table: dict[str, Any] = {}
     for key, value in pairs:
         if key in table:
-            raise ValueError(f"the key {key!r} comes twice")
+            raise ValueError(f"the key {key!r} occurs twice")
         table[key] = value
     return table
 

@@ -184,9 +184,9 @@ def take_param(offload: Offload, block: Block, zero: Block) -> None:
     offload.param_path = folder_of(block)
     if (zero.whole("stage", 0, 0, 3) or 0) < 3:
         raise errors.argument(
-            f"{block.path}.device is nvme below stage 3, and params are whole on every rank",
+            f"{block.path}.device is nvme below stage 3, and params are unsharded on every rank",
             subject=f"{block.path}.device",
-            advice="Take stage 3: each rank then offloads its own part.",
+            advice="Take stage 3: each rank then offloads its shard.",
         )
     offload.resident = block.whole("max_in_cpu", 0, 0) or 0
     offload.param_buffers = block.whole("buffer_count", None, 1, 1024)
@@ -204,7 +204,7 @@ def take_optimizer(offload: Offload, block: Block, zero: Block) -> None:
         raise errors.argument(
             f"{block.path}.device is nvme at stage 0",
             subject=f"{block.path}.device",
-            advice="Take stage 1, 2 or 3: each rank then offloads its own part.",
+            advice="Take stage 1, 2 or 3: each rank then offloads its shard.",
         )
     if block.table.get("ratio") == "auto":
         take_measured(offload, offload.nvme_path)

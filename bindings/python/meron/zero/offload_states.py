@@ -71,7 +71,7 @@ def offload(optimizer: Any, include: Any, device: Any, folder: str | None) -> bo
         raise errors.argument(f"device is {device!r}: cpu and nvme are known", "device") from None
     rule = rule_of(optimizer)
     if where is not OffloadDeviceEnum.nvme:
-        logger.info("offload_states: states lie in host memory as it is; device nvme moves them")
+        logger.info("offload_states: states reside in host memory already; device nvme moves them")
         return False
     if kinds & MOVED:
         rule.engine.offload(folder)

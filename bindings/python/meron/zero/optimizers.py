@@ -232,7 +232,7 @@ def check_rows(model: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None
     if plan["param"]["tier"] != "device":
         return
     raise errors.UnsupportedError(
-        f"the parameters lie on the device, where {type(optimizer).__name__} of torch does not "
+        f"the parameters reside on the device, where {type(optimizer).__name__} of torch does not "
         "step: the config of zero.Init names an optimizer, whose step is the engine's",
         subject="optimizer",
         advice="Leave the optimizer to the config; or take its optimizer block out, or set "

@@ -226,7 +226,7 @@ def safe_update_full_grad_vectorized(
             raise errors.argument(
                 f"update returned a {type(value).__name__} for {name_of(param)}",
                 subject=name_of(param),
-                advice="Return the new gradient, whole.",
+                advice="Return the new gradient, unsharded.",
             )
         safe_set_full_grad(param, value)
 

@@ -39,7 +39,7 @@ def against(config: Config, given: bool = False) -> str:
     if offload.param != "none":
         return f"offload_param.device is {offload.param}"
     if topology.frozen:
-        return "frozen parameters lie on the host where they are quantized"
+        return "quantized frozen parameters reside on the host"
     if given:
         return "the optimizer that was passed steps on the host"
     if config.optimizer is None:
