@@ -28,7 +28,7 @@ class ZeroParamStatus(enum.Enum):
 
 
 class LocalPart(UnshardedAlias):
-    """A copy of a rank's part of a param, to which nothing can be written."""
+    """A copy of a rank's shard of a param, to which nothing can be written."""
 
     advice = "Use meron.zero.safe_set_local_fp32_param(param, value) on all ranks."
 
@@ -36,7 +36,7 @@ class LocalPart(UnshardedAlias):
 class ZeroParameter(torch.nn.Parameter):
     """A sharded param; the Parameter of the model becomes one in place.
 
-    Unlike DeepSpeed's it keeps its shape when it is not whole: `param.shape == param.ds_shape`.
+    Unlike DeepSpeed's it keeps its shape while it is sharded: `param.shape == param.ds_shape`.
     """
 
     ds_id: int
@@ -47,12 +47,12 @@ class ZeroParameter(torch.nn.Parameter):
 
     @property
     def ds_shape(self) -> torch.Size:
-        """The shape of the whole tensor."""
+        """The shape of the unsharded tensor."""
         return self.shape
 
     @property
     def ds_numel(self) -> int:
-        """Elements of the whole tensor."""
+        """Elements of the unsharded tensor."""
         return self.numel()
 
     @property
@@ -66,7 +66,7 @@ class ZeroParameter(torch.nn.Parameter):
 
     @property
     def ds_persist(self) -> bool:
-        """Whether it is small enough to stay whole between uses."""
+        """Whether it is small enough to stay unsharded between uses."""
         unit, _ = placed(self)
         return sum(h.size for h in unit.handles) <= int(
             unit.sharding.limits.get("persist_elements", 100000)
@@ -74,11 +74,10 @@ class ZeroParameter(torch.nn.Parameter):
 
     @property
     def ds_tensor(self) -> torch.Tensor:
-        """A copy of this rank's part, flat, without padding. To be read: writing to it raises
+        """A copy of this rank's shard, flat, without padding. To be read: writing to it raises
         StateError, as safe_set_local_fp32_param(param, value) is the way to write.
 
-        Local while the param is whole, or when an optimizer holds it; else all ranks must read it
-        together.
+        Local while the param is gathered, or if an optimizer holds it; else collective.
         """
         from meron.zero.safe import local_master  # which needs this module
 
@@ -112,10 +111,10 @@ class ZeroParameter(torch.nn.Parameter):
         async_op: bool = False,
         hierarchy: int = 0,
     ) -> None:
-        """Makes this param, or a list, whole and writable until `partition`. Collective.
+        """Gathers this param, or a list, writable until `partition`. Collective.
 
         Args:
-            async_op: not there yet; the params are whole on return.
+            async_op: not supported yet; the params are gathered on return.
             hierarchy: without effect, as for `partition`: it indents DeepSpeed's messages.
         """
         from meron.zero.gathered import open_params
@@ -133,8 +132,7 @@ class ZeroParameter(torch.nn.Parameter):
 
         Args:
             hierarchy: without effect.
-            has_been_updated: every rank writes its part from the values that it has; else changes
-                are dropped.
+            has_been_updated: every rank writes its shard from its values; else changes are dropped.
         """
         from meron.zero.gathered import close_params
 

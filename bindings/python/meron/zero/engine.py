@@ -406,7 +406,7 @@ class Engine(Facts):
     # ---- The rest ------------------------------------------------------------------------------
 
     def empty_partition_cache(self) -> None:
-        """Gives back what stays whole between uses."""
+        """Releases params that stay unsharded between uses."""
         self.sharding.drop()
 
     def offload_states(
@@ -424,13 +424,13 @@ class Engine(Facts):
         Args:
             include: of "optim_states", "hp_params", "lp_params", "lp_grads" and
                 "contiguous_grad_buffer"; None is all. The first two go, and together.
-            device: "nvme", which DeepSpeed does not take here; "cpu" is where they lie, and moves
-                nothing.
+            device: "nvme", which DeepSpeed does not take here; "cpu" is where they reside, and
+                moves nothing.
             pin_memory, non_blocking: without effect.
             nvme_path: a folder on a drive; None is the config's.
 
         Raises ArgumentError, StateError (they are offloaded), UnsupportedError (an optimizer of
-        torch's own), NoSpaceError, IoError: they are where they were then.
+        torch's own), NoSpaceError, IoError: they stay where they were then.
         """
         self._require_alive("offload_states")
         if offload_states.offload(self.optimizer, include, device, nvme_path):
@@ -453,7 +453,7 @@ class Engine(Facts):
         save_filename: str = "pytorch_model.bin",
         exclude_frozen_parameters: bool = False,
     ) -> bool:
-        """Rank 0 saves the whole weights by torch.save. Collective.
+        """Rank 0 saves the unsharded weights by torch.save. Collective.
 
         Works at every stage, whatever stage3_gather_16bit_weights_on_model_save says.
         """

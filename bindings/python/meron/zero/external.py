@@ -16,7 +16,7 @@ from meron.torch.sharding import Sharding, unit_of
 
 
 def register_external_parameter(module: torch.nn.Module, parameter: torch.nn.Parameter) -> None:
-    """Has a param whole during each forward and backward of a module that does not own it.
+    """Gathers a param during each forward and backward of a module that does not own it.
 
     Before the model is sharded too: it is remembered.
 

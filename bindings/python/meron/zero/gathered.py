@@ -167,7 +167,7 @@ def close_places(places: list[Place], write: bool) -> None:
 
 
 class GatheredParameters:
-    """Params whole for the length of a `with`. Collective; blocks on peers.
+    """Gathers params for the length of a `with`. Collective; blocks on peers.
 
         with meron.zero.GatheredParameters(model.head.weight, modifier_rank=0):
             if rank == 0:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """safe_get_* and safe_set_*: values, gradients and optimizer states by param.
 
-Whole tensors are f32. Everything is collective unless it says otherwise: all ranks call it, with
-equal values where it writes.
+Unsharded tensors are f32. Everything is collective unless it says otherwise: all ranks call it,
+with equal values where it writes.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def local_master(param: torch.Tensor) -> torch.Tensor | None:
 
 
 def safe_get_full_fp32_param(param: torch.Tensor) -> torch.Tensor | None:
-    """A copy of a param's f32 values, whole; None when it is not sharded."""
+    """A copy of a param's f32 values, unsharded; None when it is not sharded."""
     if unit_of(param) is None:
         return None
     unit, i = placed(param)
@@ -88,7 +88,7 @@ def safe_set_full_fp32_param(param: torch.Tensor, value: torch.Tensor) -> None:
 
 
 def safe_get_local_fp32_param(param: torch.Tensor) -> torch.Tensor | None:
-    """A copy of this rank's part of a param's f32 values, flat, without padding."""
+    """A copy of this rank's shard of a param's f32 values, flat, without padding."""
     if unit_of(param) is None:
         return None
     master = local_master(param)
@@ -96,7 +96,7 @@ def safe_get_local_fp32_param(param: torch.Tensor) -> torch.Tensor | None:
 
 
 def safe_set_local_fp32_param(param: torch.Tensor, value: torch.Tensor) -> None:
-    """Writes this rank's part of a param."""
+    """Writes this rank's shard of a param."""
     unit, i = placed(param)
     part = value.detach().reshape(-1).float()
     owned = unit.owned(i)
@@ -143,7 +143,7 @@ def require_complete(param: torch.Tensor, operation: str) -> None:
 
 
 def safe_get_full_grad(param: torch.Tensor) -> torch.Tensor | None:
-    """A copy of a param's gradient, whole: the mean over ranks and micro-batches, unscaled.
+    """A copy of a param's gradient, unsharded: the mean over ranks and micro-batches, unscaled.
 
     Between the last backward of an accumulation and step(); None when there is none. Raises
     StateError before that backward, and within no_sync.
@@ -158,7 +158,7 @@ def safe_get_full_grad(param: torch.Tensor) -> torch.Tensor | None:
 
 
 def safe_set_full_grad(param: torch.Tensor, value: torch.Tensor) -> None:
-    """Replaces a gradient by a whole tensor. step() goes by it: norm, clipping, overflow.
+    """Replaces a gradient by an unsharded tensor. step() uses it: norm, clipping, overflow.
 
     Raises StateError where there is none, and as safe_get_full_grad.
     """
@@ -167,7 +167,7 @@ def safe_set_full_grad(param: torch.Tensor, value: torch.Tensor) -> None:
 
 
 def safe_get_local_grad(param: torch.Tensor) -> torch.Tensor | None:
-    """A copy of this rank's part of a param's gradient, flat. As safe_get_full_grad."""
+    """A copy of this rank's shard of a param's gradient, flat. As safe_get_full_grad."""
     if unit_of(param) is None:
         return None
     require_complete(param, "safe_get_local_grad")
@@ -178,14 +178,14 @@ def safe_get_local_grad(param: torch.Tensor) -> torch.Tensor | None:
 
 
 def safe_set_local_grad(param: torch.Tensor, value: torch.Tensor) -> None:
-    """Replaces this rank's part of a gradient. As safe_set_full_grad."""
+    """Replaces this rank's shard of a gradient. As safe_set_full_grad."""
     part = finished_part(param, "safe_set_local_grad")
     check_part(param, value)
     part.copy_(value.detach().reshape(-1))
 
 
 def finished_part(param: torch.Tensor, operation: str) -> torch.Tensor:
-    """This rank's part of a gradient, in place; StateError where there is none. Collective."""
+    """This rank's shard of a gradient, in place; StateError where there is none. Collective."""
     require_complete(param, operation)
     part = mt.local_grad(param)
     if part is None:
@@ -213,8 +213,8 @@ def safe_update_full_grad_vectorized(
 ) -> None:
     """Replaces the gradients of some params by update(gradient, param).
 
-    The gradient is a copy, whole, which may be changed; the param is the model's own, whose values
-    safe_get_full_fp32_param has. Params without a gradient are left out. Raises ArgumentError for a
+    The gradient is a copy, unsharded, which may be changed; the param is the model's own, whose
+    values safe_get_full_fp32_param returns. Params without a gradient are left out. Raises ArgumentError for a
     result that is no tensor of the param's shape, and as safe_get_full_grad.
     """
     for param in params:
@@ -235,7 +235,7 @@ def safe_update_full_grad_vectorized(
 
 
 def safe_get_full_optimizer_state(param: torch.Tensor, optim_state_key: str) -> torch.Tensor | None:
-    """A copy of a state such as "exp_avg", whole; None before the first step."""
+    """A copy of a state such as "exp_avg", unsharded; None before the first step."""
     if unit_of(param) is None:
         return None
     return mt.full_optimizer_state(optimizer_of(param), param, optim_state_key)
@@ -244,7 +244,7 @@ def safe_get_full_optimizer_state(param: torch.Tensor, optim_state_key: str) -> 
 def safe_set_full_optimizer_state(
     param: torch.Tensor, value: torch.Tensor, optim_state_key: str
 ) -> None:
-    """Writes this rank's part of a state; the state itself where it is one number. Local."""
+    """Writes this rank's shard of a state; the state itself where it is one number. Local."""
     if writable_state(param, optim_state_key).dim():
         mt.set_full_optimizer_state(optimizer_of(param), param, optim_state_key, value)
     else:
@@ -252,7 +252,7 @@ def safe_set_full_optimizer_state(
 
 
 def safe_get_local_optimizer_state(param: torch.Tensor, optim_state_key: str) -> Any:
-    """A copy of this rank's part of a state, flat; None before the first step. Local."""
+    """A copy of this rank's shard of a state, flat; None before the first step. Local."""
     if unit_of(param) is None:
         return None
     unit, i = placed(param)
@@ -263,7 +263,7 @@ def safe_get_local_optimizer_state(param: torch.Tensor, optim_state_key: str) ->
 def safe_set_local_optimizer_state(
     param: torch.Tensor, value: torch.Tensor, optim_state_key: str
 ) -> None:
-    """Writes this rank's part of a state. Local."""
+    """Writes this rank's shard of a state. Local."""
     state = writable_state(param, optim_state_key)
     if state.dim():
         check_part(param, value)
@@ -276,7 +276,7 @@ def safe_set_local_optimizer_state(
 
 
 def writable_state(param: torch.Tensor, key: str) -> torch.Tensor:
-    """This rank's part of a state that may be written: in place, but a copy of the engine's."""
+    """This rank's shard of a state that may be written: in place, but a copy of the engine's."""
     unit, i = placed(param)
     optimizer = optimizer_of(param)
     state = optimizer_state(optimizer, unit, i, key)
