@@ -214,8 +214,8 @@ def safe_update_full_grad_vectorized(
     """Replaces the gradients of some params by update(gradient, param).
 
     The gradient is a copy, unsharded, which may be changed; the param is the model's own, whose
-    values safe_get_full_fp32_param returns. Params without a gradient are left out. Raises ArgumentError for a
-    result that is no tensor of the param's shape, and as safe_get_full_grad.
+    values safe_get_full_fp32_param returns. Params without a gradient are left out. Raises
+    ArgumentError for a result that is no tensor of the param's shape, and as safe_get_full_grad.
     """
     for param in params:
         grad = safe_get_full_grad(param)
