@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""GradScaler, copies, adapters and DTensors beside sharded modules (hard/companions.py)."""
+"""GradScaler, copies, adapters, replaced params and DTensors (hard/companions.py)."""
 
 from __future__ import annotations
 

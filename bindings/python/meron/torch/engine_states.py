@@ -140,6 +140,6 @@ def part_of(unit: ShardedUnit, i: int, name: str, key: str, value: torch.Tensor)
             f"{key} of '{name}' has shape {tuple(value.shape)}: unsharded it has "
             f"{tuple(unit.handles[i].shape)}, and this rank's shard ({len(owned)},)",
             subject=name,
-            advice="Load shards where they were saved, on as many ranks; or save full_state_dict().",
+            advice="Load shards where they were saved, on as many ranks, or full_state_dict().",
         )
     return value.detach()

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank: torch.amp.GradScaler, copies, adapters as PEFT makes them, and DTensors.
+"""One rank: torch.amp.GradScaler, copies, adapters as PEFT makes them, params that are replaced in
+their modules, and DTensors.
 
 Run and reported as behaviour.py; the folder is where ranks meet.
 """
