@@ -382,6 +382,24 @@ print(signal.getsignal(signal.SIGHUP) == signal.SIG_IGN)
     assert done.stdout == "[]\nTrue\n"  # nohup keeps working
 
 
+def test_signals_ignored_at_the_start_end_nothing():
+    """As under nohup, and in a shell's background job."""
+    words = [MERON, "run", "-n", "2", "--", "sh", "-c", "echo ready; sleep 1; echo done"]
+    ignoring = (
+        "import os, signal; [signal.signal(n, signal.SIG_IGN) for n in (1, 2)]; "
+        f"os.execv({MERON!r}, {words})"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", ignoring], stdout=subprocess.PIPE, text=True
+    ) as job:
+        assert job.stdout is not None
+        assert job.stdout.readline() == "ready\n"
+        job.send_signal(signal.SIGHUP)
+        job.send_signal(signal.SIGINT)
+        out, _ = job.communicate(timeout=PATIENCE)
+        assert (job.returncode, out.count("done")) == (0, 2)
+
+
 def test_an_ignored_sigchld_hides_nothing():
     words = [MERON, "run", "-n", "2", "--", "sh", "-c", "exit 9"]
     ignoring = f"import os, signal; signal.signal(17, signal.SIG_IGN); os.execv({MERON!r}, {words})"

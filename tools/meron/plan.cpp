@@ -17,6 +17,8 @@
 #include "tools/meron/failure.h"
 #include "tools/meron/model_source.h"
 #include "tools/meron/picture.h"
+#include "tools/meron/plan_fit.h"
+#include "tools/meron/plan_help.h"
 #include "tools/meron/text.h"
 
 namespace meron::tools {
@@ -30,50 +32,6 @@ constexpr std::array kPresetsOfNodes = {"mics", "hpz", "zeropp"};
 
 constexpr const char* kNotCounted =
     "Activations, and what the trainer itself takes, are not counted.\n";
-
-constexpr const char* kPlanFooter =
-    R"(The model is given by its size, by a safetensors file (of which only the header is read) or the
-model.safetensors.index.json of several, or by a JSON file: the config.json of a Hugging Face model
-(llama, mistral, mixtral, qwen2, qwen3, gpt2, gpt_neox),
-{"parameters": N, "layers": L, "dtype": "bf16"} or
-{"units": [{"name": "layer.0", "tensors": [{"name": "layer.0.w", "shape": [64, 64], "dtype": "f32"}]}]}.
-Dtypes are f32, bf16 and f16, or as PyTorch names them (float32, bfloat16, float16; fp16).
-
-Plans: zero0 replicates everything, zero1 shards the optimizer states over the ranks, zero2 the
-gradients too, zero3 the parameters too. For several nodes, with the number of ranks in a group:
-mics(8) is zero3 within groups of 8 ranks, hpz(8) is zero3 with a second copy of the parameters in
-each group, zeropp(8) the same with int8 and int4 between groups. Without a number a group is a node.
-docs/plan.md has them all; the names that --cluster prints are plans, too. With --ranks-per-node it is also shown what comes from other nodes, and
---compare adds mics, hpz and zeropp of that size.
-
-With --cluster, all known plans are compared on the machines that a JSON file describes:
-{"nodes": 128, "devices_per_node": 8,
- "between_nodes": {"rate": "400 Gb/s", "latency": "10 us"},
- "inside_node": {"rate": "375 GB/s", "latency": "5 us", "in_place": false},
- "device": {"memory": "80 GiB", "reserved": "20 GiB", "memory_rate": "2.8 TB/s",
-            "flops": "400 TFLOP/s"}}
-Bytes between nodes are those of all ranks of a node, over the node's one link, as much out as in at
-the same time; bytes inside a node are those of a device over its own link, and none for parameters
-if in_place; each unit, phase and kind of link waits one latency. What is taken from peers is written
-and read once more at memory_rate; an update moves 28 bytes per element, 30 in 16 bits. With perfect
-overlap a step is the longest of computation, both links and copies, and the update; without it is
-their sum. Plans are ranked by the middle of the two; those that do not fit come last. Computation is
---compute-seconds, or 6 * parameters * --tokens / flops, per micro-batch. All of it is predicted,
-nothing measured. --plot starts the python3 that has matplotlib: of VIRTUAL_ENV, of the PATH, or of
-.venv in the current folder.
-
-Examples:
-  meron plan --parameters 7B --layers 32 -n 8
-  meron plan --parameters 7B --layers 32 -n 8 --memory 128GiB
-  meron plan --parameters 350M --layers 24 --dtype f32 -n 4 --compare
-  meron plan --parameters 7B --layers 32 -n 32 --ranks-per-node 8 --compare
-  meron plan --parameters 7B --layers 32 -n 32 --ranks-per-node 8 --plan 'hpz(8)'
-  meron plan --safetensors model.safetensors --plan zero2 -n 2 --micro-batches 4
-  meron plan --safetensors model.safetensors.index.json -n 8
-  meron plan --model config.json -n 8 --compare
-  meron plan --model model.json --plan plan.json -n 2 --json
-  meron plan --parameters 7B --layers 32 -n 2 --nvme /local/meron-nvme.json
-  meron plan --parameters 70B --layers 80 --cluster cluster.json --tokens 4096 --plot plans.png)";
 
 struct PlanOptions {
   std::string parameters;
@@ -250,65 +208,6 @@ std::string table_of(const Comparison& comparison, bool several_nodes) {
       in_columns(rows, 1));
 }
 
-// Whether the ranks of one machine fit into its memory; of a plan on devices, each into its own.
-struct Fit {
-  bool on_device = false;
-  uint64_t ranks = 0;  // that share the memory
-  uint64_t needed = 0;
-  uint64_t available = 0;
-
-  bool fits() const { return needed <= available; }
-};
-
-Fit fit_of(const Json& prediction, const meron_workload& workload, uint64_t available) {
-  const auto total = [](const Json& rank, const char* tier) {
-    return rank["memory"][tier]["total"]["bytes"].get<uint64_t>();
-  };
-  Fit fit{.available = available};
-  const Json& ranks = prediction["ranks"];
-  for (const Json& rank : ranks) fit.on_device = fit.on_device || total(rank, "device") > 0;
-  fit.ranks = 1;
-  if (!fit.on_device) {
-    const uint64_t node = workload.ranks_per_node == 0 ? workload.ranks : workload.ranks_per_node;
-    fit.ranks = std::min<uint64_t>(node, ranks.size());
-  }
-  for (size_t first = 0; first < ranks.size(); first += fit.ranks) {
-    uint64_t bytes = 0;
-    for (size_t r = first; r < std::min<size_t>(first + fit.ranks, ranks.size()); ++r) {
-      bytes += total(ranks[r], fit.on_device ? "device" : "host");
-    }
-    fit.needed = std::max(fit.needed, bytes);
-  }
-  return fit;
-}
-
-std::string sentence(const Fit& fit) {
-  const std::string who = fit.on_device
-                              ? "a rank's device holds"
-                              : fmt::format("the {} rank{} of a machine hold{}", fit.ranks,
-                                            fit.ranks == 1 ? "" : "s", fit.ranks == 1 ? "s" : "");
-  const std::string needed = readable_bytes(fit.needed), given = readable_bytes(fit.available);
-  if (fit.fits()) {
-    return fmt::format("It fits: {} {} of {}; {} remain for activations and all else.\n", who,
-                       needed, given, readable_bytes(fit.available - fit.needed));
-  }
-  return fmt::format("It does not fit: {} {}, {} more than {}.\n", who, needed,
-                     readable_bytes(fit.needed - fit.available), given);
-}
-
-// A prediction with the answer to --memory, and what no prediction has.
-Json with_fit(Json prediction, const meron_workload& workload, uint64_t available) {
-  prediction["not_counted"] = {"activations", "the trainer's own memory"};
-  if (available == 0) return prediction;
-  const Fit fit = fit_of(prediction, workload, available);
-  prediction["memory"] = {{"of", fit.on_device ? "device" : "machine"},
-                          {"ranks", fit.ranks},
-                          {"needed_bytes", fit.needed},
-                          {"available_bytes", fit.available},
-                          {"fits", fit.fits()}};
-  return prediction;
-}
-
 Comparison compare(const std::string& model, const meron_workload& workload) {
   Comparison out;
   out.plans.assign(kPresets.begin(), kPresets.end());
@@ -438,12 +337,13 @@ Subcommand add_plan(CLI::App& parent) {
       ->type_name("N");
   app->add_option(
          "--memory", options->memory,
-         "of a machine, or of each device where the plan uses devices: says whether it fits")
+         "of a machine, or of each device if the plan uses devices: report whether it fits")
       ->type_name("SIZE");
   app->add_flag("--compare", options->compare, "show the named plans side by side");
-  app->add_option("--nvme", options->nvme,
-                  "a drive as `meron io-bench --save` describes it: optimizer states lie there, or "
-                  "what the plan says")
+  app->add_option(
+         "--nvme", options->nvme,
+         "a drive, as described by `meron io-bench --save`: holds the optimizer states, or "
+         "what the plan specifies")
       ->type_name("FILE");
   app->add_option("--cluster", options->cluster,
                   "compare all known plans on the machines of a JSON file, by predicted time")

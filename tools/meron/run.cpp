@@ -14,23 +14,24 @@ namespace {
 constexpr int64_t kMostRanks = 4096;  // what a context accepts as world size
 constexpr double kLongest = 1e9;      // seconds; nobody waits longer, and it fits every clock
 
-constexpr const char* kRunFooter = R"(Each rank finds its place in MERON_RANK, MERON_WORLD_SIZE,
-MERON_LOCAL_RANK and MERON_LOCAL_WORLD_SIZE, and the job's secret token in a file that is already
-open, whose descriptor MERON_TOKEN_FD names: meron_context_open reads all that by itself. In the
-memory that MERON_BOARD_FD names the launcher notes which ranks have ended, and ranks note which rank
-an error blames. Where OMP_NUM_THREADS is not set, each rank gets its share of the cores that the
-launcher may use. Rank 0 has the launcher's standard input, the others have none. All print where the
-launcher prints; with --tag through pipes, which most programs buffer (for Python,
-PYTHONUNBUFFERED=1 changes that).
+constexpr const char* kRunFooter = R"(Each rank finds its place in MERON_RANK, MERON_WORLD_SIZE, MERON_LOCAL_RANK and
+MERON_LOCAL_WORLD_SIZE, and the job's secret token in an open file whose descriptor is MERON_TOKEN_FD:
+meron_context_open reads them by itself. MERON_BOARD_FD is the descriptor of shared memory in which
+the launcher records which ranks have ended, and ranks record which rank an error blames. If
+OMP_NUM_THREADS is not set, each rank gets its share of the cores that the launcher may use. Rank 0
+reads the launcher's standard input, the others have none. All ranks write to the launcher's standard
+output and error; with --tag through pipes, which most programs buffer (in Python, set
+PYTHONUNBUFFERED=1).
 
-INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to every rank, once. When a rank is killed or exits
-with a code other than 0, the others have the grace period to end by themselves (their calls return
-an error that names the dead rank), then get TERM, and KILL 5 seconds later. The launcher's exit code
-is that of the rank that failed first, 128 + N for signal N. A rank that ends with an error of Meron
-that blames another rank failed first only if the other does not fail within 2 seconds. When the
-launcher returns, no process of the job is left: what ranks started and left behind gets TERM, and
-KILL a second later. If the launcher itself is killed, all processes of the job are killed with it,
-in whatever session or process group they are.
+INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to every rank, once. A signal that is ignored when
+the launcher starts, as HUP is under nohup, is ignored by the ranks too and ends nothing. If a rank is
+killed or exits with a code other than 0, the others have the grace period to end by themselves (their
+calls return an error that names the dead rank), then get TERM, and KILL 5 seconds later. The
+launcher's exit code is that of the rank that failed first, 128 + N for signal N. A rank that ends
+with an error of Meron that blames another rank failed first only if the other does not fail within 2
+seconds. When the launcher returns, no process of the job is left: processes that ranks started and
+left behind get TERM, and KILL a second later. If the launcher itself is killed, all processes of the
+job are killed with it, in whatever session or process group they are.
 
 Examples:
   meron run -n 4 -- python3 train.py --epochs 3

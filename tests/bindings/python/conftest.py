@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import signal
 import subprocess
 import sys
 import threading
@@ -14,6 +15,11 @@ from typing import Any, TypeVar
 import pytest
 
 import meron
+
+# A suite that runs in the background (nohup, a shell's &) inherits an ignored SIGINT, as would the
+# processes that tests interrupt. With a handler here, they start with the default.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 DEADLINE = 20.0  # of every operation, in seconds: what hangs fails soon
 T = TypeVar("T")

@@ -5,10 +5,16 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
+
+# A suite that runs in the background (nohup, a shell's &) inherits an ignored SIGINT, as would the
+# processes that tests interrupt. With a handler here, they start with the default.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 ROOT = Path(__file__).resolve().parents[3]
 CRATES = ROOT / "bindings" / "rust"

@@ -14,6 +14,11 @@ from pathlib import Path
 
 import pytest
 
+# A suite that runs in the background (nohup, a shell's &) inherits an ignored SIGINT, as would the
+# processes that tests interrupt. With a handler here, they start with the default.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 JAVA = os.environ["MERON_JAVA"]
 JAR = Path(os.environ["MERON_JAR"])
 TESTS = os.environ["MERON_JAVA_TESTS"]
