@@ -14,7 +14,8 @@ namespace {
 constexpr int64_t kMostRanks = 4096;  // what a context accepts as world size
 constexpr double kLongest = 1e9;      // seconds; nobody waits longer, and it fits every clock
 
-constexpr const char* kRunFooter = R"(Each rank finds its place in MERON_RANK, MERON_WORLD_SIZE, MERON_LOCAL_RANK and
+constexpr const char* kRunFooter =
+    R"(Each rank finds its place in MERON_RANK, MERON_WORLD_SIZE, MERON_LOCAL_RANK and
 MERON_LOCAL_WORLD_SIZE, and the job's secret token in an open file whose descriptor is MERON_TOKEN_FD:
 meron_context_open reads them by itself. MERON_BOARD_FD is the descriptor of shared memory in which
 the launcher records which ranks have ended, and ranks record which rank an error blames. If

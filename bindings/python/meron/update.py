@@ -28,8 +28,8 @@ class Update(Owner):
 
     If the block ends by an exception, the exception is raised and nothing written in part is
     published: if this rank has written or viewed no param, its values are published unchanged, and
-    the group is usable; otherwise the group breaks on every rank with AbortedError, which names this
-    rank. Catch errors of single calls, such as a wrong shape, inside the block to go on.
+    the group is usable; otherwise the group breaks on every rank with AbortedError, which names
+    this rank. Catch errors of single calls, such as a wrong shape, inside the block to go on.
 
     Ctrl-C while entering gives the update up, which breaks the group: its peers go on with it.
     """

@@ -62,10 +62,10 @@ class Unit : public Handle<meron_unit, meron_unit_release> {
 
 using UnitList = ListOf<Unit>;
 
-// Units opened for writing; made by update. End it by publish. If an exception ends its scope before,
-// the destructor gives the update up: an update that was waited for and not written is published
-// unchanged; otherwise the group breaks with MERON_E_ABORTED on every rank, in words that name this
-// one. The exception is the caller's own.
+// Units opened for writing; made by update. End it by publish. If an exception ends its scope
+// before, the destructor gives the update up: an update that was waited for and not written is
+// published unchanged; otherwise the group breaks with MERON_E_ABORTED on every rank, in words that
+// name this one. The exception is the caller's own.
 class Update : public Handle<meron_update, meron_update_release> {
  public:
   using Handle::Handle;
