@@ -13,6 +13,7 @@ handles params out of use does so within `plain()`.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -78,8 +79,10 @@ STRIDE, IS_CONTIGUOUS, OFFSET = (
 )
 GET_DATA = torch.Tensor.data.__get__  # type: ignore[attr-defined]
 SET_DATA = torch.Tensor.data.__set__  # type: ignore[attr-defined]
-ALIASES = {torch.Tensor.detach, torch.detach, GET_DATA}
+DETACH = torch.Tensor.detach
+ALIASES = {DETACH, torch.detach, GET_DATA}
 COPY = torch.Tensor.copy_
+MAKE_PARAMETER = torch.nn.Parameter.__new__.__code__
 # Names of methods that end as those that write do.
 NO_WRITES = {"requires_grad_", "detach_"}
 WRITES = {SET_DATA, torch.Tensor.__setitem__, torch.Tensor.__setstate__}
@@ -120,6 +123,7 @@ class Sharded(Guarded):
                 return function(*args, **kwargs)
         first = args[0] if args else None
         if function in ALIASES:
+            refuse_parameter(first)
             with plain():
                 return alias(function(*args, **kwargs), first, ShardedAlias)
         if function is STRIDE or function is IS_CONTIGUOUS or function is OFFSET:
@@ -172,6 +176,8 @@ class Unsharded(Guarded):
         written = next(written_by(function, args, kwargs), None)
         if written is not None:
             refuse_write(written, name_of(function))
+        if function is DETACH:
+            refuse_parameter(args[0])
         if function is torch.Tensor.__dlpack__:
             args = (copied(args[0]).detach(), *args[1:])  # whose reader may write
         with plain():
@@ -294,6 +300,19 @@ def refuse_read(tensor: Any, what: str) -> Any:
         subject=name,
         advice=READ,
     )
+
+
+def refuse_parameter(tensor: Any) -> None:
+    """StateError where torch.nn.Parameter(tensor), which calls detach, would share its memory."""
+    if sys._getframe(2).f_code is MAKE_PARAMETER:
+        unit, i = place_of(tensor)
+        name = unit.handles[i].name
+        raise errors.StateError(
+            f"'{name}' is sharded: torch.nn.Parameter({name.rpartition('.')[2]}) would share its "
+            "memory",
+            subject=name,
+            advice="Pass a copy of the values, meron.torch.full_param(param), on all ranks.",
+        )
 
 
 def refuse_write(tensor: Any, what: str) -> Any:

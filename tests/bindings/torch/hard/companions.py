@@ -251,6 +251,18 @@ def a_replaced_param_is_refused() -> None:
         under(plan)
 
 
+def a_param_is_made_of_a_copy() -> None:
+    for plan in ("zero3", "zero1"):
+        model, _ = sharded(plan)
+        for value in (model[2].weight, model[2].weight.data, model[2].weight.detach()):
+            part = "2.weight' is sharded: torch.nn.Parameter(weight)"
+            raises(meron.StateError, part, lambda v=value: nn.Parameter(v))
+        copied = nn.Parameter(mt.full_param(model[2].weight))
+        assert type(copied) is nn.Parameter and torch.equal(copied, mlp()[2].weight)
+        if plan == "zero1":
+            assert type(nn.Parameter(model[2].weight.detach().clone())) is nn.Parameter
+
+
 def a_param_tied_after_sharding_is_trained() -> None:
     for plan in ("zero3", "zero1"):
         model, plain = mt.shard(mlp(), units=nn.Linear, plan=plan), mlp()
