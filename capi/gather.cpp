@@ -69,6 +69,7 @@ Result<DeviceSide*> need_device(const Context& context) {
 Result<std::vector<GatherTarget>> private_targets(const Units& units) {
   std::vector<GatherTarget> targets;
   Arena& arena = units.context->rank().arena();
+  const Recess recess;  // the call has the turn
   for (const auto& unit : units.units) {
     for (const auto& param : unit->params()) {
       auto buffer = arena.allocate(param->count * size_of(param->desc.dtype), MemoryKind::staging,

@@ -4,6 +4,7 @@
 // without one, and says so by Recess and expect_unheld().
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <mutex>
 #include <utility>
@@ -92,6 +93,14 @@ class Recess {
  private:
   Held* const held_;
 };
+
+// Making so many bytes of memory real, zeroing them or giving them back takes longer than a lock is
+// held. Builds that check locks count what small tests have as long.
+#ifdef MERON_LOCK_CHECKS
+inline constexpr uint64_t kLongBytes = 32 << 10;
+#else
+inline constexpr uint64_t kLongBytes = 256 << 10;
+#endif
 
 // What may not begin under a lock begins here: builds with MERON_LOCK_CHECKS end the process with a
 // message where the calling thread has one.

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/held.h"
 #include "device/failure.h"
 
 namespace meron {
@@ -40,6 +41,7 @@ DeviceRegistration& DeviceRegistration::operator=(DeviceRegistration&& other) no
 
 void DeviceRegistration::reset() {
   if (communicator_ == nullptr) return;
+  const Recess recess;  // no launch uses the memory any more
   {
     const std::lock_guard lock(communicator_->mutex_);
     // Registrations go with a communicator that is closed. What fails is told by its next call.
@@ -110,6 +112,7 @@ Result<bool> DeviceCommunicator::ready() const {
 // The calls of the one thread that uses it need no lock: it is also the one that closes.
 Status DeviceCommunicator::all_gather(const void* from, void* to, uint64_t bytes,
                                       void* stream) const {
+  expect_unheld("a launch of devices' collectives");
   if (handle_ == nullptr) return closed_error(library_->kind());
   meron_backend_failure failure = no_failure();
   return check(library_->table_.all_gather(handle_, from, to, bytes, stream, &failure), failure,
@@ -118,6 +121,7 @@ Status DeviceCommunicator::all_gather(const void* from, void* to, uint64_t bytes
 
 Status DeviceCommunicator::exchange(std::span<const meron_exchange_piece> pieces,
                                     void* stream) const {
+  expect_unheld("a launch of devices' collectives");
   if (handle_ == nullptr) return closed_error(library_->kind());
   meron_backend_failure failure = no_failure();
   return check(library_->table_.exchange(handle_, pieces.data(), pieces.size(), stream, &failure),
@@ -125,12 +129,14 @@ Status DeviceCommunicator::exchange(std::span<const meron_exchange_piece> pieces
 }
 
 Status DeviceCommunicator::begin_group() const {
+  expect_unheld("a group of launches");
   if (handle_ == nullptr) return closed_error(library_->kind());
   meron_backend_failure failure = no_failure();
   return check(library_->table_.group_begin(handle_, &failure), failure, "a group cannot begin");
 }
 
 Status DeviceCommunicator::end_group() const {
+  expect_unheld("a launch of devices' collectives");
   if (handle_ == nullptr) return closed_error(library_->kind());
   meron_backend_failure failure = no_failure();
   return check(library_->table_.group_end(handle_, &failure), failure,
@@ -138,6 +144,7 @@ Status DeviceCommunicator::end_group() const {
 }
 
 Result<DeviceRegistration> DeviceCommunicator::register_memory(void* data, uint64_t bytes) {
+  expect_unheld("a registration of memory");
   if (handle_ == nullptr) return closed_error(library_->kind());
   meron_backend_failure failure = no_failure();
   void* registration = nullptr;

@@ -72,6 +72,7 @@ PinnedRange& PinnedRange::operator=(PinnedRange&& other) noexcept {
 
 void PinnedRange::reset() {
   if (data_ == nullptr) return;
+  expect_unheld("unpinning memory");
   device_->table_.unpin(device_->handle_, std::exchange(data_, nullptr));
   device_.reset();
 }
@@ -190,6 +191,7 @@ void Device::release(void* data, uint64_t bytes, void* stream) {
 
 PinnedRange Device::pin(std::byte* data, uint64_t bytes, std::string* refused) {
   if (bytes == 0) return {};
+  expect_unheld("pinning memory");
   meron_backend_failure failure = no_failure();
   const meron_status status = table_.pin(handle_, data, bytes, &failure);
   if (status >= 0) return PinnedRange(shared_from_this(), data);

@@ -148,7 +148,11 @@ void Context::record_failure_locked(const Error& error) {
 Result<uint64_t> Context::reserve_group(int members) {
   const uint64_t bytes = group_bytes(static_cast<uint64_t>(members));
   MERON_ASSIGN(const uint64_t offset, transport_->window_allocate(bytes, "the group's control"));
-  MERON_TRY(transport_->window().reserve(offset, bytes));
+  const auto reserve = [&] {
+    const Recess recess;  // the call has the turn
+    return transport_->window().reserve(offset, bytes);
+  };
+  MERON_TRY(reserve());
   control_bytes_ += bytes;
   return offset;
 }

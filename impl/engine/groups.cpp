@@ -78,7 +78,11 @@ Result<Channel*> Context::make_group(Members members) {
                    transport_->window_allocate(group_bytes(static_cast<uint64_t>(size)),
                                                "the control of an axis"));
       if (!member || k != own) continue;
-      MERON_TRY(transport_->window().reserve(offset, group_bytes(static_cast<uint64_t>(size))));
+      const auto reserve = [&] {
+        const Recess recess;  // the call has the turn
+        return transport_->window().reserve(offset, group_bytes(static_cast<uint64_t>(size)));
+      };
+      MERON_TRY(reserve());
       control_bytes_ += group_bytes(static_cast<uint64_t>(size));
       std::vector<int> ranks;
       for (int place = 0; place < size; ++place) ranks.push_back(rank_of(k, place));

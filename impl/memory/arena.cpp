@@ -7,6 +7,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/held.h"
 #include "base/layout.h"
 #include "memory/reserve.h"
 #include "memory/sanitizer.h"
@@ -60,6 +61,7 @@ bool Arena::forked() const {
 
 Result<Buffer> Arena::allocate(uint64_t bytes, MemoryKind kind, std::string_view name,
                                Starts starts) {
+  if (bytes >= kLongBytes) expect_unheld("taking much memory");
   if (forked()) {
     return Error(MERON_E_FORKED, "this process is a fork of the one that owns the memory",
                  "open a context of its own in the child, or start it with exec")

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/held.h"
 #include "base/layout.h"
 #include "memory/reserve.h"
 #include "memory/sanitizer.h"
@@ -52,6 +53,7 @@ Status Window::check_owner(const char* verb) const {
 }
 
 Status Window::reserve(uint64_t offset, uint64_t bytes) {
+  if (bytes >= kLongBytes) expect_unheld("reserving much memory");
   MERON_TRY(check_owner("reserve"));
   return writable_.populate(offset, bytes);
 }
@@ -61,6 +63,7 @@ void Window::prefault(uint64_t offset, uint64_t bytes) const {
 }
 
 Status Window::discard(uint64_t offset, uint64_t bytes) {
+  if (bytes >= kLongBytes) expect_unheld("giving back much memory");
   MERON_TRY(check_owner("discard"));
   return writable_.discard(offset, bytes);
 }

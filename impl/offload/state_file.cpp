@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "base/held.h"
 #include "io/drive_error.h"
 #include "kernels/cpu/crc32c.h"
 
@@ -62,6 +63,7 @@ Result<std::unique_ptr<StateFile>> StateFile::create(Storage& storage, Arena& ar
     }
   }
   file->checksums_.resize(records);
+  const Recess recess;  // while the host gives memory, and the file grows: the call has the turn
   MERON_ASSIGN(file->memory_,
                arena.allocate(state_buffers_bytes(plan, largest), MemoryKind::optimizer,
                               "the buffers of optimizer states on nvme", Arena::Starts::at_page));

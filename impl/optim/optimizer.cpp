@@ -179,8 +179,9 @@ Status Optimizer::offload(const std::string& folder) {
       if (states) states->park();
     }
   }
-  for (const Buffer& buffer : buffers_) rank_.arena().release(buffer);
-  buffers_.clear();
+  const std::vector<Buffer> gone = std::exchange(buffers_, {});
+  const Recess recess;
+  for (const Buffer& buffer : gone) rank_.arena().release(buffer);
   return Ok{};
 }
 
@@ -206,6 +207,7 @@ Status Optimizer::reload() {
       }
     }
     if (brought.error().code() == MERON_E_TIMEOUT) return brought;
+    const Recess recess;
     for (const Buffer& buffer : buffers) rank_.arena().release(buffer);
     return brought;
   }

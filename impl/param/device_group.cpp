@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "param/device_group.h"
 
+#include "base/held.h"
+
 namespace meron {
 
 Error fail_devices(Channel& channel, const Error& error, uint64_t sequence) {
@@ -46,15 +48,18 @@ Status DeviceGroup::note(const Communicator& communicator, void* stream, Call ca
 Status DeviceGroup::gather_by(const Communicator& communicator, std::span<const Part> parts,
                               void* stream, Call call) {
   MERON_TRY(take_turn(stream));
-  MERON_TRY(communicator->begin_group());
-  Status asked = Ok{};
-  for (const Part& part : parts) {
-    asked = communicator->all_gather(part.from, part.to, part.bytes, stream);
-    if (!asked.ok()) break;
-  }
-  Status launched = communicator->end_group();
-  MERON_TRY(std::move(asked));
-  MERON_TRY(std::move(launched));
+  const auto launch = [&]() -> Status {
+    const Recess recess;
+    MERON_TRY(communicator->begin_group());
+    Status asked = Ok{};
+    for (const Part& part : parts) {
+      asked = communicator->all_gather(part.from, part.to, part.bytes, stream);
+      if (!asked.ok()) break;
+    }
+    Status launched = communicator->end_group();
+    return asked.ok() ? launched : asked;
+  };
+  MERON_TRY(launch());
   return note(communicator, stream, std::move(call));
 }
 
@@ -71,12 +76,17 @@ Status DeviceGroup::exchange(DeviceAxis axis, std::span<const meron_exchange_pie
   const Communicator& communicator = pair(axis).sums;
   void* const stream = side_.work();
   MERON_TRY(take_turn(stream));
-  MERON_TRY(communicator->exchange(pieces, stream));
+  const auto launch = [&] {
+    const Recess recess;
+    return communicator->exchange(pieces, stream);
+  };
+  MERON_TRY(launch());
   return note(communicator, stream, std::move(call));
 }
 
 Result<std::vector<DeviceRegistration>> DeviceGroup::register_values(std::byte* data,
                                                                      uint64_t bytes) const {
+  const Recess recess;  // no other thread has the memory yet
   std::vector<DeviceRegistration> kept;
   for (const Pair& pair : pairs_) {
     if (!registers_ || !pair.gathers || bytes == 0) continue;

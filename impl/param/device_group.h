@@ -7,6 +7,9 @@
 // on every rank: kernels of two communicators that started in different orders could each wait for
 // room that the other has.
 //
+// Whoever launches has the rank's turn, so that launches follow the order of calls. The lock is
+// released while the library launches: its first calls connect devices, and may wait for peers.
+//
 // The host waits for none of it. What was asked for and is not done is kept, with the call that it
 // belongs to: DeviceWatch looks after it, and aborts what a peer will never join.
 #pragma once

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include "base/held.h"
 #include "os/host.h"
 
 namespace meron {
@@ -27,8 +28,10 @@ void DeviceSide::pin(std::byte* data, uint64_t bytes, std::string* notice) {
   const uint64_t page = page_size();
   const uint64_t before = reinterpret_cast<uintptr_t>(data) % page;
   std::string refused;
+  const Recess recess;
   PinnedRange range =
       device_->pin(data - before, (before + bytes + page - 1) / page * page, &refused);
+  const std::lock_guard lock(pinned_mutex_);
   if (range) {
     pinned_.insert_or_assign(data, std::move(range));
   } else if (!std::exchange(told_unpinned_, true) && !refused.empty()) {
@@ -37,6 +40,17 @@ void DeviceSide::pin(std::byte* data, uint64_t bytes, std::string* notice) {
         "Raising the limit of locked memory may help (ulimit -l)",
         readable_bytes(bytes), device_->name(), refused);
   }
+}
+
+void DeviceSide::unpin(std::byte* data) {
+  std::map<const std::byte*, PinnedRange>::node_type gone;
+  {
+    const std::lock_guard lock(pinned_mutex_);
+    gone = pinned_.extract(data);
+  }
+  if (gone.empty()) return;
+  const Recess recess;
+  gone.mapped().reset();
 }
 
 void DeviceSide::synchronize() {

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 
@@ -32,9 +33,10 @@ class DeviceSide {
   // Wakes whoever waits on this rank when the stream has come so far.
   Status wake_after(void* stream);
   // Pins memory that is mapped as long as this lives, or until unpin(). Where that is refused
-  // copies are slower; the first refusal is said, as *notice.
+  // copies are slower; the first refusal is said, as *notice. Both take milliseconds per GiB, in a
+  // Recess: no other thread may use the memory yet, or any more.
   void pin(std::byte* data, uint64_t bytes, std::string* notice);
-  void unpin(std::byte* data) { pinned_.erase(data); }
+  void unpin(std::byte* data);
   // For what goes up from memory that is not pinned: see Upload.
   PinnedRing& ring() { return ring_; }
   // Until nothing of the engine's is under way.
@@ -53,8 +55,9 @@ class DeviceSide {
   const std::shared_ptr<Device> device_;
   Transport& transport_;
   DeviceStream up_, down_, work_;
-  std::map<const std::byte*, PinnedRange> pinned_;
   PinnedRing ring_;
+  std::mutex pinned_mutex_;  // guards both; a leaf
+  std::map<const std::byte*, PinnedRange> pinned_;
   bool told_unpinned_ = false;
 };
 

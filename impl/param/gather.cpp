@@ -158,6 +158,7 @@ Result<bool> GatherOperation::advance(Item& item) {
 // Every rank sends at every gather: whether a peer still has the values is the peer's own business.
 Status GatherOperation::begin_parts(Item& item) {
   Unit& unit = *item.unit;
+  const Unit::Busy busy(unit);  // memory is taken, for which the lock is released
   const Axes& axes = unit.axes();
   MERON_TRY(unit.hold_brought());
   item.stage = Stage::parts;
@@ -171,6 +172,7 @@ Status GatherOperation::begin_parts(Item& item) {
 
 Status GatherOperation::begin_rows(Item& item) {
   Unit& unit = *item.unit;
+  const Unit::Busy busy(unit);
   const Axes& axes = unit.axes();
   item.stage = Stage::rows;
   item.leads_rows = unit.rows_asked != item.version;
@@ -303,6 +305,7 @@ Result<bool> GatherOperation::advance_replicated(Item& item) {
   if (item.stage == Stage::begun) {
     item.stage = Stage::parts;
     if (fetches && axis.link() != nullptr) {
+      const Unit::Busy busy(unit);
       auto begun =
           Import::begin(unit, Import::Kind::whole, axis, channel_.tag(sequence(), 0), false);
       if (!begun.ok()) return channel_.fail(begun.error());

@@ -118,22 +118,31 @@ Result<bool> OpenBucketOperation::take_from_ring() {
   auto& buckets = ring.buckets();
   // Another thread is getting memory for it.
   if (ring.growing) return false;
-  const auto allocate = [&] {
+  // Puts memory in the place of `old`; while the host gives it, and the device pins it, the lock is
+  // released.
+  const auto replace = [&](const Buffer& old) -> Result<Buffer> {
     ring.growing = true;
     const uint64_t bytes = ring.bytes();
-    auto buffer = [&] {
-      const Recess recess;  // for as long as the host takes
+    Result<Buffer> buffer = [&] {
+      const Recess recess;
       return rank.arena().allocate(bytes, MemoryKind::gradient,
                                    fmt::format("a gradient bucket for unit '{}'", unit.name()));
     }();
+    if (buffer.ok()) {
+      if (old && rank.device) rank.device->unpin(old.data);
+      {
+        const Recess recess;
+        rank.arena().release(old);
+      }
+      rank.pin(buffer->data, buffer->bytes);
+    }
     ring.growing = false;
     rank.transport.ring();
     return buffer;
   };
   while (buckets.size() < rank.plan.gradient_buckets) {
-    MERON_ASSIGN(const Buffer buffer, allocate());
+    MERON_ASSIGN(const Buffer buffer, replace({}));
     buckets.push_back({buffer});
-    rank.pin(buffer.data, buffer.bytes);
   }
   const auto free = [](const GradientRing::Bucket& bucket) {
     return bucket.last_user == nullptr ||
@@ -158,11 +167,7 @@ Result<bool> OpenBucketOperation::take_from_ring() {
     return false;
   }
   if (chosen->buffer.bytes < ring.bytes()) {  // a larger unit was made since
-    MERON_ASSIGN(const Buffer larger, allocate());
-    if (rank.device) rank.device->unpin(chosen->buffer.data);
-    rank.arena().release(chosen->buffer);
-    chosen->buffer = larger;
-    rank.pin(larger.data, larger.bytes);
+    MERON_ASSIGN(chosen->buffer, replace(chosen->buffer));
   }
   waiting_for_ = nullptr;
   chosen->turn = ++ring.turns;

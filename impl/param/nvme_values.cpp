@@ -72,6 +72,7 @@ Result<bool> NvmeValues::bring() {
   if (here_ || bytes_ == 0) return true;
   if (transfer_) return false;
   if (!stored_) {
+    const Recess recess(bytes_ >= kLongBytes);
     std::fill_n(data_, bytes_, std::byte{0});
     here_ = true;
     return true;

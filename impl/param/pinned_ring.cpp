@@ -3,6 +3,8 @@
 
 #include <utility>
 
+#include "base/held.h"
+
 namespace meron {
 
 PinnedRing::~PinnedRing() {
@@ -14,6 +16,7 @@ PinnedRing::~PinnedRing() {
 
 bool PinnedRing::grow() {
   if (refused_) return false;
+  const Recess recess;  // the upload that grows it has it for itself: see `busy`
   auto buffer = arena_.allocate(kPieceBytes, MemoryKind::staging, "copies to the device",
                                 Arena::Starts::at_page);
   if (!buffer.ok()) {

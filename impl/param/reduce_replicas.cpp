@@ -67,7 +67,9 @@ Status ReduceOperation::begin_exchange() {
   batch_ = nullptr;
   if (ends_ && !accumulate_) {
     for (const Flat& flat : unit.flats()) {
-      if (flat.desc.trainable) std::fill_n(row_sum(flat), flat.row.size(), 0.0f);
+      if (!flat.desc.trainable) continue;
+      const Recess recess(flat.row.size() * sizeof(float) >= kLongBytes);
+      std::fill_n(row_sum(flat), flat.row.size(), 0.0f);
     }
   }
   if (has_codec(unit)) MERON_TRY(encode_rows());

@@ -338,11 +338,13 @@ Status ResidentGradient::show() {
     for (size_t f = 0; f < sums_.size(); ++f) {
       Flat& flat = unit_.flats()[f];
       if (!sums_[f]) continue;
-      MERON_ASSIGN(const Buffer buffer,
-                   rank.arena().allocate(flat.summed.size() * sizeof(float), MemoryKind::gradient,
-                                         fmt::format("the reduced gradient of unit '{}', seen by "
-                                                     "the host",
-                                                     unit_.name())));
+      const auto allocate = [&] {
+        const Recess recess;  // whoever calls has the turn
+        return rank.arena().allocate(
+            flat.summed.size() * sizeof(float), MemoryKind::gradient,
+            fmt::format("the reduced gradient of unit '{}', seen by the host", unit_.name()));
+      };
+      MERON_ASSIGN(const Buffer buffer, allocate());
       shown_.push_back(buffer);
       flat.sum = reinterpret_cast<float*>(buffer.data);
     }
@@ -384,8 +386,11 @@ Result<std::shared_ptr<ResidentReduceOperation>> ResidentReduceOperation::begin(
   ++target.reductions;
   target.reduction = operation;
   target.at_boundary = options.boundary;
-  if (Status summed = target.resident_gradient()->sum(options, ends, sequence, deadline);
-      !summed.ok()) {
+  // It releases the lock while collectives are launched: others find the operation, and leave it.
+  operation->set_running(true);
+  Status summed = target.resident_gradient()->sum(options, ends, sequence, deadline);
+  operation->set_running(false);
+  if (!summed.ok()) {
     return fail_devices(target.channel(), std::move(summed).error().on(target.name()), sequence);
   }
   return operation;

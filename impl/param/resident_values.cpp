@@ -62,6 +62,7 @@ Result<bool> ResidentValues::bring() {
   if (here_ || bytes_ == 0) return true;
   if (reading_) return false;
   if (!stored_) {
+    const Recess recess(bytes_ >= kLongBytes);
     std::fill_n(host_, bytes_, std::byte{0});
     here_ = true;
     return true;

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/held.h"
 #include "memory/arena.h"
 #include "transport/channel.h"
 
@@ -16,10 +17,24 @@ class Staging {
  public:
   static Result<std::shared_ptr<Staging>> allocate(std::shared_ptr<Arena> arena, uint64_t bytes,
                                                    const std::string& name) {
-    MERON_ASSIGN(const Buffer buffer, arena->allocate(bytes, MemoryKind::staging, name));
+    // Operations that run allocate it, and calls that have the turn.
+    const auto take = [&] {
+      const Recess recess(bytes >= kLongBytes);
+      return arena->allocate(bytes, MemoryKind::staging, name);
+    };
+    MERON_ASSIGN(const Buffer buffer, take());
     return std::shared_ptr<Staging>(new Staging(std::move(arena), buffer));
   }
-  ~Staging() { arena_->release(buffer_); }
+  // Much memory goes back when the lock is released: whatever drops this may be in the middle of a
+  // change.
+  ~Staging() {
+    Held* const held = Held::here();
+    if (held == nullptr || buffer_.bytes < kLongBytes) {
+      arena_->release(buffer_);
+    } else {
+      held->later([arena = std::move(arena_), buffer = buffer_] { arena->release(buffer); });
+    }
+  }
   Staging(const Staging&) = delete;
   Staging& operator=(const Staging&) = delete;
 

@@ -141,12 +141,15 @@ void Unit::undo() {
   for (const Flat& flat : flats_) {
     if (flat.coded() && flat.resident != nullptr) rank_.device->unpin(flat.exact);
   }
-  for (const Buffer& buffer : buffers_) rank_.arena().release(buffer);
-  buffers_.clear();
-  for (const auto& [offset, bytes] : window_parts_) {
-    (void)rank_.transport.window().discard(offset, bytes).ok();
-    rank_.arena().discharge(bytes, MemoryKind::param);
+  {
+    const Recess recess;  // no other thread has the unit
+    for (const Buffer& buffer : buffers_) rank_.arena().release(buffer);
+    for (const auto& [offset, bytes] : window_parts_) {
+      (void)rank_.transport.window().discard(offset, bytes).ok();
+      rank_.arena().discharge(bytes, MemoryKind::param);
+    }
   }
+  buffers_.clear();
   window_parts_.clear();
   for (Flat& flat : flats_) {
     flat.resident = nullptr;
@@ -334,8 +337,9 @@ Status Unit::enter(GradientState state) {
 Status Unit::unlease() {
   if (--leases_ > 0) return Ok{};
   letting_mates_go_ = brings_;
-  settle();
-  return enter(ValueState::partitioned);
+  Status entered = enter(ValueState::partitioned);
+  settle();  // which may release the lock
+  return entered;
 }
 
 void Unit::settle() {
@@ -349,8 +353,13 @@ void Unit::settle() {
 }
 
 void Unit::settle_lingering(Rank& rank) {
-  if (rank.lingering.empty()) return;
-  for (Unit* const unit : std::exchange(rank.lingering, {})) unit->settle();
+  // One at a time: each may release the lock, in which others may be destroyed.
+  auto& lingering = rank.lingering;
+  for (size_t looks = lingering.size(); looks > 0 && !lingering.empty(); --looks) {
+    Unit* const unit = lingering.front();
+    lingering.erase(lingering.begin());
+    unit->settle();
+  }
 }
 
 void Unit::linger() {

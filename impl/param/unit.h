@@ -386,6 +386,7 @@ class Unit {
   // Whether the device has done all work that was requested before the first call.
   bool streams_done();
   Status await_own();
+  Result<bool> bring_own_while_busy();
   Status reserve_encoded(size_t index);
   bool follows() const;
   void encode_values(Flat& flat, kernels::QuantError* error);

@@ -91,21 +91,30 @@ Status Unit::hold(const Ranges& ranges, MemoryKind kind) {
   const uint64_t bytes = bytes_of(ranges);
   MERON_TRY(
       rank_.arena().charge(bytes, kind, fmt::format("the gathered values of unit '{}'", name_)));
-  for (const auto& [offset, size] : ranges) {
-    if (Status reserved = rank_.transport.window().reserve(offset, size); !reserved.ok()) {
-      give_back(ranges, kind);
-      return reserved;
+  const auto reserve = [&]() -> Status {
+    const Recess recess(bytes >= kLongBytes);
+    for (const auto& [offset, size] : ranges) {
+      MERON_TRY(rank_.transport.window().reserve(offset, size));
     }
-  }
-  return Ok{};
+    return Ok{};
+  };
+  Status reserved = reserve();
+  if (bytes >= kLongBytes) rank_.transport.ring();  // for those that found it busy
+  if (!reserved.ok()) give_back(ranges, kind);
+  return reserved;
 }
 
 void Unit::give_back(const Ranges& ranges, MemoryKind kind) {
-  for (const auto& [offset, size] : ranges) {
-    // Only memory is given back: what stays is overwritten by the next gather.
-    (void)rank_.transport.window().discard(offset, size).ok();
+  const uint64_t bytes = bytes_of(ranges);
+  {
+    const Recess recess(bytes >= kLongBytes);
+    for (const auto& [offset, size] : ranges) {
+      // Only memory is given back: what stays is overwritten by the next gather.
+      (void)rank_.transport.window().discard(offset, size).ok();
+    }
   }
-  rank_.arena().discharge(bytes_of(ranges), kind);
+  rank_.arena().discharge(bytes, kind);
+  if (bytes >= kLongBytes) rank_.transport.ring();  // for those that found it busy
 }
 
 bool Unit::drops_parts() const {
@@ -121,14 +130,17 @@ Unit::Ranges Unit::passing() const {
 }
 
 Status Unit::hold_brought() {
+  const Busy busy(*this);
   if (copies_on_host(rank_.plan)) MERON_TRY(hold_copies());
   if (holds_passing_) return Ok{};
   // Before more is taken: whoever could release memory by now does.
   settle_lingering(rank_);
-  MERON_TRY(hold(passing(), MemoryKind::staging));
-  holds_passing_ = true;
+  // Counted first: the lock may be released while memory is reserved.
   if (takes_buffer()) ++rank_.stored_units_here;
-  return Ok{};
+  Status held = hold(passing(), MemoryKind::staging);
+  holds_passing_ = held.ok();
+  if (!held.ok() && takes_buffer()) --rank_.stored_units_here;
+  return held;
 }
 
 void Unit::drop_brought() {
@@ -137,8 +149,7 @@ void Unit::drop_brought() {
       !reached(mates_, gathers, &UnitSlot::let_go)) {
     return linger();
   }
-  holds_passing_ = false;
-  if (takes_buffer()) --rank_.stored_units_here;
+  const Busy busy(*this);  // others hold it again when it is gone
   rows_here = rows_asked = kNothing;
   for (Flat& flat : flats_) {
     flat.unpacked = false;
@@ -147,6 +158,8 @@ void Unit::drop_brought() {
   // Parts of rows that replicas hold alike stay.
   if (drops_parts()) parts_here = parts_asked = kNothing;
   give_back(passing(), MemoryKind::staging);
+  holds_passing_ = false;
+  if (takes_buffer()) --rank_.stored_units_here;
 }
 
 Status Unit::hold_copies() {
@@ -161,18 +174,25 @@ Status Unit::hold_copies() {
 // Of what has changed: frozen values are brought in once, and stay; and so does what the next
 // version is a difference to.
 void Unit::drop_copies() {
-  drop_brought();
-  for (Flat& flat : flats_) {
-    if (!flat.copied || flat.version != version_) continue;
-    if (flat.coded() && flat.desc.trainable && value_codec.difference) continue;
-    flat.copied = false;
-    give_back(parts_of(flat), MemoryKind::param);
+  {
+    const Busy busy(*this);
+    for (Flat& flat : flats_) {
+      if (!flat.copied || flat.version != version_) continue;
+      if (flat.coded() && flat.desc.trainable && value_codec.difference) continue;
+      flat.copied = false;
+      give_back(parts_of(flat), MemoryKind::param);
+    }
   }
+  drop_brought();
 }
 
 Result<bool> Unit::bring_own() {
   if (busy_with_values() || !may_be_read()) return false;
   const Busy mine(*this);
+  return bring_own_while_busy();
+}
+
+Result<bool> Unit::bring_own_while_busy() {
   bool here = true;
   for (Flat& flat : flats_) {
     if (!flat.packed && !flat.stored) continue;
@@ -202,6 +222,7 @@ Status Unit::open_change(bool step) {
 
 Result<bool> Unit::changeable() {
   if (busy_with_values()) return false;
+  const Busy mine(*this);
   if (!step_opens_) {
     for (Flat& flat : flats_) {
       if (!flat.stored) continue;
@@ -209,7 +230,7 @@ Result<bool> Unit::changeable() {
       MERON_ASSIGN(const bool free, flat.stored->open(false));
       if (!free) return false;
     }
-    return bring_own();
+    return bring_own_while_busy();
   }
   bool ready = true;
   for (Flat& flat : flats_) {
@@ -425,6 +446,7 @@ Status Unit::drop_feedback() {
   if (resident_gradient_) return resident_gradient_->drop_feedback();
   for (Flat& flat : flats_) {
     if (flat.residual == nullptr) continue;
+    const Recess recess(flat.row.size() * sizeof(float) >= kLongBytes);
     std::fill_n(flat.residual, flat.row.size(), 0.0f);
   }
   return Ok{};

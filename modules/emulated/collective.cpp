@@ -185,6 +185,7 @@ bool is_to_fail() {
 }
 
 void launch_noted(RankHandle& own) {
+  block_caller();
   own.noted.fails = is_to_fail();
   const uint64_t number = own.rank->ask();
   own.stream->ask([rank = own.rank, number, launch = std::exchange(own.noted, {})] {
@@ -310,6 +311,7 @@ meron_status take_memory(void** registration, void* comm, void* data, uint64_t b
   if (own.grouping) {
     return refuse(failure, MERON_E_STATE, "memory is not registered within a group");
   }
+  block_caller();
   if (const meron_status status = check_ready(own, failure); status < 0) return status;
   if (value_of(&Settings::registers) == 0) {
     return refuse(failure, MERON_E_UNSUPPORTED,

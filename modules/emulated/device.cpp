@@ -147,6 +147,7 @@ meron_status pin(void* handle, void* data, uint64_t bytes, meron_backend_failure
     say(failure, "memory that is not whole pages cannot be pinned");
     return MERON_E_ARGUMENT;
   }
+  block_caller();
   Machine& all = machine();
   const std::lock_guard lock(all.mutex);
   if (all.settings.pins == 0) {
@@ -161,6 +162,7 @@ meron_status pin(void* handle, void* data, uint64_t bytes, meron_backend_failure
 }
 
 void unpin(void* /*handle*/, void* data) {
+  block_caller();
   Machine& all = machine();
   const std::lock_guard lock(all.mutex);
   all.pinned.erase(static_cast<const std::byte*>(data));

@@ -26,6 +26,7 @@ constexpr std::array kKeys = {
     std::pair("strict", &Settings::strict),
     std::pair("windows", &Settings::windows),
     std::pair("registers", &Settings::registers),
+    std::pair("block", &Settings::block),
 };
 
 std::string all_keys() {
@@ -99,6 +100,16 @@ bool is_broken(int32_t index) {
 meron_status say_broken(meron_backend_failure* failure) {
   say(failure, "it broke, as MERON_EMULATED_DEVICE asks", true);
   return MERON_E_IO;
+}
+
+void block_caller() {
+  uint64_t block = 0;
+  {
+    Machine& all = machine();
+    const std::lock_guard lock(all.mutex);
+    block = all.settings.block;
+  }
+  if (block > 0) std::this_thread::sleep_for(std::chrono::microseconds(block));
 }
 
 bool work_on(int32_t index, const std::function<void()>& work) {

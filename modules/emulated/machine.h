@@ -19,7 +19,7 @@ class Stream;
 
 struct Settings {
   uint64_t count = 1, memory = uint64_t{1} << 30, delay = 0, break_at = 0, fail_at = 0, alone = 0,
-           collectives = 1, shared = 0, pins = 1, strict = 0, windows = 1, registers = 1;
+           collectives = 1, shared = 0, pins = 1, strict = 0, windows = 1, registers = 1, block = 0;
   static constexpr uint64_t kDemanded = 2;  // of `registers`
 };
 
@@ -50,6 +50,9 @@ meron_status load_settings(meron_backend_failure* failure);
 
 bool is_broken(int32_t index);
 meron_status say_broken(meron_backend_failure* failure);
+
+// Takes as long as the settings have calls take that pin, register or launch. Not under a mutex.
+void block_caller();
 
 // Does work of a stream, unless the device is, or gets, broken: then it returns false.
 bool work_on(int32_t index, const std::function<void()>& work);

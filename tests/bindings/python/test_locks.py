@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import ctypes
 import os
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -217,6 +219,40 @@ def test_others_go_on_while_a_call_waits_for_the_device(monkeypatch: pytest.Monk
         assert np.array_equal(seen, gradient)
         assert not state.any()
         values.release()
+
+
+def test_others_go_on_while_memory_is_pinned_and_collectives_are_launched(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Both take long where a driver pins much memory, or connects devices."""
+    monkeypatch.setenv("MERON_EMULATED_DEVICE", "count=2")
+
+    def joined(rank: int) -> float:
+        with meron.open(
+            rank, 2, "local", job=job, plan=DEVICES, device=f"emulated:{rank}", timeout=20
+        ) as ctx:
+            other, _ = unit_of(ctx, "other")
+            ctx.world.barrier()
+            if rank == 0:
+                monkeypatch.setenv("MERON_EMULATED_DEVICE", f"count=2,block={int(1.2e6 * SHORT)}")
+                meron.open(0, 1, "self", device="emulated").close()  # which reads that
+            ctx.world.barrier()
+            with calling(other.info) as longest:
+                unit, param = unit_of(ctx, "u")
+                unit.gather().release()
+                unit.reduce({param: np.ones(64, np.float32)}).wait()
+                unit.discard()
+            ctx.world.barrier()
+            if rank == 0:
+                monkeypatch.setenv("MERON_EMULATED_DEVICE", "count=2")
+                meron.open(0, 1, "self", device="emulated").close()
+            with calling(other.info):
+                unit.destroy()
+            return longest.seconds
+
+    job = secrets.token_hex(8)
+    with ThreadPoolExecutor(2) as ranks:
+        assert max(ranks.map(joined, range(2))) < SHORT
 
 
 def test_others_go_on_while_a_rank_is_a_whole_ring_ahead() -> None:
