@@ -132,7 +132,7 @@ int info(bool json) {
 }  // namespace
 
 Subcommand add_info(CLI::App& parent) {
-  CLI::App* app = parent.add_subcommand("info", "Say what this host and this build offer");
+  CLI::App* app = parent.add_subcommand("info", "Report what this host and this build offer");
   app->footer(kInfoFooter);
   auto json = std::make_shared<bool>(false);
   app->add_flag("--json", *json, "print JSON");

@@ -448,7 +448,7 @@ int io_bench(IoBenchOptions options) {
 
 Subcommand add_io_bench(CLI::App& parent) {
   CLI::App* app = parent.add_subcommand(
-      "io-bench", "Measure a drive, and find the settings of tier nvme with which it gives most");
+      "io-bench", "Measure a drive, and find the best settings of tier nvme for it");
   app->footer(kIoBenchFooter);
   auto options = std::make_shared<IoBenchOptions>();
   app->add_option("directory", options->directory, "a folder on the drive")
