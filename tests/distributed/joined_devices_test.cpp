@@ -82,8 +82,8 @@ TEST(JoinedDevicesTest, PlansThatNeedThemAreRefusedWithout) {
       R"({"mesh": {"shard": 1}, "param": {"sharding": "shard", "tier": "device"},
           "gradient": {"sharding": "shard"}, "optimizer": {"sharding": "replica x shard"}})";
   const std::string copied = R"j({"preset": "hpz(1)", "param": {"tier": "device"}})j";
-  for (const auto& [plan, word] :
-       {std::pair(whole, "cuts the optimizer further"), std::pair(copied, "keeps a second copy")}) {
+  for (const auto& [plan, word] : {std::pair(whole, "shards the optimizer further"),
+                                   std::pair(copied, "keeps a second copy")}) {
     World world = joined_world(2);
     world.plan = plan;
     EXPECT_TRUE(run_joined(world, "", [](int, meron_context) {}));
