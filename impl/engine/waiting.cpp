@@ -151,17 +151,21 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
   expect_unheld("a wait");
   Operation& target = *operation;
   transport_->pump();
-  std::string warning;
-  std::vector<std::string> notices;
-  int64_t now = 0;  // of the last look that found the operation under way
+  std::vector<std::string> lines;  // for the log, which is called without the lock
+  int64_t now = 0;                 // of the last look that found the operation under way
+  const auto add_line = [&](std::string line) {
+    if (!line.empty()) lines.push_back(std::move(line));
+  };
   const auto look = [&](bool last) -> Result<bool> {
     auto held = lock();
     if (!target.ended()) progress_locked(held);
-    if (!rank_->notices.empty()) notices.swap(rank_->notices);
+    for (; !rank_->notices.empty(); rank_->notices.erase(rank_->notices.begin())) {
+      lines.push_back(std::move(rank_->notices.front()));
+    }
     if (!target.ended()) {
       now = now_ns();
       if (target.inspection_due(now, kSleepNs) || last) inspect_locked(held, target);
-      if (!target.ended()) warning = report_wait_locked(target, now);
+      if (!target.ended()) add_line(report_wait_locked(target, now));
     }
     if (!target.ended()) {
       MERON_TRY(check_open());
@@ -171,14 +175,14 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
       record_failure_locked(*target.error());
       return *target.error();
     }
-    warning = report_end_locked(target);
+    if (target.was_waited_for()) add_line(report_end_locked(target));
     return true;
   };
 
   const auto tell = [&] {
-    if (!warning.empty()) options_.log(LogLevel::warning, std::exchange(warning, {}));
-    for (const std::string& notice : std::exchange(notices, {})) {
-      options_.log(LogLevel::warning, notice);
+    if (lines.empty()) return;
+    for (const std::string& line : std::exchange(lines, {})) {
+      options_.log(LogLevel::warning, line);
     }
   };
 

@@ -336,6 +336,7 @@ Status Unit::enter(GradientState state) {
 
 Status Unit::unlease() {
   if (--leases_ > 0) return Ok{};
+  if (!brings_ && !holds_passing_) return enter(ValueState::partitioned);
   letting_mates_go_ = brings_;
   Status entered = enter(ValueState::partitioned);
   settle();  // which may release the lock

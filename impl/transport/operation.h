@@ -83,6 +83,7 @@ class Operation {
   int64_t waited_ns(int64_t now) const {
     return first_waited_ns_ == 0 ? 0 : now - first_waited_ns_;
   }
+  bool was_waited_for() const { return first_waited_ns_ != 0; }
 
   // Whether it was so at many looks, over a while: what a peer of another node sent
   // before it left may be on its way to this rank still, phase by phase.
