@@ -224,12 +224,11 @@ meron_status meron_gather_release_on_stream(meron_gather gather, void* stream, m
 meron_status meron_gather_release(meron_gather gather, meron_error** err) {
   return guard("gather_release", err, [&]() -> Status {
     MERON_ASSIGN(const auto holder, take<GatherHolder>(gather));
-    const bool into = holder->value->mode() == GatherMode::into;
-    const auto given_up = into ? holder->value : nullptr;
-    holder->context->release_soon(
-        [gather = std::move(holder->value)] { (void)gather->release().ok(); });
+    // Another thread may have found the holder before it was taken: it keeps its value.
+    const GatherOperation& gather_in = *holder->value;
+    holder->context->release_soon([given_up = holder->value] { (void)given_up->release().ok(); });
     // Nothing is copied into the caller's memory from here on.
-    if (into) holder->context->await_still(*given_up);
+    if (gather_in.mode() == GatherMode::into) holder->context->await_still(gather_in);
     return Ok{};
   });
 }
