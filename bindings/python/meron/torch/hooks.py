@@ -138,69 +138,66 @@ class Scope:
         """
         compiler = set_eval_frame(None)  # a graph break: fullgraph=True is for modules within
         try:
-            return self._run(args, kwargs, compiler)
+            sharding = self.sharding
+            active = sharding.active
+            if current_graph_task() != -1:
+                sharding.begin_backward()  # recomputation
+                if not active:
+                    sharding.recompute(self.units)
+            elif not active:
+                refuse_tracing(self.module)
+                sharding.begin_pass(self.module)
+            sharding.clock = clock = sharding.clock + 1
+            use = Use(self, clock)
+            active.append(use)
+            entered = use.entered
+            graded = grad_enabled()
+            kept = False
+            # Unsharded params are plain attributes meanwhile, which Python finds at once;
+            # torch.nn.Module looks into its dicts one by one.
+            attributes, own = self.module.__dict__, self.module._parameters
+            try:
+                for unit in self.units:
+                    unit.enter()
+                    entered.append(unit)
+                    if not graded or unit.graded < sharding.since:
+                        sharding.record(unit, graded)
+                if self.input_dtype is not None:
+                    cast = functools.partial(cast_floating, dtype=self.input_dtype)
+                    args, kwargs = map_tensors(args, cast), map_tensors(kwargs, cast)
+                for name, param in own.items():
+                    place = getattr(param, "_meron", None)
+                    if place is not None and place[0].uses:
+                        attributes[name] = param
+                if compiler is None and self.compiled is None:
+                    output = self.call(*args, **kwargs)
+                else:
+                    output = self.call_compiled(compiler, args, kwargs)
+                use.last = sharding.clock + 1
+                if type(output) is torch.Tensor and graded and output.grad_fn is not None:
+                    hook_gradient(output, use.begin)
+                else:
+                    self.watch_outputs(use, output, graded)
+                for unit in entered:
+                    unit.check_data()
+                kept = graded and not self.reshard_after_forward and not sharding.in_backward
+                return output
+            finally:
+                for name in own:
+                    attributes.pop(name, None)
+                while active and active.pop() is not use:
+                    pass
+                if kept:
+                    sharding.kept.extend(entered)  # until the backward has ended
+                else:
+                    for unit in entered:
+                        unit.leave()
+                if not graded:
+                    sharding.end_ungraded(use)
         finally:
             set_eval_frame(compiler)
 
     run._torchdynamo_disable = True  # type: ignore[attr-defined]
-
-    def _run(self, args: Any, kwargs: Any, compiler: Any) -> Any:
-        sharding = self.sharding
-        active = sharding.active
-        if current_graph_task() != -1:
-            sharding.begin_backward()  # recomputation
-            if not active:
-                sharding.recompute(self.units)
-        elif not active:
-            refuse_tracing(self.module)
-            sharding.begin_pass(self.module)
-        sharding.clock = clock = sharding.clock + 1
-        use = Use(self, clock)
-        active.append(use)
-        entered = use.entered
-        graded = grad_enabled()
-        kept = False
-        # Params that are whole are plain attributes meanwhile, which Python finds at once, where
-        # torch.nn.Module asks its dicts one by one.
-        attributes, own = self.module.__dict__, self.module._parameters
-        try:
-            for unit in self.units:
-                unit.enter()
-                entered.append(unit)
-                if not graded or unit.graded < sharding.since:
-                    sharding.record(unit, graded)
-            if self.input_dtype is not None:
-                cast = functools.partial(cast_floating, dtype=self.input_dtype)
-                args, kwargs = map_tensors(args, cast), map_tensors(kwargs, cast)
-            for name, param in own.items():
-                place = getattr(param, "_meron", None)
-                if place is not None and place[0].uses:
-                    attributes[name] = param
-            if compiler is None and self.compiled is None:
-                output = self.call(*args, **kwargs)
-            else:
-                output = self.call_compiled(compiler, args, kwargs)
-            use.last = sharding.clock + 1
-            if type(output) is torch.Tensor and graded and output.grad_fn is not None:
-                hook_gradient(output, use.begin)
-            else:
-                self.watch_outputs(use, output, graded)
-            for unit in entered:
-                unit.check_data()
-            kept = graded and not self.reshard_after_forward and not sharding.in_backward
-            return output
-        finally:
-            for name in own:
-                attributes.pop(name, None)
-            while active and active.pop() is not use:
-                pass
-            if kept:
-                sharding.kept.extend(entered)  # until the backward has ended
-            else:
-                for unit in entered:
-                    unit.leave()
-            if not graded:
-                sharding.end_ungraded(use)
 
     def call_compiled(self, compiler: Any, args: Any, kwargs: Any) -> Any:
         """The module's forward with its hooks, as torch.compile has it, by the compiler that is
