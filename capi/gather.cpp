@@ -225,10 +225,11 @@ meron_status meron_gather_release(meron_gather gather, meron_error** err) {
   return guard("gather_release", err, [&]() -> Status {
     MERON_ASSIGN(const auto holder, take<GatherHolder>(gather));
     // Another thread may have found the holder before it was taken: it keeps its value.
-    const GatherOperation& gather_in = *holder->value;
-    holder->context->release_soon([given_up = holder->value] { (void)given_up->release().ok(); });
+    const std::shared_ptr<GatherOperation>& gather_in = holder->value;
+    holder->context->release_soon<GatherOperation>(
+        gather_in, [](GatherOperation& given_up) { (void)given_up.release().ok(); });
     // Nothing is copied into the caller's memory from here on.
-    if (gather_in.mode() == GatherMode::into) holder->context->await_still(gather_in);
+    if (gather_in->mode() == GatherMode::into) holder->context->await_still(*gather_in);
     return Ok{};
   });
 }

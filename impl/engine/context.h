@@ -125,6 +125,13 @@ class Context : public std::enable_shared_from_this<Context> {
     releases_.add(std::move(release));
     const LockIfFree held(*this);  // who had it may have gone by now
   }
+  // The same of a value that the caller keeps until this returns: it is shared only if it is
+  // queued.
+  template <class T>
+  void release_soon(const std::shared_ptr<T>& value, void (*release)(T&)) {
+    if (LockIfFree held(*this); held.taken()) return release(*value);
+    release_soon([value, release] { release(*value); });
+  }
   // The same, when no thread is in the middle of beginning something.
   template <class Release>
   void release_in_turn(Release release) {
@@ -290,12 +297,12 @@ class Context : public std::enable_shared_from_this<Context> {
   // Looks for dead, departed and late members; breaks the group where one is found.
   void inspect_locked(Held& held, Operation& target);
   std::vector<int> missing_of(const Operation& operation) const;
-  std::string waiting_text_locked(const Operation& operation) const;
+  std::string waiting_text(const Held& held, const Operation& operation) const;
   // "ranks 2-5": for whom it waits; empty if that is not known.
-  std::string waited_for_locked(const Operation& operation) const;
+  std::string waited_for(const Held& held, const Operation& operation) const;
   // Lines for the log, which is called without the lock; empty: nothing to report.
-  std::string report_wait_locked(Operation& operation, int64_t now);
-  std::string report_end_locked(Operation& operation);
+  std::string report_wait(const Held& held, Operation& operation, int64_t now);
+  std::string report_end(const Held& held, Operation& operation);
 
   // What release_soon() was given; those that need a turn, to be called with one.
   void take_back_locked(Held& held);
