@@ -68,7 +68,7 @@ void Context::look_after_locked(Held& held, DeviceGroup& devices) {
   if (launch->error()) {
     record_failure_locked(*launch->error());
   } else if (const int64_t now = now_ns(); !launch->ended() && launch->inspection_due(now, 0)) {
-    if (std::string text = report_wait_locked(*launch, now); !text.empty()) {
+    if (std::string text = report_wait(held, *launch, now); !text.empty()) {
       rank_->notices.push_back(std::move(text));
     }
   }

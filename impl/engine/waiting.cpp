@@ -105,7 +105,7 @@ void Context::submit_locked(Held& held, const std::shared_ptr<Operation>& operat
 }
 
 void Context::progress_locked(Held& held) {
-  Unit::settle_lingering(*rank_);
+  Unit::settle_waiting(*rank_);
   if (pending_.empty()) return;
   std::vector<const Channel*> staged_heads;
   bool some_ended = false;
@@ -165,7 +165,7 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
     if (!target.ended()) {
       now = now_ns();
       if (target.inspection_due(now, kSleepNs) || last) inspect_locked(held, target);
-      if (!target.ended()) add_line(report_wait_locked(target, now));
+      if (!target.ended()) add_line(report_wait(held, target, now));
     }
     if (!target.ended()) {
       MERON_TRY(check_open());
@@ -175,7 +175,7 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
       record_failure_locked(*target.error());
       return *target.error();
     }
-    if (target.was_waited_for()) add_line(report_end_locked(target));
+    if (target.was_waited_for()) add_line(report_end(held, target));
     return true;
   };
 
@@ -330,7 +330,7 @@ void Context::inspect_locked(Held& held, Operation& target) {
     return break_group(Error(MERON_E_TIMEOUT,
                              fmt::format("the deadline of {} s passed: {}",
                                          static_cast<double>(rank_->timeout_ns) / kNanosPerSecond,
-                                         waiting_text_locked(operation)),
+                                         waiting_text(held, operation)),
                              "look what the missing ranks do, or raise the timeout")
                            .blaming(missing.empty()
                                         ? MERON_RANK_NONE

@@ -46,7 +46,7 @@ std::vector<int> Context::missing_of(const Operation& operation) const {
   return operation.missing();
 }
 
-std::string Context::waiting_text_locked(const Operation& operation) const {
+std::string Context::waiting_text(const Held& /*held*/, const Operation& operation) const {
   std::string text =
       fmt::format("rank {} waits in the {}", transport_->rank(), operation.describe());
   const Operation* head = &operation;
@@ -76,7 +76,7 @@ std::string Context::waiting_text_locked(const Operation& operation) const {
   return text + last_calls_text(channel, missing);
 }
 
-std::string Context::waited_for_locked(const Operation& operation) const {
+std::string Context::waited_for(const Held& /*held*/, const Operation& operation) const {
   const auto behind = operation.behind();
   const Operation& head = behind && !behind->ended() ? *behind : operation;
   const std::vector<int> missing = missing_of(head);
@@ -84,15 +84,15 @@ std::string Context::waited_for_locked(const Operation& operation) const {
   return head.waits_for_drive().empty() ? std::string() : "this rank's drive";
 }
 
-std::string Context::report_wait_locked(Operation& operation, int64_t now) {
+std::string Context::report_wait(const Held& held, Operation& operation, int64_t now) {
   if (operation.reported() || operation.waited_ns(now) < WaitReports::kSlowNs) return {};
   if (!wait_reports_) wait_reports_.emplace(transport_->rank());
   if (!wait_reports_->due(now)) return {};
-  operation.set_reported(waited_for_locked(operation));
-  return wait_reports_->waits(now, waiting_text_locked(operation));
+  operation.set_reported(waited_for(held, operation));
+  return wait_reports_->waits(now, waiting_text(held, operation));
 }
 
-std::string Context::report_end_locked(Operation& operation) {
+std::string Context::report_end(const Held& /*held*/, Operation& operation) {
   const int64_t waited = operation.take_slow_wait(WaitReports::kSlowNs);
   if (waited == 0) return {};
   if (!wait_reports_) wait_reports_.emplace(transport_->rank());
