@@ -430,7 +430,7 @@ Status Context::join_devices_locked(Held& held, Group& group) {
       return Status(
           Error(MERON_E_UNSUPPORTED,
                 fmt::format("plan '{}' keeps a second copy of parameters on tier device, which "
-                            "needs devices that exchange by themselves: {}",
+                            "needs devices that are joined: {}",
                             plan.name, reason),
                 "use tier host, or leave second_copy out")
               .on("plan"));

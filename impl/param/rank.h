@@ -64,7 +64,7 @@ struct Rank {
   int64_t timeout_ns = 0;
   GradientRing ring;
   CopyPace staging_pace;             // of the caller's gradients into buckets
-  std::vector<Unit*> lingering;      // hold what they brought in until their mates let go of it
+  std::vector<Unit*> to_settle;      // hold staged values until local peers have released them
   std::vector<std::string> notices;  // for the log, which may not be called under the lock
   std::unique_ptr<Storage> storage;  // of tier nvme; null until something is to lie there
   std::string storage_folder;        // as it was named

@@ -345,7 +345,7 @@ Status Unit::unlease() {
 
 void Unit::settle() {
   if (letting_mates_go_) {
-    if (copied_from()) return linger();
+    if (copied_from()) return settle_later();
     letting_mates_go_ = false;
     own_slot().let_go.store(gathers, std::memory_order_seq_cst);
     rank_.transport.ring();
@@ -353,21 +353,19 @@ void Unit::settle() {
   drop_brought();
 }
 
-void Unit::settle_lingering(Rank& rank) {
+void Unit::settle_waiting(Rank& rank) {
   // One at a time: each may release the lock, in which others may be destroyed.
-  auto& lingering = rank.lingering;
-  for (size_t looks = lingering.size(); looks > 0 && !lingering.empty(); --looks) {
-    Unit* const unit = lingering.front();
-    lingering.erase(lingering.begin());
+  std::vector<Unit*>& units = rank.to_settle;
+  for (size_t looks = units.size(); looks > 0 && !units.empty(); --looks) {
+    Unit* const unit = units.front();
+    units.erase(units.begin());
     unit->settle();
   }
 }
 
-void Unit::linger() {
-  auto& lingering = rank_.lingering;
-  if (std::find(lingering.begin(), lingering.end(), this) == lingering.end()) {
-    lingering.push_back(this);
-  }
+void Unit::settle_later() {
+  std::vector<Unit*>& units = rank_.to_settle;
+  if (std::find(units.begin(), units.end(), this) == units.end()) units.push_back(this);
 }
 
 bool Unit::has_parts() const {

@@ -201,7 +201,8 @@ class Unit {
   Status unlease();
   // What waits until a device, or a mate, reads its values no more: goes on with it.
   void settle();
-  static void settle_lingering(Rank& rank);
+  // The same for all units of the rank that settle() could not end with. May release the lock.
+  static void settle_waiting(Rank& rank);
   // Its values on this rank's device; null where the rank has none.
   DeviceValues* on_device() const { return on_device_.get(); }
   // Takes a lease of these for whole values, whose copies DeviceValues::advance() then asks for.
@@ -292,10 +293,10 @@ class Unit {
   // Whether one more unit may be opened where `open` are and are not published. No more than
   // Plan::param_buffers are then in memory, but for those that the trainer holds; one always may.
   bool may_change(size_t open) const;
-  // Whether its own values may get memory to be read into: while others are still written to the
-  // drive, Plan::param_buffers units have memory at most. Writes end by themselves, so a gather
-  // that waits for this waits for no peer.
-  bool may_be_read() const;
+  // Whether its own values must wait for memory to be read into: while other units are written to
+  // the drive, at most Plan::param_buffers have memory. A gather that waits for this waits for
+  // writes of this rank, never for a peer.
+  bool lacks_buffer() const { return unit_being_stored_first() != nullptr; }
   // Waits for its own transfers, at most `timeout_ns`.
   void wait_for_drive(int64_t timeout_ns) const;
   // What of its own transfers is under way, for messages; empty: nothing.
@@ -376,9 +377,11 @@ class Unit {
   bool is_resident() const;
   // Whether the device still copies its values on the host.
   bool copied_from() const;
-  void linger();
+  void settle_later();
   // Releases the memory of units whose values have been written; how many are still written.
   static size_t units_being_stored(Rank& rank);
+  // The unit whose write it waits for; null: for none.
+  const Unit* unit_being_stored_first() const;
   // Whether holding its own values counts against Plan::param_buffers.
   bool takes_buffer() const { return stores_ && rank_.plan.param.tier == Tier::nvme; }
   Status store_away(Flat& flat);

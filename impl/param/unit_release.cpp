@@ -98,7 +98,7 @@ bool Unit::streams_done() {
 }
 
 void Unit::detach() {
-  std::erase(rank_.lingering, this);
+  std::erase(rank_.to_settle, this);
   std::erase(rank_.storing, this);
   for (GradientRing::Bucket& bucket : rank_.ring.buckets()) {
     if (bucket.last_user == this) bucket.last_user = nullptr;

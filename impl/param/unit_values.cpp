@@ -134,7 +134,7 @@ Status Unit::hold_brought() {
   if (copies_on_host(rank_.plan)) MERON_TRY(hold_copies());
   if (holds_passing_) return Ok{};
   // Before more is taken: whoever could release memory by now does.
-  settle_lingering(rank_);
+  settle_waiting(rank_);
   // Counted first: the lock may be released while memory is reserved.
   if (takes_buffer()) ++rank_.stored_units_here;
   Status held = hold(passing(), MemoryKind::staging);
@@ -147,7 +147,7 @@ void Unit::drop_brought() {
   if (!holds_passing_ || leases_ > 0 || state_ == ValueState::updating) return;
   if (exchanging() || busy() || busy_with_values() || copied_from() ||
       !reached(mates_, gathers, &UnitSlot::let_go)) {
-    return linger();
+    return settle_later();
   }
   const Busy busy(*this);  // others hold it again when it is gone
   rows_here = rows_asked = kNothing;
@@ -187,7 +187,11 @@ void Unit::drop_copies() {
 }
 
 Result<bool> Unit::bring_own() {
-  if (busy_with_values() || !may_be_read()) return false;
+  if (busy_with_values()) return false;
+  if (lacks_buffer()) {
+    units_being_stored(rank_);  // releases memory of those that have been written
+    if (busy_with_values() || lacks_buffer()) return false;
+  }
   const Busy mine(*this);
   return bring_own_while_busy();
 }
@@ -249,7 +253,7 @@ bool Unit::busy() const {
 
 size_t Unit::units_being_stored(Rank& rank) {
   std::erase_if(rank.storing, [](const Unit* unit) { return !unit->busy(); });
-  settle_lingering(rank);
+  settle_waiting(rank);
   return rank.storing.size();
 }
 
@@ -260,20 +264,23 @@ bool Unit::may_change(size_t open) const {
   return holds_passing_ || !takes_buffer() || rank_.stored_units_here < rank_.plan.param_buffers;
 }
 
-bool Unit::may_be_read() const {
-  if (holds_passing_ || !takes_buffer() || rank_.storing.empty()) return true;
-  return units_being_stored(rank_) == 0 || rank_.stored_units_here < rank_.plan.param_buffers;
+const Unit* Unit::unit_being_stored_first() const {
+  if (holds_passing_ || !takes_buffer()) return nullptr;
+  if (rank_.stored_units_here < rank_.plan.param_buffers) return nullptr;
+  const auto first = std::find_if(rank_.storing.begin(), rank_.storing.end(),
+                                  [](const Unit* unit) { return unit->busy(); });
+  return first == rank_.storing.end() ? nullptr : *first;
 }
 
 void Unit::wait_for_drive(int64_t timeout_ns) const {
-  if (!may_be_read()) return rank_.storing.front()->wait_for_drive(timeout_ns);
+  if (const Unit* const first = unit_being_stored_first()) return first->wait_for_drive(timeout_ns);
   for (const Flat& flat : flats_) {
     if (flat.stored) flat.stored->wait(timeout_ns);
   }
 }
 
 std::string Unit::drive_text() const {
-  if (!may_be_read()) return rank_.storing.front()->drive_text();
+  if (const Unit* const first = unit_being_stored_first()) return first->drive_text();
   for (const Flat& flat : flats_) {
     if (flat.stored && flat.stored->busy()) return flat.stored->describe();
   }
