@@ -59,15 +59,7 @@ struct Model {
     options.learning_rate = 1e-3;
     CALL(meron_optimizer_create, &optimizer, &one.unit, 1, &options);
   }
-  void step(uint64_t number) const {
-    const std::vector<float> gradient = random_values(number + 100);
-    const meron_source source{one.param, gradient.data(), gradient.size(), MERON_F32, 0};
-    CALL(meron_reduce_begin, nullptr, one.unit, &source, 1, nullptr);
-    CALL(meron_reduce_wait, &one.unit, 1, MERON_TIMEOUT_DEFAULT);
-    meron_future future{};
-    CALL(meron_optimizer_step_begin, &future, optimizer);
-    finish(future);
-  }
+  void step(uint64_t number) const { one.reduce_and_step(optimizer, random_values(number + 100)); }
   // The exact values of this rank's part.
   std::vector<float> exact(size_t* first) const {
     meron_view view{};

@@ -76,7 +76,7 @@ void expect_ones(const OneParam& model, int rank) {
   CALL(meron_gather_release_on_stream, gather, device.stream());
 }
 
-// Plans that only devices can follow which exchange by themselves: every rank is told, at the open.
+// Plans that need joined devices: if there are none, every rank gets an error at the open.
 TEST(JoinedDevicesTest, PlansThatNeedThemAreRefusedWithout) {
   const std::string whole =
       R"({"mesh": {"shard": 1}, "param": {"sharding": "shard", "tier": "device"},
@@ -480,13 +480,7 @@ TEST(JoinedDevicesTest, RowsThatReplicasUpdateInPartsAreWhole) {
     meron_optimizer optimizer{};
     CALL(meron_optimizer_create, &optimizer, &model.unit, 1, &options);
     for (int step = 0; step < 3; ++step) {
-      const std::vector<float> gradient(10'000, 1.0f);
-      const meron_source source{model.param, gradient.data(), gradient.size(), MERON_F32, 0};
-      CALL(meron_reduce_begin, nullptr, model.unit, &source, 1, nullptr);
-      CALL(meron_reduce_wait, &model.unit, 1, MERON_TIMEOUT_DEFAULT);
-      meron_future future{};
-      CALL(meron_optimizer_step_begin, &future, optimizer);
-      finish(future);
+      model.reduce_and_step(optimizer, std::vector<float>(10'000, 1.0f));
       for (int look = 0; look < 3; ++look) {
         const bool here = (look + step) % 2 == 0;
         meron_gather_options place = MERON_GATHER_OPTIONS_INIT;
@@ -515,13 +509,7 @@ TEST(JoinedDevicesTest, RowsThatReplicasUpdateInPartsAreWhole) {
 void train_once(const OneParam& model, uint64_t count) {
   meron_optimizer optimizer{};
   CALL(meron_optimizer_create, &optimizer, &model.unit, 1, nullptr);
-  const std::vector<float> gradient(count, 1.0f);
-  const meron_source source{model.param, gradient.data(), gradient.size(), MERON_F32, 0};
-  CALL(meron_reduce_begin, nullptr, model.unit, &source, 1, nullptr);
-  CALL(meron_reduce_wait, &model.unit, 1, MERON_TIMEOUT_DEFAULT);
-  meron_future step{};
-  CALL(meron_optimizer_step_begin, &step, optimizer);
-  finish(step);
+  model.reduce_and_step(optimizer, std::vector<float>(count, 1.0f));
   CALL(meron_optimizer_release, optimizer);
   CALL(meron_gather_release, begin_gather(model));
 }

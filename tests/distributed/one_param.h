@@ -43,6 +43,15 @@ struct OneParam {
     CALL(meron_gather_release, gather);
     return values;
   }
+  // One step of `optimizer` by the same whole gradient on each rank.
+  void reduce_and_step(meron_optimizer optimizer, const std::vector<float>& gradient) const {
+    const meron_source source{param, gradient.data(), gradient.size(), MERON_F32, 0};
+    CALL(meron_reduce_begin, nullptr, unit, &source, 1, nullptr);
+    CALL(meron_reduce_wait, &unit, 1, MERON_TIMEOUT_DEFAULT);
+    meron_future step{};
+    CALL(meron_optimizer_step_begin, &step, optimizer);
+    finish(step);
+  }
   meron_unit_info info() const {
     meron_unit_info info{};
     info.struct_size = sizeof(info);

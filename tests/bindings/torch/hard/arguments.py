@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 
 import torch
-from behaviour import RANK, RANKS, data, loss, main, mlp, promises_of, raises, same, sgd
+from behaviour import RANKS, data, main, mlp, promises_of, raises, sgd, step_both
 from torch import nn
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, OffloadPolicy
 
@@ -25,12 +25,7 @@ def trains(**options: object) -> None:
     plain = mlp()
     model = mt.shard(mlp(), **options)
     optimizer = mt.shard_optimizer(model, sgd(model))
-    loss(model, RANK).backward()
-    optimizer.step()
-    for rank in range(RANKS):
-        (loss(plain, rank) / RANKS).backward()
-    sgd(plain).step()
-    same(model, plain)
+    step_both(model, optimizer, plain, sgd(plain))
 
 
 def refused(text: str, kind: type[BaseException] = meron.ArgumentError, **options: object) -> None:

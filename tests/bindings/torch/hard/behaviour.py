@@ -59,6 +59,18 @@ def same(model: nn.Module, plain: nn.Module, **tolerance: float) -> None:
         torch.testing.assert_close(mt.full_param(param).float(), expected.detach(), **tolerance)
 
 
+def step_both(
+    model: nn.Module, optimizer: Optimizer, plain: nn.Module, twin: Optimizer, seed: int = 0
+) -> None:
+    """A step of the sharded model and one of plain torch's; they are the same afterwards."""
+    loss(model, seed + RANK).backward()
+    optimizer.step()
+    twin.zero_grad()
+    backward_all(plain, seed)
+    twin.step()
+    same(model, plain)
+
+
 def raises(kind: type[BaseException], text: str, function: Callable[[], object]) -> None:
     try:
         function()

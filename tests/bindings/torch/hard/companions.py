@@ -14,7 +14,21 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from behaviour import RANK, RANKS, data, loss, main, mlp, promises_of, raises, same, sgd, sharded
+from behaviour import (
+    RANK,
+    RANKS,
+    backward_all,
+    data,
+    loss,
+    main,
+    mlp,
+    promises_of,
+    raises,
+    same,
+    sgd,
+    sharded,
+    step_both,
+)
 from torch import nn
 from torch.nn.utils import prune
 
@@ -140,13 +154,7 @@ def adapters_of_a_sharded_base_are_sharded() -> None:
     optimizer = mt.shard_optimizer(model, torch.optim.SGD(trained, lr=0.1))
     twin = torch.optim.SGD([p for p in plain.parameters() if p.requires_grad], lr=0.1)
     for step in range(3):
-        loss(model, 10 * step + RANK).backward()
-        optimizer.step()
-        twin.zero_grad()
-        for rank in range(RANKS):
-            (loss(plain, 10 * step + rank) / RANKS).backward()
-        twin.step()
-        same(model, plain)
+        step_both(model, optimizer, plain, twin, 10 * step)
 
 
 def adapters_of_another_plan_are_refused() -> None:
@@ -240,12 +248,7 @@ def a_replaced_param_is_refused() -> None:
         torch.testing.assert_close(called, data(0) @ torch.ones(8, 8))
         assert layer._parameters.pop("no", 3) == 3
         plain = mlp()
-        loss(model, RANK).backward()
-        optimizer.step()
-        for rank in range(RANKS):
-            (loss(plain, rank) / RANKS).backward()
-        sgd(plain).step()
-        same(model, plain)
+        step_both(model, optimizer, plain, sgd(plain))
 
     for plan in ("zero3", "zero1"):
         under(plan)
@@ -270,16 +273,10 @@ def a_param_tied_after_sharding_is_trained() -> None:
             each[2].weight = each[0].weight
         optimizer, twin = mt.AdamW(model, lr=0.05), torch.optim.AdamW(plain.parameters(), lr=0.05)
         for step in range(3):
-            loss(model, 10 * step + RANK).backward()
-            optimizer.step()
-            twin.zero_grad()
-            for rank in range(RANKS):
-                (loss(plain, 10 * step + rank) / RANKS).backward()
-            twin.step()
-            same(model, plain)
+            step_both(model, optimizer, plain, twin, 10 * step)
         assert torch.equal(model.state_dict()["2.weight"], model.state_dict()["0.weight"])
         mt.destroy(model)
-        model[0].weight = nn.Parameter(torch.ones(8, 8))  # of nobody now
+        model[0].weight = nn.Parameter(torch.ones(8, 8))  # not refused any more
 
 
 def pruning_works_where_values_can_be_read() -> None:
@@ -287,12 +284,7 @@ def pruning_works_where_values_can_be_read() -> None:
     for each in (model, plain):
         prune.l1_unstructured(each[0], "weight", amount=0.5)
     optimizer = mt.shard_optimizer(model, sgd(model))
-    loss(model, RANK).backward()
-    optimizer.step()
-    for rank in range(RANKS):
-        (loss(plain, rank) / RANKS).backward()
-    sgd(plain).step()
-    same(model, plain)
+    step_both(model, optimizer, plain, sgd(plain))
     assert model.state_dict().keys() == plain.state_dict().keys()
     model = mt.shard(mlp())
     cut = functools.partial(prune.l1_unstructured, model[0], "weight", amount=0.5)
@@ -328,8 +320,7 @@ def what_replaces_params_of_zero_init_is_sharded_by_initialize() -> None:
     engine, *_ = meron.zero.initialize(model=model, config=config)
     engine.backward(loss(engine, RANK))
     engine.step()
-    for rank in range(RANKS):
-        (loss(plain, rank) / RANKS).backward()
+    backward_all(plain, 0)
     sgd(plain).step()
     same(model, plain)
     raises(meron.StateError, "sharded", lambda: setattr(model.one, "weight", model.one.bias.data))
