@@ -35,10 +35,14 @@ PATIENCE = 900
 # A fixed place, so that a compiler cache knows the files again.
 PLACE = BUILD / "tests" / "package" / "start"
 
-TOOLCHAIN = """\
+# A machine without MPI and CUDA.
+LACKING = """\
 set(CMAKE_DISABLE_FIND_PACKAGE_MPI ON)
 set(MERON_CUDA OFF)
 """
+# With the options of tools/test the compiler cache has what that has compiled. Of a user's options
+# test_a_warning_stops_no_build_of_a_user tells.
+TOOLCHAIN = LACKING + "set(MERON_WERROR ON)\n"
 
 # Runs in each new clone. The times of all files are those of the first clone, so that what was
 # built from them counts as built.
@@ -193,10 +197,19 @@ def test_the_page_works_as_it_is_written(machine: Machine, page: str) -> None:
     else:
         assert compared > 0, "the page shows nothing that its programs print"
 
-    # It was that machine: nothing of MPI or CUDA was built; a warning would have stopped no build.
+    # It was that machine: nothing of MPI or CUDA was built.
     built = machine.home / "meron" / "build" / "release"
     assert not list(built.glob("capi/libmeron_mpi.so")) + list(built.glob("capi/libmeron_cuda.so"))
-    assert "MERON_WERROR:BOOL=OFF" in (built / "CMakeCache.txt").read_text()
+
+
+def test_a_warning_stops_no_build_of_a_user(machine: Machine, tmp_path: Path) -> None:
+    (tmp_path / "lacking.cmake").write_text(LACKING)
+    words = ["cmake", "--preset", "release", "-B", tmp_path / "build"]
+    environment = {**machine.environment, "CMAKE_TOOLCHAIN_FILE": str(tmp_path / "lacking.cmake")}
+    subprocess.run(words, cwd=ROOT, env=environment, check=True, capture_output=True)
+    commands = (tmp_path / "build" / "compile_commands.json").read_text()
+    assert "gather.cpp" in commands or "unity" in commands
+    assert "-Wall" in commands and "-Werror" not in commands
 
 
 def test_every_page_is_followed() -> None:
