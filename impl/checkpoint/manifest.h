@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// The manifest of a checkpoint: which tensors it has, in which files their pieces lie, and the
+// checksums of the files. Pure: text in, text out. docs/checkpoint-format.md is the specification.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace meron::checkpoint {
+
+inline constexpr uint32_t kVersion = 1;
+inline constexpr size_t kMaxManifest = size_t{64} << 20;  // bytes
+inline constexpr size_t kMaxTensors = 1'000'000;
+inline constexpr size_t kMaxPieces = 4'000'000;
+inline constexpr uint64_t kMinBlock = 1 << 20;  // bytes; a power of two up to 1 << 30
+inline constexpr uint64_t kMaxBlocks = 1 << 20;  // of all files
+
+// Dtypes that files may hold, as safetensors names them: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL.
+// The size of an element in bytes; 0: unknown.
+uint32_t element_bytes(std::string_view dtype);
+
+// Elements [begin, begin + count) of a tensor, row-major, at byte `offset` of a file.
+struct Piece {
+  uint32_t file = 0;  // index in Manifest::files
+  uint64_t begin = 0, count = 0;
+  uint64_t offset = 0;
+
+  bool operator==(const Piece&) const = default;
+};
+
+// What a tensor is of: "values", "master", "exp_avg", "exp_avg_sq", "residual.<replica>",
+// "gradient", and of the caller "extra" (one for all ranks) and "extra.<rank>".
+struct Tensor {
+  std::string name;
+  std::string kind;
+  std::string dtype;
+  std::vector<uint64_t> shape;
+  std::vector<Piece> pieces;  // ascending, without gaps and overlaps, from 0 to all elements
+
+  bool operator==(const Tensor&) const = default;
+};
+
+struct File {
+  std::string name;           // one component, no '/', not hidden
+  uint32_t rank = 0;          // that wrote it
+  uint32_t node = 0;          // where that rank was
+  uint64_t bytes = 0;
+  std::vector<uint32_t> crc;  // CRC-32C of each block of Manifest::block_bytes; the last may be short
+
+  bool operator==(const File&) const = default;
+};
+
+struct Group {
+  double learning_rate = 0, beta1 = 0, beta2 = 0, epsilon = 0, weight_decay = 0;
+  bool operator==(const Group&) const = default;
+};
+
+struct Optimizer {
+  std::string rule;  // "adamw", "adam", "adagrad", "lion", "sgd"
+  uint64_t steps = 0;
+  std::vector<Group> groups;
+
+  bool operator==(const Optimizer&) const = default;
+};
+
+struct Manifest {
+  uint32_t version = kVersion;
+  std::string id;       // 32 hexadecimal digits, random, also in the header of every file
+  std::string name;     // of the checkpoint
+  uint64_t step = 0;    // the caller's count
+  std::string created;  // "2026-11-25T08:00:00Z"
+  std::string writer;   // "meron 0.1.0"
+  uint32_t world = 1;
+  uint32_t nodes = 1;        // > 1: each node's directory holds the files of its ranks only
+  std::string plan;          // JSON text of the plan
+  uint64_t block_bytes = kMinBlock;
+  bool complete = true;      // false: values only ("weights_only"), or frozen params left out
+  std::vector<File> files;
+  std::vector<Tensor> tensors;
+  std::vector<Optimizer> optimizers;
+  std::string extra;         // the caller's JSON text, an object; "{}" where none was given
+
+  bool operator==(const Manifest&) const = default;
+};
+
+// Text that parse_manifest() reads back to an equal value. One line per file and tensor.
+std::string to_json(const Manifest& manifest);
+
+// Strict: unknown keys, duplicate keys, a version above kVersion (MERON_E_VERSION), numbers that do
+// not fit, pieces that overlap, leave gaps, or lie outside of their file, two pieces on the same
+// bytes, names that leave the directory: MERON_E_CORRUPT, or MERON_E_PARSE for what is no manifest,
+// naming line and key. Every piece's offset is a multiple of its element's size. Time is linear,
+// and nothing is allocated by a number in the text.
+Result<Manifest> parse_manifest(std::string_view text);
+
+}  // namespace meron::checkpoint
