@@ -111,7 +111,7 @@ Status read_checksums(JsonValue file, std::vector<uint32_t>& out) {
   return Ok{};
 }
 
-Result<File> read_file(JsonValue value, const Manifest& manifest) {
+Result<File> read_file_line(JsonValue value, const Manifest& manifest) {
   MERON_TRY(value.object({"name", "rank", "node", "bytes", "crc"}));
   File file;
   MERON_TRY(read_file_name(value, "name", file.name));
@@ -158,7 +158,7 @@ Status read_dtype_and_shape(JsonValue value, Tensor& tensor) {
   return Ok{};
 }
 
-Result<Tensor> read_tensor(JsonValue value) {
+Result<Tensor> read_tensor_line(JsonValue value) {
   MERON_TRY(value.object({"name", "kind", "dtype", "shape", "pieces"}));
   Tensor tensor;
   MERON_TRY(read_text(value, "name", tensor.name));
@@ -279,9 +279,9 @@ Result<Manifest> parse_manifest(std::string_view text) {
   MERON_TRY(read_top(root, out));
   MERON_TRY(read_lines(root, "optimizers", kMaxPlanRanks, read_optimizer, out.optimizers, nullptr));
   std::vector<JsonValue> files, tensors;
-  const auto read_one_file = [&](JsonValue value) { return read_file(value, out); };
-  MERON_TRY(read_lines(root, "files", kMaxFiles, read_one_file, out.files, &files));
-  MERON_TRY(read_lines(root, "tensors", kMaxTensors, read_tensor, out.tensors, &tensors));
+  const auto read_file_of = [&](JsonValue value) { return read_file_line(value, out); };
+  MERON_TRY(read_lines(root, "files", kMaxFiles, read_file_of, out.files, &files));
+  MERON_TRY(read_lines(root, "tensors", kMaxTensors, read_tensor_line, out.tensors, &tensors));
   MERON_TRY(check_files(out, files));
   MERON_TRY(check_tensors(out, tensors));
   MERON_TRY(check_bytes(out, tensors));
