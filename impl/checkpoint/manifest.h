@@ -16,7 +16,7 @@ inline constexpr uint32_t kVersion = 1;
 inline constexpr size_t kMaxManifest = size_t{64} << 20;  // bytes
 inline constexpr size_t kMaxTensors = 1'000'000;
 inline constexpr size_t kMaxPieces = 4'000'000;
-inline constexpr uint64_t kMinBlock = 1 << 20;  // bytes; a power of two up to 1 << 30
+inline constexpr uint64_t kMinBlock = 1 << 20;   // bytes; a power of two up to 1 << 30
 inline constexpr uint64_t kMaxBlocks = 1 << 20;  // of all files
 
 // Dtypes that files may hold, as safetensors names them: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL.
@@ -45,11 +45,12 @@ struct Tensor {
 };
 
 struct File {
-  std::string name;           // one component, no '/', not hidden
-  uint32_t rank = 0;          // that wrote it
-  uint32_t node = 0;          // where that rank was
+  std::string name;   // one component, no '/', not hidden
+  uint32_t rank = 0;  // that wrote it
+  uint32_t node = 0;  // where that rank was
   uint64_t bytes = 0;
-  std::vector<uint32_t> crc;  // CRC-32C of each block of Manifest::block_bytes; the last may be short
+  std::vector<uint32_t>
+      crc;  // CRC-32C of each block of Manifest::block_bytes; the last may be short
 
   bool operator==(const File&) const = default;
 };
@@ -75,14 +76,14 @@ struct Manifest {
   std::string created;  // "2026-11-25T08:00:00Z"
   std::string writer;   // "meron 0.1.0"
   uint32_t world = 1;
-  uint32_t nodes = 1;        // > 1: each node's directory holds the files of its ranks only
-  std::string plan;          // JSON text of the plan
+  uint32_t nodes = 1;  // > 1: each node's directory holds the files of its ranks only
+  std::string plan;    // JSON text of the plan
   uint64_t block_bytes = kMinBlock;
-  bool complete = true;      // false: values only ("weights_only"), or frozen params left out
+  bool complete = true;  // false: values only ("weights_only"), or frozen params left out
   std::vector<File> files;
   std::vector<Tensor> tensors;
   std::vector<Optimizer> optimizers;
-  std::string extra;         // the caller's JSON text, an object; "{}" where none was given
+  std::string extra;  // the caller's JSON text, an object; "{}" where none was given
 
   bool operator==(const Manifest&) const = default;
 };

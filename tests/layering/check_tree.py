@@ -31,14 +31,18 @@ LAYERS = (
     ("base",),
     ("os",),
     ("memory", "topology", "plan", "io", "device"),
-    ("transport", "quant"),
+    ("transport", "quant", "checkpoint"),
     ("param", "offload"),
-    ("schedule", "optim", "checkpoint"),
+    ("schedule", "optim"),
+    ("state",),
+    ("saving",),
     ("engine",),
 )
 # The plan is pure: it computes and parses, it touches no file and no memory of others.
 NOT_ALLOWED = {
     "plan": {"os"},
+    # Files: it knows no rank's memory, so the command reads checkpoints by it too.
+    "checkpoint": {"memory", "topology", "device"},
     # It decides and does not act: tests drive it with a fake gatherer and a fake clock.
     "schedule": {"os", "memory", "topology", "plan", "io", "device", "transport", "quant", "param"},
 }
@@ -46,8 +50,8 @@ NOT_ALLOWED = {
 WITHOUT_KERNELS = {"base", "os", "plan", "schedule"}
 # The library's edge sees one folder; the command is a user of the library that also starts
 # processes, so it may use the system-call layer, and measures drives, through the engine that moves
-# states there and would tell another rate than any other program.
-ALLOWED_OUTSIDE = {"capi": {"engine"}, "tools": {"base", "os", "io"}}
+# states there and would tell another rate than any other program. It reads checkpoints as files.
+ALLOWED_OUTSIDE = {"capi": {"engine"}, "tools": {"base", "os", "io", "checkpoint"}}
 
 # Libraries that have one home. (fmt and the language's own headers may be used everywhere.)
 HOME_OF_LIBRARY = {
