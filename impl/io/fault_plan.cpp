@@ -22,9 +22,17 @@ namespace {
 
 constexpr int kMaxErrno = 133;  // EHWPOISON, the last that Linux has
 
+constexpr std::array<std::string_view, 6> kCalls = {"read",   "write", "fsync",
+                                                    "rename", "open",  "mkdir"};
+constexpr size_t kTransfers = 2;  // the first of them
+
+constexpr size_t call_of(FileCall call) {
+  return kTransfers + static_cast<size_t>(call);
+}
+
 struct Fault {
-  bool write = false;
-  uint64_t first = 1, last = 1;  // of the reads or writes, counted from 1
+  size_t call = 0;               // of kCalls
+  uint64_t first = 1, last = 1;  // of these calls, counted from 1
   int error = 0;                 // 0: a short transfer, or a hang
   bool hangs = false;
 };
@@ -50,8 +58,10 @@ Result<Fault> parse_fault(std::string_view entry) {
   const std::string_view which = entry.substr(0, first), what = entry.substr(second + 1);
   std::string_view when = entry.substr(first + 1, second - first - 1);
   Fault fault;
-  if (which != "read" && which != "write") return unclear(entry, "is of neither read nor write");
-  fault.write = which == "write";
+  while (fault.call < kCalls.size() && which != kCalls[fault.call]) ++fault.call;
+  if (fault.call == kCalls.size()) {
+    return unclear(entry, "is of neither read, write, fsync, rename, open nor mkdir");
+  }
   if (when == "*") {
     fault.last = UINT64_MAX;
   } else {
@@ -69,7 +79,9 @@ Result<Fault> parse_fault(std::string_view entry) {
     fault.error = EAGAIN;
   } else if (what == "hang") {
     fault.hangs = true;
-  } else if (what != "short") {
+  } else if (what == "short") {
+    if (fault.call >= kTransfers) return unclear(entry, "is of no transfer, so it cannot be short");
+  } else {
     fault.error = errno_of(what);
     if (fault.error == 0) return unclear(entry, "names no errno, short, eintr, eagain or hang");
   }
@@ -94,7 +106,7 @@ struct Plan {
   std::condition_variable replaced;
   uint64_t number = 0;  // of the plan
   std::vector<Fault> faults;
-  std::array<uint64_t, 2> count{};      // reads, writes
+  std::array<uint64_t, kCalls.size()> count{};
   std::optional<Error> in_environment;  // what is wrong with it
 
   Plan() {
@@ -106,6 +118,20 @@ struct Plan {
     } else {
       in_environment = std::move(parsed).error();
     }
+  }
+
+  // Counts a call; what is planned for it, or null. Valid until the mutex is released.
+  const Fault* next(size_t call) {
+    const uint64_t passed = ++count[call];
+    for (const Fault& fault : faults) {
+      if (fault.call == call && passed >= fault.first && passed <= fault.last) return &fault;
+    }
+    return nullptr;
+  }
+
+  void hang(std::unique_lock<std::mutex>& lock) {
+    replaced.wait_for(lock, std::chrono::nanoseconds(kHangNs),
+                      [this, now = number] { return number != now; });
   }
 };
 
@@ -140,19 +166,26 @@ Status set_io_faults(std::string_view text) {
 
 int64_t planned_fault(bool write, uint64_t asked, int64_t result) {
   std::unique_lock lock(plan().mutex);
-  const uint64_t number = ++plan().count[write ? 1 : 0];
-  for (const Fault& fault : plan().faults) {
-    if (fault.write != write || number < fault.first || number > fault.last) continue;
-    if (fault.error != 0) return -fault.error;
-    if (fault.hangs) {
-      plan().replaced.wait_for(lock, std::chrono::nanoseconds(kHangNs),
-                               [now = plan().number] { return plan().number != now; });
-      return result;
-    }
-    // A transfer of one byte cannot be short without being none.
-    return result > 1 && static_cast<uint64_t>(result) == asked ? result / 2 : result;
+  const Fault* const fault = plan().next(write ? 1 : 0);
+  if (fault == nullptr) return result;
+  if (fault->error != 0) return -fault->error;
+  if (fault->hangs) {
+    plan().hang(lock);
+    return result;
   }
-  return result;
+  // A transfer of one byte cannot be short without being none.
+  return result > 1 && static_cast<uint64_t>(result) == asked ? result / 2 : result;
+}
+
+int planned_file_fault(FileCall call) {
+  std::unique_lock lock(plan().mutex);
+  const Fault* const fault = plan().next(call_of(call));
+  if (fault == nullptr) return 0;
+  if (fault->hangs) {
+    plan().hang(lock);
+    return 0;
+  }
+  return fault->error;
 }
 
 }  // namespace meron

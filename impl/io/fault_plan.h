@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 // Faults of storage for tests. Both backends pass each result of the kernel through
 // with_fault(), which answers as a failing device would: the transfer was made, and what is told of
-// it is worse. Only builds with the CMake option MERON_FAULT_POINTS have them.
+// it is worse. What changes files and directories otherwise asks file_fault() before it makes the
+// call. Only builds with the CMake option MERON_FAULT_POINTS have faults.
 //
-// A plan is a list "read:3:EIO,write:2+:ENOSPC,read:*:short": of the process' reads or writes, the
-// third, the second and all later, or all; and an errno's name, `short` (half of it was moved),
-// `eintr`, `eagain` or `hang`. The first entry that matches counts. The plan is that of the
-// environment's MERON_IO_FAULTS until set_io_faults.
+// A plan is a list "read:3:EIO,write:2+:ENOSPC,read:*:short,fsync:1:EIO": of the process' calls
+// `read`, `write`, `fsync`, `rename`, `open` or `mkdir`, the third, the second and all later, or
+// all; and an errno's name, `eintr`, `eagain`, `hang`, or of a transfer `short` (half of it was
+// moved). The first entry that matches counts. The plan is that of the environment's
+// MERON_IO_FAULTS until set_io_faults.
 //
-// What hangs has been moved, and nothing is told of it, nor of what the same thread of the backend
-// would tell later, until the plan is replaced or kHangNs have passed.
+// A transfer that hangs has been made, and nothing is told of it, nor of what the same thread of
+// the backend would tell later, until the plan is replaced or kHangNs have passed. Another call
+// that hangs is made after that.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +45,14 @@ inline int64_t with_fault([[maybe_unused]] bool write, [[maybe_unused]] uint64_t
                           int64_t result) {
   if constexpr (have_fault_points()) return planned_fault(write, asked, result);
   return result;
+}
+
+enum class FileCall { fsync, rename, open, mkdir };
+// The errno that the call fails with and that stands for it, which is then not made; 0: make it.
+int planned_file_fault(FileCall call);
+inline int file_fault([[maybe_unused]] FileCall call) {
+  if constexpr (have_fault_points()) return planned_file_fault(call);
+  return 0;
 }
 
 }  // namespace meron

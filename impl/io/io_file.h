@@ -29,6 +29,14 @@ class IoFile {
   bool direct() const { return file_.direct() && !refused_.load(std::memory_order_relaxed); }
   void stop_direct() { refused_.store(true, std::memory_order_relaxed); }
 
+  // Reads go through the page cache from now on and leave their bytes in it: for bytes that other
+  // processes of the host read too. Before the file's first transfer.
+  void use_page_cache() {
+    stop_direct();
+    keeps_cached_ = true;
+  }
+  bool keeps_cached() const { return keeps_cached_; }
+
   // For the backend: the slot of file().fd() with the kernel, if it has one, and what gives it
   // back. Set before the file is handed out.
   uint32_t slot = UINT32_MAX;
@@ -37,6 +45,7 @@ class IoFile {
  private:
   DirectFile file_;
   std::atomic<bool> refused_{false};
+  bool keeps_cached_ = false;
   std::function<void()> forget_;
 };
 

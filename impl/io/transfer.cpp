@@ -104,7 +104,10 @@ Settled settle(Piece& piece, int64_t result, std::optional<Error>& error) {
   }
   auto moved = static_cast<uint64_t>(result);
   if (moved >= piece.bytes) {
-    if (!piece.direct) piece.transfer->file->file().drop_behind(piece.file_offset(), piece.bytes);
+    const IoFile& file = *piece.transfer->file;
+    if (!piece.direct && !file.keeps_cached()) {
+      file.file().drop_behind(piece.file_offset(), piece.bytes);
+    }
     return Settled::done;
   }
   if (moved == 0) {

@@ -4,7 +4,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/magic.h>
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
 #include <sys/statvfs.h>
@@ -19,6 +18,7 @@
 #include <utility>
 
 #include "base/layout.h"
+#include "os/file.h"
 #include "os/host.h"
 #include "os/process.h"
 #include "os/random.h"
@@ -52,20 +52,6 @@ Error no_file(const std::string& directory, int error) {
   const bool full = error == ENOSPC || error == EDQUOT;
   return system_error("cannot make a file", error, full ? std::string(kFreeSome) : "")
       .on(directory);
-}
-
-// Growing a file past this limit does not only fail, it raises SIGXFSZ, which ends the process.
-Status check_size_of_file(uint64_t bytes, const std::string& path) {
-  rlimit limit{};
-  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
-      bytes <= limit.rlim_cur) {
-    return Ok{};
-  }
-  return Error(MERON_E_NO_SPACE,
-               fmt::format("{} exceed the limit on file sizes of {}", readable_bytes(bytes),
-                           readable_bytes(limit.rlim_cur)),
-               "raise the limit on file sizes (ulimit -f)")
-      .on(path);
 }
 
 Status check_directory(const std::string& directory, uint64_t expected_bytes) {
@@ -186,21 +172,26 @@ Result<DirectFile> DirectFile::create(const std::string& directory, uint64_t exp
 }
 
 Result<DirectFile> DirectFile::open(const std::string& path, FileUse use) {
-  DirectFile file;
-  file.path_ = path;
-  const size_t slash = path.rfind('/');
-  file.directory_ = slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(slash, 1));
   const int access = use == FileUse::read ? O_RDONLY : O_RDWR;
   // Without O_NONBLOCK a pipe would be waited for. A file must not keep it: requests of io_uring
   // would then fail with EAGAIN where they have to wait for the device.
   const int flags = access | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
-  file.buffered_.reset(::open(path.c_str(), flags | (use == FileUse::write ? O_CREAT : 0), kAll));
-  if (!file.buffered_.valid()) {
+  UniqueFd fd(::open(path.c_str(), flags | (use == FileUse::write ? O_CREAT : 0), kAll));
+  if (!fd.valid()) {
     const int error = errno;
     if (error == EISDIR || error == ENXIO) return no_file_of_bytes(path);
     return system_error("cannot open the file", error, std::string(advice_for_open(error, use)))
         .on(path);
   }
+  return adopt(std::move(fd), path, use);
+}
+
+Result<DirectFile> DirectFile::adopt(UniqueFd fd, const std::string& path, FileUse use) {
+  DirectFile file;
+  file.path_ = path;
+  const size_t slash = path.rfind('/');
+  file.directory_ = slash == std::string::npos ? "." : path.substr(0, std::max<size_t>(slash, 1));
+  file.buffered_ = std::move(fd);
   struct stat found {};
   if (::fstat(file.buffered_.get(), &found) != 0) {
     return system_error("cannot look at the file", errno).on(path);
@@ -210,7 +201,7 @@ Result<DirectFile> DirectFile::open(const std::string& path, FileUse use) {
     return system_error("cannot set the file's flags", errno).on(path);
   }
   file.find_alignment();
-  MERON_TRY(file.open_direct(access, false));
+  MERON_TRY(file.open_direct(use == FileUse::read ? O_RDONLY : O_RDWR, false));
   return file;
 }
 

@@ -38,6 +38,10 @@ class DirectFile {
   // MERON_E_IO (a mode that forbids it), MERON_E_NO_SPACE, MERON_E_NO_MEMORY (descriptors).
   static Result<DirectFile> open(const std::string& path, FileUse use = FileUse::update);
 
+  // The same of a file that is open, through the page cache and as `use` needs it. `path` is for
+  // messages.
+  static Result<DirectFile> adopt(UniqueFd fd, const std::string& path, FileUse use);
+
   // Whether fd() bypasses the page cache; else it is buffered_fd(), for the reason why_buffered().
   bool direct() const { return direct_.valid(); }
   const std::string& why_buffered() const { return why_buffered_; }

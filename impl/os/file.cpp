@@ -4,6 +4,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +14,7 @@
 #include <cstdio>
 
 #include "os/fd.h"
+#include "os/host.h"
 #include "os/poll.h"
 #include "os/random.h"
 #include "os/system_error.h"
@@ -84,6 +86,38 @@ Status replace_file(const std::string& path, std::string_view content) {
   }
   if (!written.ok()) (void)remove_file(aside).ok();
   return written;
+}
+
+Result<UniqueFd> create_file(const std::string& path) {
+  constexpr int kFlags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC;
+  UniqueFd fd;
+  do {
+    fd.reset(::open(path.c_str(), kFlags, 0666));
+  } while (!fd.valid() && errno == EINTR);
+  if (!fd.valid()) return system_error("cannot make the file", errno).on(path);
+  return fd;
+}
+
+Status sync_file(int fd, const std::string& path) {
+  // Not asked again after EINTR either: what happened to the bytes is unknown then.
+  if (::fsync(fd) == 0) return Ok{};
+  return system_error("cannot sync the file", errno,
+                      "what was written to it may be lost: look at the kernel's log, and write it "
+                      "to another disk")
+      .on(path);
+}
+
+Status check_size_of_file(uint64_t bytes, const std::string& path) {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_FSIZE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY ||
+      bytes <= limit.rlim_cur) {
+    return Ok{};
+  }
+  return Error(MERON_E_NO_SPACE,
+               fmt::format("{} exceed the limit on file sizes of {}", readable_bytes(bytes),
+                           readable_bytes(limit.rlim_cur)),
+               "raise the limit on file sizes (ulimit -f)")
+      .on(path);
 }
 
 Status remove_file(const std::string& path) {

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <functional>
 #include <string>
 #include <string_view>
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "os/fd.h"
 
 namespace meron {
 
@@ -22,6 +24,19 @@ Status write_file(const std::string& path, std::string_view content);
 
 // The same, so that readers see the old content or the new one and nothing between, also over NFS.
 Status replace_file(const std::string& path, std::string_view content);
+
+// A new file, open for reading and writing, with the mode that umask leaves of 0666. Refuses a name
+// that is taken, also by a link.
+Result<UniqueFd> create_file(const std::string& path);
+
+// Waits until the file's bytes and size are on the device. After a failure the kernel may have
+// forgotten what it could not write, and a second attempt may succeed without it: the file must be
+// written anew, under another name. `path` is for the error.
+Status sync_file(int fd, const std::string& path);
+
+// Whether a file may be as long as that: else MERON_E_NO_SPACE. A process that writes beyond its
+// limit on file sizes is ended by a signal.
+Status check_size_of_file(uint64_t bytes, const std::string& path);
 
 // One that is not there is removed already.
 Status remove_file(const std::string& path);

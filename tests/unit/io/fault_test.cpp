@@ -3,10 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
+#include <csignal>
 #include <cstring>
 
+#include "../os/child_process.h"
 #include "disk.h"
 #include "io/fault_plan.h"
+#include "io/kill_point.h"
 #include "io/swap_file.h"
 
 namespace meron {
@@ -22,19 +26,78 @@ TEST(FaultPlan, ParsesStrictly) {
     GTEST_SKIP() << "this build has no fault points";
   }
   for (const char* good : {"", "read:3:EIO", "write:2+:ENOSPC,read:*:short", "read:1:eintr",
-                           "read:2:hang", "write:18446744073709551615:eagain"}) {
+                           "read:2:hang", "write:18446744073709551615:eagain", "fsync:2:EIO",
+                           "rename:*:ENOSPC,open:1:EMFILE,mkdir:3+:EACCES,fsync:1:hang"}) {
     EXPECT_OK(set_io_faults(good));
   }
-  for (const char* bad :
-       {"read", "read:3", "read:3:", "read::EIO", "read:0:EIO", "read:-1:EIO", "read:3++:EIO",
-        "read: 3:EIO", "read:3 :EIO", "read:3:eio", "read:3:EWHAT", "sync:3:EIO", "read:3:EIO,",
-        ",read:3:EIO", "read:3:EIO;write:1:EIO", "read:*+:EIO", "read:99999999999999999999:EIO",
-        "read:3:EIO:x", "Read:3:EIO"}) {
+  for (const char* bad : {"read",
+                          "read:3",
+                          "read:3:",
+                          "read::EIO",
+                          "read:0:EIO",
+                          "read:-1:EIO",
+                          "read:3++:EIO",
+                          "read: 3:EIO",
+                          "read:3 :EIO",
+                          "read:3:eio",
+                          "read:3:EWHAT",
+                          "sync:3:EIO",
+                          "read:3:EIO,",
+                          ",read:3:EIO",
+                          "read:3:EIO;write:1:EIO",
+                          "read:*+:EIO",
+                          "read:99999999999999999999:EIO",
+                          "read:3:EIO:x",
+                          "Read:3:EIO",
+                          "fsync:1:short",
+                          "rename:0:EIO"}) {
     const Status status = set_io_faults(bad);
     ASSERT_FALSE(status.ok()) << bad;
     EXPECT_EQ(status.error().code(), MERON_E_PARSE) << bad;
   }
   EXPECT_OK(set_io_faults(""));
+}
+
+TEST(FaultPlan, CountsEachCallAlone) {
+  if (!have_fault_points()) GTEST_SKIP() << "this build has no fault points";
+  const Faults faults("fsync:2:EIO,rename:1+:ENOSPC,open:1:eintr");
+  EXPECT_EQ(file_fault(FileCall::fsync), 0);
+  EXPECT_EQ(file_fault(FileCall::rename), ENOSPC);
+  EXPECT_EQ(file_fault(FileCall::fsync), EIO);
+  EXPECT_EQ(file_fault(FileCall::fsync), 0);
+  EXPECT_EQ(file_fault(FileCall::mkdir), 0);
+  EXPECT_EQ(file_fault(FileCall::rename), ENOSPC);
+  EXPECT_EQ(file_fault(FileCall::open), EINTR);
+  EXPECT_EQ(file_fault(FileCall::open), 0);
+  EXPECT_EQ(with_fault(true, 10, 10), 10);
+}
+
+TEST(KillPoint, EndsTheProcessAtTheNthPassingOfItsName) {
+  if (!have_fault_points()) {
+    EXPECT_EQ(set_kill_point("rename:1").error().code(), MERON_E_UNSUPPORTED);
+    GTEST_SKIP() << "this build has no fault points";
+  }
+  for (const char* bad :
+       {"rename", ":1", "rename:", "rename:0", "rename:x", "rename:1+", "a:1:2"}) {
+    const Status status = set_kill_point(bad);
+    ASSERT_FALSE(status.ok()) << bad;
+    EXPECT_EQ(status.error().code(), MERON_E_PARSE) << bad;
+  }
+  const auto status_with = [](const char* choice) {
+    return test::run_in_child([&] {
+      CHILD_EXPECT(set_kill_point(choice).ok());
+      kill_point("open");
+      kill_point("rename");
+      CHILD_EXPECT(kill_points_passed() == 2);
+      kill_point("rename");
+      return 0;
+    });
+  };
+  EXPECT_EQ(status_with(""), 0);
+  EXPECT_EQ(status_with("rename:2"), 1000 + SIGKILL);
+  EXPECT_EQ(status_with("rename:3"), 0);
+  EXPECT_EQ(status_with("*:3"), 1000 + SIGKILL);
+  EXPECT_EQ(status_with("*:4"), 0);
 }
 
 class IoFaultTest : public test::OnDisk {

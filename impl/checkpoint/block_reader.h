@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: Apache-2.0
+// Ranges of the files of a checkpoint, read ahead in the order in which they are wanted, and
+// verified before any byte is handed out.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/open_files.h"
+#include "checkpoint/read_plan.h"
+#include "checkpoint/staging.h"
+
+namespace meron::checkpoint {
+
+inline constexpr size_t kReadAheadBlocks = 16;  // for the reader's staging
+
+struct ReaderOptions {
+  uint64_t block_bytes = 1 << 20;  // Manifest::block_bytes, at most the block of the staging
+  bool verify = true;              // false: the files have no checksums
+  int64_t timeout_ns = -1;         // of a read that does not end; negative: none
+};
+
+// Used by one thread, but for cancel() and bytes_read(). The first failure is final: every later
+// call returns it again. Reads as many blocks ahead as the staging has.
+class BlockReader {
+ public:
+  // `files` must stay. Each file of a range must be there, beneath the directory, with its size.
+  // Errors: MERON_E_ARGUMENT for a range outside of its file; MERON_E_CORRUPT for another size or
+  // number of checksums; MERON_E_NOT_FOUND; MERON_E_AUTH for a link.
+  static Result<std::unique_ptr<BlockReader>> create(std::shared_ptr<Staging> staging,
+                                                     const std::string& directory,
+                                                     std::span<const File> files,
+                                                     std::vector<WantedRange> ranges,
+                                                     const ReaderOptions& options);
+  BlockReader(const BlockReader&) = delete;
+  BlockReader& operator=(const BlockReader&) = delete;
+
+  // The next bytes of the present range, valid until the next call; none once at the range's end,
+  // after which the next range is the present one. Waits for the drive. Errors: MERON_E_CORRUPT
+  // naming the file, the block's offset, and the checksums found and expected, or for a file that
+  // was cut; MERON_E_STATE after the last range; MERON_E_TIMEOUT, MERON_E_CANCELLED; what the drive
+  // says.
+  Result<std::span<const std::byte>> next();
+
+  // Ends a wait under way soon, and fails all later calls. From any thread.
+  void cancel() { cancelled_.store(true, std::memory_order_relaxed); }
+  // Of the files, which is more than the ranges have where they end within blocks. From any thread.
+  uint64_t bytes_read() const { return read_.load(std::memory_order_relaxed); }
+
+ private:
+  BlockReader(std::shared_ptr<Staging> staging, const std::string& directory,
+              std::span<const File> files, std::vector<WantedRange> ranges,
+              const ReaderOptions& options);
+
+  Result<std::span<const std::byte>> next_piece();
+  // Begins reads as far ahead as there are blocks.
+  Status read_ahead();
+  Status await_front();
+  Status verify(const PlannedRead& read, const std::byte* data) const;
+
+  struct Slot {
+    PlannedRead read;
+    Staging::Block block;
+    std::shared_ptr<IoTicket> ticket = nullptr;
+    std::shared_ptr<IoFile> file = nullptr;
+    bool verified = false;
+  };
+
+  std::shared_ptr<Staging> staging_;
+  const std::span<const File> files_;
+  const std::vector<WantedRange> ranges_;
+  const ReaderOptions options_;
+  OpenFiles open_files_;
+  std::vector<PlannedRead> reads_;
+  size_t begun_ = 0;        // of reads_
+  std::deque<Slot> slots_;  // begun; bytes of the first are being handed out
+  size_t range_ = 0;        // the present one
+  uint64_t position_ = 0;   // bytes of it that were handed out
+  std::optional<Error> failed_;
+  std::atomic<uint64_t> read_{0};
+  std::atomic<bool> cancelled_{false};
+};
+
+}  // namespace meron::checkpoint

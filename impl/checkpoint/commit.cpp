@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/commit.h"
+
+#include <fmt/format.h>
+
+#include <chrono>
+#include <filesystem>
+#include <system_error>
+#include <thread>
+#include <utility>
+
+#include "base/clock.h"
+#include "checkpoint/directory.h"
+#include "checkpoint/root_lock.h"
+#include "checkpoint/steps.h"
+#include "os/directory.h"
+#include "os/process.h"
+
+namespace meron::checkpoint {
+namespace {
+
+constexpr int64_t kJoinPollNs = 20 * kNanosPerMilli;
+
+// Makes the directory and those above it, and their names durable.
+Status make_root(const std::string& path) {
+  auto made = make_directory_step(path);
+  if (!made.ok() && made.error().code() == MERON_E_NOT_FOUND && parent_of(path) != path) {
+    MERON_TRY(make_root(parent_of(path)));
+    made = make_directory_step(path);
+  }
+  if (!made.ok()) return std::move(made).error();
+  return *made ? sync_directory_step(parent_of(path)) : Ok{};
+}
+
+// Later the process may be in another directory.
+Result<std::string> absolute(const std::string& root) {
+  if (root.empty()) {
+    return Error(MERON_E_ARGUMENT, "no directory for checkpoints is given", "name one");
+  }
+  std::error_code error;
+  std::string path = std::filesystem::absolute(root, error).lexically_normal().string();
+  if (error) {
+    return Error(MERON_E_IO, "cannot find out the present directory: " + error.message()).on(root);
+  }
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
+}
+
+}  // namespace
+
+Saving::Saving(std::string root, std::string name, const SavingOptions& options)
+    : root_(std::move(root)),
+      name_(std::move(name)),
+      path_(fmt::format("{}/{}", root_, name_)),
+      options_(options),
+      owner_pid_(process_id()) {}
+
+Result<std::unique_ptr<Saving>> Saving::begin(const std::string& root, const std::string& name,
+                                              const SavingOptions& options) {
+  MERON_TRY(check_checkpoint_name(name));
+  MERON_ASSIGN(std::string whole, absolute(root));
+  std::unique_ptr<Saving> saving(new Saving(std::move(whole), name, options));
+  MERON_TRY(saving->prepare());
+  return saving;
+}
+
+Saving::~Saving() {
+  if (process_id() == owner_pid_) (void)abandon().ok();
+}
+
+Status Saving::prepare() {
+  MERON_TRY(make_root(root_));
+  Leftovers leftovers;
+  {
+    MERON_ASSIGN(const FileLock lock, lock_root(root_));
+    MERON_ASSIGN(leftovers, find_leftovers(root_, lock));
+    MERON_TRY(check_free());
+    MERON_TRY(check_not_under_way(root_, name_));
+    MERON_ASSIGN(const std::string suffix, random_suffix());
+    directory_ = fmt::format("{}/{}{}-{}", root_, kAsidePrefix, name_, suffix);
+    MERON_ASSIGN(const bool made, make_directory_step(directory_));
+    if (!made) return Error(MERON_E_STATE, "the name is taken", "try again").on(directory_);
+    state_ = State::writing;
+    MERON_ASSIGN(owner_, own_directory(directory_));
+  }
+  // Removing takes as long as they are large: not under the lock. Nobody takes them up again, and
+  // what cannot be removed, another user's say, is no reason not to save.
+  for (const std::string& path : leftovers.directories) (void)remove_tree_step(path).ok();
+  for (const std::string& path : leftovers.files) (void)remove_file_step(path).ok();
+  return Ok{};
+}
+
+Status Saving::check_free() const {
+  MERON_ASSIGN(const auto there, look_at(path_));
+  if (!there) return Ok{};
+  const auto manifest = look_at(fmt::format("{}/{}", path_, kManifestName));
+  const bool ours = there->kind == EntryKind::directory && manifest.ok() && manifest->has_value();
+  if (ours && options_.overwrite) return Ok{};
+  return Error(MERON_E_DUPLICATE,
+               ours ? "a checkpoint has the name already"
+                    : "something that is no checkpoint has the name already",
+               ours ? "choose another name, or overwrite it" : "choose another name, or remove it")
+      .on(path_);
+}
+
+Status Saving::join(const std::string& directory, int64_t timeout_ns) {
+  const Deadline deadline = timeout_ns < 0 ? Deadline::never() : Deadline::after(timeout_ns);
+  while (true) {
+    MERON_ASSIGN(const auto there, look_at(directory));
+    if (there && there->kind == EntryKind::directory) return Ok{};
+    if (deadline.passed()) {
+      return Error(MERON_E_NOT_FOUND, "the directory of the save is not visible on this host",
+                   "name a directory that all nodes share, or save on each node")
+          .on(directory);
+    }
+    // This asks a network's file system anew.
+    (void)list_directory(parent_of(directory)).ok();
+    std::this_thread::sleep_for(std::chrono::nanoseconds(kJoinPollNs));
+  }
+}
+
+Status Saving::commit(std::string_view manifest) {
+  if (state_ != State::writing) {
+    return Error(MERON_E_STATE, "the save has ended").on(path_);
+  }
+  MERON_TRY(replace_file_durably(directory_, kManifestName, manifest));
+  // What is published was found to be whole, not only meant to be.
+  MERON_TRY(open_checkpoint(directory_, options_.node));
+  {
+    MERON_ASSIGN(const FileLock lock, lock_root(root_));
+    MERON_TRY(publish());
+    // From here on the checkpoint is there.
+    const Status latest = replace_file_durably(root_, kLatestName, name_ + "\n");
+    warn(latest);
+    if (latest.ok()) warn(sync_directory_step(root_));
+  }
+  if (!replaced_.empty()) warn(remove_tree_step(replaced_));
+  return Ok{};
+}
+
+Status Saving::publish() {
+  MERON_TRY(check_free());
+  MERON_TRY(remove_file_step(fmt::format("{}/{}", directory_, kOwnerName)));
+  MERON_TRY(sync_directory_step(directory_));
+  MERON_TRY(put_in_place());
+  state_ = State::published;
+  owner_.release();
+  return sync_directory_step(root_);
+}
+
+Status Saving::put_in_place() {
+  MERON_ASSIGN(const auto there, look_at(path_));
+  if (!there) return rename_step(directory_, path_);
+  MERON_ASSIGN(const bool exchanged, exchange_step(directory_, path_));
+  if (exchanged) {
+    replaced_ = directory_;
+    return Ok{};
+  }
+  // The former one keeps a name under which it is found, until the new one has its own.
+  MERON_ASSIGN(const std::string suffix, random_suffix());
+  const std::string aside = fmt::format("{}{}{}", path_, kReplacedMark, suffix);
+  MERON_TRY(rename_step(path_, aside));
+  Status renamed = rename_step(directory_, path_);
+  if (!renamed.ok()) {
+    (void)rename_path(aside, path_).ok();
+    return renamed;
+  }
+  // It loses that name before its first file. If not now, the next save does it.
+  if (rename_step(aside, directory_).ok()) replaced_ = directory_;
+  return Ok{};
+}
+
+void Saving::warn(const Status& status) {
+  if (status.ok()) return;
+  const ErrorInfo& info = status.error().info();
+  warnings_.push_back(fmt::format("{}: {}", info.subject, info.what));
+}
+
+Status Saving::abandon() {
+  if (state_ != State::writing) return Ok{};
+  state_ = State::abandoned;
+  Status removed = remove_tree_step(directory_);
+  owner_.release();
+  return removed;
+}
+
+}  // namespace meron::checkpoint

@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// How a checkpoint becomes one: its files are written in a directory that has a temporary name
+// beside the final one, and that is renamed when all of it is on the device.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "os/file_lock.h"
+
+namespace meron::checkpoint {
+
+struct SavingOptions {
+  bool overwrite = false;             // replace a checkpoint that has the name
+  std::optional<uint32_t> node = {};  // that this directory is of, where each node has its own
+};
+
+// Used by one thread. At every moment, also if the process is killed or the host loses power, the
+// name has the old checkpoint, no checkpoint if there was none, or the new one, whole.
+class Saving {
+ public:
+  // Makes ROOT if it is not there, and the temporary directory; removes what killed processes left
+  // in ROOT of theirs. Errors: MERON_E_ARGUMENT for what is no name; MERON_E_DUPLICATE if the name
+  // is taken, unless by a checkpoint and `overwrite`; MERON_E_STATE if another process is saving a
+  // checkpoint of that name; MERON_E_TIMEOUT if another holds ROOT's lock.
+  static Result<std::unique_ptr<Saving>> begin(const std::string& root, const std::string& name,
+                                               const SavingOptions& options = {});
+  // Abandons what is not committed, unless in a forked child.
+  ~Saving();
+  Saving(const Saving&) = delete;
+  Saving& operator=(const Saving&) = delete;
+
+  // For a rank that writes into the temporary directory of another rank's Saving: waits until it is
+  // visible here, as over NFS. MERON_E_NOT_FOUND if it is not within `timeout_ns`.
+  static Status join(const std::string& directory, int64_t timeout_ns);
+
+  // Where the files are written; each must be synced, as BlockWriter::finish() does.
+  const std::string& directory() const { return directory_; }
+  // Where they are once committed.
+  const std::string& path() const { return path_; }
+
+  // Writes the manifest, checks that all its files are there, and gives the directory its name.
+  // Once this is Ok the checkpoint is there, whatever happens. An error leaves the name as it was,
+  // but for one of the last sync: then the checkpoint is there, and may be lost with the host's
+  // power. After an error only abandon() is of use. Errors: those of begin() for the name; those of
+  // open_checkpoint() for the files; what the drive says.
+  Status commit(std::string_view manifest);
+  // What did not succeed after that, and need not: the file ROOT/latest, removing the checkpoint
+  // that was replaced.
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+  // Removes the temporary directory.
+  Status abandon();
+
+ private:
+  Saving(std::string root, std::string name, const SavingOptions& options);
+
+  enum class State { begun, writing, published, abandoned };
+  Status prepare();
+  Status check_free() const;
+  Status publish();
+  Status put_in_place();
+  void warn(const Status& status);
+
+  const std::string root_, name_, path_;
+  const SavingOptions options_;
+  const int32_t owner_pid_;
+  State state_ = State::begun;
+  std::string directory_;
+  std::string replaced_;  // where the former checkpoint is, once replaced
+  FileLock owner_;
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace meron::checkpoint

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/directory.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <tuple>
+#include <utility>
+
+#include "checkpoint/root_lock.h"
+#include "checkpoint/steps.h"
+#include "os/directory.h"
+#include "plan/text.h"
+
+namespace meron::checkpoint {
+namespace {
+
+std::string reason_of(const Error& error) {
+  const ErrorInfo& info = error.info();
+  return info.subject.empty() ? info.what : fmt::format("{}: {}", info.subject, info.what);
+}
+
+// What is wrong with the file beside the manifest, if something is.
+std::optional<Error> defect_of(const std::string& path, const File& file) {
+  const std::string whole = fmt::format("{}/{}", path, file.name);
+  const auto found = look_at(whole);
+  if (!found.ok()) return found.error();
+  if (!*found) {
+    return Error(MERON_E_CORRUPT, "the file of the checkpoint is not there",
+                 "copy it there, or load another checkpoint")
+        .on(whole);
+  }
+  const EntryInfo& info = **found;
+  if (info.kind == EntryKind::file && info.bytes == file.bytes) return {};
+  return Error(MERON_E_CORRUPT,
+               info.kind != EntryKind::file
+                   ? std::string("it is no regular file")
+                   : fmt::format("the file has {} bytes, and by the manifest it has {}", info.bytes,
+                                 file.bytes),
+               "copy it anew, or load another checkpoint")
+      .on(whole);
+}
+
+Status check_files(const std::string& path, const Manifest& manifest,
+                   std::optional<uint32_t> node) {
+  struct OfNode {
+    size_t there = 0;
+    std::optional<Error> defect;
+    bool absent = true;  // the defects are that files are not there at all
+  };
+  std::map<uint32_t, OfNode> nodes;
+  for (const File& file : manifest.files) {
+    if (node && manifest.nodes > 1 && file.node != *node) continue;
+    OfNode& of = nodes[file.node];
+    std::optional<Error> defect = defect_of(path, file);
+    if (!defect) {
+      ++of.there;
+      continue;
+    }
+    const auto found = look_at(fmt::format("{}/{}", path, file.name));
+    if (!found.ok() || *found) of.absent = false;
+    if (!of.defect) of.defect = std::move(defect);
+  }
+  const bool others_may_lack = manifest.nodes > 1 && !node;
+  const auto is_there = [](const auto& of) { return of.second.there != 0; };
+  const bool one_is_there = std::any_of(nodes.begin(), nodes.end(), is_there);
+  for (const auto& [number, of] : nodes) {
+    if (!of.defect) continue;
+    if (others_may_lack && one_is_there && of.there == 0 && of.absent) continue;
+    return *of.defect;
+  }
+  return Ok{};
+}
+
+bool newer(const Entry& a, const Entry& b) {
+  return std::tuple(a.complete(), a.step, std::string_view(a.created), std::string_view(a.name)) >
+         std::tuple(b.complete(), b.step, std::string_view(b.created), std::string_view(b.name));
+}
+
+Entry entry_of(const std::string& name, const Manifest& manifest) {
+  Entry entry{.name = name,
+              .step = manifest.step,
+              .created = manifest.created,
+              .whole_state = manifest.complete};
+  for (const File& file : manifest.files) entry.bytes += file.bytes;
+  return entry;
+}
+
+struct Scan {
+  std::vector<Entry> entries;        // newest first
+  std::optional<Checkpoint> newest;  // complete one
+};
+
+Result<bool> has_manifest(const std::string& path) {
+  MERON_ASSIGN(const auto found, look_at(fmt::format("{}/{}", path, kManifestName)));
+  return found.has_value();
+}
+
+// Manifests are large: of those that are read, one is kept.
+Result<Scan> scan(const std::string& root, std::optional<uint32_t> node) {
+  Scan scan;
+  Entry newest;
+  MERON_ASSIGN(const std::vector<DirectoryEntry> found, list_entries(root));
+  for (const DirectoryEntry& directory : found) {
+    if (directory.kind != EntryKind::directory || !check_checkpoint_name(directory.name).ok())
+      continue;
+    const std::string path = fmt::format("{}/{}", root, directory.name);
+    const auto ours = has_manifest(path);
+    if (ours.ok() && !*ours) continue;
+    auto checkpoint = ours.ok() ? open_checkpoint(path, node) : ours.error();
+    if (!checkpoint.ok()) {
+      scan.entries.push_back({.name = directory.name, .defect = reason_of(checkpoint.error())});
+      continue;
+    }
+    scan.entries.push_back(entry_of(directory.name, checkpoint->manifest));
+    if (scan.newest && !newer(scan.entries.back(), newest)) continue;
+    newest = scan.entries.back();
+    scan.newest = std::move(checkpoint).value();
+  }
+  std::sort(scan.entries.begin(), scan.entries.end(), newer);
+  return scan;
+}
+
+// Those that prune() removes, oldest first.
+std::vector<std::string> superfluous(const std::vector<Entry>& entries, size_t keep,
+                                     const std::vector<std::string>& protect) {
+  std::vector<std::string> names;
+  size_t complete = 0;
+  bool whole_state_kept = false;
+  for (const Entry& entry : entries) {
+    if (!entry.complete()) break;
+    ++complete;
+    const bool newest_whole = entry.whole_state && !whole_state_kept;
+    whole_state_kept = whole_state_kept || entry.whole_state;
+    if (complete <= keep || newest_whole) continue;
+    if (std::find(protect.begin(), protect.end(), entry.name) != protect.end()) continue;
+    names.push_back(entry.name);
+  }
+  std::reverse(names.begin(), names.end());
+  return names;
+}
+
+}  // namespace
+
+Status check_checkpoint_name(const std::string& name) {
+  const char* why = nullptr;
+  const auto control = [](char c) { return static_cast<unsigned char>(c) < 0x20 || c == 0x7f; };
+  if (name.empty()) {
+    why = "is empty";
+  } else if (name.size() > kMaxCheckpointName) {
+    why = "is too long";
+  } else if (name.front() == '.') {
+    why = "is hidden";
+  } else if (name.find('/') != name.npos) {
+    why = "has more than one component";
+  } else if (std::any_of(name.begin(), name.end(), control)) {
+    why = "has a control character";
+  } else if (!valid_utf8(name)) {
+    why = "is not valid UTF-8";
+  } else if (name == kLatestName) {
+    why = "is that of a file";
+  }
+  if (why == nullptr) return Ok{};
+  return Error(MERON_E_ARGUMENT,
+               fmt::format("the name {} of a checkpoint {}", in_quotes(name), why),
+               fmt::format("choose 1 to {} bytes of UTF-8 text without '/', such as step-1000",
+                           kMaxCheckpointName));
+}
+
+Result<Checkpoint> open_checkpoint(const std::string& path, std::optional<uint32_t> node) {
+  auto text = read_beneath_step(path, kManifestName, kMaxManifest);
+  if (!text.ok()) {
+    if (text.error().code() != MERON_E_NOT_FOUND) return std::move(text).error();
+    return Error(MERON_E_NOT_FOUND,
+                 fmt::format("there is no checkpoint: it has no {}", kManifestName),
+                 "name the directory of one, or the directory that holds several")
+        .on(path);
+  }
+  auto manifest = parse_manifest(*text);
+  if (!manifest.ok()) {
+    return std::move(manifest).error().on(fmt::format("{}/{}", path, kManifestName));
+  }
+  MERON_TRY(check_files(path, *manifest, node));
+  return Checkpoint{.path = path, .manifest = std::move(manifest).value()};
+}
+
+Result<std::vector<Entry>> list(const std::string& root, std::optional<uint32_t> node) {
+  MERON_ASSIGN(Scan found, scan(root, node));
+  return std::move(found.entries);
+}
+
+Result<Checkpoint> newest_complete(const std::string& root, std::optional<uint32_t> node,
+                                   std::vector<Skipped>* skipped) {
+  MERON_ASSIGN(Scan found, scan(root, node));
+  std::string why;
+  for (const Entry& entry : found.entries) {
+    if (entry.complete()) continue;
+    if (skipped != nullptr) skipped->push_back({.name = entry.name, .reason = entry.defect});
+    why += fmt::format("; {} was skipped: {}", entry.name, entry.defect);
+  }
+  if (found.newest) return *std::move(found.newest);
+  return Error(MERON_E_NOT_FOUND, "no complete checkpoint is in the directory" + why,
+               "look at the path, or save one first")
+      .on(root);
+}
+
+Result<Checkpoint> resolve(const std::string& root, const std::string& name,
+                           std::optional<uint32_t> node, std::vector<Skipped>* skipped) {
+  if (name.empty()) {
+    MERON_ASSIGN(const bool itself, has_manifest(root));
+    if (itself) return open_checkpoint(root, node);
+    return newest_complete(root, node, skipped);
+  }
+  MERON_TRY(check_checkpoint_name(name));
+  const std::string path = fmt::format("{}/{}", root, name);
+  MERON_ASSIGN(const auto there, look_at(path));
+  if (there) return open_checkpoint(path, node);
+  MERON_ASSIGN(const Scan found, scan(root, node));
+  std::vector<std::string> names;
+  for (const Entry& entry : found.entries) names.push_back(entry.name);
+  return Error(MERON_E_NOT_FOUND, fmt::format("there is no checkpoint {}", in_quotes(name)),
+               names.empty() ? "the directory has none"
+                             : fmt::format("there are {}", fmt::join(names, ", ")))
+      .on(root);
+}
+
+Result<std::vector<std::string>> prune(const std::string& root, size_t keep,
+                                       const std::vector<std::string>& protect,
+                                       std::optional<uint32_t> node) {
+  if (keep == 0) {
+    return Error(MERON_E_ARGUMENT, "0 checkpoints are to be kept", "keep 1 or more").on(root);
+  }
+  std::vector<std::string> names, aside;
+  {
+    // Under the lock no save puts a new checkpoint in the place of one that was found to be old.
+    MERON_ASSIGN(const FileLock lock, lock_root(root));
+    MERON_ASSIGN(const Scan found, scan(root, node));
+    names = superfluous(found.entries, keep, protect);
+    for (const std::string& name : names) {
+      MERON_ASSIGN(const std::string suffix, random_suffix());
+      aside.push_back(fmt::format("{}/{}{}-{}", root, kAsidePrefix, name, suffix));
+      MERON_TRY(rename_step(fmt::format("{}/{}", root, name), aside.back()));
+    }
+    if (!names.empty()) MERON_TRY(sync_directory_step(root));
+  }
+  for (const std::string& path : aside) MERON_TRY(remove_tree_step(path));
+  return names;
+}
+
+}  // namespace meron::checkpoint

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+// A directory of checkpoints (ROOT): which there are, which are complete, and which are to be
+// removed. A checkpoint is a directory in ROOT that has a manifest; it is complete if the manifest
+// can be read and each of its files is there with its size. All else in ROOT is left alone.
+//
+// Where each node saves on its own disk (Manifest::nodes > 1), a node's directory holds the files
+// of its ranks. If a `node` is given they must be there; else those of one node or more must be,
+// and a node of which some are there and some are not makes the checkpoint incomplete.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "checkpoint/manifest.h"
+
+namespace meron::checkpoint {
+
+inline constexpr size_t kMaxCheckpointName = 200;  // bytes
+
+// A name is one component, not hidden, 1 to kMaxCheckpointName bytes of valid UTF-8 without control
+// characters, and not "latest". Else MERON_E_ARGUMENT.
+Status check_checkpoint_name(const std::string& name);
+
+struct Checkpoint {
+  std::string path;  // of its directory
+  Manifest manifest;
+};
+
+// The checkpoint in that directory, if it is complete. Errors: MERON_E_NOT_FOUND without a
+// manifest; those of parse_manifest; MERON_E_CORRUPT naming the file that is not there or has
+// another size.
+Result<Checkpoint> open_checkpoint(const std::string& path, std::optional<uint32_t> node = {});
+
+struct Entry {
+  std::string name;
+  uint64_t step = 0;
+  std::string created = {};  // Manifest::created
+  uint64_t bytes = 0;        // of its files
+  bool whole_state = true;   // Manifest::complete
+  std::string defect = {};   // why it is not complete: then the rest may be unknown
+  bool complete() const { return defect.empty(); }
+};
+
+// Newest first: by step, then time, then name; the incomplete ones last. Links are not followed.
+Result<std::vector<Entry>> list(const std::string& root, std::optional<uint32_t> node = {});
+
+struct Skipped {
+  std::string name;
+  std::string reason;
+};
+
+// MERON_E_NOT_FOUND if there is none, saying why others were skipped. `skipped`, which may be null,
+// receives the incomplete ones.
+Result<Checkpoint> newest_complete(const std::string& root, std::optional<uint32_t> node = {},
+                                   std::vector<Skipped>* skipped = nullptr);
+
+// The checkpoint of that name in `root`; if `name` is empty, `root` itself if it is a checkpoint,
+// else the newest complete one in it. Errors: MERON_E_ARGUMENT for what is no name;
+// MERON_E_NOT_FOUND, naming those that are there; those of open_checkpoint.
+Result<Checkpoint> resolve(const std::string& root, const std::string& name,
+                           std::optional<uint32_t> node = {},
+                           std::vector<Skipped>* skipped = nullptr);
+
+// Removes complete checkpoints, the oldest first, until `keep` are left. Never removes the newest
+// one, the newest one of whole states, those named in `protect`, incomplete ones, links, and
+// directories of others. A checkpoint loses its name before its first file, so a process that is
+// killed leaves none that is half removed. The names that were removed. Errors: MERON_E_ARGUMENT
+// if `keep` is 0; MERON_E_TIMEOUT if another process holds the directory's lock.
+Result<std::vector<std::string>> prune(const std::string& root, size_t keep,
+                                       const std::vector<std::string>& protect = {},
+                                       std::optional<uint32_t> node = {});
+
+}  // namespace meron::checkpoint

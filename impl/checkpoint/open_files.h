@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+// The files of a checkpoint that are open at a time: few, however many it has.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+#include "checkpoint/manifest.h"
+#include "io/io_engine.h"
+
+namespace meron::checkpoint {
+
+class OpenFiles {
+ public:
+  // `files` must stay.
+  OpenFiles(IoEngine& engine, std::string directory, std::span<const File> files)
+      : engine_(engine), directory_(std::move(directory)), files_(files) {}
+
+  // Whether the file is there with its size. Errors: those of open_beneath(); MERON_E_CORRUPT.
+  Status check(uint32_t file) const;
+  // The file, opened unless it is open, closing the one used least recently. `shared`: through the
+  // page cache. A file whose size has changed is MERON_E_CORRUPT.
+  Result<std::shared_ptr<IoFile>> get(uint32_t file, bool shared);
+  std::string path(uint32_t file) const { return directory_ + "/" + files_[file].name; }
+
+ private:
+  struct Opened {
+    uint32_t file = 0;
+    bool shared = false;
+    std::shared_ptr<IoFile> io;
+  };
+
+  IoEngine& engine_;
+  const std::string directory_;
+  const std::span<const File> files_;
+  std::list<Opened> opened_;  // the front was used last
+};
+
+}  // namespace meron::checkpoint

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/read_plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/layout.h"
+
+namespace meron::checkpoint {
+namespace {
+
+constexpr uint64_t kReadPage = 4096;
+constexpr uint64_t kReadGap = 64 << 10;  // reading as much in vain takes less than another request
+
+Status check_range(std::span<const File> files, const WantedRange& range) {
+  if (range.file >= files.size()) {
+    return Error(MERON_E_ARGUMENT,
+                 fmt::format("file {} of {} is wanted", range.file, files.size()));
+  }
+  const File& file = files[range.file];
+  if (range.offset <= file.bytes && range.bytes <= file.bytes - range.offset) return Ok{};
+  return Error(MERON_E_ARGUMENT, fmt::format("{} bytes at offset {} are wanted of {}", range.bytes,
+                                             range.offset, file.bytes))
+      .on(file.name);
+}
+
+// Whether one read of the block can serve `at`, which comes after it, too.
+bool may_extend(const PlannedRead& read, const WantedRange& range, uint64_t at, uint64_t block) {
+  return read.file == range.file && at / block == read.offset / block && at >= read.offset &&
+         at <= read.offset + read.bytes + kReadGap;
+}
+
+}  // namespace
+
+Result<std::vector<PlannedRead>> plan_reads(std::span<const File> files,
+                                            std::span<const WantedRange> ranges,
+                                            uint64_t block_bytes, bool whole_blocks) {
+  std::vector<PlannedRead> reads;
+  for (const WantedRange& range : ranges) {
+    MERON_TRY(check_range(files, range));
+    const uint64_t end = range.offset + range.bytes;
+    for (uint64_t at = range.offset; at < end;) {
+      const uint64_t block = at / block_bytes * block_bytes;
+      const uint64_t block_end = block + std::min(block_bytes, files[range.file].bytes - block);
+      const uint64_t read_end =
+          whole_blocks ? block_end : std::min(block_end, round_up(end, kReadPage));
+      if (reads.empty() || !reads.back().covers(range.file, at)) {
+        if (!whole_blocks && !reads.empty() && may_extend(reads.back(), range, at, block_bytes)) {
+          reads.back().bytes = read_end - reads.back().offset;
+        } else {
+          const uint64_t begin = whole_blocks ? block : at / kReadPage * kReadPage;
+          reads.push_back({.file = range.file,
+                           .offset = begin,
+                           .bytes = read_end - begin,
+                           .shared = range.shared});
+        }
+      }
+      at = std::min(end, reads.back().offset + reads.back().bytes);
+    }
+  }
+  return reads;
+}
+
+}  // namespace meron::checkpoint

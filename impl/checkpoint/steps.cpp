@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "checkpoint/steps.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <utility>
+
+#include "io/fault_plan.h"
+#include "io/kill_point.h"
+#include "os/direct_file.h"
+#include "os/directory.h"
+#include "os/file.h"
+#include "os/random.h"
+#include "os/system_error.h"
+
+namespace meron::checkpoint {
+namespace {
+
+// What a call that was planned to fail says; Ok: make it.
+Status planned(FileCall call, std::string_view what, const std::string& path) {
+  const int error = file_fault(call);
+  if (error == 0) return Ok{};
+  return system_error(what, error).on(path);
+}
+
+Status write_all(int fd, std::string_view content, const std::string& path) {
+  MERON_TRY(check_size_of_file(content.size(), path));
+  for (uint64_t at = 0; at < content.size();) {
+    const std::string_view left = content.substr(at);
+    const auto* const data = reinterpret_cast<const std::byte*>(left.data());
+    kill_point("write");
+    const int64_t moved = with_fault(true, left.size(), write_at(fd, data, left.size(), at));
+    if (moved == -EINTR || moved == -EAGAIN) continue;
+    if (moved <= 0) {
+      return system_error(fmt::format("cannot write {} bytes at offset {}", left.size(), at),
+                          moved == 0 ? EIO : static_cast<int>(-moved))
+          .on(path);
+    }
+    at += static_cast<uint64_t>(moved);
+  }
+  return Ok{};
+}
+
+}  // namespace
+
+Result<bool> make_directory_step(const std::string& path) {
+  kill_point("mkdir");
+  MERON_TRY(planned(FileCall::mkdir, "cannot make the directory", path));
+  return make_directory(path);
+}
+
+Result<FileLock> make_lock_step(const std::string& path) {
+  kill_point("open");
+  MERON_TRY(planned(FileCall::open, "cannot open the lock file", path));
+  return FileLock::attempt(path, true);
+}
+
+Result<UniqueFd> create_file_step(const std::string& path) {
+  kill_point("open");
+  MERON_TRY(planned(FileCall::open, "cannot make the file", path));
+  return create_file(path);
+}
+
+Status sync_file_step(int fd, const std::string& path) {
+  kill_point("fsync");
+  MERON_TRY(planned(FileCall::fsync, "cannot sync the file", path));
+  return sync_file(fd, path);
+}
+
+Status sync_directory_step(const std::string& path) {
+  kill_point("fsync");
+  MERON_TRY(planned(FileCall::fsync, "cannot sync the directory", path));
+  return sync_directory(path);
+}
+
+Status rename_step(const std::string& from, const std::string& to) {
+  kill_point("rename");
+  MERON_TRY(planned(FileCall::rename, fmt::format("cannot rename it to {}", to), from));
+  return rename_path(from, to);
+}
+
+Result<bool> exchange_step(const std::string& a, const std::string& b) {
+  kill_point("rename");
+  const int error = file_fault(FileCall::rename);
+  if (error == EINVAL) return false;  // how a file system says that it cannot
+  if (error != 0) return system_error(fmt::format("cannot exchange it with {}", b), error).on(a);
+  return exchange_paths(a, b);
+}
+
+Status remove_file_step(const std::string& path) {
+  kill_point("unlink");
+  return remove_file(path);
+}
+
+Status remove_tree_step(const std::string& path) {
+  return remove_tree(path, [] { kill_point("unlink"); });
+}
+
+Result<BeneathFile> open_beneath_step(const std::string& directory, const std::string& name) {
+  MERON_TRY(planned(FileCall::open, "cannot open the file", directory + "/" + name));
+  return open_beneath(directory, name);
+}
+
+Result<std::string> read_beneath_step(const std::string& directory, const std::string& name,
+                                      size_t max_bytes) {
+  MERON_TRY(planned(FileCall::open, "cannot open the file", directory + "/" + name));
+  return read_beneath(directory, name, max_bytes);
+}
+
+Status replace_file_durably(const std::string& directory, const std::string& name,
+                            std::string_view content) {
+  MERON_ASSIGN(const std::string suffix, random_suffix());
+  const std::string path = fmt::format("{}/{}", directory, name);
+  const std::string aside = fmt::format("{}/.{}-{}", directory, name, suffix);
+  MERON_ASSIGN(const UniqueFd fd, create_file_step(aside));
+  Status done = write_all(fd.get(), content, aside);
+  if (done.ok()) done = sync_file_step(fd.get(), aside);
+  if (done.ok()) done = rename_step(aside, path);
+  if (!done.ok()) (void)remove_file(aside).ok();
+  return done;
+}
+
+std::string parent_of(const std::string& path) {
+  const size_t slash = path.rfind('/');
+  if (slash == std::string::npos) return ".";
+  return path.substr(0, std::max<size_t>(slash, 1));
+}
+
+Result<std::string> random_suffix() {
+  std::array<std::byte, 4> random{};
+  MERON_TRY(random_bytes(random));
+  std::string text;
+  for (const std::byte byte : random) text += fmt::format("{:02x}", static_cast<unsigned>(byte));
+  return text;
+}
+
+}  // namespace meron::checkpoint

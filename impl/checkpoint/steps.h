@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: Apache-2.0
+// The system calls that change what a directory of checkpoints holds, one per function. Each passes
+// a kill point first, and fails where the fault plan says so: so tests can end or fail a save
+// between any two of them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/result.h"
+#include "os/beneath.h"
+#include "os/fd.h"
+#include "os/file_lock.h"
+
+namespace meron::checkpoint {
+
+inline constexpr const char* kManifestName = "meron.json";
+inline constexpr const char* kLatestName = "latest";  // names the checkpoint saved last
+// Directories that begin so are being written or removed.
+inline constexpr std::string_view kAsidePrefix = ".saving-";
+
+// False where something has the name already.
+Result<bool> make_directory_step(const std::string& path);
+Result<FileLock> make_lock_step(const std::string& path);
+Result<UniqueFd> create_file_step(const std::string& path);
+Status sync_file_step(int fd, const std::string& path);
+Status sync_directory_step(const std::string& path);
+Status rename_step(const std::string& from, const std::string& to);
+// False where the file system cannot do it.
+Result<bool> exchange_step(const std::string& a, const std::string& b);
+Status remove_file_step(const std::string& path);
+Status remove_tree_step(const std::string& path);
+
+// Changes nothing.
+Result<BeneathFile> open_beneath_step(const std::string& directory, const std::string& name);
+Result<std::string> read_beneath_step(const std::string& directory, const std::string& name,
+                                      size_t max_bytes);
+
+// DIRECTORY/NAME has the old content or this one, whatever ends the process or the host meanwhile.
+// The change lasts after sync_directory_step(). What fails leaves nothing behind.
+Status replace_file_durably(const std::string& directory, const std::string& name,
+                            std::string_view content);
+
+// "/a/b" and "c" of "/a/b/c".
+std::string parent_of(const std::string& path);
+
+// Eight hexadecimal digits.
+Result<std::string> random_suffix();
+
+}  // namespace meron::checkpoint

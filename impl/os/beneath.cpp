@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "os/beneath.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/openat2.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+#include "os/file.h"
+#include "os/system_error.h"
+
+namespace meron {
+namespace {
+
+Error leads_elsewhere(const std::string& path) {
+  return Error(MERON_E_AUTH, "the file is a link, or lies elsewhere",
+               "put the file itself there: links are not followed here")
+      .on(path);
+}
+
+// The descriptor, or -errno.
+int open_in(int directory, const std::string& name) {
+  // Without O_NONBLOCK a pipe would be waited for.
+  constexpr int kFlags = O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK;
+  open_how how{};
+  how.flags = kFlags;
+  how.resolve = RESOLVE_BENEATH | RESOLVE_NO_SYMLINKS;
+  int fd = -1;
+  do {
+    fd = static_cast<int>(::syscall(SYS_openat2, directory, name.c_str(), &how, sizeof how));
+  } while (fd < 0 && (errno == EINTR || errno == EAGAIN));
+  // Before Linux 5.6, or where a container's filter does not know the call: for a name of one
+  // component O_NOFOLLOW says the same.
+  if (fd < 0 && (errno == ENOSYS || errno == EPERM)) {
+    do {
+      fd = ::openat(directory, name.c_str(), kFlags);
+    } while (fd < 0 && errno == EINTR);
+  }
+  return fd < 0 ? -errno : fd;
+}
+
+}  // namespace
+
+Result<BeneathFile> open_beneath(const std::string& directory, const std::string& name) {
+  const std::string path = directory + "/" + name;
+  if (name.empty() || name == "." || name == ".." || name.find('/') != name.npos ||
+      name.find('\0') != name.npos) {
+    return leads_elsewhere(path);
+  }
+  const UniqueFd in(::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!in.valid()) return system_error("cannot open the directory", errno).on(directory);
+  BeneathFile file;
+  const int opened = open_in(in.get(), name);
+  if (opened < 0) {
+    if (opened == -ELOOP || opened == -EXDEV) return leads_elsewhere(path);
+    return system_error("cannot open the file", -opened).on(path);
+  }
+  file.fd.reset(opened);
+  struct stat found {};
+  if (::fstat(file.fd.get(), &found) != 0) {
+    return system_error("cannot look at the file", errno).on(path);
+  }
+  if (!S_ISREG(found.st_mode)) return Error(MERON_E_IO, "it is no regular file").on(path);
+  file.bytes = static_cast<uint64_t>(found.st_size);
+  return file;
+}
+
+Result<std::string> read_beneath(const std::string& directory, const std::string& name,
+                                 size_t max_bytes) {
+  MERON_ASSIGN(const BeneathFile file, open_beneath(directory, name));
+  auto content = read_stream(file.fd.get(), max_bytes, Deadline::never());
+  if (!content.ok()) return std::move(content).error().on(directory + "/" + name);
+  return content;
+}
+
+}  // namespace meron

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+// Files of a directory that may have been downloaded: a name in it never leads out of it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "base/result.h"
+#include "os/fd.h"
+
+namespace meron {
+
+struct BeneathFile {
+  UniqueFd fd;
+  uint64_t bytes = 0;
+};
+
+// Opens the regular file of that name, one component, for reading. The directory's own path may go
+// through links, the name may not be one. Errors: MERON_E_NOT_FOUND; MERON_E_AUTH for a link or a
+// name that leads elsewhere; MERON_E_IO for what is no regular file, which is not waited for.
+Result<BeneathFile> open_beneath(const std::string& directory, const std::string& name);
+
+// Its content, of at most `max_bytes` (MERON_E_IO when it is longer).
+Result<std::string> read_beneath(const std::string& directory, const std::string& name,
+                                 size_t max_bytes);
+
+}  // namespace meron

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "os/file_lock.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+#include <cerrno>
+
+#include "os/process.h"
+#include "os/system_error.h"
+
+namespace meron {
+
+Result<FileLock> FileLock::attempt(const std::string& path, bool make) {
+  FileLock lock;
+  lock.path_ = path;
+  lock.owner_pid_ = process_id();
+  // Open for writing: over NFS an exclusive lock takes it.
+  const int flags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (make ? O_CREAT : 0);
+  lock.fd_.reset(::open(path.c_str(), flags, 0666));
+  if (!lock.fd_.valid()) return system_error("cannot open the lock file", errno).on(path);
+  int result = 0;
+  do {
+    result = ::flock(lock.fd_.get(), LOCK_EX | LOCK_NB);
+  } while (result != 0 && errno == EINTR);
+  if (result == 0) {
+    lock.state_ = State::held;
+  } else if (errno == EWOULDBLOCK) {
+    lock.state_ = State::busy;
+  } else if (errno == ENOLCK || errno == ENOSYS || errno == EOPNOTSUPP || errno == EINVAL) {
+    lock.state_ = State::unsupported;
+  } else {
+    return system_error("cannot lock the file", errno).on(path);
+  }
+  return lock;
+}
+
+FileLock& FileLock::operator=(FileLock&& other) noexcept {
+  if (this == &other) return *this;
+  release();
+  fd_ = std::move(other.fd_);
+  path_ = std::move(other.path_);
+  state_ = std::exchange(other.state_, State::none);
+  owner_pid_ = other.owner_pid_;
+  return *this;
+}
+
+void FileLock::release() {
+  // Closing alone would leave it to children that were forked meanwhile.
+  if (state_ == State::held && process_id() == owner_pid_) (void)::flock(fd_.get(), LOCK_UN);
+  state_ = State::none;
+  fd_.reset();
+}
+
+Status FileLock::write(std::string_view content) const {
+  if (::ftruncate(fd_.get(), 0) != 0 || ::pwrite(fd_.get(), content.data(), content.size(), 0) !=
+                                            static_cast<ssize_t>(content.size())) {
+    return system_error("cannot write the lock file", errno).on(path_);
+  }
+  return Ok{};
+}
+
+}  // namespace meron

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/result.h"
+#include "os/fd.h"
+
+namespace meron {
+
+// A lock that processes hold by a file, whatever its content, until they release it or end. The
+// kernel's flock, which NFS and others know across hosts. A forked child shares its parent's lock,
+// so a parent that is killed keeps it as long as such a child lives.
+class FileLock {
+ public:
+  enum class State {
+    none,
+    held,
+    busy,         // another holds it
+    unsupported,  // the file system has no locks
+  };
+
+  FileLock() = default;
+  // Never waits. Makes the file where `make`, else one that is not there is MERON_E_NOT_FOUND.
+  static Result<FileLock> attempt(const std::string& path, bool make);
+  FileLock(FileLock&& other) noexcept { *this = std::move(other); }
+  FileLock& operator=(FileLock&& other) noexcept;
+  ~FileLock() { release(); }
+
+  State state() const { return state_; }
+  // Nothing happens in a forked child: it would take the lock from its parent.
+  void release();
+  // Replaces the content of the file, which attempts of others can read by its name.
+  Status write(std::string_view content) const;
+
+ private:
+  UniqueFd fd_;
+  std::string path_;
+  State state_ = State::none;
+  int32_t owner_pid_ = 0;
+};
+
+}  // namespace meron

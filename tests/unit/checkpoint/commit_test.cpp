@@ -1,0 +1,424 @@
+// SPDX-License-Identifier: Apache-2.0
+// How checkpoints get their names, what failures and kills leave, and savers beside each other.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <filesystem>
+#include <set>
+#include <thread>
+
+#include "../os/child_process.h"
+#include "io/fault_plan.h"
+#include "io/kill_point.h"
+#include "os/file.h"
+#include "saved.h"
+
+namespace meron {
+namespace {
+
+namespace fs = std::filesystem;
+
+using checkpoint::Saving;
+using checkpoint::Staging;
+
+class CommitTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    MERON_NEED_DISK(directory_);
+    staging_ = test::make_staging(test::kTestBlock);
+    root_ = directory_.path() + "/checkpoints";
+  }
+
+  Status save(const std::string& name, uint64_t step, bool overwrite = false,
+              std::vector<std::string>* warnings = nullptr) const {
+    return test::save(staging_, root_, name, step, overwrite, warnings);
+  }
+  // The step of the newest complete checkpoint, each byte of which is looked at; 0: there is none.
+  uint64_t newest_step() const {
+    const auto newest = checkpoint::newest_complete(root_);
+    if (!newest.ok()) return 0;
+    EXPECT_OK(test::check_whole(staging_, *newest));
+    return newest->manifest.step;
+  }
+  // All names in ROOT.
+  std::set<std::string> names() const {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(root_)) {
+      names.insert(entry.path().filename().string());
+    }
+    return names;
+  }
+  std::string latest() const {
+    const auto text = read_file(root_ + "/latest", 1000);
+    return text.ok() ? *text : "none";
+  }
+
+  test::DiskDirectory directory_;
+  std::shared_ptr<Staging> staging_;
+  std::string root_;
+};
+
+const std::set<std::string> kWithOne = {"a", "latest", ".saving.lock"};
+
+TEST_F(CommitTest, ASaveMakesRootAndLeavesNothingElse) {
+  root_ += "/deeper/still/";
+  EXPECT_OK(save("a", 1));
+  EXPECT_EQ(names(), kWithOne);
+  EXPECT_EQ(latest(), "a\n");
+  EXPECT_EQ(newest_step(), 1U);
+  std::set<std::string> files;
+  for (const auto& entry : fs::directory_iterator(root_ + "/a")) {
+    files.insert(entry.path().filename().string());
+  }
+  EXPECT_EQ(files,
+            (std::set<std::string>{"meron.json", "rank-0.safetensors", "rank-1.safetensors"}));
+}
+
+TEST_F(CommitTest, ANameThatIsTakenIsRefusedUnlessItIsOverwritten) {
+  EXPECT_OK(save("a", 1));
+  const Status taken = save("a", 2);
+  ASSERT_FALSE(taken.ok());
+  EXPECT_EQ(taken.error().code(), MERON_E_DUPLICATE);
+  EXPECT_EQ(taken.error().info().subject, root_ + "/a");
+  EXPECT_EQ(newest_step(), 1U);
+  EXPECT_OK(save("a", 2, true));
+  EXPECT_EQ(newest_step(), 2U);
+  EXPECT_EQ(names(), kWithOne);
+  // A step that is lower takes the name all the same.
+  EXPECT_OK(save("a", 1, true));
+  EXPECT_EQ(newest_step(), 1U);
+}
+
+TEST_F(CommitTest, WhatIsNoCheckpointIsNotOverwritten) {
+  fs::create_directories(root_ + "/mine");
+  test::write_text(root_ + "/mine/notes", "mine");
+  test::write_text(root_ + "/file", "mine");
+  fs::create_symlink(root_ + "/mine", root_ + "/link");
+  for (const char* name : {"mine", "file", "link"}) {
+    const Status status = save(name, 1, true);
+    ASSERT_FALSE(status.ok()) << name;
+    EXPECT_EQ(status.error().code(), MERON_E_DUPLICATE) << name;
+  }
+  EXPECT_EQ(*read_file(root_ + "/mine/notes", 100), "mine");
+  EXPECT_EQ(names(), (std::set<std::string>{"mine", "file", "link", ".saving.lock"}));
+}
+
+TEST_F(CommitTest, WhatIsNoNameIsRefused) {
+  for (const std::string& name :
+       {std::string(), std::string("."), std::string(".."), std::string("a/b"), std::string("/a"),
+        std::string(".a"), std::string(201, 'a'), std::string("a\0b", 3), std::string("a\nb"),
+        std::string("\xff"), std::string("latest")}) {
+    const Status status = save(name, 1);
+    ASSERT_FALSE(status.ok()) << name;
+    EXPECT_EQ(status.error().code(), MERON_E_ARGUMENT) << name;
+  }
+  EXPECT_FALSE(fs::exists(root_));
+  for (const std::string& name : {std::string(200, 'a'), std::string("Schritt-\xc3\xa4"),
+                                  std::string("a.b"), std::string("-a b")}) {
+    EXPECT_OK(save(name, 1));
+  }
+  EXPECT_EQ(Saving::begin("", "a").error().code(), MERON_E_ARGUMENT);
+}
+
+TEST_F(CommitTest, AbandonedSavesLeaveNothing) {
+  {
+    const auto saving = Saving::begin(root_, "a");
+    ASSERT_TRUE(saving.ok());
+    test::write_text((*saving)->directory() + "/file", "x");
+    EXPECT_EQ((*saving)->path(), root_ + "/a");
+  }
+  EXPECT_EQ(names(), (std::set<std::string>{".saving.lock"}));
+  const auto saving = Saving::begin(root_, "a");
+  EXPECT_OK((*saving)->abandon());
+  EXPECT_EQ((*saving)->commit("").error().code(), MERON_E_STATE);
+  EXPECT_EQ(names(), (std::set<std::string>{".saving.lock"}));
+}
+
+TEST_F(CommitTest, AForkedChildAbandonsNothingOfItsParent) {
+  auto saving = Saving::begin(root_, "a");
+  EXPECT_EQ(test::run_in_child([&] {
+              saving->reset();
+              return 0;
+            }),
+            0);
+  EXPECT_TRUE(fs::exists((*saving)->directory()));
+}
+
+TEST_F(CommitTest, WhatIsNotWholeIsNotPublished) {
+  const auto manifest_of = [](uint64_t bytes) {
+    auto manifest = test::make_manifest("a", 1);
+    test::add_file(manifest, "file", bytes, {1});
+    return checkpoint::to_json(manifest);
+  };
+  const auto commit = [&](const std::string& text) {
+    const auto saving = Saving::begin(root_, "a");
+    test::write_text((*saving)->directory() + "/file", "12345");
+    return (*saving)->commit(text);
+  };
+  EXPECT_EQ(commit(manifest_of(6)).error().code(), MERON_E_CORRUPT);
+  EXPECT_FALSE(commit("{").ok());
+  EXPECT_EQ(names(), (std::set<std::string>{".saving.lock"}));
+  EXPECT_OK(commit(manifest_of(5)));
+}
+
+TEST_F(CommitTest, ASecondSaverOfANameIsToldOfTheFirst) {
+  const auto first = Saving::begin(root_, "a");
+  ASSERT_TRUE(first.ok());
+  const auto second = Saving::begin(root_, "a");
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().code(), MERON_E_STATE);
+  EXPECT_THAT(second.error().info().what,
+              testing::HasSubstr("another save of a is under way in process " +
+                                 std::to_string(::getpid())));
+  EXPECT_TRUE(fs::exists((*first)->directory())) << "a begin does not sweep what is owned";
+  EXPECT_TRUE(Saving::begin(root_, "a-b").ok()) << "names that begin alike are others";
+  EXPECT_TRUE(Saving::begin(root_, "b").ok());
+}
+
+TEST_F(CommitTest, WhatKilledSaversLeftIsSweptAndNothingElse) {
+  const std::set<std::string> foreign = {"notes",           ".saving-a",    ".saving-a-0123456X",
+                                         ".saving-0123456", ".latest-0123", "b.replaced-01234567"};
+  fs::create_directories(root_);
+  for (const std::string& name : foreign) {
+    fs::create_directories(root_ + "/" + name);
+    test::write_text(root_ + "/" + name + "/file", "x");
+  }
+  test::write_text(root_ + "/.saving-file-01234567", "a file of others");
+  test::write_text(root_ + "/.latest-01234567", "left over");
+  fs::create_directories(root_ + "/.saving-old-01234567/deeper");
+  test::write_text(root_ + "/.saving-old-01234567/.owner", "of a process that has ended");
+  EXPECT_EQ(test::run_in_child([&] {
+              auto staging = test::make_staging(test::kTestBlock);
+              const auto saving = Saving::begin(root_, "a");
+              CHILD_EXPECT(saving.ok());
+              ::kill(::getpid(), SIGKILL);
+              return 0;
+            }),
+            1000 + SIGKILL);
+  EXPECT_OK(save("c", 1));
+  std::set<std::string> expected = foreign;
+  expected.insert({".saving-file-01234567", "c", "latest", ".saving.lock"});
+  EXPECT_EQ(names(), expected);
+  for (const std::string& name : foreign) EXPECT_TRUE(fs::exists(root_ + "/" + name + "/file"));
+}
+
+TEST_F(CommitTest, WithoutLocksNothingIsSwept) {
+  fs::create_directories(root_ + "/.saving-old-01234567");
+  EXPECT_EQ(test::run_in_child([&] {
+              CHILD_EXPECT(test::deny_syscall(SYS_flock, ENOLCK));
+              auto staging = test::make_staging(test::kTestBlock);
+              CHILD_EXPECT(test::save(staging, root_, "a", 1).ok());
+              return 0;
+            }),
+            0);
+  EXPECT_EQ(newest_step(), 1U);
+  EXPECT_TRUE(fs::exists(root_ + "/.saving-old-01234567"));
+}
+
+TEST_F(CommitTest, OtherRanksJoinTheDirectory) {
+  EXPECT_EQ(Saving::join(root_ + "/none", 50'000'000).error().code(), MERON_E_NOT_FOUND);
+  fs::create_directories(root_);
+  std::thread late([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));
+    fs::create_directories(root_ + "/late");
+  });
+  EXPECT_OK(Saving::join(root_ + "/late", 10'000'000'000));
+  late.join();
+}
+
+TEST_F(CommitTest, WherePathsCannotBeExchangedACheckpointIsOverwrittenAllTheSame) {
+  EXPECT_OK(save("a", 1));
+  EXPECT_EQ(test::run_in_child([&] {
+              CHILD_EXPECT(test::deny_syscall(SYS_renameat2, EINVAL));
+              auto staging = test::make_staging(test::kTestBlock);
+              CHILD_EXPECT(test::save(staging, root_, "a", 2, true).ok());
+              return 0;
+            }),
+            0);
+  EXPECT_EQ(newest_step(), 2U);
+  EXPECT_EQ(names(), kWithOne);
+}
+
+TEST_F(CommitTest, SaversBesideEachOtherDisturbNone) {
+  constexpr int kSavers = 3, kSaves = 6;
+  std::vector<std::thread> savers;
+  for (int saver = 0; saver < kSavers; ++saver) {
+    savers.emplace_back([&, saver] {
+      const auto staging = test::make_staging(test::kTestBlock);
+      for (int i = 0; i < kSaves; ++i) {
+        EXPECT_OK(test::save(staging, root_, fmt::format("{}-{}", saver, i),
+                             static_cast<uint64_t>(saver * 100 + i + 1)));
+        const auto pruned = checkpoint::prune(root_, 5);
+        EXPECT_TRUE(pruned.ok());
+      }
+    });
+  }
+  for (std::thread& saver : savers) saver.join();
+  EXPECT_EQ(newest_step(), (kSavers - 1) * 100 + kSaves);
+  const auto entries = checkpoint::list(root_);
+  ASSERT_TRUE(entries.ok());
+  EXPECT_EQ(entries->size(), 5U);
+  EXPECT_EQ(names().size(), 5U + 2U);
+}
+
+TEST_F(CommitTest, SaversOfOneNameTakeTurnsOrAreRefused) {
+  constexpr int kSavers = 3, kSaves = 6;
+  std::atomic<int> saved{0};
+  std::vector<std::thread> savers;
+  for (int saver = 0; saver < kSavers; ++saver) {
+    savers.emplace_back([&, saver] {
+      const auto staging = test::make_staging(test::kTestBlock);
+      for (int i = 0; i < kSaves; ++i) {
+        const Status status =
+            test::save(staging, root_, "a", static_cast<uint64_t>(saver + 1), true);
+        if (status.ok()) {
+          ++saved;
+        } else {
+          EXPECT_EQ(status.error().code(), MERON_E_STATE) << test::text_of(status);
+        }
+      }
+    });
+  }
+  for (std::thread& saver : savers) saver.join();
+  EXPECT_GE(saved, 1);
+  EXPECT_NE(newest_step(), 0U);
+  EXPECT_EQ(names(), kWithOne);
+}
+
+// Where the build has fault points.
+class FailingCommitTest : public CommitTest {
+ protected:
+  void SetUp() override {
+    CommitTest::SetUp();
+    if (!have_fault_points()) GTEST_SKIP() << "this build has no fault points";
+  }
+};
+
+// For every call of a kind, once and from then on: the save fails and says of which file, or was
+// published and warns; the newest checkpoint is the old one or the new one; and the next save
+// works.
+TEST_F(FailingCommitTest, EveryFailingCallLeavesTheOldOrTheNewCheckpoint) {
+  for (const char* call : {"mkdir", "open", "write", "fsync", "rename"}) {
+    for (const char* error : {"EIO", "ENOSPC"}) {
+      for (const char* more : {"", "+"}) {
+        for (int n = 1;; ++n) {
+          SCOPED_TRACE(fmt::format("{}:{}{}:{}", call, n, more, error));
+          ASSERT_LT(n, 100);
+          EXPECT_OK(save("a", 1, true));
+          test::write_text(root_ + "/notes", "mine");
+          Status status = Ok{};
+          std::vector<std::string> warnings;
+          {
+            const test::Faults faults(fmt::format("{}:{}{}:{}", call, n, more, error));
+            status = save("a", 2, true, &warnings);
+          }
+          if (!status.ok()) {
+            const bool full = error == std::string("ENOSPC");
+            EXPECT_EQ(status.error().code(), full ? MERON_E_NO_SPACE : MERON_E_IO);
+            EXPECT_THAT(status.error().info().subject, testing::HasSubstr(root_));
+            EXPECT_THAT(status.error().info().what, testing::HasSubstr(error));
+          }
+          const uint64_t step = newest_step();
+          if (status.ok()) {
+            EXPECT_EQ(step, 2U);
+          } else {
+            // The last sync alone fails once the new one is there.
+            EXPECT_TRUE(step == 1 || (call == std::string("fsync") && step == 2)) << step;
+          }
+          EXPECT_EQ(*read_file(root_ + "/notes", 100), "mine");
+          EXPECT_OK(save("b", 3));
+          EXPECT_EQ(names(), (std::set<std::string>{"a", "b", "latest", "notes", ".saving.lock"}));
+          fs::remove_all(root_);
+          if (status.ok() && warnings.empty()) break;
+        }
+      }
+    }
+  }
+}
+
+// For every place between two system calls: whole is the old checkpoint or the new one, and the
+// next save removes what is left.
+void kill_everywhere(const std::string& root, bool exchange) {
+  bool replaced = false;
+  for (int k = 1;; ++k) {
+    SCOPED_TRACE(k);
+    ASSERT_LT(k, 200);
+    const auto staging = test::make_staging(test::kTestBlock);
+    ASSERT_TRUE(test::save(staging, root, "a", 1, true).ok());
+    const int status = test::run_in_child([&] {
+      if (!exchange) CHILD_EXPECT(test::deny_syscall(SYS_renameat2, EINVAL));
+      const auto own = test::make_staging(test::kTestBlock);
+      CHILD_EXPECT(set_kill_point(fmt::format("*:{}", k)).ok());
+      CHILD_EXPECT(test::save(own, root, "a", 2, true).ok());
+      CHILD_EXPECT(kill_points_passed() < static_cast<uint64_t>(k));
+      return 0;
+    });
+    ASSERT_TRUE(status == 0 || status == 1000 + SIGKILL) << status;
+    const auto newest = checkpoint::newest_complete(root);
+    ASSERT_TRUE(newest.ok()) << "all are lost";
+    EXPECT_OK(test::check_whole(staging, *newest));
+    const uint64_t step = newest->manifest.step;
+    EXPECT_TRUE(step == 1 || step == 2);
+    EXPECT_TRUE(!replaced || step == 2) << "the new one was there at an earlier point";
+    replaced = step == 2;
+    // Its own name has it, at once or after the next save.
+    if (exchange) {
+      EXPECT_TRUE(checkpoint::resolve(root, "a").ok());
+    }
+    EXPECT_OK(test::save(staging, root, "b", 3));
+    const auto named = checkpoint::resolve(root, "a");
+    ASSERT_TRUE(named.ok());
+    EXPECT_EQ(named->manifest.step, step);
+    EXPECT_OK(test::check_whole(staging, *named));
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(root)) {
+      names.insert(entry.path().filename().string());
+    }
+    EXPECT_EQ(names, (std::set<std::string>{"a", "b", "latest", ".saving.lock"}));
+    fs::remove_all(root);
+    if (status == 0) {
+      EXPECT_TRUE(replaced);
+      EXPECT_GT(k, 20) << "points were passed";
+      break;
+    }
+  }
+}
+
+TEST_F(FailingCommitTest, AKillAnywhereLeavesTheOldOrTheNewCheckpoint) {
+  kill_everywhere(root_, true);
+}
+
+TEST_F(FailingCommitTest, AKillAnywhereWherePathsCannotBeExchangedLosesNeither) {
+  kill_everywhere(root_, false);
+}
+
+// A save of a new name, with none before it.
+TEST_F(FailingCommitTest, AKillOfTheFirstSaveLeavesNoneOrAWholeOne) {
+  for (int k = 1;; ++k) {
+    SCOPED_TRACE(k);
+    ASSERT_LT(k, 200);
+    const int status = test::run_in_child([&] {
+      const auto own = test::make_staging(test::kTestBlock);
+      CHILD_EXPECT(set_kill_point(fmt::format("*:{}", k)).ok());
+      CHILD_EXPECT(test::save(own, root_, "a", 2).ok());
+      return 0;
+    });
+    ASSERT_TRUE(status == 0 || status == 1000 + SIGKILL) << status;
+    const auto entries = checkpoint::list(root_);
+    if (entries.ok() && !entries->empty()) {
+      EXPECT_EQ(entries->size(), 1U);
+      EXPECT_TRUE(entries->front().complete()) << entries->front().defect;
+      EXPECT_EQ(newest_step(), 2U);
+    }
+    fs::remove_all(root_);
+    if (status == 0) break;
+  }
+}
+
+}  // namespace
+}  // namespace meron
