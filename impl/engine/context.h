@@ -37,6 +37,8 @@
 #include "param/unit.h"
 #include "param/update.h"
 #include "plan/predict.h"
+#include "saving/load.h"
+#include "saving/saver.h"
 #include "schedule/schedule.h"
 #include "transport/channel.h"
 #include "transport/transport.h"
@@ -202,6 +204,13 @@ class Context : public std::enable_shared_from_this<Context> {
                                                        std::byte* data, uint64_t count, DType dtype,
                                                        bool mean);
 
+  // Checkpoints: collective over the world. They block until all ranks have ended, well or not;
+  // take the turn and the lock themselves. See saving/saver.h and saving/loader.h.
+  Status save_checkpoint(const std::vector<std::shared_ptr<Optimizer>>& optimizers,
+                         SaveOptions options);
+  Result<LoadReport> load_checkpoint(const std::vector<std::shared_ptr<Optimizer>>& optimizers,
+                                     const LoadOptions& options);
+
   // Makes the unit's bucket writable, waiting for peers that still read it.
   Status open_bucket(const std::shared_ptr<Unit>& unit);
 
@@ -228,6 +237,11 @@ class Context : public std::enable_shared_from_this<Context> {
   Status check_open() const;
 
  private:
+  friend class EngineExchange;
+  // The units of all ranks, with their optimizers. MERON_E_STATE where states cannot be copied now,
+  // MERON_E_UNSUPPORTED where a unit is of some ranks only.
+  Result<std::vector<UnitState>> states_locked(
+      Held& held, const std::vector<std::shared_ptr<Optimizer>>& optimizers) const;
   explicit Context(OpenOptions options);
   Status start();
   // Channel::post, with the flight record of a failure.

@@ -279,6 +279,13 @@ Result<Optimizer::Place> Optimizer::place(const Param& param, OptimizerState whi
       .on(param.desc.name);
 }
 
+FlatStates* Optimizer::states(const Unit& unit, size_t flat) const {
+  for (size_t u = 0; u < units_.size(); ++u) {
+    if (units_[u].get() == &unit) return states_[u][flat].get();
+  }
+  return nullptr;
+}
+
 std::vector<kernels::UpdateStep> Optimizer::numbers(const std::vector<GroupOptions>& groups,
                                                     double clip) const {
   std::vector<kernels::UpdateStep> out;

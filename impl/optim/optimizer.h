@@ -63,6 +63,9 @@ class Optimizer {
   };
   Result<Place> place(const Param& param, OptimizerState which);
 
+  // Of a flat of one of its units; null where nothing trains, or the unit is another's.
+  FlatStates* states(const Unit& unit, size_t flat) const;
+
   bool stepping() const { return stepping_; }
 
   // Moves what lies on the host to this rank's file, in `folder` or where that is already, and

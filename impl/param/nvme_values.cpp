@@ -7,6 +7,7 @@
 #include <atomic>
 #include <utility>
 
+#include "base/layout.h"
 #include "io/drive_error.h"
 #include "kernels/cpu/crc32c.h"
 
@@ -61,7 +62,7 @@ Status NvmeValues::settle() {
   return Ok{};
 }
 
-void NvmeValues::read() {
+void NvmeValues::begin_read() {
   transfer_ = rank_.storage->engine().read(rank_.storage->file(), offset_, data_, bytes_);
   writing_ = false;
   add(rank_.counters.nvme_read, bytes_);
@@ -77,7 +78,7 @@ Result<bool> NvmeValues::bring() {
     here_ = true;
     return true;
   }
-  read();
+  begin_read();
   MERON_TRY(settle());
   return here_;
 }
@@ -95,6 +96,53 @@ void NvmeValues::forget() {
   here_ = false;
   // What a read brought that nobody has looked at has gone with the memory.
   if (transfer_ && !writing_) transfer_.reset();
+}
+
+Status NvmeValues::read(uint64_t offset, uint64_t bytes, std::byte* out) {
+  MERON_TRY(settle());
+  while (transfer_ && writing_) {
+    const std::shared_ptr<IoTicket> write = transfer_;
+    const Recess recess;
+    if (!write->wait(rank_.timeout_ns)) {
+      return drive_silent_error(rank_.storage->path(), rank_.timeout_ns);
+    }
+    break;
+  }
+  MERON_TRY(settle());
+  const Recess recess;  // nothing is stored there meanwhile
+  if (bytes == 0) return Ok{};
+  if (!stored_) {
+    std::fill_n(out, bytes, std::byte{0});
+    return Ok{};
+  }
+  // Whole blocks, for their checksums.
+  const uint64_t begin = offset / kChecked * kChecked;
+  const uint64_t end = std::min(bytes_, round_up(offset + bytes, kChecked));
+  std::vector<std::byte> room(end - begin);
+  const auto ticket = rank_.storage->engine().read(rank_.storage->file(), offset_ + begin,
+                                                   room.data(), room.size());
+  if (!ticket->wait(rank_.timeout_ns)) {
+    lost_.push_back(std::move(room));
+    return drive_silent_error(rank_.storage->path(), rank_.timeout_ns);
+  }
+  MERON_TRY(ticket->status());
+  add(rank_.counters.nvme_read, room.size());
+  for (uint64_t at = begin; at < end; at += kChecked) {
+    MERON_TRY(check_block(at / kChecked, room.data() + (at - begin), std::min(kChecked, end - at)));
+  }
+  std::copy_n(room.data() + (offset - begin), bytes, out);
+  return Ok{};
+}
+
+Status NvmeValues::check_block(uint64_t block, const std::byte* data, uint64_t bytes) const {
+  const uint32_t found = kernels::crc32c(data, bytes);
+  if (found == checksums_[block]) return Ok{};
+  return drive_changed_error(rank_.storage->path(),
+                             {.offset = offset_ + block * kChecked,
+                              .bytes = bytes,
+                              .found = found,
+                              .expected = checksums_[block]},
+                             name_, fmt::format("of {}", name_));
 }
 
 void NvmeValues::store() {
@@ -126,13 +174,7 @@ Status NvmeValues::verify() {
   });
   if (bad == UINT64_MAX) return Ok{};
   const uint64_t at = bad * kChecked;
-  const uint64_t bytes = std::min(kChecked, bytes_ - at);
-  return drive_changed_error(rank_.storage->path(),
-                             {.offset = offset_ + at,
-                              .bytes = bytes,
-                              .found = kernels::crc32c(data_ + at, bytes),
-                              .expected = checksums_[bad]},
-                             name_, fmt::format("of {}", name_));
+  return check_block(bad, data_ + at, std::min(kChecked, bytes_ - at));
 }
 
 void NvmeValues::wait(int64_t timeout_ns) const {

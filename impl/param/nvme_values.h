@@ -30,6 +30,7 @@ class NvmeValues final : public StoredValues {
   void store() override;
   void give_back() override;
   void forget() override;
+  Status read(uint64_t offset, uint64_t bytes, std::byte* out) override;
   bool busy() const override { return transfer_ != nullptr && !transfer_->done(); }
   void wait(int64_t timeout_ns) const override;
   std::string describe() const override;
@@ -38,8 +39,10 @@ class NvmeValues final : public StoredValues {
   NvmeValues(Rank& rank, std::byte* data, uint64_t bytes, std::string name);
   // Takes note of a transfer that has ended.
   Status settle();
-  void read();
+  void begin_read();
   Status verify();
+  // MERON_E_CORRUPT where these are not the bytes of the block that were stored.
+  Status check_block(uint64_t block, const std::byte* data, uint64_t bytes) const;
   template <class Body>
   void for_blocks(Body body);
 
@@ -55,6 +58,7 @@ class NvmeValues final : public StoredValues {
   bool stored_ = false;   // the file has them
   bool here_ = false;     // the memory does
   std::optional<Error> error_;
+  std::vector<std::vector<std::byte>> lost_;  // that a silent drive may still write to
 };
 
 }  // namespace meron

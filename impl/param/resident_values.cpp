@@ -110,6 +110,22 @@ void ResidentValues::forget() {
   here_ = reading_ = false;
 }
 
+Status ResidentValues::read(uint64_t offset, uint64_t bytes, std::byte* out) {
+  MERON_TRY(settle());
+  if (bytes == 0) return Ok{};
+  if (!stored_) {
+    const Recess recess(bytes >= kLongBytes);
+    std::fill_n(out, bytes, std::byte{0});
+    return Ok{};
+  }
+  // Behind what is still being written, in the order of the stream.
+  DeviceSide& side = *rank_.device;
+  MERON_TRY(side.device().copy(out, data() + offset, bytes, side.work()));
+  add(rank_.counters.device_down, bytes);
+  const Recess recess;
+  return side.device().synchronize(side.work());
+}
+
 bool ResidentValues::busy() const {
   if (!reading_ && !writing_) return false;
   const auto come = copied_.come();

@@ -38,6 +38,7 @@ class ResidentValues final : public StoredValues {
   void store() override;
   void give_back() override {}
   void forget() override;
+  Status read(uint64_t offset, uint64_t bytes, std::byte* out) override;
   bool busy() const override;
   void wait(int64_t timeout_ns) const override;
   std::string describe() const override;

@@ -3,6 +3,7 @@
 // the window for a gather or an update, and taken back when they have changed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -30,6 +31,10 @@ class StoredValues {
   virtual void give_back() = 0;
   // The memory is given back. Not while busy().
   virtual void forget() = 0;
+  // Copies bytes [offset, offset + bytes) of the values as they were last stored, whether they are
+  // in memory or not. Waits for a transfer under way; releases the lock meanwhile. Not between
+  // open() and store(). Errors as bring(); MERON_E_TIMEOUT.
+  virtual Status read(uint64_t offset, uint64_t bytes, std::byte* out) = 0;
 
   virtual bool busy() const = 0;
   // Sleeps until the transfer under way has ended, at most `timeout_ns`; at once where none is.

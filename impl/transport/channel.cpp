@@ -56,6 +56,12 @@ std::string_view name_of(CallKind kind) {
       return "reduce_finish";
     case CallKind::destroy_unit:
       return "unit_destroy";
+    case CallKind::save:
+      return "checkpoint_save";
+    case CallKind::load:
+      return "checkpoint_load";
+    case CallKind::agree:
+      return "agreement";
   }
   return "call";
 }

@@ -42,6 +42,9 @@ enum class CallKind : uint32_t {
   create_schedule,
   finish,
   destroy_unit,
+  save,
+  load,
+  agree,
 };
 std::string_view name_of(CallKind kind);
 

@@ -129,6 +129,28 @@ void BroadcastOperation::combine(uint64_t chunk) {
   add(channel_.counters().collective, chunk_bytes(chunk));
 }
 
+AllGatherOperation::AllGatherOperation(Channel& channel, Deadline deadline, const std::byte* own,
+                                       uint64_t bytes, std::byte* all)
+    : StagedOperation(channel, deadline, chunks_of(bytes)), own_(own), bytes_(bytes), all_(all) {}
+
+uint64_t AllGatherOperation::chunk_bytes(uint64_t chunk) const {
+  return std::min(kStagingChunk, bytes_ - chunk * kStagingChunk);
+}
+
+uint64_t AllGatherOperation::fill(uint64_t chunk, std::byte* half) {
+  std::memcpy(half, own_ + chunk * kStagingChunk, chunk_bytes(chunk));
+  return chunk_bytes(chunk);
+}
+
+void AllGatherOperation::combine(uint64_t chunk) {
+  const uint64_t bytes = chunk_bytes(chunk);
+  for (int m = 0; m < channel_.size(); ++m) {
+    std::memcpy(all_ + static_cast<uint64_t>(m) * bytes_ + chunk * kStagingChunk, half(m, chunk),
+                bytes);
+  }
+  add(channel_.counters().collective, bytes * static_cast<uint64_t>(channel_.size() - 1));
+}
+
 AllReduceOperation::AllReduceOperation(Channel& channel, Deadline deadline, std::byte* data,
                                        uint64_t count, DType dtype, bool mean)
     : StagedOperation(channel, deadline, chunks_of(count * size_of(dtype))),

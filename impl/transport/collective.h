@@ -66,6 +66,23 @@ class BroadcastOperation final : public StagedOperation {
   int root_;
 };
 
+// Each member's `bytes` bytes, in their order, to all.
+class AllGatherOperation final : public StagedOperation {
+ public:
+  AllGatherOperation(Channel& channel, Deadline deadline, const std::byte* own, uint64_t bytes,
+                     std::byte* all);
+  std::string describe() const override { return "all_gather"; }
+
+ private:
+  uint64_t fill(uint64_t chunk, std::byte* half) override;
+  void combine(uint64_t chunk) override;
+  uint64_t chunk_bytes(uint64_t chunk) const;
+
+  const std::byte* own_;
+  uint64_t bytes_;
+  std::byte* all_;
+};
+
 class AllReduceOperation final : public StagedOperation {
  public:
   AllReduceOperation(Channel& channel, Deadline deadline, std::byte* data, uint64_t count,

@@ -1,0 +1,278 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the context saves and loads checkpoints: what impl/saving needs of it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "base/hash.h"
+#include "engine/context.h"
+#include "plan/plan_json.h"
+#include "transport/collective.h"
+
+namespace meron {
+namespace {
+
+// Keeps the memory of a collective until it has ended, also where a wait for it was given up.
+template <class Collective>
+class Owning final : public Operation {
+ public:
+  template <class... Args>
+  Owning(Channel& channel, std::shared_ptr<std::vector<std::byte>> memory, Args... args)
+      : Operation(channel, Deadline::never()),
+        memory_(std::move(memory)),
+        collective_(channel, Deadline::never(), args...) {}
+  Result<bool> advance() override { return collective_.advance(); }
+  std::vector<int> missing() const override { return collective_.missing(); }
+  std::string describe() const override { return "agreement on a checkpoint"; }
+  bool staged() const override { return true; }
+
+ private:
+  std::shared_ptr<std::vector<std::byte>> memory_;
+  Collective collective_;
+};
+
+}  // namespace
+
+// Between the ranks of the world, by the calling thread, which has the turn.
+class EngineExchange final : public Exchange {
+ public:
+  explicit EngineExchange(Context& context) : context_(context) {}
+  int rank() const override { return context_.transport_->rank(); }
+  int size() const override { return context_.transport_->world_size(); }
+
+  Status broadcast(std::byte* data, uint64_t bytes) override {
+    auto memory = std::make_shared<std::vector<std::byte>>(data, data + bytes);
+    std::byte* const place = memory->data();
+    MERON_TRY(run(bytes, std::make_shared<Owning<BroadcastOperation>>(context_.world(), memory,
+                                                                      place, bytes, 0)));
+    std::copy_n(place, bytes, data);
+    return Ok{};
+  }
+  Status gather(const std::byte* own, uint64_t bytes, std::byte* all) override {
+    const uint64_t total = bytes * static_cast<uint64_t>(size());
+    auto memory = std::make_shared<std::vector<std::byte>>(bytes + total);
+    std::byte* const place = memory->data();
+    std::copy_n(own, bytes, place);
+    MERON_TRY(run(bytes, std::make_shared<Owning<AllGatherOperation>>(
+                             context_.world(), memory, place, bytes, place + bytes)));
+    std::copy_n(place + bytes, total, all);
+    return Ok{};
+  }
+  Status read(const UnitState& unit, const State& state, const Range& range,
+              std::byte* out) override {
+    auto held = context_.lock();
+    return unit.read(state, range, out);
+  }
+  Status write(const UnitState& unit, const State& state, const Range& range,
+               const std::byte* data) override {
+    auto held = context_.lock();
+    return unit.write(state, range, data);
+  }
+
+  // Ends a wait that peers count on: given up, it breaks the group.
+  Status wait(const std::shared_ptr<Operation>& operation) {
+    const Result<bool> ended = context_.wait(operation, -1);
+    if (ended.ok()) return Ok{};
+    if (ended.error().code() != MERON_E_CANCELLED) return ended.error();
+    auto held = context_.lock();
+    return operation->channel().fail(
+        Error(MERON_E_ABORTED, fmt::format("rank {} gave up a checkpoint half-way", rank()),
+              "let checkpoints end: the ranks cannot go on without each other"));
+  }
+
+ private:
+  Status run(uint64_t bytes, const std::shared_ptr<Operation>& operation) {
+    {
+      auto held = context_.lock();
+      Channel& world = context_.world();
+      MERON_TRY(context_.check_open());
+      MERON_TRY(world.status());
+      MERON_TRY(context_.await_room_locked(held, world));
+      MERON_ASSIGN(const uint64_t sequence,
+                   context_.post(world, {CallKind::agree, "checkpoint", bytes, 0}));
+      operation->set_sequence(sequence);
+      context_.submit_locked(held, operation);
+    }
+    return wait(operation);
+  }
+
+  Context& context_;
+};
+
+Result<std::vector<UnitState>> Context::states_locked(
+    Held& /*held*/, const std::vector<std::shared_ptr<Optimizer>>& optimizers) const {
+  std::vector<UnitState> states;
+  for (const auto& optimizer : optimizers) MERON_TRY(optimizer->check_idle());
+  for (const auto& unit : units_) {
+    if (unit->destroying) return destroyed_error(*unit);
+    if (&unit->channel() != groups_.front().channel.get()) {
+      return Error(MERON_E_UNSUPPORTED,
+                   fmt::format("unit '{}' belongs to a group of some ranks", unit->name()),
+                   "checkpoints hold units of the world: make it in the world's group")
+          .on(unit->name());
+    }
+    MERON_TRY(unit->check_updatable());
+    if (unit->gradient_state() != GradientState::empty) {
+      return Error(MERON_E_STATE,
+                   fmt::format("the gradient of unit '{}' is {}", unit->name(),
+                               kGradientStateNames[static_cast<size_t>(unit->gradient_state())]),
+                   "save and load at an accumulation boundary, after the step")
+          .on(unit->name());
+    }
+    const auto of_unit =
+        std::find_if(optimizers.begin(), optimizers.end(), [&](const auto& optimizer) {
+          const auto& units = optimizer->units();
+          return std::find(units.begin(), units.end(), unit) != units.end();
+        });
+    states.emplace_back(*unit, of_unit == optimizers.end() ? nullptr : of_unit->get());
+  }
+  return states;
+}
+
+namespace {
+
+checkpoint::Optimizer describe(const Optimizer& optimizer) {
+  checkpoint::Optimizer out;
+  out.rule = name_of(optimizer.options().rule);
+  out.steps = optimizer.steps();
+  for (size_t g = 0; g < optimizer.groups(); ++g) {
+    const GroupOptions& group = optimizer.group(g);
+    out.groups.push_back(
+        {group.learning_rate, group.beta1, group.beta2, group.epsilon, group.weight_decay});
+  }
+  return out;
+}
+
+// Whether the optimizers of a checkpoint can be these.
+Status check_optimizers(const checkpoint::Manifest& manifest,
+                        const std::vector<std::shared_ptr<Optimizer>>& optimizers) {
+  const auto refused = [](std::string what) {
+    return Error(MERON_E_ARGUMENT, std::move(what),
+                 "make the optimizers as they were when it was saved, or load values only");
+  };
+  if (manifest.optimizers.size() != optimizers.size()) {
+    return refused(fmt::format("the checkpoint has {} optimizers, {} were given",
+                               manifest.optimizers.size(), optimizers.size()));
+  }
+  for (size_t i = 0; i < optimizers.size(); ++i) {
+    const checkpoint::Optimizer& saved = manifest.optimizers[i];
+    if (saved.rule != name_of(optimizers[i]->options().rule)) {
+      return refused(fmt::format("the checkpoint's optimizer {} is {}, this one is {}", i,
+                                 saved.rule, name_of(optimizers[i]->options().rule)));
+    }
+    if (saved.groups.size() != optimizers[i]->groups()) {
+      return refused(
+          fmt::format("the checkpoint's optimizer {} has {} groups of params, this one "
+                      "has {}",
+                      i, saved.groups.size(), optimizers[i]->groups()));
+    }
+  }
+  return Ok{};
+}
+
+void restore(const checkpoint::Optimizer& saved, Optimizer& optimizer) {
+  optimizer.set_steps(saved.steps);
+  for (size_t g = 0; g < saved.groups.size(); ++g) {
+    const checkpoint::Group& group = saved.groups[g];
+    optimizer.set_group(g, {.learning_rate = group.learning_rate,
+                            .beta1 = group.beta1,
+                            .beta2 = group.beta2,
+                            .epsilon = group.epsilon,
+                            .weight_decay = group.weight_decay});
+  }
+}
+
+Result<std::shared_ptr<checkpoint::Staging>> make_staging() {
+  MERON_ASSIGN(auto engine, IoEngine::create());
+  return checkpoint::Staging::create(std::move(engine));
+}
+
+}  // namespace
+
+Status Context::save_checkpoint(const std::vector<std::shared_ptr<Optimizer>>& optimizers,
+                                SaveOptions options) {
+  // To the end: nothing that changes a state begins meanwhile.
+  MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
+  std::vector<UnitState> states;
+  {
+    auto held = lock();
+    MERON_TRY(check_open());
+    MERON_TRY(world().status());
+    MERON_TRY(await_room_locked(held, world()));
+    MERON_ASSIGN(states, states_locked(held, optimizers));
+    uint64_t detail = hash_combine(hash_text(options.root), options.step);
+    detail = hash_combine(detail, options.values_only ? 1 : 0);
+    detail = hash_combine(detail, options.skip_frozen ? 1 : 0);
+    for (const UnitState& state : states) {
+      detail = hash_combine(detail, state.unit().name_hash());
+      detail = hash_combine(detail, state.unit().version());
+    }
+    for (const auto& optimizer : optimizers) {
+      detail = hash_combine(detail, optimizer->fingerprint());
+      options.optimizers.push_back(describe(*optimizer));
+    }
+    MERON_TRY(post(world(), {CallKind::save, options.name, 0, detail}));
+    options.plan = to_json(rank_->plan, -1);
+    options.timeout_ns = rank_->timeout_ns;
+  }
+  EngineExchange exchange(*this);
+  auto staging = make_staging();
+  MERON_TRY(agree(exchange, staging.ok() ? Status(Ok{}) : Status(staging.error())));
+  return save(exchange, states, options, *staging, [] {});
+}
+
+Result<LoadReport> Context::load_checkpoint(
+    const std::vector<std::shared_ptr<Optimizer>>& optimizers, const LoadOptions& options) {
+  MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
+  std::vector<UnitState> states;
+  {
+    auto held = lock();
+    MERON_TRY(check_open());
+    MERON_TRY(world().status());
+    MERON_TRY(await_room_locked(held, world()));
+    MERON_ASSIGN(states, states_locked(held, optimizers));
+    uint64_t detail = hash_combine(hash_text(options.root), options.strict ? 1 : 0);
+    detail = hash_combine(detail, options.values_only ? 1 : 0);
+    for (const UnitState& state : states) detail = hash_combine(detail, state.unit().name_hash());
+    for (const auto& optimizer : optimizers) {
+      detail = hash_combine(detail, hash_of(optimizer->options()));
+    }
+    MERON_TRY(post(world(), {CallKind::load, options.name, 0, detail}));
+  }
+  EngineExchange exchange(*this);
+  auto staging = make_staging();
+  MERON_TRY(agree(exchange, staging.ok() ? Status(Ok{}) : Status(staging.error())));
+  const UpdateUnit update = [&](const UnitState& state,
+                                const std::function<Status()>& fill) -> Status {
+    std::shared_ptr<UpdateOperation> operation;
+    {
+      auto held = lock();
+      const auto unit = std::find_if(units_.begin(), units_.end(),
+                                     [&](const auto& each) { return each.get() == &state.unit(); });
+      MERON_ASSIGN(operation, update_locked(held, {*unit}));
+    }
+    MERON_TRY(exchange.wait(operation));
+    Status filled = fill();
+    auto held = lock();
+    // What was written in part must not be published, and peers go on.
+    if (!filled.ok()) return world().fail(std::move(filled).error().during("checkpoint_load"));
+    return operation->publish();
+  };
+  const auto check = [&](const checkpoint::Manifest& manifest) -> Status {
+    return options.values_only ? Status(Ok{}) : check_optimizers(manifest, optimizers);
+  };
+  LoadOptions given = options;
+  given.timeout_ns = rank_->timeout_ns;
+  MERON_ASSIGN(LoadReport report, load(exchange, states, given, *staging, update, check));
+  if (!options.values_only) {
+    auto held = lock();
+    for (size_t i = 0; i < optimizers.size(); ++i) {
+      restore(report.manifest.optimizers[i], *optimizers[i]);
+    }
+  }
+  return report;
+}
+
+}  // namespace meron

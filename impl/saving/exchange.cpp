@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "saving/exchange.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace meron {
+namespace {
+
+// An error as it travels: fixed size, cut texts.
+struct Told {
+  int32_t code = MERON_OK;
+  std::array<char, 900> what{};
+  std::array<char, 500> advice{};
+  std::array<char, 640> subject{};
+};
+
+template <size_t N>
+void put(std::array<char, N>& to, const std::string& text) {
+  const size_t count = std::min(text.size(), N - 1);
+  std::memcpy(to.data(), text.data(), count);
+  to[count] = '\0';
+}
+
+template <size_t N>
+std::string text_of(const std::array<char, N>& from) {
+  return {from.data(), strnlen(from.data(), N)};
+}
+
+Told told(const Status& status) {
+  Told out;
+  if (status.ok()) return out;
+  const ErrorInfo& info = status.error().info();
+  out.code = info.code;
+  put(out.what, info.what);
+  put(out.advice, info.advice);
+  put(out.subject, info.subject);
+  return out;
+}
+
+Error error_of(const Told& told, int rank, int own, const std::string& others) {
+  const std::string where = rank == own ? std::string() : fmt::format("rank {}: ", rank);
+  Error error(static_cast<meron_status>(told.code), where + text_of(told.what) + others,
+              text_of(told.advice));
+  const std::string subject = text_of(told.subject);
+  if (!subject.empty()) error = std::move(error).on(subject);
+  return std::move(error).blaming(rank);
+}
+
+}  // namespace
+
+Status agree(Exchange& exchange, const Status& own) {
+  const Told mine = told(own);
+  std::vector<Told> all(static_cast<size_t>(exchange.size()));
+  // The code travels always, the text only if some rank has one.
+  std::vector<int32_t> codes(all.size());
+  MERON_TRY(exchange.gather(reinterpret_cast<const std::byte*>(&mine.code), sizeof(int32_t),
+                            reinterpret_cast<std::byte*>(codes.data())));
+  const auto failed = static_cast<size_t>(
+      std::count_if(codes.begin(), codes.end(), [](int32_t code) { return code != MERON_OK; }));
+  if (failed == 0) return Ok{};
+  MERON_TRY(exchange.gather(reinterpret_cast<const std::byte*>(&mine), sizeof(Told),
+                            reinterpret_cast<std::byte*>(all.data())));
+  const auto first =
+      std::find_if(all.begin(), all.end(), [](const Told& each) { return each.code != MERON_OK; });
+  const std::string others =
+      failed == 1 ? std::string() : fmt::format(" (and {} other ranks failed)", failed - 1);
+  return error_of(*first, static_cast<int>(first - all.begin()), exchange.rank(), others);
+}
+
+Result<std::string> share(Exchange& exchange, const Result<std::string>& own) {
+  struct Head {
+    Told told;
+    uint64_t bytes = 0;
+  } head;
+  if (exchange.rank() == 0) {
+    if (own.ok()) {
+      head.bytes = own->size();
+    } else {
+      head.told = told(own.error());
+    }
+  }
+  MERON_TRY(exchange.broadcast(reinterpret_cast<std::byte*>(&head), sizeof(head)));
+  if (head.told.code != MERON_OK) return error_of(head.told, 0, exchange.rank(), {});
+  std::string text = exchange.rank() == 0 ? *own : std::string(head.bytes, '\0');
+  if (!text.empty()) {
+    MERON_TRY(exchange.broadcast(reinterpret_cast<std::byte*>(text.data()), text.size()));
+  }
+  return text;
+}
+
+}  // namespace meron

@@ -1,0 +1,38 @@
+// SPDX-License-Identifier: Apache-2.0
+// What saving and loading need of the engine: words between the ranks, and states under its lock.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "state/unit_state.h"
+
+namespace meron {
+
+class Exchange {
+ public:
+  virtual ~Exchange() = default;
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  // `bytes` bytes of rank 0 to all. Waits for all ranks. An error is that of a broken group.
+  virtual Status broadcast(std::byte* data, uint64_t bytes) = 0;
+  // `bytes` bytes of each rank, in rank order, to all.
+  virtual Status gather(const std::byte* own, uint64_t bytes, std::byte* all) = 0;
+  // UnitState::read and write under the context's lock.
+  virtual Status read(const UnitState& unit, const State& state, const Range& range,
+                      std::byte* out) = 0;
+  virtual Status write(const UnitState& unit, const State& state, const Range& range,
+                       const std::byte* data) = 0;
+};
+
+// Every rank has come as far, well or not: the same on all of them. The first rank that failed is
+// named, and how many others did.
+Status agree(Exchange& exchange, const Status& own);
+// A text of rank 0, or its error, to all.
+Result<std::string> share(Exchange& exchange, const Result<std::string>& own);
+
+}  // namespace meron

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "saving/layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "checkpoint/piece_name.h"
+#include "checkpoint/safetensors.h"
+
+namespace meron {
+namespace {
+
+std::string kind_of(const SavedPiece& piece, uint32_t rank) {
+  if (piece.unit == nullptr) return "extra";
+  if (piece.state.kind != StateKind::residual) return std::string(name_of(piece.state.kind));
+  const auto replica = rank / piece.unit->unit().axes().mesh.shards;
+  return fmt::format("{}.{}", name_of(piece.state.kind), replica);
+}
+
+uint64_t count_of(const SavedPiece& piece) {
+  if (piece.unit != nullptr) return piece.range.size();
+  uint64_t count = 1;
+  for (const uint64_t size : piece.extra->shape) count *= size;
+  return count;
+}
+
+}  // namespace
+
+std::string_view dtype_text(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return "F32";
+    case DType::bf16:
+      return "BF16";
+    case DType::f16:
+      return "F16";
+  }
+  return "F32";
+}
+
+// Wide elements first, so that every piece begins at a multiple of its element's size.
+std::vector<SavedPiece> SaveLayout::pieces_of(uint32_t rank, bool values) const {
+  std::vector<SavedPiece> pieces;
+  for (const UnitState& unit : units_) {
+    for (const State& state : unit.states()) {
+      if (!values && options_.values_only) break;
+      if ((state.kind == StateKind::values) != values) continue;
+      const FlatDesc& flat = unit.unit().flats()[state.flat].desc;
+      if (!flat.trainable && options_.skip_frozen) continue;
+      const Range range = unit.saved(state, static_cast<int>(rank));
+      for (const ParamSpan& span : unit.spans(state, range)) {
+        const uint64_t begin = range.begin + span.offset;
+        pieces.push_back({.unit = &unit,
+                          .state = state,
+                          .param = span.param,
+                          .range = {begin, begin + span.count},
+                          .first = span.first,
+                          .bytes = span.count * size_of(state.dtype)});
+      }
+      // Empty tensors have a name all the same.
+      for (const auto& param : unit.unit().params()) {
+        if (rank != 0 || param->count > 0 || param->place.flat != state.flat) continue;
+        pieces.push_back({.unit = &unit, .state = state, .param = param.get()});
+      }
+    }
+  }
+  if (!values && rank == 0) {
+    for (const ExtraTensor& extra : extras_) {
+      pieces.push_back({.extra = &extra, .bytes = extra.bytes});
+    }
+  }
+  const auto width = [](const SavedPiece& piece) {
+    if (piece.unit != nullptr) return static_cast<uint32_t>(size_of(piece.state.dtype));
+    return checkpoint::element_bytes(piece.extra->dtype);
+  };
+  std::stable_sort(pieces.begin(), pieces.end(),
+                   [&](const SavedPiece& a, const SavedPiece& b) { return width(a) > width(b); });
+  return pieces;
+}
+
+Result<SavedFile> SaveLayout::file_of(uint32_t rank, bool values, const std::string& id) const {
+  SavedFile file;
+  file.name =
+      fmt::format("{}-{:05}-of-{:05}.safetensors", values ? "values" : "state", rank, world_);
+  file.pieces = pieces_of(rank, values);
+  if (file.pieces.empty()) return file;
+  std::vector<SafetensorsEntry> entries;
+  uint64_t at = 0;
+  for (const SavedPiece& piece : file.pieces) {
+    SafetensorsEntry entry;
+    const std::string kind = kind_of(piece, rank);
+    const uint64_t count = count_of(piece);
+    const std::vector<uint64_t>& shape =
+        piece.unit != nullptr ? piece.param->desc.shape : piece.extra->shape;
+    const std::string& name = piece.unit != nullptr ? piece.param->desc.name : piece.extra->name;
+    const bool whole = piece.unit == nullptr || count == piece.param->count;
+    entry.name = checkpoint::piece_name(kind, name, piece.first, piece.first + count, whole);
+    entry.dtype =
+        piece.unit != nullptr ? std::string(dtype_text(piece.state.dtype)) : piece.extra->dtype;
+    entry.shape = whole ? shape : std::vector<uint64_t>{count};
+    entry.begin = at;
+    entry.end = at += piece.bytes;
+    entries.push_back(std::move(entry));
+  }
+  const std::map<std::string, std::string> metadata = {
+      {"format", "pt"}, {"meron", fmt::format("{}", checkpoint::kVersion)}, {"meron_id", id}};
+  MERON_ASSIGN(file.head, checkpoint::compose_safetensors(entries, metadata));
+  for (size_t i = 0; i < entries.size(); ++i) {
+    file.pieces[i].offset = file.head.size() + entries[i].begin;
+  }
+  file.bytes = file.head.size() + at;
+  return file;
+}
+
+Result<std::vector<SavedFile>> SaveLayout::files(uint32_t rank, const std::string& id) const {
+  std::vector<SavedFile> files;
+  for (const bool values : {true, false}) {
+    if (!values && options_.values_only && (rank != 0 || extras_.empty())) continue;
+    MERON_ASSIGN(SavedFile file, file_of(rank, values, id));
+    if (!file.pieces.empty()) files.push_back(std::move(file));
+  }
+  return files;
+}
+
+Status SaveLayout::describe(std::span<const std::vector<SavedFile>> files,
+                            checkpoint::Manifest* manifest) const {
+  std::map<std::pair<std::string, std::string>, size_t> index;  // kind, name
+  for (size_t rank = 0; rank < files.size(); ++rank) {
+    for (const SavedFile& file : files[rank]) {
+      const auto number = static_cast<uint32_t>(manifest->files.size());
+      manifest->files.push_back(
+          {.name = file.name, .rank = static_cast<uint32_t>(rank), .bytes = file.bytes, .crc = {}});
+      for (const SavedPiece& piece : file.pieces) {
+        const std::string kind = kind_of(piece, static_cast<uint32_t>(rank));
+        const std::string& name =
+            piece.unit != nullptr ? piece.param->desc.name : piece.extra->name;
+        const auto [at, added] = index.try_emplace({kind, name}, manifest->tensors.size());
+        if (added) {
+          manifest->tensors.push_back(
+              {.name = name,
+               .kind = kind,
+               .dtype = piece.unit != nullptr ? std::string(dtype_text(piece.state.dtype))
+                                              : piece.extra->dtype,
+               .shape = piece.unit != nullptr ? piece.param->desc.shape : piece.extra->shape,
+               .pieces = {}});
+        }
+        const uint64_t count = count_of(piece);
+        if (count == 0) continue;
+        manifest->tensors[at->second].pieces.push_back(
+            {.file = number, .begin = piece.first, .count = count, .offset = piece.offset});
+      }
+    }
+  }
+  for (checkpoint::Tensor& tensor : manifest->tensors) {
+    std::sort(tensor.pieces.begin(), tensor.pieces.end(),
+              [](const auto& a, const auto& b) { return a.begin < b.begin; });
+  }
+  return Ok{};
+}
+
+}  // namespace meron

@@ -1,0 +1,233 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "saving/saver.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <chrono>
+#include <cstring>
+#include <ctime>
+#include <utility>
+
+#include "checkpoint/block_writer.h"
+#include "checkpoint/commit.h"
+#include "checkpoint/directory.h"
+#include "meron/base.h"
+#include "os/random.h"
+
+namespace meron {
+namespace {
+
+// Until the directory of rank 0 is seen by another host.
+constexpr int64_t kVisibleNs = 30'000'000'000;
+
+Result<std::string> new_id() {
+  std::array<std::byte, 16> bytes{};
+  MERON_TRY(random_bytes(bytes));
+  std::string id;
+  for (const std::byte byte : bytes) id += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
+  return id;
+}
+
+std::string time_text() {
+  const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
+  std::tm parts{};
+  if (gmtime_r(&now, &parts) == nullptr) return "1970-01-01T00:00:00Z";
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}Z", parts.tm_year + 1900, parts.tm_mon + 1,
+                     parts.tm_mday, parts.tm_hour, parts.tm_min, parts.tm_sec);
+}
+
+uint64_t block_bytes(uint64_t all_bytes) {
+  uint64_t block = checkpoint::kMinBlock;
+  while (all_bytes / block > checkpoint::kMaxBlocks / 2) block *= 2;
+  return block;
+}
+
+class FileWriter {
+ public:
+  FileWriter(Exchange& exchange, checkpoint::BlockWriter& writer)
+      : exchange_(exchange), writer_(writer) {}
+
+  Status write(const SavedPiece& piece) {
+    if (piece.unit == nullptr) return bytes(piece.extra->data, piece.bytes);
+    const uint64_t size = size_of(piece.state.dtype);
+    for (uint64_t at = piece.range.begin; at < piece.range.end;) {
+      MERON_ASSIGN(const std::span<std::byte> room, writer_.space((piece.range.end - at) * size));
+      const uint64_t count = room.size() / size;  // pieces begin at multiples of it
+      MERON_TRY(exchange_.read(*piece.unit, piece.state, {at, at + count}, room.data()));
+      MERON_TRY(writer_.commit(count * size));
+      at += count;
+    }
+    return Ok{};
+  }
+  Status bytes(const std::byte* from, uint64_t count) {
+    while (count > 0) {
+      MERON_ASSIGN(const std::span<std::byte> room, writer_.space(count));
+      std::memcpy(room.data(), from, room.size());
+      MERON_TRY(writer_.commit(room.size()));
+      from += room.size();
+      count -= room.size();
+    }
+    return Ok{};
+  }
+
+ private:
+  Exchange& exchange_;
+  checkpoint::BlockWriter& writer_;
+};
+
+// A rank's checksums, file after file.
+Result<std::vector<uint32_t>> write_files(Exchange& exchange, std::span<const SavedFile> files,
+                                          const std::string& directory, uint64_t block,
+                                          const SaveOptions& options,
+                                          const std::shared_ptr<checkpoint::Staging>& staging,
+                                          const std::function<void()>& copied) {
+  std::vector<std::unique_ptr<checkpoint::BlockWriter>> writers;
+  for (const SavedFile& file : files) {
+    const checkpoint::WriterOptions writing = {
+        .total_bytes = file.bytes, .block_bytes = block, .timeout_ns = options.timeout_ns};
+    MERON_ASSIGN(auto writer,
+                 checkpoint::BlockWriter::create(staging, directory + "/" + file.name, writing));
+    FileWriter to(exchange, *writer);
+    MERON_TRY(to.bytes(reinterpret_cast<const std::byte*>(file.head.data()), file.head.size()));
+    for (const SavedPiece& piece : file.pieces) MERON_TRY(to.write(piece));
+    writers.push_back(std::move(writer));
+  }
+  copied();
+  std::vector<uint32_t> checksums;
+  for (const auto& writer : writers) {
+    MERON_ASSIGN(const std::vector<uint32_t> of_file, writer->finish());
+    checksums.insert(checksums.end(), of_file.begin(), of_file.end());
+  }
+  return checksums;
+}
+
+struct World {
+  std::vector<std::vector<SavedFile>> files;  // by rank
+  uint64_t bytes = 0;
+  uint64_t most_blocks(uint64_t block) const {
+    uint64_t most = 0;
+    for (const auto& of_rank : files) most = std::max(most, blocks_of(of_rank, block));
+    return most;
+  }
+  static uint64_t blocks_of(std::span<const SavedFile> files, uint64_t block) {
+    uint64_t blocks = 0;
+    for (const SavedFile& file : files) blocks += (file.bytes + block - 1) / block;
+    return blocks;
+  }
+};
+
+Result<World> world_of(const SaveLayout& layout, int ranks, const std::string& id) {
+  World world;
+  for (int r = 0; r < ranks; ++r) {
+    MERON_ASSIGN(auto files, layout.files(static_cast<uint32_t>(r), id));
+    for (const SavedFile& file : files) world.bytes += file.bytes;
+    world.files.push_back(std::move(files));
+  }
+  return world;
+}
+
+Result<checkpoint::Manifest> manifest_of(const SaveLayout& layout, const World& world,
+                                         const std::string& id, uint64_t block,
+                                         const SaveOptions& options,
+                                         std::span<const uint32_t> checksums, uint64_t stride) {
+  checkpoint::Manifest manifest;
+  manifest.id = id;
+  manifest.name = options.name;
+  manifest.step = options.step;
+  manifest.created = time_text();
+  manifest.writer =
+      fmt::format("meron {}.{}.{}", MERON_VERSION_MAJOR, MERON_VERSION_MINOR, MERON_VERSION_PATCH);
+  manifest.world = static_cast<uint32_t>(world.files.size());
+  manifest.plan = options.plan;
+  manifest.block_bytes = block;
+  manifest.complete = !options.values_only && !options.skip_frozen;
+  manifest.optimizers =
+      options.values_only ? std::vector<checkpoint::Optimizer>() : options.optimizers;
+  manifest.extra = options.extra.empty() ? "{}" : options.extra;
+  MERON_TRY(layout.describe(world.files, &manifest));
+  std::vector<uint64_t> used(world.files.size(), 0);
+  for (checkpoint::File& file : manifest.files) {
+    const uint64_t blocks = (file.bytes + block - 1) / block;
+    const auto from =
+        checksums.begin() + static_cast<ptrdiff_t>(file.rank * stride + used[file.rank]);
+    file.crc.assign(from, from + static_cast<ptrdiff_t>(blocks));
+    used[file.rank] += blocks;
+  }
+  return manifest;
+}
+
+}  // namespace
+
+Status save(Exchange& exchange, std::span<const UnitState> units, const SaveOptions& options,
+            const std::shared_ptr<checkpoint::Staging>& staging,
+            const std::function<void()>& copied) {
+  struct Copied {
+    const std::function<void()>& call;
+    bool due = true;
+    void now() {
+      if (std::exchange(due, false)) call();
+    }
+    ~Copied() { now(); }
+  } at_end{copied};
+  const bool first = exchange.rank() == 0;
+  const SaveLayout layout(units, options.tensors, static_cast<uint32_t>(exchange.size()),
+                          {options.values_only, options.skip_frozen});
+  std::unique_ptr<checkpoint::Saving> saving;
+  const auto begin = [&]() -> Result<std::string> {
+    MERON_ASSIGN(const std::string id, new_id());
+    MERON_ASSIGN(saving, checkpoint::Saving::begin(options.root, options.name,
+                                                   {.overwrite = options.overwrite}));
+    return id + saving->directory();
+  };
+  MERON_ASSIGN(const std::string begun,
+               share(exchange, first ? begin() : Result<std::string>(std::string())));
+  const std::string id = begun.substr(0, 32), directory = begun.substr(32);
+
+  // All ranks' layouts, so that each knows how long a row of checksums is.
+  auto world = world_of(layout, exchange.size(), id);
+  Status ready = world.ok() ? Status(Ok{}) : Status(world.error());
+  if (ready.ok() && !first) ready = checkpoint::Saving::join(directory, kVisibleNs);
+  MERON_TRY(agree(exchange, ready));
+  // What rank 0 has of its own is not known elsewhere, and its checksums do not travel.
+  World alike = *world;
+  if (first) {
+    const SaveLayout without(units, {}, static_cast<uint32_t>(exchange.size()),
+                             {options.values_only, options.skip_frozen});
+    MERON_ASSIGN(alike, world_of(without, exchange.size(), id));
+  }
+  const uint64_t block = block_bytes(alike.bytes);
+  const auto& files = world->files[static_cast<size_t>(exchange.rank())];
+  const auto written =
+      write_files(exchange, files, directory, block, options, staging, [&] { at_end.now(); });
+  at_end.now();
+  MERON_TRY(agree(exchange, written.ok() ? Status(Ok{}) : Status(written.error())));
+
+  const uint64_t own_blocks = first ? World::blocks_of(files, block) : 0;
+  const uint64_t travels = alike.most_blocks(block);
+  std::vector<uint32_t> row(travels), rows(travels * static_cast<uint64_t>(exchange.size()));
+  std::copy_n(written->begin(), std::min<uint64_t>(travels, written->size()), row.begin());
+  if (travels > 0) {
+    MERON_TRY(exchange.gather(reinterpret_cast<const std::byte*>(row.data()), travels * 4,
+                              reinterpret_cast<std::byte*>(rows.data())));
+  }
+  const auto commit = [&]() -> Status {
+    const uint64_t stride = std::max(travels, own_blocks);
+    std::vector<uint32_t> table(stride * static_cast<uint64_t>(exchange.size()));
+    for (size_t r = 0; r < static_cast<size_t>(exchange.size()); ++r) {
+      std::copy_n(rows.begin() + static_cast<ptrdiff_t>(r * travels), travels,
+                  table.begin() + static_cast<ptrdiff_t>(r * stride));
+    }
+    std::copy(written->begin(), written->end(), table.begin());
+    MERON_ASSIGN(const checkpoint::Manifest manifest,
+                 manifest_of(layout, *world, id, block, options, table, stride));
+    MERON_TRY(saving->commit(checkpoint::to_json(manifest)));
+    if (options.keep == 0) return Ok{};
+    const auto pruned = checkpoint::prune(options.root, options.keep, {options.name});
+    return pruned.ok() ? Status(Ok{}) : Status(pruned.error());
+  };
+  return agree(exchange, first ? commit() : Status(Ok{}));
+}
+
+}  // namespace meron

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the ranks save together: rank 0 makes the directory, each rank writes its files, and when all
+// have, rank 0 commits.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "checkpoint/manifest.h"
+#include "checkpoint/staging.h"
+#include "saving/exchange.h"
+#include "saving/layout.h"
+#include "state/unit_state.h"
+
+namespace meron {
+
+struct SaveOptions {
+  std::string root;  // directory of checkpoints
+  std::string name;
+  uint64_t step = 0;
+  uint64_t keep = 0;  // complete checkpoints that stay; 0: all
+  bool overwrite = false;
+  bool values_only = false;
+  bool skip_frozen = false;
+  std::string plan;        // JSON text of the plan
+  std::string extra = {};  // the caller's JSON text, an object, or empty
+  std::vector<ExtraTensor> tensors = {};
+  std::vector<checkpoint::Optimizer> optimizers = {};
+  int64_t timeout_ns = -1;  // of one transfer
+};
+
+// Blocks: on the drive, and on all ranks. Any failure is every rank's, names the rank, and leaves
+// the checkpoints that were there; only a broken group ends it on one rank alone. `copied` is
+// called once this rank has read all states, also if it fails.
+Status save(Exchange& exchange, std::span<const UnitState> units, const SaveOptions& options,
+            const std::shared_ptr<checkpoint::Staging>& staging,
+            const std::function<void()>& copied);
+
+}  // namespace meron
