@@ -15,10 +15,36 @@ uint32_t largest_magnitude(const float* from, size_t n) {
 }
 
 template <StateKind kKind>
+bool keeps(const CodeScale& scale, const float* from, size_t n) {
+  for (size_t i = 0; i < n; ++i) {
+    const uint8_t code = Code<kKind>::encode(from[i], scale.inverse, half_below_cut(kCodeCut));
+    const float again = Code<kKind>::decode(code, scale.scale);
+    if (std::bit_cast<uint32_t>(again) != std::bit_cast<uint32_t>(from[i])) return false;
+  }
+  return true;
+}
+
+// A block that was decoded keeps the scale that it had, so that it gets the same codes again. That
+// is the scale of its largest element or one next to it: rounding at random may have made it 7
+// times the scale, or c less than 3.5 times.
+template <StateKind kKind>
+CodeScale scale_of(const float* from, size_t n) {
+  const CodeScale scale(largest_magnitude(from, n));
+  if (!scale.finite || keeps<kKind>(scale, from, n)) return scale;
+  for (const float factor : {2.0f, 0.5f}) {
+    CodeScale other = scale;
+    other.scale *= factor;
+    other.inverse /= factor;
+    if (keeps<kKind>(other, from, n)) return other;
+  }
+  return scale;
+}
+
+template <StateKind kKind>
 void encode_codes(uint8_t* codes, float* scales, const float* from, size_t n) {
   for (size_t begin = 0; begin < n; begin += kBlock) {
     const size_t size = std::min(kBlock, n - begin);
-    const CodeScale scale(largest_magnitude(from + begin, size));
+    const CodeScale scale = scale_of<kKind>(from + begin, size);
     scales[begin / kBlock] = scale.scale;
     if (!scale.finite) {
       std::memset(codes + begin, 0, size);

@@ -51,8 +51,8 @@ constexpr size_t scale_count(StateType type, size_t n) {
 }
 
 // Between f32 and a state's type, to give a state its values and to read them; `scales` is used
-// with 8 bits alone, and the range begins at a block. Encoding rounds to nearest. Squares are not
-// negative: what is becomes 0.
+// with 8 bits alone, and the range begins at a block. Encoding rounds to nearest, and gives the
+// codes again that a block was decoded from. Squares are not negative: what is becomes 0.
 void encode_states(StateType type, StateKind kind, void* data, float* scales, const float* from,
                    size_t n);
 void decode_states(StateType type, StateKind kind, float* to, const void* data, const float* scales,

@@ -217,8 +217,9 @@ TEST(CheckpointTest, WhatDoesNotFitIsToldBeforeAnythingChanges) {
     const auto refused = [&](const LoadOptions& options, const char* words) {
       const auto report = inside(context)->load_checkpoint({}, options);
       if (report.ok()) _exit(7);
-      if (report.error().info().what.find(words) == std::string::npos) {
-        std::fprintf(stderr, "rank %d: %s\n", rank, report.error().info().what.c_str());
+      const ErrorInfo& info = report.error().info();
+      if ((info.what + info.subject).find(words) == std::string::npos) {
+        std::fprintf(stderr, "rank %d: %s: %s\n", rank, info.subject.c_str(), info.what.c_str());
         _exit(8);
       }
     };

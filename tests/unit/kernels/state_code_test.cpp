@@ -51,6 +51,38 @@ TEST(StateCode, CodesGrowWithTheirNumbersAndReachTheLargest) {
   EXPECT_GE(Code<StateKind::average>::decode(127, 1.0f), 7.0f);
 }
 
+// Also at both ends of where rounding at random leaves the largest element: what a checkpoint has
+// read gives the codes again.
+TEST(StateCode, DecodedBlocksKeepTheirCodes) {
+  const auto seed = std::random_device{}();
+  SCOPED_TRACE(seed);
+  std::mt19937 random(seed);
+  for (const StateKind kind : kKinds) {
+    for (int round = 0; round < 500; ++round) {
+      std::vector<uint8_t> codes(kBlock), again(kBlock);
+      for (uint8_t& code : codes) code = static_cast<uint8_t>(random());
+      // The largest, with c, is within [3.5, 7] times the scale.
+      const float scale = std::ldexp(1.0f, static_cast<int>(random() % 120) - 60);
+      const auto value = [&](uint8_t code) {
+        return std::abs(kind == StateKind::average ? Code<StateKind::average>::decode(code, 1.0f)
+                                                   : Code<StateKind::square>::decode(code, 1.0f));
+      };
+      for (uint8_t& code : codes) {
+        while (value(code) > 7.0f) code = static_cast<uint8_t>(random());
+      }
+      while (value(codes[0]) < 3.5f || value(codes[0]) > 7.0f) {
+        codes[0] = static_cast<uint8_t>(random());
+      }
+      std::vector<float> values(kBlock);
+      decode_states(StateType::int8, kind, values.data(), codes.data(), &scale, kBlock);
+      float scale_again = 0;
+      encode_states(StateType::int8, kind, again.data(), &scale_again, values.data(), kBlock);
+      ASSERT_EQ(scale_again, scale) << round;
+      ASSERT_EQ(again, codes) << round;
+    }
+  }
+}
+
 // A number that a code stands for comes back whatever is added below the cut.
 TEST(StateCode, WhatACodeStandsForStaysAsItIs) {
   for (int code = 0; code < 256; ++code) {
