@@ -254,7 +254,12 @@ Result<LoadReport> Context::load_checkpoint(
       MERON_ASSIGN(operation, update_locked(held, {*unit}));
     }
     MERON_TRY(exchange.wait(operation));
-    Status filled = fill();
+    const auto forget = [&] {
+      auto held = lock();
+      return state.unit().drop_feedback();  // of gradients of other values
+    };
+    Status filled = options.values_only ? Status(Ok{}) : forget();
+    if (filled.ok()) filled = fill();
     auto held = lock();
     // What was written in part must not be published, and peers go on.
     if (!filled.ok()) return world().fail(std::move(filled).error().during("checkpoint_load"));

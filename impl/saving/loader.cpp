@@ -37,6 +37,26 @@ Result<std::unique_ptr<Loader>> Loader::create(const checkpoint::Checkpoint& che
   return loader;
 }
 
+void Loader::add_sources(const checkpoint::Tensor& tensor, const ParamSpan& span, Piece* piece,
+                         std::vector<checkpoint::WantedRange>* wanted) {
+  const uint64_t size = checkpoint::element_bytes(tensor.dtype);
+  const uint64_t last = span.first + span.count;
+  auto from = std::upper_bound(
+      tensor.pieces.begin(), tensor.pieces.end(), span.first,
+      [](uint64_t first, const checkpoint::Piece& each) { return first < each.begin; });
+  for (from = from == tensor.pieces.begin() ? from : from - 1;
+       from != tensor.pieces.end() && from->begin < last; ++from) {
+    const uint64_t low = std::max(span.first, from->begin);
+    const uint64_t high = std::min(last, from->begin + from->count);
+    if (low >= high) continue;
+    wanted->push_back({.file = from->file,
+                       .offset = from->offset + (low - from->begin) * size,
+                       .bytes = (high - low) * size});
+    piece->sources.push_back(
+        {&tensor, span.offset + (low - span.first), high - low, (high - low) * size});
+  }
+}
+
 void Loader::plan(const Matching& matching, std::vector<checkpoint::WantedRange>* wanted) {
   for (size_t u = 0; u < units_.size(); ++u) {
     const UnitState& unit = units_[u];
@@ -47,26 +67,19 @@ void Loader::plan(const Matching& matching, std::vector<checkpoint::WantedRange>
         const uint64_t end = std::min(all.end, begin / kBlock * kBlock + kPieceElements);
         Piece piece{.state = state, .range = {begin, end}, .sources = {}, .whole = true};
         for (const ParamSpan& span : unit.spans(state, piece.range)) {
-          const checkpoint::Tensor* const tensor = matching.source(*span.param, state.kind);
-          if (tensor == nullptr) {
-            piece.whole = false;
+          if (state.kind == StateKind::residual) {
+            const Axes& axes = unit.unit().axes();
+            for (const auto* const tensor : matching.residuals(
+                     *span.param, static_cast<uint64_t>(axes.own_replica()), axes.mesh.replicas)) {
+              add_sources(*tensor, span, &piece, wanted);
+            }
             continue;
           }
-          const uint64_t size = checkpoint::element_bytes(tensor->dtype);
-          const uint64_t last = span.first + span.count;
-          auto from = std::upper_bound(
-              tensor->pieces.begin(), tensor->pieces.end(), span.first,
-              [](uint64_t first, const checkpoint::Piece& each) { return first < each.begin; });
-          for (from = from == tensor->pieces.begin() ? from : from - 1;
-               from != tensor->pieces.end() && from->begin < last; ++from) {
-            const uint64_t low = std::max(span.first, from->begin);
-            const uint64_t high = std::min(last, from->begin + from->count);
-            if (low >= high) continue;
-            wanted->push_back({.file = from->file,
-                               .offset = from->offset + (low - from->begin) * size,
-                               .bytes = (high - low) * size});
-            piece.sources.push_back(
-                {tensor, span.offset + (low - span.first), high - low, (high - low) * size});
+          const checkpoint::Tensor* const tensor = matching.source(*span.param, state.kind);
+          if (tensor != nullptr) {
+            add_sources(*tensor, span, &piece, wanted);
+          } else {
+            piece.whole = false;
           }
         }
         if (!piece.sources.empty()) pieces_[u].push_back(std::move(piece));
@@ -84,7 +97,8 @@ Status Loader::load_next(Exchange& exchange) {
     values.assign(piece.range.size() * size, std::byte{0});
     for (const Source& source : piece.sources) {
       const DType dtype = dtype_of(source.tensor->dtype);
-      const bool same = dtype == piece.state.dtype;
+      const bool adds = piece.state.kind == StateKind::residual;
+      const bool same = dtype == piece.state.dtype && !adds;
       std::byte* const to = values.data() + source.at * size;
       if (!same) read.resize(source.bytes);
       std::byte* into = same ? to : read.data();
@@ -101,7 +115,9 @@ Status Loader::load_next(Exchange& exchange) {
         return Error(MERON_E_INTERNAL, "a range of a checkpoint is longer than was asked for",
                      "please report this defect");
       }
-      if (!same) {
+      if (adds) {
+        kernels::accumulate(to, kernels::Type::f32, read.data(), kernels::Type::f32, source.count);
+      } else if (!same) {
         kernels::convert(to, kernel_type(piece.state.dtype), read.data(), kernel_type(dtype),
                          source.count);
       }

@@ -50,6 +50,8 @@ class Loader {
     bool whole;  // every element of a param has a source
   };
   Loader(std::span<const UnitState> units) : units_(units), pieces_(units.size()) {}
+  static void add_sources(const checkpoint::Tensor& tensor, const ParamSpan& span, Piece* piece,
+                          std::vector<checkpoint::WantedRange>* wanted);
   void plan(const Matching& matching, std::vector<checkpoint::WantedRange>* wanted);
 
   std::span<const UnitState> units_;

@@ -54,7 +54,8 @@ const checkpoint::Tensor* Matching::choose(const Param& param, StateKind kind) c
 }
 
 Matching::Matching(const checkpoint::Manifest& manifest, std::span<const UnitState> units,
-                   bool values_only) {
+                   bool values_only)
+    : values_only_(values_only) {
   for (const checkpoint::Tensor& tensor : manifest.tensors) {
     tensors_.emplace(std::pair<std::string_view, std::string_view>(tensor.kind, tensor.name),
                      &tensor);
@@ -97,6 +98,19 @@ Matching::Matching(const checkpoint::Manifest& manifest, std::span<const UnitSta
   for (auto* const list :
        {&differences_.missing, &differences_.unexpected, &differences_.mismatched}) {
     std::sort(list->begin(), list->end());
+  }
+}
+
+std::vector<const checkpoint::Tensor*> Matching::residuals(const Param& param, uint64_t replica,
+                                                           uint64_t replicas) const {
+  std::vector<const checkpoint::Tensor*> out;
+  if (values_only_) return out;
+  for (uint64_t r = 0;; ++r) {
+    const auto* const tensor = find(fmt::format("residual.{}", r), param.desc.name);
+    if (tensor == nullptr) return out;
+    if (r % replicas == replica && tensor->shape == param.desc.shape && tensor->dtype == "F32") {
+      out.push_back(tensor);
+    }
   }
 }
 

@@ -36,6 +36,10 @@ class Matching {
   // Where a state of a param comes from; null: it is missing. Values of f32 come from the master
   // that was saved, and a master from values, where the checkpoint has no more.
   const checkpoint::Tensor* source(const Param& param, StateKind kind) const;
+  // Residuals that a replica of so many takes over: added up, they keep what codecs have lost,
+  // however many replicas there were.
+  std::vector<const checkpoint::Tensor*> residuals(const Param& param, uint64_t replica,
+                                                   uint64_t replicas) const;
 
  private:
   const checkpoint::Tensor* find(std::string_view kind, const std::string& name) const;
@@ -43,6 +47,7 @@ class Matching {
 
   std::map<std::pair<std::string_view, std::string_view>, const checkpoint::Tensor*> tensors_;
   std::map<std::pair<const Param*, StateKind>, const checkpoint::Tensor*> sources_;
+  bool values_only_;
   Differences differences_;
 };
 
