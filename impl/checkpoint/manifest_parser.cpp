@@ -282,9 +282,9 @@ Result<Manifest> parse_manifest(std::string_view text) {
   const auto read_file_of = [&](JsonValue value) { return read_file_line(value, out); };
   MERON_TRY(read_lines(root, "files", kMaxFiles, read_file_of, out.files, &files));
   MERON_TRY(read_lines(root, "tensors", kMaxTensors, read_tensor_line, out.tensors, &tensors));
-  MERON_TRY(check_files(out, files));
-  MERON_TRY(check_tensors(out, tensors));
-  MERON_TRY(check_bytes(out, tensors));
+  MERON_TRY(check_manifest_files(out, files));
+  MERON_TRY(check_manifest_tensors(out, tensors));
+  MERON_TRY(check_manifest_bytes(out, tensors));
   return out;
 }
 
