@@ -16,9 +16,8 @@ inline constexpr uint32_t kVersion = 1;
 inline constexpr size_t kMaxManifest = size_t{64} << 20;  // bytes
 inline constexpr size_t kMaxTensors = 1'000'000;
 inline constexpr size_t kMaxPieces = 4'000'000;
-inline constexpr uint32_t kMaxManifestDepth =
-    8;                                          // of brackets, those of `extra` and `plan` included
-inline constexpr uint64_t kMinBlock = 1 << 20;  // bytes; a block is a power of two
+inline constexpr uint32_t kMaxManifestDepth = 8;  // of brackets; counts those of `extra`
+inline constexpr uint64_t kMinBlock = 1 << 20;    // bytes; a block is a power of two
 inline constexpr uint64_t kMaxBlock = 1 << 30;
 inline constexpr uint64_t kMaxBlocks = 1 << 20;  // of all files
 inline constexpr std::string_view kManifestFile = "meron.json";
