@@ -125,13 +125,13 @@ Result<File> read_file_line(JsonValue value, const Manifest& manifest) {
 Result<Piece> read_piece(JsonValue value) {
   MERON_TRY(value.array());
   std::array<uint64_t, 4> numbers{};
-  size_t size = 0;
-  for (auto number = value.first(); number; number = number->next(), ++size) {
-    if (size == numbers.size()) break;
-    MERON_ASSIGN(numbers[size], number->count(0, size == 0 ? UINT32_MAX : UINT64_MAX));
-    if (size + 1 == numbers.size() && number->next()) size = numbers.size();
+  auto number = value.first();
+  bool enough = true;
+  for (size_t i = 0; i < numbers.size() && (enough = number.has_value()); ++i) {
+    MERON_ASSIGN(numbers[i], number->count(0, i == 0 ? UINT32_MAX : UINT64_MAX));
+    number = number->next();
   }
-  if (size != numbers.size()) {
+  if (!enough || number) {
     return value.error(MERON_E_PARSE, "a piece has four numbers",
                        "write it as [file, begin, count, offset]");
   }
