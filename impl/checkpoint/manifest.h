@@ -19,11 +19,21 @@ inline constexpr size_t kMaxPieces = 4'000'000;
 inline constexpr uint64_t kMinBlock = 1 << 20;   // bytes; a power of two up to 1 << 30
 inline constexpr uint64_t kMaxBlocks = 1 << 20;  // of all files
 
-// Dtypes that files may hold, as safetensors names them: F64 F32 F16 BF16 I64 I32 I16 I8 U8 BOOL.
-// The size of an element in bytes; 0: unknown.
+inline constexpr uint64_t kMaxBlock = 1 << 30;
+inline constexpr uint32_t kMaxManifestDepth = 8;  // of brackets; `extra` and `plan` are at 1
+inline constexpr std::string_view kManifestFile = "meron.json";
+
+// Dtypes that files may hold, as safetensors names them: F64 F32 F16 BF16 I64 I32 I16 I8 U64 U32
+// U16 U8 BOOL F8_E4M3 F8_E5M2. The size of an element in bytes; 0: unknown.
 uint32_t element_bytes(std::string_view dtype);
 
-// Elements [begin, begin + count) of a tensor, row-major, at byte `offset` of a file.
+// How many checksums a file of so many bytes has.
+constexpr uint64_t blocks_of(uint64_t bytes, uint64_t block_bytes) {
+  return bytes / block_bytes + (bytes % block_bytes == 0 ? 0 : 1);
+}
+
+// Elements [begin, begin + count) of a tensor, row-major, at byte `offset` of a file. Only a tensor
+// without elements may have a piece without elements.
 struct Piece {
   uint32_t file = 0;  // index in Manifest::files
   uint64_t begin = 0, count = 0;
@@ -88,14 +98,22 @@ struct Manifest {
   bool operator==(const Manifest&) const = default;
 };
 
-// Text that parse_manifest() reads back to an equal value. One line per file and tensor.
+// Text that parse_manifest() reads back to an equal value. One line per file and tensor. `plan` and
+// `extra` must be JSON objects as object_text() gives them; what the manifest says is not checked
+// here, so a writer that took it from elsewhere parses its own text.
 std::string to_json(const Manifest& manifest);
 
-// Strict: unknown keys, duplicate keys, a version above kVersion (MERON_E_VERSION), numbers that do
-// not fit, pieces that overlap, leave gaps, or lie outside of their file, two pieces on the same
-// bytes, names that leave the directory: MERON_E_CORRUPT, or MERON_E_PARSE for what is no manifest,
-// naming line and key. Every piece's offset is a multiple of its element's size. Time is linear,
-// and nothing is allocated by a number in the text.
+// A JSON object as Manifest keeps it, of `text` that somebody gave: compact, and shallow enough for
+// a manifest. Errors are about `subject`.
+Result<std::string> object_text(std::string_view text, std::string subject);
+
+// Strict. MERON_E_VERSION: a version above kVersion. MERON_E_PARSE: text that has not the form of a
+// manifest: unknown, missing or duplicate keys, values of another type or out of their limits.
+// MERON_E_CORRUPT: a manifest that contradicts itself: pieces that overlap, leave gaps or are
+// outside of their file, bytes of a file behind its first piece that belong to no piece or to two,
+// tensors or files given twice, names that leave the directory, another number of checksums than of
+// blocks. Errors name line and key. Every piece's offset is a multiple of its element's size. Time
+// is linear but for sorting, and nothing is allocated by a number in the text.
 Result<Manifest> parse_manifest(std::string_view text);
 
 }  // namespace meron::checkpoint

@@ -69,6 +69,10 @@ size_t line_of(std::string_view text, size_t offset) {
 
 }  // namespace
 
+std::string json_string(std::string_view text) {
+  return nlohmann::json(text).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+}
+
 std::string text_position(std::string_view text, size_t offset) {
   offset = std::min(offset, text.size());
   const size_t newline = offset == 0 ? std::string_view::npos : text.rfind('\n', offset - 1);
@@ -327,8 +331,13 @@ Status JsonValue::array() const {
   return Ok{};
 }
 
-Status JsonValue::object(std::initializer_list<std::string_view> known_keys) const {
+Status JsonValue::object() const {
   if (text_->nodes_[node_].kind != JsonKind::object) return wrong_type("an object");
+  return Ok{};
+}
+
+Status JsonValue::object(std::initializer_list<std::string_view> known_keys) const {
+  MERON_TRY(object());
   const std::span<const std::string_view> known(known_keys.begin(), known_keys.size());
   for (auto member = first(); member; member = member->next()) {
     const std::string_view key = text_->string_at(member->node_ - 1);
@@ -351,6 +360,33 @@ Result<JsonValue> JsonValue::require(std::string_view key) const {
   if (const auto value = find(key)) return *value;
   return error(MERON_E_PARSE, fmt::format("the key \"{}\" is missing", key),
                fmt::format("add \"{}\"", key));
+}
+
+Result<std::string> JsonValue::object_text() const {
+  MERON_TRY(object());
+  // The text is valid JSON, so counting brackets outside of strings finds the end.
+  std::string out;
+  size_t depth = 0;
+  bool in_string = false;
+  for (size_t at = text_->nodes_[node_].offset; at < text_->text_.size(); ++at) {
+    const char c = text_->text_[at];
+    if (in_string) {
+      out += c;
+      if (c == '\\') out += text_->text_[++at];
+      in_string = c != '"';
+      continue;
+    }
+    if (c == ' ' || c == '\t' || c == '\n' || c == '\r') continue;
+    out += c;
+    in_string = c == '"';
+    if (c == '{' || c == '[') ++depth;
+    if ((c == '}' || c == ']') && --depth == 0) break;
+  }
+  return out;
+}
+
+std::string_view JsonValue::key() const {
+  return text_->string_at(node_ - 1);
 }
 
 std::optional<JsonValue> JsonValue::first() const {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // JSON text read into a tree whose values know where they stand, so that an error about a value can
-// name its line and its key. Internal to this folder. The parser proper is nlohmann's.
+// name its line and its key. Internal to the engine. The parser proper is nlohmann's.
 #pragma once
 
 #include <cstdint>
@@ -28,12 +28,20 @@ class JsonValue {
   Result<uint64_t> count(uint64_t min, uint64_t max) const;
   Result<double> number() const;
   Status array() const;
+  Status object() const;
   // An object that has no keys but these.
   Status object(std::initializer_list<std::string_view> known_keys) const;
 
   // Of an object; null if this is none.
   std::optional<JsonValue> find(std::string_view key) const;
   Result<JsonValue> require(std::string_view key) const;
+
+  // An object as compact text: without the white space outside of its strings, otherwise as it was
+  // written, numbers and escapes included.
+  Result<std::string> object_text() const;
+
+  // Of a member's value.
+  std::string_view key() const;
 
   // The first element or member value, and the one after this among its siblings.
   std::optional<JsonValue> first() const;
@@ -91,6 +99,9 @@ class JsonText {
   std::string strings_;
   std::vector<Node> nodes_;
 };
+
+// `text` as a JSON string, in quotes. Bytes that are not UTF-8 are replaced.
+std::string json_string(std::string_view text);
 
 // "line 2, column 7": where the byte text[offset] stands. Columns count characters.
 std::string text_position(std::string_view text, size_t offset);

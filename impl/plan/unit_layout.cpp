@@ -37,12 +37,12 @@ Result<uint64_t> element_count(std::span<const uint64_t> shape) {
   return empty ? 0 : product;
 }
 
-Status check_name(std::string_view name) {
+Status check_name(std::string_view name, size_t max_bytes) {
   if (name.empty()) return Error(MERON_E_ARGUMENT, "the name is empty", "give it a name");
-  if (name.size() > kMaxNameBytes) {
+  if (name.size() > max_bytes) {
     return Error(MERON_E_ARGUMENT,
                  fmt::format("the name has {} bytes, more than the limit of {}", name.size(),
-                             kMaxNameBytes),
+                             max_bytes),
                  "use a shorter name")
         .on(in_quotes(name));
   }

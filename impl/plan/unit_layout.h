@@ -59,8 +59,8 @@ struct UnitLayout {
 // Dimensions beside a 0 count too, so that the strides of an empty tensor are sound as well.
 Result<uint64_t> element_count(std::span<const uint64_t> shape);
 
-// A name of a tensor or unit: 1 to kMaxNameBytes bytes of valid UTF-8 without control characters.
-Status check_name(std::string_view name);
+// A name of a tensor or unit: 1 to `max_bytes` bytes of valid UTF-8 without control characters.
+Status check_name(std::string_view name, size_t max_bytes = kMaxNameBytes);
 
 // Lays tensors one after the other in the order given. Names are checked and must differ. An empty
 // tensor takes no room, its offset is that of the next one; a unit without tensors has no flats.

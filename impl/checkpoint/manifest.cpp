@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// A manifest as text. It is printed piece by piece: a tree of JSON values of a million tensors
+// would have ten times the size of the text.
+#include "checkpoint/manifest.h"
+
+#include <fmt/format.h>
+
+#include <iterator>
+
+#include "plan/json_text.h"
+#include "plan/safetensors_header.h"
+
+namespace meron::checkpoint {
+namespace {
+
+using TextOut = std::back_insert_iterator<std::string>;
+
+void print_file(TextOut out, const File& file) {
+  fmt::format_to(out, R"({{"name": {}, "rank": {}, "node": {}, "bytes": {}, "crc": ")",
+                 json_string(file.name), file.rank, file.node, file.bytes);
+  for (const uint32_t crc : file.crc) fmt::format_to(out, "{:08x}", crc);
+  fmt::format_to(out, "\"}}");
+}
+
+void print_tensor(TextOut out, const Tensor& tensor) {
+  fmt::format_to(out, R"({{"name": {}, "kind": {}, "dtype": {}, "shape": [{}], "pieces": [)",
+                 json_string(tensor.name), json_string(tensor.kind), json_string(tensor.dtype),
+                 fmt::join(tensor.shape, ", "));
+  const char* comma = "";
+  for (const Piece& piece : tensor.pieces) {
+    fmt::format_to(out, "{}[{}, {}, {}, {}]", comma, piece.file, piece.begin, piece.count,
+                   piece.offset);
+    comma = ", ";
+  }
+  fmt::format_to(out, "]}}");
+}
+
+void print_optimizer(TextOut out, const Optimizer& optimizer) {
+  fmt::format_to(out, R"({{"rule": {}, "steps": {}, "groups": [)", json_string(optimizer.rule),
+                 optimizer.steps);
+  const char* comma = "";
+  for (const Group& group : optimizer.groups) {
+    fmt::format_to(out,
+                   R"({}{{"learning_rate": {}, "beta1": {}, "beta2": {}, "epsilon": {}, )"
+                   R"("weight_decay": {}}})",
+                   comma, group.learning_rate, group.beta1, group.beta2, group.epsilon,
+                   group.weight_decay);
+    comma = ", ";
+  }
+  fmt::format_to(out, "]}}");
+}
+
+// "files": [ one line per element ]
+template <class T>
+void print_lines(TextOut out, const char* key, const std::vector<T>& values,
+                 void (*print)(TextOut, const T&)) {
+  fmt::format_to(out, "\"{}\": [", key);
+  const char* separator = "\n  ";
+  for (const T& value : values) {
+    fmt::format_to(out, "{}", separator);
+    print(out, value);
+    separator = ",\n  ";
+  }
+  fmt::format_to(out, "{}]", values.empty() ? "" : "\n");
+}
+
+}  // namespace
+
+uint32_t element_bytes(std::string_view dtype) {
+  return safetensors_element_bytes(dtype);
+}
+
+std::string to_json(const Manifest& manifest) {
+  std::string text;
+  TextOut out(text);
+  fmt::format_to(out, "{{\n\"format\": \"meron-checkpoint\",\n\"version\": {},\n\"id\": {},\n",
+                 manifest.version, json_string(manifest.id));
+  fmt::format_to(out, "\"name\": {},\n\"step\": {},\n\"created\": {},\n\"writer\": {},\n",
+                 json_string(manifest.name), manifest.step, json_string(manifest.created),
+                 json_string(manifest.writer));
+  fmt::format_to(out, "\"world\": {},\n\"nodes\": {},\n\"complete\": {},\n\"block_bytes\": {},\n",
+                 manifest.world, manifest.nodes, manifest.complete, manifest.block_bytes);
+  fmt::format_to(out, "\"plan\": {},\n\"extra\": {},\n", manifest.plan, manifest.extra);
+  print_lines(out, "optimizers", manifest.optimizers, print_optimizer);
+  text += ",\n";
+  print_lines(out, "files", manifest.files, print_file);
+  text += ",\n";
+  print_lines(out, "tensors", manifest.tensors, print_tensor);
+  text += "\n}\n";
+  return text;
+}
+
+Result<std::string> object_text(std::string_view text, std::string subject) {
+  MERON_ASSIGN(const JsonText json,
+               JsonText::parse(text, std::move(subject),
+                               {.bytes = kMaxManifest, .depth = kMaxManifestDepth - 1}));
+  return json.root().object_text();
+}
+
+}  // namespace meron::checkpoint

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a manifest's values must say together. Errors are MERON_E_CORRUPT with the places that the
+// parser gives: one JsonValue per file or tensor, in their order. Internal to this folder.
+#pragma once
+
+#include <vector>
+
+#include "checkpoint/manifest.h"
+#include "plan/json_text.h"
+
+namespace meron::checkpoint {
+
+inline constexpr size_t kMaxFiles = 1 << 18;  // two of each of kMaxPlanRanks ranks, and room
+inline constexpr uint64_t kMaxFileBytes = uint64_t{1} << 60;  // sums of two cannot overflow
+
+// Names are unique and none is the manifest's; a rank is on one node; a file has a checksum per
+// block, and all files together have at most kMaxBlocks.
+Status check_files(const Manifest& manifest, const std::vector<JsonValue>& places);
+
+// Name and kind are unique; ranks in kinds are within the world; the pieces of each tensor cover
+// its elements, ascending, each within its file and aligned.
+Status check_tensors(const Manifest& manifest, const std::vector<JsonValue>& places);
+
+// From its first piece to its end every byte of a file belongs to one piece. After check_tensors().
+Status check_bytes(const Manifest& manifest, const std::vector<JsonValue>& places);
+
+}  // namespace meron::checkpoint
