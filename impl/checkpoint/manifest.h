@@ -16,11 +16,10 @@ inline constexpr uint32_t kVersion = 1;
 inline constexpr size_t kMaxManifest = size_t{64} << 20;  // bytes
 inline constexpr size_t kMaxTensors = 1'000'000;
 inline constexpr size_t kMaxPieces = 4'000'000;
-inline constexpr uint64_t kMinBlock = 1 << 20;   // bytes; a power of two up to 1 << 30
-inline constexpr uint64_t kMaxBlocks = 1 << 20;  // of all files
-
+inline constexpr uint32_t kMaxManifestDepth = 8;  // of brackets; counts those of `extra`
+inline constexpr uint64_t kMinBlock = 1 << 20;    // bytes; a block is a power of two
 inline constexpr uint64_t kMaxBlock = 1 << 30;
-inline constexpr uint32_t kMaxManifestDepth = 8;  // of brackets; `extra` and `plan` are at 1
+inline constexpr uint64_t kMaxBlocks = 1 << 20;  // of all files
 inline constexpr std::string_view kManifestFile = "meron.json";
 
 // Dtypes that files may hold, as safetensors names them: F64 F32 F16 BF16 I64 I32 I16 I8 U64 U32
@@ -42,8 +41,8 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
-// What a tensor is of: "values", "master", "exp_avg", "exp_avg_sq", "residual.<replica>",
-// "gradient", and of the caller "extra" (one for all ranks) and "extra.<rank>".
+// `kind` is one of "values", "master", "exp_avg", "exp_avg_sq", "residual.<replica>",
+// "gradient", or, of the caller, "extra" (one for all ranks) and "extra.<rank>".
 struct Tensor {
   std::string name;
   std::string kind;

@@ -136,7 +136,7 @@ std::vector<PieceBytes> bytes_of_pieces(const Manifest& manifest) {
 
 }  // namespace
 
-Status check_files(const Manifest& manifest, const std::vector<JsonValue>& places) {
+Status check_manifest_files(const Manifest& manifest, const std::vector<JsonValue>& places) {
   uint64_t blocks = 0;
   for (size_t i = 0; i < places.size(); ++i) {
     const File& file = manifest.files[i];
@@ -168,7 +168,7 @@ Status check_files(const Manifest& manifest, const std::vector<JsonValue>& place
   return check_nodes(manifest, places);
 }
 
-Status check_tensors(const Manifest& manifest, const std::vector<JsonValue>& places) {
+Status check_manifest_tensors(const Manifest& manifest, const std::vector<JsonValue>& places) {
   size_t pieces = 0;
   for (size_t i = 0; i < places.size(); ++i) {
     const Tensor& tensor = manifest.tensors[i];
@@ -193,7 +193,7 @@ Status check_tensors(const Manifest& manifest, const std::vector<JsonValue>& pla
   return Ok{};
 }
 
-Status check_bytes(const Manifest& manifest, const std::vector<JsonValue>& places) {
+Status check_manifest_bytes(const Manifest& manifest, const std::vector<JsonValue>& places) {
   const std::vector<PieceBytes> pieces = bytes_of_pieces(manifest);
   for (size_t i = 0; i < pieces.size(); ++i) {
     const PieceBytes& piece = pieces[i];

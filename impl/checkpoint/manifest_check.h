@@ -15,13 +15,14 @@ inline constexpr uint64_t kMaxFileBytes = uint64_t{1} << 60;  // sums of two can
 
 // Names are unique and none is the manifest's; a rank is on one node; a file has a checksum per
 // block, and all files together have at most kMaxBlocks.
-Status check_files(const Manifest& manifest, const std::vector<JsonValue>& places);
+Status check_manifest_files(const Manifest& manifest, const std::vector<JsonValue>& places);
 
 // Name and kind are unique; ranks in kinds are within the world; the pieces of each tensor cover
 // its elements, ascending, each within its file and aligned.
-Status check_tensors(const Manifest& manifest, const std::vector<JsonValue>& places);
+Status check_manifest_tensors(const Manifest& manifest, const std::vector<JsonValue>& places);
 
-// From its first piece to its end every byte of a file belongs to one piece. After check_tensors().
-Status check_bytes(const Manifest& manifest, const std::vector<JsonValue>& places);
+// From its first piece to its end every byte of a file belongs to one piece. After
+// check_manifest_tensors().
+Status check_manifest_bytes(const Manifest& manifest, const std::vector<JsonValue>& places);
 
 }  // namespace meron::checkpoint

@@ -125,13 +125,13 @@ Result<File> read_file_line(JsonValue value, const Manifest& manifest) {
 Result<Piece> read_piece(JsonValue value) {
   MERON_TRY(value.array());
   std::array<uint64_t, 4> numbers{};
-  size_t size = 0;
-  for (auto number = value.first(); number; number = number->next(), ++size) {
-    if (size == numbers.size()) break;
-    MERON_ASSIGN(numbers[size], number->count(0, size == 0 ? UINT32_MAX : UINT64_MAX));
-    if (size + 1 == numbers.size() && number->next()) size = numbers.size();
+  auto number = value.first();
+  bool enough = true;
+  for (size_t i = 0; i < numbers.size() && (enough = number.has_value()); ++i) {
+    MERON_ASSIGN(numbers[i], number->count(0, i == 0 ? UINT32_MAX : UINT64_MAX));
+    number = number->next();
   }
-  if (size != numbers.size()) {
+  if (!enough || number) {
     return value.error(MERON_E_PARSE, "a piece has four numbers",
                        "write it as [file, begin, count, offset]");
   }
@@ -282,9 +282,9 @@ Result<Manifest> parse_manifest(std::string_view text) {
   const auto read_file_of = [&](JsonValue value) { return read_file_line(value, out); };
   MERON_TRY(read_lines(root, "files", kMaxFiles, read_file_of, out.files, &files));
   MERON_TRY(read_lines(root, "tensors", kMaxTensors, read_tensor_line, out.tensors, &tensors));
-  MERON_TRY(check_files(out, files));
-  MERON_TRY(check_tensors(out, tensors));
-  MERON_TRY(check_bytes(out, tensors));
+  MERON_TRY(check_manifest_files(out, files));
+  MERON_TRY(check_manifest_tensors(out, tensors));
+  MERON_TRY(check_manifest_bytes(out, tensors));
   return out;
 }
 

@@ -39,6 +39,10 @@ std::string header_json(const std::vector<SafetensorsEntry>& entries,
 
 }  // namespace
 
+std::map<std::string, std::string> file_metadata(const std::string& id) {
+  return {{"format", "pt"}, {kIdKey, id}};
+}
+
 Result<SafetensorsHeader> parse_safetensors(std::string_view head, uint64_t file_size) {
   return read_safetensors_header(
       head, file_size,

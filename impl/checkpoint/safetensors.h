@@ -14,6 +14,11 @@ namespace meron::checkpoint {
 // A header's length in the file is a multiple of this, so that data are moved past the page cache.
 inline constexpr uint64_t kHeaderAlign = 4096;
 
+// "__metadata__" of every file of the checkpoint with that id (Manifest::id). transformers refuses
+// files without "format".
+std::map<std::string, std::string> file_metadata(const std::string& id);
+inline constexpr const char* kIdKey = "meron.id";
+
 // read_safetensors_header() of a file with any dtype of safetensors and the names of pieces.
 Result<SafetensorsHeader> parse_safetensors(std::string_view head, uint64_t file_size);
 

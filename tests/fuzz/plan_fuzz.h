@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What must hold for every input of the plan's parsers.
+// What must hold for every input of the parsers.
 #pragma once
 
 #include <cstdio>
@@ -19,13 +19,19 @@ inline void require(bool holds, const char* what) {
 }
 
 template <class T>
-void require_good_error(const Result<T>& result) {
+void require_good_message(const Result<T>& result) {
   const ErrorInfo& info = result.error().info();
-  require(info.code < 0 && info.code > -200, "a bad text is an error of the call alone");
   require(!info.what.empty() && !info.advice.empty(), "an error says what, and what to do");
   require(valid_utf8(info.what) && valid_utf8(info.advice) && valid_utf8(info.subject),
           "an error is valid UTF-8");
   require(info.what.size() < 1500 && info.advice.size() < 1500, "an error is short");
+}
+
+template <class T>
+void require_good_error(const Result<T>& result) {
+  const meron_status code = result.error().code();
+  require(code < 0 && code > -200, "a bad text is an error of the call alone");
+  require_good_message(result);
 }
 
 inline void require_predictable(const ModelDesc& model) {

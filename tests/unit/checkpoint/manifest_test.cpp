@@ -159,6 +159,7 @@ TEST(Manifest, TextThatIsNoManifest) {
       {"\"exp_avg\"", "\"extra.01\"", MERON_E_PARSE, "not a kind of state"},
       {"[0, 0, 12, 4096]", "[0, 0, 12]", MERON_E_PARSE, "four numbers"},
       {"[0, 0, 12, 4096]", "[0, 0, 12, 4096, 1]", MERON_E_PARSE, "four numbers"},
+      {"[0, 0, 12, 4096]", "[0, 0, 12, 4096, 1, 2, 3]", MERON_E_PARSE, "four numbers"},
       {"[0, 0, 12, 4096]", "[]", MERON_E_PARSE, "four numbers"},
       {"[0, 0, 12, 4096]", "12", MERON_E_PARSE, "tensors[0].pieces[0]\": must be an array"},
       {"[0, 0, 12, 4096]", "[4294967296, 0, 12, 4096]", MERON_E_PARSE, "whole number from 0"},

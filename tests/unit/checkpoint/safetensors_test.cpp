@@ -53,6 +53,15 @@ TEST(SafetensorsFile, DataBeginAtAPage) {
   EXPECT_EQ(compose_safetensors({}, {})->size(), kHeaderAlign);
 }
 
+TEST(SafetensorsFile, EveryFileNamesItsCheckpoint) {
+  const std::string id = "0123456789abcdef0123456789abcdef";
+  const Result<std::string> head = compose_safetensors({}, file_metadata(id));
+  ASSERT_TRUE(head.ok());
+  EXPECT_EQ(head->substr(8, 78),
+            R"({"__metadata__":{"format":"pt","meron.id":"0123456789abcdef0123456789abcdef"}})");
+  EXPECT_EQ(parse_safetensors(*head, head->size())->metadata.at(kIdKey), id);
+}
+
 TEST(SafetensorsFile, NamesOfPiecesMayBeLongerThanOnesOfTensors) {
   const std::string name =
       piece_name("residual.4294967295", std::string(512, 'n'), UINT64_MAX - 1, UINT64_MAX, false);
