@@ -13,7 +13,7 @@ namespace meron::checkpoint {
 namespace {
 
 Status check_checksums(const File& file, uint64_t block_bytes, const std::string& path) {
-  const uint64_t blocks = file.bytes / block_bytes + (file.bytes % block_bytes != 0 ? 1 : 0);
+  const uint64_t blocks = blocks_of(file.bytes, block_bytes);
   if (file.crc.size() == blocks) return Ok{};
   return Error(MERON_E_CORRUPT,
                fmt::format("the manifest has {} checksums for the file's {} blocks",

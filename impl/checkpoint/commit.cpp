@@ -93,7 +93,7 @@ Status Saving::prepare() {
 Status Saving::check_free() const {
   MERON_ASSIGN(const auto there, look_at(path_));
   if (!there) return Ok{};
-  const auto manifest = look_at(fmt::format("{}/{}", path_, kManifestName));
+  const auto manifest = look_at(fmt::format("{}/{}", path_, kManifestFile));
   const bool ours = there->kind == EntryKind::directory && manifest.ok() && manifest->has_value();
   if (ours && options_.overwrite) return Ok{};
   return Error(MERON_E_DUPLICATE,
@@ -123,7 +123,7 @@ Status Saving::commit(std::string_view manifest) {
   if (state_ != State::writing) {
     return Error(MERON_E_STATE, "the save has ended").on(path_);
   }
-  MERON_TRY(replace_file_durably(directory_, kManifestName, manifest));
+  MERON_TRY(replace_file_durably(directory_, kManifestFile, manifest));
   // What is published was found to be whole, not only meant to be.
   MERON_TRY(open_checkpoint(directory_, options_.node));
   {

@@ -94,7 +94,7 @@ struct Scan {
 };
 
 Result<bool> has_manifest(const std::string& path) {
-  MERON_ASSIGN(const auto found, look_at(fmt::format("{}/{}", path, kManifestName)));
+  MERON_ASSIGN(const auto found, look_at(fmt::format("{}/{}", path, kManifestFile)));
   return found.has_value();
 }
 
@@ -170,17 +170,19 @@ Status check_checkpoint_name(const std::string& name) {
 }
 
 Result<Checkpoint> open_checkpoint(const std::string& path, std::optional<uint32_t> node) {
-  auto text = read_beneath_step(path, kManifestName, kMaxManifest);
+  auto text = read_beneath_step(path, std::string(kManifestFile), kMaxManifest);
   if (!text.ok()) {
     if (text.error().code() != MERON_E_NOT_FOUND) return std::move(text).error();
     return Error(MERON_E_NOT_FOUND,
-                 fmt::format("there is no checkpoint: it has no {}", kManifestName),
+                 fmt::format("there is no checkpoint: it has no {}", kManifestFile),
                  "name the directory of one, or the directory that holds several")
         .on(path);
   }
   auto manifest = parse_manifest(*text);
   if (!manifest.ok()) {
-    return std::move(manifest).error().on(fmt::format("{}/{}", path, kManifestName));
+    Error error = std::move(manifest).error();
+    error.info().subject = fmt::format("{}/{}", path, kManifestFile);
+    return error;
   }
   MERON_TRY(check_files(path, *manifest, node));
   return Checkpoint{.path = path, .manifest = std::move(manifest).value()};

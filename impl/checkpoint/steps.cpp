@@ -110,7 +110,7 @@ Result<std::string> read_beneath_step(const std::string& directory, const std::s
   return read_beneath(directory, name, max_bytes);
 }
 
-Status replace_file_durably(const std::string& directory, const std::string& name,
+Status replace_file_durably(const std::string& directory, std::string_view name,
                             std::string_view content) {
   MERON_ASSIGN(const std::string suffix, random_suffix());
   const std::string path = fmt::format("{}/{}", directory, name);

@@ -16,7 +16,6 @@
 
 namespace meron::checkpoint {
 
-inline constexpr const char* kManifestName = "meron.json";
 inline constexpr const char* kLatestName = "latest";  // names the checkpoint saved last
 // Directories that begin so are being written or removed.
 inline constexpr std::string_view kAsidePrefix = ".saving-";
@@ -40,7 +39,7 @@ Result<std::string> read_beneath_step(const std::string& directory, const std::s
 
 // DIRECTORY/NAME has the old content or this one, whatever ends the process or the host meanwhile.
 // The change lasts after sync_directory_step(). What fails leaves nothing behind.
-Status replace_file_durably(const std::string& directory, const std::string& name,
+Status replace_file_durably(const std::string& directory, std::string_view name,
                             std::string_view content);
 
 // "/a/b" and "c" of "/a/b/c".

@@ -122,13 +122,15 @@ TEST_P(BlockFiles, MisuseOfTheWriterIsAnError) {
 }
 
 TEST_P(BlockFiles, WhatLacksRoomIsRefusedAndLeavesNoFile) {
-  const auto staging = this->staging();
-  const auto writer = BlockWriter::create(staging, at("file"), {.total_bytes = 1ULL << 50});
-  ASSERT_FALSE(writer.ok());
-  EXPECT_EQ(writer.error().code(), MERON_E_NO_SPACE);
-  EXPECT_EQ(writer.error().info().subject, at("file"));
-  EXPECT_THAT(writer.error().info().what, testing::HasSubstr("free, and 1.0 PiB are needed"));
-  EXPECT_FALSE(std::filesystem::exists(at("file")));
+  {
+    const auto staging = this->staging();
+    const auto writer = BlockWriter::create(staging, at("file"), {.total_bytes = 1ULL << 50});
+    ASSERT_FALSE(writer.ok());
+    EXPECT_EQ(writer.error().code(), MERON_E_NO_SPACE);
+    EXPECT_EQ(writer.error().info().subject, at("file"));
+    EXPECT_THAT(writer.error().info().what, testing::HasSubstr("free, and 1.0 PiB are needed"));
+    EXPECT_FALSE(std::filesystem::exists(at("file")));
+  }
   EXPECT_EQ(test::run_in_child([&] {
               const rlimit limit = {.rlim_cur = 1 << 20, .rlim_max = 1 << 20};
               CHILD_EXPECT(::setrlimit(RLIMIT_FSIZE, &limit) == 0);

@@ -29,7 +29,10 @@ using Content = std::vector<std::byte>;
 inline Content content_of(uint64_t seed, uint64_t bytes) {
   std::mt19937_64 random(seed);
   Content content(bytes);
-  for (std::byte& byte : content) byte = static_cast<std::byte>(random());
+  for (uint64_t at = 0; at < bytes; at += sizeof(uint64_t)) {
+    const uint64_t drawn = random();
+    std::memcpy(content.data() + at, &drawn, std::min<uint64_t>(sizeof drawn, bytes - at));
+  }
   return content;
 }
 
