@@ -30,12 +30,12 @@ Result<std::string_view> read_shard_name(JsonValue value) {
   return name;
 }
 
-Status read_total(JsonValue root, uint64_t& total) {
+void read_total(JsonValue root, uint64_t& total) {
   const auto metadata = root.find("metadata");
   const auto size = metadata ? metadata->find("total_size") : std::nullopt;
-  if (!size) return Ok{};
-  MERON_ASSIGN(total, size->count(0, UINT64_MAX));
-  return Ok{};
+  if (!size) return;
+  // Only a hint: what other programs write there refuses no index.
+  if (const auto bytes = size->count(0, UINT64_MAX); bytes.ok()) total = *bytes;
 }
 
 }  // namespace
@@ -48,7 +48,7 @@ Result<HfIndex> parse_hf_index(std::string_view text) {
   MERON_TRY(root.object());
   HfIndex out;
   MERON_ASSIGN(const JsonValue map, root.require("weight_map"));
-  MERON_TRY(read_total(root, out.total_bytes));
+  read_total(root, out.total_bytes);
   MERON_TRY(map.object());
   std::map<std::string_view, uint32_t> known;  // ordered: no choice of names makes it slow
   for (auto value = map.first(); value; value = value->next()) {

@@ -113,6 +113,10 @@ Status check_pieces(const Manifest& manifest, const Tensor& tensor, JsonValue pl
                                           shown(tensor), elements, covered));
 }
 
+// Length field and header of a file, padded to a page.
+constexpr uint64_t kLongestHead =
+    kSafetensorsLengthBytes + kMaxSafetensorsHeader + (uint64_t{1} << 16);
+
 // Bytes [begin, end) of a file that a piece of a tensor has.
 struct PieceBytes {
   uint32_t file, tensor;
@@ -210,6 +214,10 @@ Status check_manifest_bytes(const Manifest& manifest, const std::vector<JsonValu
       return refused(fmt::format(
           "{} tensor {}, which ends at byte {}",
           piece.begin < before.end ? "they overlap" : "there is a hole behind", other, before.end));
+    }
+    const bool first = i == 0 || pieces[i - 1].file != piece.file;
+    if (first && (piece.begin < kSafetensorsLengthBytes || piece.begin > kLongestHead)) {
+      return refused("that is not where the header of a safetensors file ends");
     }
     const bool last = i + 1 == pieces.size() || pieces[i + 1].file != piece.file;
     if (last && piece.end != file.bytes) {

@@ -109,8 +109,12 @@ inline void add_file(checkpoint::Manifest& manifest, const std::string& name, ui
   tensor.name = "tensor-" + name;
   tensor.kind = "values";
   tensor.dtype = "U8";
-  tensor.shape = {bytes};
-  tensor.pieces = {{.file = file, .begin = 0, .count = bytes, .offset = 0}};
+  // The first eight bytes stand for the header.
+  const uint64_t head = std::min<uint64_t>(bytes, 8);
+  tensor.shape = {bytes - head};
+  if (bytes > head) {
+    tensor.pieces = {{.file = file, .begin = 0, .count = bytes - head, .offset = head}};
+  }
   manifest.tensors.push_back(tensor);
 }
 
