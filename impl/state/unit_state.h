@@ -67,8 +67,9 @@ class UnitState {
   // MERON_E_CORRUPT, MERON_E_TIMEOUT, MERON_E_DEVICE.
   Status read(const State& state, const Range& range, std::byte* out) const;
   // Replaces `range`. Values: only while an update of the unit is open; without an optimizer their
-  // master follows, if there is one. States of 8 bits are encoded by blocks of kBlock elements: ranges that begin and end at
-  // multiples of it (or at the end of loaded()) keep the bits that were read. Errors as read().
+  // master follows, if there is one. States of 8 bits are encoded by blocks of kBlock elements:
+  // ranges that begin and end at multiples of it (or at the end of loaded()) keep the bits that
+  // were read. Errors as read().
   Status write(const State& state, const Range& range, const std::byte* data) const;
 
  private:
