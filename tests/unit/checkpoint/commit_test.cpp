@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// How checkpoints get their names, what failures and kills leave, and savers beside each other.
+// How checkpoints get their names, and savers beside each other.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -13,10 +12,8 @@
 #include <thread>
 
 #include "../os/child_process.h"
-#include "io/fault_plan.h"
-#include "io/kill_point.h"
 #include "os/file.h"
-#include "saved.h"
+#include "saves.h"
 
 namespace meron {
 namespace {
@@ -24,44 +21,7 @@ namespace {
 namespace fs = std::filesystem;
 
 using checkpoint::Saving;
-
-class CommitTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    MERON_NEED_DISK(directory_);
-    root_ = directory_.path() + "/checkpoints";
-  }
-
-  Status save(const std::string& name, uint64_t step, bool overwrite = false,
-              std::vector<std::string>* warnings = nullptr) const {
-    const auto staging = test::make_staging(test::kTestBlock);
-    return test::save(staging, root_, name, step, overwrite, warnings);
-  }
-  // The step of the newest complete checkpoint, each byte of which is looked at; 0: there is none.
-  uint64_t newest_step() const {
-    const auto newest = checkpoint::newest_complete(root_);
-    if (!newest.ok()) return 0;
-    EXPECT_OK(test::check_whole(test::make_staging(test::kTestBlock), *newest));
-    return newest->manifest.step;
-  }
-  // All names in ROOT.
-  std::set<std::string> names() const {
-    std::set<std::string> names;
-    for (const auto& entry : fs::directory_iterator(root_)) {
-      names.insert(entry.path().filename().string());
-    }
-    return names;
-  }
-  std::string latest() const {
-    const auto text = read_file(root_ + "/latest", 1000);
-    return text.ok() ? *text : "none";
-  }
-
-  // No engine lives for longer than a call: processes are forked between them, of which
-  // ThreadSanitizer wants no threads to be left.
-  test::DiskDirectory directory_;
-  std::string root_;
-};
+using test::CommitTest;
 
 const std::set<std::string> kWithOne = {"a", "latest", ".saving.lock"};
 
@@ -288,128 +248,6 @@ TEST_F(CommitTest, SaversOfOneNameTakeTurnsOrAreRefused) {
   EXPECT_GE(saved, 1);
   EXPECT_NE(newest_step(), 0U);
   EXPECT_EQ(names(), kWithOne);
-}
-
-// Where the build has fault points.
-class FailingCommitTest : public CommitTest {
- protected:
-  void SetUp() override {
-    CommitTest::SetUp();
-    if (!have_fault_points()) GTEST_SKIP() << "this build has no fault points";
-  }
-  // For every place between two system calls: whole is the old checkpoint or the new one, and the
-  // next save removes what is left.
-  void kill_everywhere(bool exchange) const;
-};
-
-// For every call of a kind, once and from then on: the save fails and says of which file, or was
-// published and warns; the newest checkpoint is the old one or the new one; and the next save
-// works.
-TEST_F(FailingCommitTest, EveryFailingCallLeavesTheOldOrTheNewCheckpoint) {
-  for (const char* call : {"mkdir", "open", "write", "fsync", "rename"}) {
-    for (const auto& [more, error] : {std::pair("", "EIO"), {"+", "EIO"}, {"", "ENOSPC"}}) {
-      for (int n = 1;; ++n) {
-        SCOPED_TRACE(fmt::format("{}:{}{}:{}", call, n, more, error));
-        ASSERT_LT(n, 100);
-        EXPECT_OK(save("a", 1, true));
-        test::write_text(root_ + "/notes", "mine");
-        Status status = Ok{};
-        std::vector<std::string> warnings;
-        {
-          const test::Faults faults(fmt::format("{}:{}{}:{}", call, n, more, error));
-          status = save("a", 2, true, &warnings);
-        }
-        if (!status.ok()) {
-          const bool full = error == std::string("ENOSPC");
-          EXPECT_EQ(status.error().code(), full ? MERON_E_NO_SPACE : MERON_E_IO);
-          EXPECT_THAT(status.error().info().subject, testing::HasSubstr(root_));
-          EXPECT_THAT(status.error().info().what, testing::HasSubstr(error));
-        }
-        const uint64_t step = newest_step();
-        if (status.ok()) {
-          EXPECT_EQ(step, 2U);
-        } else {
-          // The last sync alone fails once the new one is there.
-          EXPECT_TRUE(step == 1 || (call == std::string("fsync") && step == 2)) << step;
-        }
-        EXPECT_EQ(*read_file(root_ + "/notes", 100), "mine");
-        EXPECT_OK(save("b", 3));
-        EXPECT_EQ(names(), (std::set<std::string>{"a", "b", "latest", "notes", ".saving.lock"}));
-        fs::remove_all(root_);
-        if (status.ok() && warnings.empty()) break;
-      }
-    }
-  }
-}
-
-void FailingCommitTest::kill_everywhere(bool exchange) const {
-  bool replaced = false;
-  for (int k = 1;; ++k) {
-    SCOPED_TRACE(k);
-    ASSERT_LT(k, 200);
-    ASSERT_TRUE(save("a", 1, true).ok());
-    const int status = test::run_in_child([&] {
-      if (!exchange) CHILD_EXPECT(test::deny_syscall(SYS_renameat2, EINVAL));
-      const auto own = test::make_staging(test::kTestBlock);
-      CHILD_EXPECT(set_kill_point(fmt::format("*:{}", k)).ok());
-      CHILD_EXPECT(test::save(own, root_, "a", 2, true).ok());
-      CHILD_EXPECT(kill_points_passed() < static_cast<uint64_t>(k));
-      return 0;
-    });
-    ASSERT_TRUE(status == 0 || status == 1000 + SIGKILL) << status;
-    const uint64_t step = newest_step();
-    ASSERT_NE(step, 0U) << "all are lost";
-    EXPECT_TRUE(step == 1 || step == 2);
-    EXPECT_TRUE(!replaced || step == 2) << "the new one was there at an earlier point";
-    replaced = step == 2;
-    // Its own name has it, at once or after the next save.
-    if (exchange) {
-      EXPECT_TRUE(checkpoint::resolve(root_, "a").ok());
-    }
-    EXPECT_OK(save("b", 3));
-    const auto named = checkpoint::resolve(root_, "a");
-    ASSERT_TRUE(named.ok());
-    EXPECT_EQ(named->manifest.step, step);
-    EXPECT_OK(test::check_whole(test::make_staging(test::kTestBlock), *named));
-    EXPECT_EQ(names(), (std::set<std::string>{"a", "b", "latest", ".saving.lock"}));
-    fs::remove_all(root_);
-    if (status == 0) {
-      EXPECT_TRUE(replaced);
-      EXPECT_GT(k, 20) << "points were passed";
-      break;
-    }
-  }
-}
-
-TEST_F(FailingCommitTest, AKillAnywhereLeavesTheOldOrTheNewCheckpoint) {
-  kill_everywhere(true);
-}
-
-TEST_F(FailingCommitTest, AKillAnywhereWherePathsCannotBeExchangedLosesNeither) {
-  kill_everywhere(false);
-}
-
-// A save of a new name, with none before it.
-TEST_F(FailingCommitTest, AKillOfTheFirstSaveLeavesNoneOrAWholeOne) {
-  for (int k = 1;; ++k) {
-    SCOPED_TRACE(k);
-    ASSERT_LT(k, 200);
-    const int status = test::run_in_child([&] {
-      const auto own = test::make_staging(test::kTestBlock);
-      CHILD_EXPECT(set_kill_point(fmt::format("*:{}", k)).ok());
-      CHILD_EXPECT(test::save(own, root_, "a", 2).ok());
-      return 0;
-    });
-    ASSERT_TRUE(status == 0 || status == 1000 + SIGKILL) << status;
-    const auto entries = checkpoint::list(root_);
-    if (entries.ok() && !entries->empty()) {
-      EXPECT_EQ(entries->size(), 1U);
-      EXPECT_TRUE(entries->front().complete()) << entries->front().defect;
-      EXPECT_EQ(newest_step(), 2U);
-    }
-    fs::remove_all(root_);
-    if (status == 0) break;
-  }
 }
 
 }  // namespace
