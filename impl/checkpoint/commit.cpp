@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <system_error>
@@ -38,7 +39,10 @@ Result<std::string> absolute(const std::string& root) {
     return Error(MERON_E_ARGUMENT, "no directory for checkpoints is given", "name one");
   }
   std::error_code error;
-  std::string path = std::filesystem::absolute(root, error).lexically_normal().string();
+  std::filesystem::path whole = std::filesystem::absolute(root, error);
+  // Through a link, ".." leads to where the link's target is: the kernel alone resolves that.
+  const bool upward = std::find(whole.begin(), whole.end(), "..") != whole.end();
+  std::string path = upward ? whole.string() : whole.lexically_normal().string();
   if (error) {
     return Error(MERON_E_IO, "cannot find out the present directory: " + error.message()).on(root);
   }

@@ -91,25 +91,47 @@ Entry entry_of(const std::string& name, const Manifest& manifest) {
 struct Scan {
   std::vector<Entry> entries;        // newest first
   std::optional<Checkpoint> newest;  // complete one
+  bool vanished = false;             // some had a name when they were listed, and lost it
 };
+
+constexpr int kScans = 20;
 
 Result<bool> has_manifest(const std::string& path) {
   MERON_ASSIGN(const auto found, look_at(fmt::format("{}/{}", path, kManifestFile)));
   return found.has_value();
 }
 
+bool is_gone(const std::string& path) {
+  const auto found = look_at(path);
+  return found.ok() && !*found;
+}
+
+// A checkpoint that a killed process put aside may be the only whole one, however long its name.
+bool may_be_checkpoint(const DirectoryEntry& entry) {
+  if (entry.kind != EntryKind::directory) return false;
+  if (check_checkpoint_name(entry.name).ok()) return true;
+  const auto name = replaced_name(entry.name);
+  return name && check_checkpoint_name(std::string(*name)).ok();
+}
+
 // Manifests are large: of those that are read, one is kept.
-Result<Scan> scan(const std::string& root, std::optional<uint32_t> node) {
+Result<Scan> scan_once(const std::string& root, std::optional<uint32_t> node) {
   Scan scan;
   Entry newest;
   MERON_ASSIGN(const std::vector<DirectoryEntry> found, list_entries(root));
   for (const DirectoryEntry& directory : found) {
-    if (directory.kind != EntryKind::directory || !check_checkpoint_name(directory.name).ok())
-      continue;
+    if (!may_be_checkpoint(directory)) continue;
     const std::string path = fmt::format("{}/{}", root, directory.name);
     const auto ours = has_manifest(path);
-    if (ours.ok() && !*ours) continue;
+    if (ours.ok() && !*ours) {
+      scan.vanished = scan.vanished || is_gone(path);
+      continue;
+    }
     auto checkpoint = ours.ok() ? open_checkpoint(path, node) : ours.error();
+    if (!checkpoint.ok() && is_gone(path)) {
+      scan.vanished = true;
+      continue;
+    }
     if (!checkpoint.ok()) {
       scan.entries.push_back({.name = directory.name, .defect = reason_of(checkpoint.error())});
       continue;
@@ -121,6 +143,14 @@ Result<Scan> scan(const std::string& root, std::optional<uint32_t> node) {
   }
   std::sort(scan.entries.begin(), scan.entries.end(), newer);
   return scan;
+}
+
+// If a prune() of another process takes all that were listed, a newer one is there.
+Result<Scan> scan(const std::string& root, std::optional<uint32_t> node) {
+  for (int i = 1;; ++i) {
+    MERON_ASSIGN(Scan found, scan_once(root, node));
+    if (found.newest || !found.vanished || i == kScans) return found;
+  }
 }
 
 // Those that prune() removes, oldest first.

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <optional>
-#include <string_view>
 #include <thread>
 #include <utility>
 
@@ -64,7 +62,8 @@ Result<FileLock> lock_root(const std::string& root) {
   const Deadline deadline = Deadline::after(kRootLockNs);
   while (true) {
     MERON_ASSIGN(FileLock lock, make_lock_step(path));
-    if (lock.state() == FileLock::State::held) MERON_TRY(lock.write(who_am_i()));
+    // For messages alone: a full disk must not keep prune() from making room.
+    if (lock.state() == FileLock::State::held) (void)lock.write(who_am_i()).ok();
     if (lock.state() != FileLock::State::busy) return lock;
     if (deadline.passed()) {
       return Error(MERON_E_TIMEOUT,
@@ -82,6 +81,10 @@ Result<FileLock> own_directory(const std::string& path) {
   MERON_ASSIGN(FileLock lock, make_lock_step(owner));
   MERON_TRY(lock.write(who_am_i()));
   return lock;
+}
+
+std::optional<std::string_view> replaced_name(std::string_view text) {
+  return name_within(text, "", kReplacedMark);
 }
 
 Result<Leftovers> find_leftovers(const std::string& root, const FileLock& lock) {
@@ -121,7 +124,7 @@ Status check_not_under_way(const std::string& root, const std::string& name) {
 Status recover_replaced(const std::string& root, Leftovers& leftovers) {
   MERON_ASSIGN(const std::vector<DirectoryEntry> entries, list_entries(root));
   for (const DirectoryEntry& entry : entries) {
-    const auto name = name_within(entry.name, "", kReplacedMark);
+    const auto name = replaced_name(entry.name);
     if (entry.kind != EntryKind::directory || !name) continue;
     const std::string replaced = fmt::format("{}/{}", root, entry.name);
     const std::string own = fmt::format("{}/{}", root, *name);
@@ -129,6 +132,8 @@ Status recover_replaced(const std::string& root, Leftovers& leftovers) {
     if (!checkpoint.ok() || checkpoint->manifest.name != *name) continue;  // another's
     MERON_ASSIGN(const auto there, look_at(own));
     if (there) {
+      // What has the name may be another's, or incomplete: then this is the only whole one.
+      if (!open_checkpoint(own).ok()) continue;
       MERON_ASSIGN(const std::string suffix, random_suffix());
       leftovers.directories.push_back(fmt::format("{}/{}{}-{}", root, kAsidePrefix, *name, suffix));
       MERON_TRY(rename_step(replaced, leftovers.directories.back()));

@@ -6,7 +6,9 @@
 // written by whoever holds that lock; one without is what a process left that was killed.
 #pragma once
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -34,9 +36,12 @@ Result<Leftovers> find_leftovers(const std::string& root, const FileLock& lock);
 Status check_not_under_way(const std::string& root, const std::string& name);
 
 // How a save puts a checkpoint aside that it replaces, where paths cannot be exchanged: as
-// NAME.replaced-XXXXXXXX. Of what a killed process left so, it gives the name back if none has it,
-// else adds it to the leftovers. With the lock held.
+// NAME.replaced-XXXXXXXX. If a killed process left one, it gets its name back if nothing has that
+// name; it joins the leftovers if a complete checkpoint has it; otherwise it stays. With the lock
+// held.
 inline constexpr std::string_view kReplacedMark = ".replaced-";
+// NAME of such a name; none for any other.
+std::optional<std::string_view> replaced_name(std::string_view text);
 Status recover_replaced(const std::string& root, Leftovers& leftovers);
 
 }  // namespace meron::checkpoint
