@@ -290,6 +290,10 @@ Status DirectFile::reserve(uint64_t offset, uint64_t bytes) const {
   if (bytes == 0) return Ok{};
   MERON_TRY(check_size_of_file(offset + bytes, path_));
   MERON_ASSIGN(const uint64_t before, size());
+  // A disk that lacks the room would be full for a moment, which others would notice.
+  if (const uint64_t free = free_bytes(); free != 0 && bytes > before && bytes - before > free) {
+    return no_room(directory_, bytes);
+  }
   int error = 0;
   do {
     error =
