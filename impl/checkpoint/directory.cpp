@@ -262,7 +262,7 @@ Result<std::vector<std::string>> prune(const std::string& root, size_t keep,
                                        const std::vector<std::string>& protect,
                                        std::optional<uint32_t> node) {
   if (keep == 0) {
-    return Error(MERON_E_ARGUMENT, "0 checkpoints are to be kept", "keep 1 or more").on(root);
+    return Error(MERON_E_ARGUMENT, "keep is 0", "keep 1 or more").on(root);
   }
   std::vector<std::string> names, aside;
   {

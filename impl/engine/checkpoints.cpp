@@ -101,7 +101,7 @@ class EngineExchange final : public Exchange {
   Context& context_;
 };
 
-Result<std::vector<UnitState>> Context::states_locked(
+Result<std::vector<UnitState>> Context::saved_states(
     Held& /*held*/, const std::vector<std::shared_ptr<Optimizer>>& optimizers) const {
   std::vector<UnitState> states;
   for (const auto& optimizer : optimizers) MERON_TRY(optimizer->check_idle());
@@ -201,7 +201,7 @@ Status Context::save_checkpoint(const std::vector<std::shared_ptr<Optimizer>>& o
     MERON_TRY(check_open());
     MERON_TRY(world().status());
     MERON_TRY(await_room_locked(held, world()));
-    MERON_ASSIGN(states, states_locked(held, optimizers));
+    MERON_ASSIGN(states, saved_states(held, optimizers));
     uint64_t detail = hash_combine(hash_text(options.root), options.step);
     detail = hash_combine(detail, options.values_only ? 1 : 0);
     detail = hash_combine(detail, options.skip_frozen ? 1 : 0);
@@ -232,7 +232,7 @@ Result<LoadReport> Context::load_checkpoint(
     MERON_TRY(check_open());
     MERON_TRY(world().status());
     MERON_TRY(await_room_locked(held, world()));
-    MERON_ASSIGN(states, states_locked(held, optimizers));
+    MERON_ASSIGN(states, saved_states(held, optimizers));
     uint64_t detail = hash_combine(hash_text(options.root), options.strict ? 1 : 0);
     detail = hash_combine(detail, options.values_only ? 1 : 0);
     for (const UnitState& state : states) detail = hash_combine(detail, state.unit().name_hash());

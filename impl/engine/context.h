@@ -240,7 +240,7 @@ class Context : public std::enable_shared_from_this<Context> {
   friend class EngineExchange;
   // The units of all ranks, with their optimizers. MERON_E_STATE where states cannot be copied now,
   // MERON_E_UNSUPPORTED where a unit is of some ranks only.
-  Result<std::vector<UnitState>> states_locked(
+  Result<std::vector<UnitState>> saved_states(
       Held& held, const std::vector<std::shared_ptr<Optimizer>>& optimizers) const;
   explicit Context(OpenOptions options);
   Status start();

@@ -185,19 +185,17 @@ Status save(Exchange& exchange, std::span<const UnitState> units, const SaveOpti
                share(exchange, first ? begin() : Result<std::string>(std::string())));
   const std::string id = begun.substr(0, 32), directory = begun.substr(32);
 
-  // All ranks' layouts, so that each knows how long a row of checksums is.
+  // All ranks' layouts, so that each knows how long a row of checksums is. What rank 0 has of its
+  // own is not known elsewhere, and its checksums do not travel.
   auto world = world_of(layout, exchange.size(), id);
+  const SaveLayout without(units, {}, static_cast<uint32_t>(exchange.size()),
+                           {options.values_only, options.skip_frozen});
+  auto alike = world_of(without, exchange.size(), id);
   Status ready = world.ok() ? Status(Ok{}) : Status(world.error());
+  if (ready.ok() && !alike.ok()) ready = alike.error();
   if (ready.ok() && !first) ready = checkpoint::Saving::join(directory, kVisibleNs);
   MERON_TRY(agree(exchange, ready));
-  // What rank 0 has of its own is not known elsewhere, and its checksums do not travel.
-  World alike = *world;
-  if (first) {
-    const SaveLayout without(units, {}, static_cast<uint32_t>(exchange.size()),
-                             {options.values_only, options.skip_frozen});
-    MERON_ASSIGN(alike, world_of(without, exchange.size(), id));
-  }
-  const uint64_t block = block_bytes(alike.bytes);
+  const uint64_t block = block_bytes(alike->bytes);
   const auto& files = world->files[static_cast<size_t>(exchange.rank())];
   const auto written =
       write_files(exchange, files, directory, block, options, staging, [&] { at_end.now(); });
@@ -205,7 +203,7 @@ Status save(Exchange& exchange, std::span<const UnitState> units, const SaveOpti
   MERON_TRY(agree(exchange, written.ok() ? Status(Ok{}) : Status(written.error())));
 
   const uint64_t own_blocks = first ? World::blocks_of(files, block) : 0;
-  const uint64_t travels = alike.most_blocks(block);
+  const uint64_t travels = alike->most_blocks(block);
   std::vector<uint32_t> row(travels), rows(travels * static_cast<uint64_t>(exchange.size()));
   std::copy_n(written->begin(), std::min<uint64_t>(travels, written->size()), row.begin());
   if (travels > 0) {
