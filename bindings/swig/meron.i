@@ -70,6 +70,38 @@
   X(meron_update_write) \
   X(meron_update_publish) \
   X(meron_update_release) \
+  X(meron_optimizer_options_init) \
+  X(meron_optimizer_create) \
+  X(meron_optimizer_set_learning_rate) \
+  X(meron_param_group_init) \
+  X(meron_optimizer_add_param_group) \
+  X(meron_optimizer_set_param_group) \
+  X(meron_optimizer_get_param_group) \
+  X(meron_optimizer_step_begin) \
+  X(meron_optimizer_set_steps) \
+  X(meron_optimizer_get_info) \
+  X(meron_optimizer_state_view) \
+  X(meron_optimizer_read_state) \
+  X(meron_optimizer_write_state) \
+  X(meron_optimizer_offload) \
+  X(meron_optimizer_reload) \
+  X(meron_optimizer_release) \
+  X(meron_checkpoint_tensor_init) \
+  X(meron_checkpoint_save_options_init) \
+  X(meron_checkpoint_save_begin) \
+  X(meron_checkpoint_wait_copied) \
+  X(meron_checkpoint_get_progress) \
+  X(meron_checkpoint_write_options_init) \
+  X(meron_checkpoint_write) \
+  X(meron_checkpoint_load_options_init) \
+  X(meron_checkpoint_load) \
+  X(meron_checkpoint_open) \
+  X(meron_checkpoint_get_info) \
+  X(meron_checkpoint_text) \
+  X(meron_checkpoint_read) \
+  X(meron_checkpoint_release) \
+  X(meron_checkpoint_export_options_init) \
+  X(meron_checkpoint_export) \
   X(meron_gather_options_init) \
   X(meron_gather_begin) \
   X(meron_gather_wait) \
@@ -94,22 +126,6 @@
   X(meron_io_buffer_create) \
   X(meron_io_buffer_get_info) \
   X(meron_io_buffer_release) \
-  X(meron_optimizer_options_init) \
-  X(meron_optimizer_create) \
-  X(meron_optimizer_set_learning_rate) \
-  X(meron_param_group_init) \
-  X(meron_optimizer_add_param_group) \
-  X(meron_optimizer_set_param_group) \
-  X(meron_optimizer_get_param_group) \
-  X(meron_optimizer_step_begin) \
-  X(meron_optimizer_set_steps) \
-  X(meron_optimizer_get_info) \
-  X(meron_optimizer_state_view) \
-  X(meron_optimizer_read_state) \
-  X(meron_optimizer_write_state) \
-  X(meron_optimizer_offload) \
-  X(meron_optimizer_reload) \
-  X(meron_optimizer_release) \
   X(meron_gradient_view) \
   X(meron_reduce_options_init) \
   X(meron_reduce_begin) \
@@ -137,11 +153,12 @@ typedef int32_t meron_log_level;
 typedef int32_t meron_reduce_op;
 typedef int32_t meron_codec;
 typedef int32_t meron_unit_state;
+typedef int32_t meron_optimizer_kind;
+typedef int32_t meron_optimizer_state;
+typedef int32_t meron_checkpoint_text_kind;
 typedef int32_t meron_gather_mode;
 typedef int32_t meron_gather_place;
 typedef int32_t meron_io_backend;
-typedef int32_t meron_optimizer_kind;
-typedef int32_t meron_optimizer_state;
 
 // Values as a C++ compiler finds them in the headers.
 %constant int32_t MERON_VERSION_MAJOR = MERON_VERSION_MAJOR;
@@ -196,14 +213,6 @@ typedef int32_t meron_optimizer_state;
 %constant int32_t MERON_UNIT_GATHERING = MERON_UNIT_GATHERING;
 %constant int32_t MERON_UNIT_AVAILABLE = MERON_UNIT_AVAILABLE;
 %constant int32_t MERON_UNIT_UPDATING = MERON_UNIT_UPDATING;
-%constant int32_t MERON_GATHER_VIEW = MERON_GATHER_VIEW;
-%constant int32_t MERON_GATHER_COPY = MERON_GATHER_COPY;
-%constant int32_t MERON_GATHER_INTO = MERON_GATHER_INTO;
-%constant int32_t MERON_PLACE_DEVICE = MERON_PLACE_DEVICE;
-%constant int32_t MERON_PLACE_HOST = MERON_PLACE_HOST;
-%constant int32_t MERON_IO_AUTO = MERON_IO_AUTO;
-%constant int32_t MERON_IO_URING = MERON_IO_URING;
-%constant int32_t MERON_IO_THREADS = MERON_IO_THREADS;
 %constant int32_t MERON_ADAMW = MERON_ADAMW;
 %constant int32_t MERON_ADAM = MERON_ADAM;
 %constant int32_t MERON_ADAGRAD = MERON_ADAGRAD;
@@ -212,6 +221,19 @@ typedef int32_t meron_optimizer_state;
 %constant int32_t MERON_STATE_MASTER = MERON_STATE_MASTER;
 %constant int32_t MERON_STATE_EXP_AVG = MERON_STATE_EXP_AVG;
 %constant int32_t MERON_STATE_EXP_AVG_SQ = MERON_STATE_EXP_AVG_SQ;
+%constant int32_t MERON_CHECKPOINT_PATH = MERON_CHECKPOINT_PATH;
+%constant int32_t MERON_CHECKPOINT_EXTRA = MERON_CHECKPOINT_EXTRA;
+%constant int32_t MERON_CHECKPOINT_MISSING = MERON_CHECKPOINT_MISSING;
+%constant int32_t MERON_CHECKPOINT_UNEXPECTED = MERON_CHECKPOINT_UNEXPECTED;
+%constant int32_t MERON_CHECKPOINT_MANIFEST = MERON_CHECKPOINT_MANIFEST;
+%constant int32_t MERON_GATHER_VIEW = MERON_GATHER_VIEW;
+%constant int32_t MERON_GATHER_COPY = MERON_GATHER_COPY;
+%constant int32_t MERON_GATHER_INTO = MERON_GATHER_INTO;
+%constant int32_t MERON_PLACE_DEVICE = MERON_PLACE_DEVICE;
+%constant int32_t MERON_PLACE_HOST = MERON_PLACE_HOST;
+%constant int32_t MERON_IO_AUTO = MERON_IO_AUTO;
+%constant int32_t MERON_IO_URING = MERON_IO_URING;
+%constant int32_t MERON_IO_THREADS = MERON_IO_THREADS;
 %constant int32_t SIZEOF_meron_workload = sizeof(meron_workload);
 %constant int32_t SIZEOF_meron_transport = sizeof(meron_transport);
 %constant int32_t SIZEOF_meron_allocator = sizeof(meron_allocator);
@@ -222,14 +244,21 @@ typedef int32_t meron_optimizer_state;
 %constant int32_t SIZEOF_meron_view = sizeof(meron_view);
 %constant int32_t SIZEOF_meron_param_info = sizeof(meron_param_info);
 %constant int32_t SIZEOF_meron_unit_info = sizeof(meron_unit_info);
+%constant int32_t SIZEOF_meron_optimizer_options = sizeof(meron_optimizer_options);
+%constant int32_t SIZEOF_meron_param_group = sizeof(meron_param_group);
+%constant int32_t SIZEOF_meron_optimizer_info = sizeof(meron_optimizer_info);
+%constant int32_t SIZEOF_meron_checkpoint_tensor = sizeof(meron_checkpoint_tensor);
+%constant int32_t SIZEOF_meron_checkpoint_save_options = sizeof(meron_checkpoint_save_options);
+%constant int32_t SIZEOF_meron_checkpoint_progress = sizeof(meron_checkpoint_progress);
+%constant int32_t SIZEOF_meron_checkpoint_write_options = sizeof(meron_checkpoint_write_options);
+%constant int32_t SIZEOF_meron_checkpoint_load_options = sizeof(meron_checkpoint_load_options);
+%constant int32_t SIZEOF_meron_checkpoint_info = sizeof(meron_checkpoint_info);
+%constant int32_t SIZEOF_meron_checkpoint_export_options = sizeof(meron_checkpoint_export_options);
 %constant int32_t SIZEOF_meron_destination = sizeof(meron_destination);
 %constant int32_t SIZEOF_meron_gather_options = sizeof(meron_gather_options);
 %constant int32_t SIZEOF_meron_io_options = sizeof(meron_io_options);
 %constant int32_t SIZEOF_meron_io_info = sizeof(meron_io_info);
 %constant int32_t SIZEOF_meron_io_buffer_info = sizeof(meron_io_buffer_info);
-%constant int32_t SIZEOF_meron_optimizer_options = sizeof(meron_optimizer_options);
-%constant int32_t SIZEOF_meron_param_group = sizeof(meron_param_group);
-%constant int32_t SIZEOF_meron_optimizer_info = sizeof(meron_optimizer_info);
 %constant int32_t SIZEOF_meron_source = sizeof(meron_source);
 %constant int32_t SIZEOF_meron_reduce_options = sizeof(meron_reduce_options);
 %constant int32_t SIZEOF_meron_schedule_options = sizeof(meron_schedule_options);
@@ -377,6 +406,122 @@ struct meron_view {
   uint32_t writable; /**< 1: may be written; 0: writing faults or is undefined */
 };
 
+/** How an optimizer updates. */
+struct meron_optimizer_options {
+  uint32_t struct_size; /**< sizeof(meron_optimizer_options) */
+  meron_optimizer_kind kind;
+  double learning_rate; /**< >= 0; default 1e-3 */
+  double beta1; /**< 0 <= beta1 < 1; default 0.9. SGD: the momentum; 0 keeps no state */
+  double beta2; /**< 0 <= beta2 < 1; default 0.999 */
+  double epsilon; /**< > 0; default 1e-8 */
+  double weight_decay; /**< >= 0; default 0.01 */
+  double max_norm; /**< gradients are scaled to at most this global 2-norm; 0: no clipping */
+  double dampening; /**< SGD: 0 <= dampening < 1; else 0 */
+  uint32_t nesterov; /**< SGD with a momentum and no dampening: 1 for Nesterov's; else 0 */
+  uint32_t reserved_0; /**< must be 0 */
+};
+
+/** What the params of one group share. */
+struct meron_param_group {
+  uint32_t struct_size; /**< sizeof(meron_param_group) */
+  uint32_t reserved_0; /**< must be 0 */
+  double learning_rate; /**< these as in meron_optimizer_options */
+  double beta1; /**< SGD: 0 in all groups or in none */
+  double beta2;
+  double epsilon;
+  double weight_decay;
+};
+
+/** What is known about an optimizer. */
+struct meron_optimizer_info {
+  uint32_t struct_size; /**< sizeof(meron_optimizer_info), set by the caller */
+  uint32_t reserved_0; /**< 0 */
+  uint64_t steps; /**< taken so far, from what meron_optimizer_set_steps set */
+  double norm; /**< global 2-norm of the last step's gradients, before clipping */
+  double learning_rate; /**< of group 0 */
+  uint32_t groups; /**< of params, at least 1 */
+  uint32_t states; /**< that the rule keeps of an element, besides the master */
+  uint64_t nvme_bytes; /**< of this rank's states on tier nvme */
+  uint64_t offloaded_bytes; /**< of them that meron_optimizer_offload has moved off memory */
+};
+
+/** A tensor of the caller's own, or a part of one. */
+struct meron_checkpoint_tensor {
+  uint32_t struct_size; /**< sizeof(meron_checkpoint_tensor) */
+  uint32_t dims; /**< 0: a scalar; at most MERON_MAX_DIMS */
+  const char *name; /**< 1 to 512 bytes of UTF-8 */
+  const char *kind; /**< NULL: "extra". As docs/checkpoint-format.md lists them: "values" for a buffer, "exp_avg", "state.KEY" for a state of an optimizer */
+  const char *dtype; /**< as safetensors names it: "F32", "BF16", "I64", ... */
+  uint64_t begin; /**< first element that `data` has */
+  uint64_t count; /**< elements that it has */
+};
+
+/** What is saved, and what happens to other checkpoints. */
+struct meron_checkpoint_save_options {
+  uint32_t struct_size; /**< sizeof(meron_checkpoint_save_options) */
+  uint32_t values_only; /**< 1: neither masters nor states of optimizers */
+  uint32_t skip_frozen; /**< 1: no frozen params */
+  uint32_t overwrite; /**< 1: replaces a checkpoint of that name */
+  uint64_t step; /**< the caller's count: the newest checkpoint has the highest */
+  uint64_t keep; /**< complete checkpoints that stay in the folder; 0: all */
+  const char *extra; /**< NULL, or the caller's own state: the text of a JSON object, of rank 0 */
+  uint64_t optimizer_count;
+  uint64_t tensor_count;
+};
+
+/** How far the save under way is. */
+struct meron_checkpoint_progress {
+  uint32_t struct_size; /**< sizeof(meron_checkpoint_progress), set by the caller */
+  uint32_t saving; /**< 1: a save is under way */
+  uint64_t total; /**< bytes that this rank writes; 0: not known yet, or no save */
+  uint64_t copied; /**< of them, out of the units */
+  uint64_t written; /**< of them, in files */
+};
+
+/** What is written without a context, by one process. */
+struct meron_checkpoint_write_options {
+  uint32_t struct_size; /**< sizeof(meron_checkpoint_write_options) */
+  uint32_t overwrite; /**< 1: replaces a checkpoint of that name */
+  uint64_t step; /**< the caller's count */
+  const char *extra; /**< NULL, or the text of a JSON object */
+  const char *optimizers; /**< NULL, or the manifest's list of them, a JSON array */
+  uint64_t tensor_count;
+};
+
+/** What is loaded. */
+struct meron_checkpoint_load_options {
+  uint32_t struct_size; /**< sizeof(meron_checkpoint_load_options) */
+  uint32_t lenient; /**< 1: params and tensors that the other side lacks are left alone */
+  uint32_t values_only; /**< 1: values, and masters by them; optimizers keep their states */
+  uint32_t rank0_only; /**< 1: only rank 0 sees the files, and sends each rank what it needs */
+  uint64_t optimizer_count;
+  const char *mapping; /**< NULL, or a JSON object: "PARAM": "TENSOR", or "PARAM": ["TENSOR", ...], one after the other along the first dimension; others by their name */
+  const char *claimed; /**< NULL, or names of values that the caller reads itself, a line each */
+};
+
+/** What is known about a checkpoint. */
+struct meron_checkpoint_info {
+  uint32_t struct_size; /**< sizeof(meron_checkpoint_info), set by the caller */
+  uint32_t world; /**< ranks that saved it */
+  uint64_t step; /**< the caller's count */
+  uint64_t bytes; /**< of its files */
+  uint64_t tensors; /**< that it has */
+  uint64_t bytes_read; /**< of its files, by this rank, until now */
+  uint64_t missing; /**< states that it lacks, and that stayed as they were when it was loaded */
+  uint64_t unexpected; /**< tensors that no unit has */
+};
+
+/** How values are exported. */
+struct meron_checkpoint_export_options {
+  uint32_t struct_size; /**< sizeof(meron_checkpoint_export_options) */
+  meron_dtype dtype; /**< of the floating-point values in the files */
+  uint32_t keep_dtype; /**< 1: each param's own instead */
+  uint32_t overwrite; /**< 1: replaces a model that is there */
+  uint64_t max_file_bytes; /**< a file is closed before it would exceed it; 0: 5 GB */
+  const char *mapping; /**< NULL, or a JSON object: "PARAM": "NAME" in the files */
+  uint64_t tensor_count;
+};
+
 /** How a gather is done. */
 struct meron_gather_options {
   uint32_t struct_size; /**< sizeof(meron_gather_options) */
@@ -423,45 +568,6 @@ struct meron_io_buffer_info {
   uint32_t struct_size; /**< sizeof(meron_io_buffer_info), set by the caller */
   uint32_t registered; /**< 1: the kernel has it pinned; 0: it pins it at each call */
   uint64_t bytes;
-};
-
-/** How an optimizer updates. */
-struct meron_optimizer_options {
-  uint32_t struct_size; /**< sizeof(meron_optimizer_options) */
-  meron_optimizer_kind kind;
-  double learning_rate; /**< >= 0; default 1e-3 */
-  double beta1; /**< 0 <= beta1 < 1; default 0.9. SGD: the momentum; 0 keeps no state */
-  double beta2; /**< 0 <= beta2 < 1; default 0.999 */
-  double epsilon; /**< > 0; default 1e-8 */
-  double weight_decay; /**< >= 0; default 0.01 */
-  double max_norm; /**< gradients are scaled to at most this global 2-norm; 0: no clipping */
-  double dampening; /**< SGD: 0 <= dampening < 1; else 0 */
-  uint32_t nesterov; /**< SGD with a momentum and no dampening: 1 for Nesterov's; else 0 */
-  uint32_t reserved_0; /**< must be 0 */
-};
-
-/** What the params of one group share. */
-struct meron_param_group {
-  uint32_t struct_size; /**< sizeof(meron_param_group) */
-  uint32_t reserved_0; /**< must be 0 */
-  double learning_rate; /**< these as in meron_optimizer_options */
-  double beta1; /**< SGD: 0 in all groups or in none */
-  double beta2;
-  double epsilon;
-  double weight_decay;
-};
-
-/** What is known about an optimizer. */
-struct meron_optimizer_info {
-  uint32_t struct_size; /**< sizeof(meron_optimizer_info), set by the caller */
-  uint32_t reserved_0; /**< 0 */
-  uint64_t steps; /**< taken so far, from what meron_optimizer_set_steps set */
-  double norm; /**< global 2-norm of the last step's gradients, before clipping */
-  double learning_rate; /**< of group 0 */
-  uint32_t groups; /**< of params, at least 1 */
-  uint32_t states; /**< that the rule keeps of an element, besides the master */
-  uint64_t nvme_bytes; /**< of this rank's states on tier nvme */
-  uint64_t offloaded_bytes; /**< of them that meron_optimizer_offload has moved off memory */
 };
 
 /** How gradients are reduced. */
@@ -577,6 +683,16 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_future_wait;
 %feature("nothread", "0") meron_swig::meron_unit_destroy;
 %feature("nothread", "0") meron_swig::meron_update_wait;
+%feature("nothread", "0") meron_swig::meron_optimizer_create;
+%feature("nothread", "0") meron_swig::meron_optimizer_read_state;
+%feature("nothread", "0") meron_swig::meron_optimizer_write_state;
+%feature("nothread", "0") meron_swig::meron_optimizer_offload;
+%feature("nothread", "0") meron_swig::meron_optimizer_reload;
+%feature("nothread", "0") meron_swig::meron_optimizer_release;
+%feature("nothread", "0") meron_swig::meron_checkpoint_wait_copied;
+%feature("nothread", "0") meron_swig::meron_checkpoint_load;
+%feature("nothread", "0") meron_swig::meron_checkpoint_open;
+%feature("nothread", "0") meron_swig::meron_checkpoint_read;
 %feature("nothread", "0") meron_swig::meron_gather_begin;
 %feature("nothread", "0") meron_swig::meron_gather_wait;
 %feature("nothread", "0") meron_swig::meron_gather_wait_stream;
@@ -589,12 +705,6 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_io_close;
 %feature("nothread", "0") meron_swig::meron_io_request_wait;
 %feature("nothread", "0") meron_swig::meron_io_buffer_create;
-%feature("nothread", "0") meron_swig::meron_optimizer_create;
-%feature("nothread", "0") meron_swig::meron_optimizer_read_state;
-%feature("nothread", "0") meron_swig::meron_optimizer_write_state;
-%feature("nothread", "0") meron_swig::meron_optimizer_offload;
-%feature("nothread", "0") meron_swig::meron_optimizer_reload;
-%feature("nothread", "0") meron_swig::meron_optimizer_release;
 %feature("nothread", "0") meron_swig::meron_gradient_view;
 %feature("nothread", "0") meron_swig::meron_reduce_begin;
 %feature("nothread", "0") meron_swig::meron_reduce_wait;
@@ -1244,6 +1354,373 @@ inline int32_t meron_update_release(int64_t update) {
  * Fills the first `struct_size` bytes of *options with the initial value (for languages without
  * macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
  */
+inline ::meron_optimizer_options meron_optimizer_options_init() {
+  return initial(api().meron_optimizer_options_init);
+}
+
+/**
+ * Makes an optimizer and its states (zero) for the trainable params of some units: what the rule
+ * keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have 16 bits.
+ * States on tier nvme are written once here, so that steps only write over what is there; while
+ * that takes long, the log tells how far it is. Collective over the units' group. Ownership: the
+ * caller releases *out. Blocks: on this rank's drive where states lie on nvme; never on peers.
+ * Threads: any. Errors: MERON_E_ARGUMENT (a value out of range, no trainable param, a folder of
+ * tier nvme that will not do), MERON_E_DUPLICATE (a unit twice, or in an optimizer already),
+ * MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE,
+ * MERON_E_STALE, -3xx.
+ */
+inline int64_t meron_optimizer_create(int64_array units, int32_t kind, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double max_norm, double dampening, int32_t nesterov) {
+  ::meron_optimizer_options options = initial(api().meron_optimizer_options_init);
+  options.kind = static_cast<meron_optimizer_kind>(kind);
+  options.learning_rate = learning_rate;
+  options.beta1 = beta1;
+  options.beta2 = beta2;
+  options.epsilon = epsilon;
+  options.weight_decay = weight_decay;
+  options.max_norm = max_norm;
+  options.dampening = dampening;
+  options.nesterov = static_cast<uint32_t>(nesterov);
+  ::meron_optimizer out = {};
+  error_slot error;
+  error.check(api().meron_optimizer_create(&out, reinterpret_cast<const ::meron_unit *>(units.items), units.count, &options, error));
+  return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Sets the learning rate of the next steps for params that are in no group that was added; the same
+ * on all ranks (it is part of the step's fingerprint). Blocks: never. Threads: any. Errors:
+ * MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_optimizer_set_learning_rate(int64_t optimizer, double learning_rate) {
+  error_slot error;
+  return error.check(api().meron_optimizer_set_learning_rate(::meron_optimizer{static_cast<uint64_t>(optimizer)}, learning_rate, error));
+}
+
+/**
+ * Fills the first `struct_size` bytes of *group with the initial value (for languages without
+ * macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
+inline ::meron_param_group meron_param_group_init() {
+  return initial(api().meron_param_group_init);
+}
+
+/**
+ * Gives some params numbers of their own, for example no weight decay. All ranks must do the same
+ * before the next step, whose fingerprint has it. Blocks: never. Threads: any, not during a step.
+ * Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE (a
+ * step is under way), MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_optimizer_add_param_group(int64_t optimizer, int64_array params, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay) {
+  ::meron_param_group group = initial(api().meron_param_group_init);
+  group.learning_rate = learning_rate;
+  group.beta1 = beta1;
+  group.beta2 = beta2;
+  group.epsilon = epsilon;
+  group.weight_decay = weight_decay;
+  uint32_t out = 0;
+  error_slot error;
+  error.check(api().meron_optimizer_add_param_group(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, reinterpret_cast<const ::meron_param *>(params.items), params.count, &group, error));
+  return static_cast<int32_t>(out);
+}
+
+/**
+ * Sets the numbers of a group for the next steps; the same on all ranks. Blocks: never. Threads:
+ * any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_optimizer_set_param_group(int64_t optimizer, int32_t number, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay) {
+  ::meron_param_group group = initial(api().meron_param_group_init);
+  group.learning_rate = learning_rate;
+  group.beta1 = beta1;
+  group.beta2 = beta2;
+  group.epsilon = epsilon;
+  group.weight_decay = weight_decay;
+  error_slot error;
+  return error.check(api().meron_optimizer_set_param_group(::meron_optimizer{static_cast<uint64_t>(optimizer)}, static_cast<uint32_t>(number), &group, error));
+}
+
+/**
+ * Reads the numbers of a group. Ownership: *out is the caller's, a plain copy. Blocks: never.
+ * Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ */
+inline ::meron_param_group meron_optimizer_get_param_group(int64_t optimizer, int32_t number) {
+  ::meron_param_group out = {}; out.struct_size = sizeof out;
+  error_slot error;
+  error.check(api().meron_optimizer_get_param_group(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, static_cast<uint32_t>(number), error));
+  return out;
+}
+
+/**
+ * Begins a step: global gradient norm (exact, so equal for every number of ranks), clipping, update
+ * of this rank's parts, publication of the next version. Needs the reduced gradient of every unit,
+ * and no lease on any of them on this rank. Collective over the units' group. States on tier nvme
+ * are read, updated and written at the same time, piece by piece; nothing is written before the
+ * norm is known to be finite. Ownership: the caller releases *out. Blocks: never. Threads: any.
+ * Errors: MERON_E_STATE (names the unit that is leased or not reduced), MERON_E_HANDLE,
+ * MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all ranks when the norm is not finite:
+ * nothing was changed, the gradients are discarded; MERON_E_IO and MERON_E_CORRUPT where a drive
+ * failed or gave other bytes than were written: the group is broken, and a checkpoint is what to go
+ * on from.
+ */
+inline int64_t meron_optimizer_step_begin(int64_t optimizer) {
+  ::meron_future out = {};
+  error_slot error;
+  error.check(api().meron_optimizer_step_begin(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, error));
+  return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Sets how many steps the optimizer counts as taken: for one that goes on from a checkpoint, beside
+ * its states (meron_optimizer_write_state). Adam's bias corrections, the first step of SGD with a
+ * momentum (which takes no average) and the random rounding of states in 16 or 8 bits go by the
+ * number. The same on all ranks: it is part of the next step's fingerprint. Changes nothing else.
+ * Blocks: never. Threads: any, not during a step. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step
+ * is under way), MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_optimizer_set_steps(int64_t optimizer, int64_t steps) {
+  error_slot error;
+  return error.check(api().meron_optimizer_set_steps(::meron_optimizer{static_cast<uint64_t>(optimizer)}, static_cast<uint64_t>(steps), error));
+}
+
+/**
+ * Reads what is known about an optimizer. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
+ * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ */
+inline ::meron_optimizer_info meron_optimizer_get_info(int64_t optimizer) {
+  ::meron_optimizer_info out = {}; out.struct_size = sizeof out;
+  error_slot error;
+  error.check(api().meron_optimizer_get_info(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, error));
+  return out;
+}
+
+/**
+ * This rank's part of a state of `param`, f32, where it lies in memory as such. Writable, but for a
+ * master that is the param itself (write that through an update). Ownership: borrowed until the
+ * next step or meron_optimizer_release. Blocks: never. Threads: any, not during a step. Errors:
+ * MERON_E_ARGUMENT (not a param of this optimizer, a state that the rule does not keep),
+ * MERON_E_UNSUPPORTED (it lies on nvme, or in 16 or 8 bits: meron_optimizer_read_state),
+ * MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline ::meron_view meron_optimizer_state_view(int64_t optimizer, int64_t param, int32_t state) {
+  ::meron_view out = {};
+  error_slot error;
+  error.check(api().meron_optimizer_state_view(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, ::meron_param{static_cast<uint64_t>(param)}, static_cast<meron_optimizer_state>(state), error));
+  return out;
+}
+
+/**
+ * Copies this rank's part of a state of `param` in f32, wherever and however it lies. Blocks: on
+ * this rank's drive where states lie on nvme. Threads: any, not during a step. Errors:
+ * MERON_E_ARGUMENT (as meron_optimizer_state_view, or another count), MERON_E_STATE (a step is
+ * under way), MERON_E_IO, MERON_E_CORRUPT, MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_optimizer_read_state(writable_memory out, int64_t optimizer, int64_t param, int32_t state) {
+  error_slot error;
+  return error.check(api().meron_optimizer_read_state(static_cast<float *>(out.data), elements(out.bytes, MERON_F32), ::meron_optimizer{static_cast<uint64_t>(optimizer)}, ::meron_param{static_cast<uint64_t>(param)}, static_cast<meron_optimizer_state>(state), error));
+}
+
+/**
+ * Replaces this rank's part of a state of `param`, from f32; states of 16 or 8 bits are rounded to
+ * nearest. Blocks: as meron_optimizer_read_state. Threads: any, not during a step. Errors: as
+ * meron_optimizer_read_state, MERON_E_ARGUMENT also for a master that is the param itself (write
+ * that through an update).
+ */
+inline int32_t meron_optimizer_write_state(int64_t optimizer, int64_t param, int32_t state, readable_memory data) {
+  error_slot error;
+  return error.check(api().meron_optimizer_write_state(::meron_optimizer{static_cast<uint64_t>(optimizer)}, ::meron_param{static_cast<uint64_t>(param)}, static_cast<meron_optimizer_state>(state), static_cast<const float *>(data.data), elements(data.bytes, MERON_F32), error));
+}
+
+/**
+ * Moves this rank's states that lie in memory, the f32 master among them, to this rank's file on a
+ * drive, and gives their memory back: for a phase that needs it for something else, as DeepSpeed's
+ * offload_states does. Values stay usable; until meron_optimizer_reload the optimizer cannot step,
+ * and what would change its master (an update) is refused. Blocks: on this rank's drive, and other
+ * calls of this rank that begin something meanwhile; never on peers. Threads: any. After an error
+ * all is as it was. Errors: MERON_E_ARGUMENT (no folder, one that will not do), MERON_E_STATE (a
+ * step is under way, they are offloaded already), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND,
+ * MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_optimizer_offload(int64_t optimizer, const char *folder) {
+  error_slot error;
+  return error.check(api().meron_optimizer_offload(::meron_optimizer{static_cast<uint64_t>(optimizer)}, folder, error));
+}
+
+/**
+ * Brings the states back that meron_optimizer_offload has moved off, bit by bit the same. Blocks:
+ * on this rank's drive; never on peers. Threads: any. After an error they are offloaded still.
+ * Errors: MERON_E_STATE (they are not offloaded), MERON_E_NO_MEMORY, MERON_E_IO, MERON_E_CORRUPT
+ * (the drive gave other bytes), MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_optimizer_reload(int64_t optimizer) {
+  error_slot error;
+  return error.check(api().meron_optimizer_reload(::meron_optimizer{static_cast<uint64_t>(optimizer)}, error));
+}
+
+/**
+ * Releases the optimizer and its states. A step under way keeps them until it has ended. Blocks:
+ * where states lie on nvme, until what the last step wrote is there, at most 5 s; never on peers.
+ * Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_optimizer_release(int64_t optimizer) {
+  error_slot error;
+  return error.check(api().meron_optimizer_release(::meron_optimizer{static_cast<uint64_t>(optimizer)}, error));
+}
+
+/**
+ * Fills the first `struct_size` bytes of *tensor with the initial value (for languages without
+ * macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
+inline ::meron_checkpoint_tensor meron_checkpoint_tensor_init() {
+  return initial(api().meron_checkpoint_tensor_init);
+}
+
+/**
+ * Fills the first `struct_size` bytes of *options with the initial value (for languages without
+ * macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
+inline ::meron_checkpoint_save_options meron_checkpoint_save_options_init() {
+  return initial(api().meron_checkpoint_save_options_init);
+}
+
+// meron_checkpoint_save_begin is not here: tensors is const meron_checkpoint_tensor *.
+
+/**
+ * Waits until the save under way has copied what it saves: then the caller's tensors may change.
+ * Returns MERON_OK also if no save is under way, or if it has failed; MERON_IN_PROGRESS when
+ * timeout_ns passed first. Blocks: on the drive. Threads: any. Errors: MERON_E_HANDLE,
+ * MERON_E_STALE, MERON_E_FORKED.
+ */
+inline int32_t meron_checkpoint_wait_copied(int64_t context, int64_t timeout_ns) {
+  error_slot error;
+  return error.check(api().meron_checkpoint_wait_copied(::meron_context{static_cast<uint64_t>(context)}, static_cast<int64_t>(timeout_ns), error));
+}
+
+/**
+ * Reads how far the save under way is, or how far the last one came. Ownership: the caller's.
+ * Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE,
+ * MERON_E_FORKED.
+ */
+inline ::meron_checkpoint_progress meron_checkpoint_get_progress(int64_t context) {
+  ::meron_checkpoint_progress out = {}; out.struct_size = sizeof out;
+  error_slot error;
+  error.check(api().meron_checkpoint_get_progress(&out, ::meron_context{static_cast<uint64_t>(context)}, error));
+  return out;
+}
+
+/**
+ * Fills the first `struct_size` bytes of *options with the initial value (for languages without
+ * macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
+inline ::meron_checkpoint_write_options meron_checkpoint_write_options_init() {
+  return initial(api().meron_checkpoint_write_options_init);
+}
+
+// meron_checkpoint_write is not here: tensors is const meron_checkpoint_tensor *.
+
+/**
+ * Fills the first `struct_size` bytes of *options with the initial value (for languages without
+ * macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
+inline ::meron_checkpoint_load_options meron_checkpoint_load_options_init() {
+  return initial(api().meron_checkpoint_load_options_init);
+}
+
+/**
+ * Loads a checkpoint into all units: values, masters, states, counts of steps and numbers of groups
+ * of the optimizers. Collective over the world. Before anything changes, all ranks have compared
+ * names, shapes and optimizers, and opened the files; such an error leaves everything as it was. An
+ * error after that breaks the group, because states are of two checkpoints. Ownership: the caller
+ * releases *out. Blocks: on the drive and on all ranks; other threads of this rank that begin
+ * something wait. Threads: any. Errors: MERON_E_NOT_FOUND, MERON_E_CORRUPT (names tensor, file and
+ * offset), MERON_E_VERSION (of a newer version), MERON_E_ARGUMENT (it does not fit: missing,
+ * unexpected and other shapes are listed), MERON_E_STATE and MERON_E_UNSUPPORTED as
+ * meron_checkpoint_save_begin, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH (a link),
+ * MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ */
+inline int64_t meron_checkpoint_load(int64_t context, const char *folder, const char *name, int32_t lenient, int32_t values_only, int32_t rank0_only, int64_array optimizers, const char *mapping, const char *claimed) {
+  ::meron_checkpoint_load_options options = initial(api().meron_checkpoint_load_options_init);
+  options.lenient = static_cast<uint32_t>(lenient);
+  options.values_only = static_cast<uint32_t>(values_only);
+  options.rank0_only = static_cast<uint32_t>(rank0_only);
+  options.optimizers = reinterpret_cast<const ::meron_optimizer *>(optimizers.items);
+  options.optimizer_count = optimizers.count;
+  options.mapping = mapping;
+  options.claimed = claimed;
+  ::meron_checkpoint out = {};
+  error_slot error;
+  error.check(api().meron_checkpoint_load(&out, ::meron_context{static_cast<uint64_t>(context)}, folder, name, &options, error));
+  return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Opens a checkpoint, or a model as Hugging Face publishes it, to look at it and to read tensors.
+ * Ownership: the caller releases *out. Blocks: on the drive. Threads: any. Errors:
+ * MERON_E_NOT_FOUND, MERON_E_CORRUPT, MERON_E_PARSE, MERON_E_VERSION, MERON_E_ARGUMENT,
+ * MERON_E_AUTH (a link), MERON_E_IO, MERON_E_NO_MEMORY.
+ */
+inline int64_t meron_checkpoint_open(const char *folder, const char *name) {
+  ::meron_checkpoint out = {};
+  error_slot error;
+  error.check(api().meron_checkpoint_open(&out, folder, name, error));
+  return static_cast<int64_t>(out.id);
+}
+
+/**
+ * Reads what is known about a checkpoint. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
+ * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ */
+inline ::meron_checkpoint_info meron_checkpoint_get_info(int64_t checkpoint) {
+  ::meron_checkpoint_info out = {}; out.struct_size = sizeof out;
+  error_slot error;
+  error.check(api().meron_checkpoint_get_info(&out, ::meron_checkpoint{static_cast<uint64_t>(checkpoint)}, error));
+  return out;
+}
+
+/**
+ * A text of a checkpoint. Ownership: borrowed from the checkpoint. Blocks: never. Threads: any.
+ * Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+ */
+inline const char *meron_checkpoint_text(int64_t checkpoint, int32_t kind) {
+  const char *out = nullptr;
+  error_slot error;
+  error.check(api().meron_checkpoint_text(&out, ::meron_checkpoint{static_cast<uint64_t>(checkpoint)}, static_cast<meron_checkpoint_text_kind>(kind), error));
+  return out;
+}
+
+/**
+ * Reads elements of a tensor, as they are in the files, after their checksums were compared. Local:
+ * no other rank takes part. Ownership: the caller owns `data`. Blocks: on the drive. Threads: any;
+ * one at a time reads. Errors: MERON_E_NOT_FOUND (no such tensor, a file is gone), MERON_E_ARGUMENT
+ * (outside of the tensor), MERON_E_CORRUPT, MERON_E_IO, MERON_E_HANDLE, MERON_E_STALE,
+ * MERON_E_FORKED.
+ */
+inline int32_t meron_checkpoint_read(writable_memory data, int64_t checkpoint, const char *kind, const char *name, int64_t count) {
+  error_slot error;
+  return error.check(api().meron_checkpoint_read(data.data, data.bytes, ::meron_checkpoint{static_cast<uint64_t>(checkpoint)}, kind, name, length_of(name), static_cast<uint64_t>(count), error));
+}
+
+/**
+ * Releases a checkpoint; what was loaded stays. Blocks: never. Threads: any, also a finalizer's.
+ * Errors: MERON_E_HANDLE, MERON_E_STALE.
+ */
+inline int32_t meron_checkpoint_release(int64_t checkpoint) {
+  error_slot error;
+  return error.check(api().meron_checkpoint_release(::meron_checkpoint{static_cast<uint64_t>(checkpoint)}, error));
+}
+
+/**
+ * Fills the first `struct_size` bytes of *options with the initial value (for languages without
+ * macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
+inline ::meron_checkpoint_export_options meron_checkpoint_export_options_init() {
+  return initial(api().meron_checkpoint_export_options_init);
+}
+
+// meron_checkpoint_export is not here: tensors is const meron_checkpoint_tensor *.
+
+/**
+ * Fills the first `struct_size` bytes of *options with the initial value (for languages without
+ * macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
+ */
 inline ::meron_gather_options meron_gather_options_init() {
   return initial(api().meron_gather_options_init);
 }
@@ -1550,221 +2027,6 @@ inline ::meron_io_buffer_info meron_io_buffer_get_info(int64_t buffer) {
 inline int32_t meron_io_buffer_release(int64_t buffer) {
   error_slot error;
   return error.check(api().meron_io_buffer_release(::meron_io_buffer{static_cast<uint64_t>(buffer)}, error));
-}
-
-/**
- * Fills the first `struct_size` bytes of *options with the initial value (for languages without
- * macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
- */
-inline ::meron_optimizer_options meron_optimizer_options_init() {
-  return initial(api().meron_optimizer_options_init);
-}
-
-/**
- * Makes an optimizer and its states (zero) for the trainable params of some units: what the rule
- * keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have 16 bits.
- * States on tier nvme are written once here, so that steps only write over what is there; while
- * that takes long, the log tells how far it is. Collective over the units' group. Ownership: the
- * caller releases *out. Blocks: on this rank's drive where states lie on nvme; never on peers.
- * Threads: any. Errors: MERON_E_ARGUMENT (a value out of range, no trainable param, a folder of
- * tier nvme that will not do), MERON_E_DUPLICATE (a unit twice, or in an optimizer already),
- * MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE,
- * MERON_E_STALE, -3xx.
- */
-inline int64_t meron_optimizer_create(int64_array units, int32_t kind, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay, double max_norm, double dampening, int32_t nesterov) {
-  ::meron_optimizer_options options = initial(api().meron_optimizer_options_init);
-  options.kind = static_cast<meron_optimizer_kind>(kind);
-  options.learning_rate = learning_rate;
-  options.beta1 = beta1;
-  options.beta2 = beta2;
-  options.epsilon = epsilon;
-  options.weight_decay = weight_decay;
-  options.max_norm = max_norm;
-  options.dampening = dampening;
-  options.nesterov = static_cast<uint32_t>(nesterov);
-  ::meron_optimizer out = {};
-  error_slot error;
-  error.check(api().meron_optimizer_create(&out, reinterpret_cast<const ::meron_unit *>(units.items), units.count, &options, error));
-  return static_cast<int64_t>(out.id);
-}
-
-/**
- * Sets the learning rate of the next steps for params that are in no group that was added; the same
- * on all ranks (it is part of the step's fingerprint). Blocks: never. Threads: any. Errors:
- * MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
- */
-inline int32_t meron_optimizer_set_learning_rate(int64_t optimizer, double learning_rate) {
-  error_slot error;
-  return error.check(api().meron_optimizer_set_learning_rate(::meron_optimizer{static_cast<uint64_t>(optimizer)}, learning_rate, error));
-}
-
-/**
- * Fills the first `struct_size` bytes of *group with the initial value (for languages without
- * macros). Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT.
- */
-inline ::meron_param_group meron_param_group_init() {
-  return initial(api().meron_param_group_init);
-}
-
-/**
- * Gives some params numbers of their own, for example no weight decay. All ranks must do the same
- * before the next step, whose fingerprint has it. Blocks: never. Threads: any, not during a step.
- * Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE (a
- * step is under way), MERON_E_HANDLE, MERON_E_STALE.
- */
-inline int32_t meron_optimizer_add_param_group(int64_t optimizer, int64_array params, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay) {
-  ::meron_param_group group = initial(api().meron_param_group_init);
-  group.learning_rate = learning_rate;
-  group.beta1 = beta1;
-  group.beta2 = beta2;
-  group.epsilon = epsilon;
-  group.weight_decay = weight_decay;
-  uint32_t out = 0;
-  error_slot error;
-  error.check(api().meron_optimizer_add_param_group(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, reinterpret_cast<const ::meron_param *>(params.items), params.count, &group, error));
-  return static_cast<int32_t>(out);
-}
-
-/**
- * Sets the numbers of a group for the next steps; the same on all ranks. Blocks: never. Threads:
- * any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
- */
-inline int32_t meron_optimizer_set_param_group(int64_t optimizer, int32_t number, double learning_rate, double beta1, double beta2, double epsilon, double weight_decay) {
-  ::meron_param_group group = initial(api().meron_param_group_init);
-  group.learning_rate = learning_rate;
-  group.beta1 = beta1;
-  group.beta2 = beta2;
-  group.epsilon = epsilon;
-  group.weight_decay = weight_decay;
-  error_slot error;
-  return error.check(api().meron_optimizer_set_param_group(::meron_optimizer{static_cast<uint64_t>(optimizer)}, static_cast<uint32_t>(number), &group, error));
-}
-
-/**
- * Reads the numbers of a group. Ownership: *out is the caller's, a plain copy. Blocks: never.
- * Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
- */
-inline ::meron_param_group meron_optimizer_get_param_group(int64_t optimizer, int32_t number) {
-  ::meron_param_group out = {}; out.struct_size = sizeof out;
-  error_slot error;
-  error.check(api().meron_optimizer_get_param_group(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, static_cast<uint32_t>(number), error));
-  return out;
-}
-
-/**
- * Begins a step: global gradient norm (exact, so equal for every number of ranks), clipping, update
- * of this rank's parts, publication of the next version. Needs the reduced gradient of every unit,
- * and no lease on any of them on this rank. Collective over the units' group. States on tier nvme
- * are read, updated and written at the same time, piece by piece; nothing is written before the
- * norm is known to be finite. Ownership: the caller releases *out. Blocks: never. Threads: any.
- * Errors: MERON_E_STATE (names the unit that is leased or not reduced), MERON_E_HANDLE,
- * MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all ranks when the norm is not finite:
- * nothing was changed, the gradients are discarded; MERON_E_IO and MERON_E_CORRUPT where a drive
- * failed or gave other bytes than were written: the group is broken, and a checkpoint is what to go
- * on from.
- */
-inline int64_t meron_optimizer_step_begin(int64_t optimizer) {
-  ::meron_future out = {};
-  error_slot error;
-  error.check(api().meron_optimizer_step_begin(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, error));
-  return static_cast<int64_t>(out.id);
-}
-
-/**
- * Sets how many steps the optimizer counts as taken: for one that goes on from a checkpoint, beside
- * its states (meron_optimizer_write_state). Adam's bias corrections, the first step of SGD with a
- * momentum (which takes no average) and the random rounding of states in 16 or 8 bits go by the
- * number. The same on all ranks: it is part of the next step's fingerprint. Changes nothing else.
- * Blocks: never. Threads: any, not during a step. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step
- * is under way), MERON_E_HANDLE, MERON_E_STALE.
- */
-inline int32_t meron_optimizer_set_steps(int64_t optimizer, int64_t steps) {
-  error_slot error;
-  return error.check(api().meron_optimizer_set_steps(::meron_optimizer{static_cast<uint64_t>(optimizer)}, static_cast<uint64_t>(steps), error));
-}
-
-/**
- * Reads what is known about an optimizer. Blocks: never. Threads: any. Errors: MERON_E_ARGUMENT,
- * MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
- */
-inline ::meron_optimizer_info meron_optimizer_get_info(int64_t optimizer) {
-  ::meron_optimizer_info out = {}; out.struct_size = sizeof out;
-  error_slot error;
-  error.check(api().meron_optimizer_get_info(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, error));
-  return out;
-}
-
-/**
- * This rank's part of a state of `param`, f32, where it lies in memory as such. Writable, but for a
- * master that is the param itself (write that through an update). Ownership: borrowed until the
- * next step or meron_optimizer_release. Blocks: never. Threads: any, not during a step. Errors:
- * MERON_E_ARGUMENT (not a param of this optimizer, a state that the rule does not keep),
- * MERON_E_UNSUPPORTED (it lies on nvme, or in 16 or 8 bits: meron_optimizer_read_state),
- * MERON_E_HANDLE, MERON_E_STALE.
- */
-inline ::meron_view meron_optimizer_state_view(int64_t optimizer, int64_t param, int32_t state) {
-  ::meron_view out = {};
-  error_slot error;
-  error.check(api().meron_optimizer_state_view(&out, ::meron_optimizer{static_cast<uint64_t>(optimizer)}, ::meron_param{static_cast<uint64_t>(param)}, static_cast<meron_optimizer_state>(state), error));
-  return out;
-}
-
-/**
- * Copies this rank's part of a state of `param` in f32, wherever and however it lies. Blocks: on
- * this rank's drive where states lie on nvme. Threads: any, not during a step. Errors:
- * MERON_E_ARGUMENT (as meron_optimizer_state_view, or another count), MERON_E_STATE (a step is
- * under way), MERON_E_IO, MERON_E_CORRUPT, MERON_E_HANDLE, MERON_E_STALE.
- */
-inline int32_t meron_optimizer_read_state(writable_memory out, int64_t optimizer, int64_t param, int32_t state) {
-  error_slot error;
-  return error.check(api().meron_optimizer_read_state(static_cast<float *>(out.data), elements(out.bytes, MERON_F32), ::meron_optimizer{static_cast<uint64_t>(optimizer)}, ::meron_param{static_cast<uint64_t>(param)}, static_cast<meron_optimizer_state>(state), error));
-}
-
-/**
- * Replaces this rank's part of a state of `param`, from f32; states of 16 or 8 bits are rounded to
- * nearest. Blocks: as meron_optimizer_read_state. Threads: any, not during a step. Errors: as
- * meron_optimizer_read_state, MERON_E_ARGUMENT also for a master that is the param itself (write
- * that through an update).
- */
-inline int32_t meron_optimizer_write_state(int64_t optimizer, int64_t param, int32_t state, readable_memory data) {
-  error_slot error;
-  return error.check(api().meron_optimizer_write_state(::meron_optimizer{static_cast<uint64_t>(optimizer)}, ::meron_param{static_cast<uint64_t>(param)}, static_cast<meron_optimizer_state>(state), static_cast<const float *>(data.data), elements(data.bytes, MERON_F32), error));
-}
-
-/**
- * Moves this rank's states that lie in memory, the f32 master among them, to this rank's file on a
- * drive, and gives their memory back: for a phase that needs it for something else, as DeepSpeed's
- * offload_states does. Values stay usable; until meron_optimizer_reload the optimizer cannot step,
- * and what would change its master (an update) is refused. Blocks: on this rank's drive, and other
- * calls of this rank that begin something meanwhile; never on peers. Threads: any. After an error
- * all is as it was. Errors: MERON_E_ARGUMENT (no folder, one that will not do), MERON_E_STATE (a
- * step is under way, they are offloaded already), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND,
- * MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
- */
-inline int32_t meron_optimizer_offload(int64_t optimizer, const char *folder) {
-  error_slot error;
-  return error.check(api().meron_optimizer_offload(::meron_optimizer{static_cast<uint64_t>(optimizer)}, folder, error));
-}
-
-/**
- * Brings the states back that meron_optimizer_offload has moved off, bit by bit the same. Blocks:
- * on this rank's drive; never on peers. Threads: any. After an error they are offloaded still.
- * Errors: MERON_E_STATE (they are not offloaded), MERON_E_NO_MEMORY, MERON_E_IO, MERON_E_CORRUPT
- * (the drive gave other bytes), MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
- */
-inline int32_t meron_optimizer_reload(int64_t optimizer) {
-  error_slot error;
-  return error.check(api().meron_optimizer_reload(::meron_optimizer{static_cast<uint64_t>(optimizer)}, error));
-}
-
-/**
- * Releases the optimizer and its states. A step under way keeps them until it has ended. Blocks:
- * where states lie on nvme, until what the last step wrote is there, at most 5 s; never on peers.
- * Threads: any, also a finalizer's. Errors: MERON_E_HANDLE, MERON_E_STALE.
- */
-inline int32_t meron_optimizer_release(int64_t optimizer) {
-  error_slot error;
-  return error.check(api().meron_optimizer_release(::meron_optimizer{static_cast<uint64_t>(optimizer)}, error));
 }
 
 /**

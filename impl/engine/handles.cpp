@@ -48,6 +48,8 @@ std::string_view name_of(Kind kind) {
       return "io request";
     case Kind::io_buffer:
       return "io buffer";
+    case Kind::checkpoint:
+      return "checkpoint";
   }
   return "";
 }

@@ -33,6 +33,7 @@ enum class Kind : uint8_t {
   io,
   io_request,
   io_buffer,
+  checkpoint,
 };
 std::string_view name_of(Kind kind);
 

@@ -432,6 +432,191 @@ struct meron_unit_info
 end
 
 """
+States and update rule for some units. A value; 0 is null.
+"""
+struct meron_optimizer
+    id::UInt64
+end
+
+"""
+The update rule.
+"""
+const meron_optimizer_kind = Int32
+const MERON_ADAMW = meron_optimizer_kind(0) # Loshchilov and Hutter, arXiv 1711.05101
+const MERON_ADAM = meron_optimizer_kind(1) # Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient
+const MERON_ADAGRAD = meron_optimizer_kind(2) # Duchi, Hazan and Singer, JMLR 12 (2011); weight decay as Adam
+const MERON_LION = meron_optimizer_kind(3) # Chen et al., arXiv 2302.06675; its authors take beta2 = 0.99
+const MERON_SGD = meron_optimizer_kind(4) # as torch.optim.SGD; beta1 is the momentum, weight decay as Adam
+
+"""
+How an optimizer updates.
+"""
+struct meron_optimizer_options
+    struct_size::UInt32 # sizeof(meron_optimizer_options)
+    kind::meron_optimizer_kind
+    learning_rate::Float64 # >= 0; default 1e-3
+    beta1::Float64 # 0 <= beta1 < 1; default 0.9. SGD: the momentum; 0 keeps no state
+    beta2::Float64 # 0 <= beta2 < 1; default 0.999
+    epsilon::Float64 # > 0; default 1e-8
+    weight_decay::Float64 # >= 0; default 0.01
+    max_norm::Float64 # gradients are scaled to at most this global 2-norm; 0: no clipping
+    dampening::Float64 # SGD: 0 <= dampening < 1; else 0
+    nesterov::UInt32 # SGD with a momentum and no dampening: 1 for Nesterov's; else 0
+    reserved_0::UInt32 # must be 0
+end
+
+"""
+What the params of one group share.
+"""
+struct meron_param_group
+    struct_size::UInt32 # sizeof(meron_param_group)
+    reserved_0::UInt32 # must be 0
+    learning_rate::Float64 # these as in meron_optimizer_options
+    beta1::Float64 # SGD: 0 in all groups or in none
+    beta2::Float64
+    epsilon::Float64
+    weight_decay::Float64
+end
+
+"""
+What is known about an optimizer.
+"""
+struct meron_optimizer_info
+    struct_size::UInt32 # sizeof(meron_optimizer_info), set by the caller
+    reserved_0::UInt32 # 0
+    steps::UInt64 # taken so far, from what meron_optimizer_set_steps set
+    norm::Float64 # global 2-norm of the last step's gradients, before clipping
+    learning_rate::Float64 # of group 0
+    groups::UInt32 # of params, at least 1
+    states::UInt32 # that the rule keeps of an element, besides the master
+    nvme_bytes::UInt64 # of this rank's states on tier nvme
+    offloaded_bytes::UInt64 # of them that meron_optimizer_offload has moved off memory
+end
+
+"""
+Which state of an optimizer.
+"""
+const meron_optimizer_state = Int32
+const MERON_STATE_MASTER = meron_optimizer_state(0) # f32 values; the param itself where that is f32
+const MERON_STATE_EXP_AVG = meron_optimizer_state(1) # average of the gradients; Lion's, and SGD's momentum
+const MERON_STATE_EXP_AVG_SQ = meron_optimizer_state(2) # average of their squares; Adagrad's sum of them
+
+"""
+A checkpoint that was opened or loaded. A value; 0 is null.
+"""
+struct meron_checkpoint
+    id::UInt64
+end
+
+"""
+A tensor of the caller's own, or a part of one.
+"""
+struct meron_checkpoint_tensor
+    struct_size::UInt32 # sizeof(meron_checkpoint_tensor)
+    dims::UInt32 # 0: a scalar; at most MERON_MAX_DIMS
+    name::Ptr{UInt8} # 1 to 512 bytes of UTF-8
+    kind::Ptr{UInt8} # NULL: "extra". As docs/checkpoint-format.md lists them: "values" for a buffer, "exp_avg", "state.KEY" for a state of an optimizer
+    dtype::Ptr{UInt8} # as safetensors names it: "F32", "BF16", "I64", ...
+    shape::Ptr{UInt64} # of the whole tensor, row-major
+    begin::UInt64 # first element that `data` has
+    count::UInt64 # elements that it has
+    data::Ptr{Cvoid} # little endian, contiguous; may be NULL if count is 0
+end
+
+"""
+What is saved, and what happens to other checkpoints.
+"""
+struct meron_checkpoint_save_options
+    struct_size::UInt32 # sizeof(meron_checkpoint_save_options)
+    values_only::UInt32 # 1: neither masters nor states of optimizers
+    skip_frozen::UInt32 # 1: no frozen params
+    overwrite::UInt32 # 1: replaces a checkpoint of that name
+    step::UInt64 # the caller's count: the newest checkpoint has the highest
+    keep::UInt64 # complete checkpoints that stay in the folder; 0: all
+    extra::Ptr{UInt8} # NULL, or the caller's own state: the text of a JSON object, of rank 0
+    optimizers::Ptr{meron_optimizer} # whose states are saved; NULL: none
+    optimizer_count::UInt64
+    tensors::Ptr{meron_checkpoint_tensor} # the caller's own; those of all ranks together have each element of a tensor once. NULL: none of this rank
+    tensor_count::UInt64
+end
+
+"""
+How far the save under way is.
+"""
+struct meron_checkpoint_progress
+    struct_size::UInt32 # sizeof(meron_checkpoint_progress), set by the caller
+    saving::UInt32 # 1: a save is under way
+    total::UInt64 # bytes that this rank writes; 0: not known yet, or no save
+    copied::UInt64 # of them, out of the units
+    written::UInt64 # of them, in files
+end
+
+"""
+What is written without a context, by one process.
+"""
+struct meron_checkpoint_write_options
+    struct_size::UInt32 # sizeof(meron_checkpoint_write_options)
+    overwrite::UInt32 # 1: replaces a checkpoint of that name
+    step::UInt64 # the caller's count
+    extra::Ptr{UInt8} # NULL, or the text of a JSON object
+    optimizers::Ptr{UInt8} # NULL, or the manifest's list of them, a JSON array
+    tensors::Ptr{meron_checkpoint_tensor}
+    tensor_count::UInt64
+end
+
+"""
+What is loaded.
+"""
+struct meron_checkpoint_load_options
+    struct_size::UInt32 # sizeof(meron_checkpoint_load_options)
+    lenient::UInt32 # 1: params and tensors that the other side lacks are left alone
+    values_only::UInt32 # 1: values, and masters by them; optimizers keep their states
+    rank0_only::UInt32 # 1: only rank 0 sees the files, and sends each rank what it needs
+    optimizers::Ptr{meron_optimizer} # as they were given to the save; NULL: none
+    optimizer_count::UInt64
+    mapping::Ptr{UInt8} # NULL, or a JSON object: "PARAM": "TENSOR", or "PARAM": ["TENSOR", ...], one after the other along the first dimension; others by their name
+    claimed::Ptr{UInt8} # NULL, or names of values that the caller reads itself, a line each
+end
+
+"""
+What is known about a checkpoint.
+"""
+struct meron_checkpoint_info
+    struct_size::UInt32 # sizeof(meron_checkpoint_info), set by the caller
+    world::UInt32 # ranks that saved it
+    step::UInt64 # the caller's count
+    bytes::UInt64 # of its files
+    tensors::UInt64 # that it has
+    bytes_read::UInt64 # of its files, by this rank, until now
+    missing::UInt64 # states that it lacks, and that stayed as they were when it was loaded
+    unexpected::UInt64 # tensors that no unit has
+end
+
+"""
+Which text of a checkpoint.
+"""
+const meron_checkpoint_text_kind = Int32
+const MERON_CHECKPOINT_PATH = meron_checkpoint_text_kind(0) # of its directory
+const MERON_CHECKPOINT_EXTRA = meron_checkpoint_text_kind(1) # the caller's own state: a JSON object
+const MERON_CHECKPOINT_MISSING = meron_checkpoint_text_kind(2) # a line per state
+const MERON_CHECKPOINT_UNEXPECTED = meron_checkpoint_text_kind(3) # a line per tensor
+const MERON_CHECKPOINT_MANIFEST = meron_checkpoint_text_kind(4) # all of its manifest: a JSON object. Of a model of Hugging Face: one that describes it, without checksums
+
+"""
+How values are exported.
+"""
+struct meron_checkpoint_export_options
+    struct_size::UInt32 # sizeof(meron_checkpoint_export_options)
+    dtype::meron_dtype # of the floating-point values in the files
+    keep_dtype::UInt32 # 1: each param's own instead
+    overwrite::UInt32 # 1: replaces a model that is there
+    max_file_bytes::UInt64 # a file is closed before it would exceed it; 0: 5 GB
+    mapping::Ptr{UInt8} # NULL, or a JSON object: "PARAM": "NAME" in the files
+    tensors::Ptr{meron_checkpoint_tensor} # the caller's own of kind "values", whole (buffers), of rank 0; NULL: none
+    tensor_count::UInt64
+end
+
+"""
 A unit or list of units on its way to full, then leased. A value; 0 is null. A view holds its
 leases until it is released; a copy gives them back as soon as it is made.
 """
@@ -558,76 +743,6 @@ struct meron_io_buffer_info
     bytes::UInt64
     data::Ptr{Cvoid} # page-aligned, to read and write
 end
-
-"""
-States and update rule for some units. A value; 0 is null.
-"""
-struct meron_optimizer
-    id::UInt64
-end
-
-"""
-The update rule.
-"""
-const meron_optimizer_kind = Int32
-const MERON_ADAMW = meron_optimizer_kind(0) # Loshchilov and Hutter, arXiv 1711.05101
-const MERON_ADAM = meron_optimizer_kind(1) # Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient
-const MERON_ADAGRAD = meron_optimizer_kind(2) # Duchi, Hazan and Singer, JMLR 12 (2011); weight decay as Adam
-const MERON_LION = meron_optimizer_kind(3) # Chen et al., arXiv 2302.06675; its authors take beta2 = 0.99
-const MERON_SGD = meron_optimizer_kind(4) # as torch.optim.SGD; beta1 is the momentum, weight decay as Adam
-
-"""
-How an optimizer updates.
-"""
-struct meron_optimizer_options
-    struct_size::UInt32 # sizeof(meron_optimizer_options)
-    kind::meron_optimizer_kind
-    learning_rate::Float64 # >= 0; default 1e-3
-    beta1::Float64 # 0 <= beta1 < 1; default 0.9. SGD: the momentum; 0 keeps no state
-    beta2::Float64 # 0 <= beta2 < 1; default 0.999
-    epsilon::Float64 # > 0; default 1e-8
-    weight_decay::Float64 # >= 0; default 0.01
-    max_norm::Float64 # gradients are scaled to at most this global 2-norm; 0: no clipping
-    dampening::Float64 # SGD: 0 <= dampening < 1; else 0
-    nesterov::UInt32 # SGD with a momentum and no dampening: 1 for Nesterov's; else 0
-    reserved_0::UInt32 # must be 0
-end
-
-"""
-What the params of one group share.
-"""
-struct meron_param_group
-    struct_size::UInt32 # sizeof(meron_param_group)
-    reserved_0::UInt32 # must be 0
-    learning_rate::Float64 # these as in meron_optimizer_options
-    beta1::Float64 # SGD: 0 in all groups or in none
-    beta2::Float64
-    epsilon::Float64
-    weight_decay::Float64
-end
-
-"""
-What is known about an optimizer.
-"""
-struct meron_optimizer_info
-    struct_size::UInt32 # sizeof(meron_optimizer_info), set by the caller
-    reserved_0::UInt32 # 0
-    steps::UInt64 # taken so far, from what meron_optimizer_set_steps set
-    norm::Float64 # global 2-norm of the last step's gradients, before clipping
-    learning_rate::Float64 # of group 0
-    groups::UInt32 # of params, at least 1
-    states::UInt32 # that the rule keeps of an element, besides the master
-    nvme_bytes::UInt64 # of this rank's states on tier nvme
-    offloaded_bytes::UInt64 # of them that meron_optimizer_offload has moved off memory
-end
-
-"""
-Which state of an optimizer.
-"""
-const meron_optimizer_state = Int32
-const MERON_STATE_MASTER = meron_optimizer_state(0) # f32 values; the param itself where that is f32
-const MERON_STATE_EXP_AVG = meron_optimizer_state(1) # average of the gradients; Lion's, and SGD's momentum
-const MERON_STATE_EXP_AVG_SQ = meron_optimizer_state(2) # average of their squares; Adagrad's sum of them
 
 """
 A gradient in the caller's memory.
@@ -768,6 +883,38 @@ mutable struct Functions
     meron_update_write::Ptr{Cvoid}
     meron_update_publish::Ptr{Cvoid}
     meron_update_release::Ptr{Cvoid}
+    meron_optimizer_options_init::Ptr{Cvoid}
+    meron_optimizer_create::Ptr{Cvoid}
+    meron_optimizer_set_learning_rate::Ptr{Cvoid}
+    meron_param_group_init::Ptr{Cvoid}
+    meron_optimizer_add_param_group::Ptr{Cvoid}
+    meron_optimizer_set_param_group::Ptr{Cvoid}
+    meron_optimizer_get_param_group::Ptr{Cvoid}
+    meron_optimizer_step_begin::Ptr{Cvoid}
+    meron_optimizer_set_steps::Ptr{Cvoid}
+    meron_optimizer_get_info::Ptr{Cvoid}
+    meron_optimizer_state_view::Ptr{Cvoid}
+    meron_optimizer_read_state::Ptr{Cvoid}
+    meron_optimizer_write_state::Ptr{Cvoid}
+    meron_optimizer_offload::Ptr{Cvoid}
+    meron_optimizer_reload::Ptr{Cvoid}
+    meron_optimizer_release::Ptr{Cvoid}
+    meron_checkpoint_tensor_init::Ptr{Cvoid}
+    meron_checkpoint_save_options_init::Ptr{Cvoid}
+    meron_checkpoint_save_begin::Ptr{Cvoid}
+    meron_checkpoint_wait_copied::Ptr{Cvoid}
+    meron_checkpoint_get_progress::Ptr{Cvoid}
+    meron_checkpoint_write_options_init::Ptr{Cvoid}
+    meron_checkpoint_write::Ptr{Cvoid}
+    meron_checkpoint_load_options_init::Ptr{Cvoid}
+    meron_checkpoint_load::Ptr{Cvoid}
+    meron_checkpoint_open::Ptr{Cvoid}
+    meron_checkpoint_get_info::Ptr{Cvoid}
+    meron_checkpoint_text::Ptr{Cvoid}
+    meron_checkpoint_read::Ptr{Cvoid}
+    meron_checkpoint_release::Ptr{Cvoid}
+    meron_checkpoint_export_options_init::Ptr{Cvoid}
+    meron_checkpoint_export::Ptr{Cvoid}
     meron_gather_options_init::Ptr{Cvoid}
     meron_gather_begin::Ptr{Cvoid}
     meron_gather_wait::Ptr{Cvoid}
@@ -792,22 +939,6 @@ mutable struct Functions
     meron_io_buffer_create::Ptr{Cvoid}
     meron_io_buffer_get_info::Ptr{Cvoid}
     meron_io_buffer_release::Ptr{Cvoid}
-    meron_optimizer_options_init::Ptr{Cvoid}
-    meron_optimizer_create::Ptr{Cvoid}
-    meron_optimizer_set_learning_rate::Ptr{Cvoid}
-    meron_param_group_init::Ptr{Cvoid}
-    meron_optimizer_add_param_group::Ptr{Cvoid}
-    meron_optimizer_set_param_group::Ptr{Cvoid}
-    meron_optimizer_get_param_group::Ptr{Cvoid}
-    meron_optimizer_step_begin::Ptr{Cvoid}
-    meron_optimizer_set_steps::Ptr{Cvoid}
-    meron_optimizer_get_info::Ptr{Cvoid}
-    meron_optimizer_state_view::Ptr{Cvoid}
-    meron_optimizer_read_state::Ptr{Cvoid}
-    meron_optimizer_write_state::Ptr{Cvoid}
-    meron_optimizer_offload::Ptr{Cvoid}
-    meron_optimizer_reload::Ptr{Cvoid}
-    meron_optimizer_release::Ptr{Cvoid}
     meron_gradient_view::Ptr{Cvoid}
     meron_reduce_options_init::Ptr{Cvoid}
     meron_reduce_begin::Ptr{Cvoid}
@@ -835,7 +966,9 @@ mutable struct Functions
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
         C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
-        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL)
+        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
+        C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL, C_NULL,
+        C_NULL, C_NULL, C_NULL, C_NULL)
 end
 const functions = Functions()
 
@@ -849,11 +982,14 @@ end
 # For tests: every struct, and every handle.
 const structs = (meron_plan, meron_workload, meron_transport, meron_context, meron_future, meron_allocator,
     meron_context_options, meron_stats, meron_prediction, meron_group, meron_param, meron_unit,
-    meron_update, meron_param_desc, meron_view, meron_param_info, meron_unit_info, meron_gather,
-    meron_destination, meron_gather_options, meron_io, meron_io_request, meron_io_buffer,
-    meron_io_options, meron_io_info, meron_io_buffer_info, meron_optimizer,
-    meron_optimizer_options, meron_param_group, meron_optimizer_info, meron_source,
-    meron_reduce_options, meron_schedule, meron_schedule_options, meron_schedule_info)
+    meron_update, meron_param_desc, meron_view, meron_param_info, meron_unit_info,
+    meron_optimizer, meron_optimizer_options, meron_param_group, meron_optimizer_info,
+    meron_checkpoint, meron_checkpoint_tensor, meron_checkpoint_save_options,
+    meron_checkpoint_progress, meron_checkpoint_write_options, meron_checkpoint_load_options,
+    meron_checkpoint_info, meron_checkpoint_export_options, meron_gather, meron_destination,
+    meron_gather_options, meron_io, meron_io_request, meron_io_buffer, meron_io_options,
+    meron_io_info, meron_io_buffer_info, meron_source, meron_reduce_options, meron_schedule,
+    meron_schedule_options, meron_schedule_info)
 
 """
     meron_error_code(error)
@@ -1841,6 +1977,587 @@ Errors: MERON_E_HANDLE, MERON_E_STALE (also after meron_update_publish).
         update, err)
 
 """
+    meron_optimizer_options_init(options, struct_size, err)
+
+Fills the first `struct_size` bytes of *options with the initial value (for languages without
+macros).
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT.
+"""
+@inline meron_optimizer_options_init(options, struct_size, err) = ccall(
+        functions.meron_optimizer_options_init, meron_status, (Ptr{meron_optimizer_options},
+        Csize_t, Ptr{Ptr{meron_error}}), options, struct_size, err)
+
+"""
+    meron_optimizer_create(out, units, count, options, err)
+
+Makes an optimizer and its states (zero) for the trainable params of some units: what the rule
+keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have 16
+bits. States on tier nvme are written once here, so that steps only write over what is there;
+while that takes long, the log tells how far it is. Collective over the units' group.
+
+- `options`: NULL for the defaults.
+
+Ownership: the caller releases *out.
+Blocks: on this rank's drive where states lie on nvme; never on peers.
+Threads: any.
+Errors: MERON_E_ARGUMENT (a value out of range, no trainable param, a folder of tier nvme that
+will not do), MERON_E_DUPLICATE (a unit twice, or in an optimizer already), MERON_E_NO_MEMORY,
+MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+"""
+@inline meron_optimizer_create(out, units, count, options, err) = @blocking_ccall(
+        functions.meron_optimizer_create, meron_status, (Ptr{meron_optimizer}, Ptr{meron_unit},
+        Csize_t, Ptr{meron_optimizer_options}, Ptr{Ptr{meron_error}}), out, units, count,
+        options, err)
+
+"""
+    meron_optimizer_set_learning_rate(optimizer, learning_rate, err)
+
+Sets the learning rate of the next steps for params that are in no group that was added; the
+same on all ranks (it is part of the step's fingerprint).
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_optimizer_set_learning_rate(optimizer, learning_rate, err) = ccall(
+        functions.meron_optimizer_set_learning_rate, meron_status, (meron_optimizer, Float64,
+        Ptr{Ptr{meron_error}}), optimizer, learning_rate, err)
+
+"""
+    meron_param_group_init(group, struct_size, err)
+
+Fills the first `struct_size` bytes of *group with the initial value (for languages without
+macros).
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT.
+"""
+@inline meron_param_group_init(group, struct_size, err) = ccall(
+        functions.meron_param_group_init, meron_status, (Ptr{meron_param_group}, Csize_t,
+        Ptr{Ptr{meron_error}}), group, struct_size, err)
+
+"""
+    meron_optimizer_add_param_group(out, optimizer, params, count, group, err)
+
+Gives some params numbers of their own, for example no weight decay. All ranks must do the same
+before the next step, whose fingerprint has it.
+
+- `out`: receives the group's number, 1, 2, ...; group 0 is of params that are in no other.
+
+- `params`: `count` params that this optimizer trains, none in a group that was added.
+
+- `group`: copied.
+
+Blocks: never.
+Threads: any, not during a step.
+Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE (a
+step is under way), MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_optimizer_add_param_group(out, optimizer, params, count, group, err) = ccall(
+        functions.meron_optimizer_add_param_group, meron_status, (Ptr{UInt32}, meron_optimizer,
+        Ptr{meron_param}, Csize_t, Ptr{meron_param_group}, Ptr{Ptr{meron_error}}), out,
+        optimizer, params, count, group, err)
+
+"""
+    meron_optimizer_set_param_group(optimizer, number, group, err)
+
+Sets the numbers of a group for the next steps; the same on all ranks.
+
+- `number`: 0, or what meron_optimizer_add_param_group gave.
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_optimizer_set_param_group(optimizer, number, group, err) = ccall(
+        functions.meron_optimizer_set_param_group, meron_status, (meron_optimizer, UInt32,
+        Ptr{meron_param_group}, Ptr{Ptr{meron_error}}), optimizer, number, group, err)
+
+"""
+    meron_optimizer_get_param_group(out, optimizer, number, err)
+
+Reads the numbers of a group.
+
+- `out`: struct_size set by the caller.
+
+Ownership: *out is the caller's, a plain copy.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+"""
+@inline meron_optimizer_get_param_group(out, optimizer, number, err) = ccall(
+        functions.meron_optimizer_get_param_group, meron_status, (Ptr{meron_param_group},
+        meron_optimizer, UInt32, Ptr{Ptr{meron_error}}), out, optimizer, number, err)
+
+"""
+    meron_optimizer_step_begin(out, optimizer, err)
+
+Begins a step: global gradient norm (exact, so equal for every number of ranks), clipping,
+update of this rank's parts, publication of the next version. Needs the reduced gradient of
+every unit, and no lease on any of them on this rank. Collective over the units' group. States
+on tier nvme are read, updated and written at the same time, piece by piece; nothing is written
+before the norm is known to be finite.
+
+- `out`: receives the future.
+
+Ownership: the caller releases *out.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_STATE (names the unit that is leased or not reduced), MERON_E_HANDLE,
+MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all ranks when the norm is not finite:
+nothing was changed, the gradients are discarded; MERON_E_IO and MERON_E_CORRUPT where a drive
+failed or gave other bytes than were written: the group is broken, and a checkpoint is what to
+go on from.
+"""
+@inline meron_optimizer_step_begin(out, optimizer, err) = ccall(
+        functions.meron_optimizer_step_begin, meron_status, (Ptr{meron_future}, meron_optimizer,
+        Ptr{Ptr{meron_error}}), out, optimizer, err)
+
+"""
+    meron_optimizer_set_steps(optimizer, steps, err)
+
+Sets how many steps the optimizer counts as taken: for one that goes on from a checkpoint,
+beside its states (meron_optimizer_write_state). Adam's bias corrections, the first step of SGD
+with a momentum (which takes no average) and the random rounding of states in 16 or 8 bits go by
+the number. The same on all ranks: it is part of the next step's fingerprint. Changes nothing
+else.
+
+- `steps`: at most 2^53.
+
+Blocks: never.
+Threads: any, not during a step.
+Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is under way), MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_optimizer_set_steps(optimizer, steps, err) = ccall(
+        functions.meron_optimizer_set_steps, meron_status, (meron_optimizer, UInt64,
+        Ptr{Ptr{meron_error}}), optimizer, steps, err)
+
+"""
+    meron_optimizer_get_info(out, optimizer, err)
+
+Reads what is known about an optimizer.
+
+- `out`: struct_size set by the caller.
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+"""
+@inline meron_optimizer_get_info(out, optimizer, err) = ccall(
+        functions.meron_optimizer_get_info, meron_status, (Ptr{meron_optimizer_info},
+        meron_optimizer, Ptr{Ptr{meron_error}}), out, optimizer, err)
+
+"""
+    meron_optimizer_state_view(out, optimizer, param, state, err)
+
+This rank's part of a state of `param`, f32, where it lies in memory as such. Writable, but for
+a master that is the param itself (write that through an update).
+
+Ownership: borrowed until the next step or meron_optimizer_release.
+Blocks: never.
+Threads: any, not during a step.
+Errors: MERON_E_ARGUMENT (not a param of this optimizer, a state that the rule does not keep),
+MERON_E_UNSUPPORTED (it lies on nvme, or in 16 or 8 bits: meron_optimizer_read_state),
+MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_optimizer_state_view(out, optimizer, param, state, err) = ccall(
+        functions.meron_optimizer_state_view, meron_status, (Ptr{meron_view}, meron_optimizer,
+        meron_param, meron_optimizer_state, Ptr{Ptr{meron_error}}), out, optimizer, param,
+        state, err)
+
+"""
+    meron_optimizer_read_state(out, count, optimizer, param, state, err)
+
+Copies this rank's part of a state of `param` in f32, wherever and however it lies.
+
+- `out`: `count` floats.
+
+- `count`: the param's owned_count (meron_param_get_info).
+
+Blocks: on this rank's drive where states lie on nvme.
+Threads: any, not during a step.
+Errors: MERON_E_ARGUMENT (as meron_optimizer_state_view, or another count), MERON_E_STATE (a
+step is under way), MERON_E_IO, MERON_E_CORRUPT, MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_optimizer_read_state(out, count, optimizer, param, state, err) = @blocking_ccall(
+        functions.meron_optimizer_read_state, meron_status, (Ptr{Float32}, UInt64,
+        meron_optimizer, meron_param, meron_optimizer_state, Ptr{Ptr{meron_error}}), out, count,
+        optimizer, param, state, err)
+
+"""
+    meron_optimizer_write_state(optimizer, param, state, data, count, err)
+
+Replaces this rank's part of a state of `param`, from f32; states of 16 or 8 bits are rounded to
+nearest.
+
+- `data`: `count` floats, only read.
+
+- `count`: the param's owned_count.
+
+Blocks: as meron_optimizer_read_state.
+Threads: any, not during a step.
+Errors: as meron_optimizer_read_state, MERON_E_ARGUMENT also for a master that is the param
+itself (write that through an update).
+"""
+@inline meron_optimizer_write_state(optimizer, param, state, data, count, err) = @blocking_ccall(
+        functions.meron_optimizer_write_state, meron_status, (meron_optimizer, meron_param,
+        meron_optimizer_state, Ptr{Float32}, UInt64, Ptr{Ptr{meron_error}}), optimizer, param,
+        state, data, count, err)
+
+"""
+    meron_optimizer_offload(optimizer, folder, err)
+
+Moves this rank's states that lie in memory, the f32 master among them, to this rank's file on a
+drive, and gives their memory back: for a phase that needs it for something else, as DeepSpeed's
+offload_states does. Values stay usable; until meron_optimizer_reload the optimizer cannot step,
+and what would change its master (an update) is refused.
+
+- `folder`: on a drive; NULL for the plan's nvme.path, or where this rank's file is already.
+
+Blocks: on this rank's drive, and other calls of this rank that begin something meanwhile; never
+on peers.
+Threads: any. After an error all is as it was.
+Errors: MERON_E_ARGUMENT (no folder, one that will not do), MERON_E_STATE (a step is under way,
+they are offloaded already), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND, MERON_E_TIMEOUT,
+MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_optimizer_offload(optimizer, folder, err) = @blocking_ccall(
+        functions.meron_optimizer_offload, meron_status, (meron_optimizer, Ptr{UInt8},
+        Ptr{Ptr{meron_error}}), optimizer, folder, err)
+
+"""
+    meron_optimizer_reload(optimizer, err)
+
+Brings the states back that meron_optimizer_offload has moved off, bit by bit the same.
+
+Blocks: on this rank's drive; never on peers.
+Threads: any. After an error they are offloaded still.
+Errors: MERON_E_STATE (they are not offloaded), MERON_E_NO_MEMORY, MERON_E_IO, MERON_E_CORRUPT
+(the drive gave other bytes), MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_optimizer_reload(optimizer, err) = @blocking_ccall(
+        functions.meron_optimizer_reload, meron_status, (meron_optimizer,
+        Ptr{Ptr{meron_error}}), optimizer, err)
+
+"""
+    meron_optimizer_release(optimizer, err)
+
+Releases the optimizer and its states. A step under way keeps them until it has ended.
+
+Blocks: where states lie on nvme, until what the last step wrote is there, at most 5 s; never on
+peers.
+Threads: any, also a finalizer's.
+Errors: MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_optimizer_release(optimizer, err) = @blocking_ccall(
+        functions.meron_optimizer_release, meron_status, (meron_optimizer,
+        Ptr{Ptr{meron_error}}), optimizer, err)
+
+"""
+    meron_checkpoint_tensor_init(tensor, struct_size, err)
+
+Fills the first `struct_size` bytes of *tensor with the initial value (for languages without
+macros).
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT.
+"""
+@inline meron_checkpoint_tensor_init(tensor, struct_size, err) = ccall(
+        functions.meron_checkpoint_tensor_init, meron_status, (Ptr{meron_checkpoint_tensor},
+        Csize_t, Ptr{Ptr{meron_error}}), tensor, struct_size, err)
+
+"""
+    meron_checkpoint_save_options_init(options, struct_size, err)
+
+Fills the first `struct_size` bytes of *options with the initial value (for languages without
+macros).
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT.
+"""
+@inline meron_checkpoint_save_options_init(options, struct_size, err) = ccall(
+        functions.meron_checkpoint_save_options_init, meron_status,
+        (Ptr{meron_checkpoint_save_options}, Csize_t, Ptr{Ptr{meron_error}}), options,
+        struct_size, err)
+
+"""
+    meron_checkpoint_save_begin(out, context, folder, name, options, err)
+
+Begins to save the states of all units, as they are now, as `name` in `folder`. Collective over
+the world. A thread of the engine copies them into bounded memory and writes: gathers, forward
+and backward go on meanwhile, and a step or an update of a unit waits until the unit is copied.
+After a failure on any rank (a full disk) all ranks get the error, which names that rank, from
+the future, and again from the next save if nobody has waited for the future; the checkpoints
+that were there stay, and training can go on. One save at a time: the next one waits for the one
+before.
+
+- `out`: receives the future.
+
+- `folder`: a directory that all ranks see; made if it is not there.
+
+- `name`: one component of a path, not hidden, at most 200 bytes of UTF-8.
+
+- `options`: NULL for the values and masters alone.
+
+Ownership: texts and arrays are copied; what a tensor's `data` points to must stay as it is
+until meron_checkpoint_wait_copied; the caller releases *out.
+Blocks: until the save before has ended.
+Threads: any.
+Errors: MERON_E_ARGUMENT (a name that will not do, `extra` is no JSON object), MERON_E_DUPLICATE
+(the name is taken), MERON_E_STATE (a step is under way, a unit is updated, a gradient waits for
+a step, states are offloaded, another process saves that name), MERON_E_UNSUPPORTED (a unit of
+some ranks only), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND, MERON_E_TIMEOUT,
+MERON_E_HANDLE, MERON_E_STALE, -3xx.
+"""
+@inline meron_checkpoint_save_begin(out, context, folder, name, options, err) = @blocking_ccall(
+        functions.meron_checkpoint_save_begin, meron_status, (Ptr{meron_future}, meron_context,
+        Ptr{UInt8}, Ptr{UInt8}, Ptr{meron_checkpoint_save_options}, Ptr{Ptr{meron_error}}), out,
+        context, folder, name, options, err)
+
+"""
+    meron_checkpoint_wait_copied(context, timeout_ns, err)
+
+Waits until the save under way has copied what it saves: then the caller's tensors may change.
+Returns MERON_OK also if no save is under way, or if it has failed; MERON_IN_PROGRESS when
+timeout_ns passed first.
+
+- `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: without bound.
+
+Blocks: on the drive.
+Threads: any.
+Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+"""
+@inline meron_checkpoint_wait_copied(context, timeout_ns, err) = @blocking_ccall(
+        functions.meron_checkpoint_wait_copied, meron_status, (meron_context, Int64,
+        Ptr{Ptr{meron_error}}), context, timeout_ns, err)
+
+"""
+    meron_checkpoint_get_progress(out, context, err)
+
+Reads how far the save under way is, or how far the last one came.
+
+- `out`: struct_size set by the caller.
+
+Ownership: the caller's.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+"""
+@inline meron_checkpoint_get_progress(out, context, err) = ccall(
+        functions.meron_checkpoint_get_progress, meron_status, (Ptr{meron_checkpoint_progress},
+        meron_context, Ptr{Ptr{meron_error}}), out, context, err)
+
+"""
+    meron_checkpoint_write_options_init(options, struct_size, err)
+
+Fills the first `struct_size` bytes of *options with the initial value (for languages without
+macros).
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT.
+"""
+@inline meron_checkpoint_write_options_init(options, struct_size, err) = ccall(
+        functions.meron_checkpoint_write_options_init, meron_status,
+        (Ptr{meron_checkpoint_write_options}, Csize_t, Ptr{Ptr{meron_error}}), options,
+        struct_size, err)
+
+"""
+    meron_checkpoint_write(folder, name, options, err)
+
+Writes tensors as a checkpoint of one rank: what importers of other formats need. `data` is read
+once and in order, so it may be mapped files.
+
+- `folder`: , name  as meron_checkpoint_save_begin.
+
+Ownership: everything is only read, during the call.
+Blocks: on the drive.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE, MERON_E_STATE, MERON_E_NO_SPACE, MERON_E_IO.
+"""
+@inline meron_checkpoint_write(folder, name, options, err) = @blocking_ccall(
+        functions.meron_checkpoint_write, meron_status, (Ptr{UInt8}, Ptr{UInt8},
+        Ptr{meron_checkpoint_write_options}, Ptr{Ptr{meron_error}}), folder, name, options, err)
+
+"""
+    meron_checkpoint_load_options_init(options, struct_size, err)
+
+Fills the first `struct_size` bytes of *options with the initial value (for languages without
+macros).
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT.
+"""
+@inline meron_checkpoint_load_options_init(options, struct_size, err) = ccall(
+        functions.meron_checkpoint_load_options_init, meron_status,
+        (Ptr{meron_checkpoint_load_options}, Csize_t, Ptr{Ptr{meron_error}}), options,
+        struct_size, err)
+
+"""
+    meron_checkpoint_load(out, context, folder, name, options, err)
+
+Loads a checkpoint into all units: values, masters, states, counts of steps and numbers of
+groups of the optimizers. Collective over the world. Before anything changes, all ranks have
+compared names, shapes and optimizers, and opened the files; such an error leaves everything as
+it was. An error after that breaks the group, because states are of two checkpoints.
+
+- `out`: receives what was loaded.
+
+- `folder`: of checkpoints, or one of them; or a model as Hugging Face publishes it, a directory
+or one file, with `values_only`.
+
+- `name`: NULL for the newest complete one.
+
+- `options`: NULL for values alone.
+
+Ownership: the caller releases *out.
+Blocks: on the drive and on all ranks; other threads of this rank that begin something wait.
+Threads: any.
+Errors: MERON_E_NOT_FOUND, MERON_E_CORRUPT (names tensor, file and offset), MERON_E_VERSION (of
+a newer version), MERON_E_ARGUMENT (it does not fit: missing, unexpected and other shapes are
+listed), MERON_E_STATE and MERON_E_UNSUPPORTED as meron_checkpoint_save_begin, MERON_E_IO,
+MERON_E_NO_MEMORY, MERON_E_AUTH (a link), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+"""
+@inline meron_checkpoint_load(out, context, folder, name, options, err) = @blocking_ccall(
+        functions.meron_checkpoint_load, meron_status, (Ptr{meron_checkpoint}, meron_context,
+        Ptr{UInt8}, Ptr{UInt8}, Ptr{meron_checkpoint_load_options}, Ptr{Ptr{meron_error}}), out,
+        context, folder, name, options, err)
+
+"""
+    meron_checkpoint_open(out, folder, name, err)
+
+Opens a checkpoint, or a model as Hugging Face publishes it, to look at it and to read tensors.
+
+- `out`: receives the checkpoint.
+
+- `folder`: , name   as meron_checkpoint_load.
+
+Ownership: the caller releases *out.
+Blocks: on the drive.
+Threads: any.
+Errors: MERON_E_NOT_FOUND, MERON_E_CORRUPT, MERON_E_PARSE, MERON_E_VERSION, MERON_E_ARGUMENT,
+MERON_E_AUTH (a link), MERON_E_IO, MERON_E_NO_MEMORY.
+"""
+@inline meron_checkpoint_open(out, folder, name, err) = @blocking_ccall(
+        functions.meron_checkpoint_open, meron_status, (Ptr{meron_checkpoint}, Ptr{UInt8},
+        Ptr{UInt8}, Ptr{Ptr{meron_error}}), out, folder, name, err)
+
+"""
+    meron_checkpoint_get_info(out, checkpoint, err)
+
+Reads what is known about a checkpoint.
+
+- `out`: struct_size set by the caller.
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+"""
+@inline meron_checkpoint_get_info(out, checkpoint, err) = ccall(
+        functions.meron_checkpoint_get_info, meron_status, (Ptr{meron_checkpoint_info},
+        meron_checkpoint, Ptr{Ptr{meron_error}}), out, checkpoint, err)
+
+"""
+    meron_checkpoint_text(out, checkpoint, kind, err)
+
+A text of a checkpoint.
+
+- `out`: receives it.
+
+Ownership: borrowed from the checkpoint.
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+"""
+@inline meron_checkpoint_text(out, checkpoint, kind, err) = ccall(
+        functions.meron_checkpoint_text, meron_status, (Ptr{Ptr{UInt8}}, meron_checkpoint,
+        meron_checkpoint_text_kind, Ptr{Ptr{meron_error}}), out, checkpoint, kind, err)
+
+"""
+    meron_checkpoint_read(data, bytes, checkpoint, kind, name, begin, count, err)
+
+Reads elements of a tensor, as they are in the files, after their checksums were compared.
+Local: no other rank takes part.
+
+- `data`: receives `count` elements.
+
+- `bytes`: of `data`: must be `count` times the size of an element of the tensor's dtype.
+
+- `kind`: NULL: "values".
+
+- `begin`: first element, row-major.
+
+Ownership: the caller owns `data`.
+Blocks: on the drive.
+Threads: any; one at a time reads.
+Errors: MERON_E_NOT_FOUND (no such tensor, a file is gone), MERON_E_ARGUMENT (outside of the
+tensor), MERON_E_CORRUPT, MERON_E_IO, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+"""
+@inline meron_checkpoint_read(data, bytes, checkpoint, kind, name, begin, count, err) = @blocking_ccall(
+        functions.meron_checkpoint_read, meron_status, (Ptr{Cvoid}, UInt64, meron_checkpoint,
+        Ptr{UInt8}, Ptr{UInt8}, UInt64, UInt64, Ptr{Ptr{meron_error}}), data, bytes, checkpoint,
+        kind, name, begin, count, err)
+
+"""
+    meron_checkpoint_release(checkpoint, err)
+
+Releases a checkpoint; what was loaded stays.
+
+Blocks: never.
+Threads: any, also a finalizer's.
+Errors: MERON_E_HANDLE, MERON_E_STALE.
+"""
+@inline meron_checkpoint_release(checkpoint, err) = ccall(
+        functions.meron_checkpoint_release, meron_status, (meron_checkpoint,
+        Ptr{Ptr{meron_error}}), checkpoint, err)
+
+"""
+    meron_checkpoint_export_options_init(options, struct_size, err)
+
+Fills the first `struct_size` bytes of *options with the initial value (for languages without
+macros).
+
+Blocks: never.
+Threads: any.
+Errors: MERON_E_ARGUMENT.
+"""
+@inline meron_checkpoint_export_options_init(options, struct_size, err) = ccall(
+        functions.meron_checkpoint_export_options_init, meron_status,
+        (Ptr{meron_checkpoint_export_options}, Csize_t, Ptr{Ptr{meron_error}}), options,
+        struct_size, err)
+
+"""
+    meron_checkpoint_export(context, folder, options, err)
+
+Writes the values of all units as Hugging Face publishes models: model.safetensors, or several
+files and model.safetensors.index.json. Collective over the world; each rank writes its own part
+of each tensor in place, so nothing is gathered. Masters are the source where there are any.
+What was there stays until the new files are whole; other files of the folder are left alone.
+
+- `folder`: a directory that all ranks see; made if it is not there.
+
+- `options`: NULL for the initial value.
+
+Ownership: everything is only read, during the call.
+Blocks: on the drive and on all ranks; other threads of this rank that begin something wait.
+Threads: any.
+Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a model is there), MERON_E_STATE and
+MERON_E_UNSUPPORTED as meron_checkpoint_save_begin, MERON_E_NO_SPACE, MERON_E_IO,
+MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+"""
+@inline meron_checkpoint_export(context, folder, options, err) = @blocking_ccall(
+        functions.meron_checkpoint_export, meron_status, (meron_context, Ptr{UInt8},
+        Ptr{meron_checkpoint_export_options}, Ptr{Ptr{meron_error}}), context, folder, options,
+        err)
+
+"""
     meron_gather_options_init(options, struct_size, err)
 
 Fills the first `struct_size` bytes of *options with the initial value (for languages without
@@ -2270,287 +2987,6 @@ Errors: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 @inline meron_io_buffer_release(buffer, err) = ccall(
         functions.meron_io_buffer_release, meron_status, (meron_io_buffer,
         Ptr{Ptr{meron_error}}), buffer, err)
-
-"""
-    meron_optimizer_options_init(options, struct_size, err)
-
-Fills the first `struct_size` bytes of *options with the initial value (for languages without
-macros).
-
-Blocks: never.
-Threads: any.
-Errors: MERON_E_ARGUMENT.
-"""
-@inline meron_optimizer_options_init(options, struct_size, err) = ccall(
-        functions.meron_optimizer_options_init, meron_status, (Ptr{meron_optimizer_options},
-        Csize_t, Ptr{Ptr{meron_error}}), options, struct_size, err)
-
-"""
-    meron_optimizer_create(out, units, count, options, err)
-
-Makes an optimizer and its states (zero) for the trainable params of some units: what the rule
-keeps, in the plan's dtype and on its tier, and an f32 master copy where the params have 16
-bits. States on tier nvme are written once here, so that steps only write over what is there;
-while that takes long, the log tells how far it is. Collective over the units' group.
-
-- `options`: NULL for the defaults.
-
-Ownership: the caller releases *out.
-Blocks: on this rank's drive where states lie on nvme; never on peers.
-Threads: any.
-Errors: MERON_E_ARGUMENT (a value out of range, no trainable param, a folder of tier nvme that
-will not do), MERON_E_DUPLICATE (a unit twice, or in an optimizer already), MERON_E_NO_MEMORY,
-MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE, MERON_E_STALE, -3xx.
-"""
-@inline meron_optimizer_create(out, units, count, options, err) = @blocking_ccall(
-        functions.meron_optimizer_create, meron_status, (Ptr{meron_optimizer}, Ptr{meron_unit},
-        Csize_t, Ptr{meron_optimizer_options}, Ptr{Ptr{meron_error}}), out, units, count,
-        options, err)
-
-"""
-    meron_optimizer_set_learning_rate(optimizer, learning_rate, err)
-
-Sets the learning rate of the next steps for params that are in no group that was added; the
-same on all ranks (it is part of the step's fingerprint).
-
-Blocks: never.
-Threads: any.
-Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
-"""
-@inline meron_optimizer_set_learning_rate(optimizer, learning_rate, err) = ccall(
-        functions.meron_optimizer_set_learning_rate, meron_status, (meron_optimizer, Float64,
-        Ptr{Ptr{meron_error}}), optimizer, learning_rate, err)
-
-"""
-    meron_param_group_init(group, struct_size, err)
-
-Fills the first `struct_size` bytes of *group with the initial value (for languages without
-macros).
-
-Blocks: never.
-Threads: any.
-Errors: MERON_E_ARGUMENT.
-"""
-@inline meron_param_group_init(group, struct_size, err) = ccall(
-        functions.meron_param_group_init, meron_status, (Ptr{meron_param_group}, Csize_t,
-        Ptr{Ptr{meron_error}}), group, struct_size, err)
-
-"""
-    meron_optimizer_add_param_group(out, optimizer, params, count, group, err)
-
-Gives some params numbers of their own, for example no weight decay. All ranks must do the same
-before the next step, whose fingerprint has it.
-
-- `out`: receives the group's number, 1, 2, ...; group 0 is of params that are in no other.
-
-- `params`: `count` params that this optimizer trains, none in a group that was added.
-
-- `group`: copied.
-
-Blocks: never.
-Threads: any, not during a step.
-Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE (a
-step is under way), MERON_E_HANDLE, MERON_E_STALE.
-"""
-@inline meron_optimizer_add_param_group(out, optimizer, params, count, group, err) = ccall(
-        functions.meron_optimizer_add_param_group, meron_status, (Ptr{UInt32}, meron_optimizer,
-        Ptr{meron_param}, Csize_t, Ptr{meron_param_group}, Ptr{Ptr{meron_error}}), out,
-        optimizer, params, count, group, err)
-
-"""
-    meron_optimizer_set_param_group(optimizer, number, group, err)
-
-Sets the numbers of a group for the next steps; the same on all ranks.
-
-- `number`: 0, or what meron_optimizer_add_param_group gave.
-
-Blocks: never.
-Threads: any.
-Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
-"""
-@inline meron_optimizer_set_param_group(optimizer, number, group, err) = ccall(
-        functions.meron_optimizer_set_param_group, meron_status, (meron_optimizer, UInt32,
-        Ptr{meron_param_group}, Ptr{Ptr{meron_error}}), optimizer, number, group, err)
-
-"""
-    meron_optimizer_get_param_group(out, optimizer, number, err)
-
-Reads the numbers of a group.
-
-- `out`: struct_size set by the caller.
-
-Ownership: *out is the caller's, a plain copy.
-Blocks: never.
-Threads: any.
-Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
-"""
-@inline meron_optimizer_get_param_group(out, optimizer, number, err) = ccall(
-        functions.meron_optimizer_get_param_group, meron_status, (Ptr{meron_param_group},
-        meron_optimizer, UInt32, Ptr{Ptr{meron_error}}), out, optimizer, number, err)
-
-"""
-    meron_optimizer_step_begin(out, optimizer, err)
-
-Begins a step: global gradient norm (exact, so equal for every number of ranks), clipping,
-update of this rank's parts, publication of the next version. Needs the reduced gradient of
-every unit, and no lease on any of them on this rank. Collective over the units' group. States
-on tier nvme are read, updated and written at the same time, piece by piece; nothing is written
-before the norm is known to be finite.
-
-- `out`: receives the future.
-
-Ownership: the caller releases *out.
-Blocks: never.
-Threads: any.
-Errors: MERON_E_STATE (names the unit that is leased or not reduced), MERON_E_HANDLE,
-MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all ranks when the norm is not finite:
-nothing was changed, the gradients are discarded; MERON_E_IO and MERON_E_CORRUPT where a drive
-failed or gave other bytes than were written: the group is broken, and a checkpoint is what to
-go on from.
-"""
-@inline meron_optimizer_step_begin(out, optimizer, err) = ccall(
-        functions.meron_optimizer_step_begin, meron_status, (Ptr{meron_future}, meron_optimizer,
-        Ptr{Ptr{meron_error}}), out, optimizer, err)
-
-"""
-    meron_optimizer_set_steps(optimizer, steps, err)
-
-Sets how many steps the optimizer counts as taken: for one that goes on from a checkpoint,
-beside its states (meron_optimizer_write_state). Adam's bias corrections, the first step of SGD
-with a momentum (which takes no average) and the random rounding of states in 16 or 8 bits go by
-the number. The same on all ranks: it is part of the next step's fingerprint. Changes nothing
-else.
-
-- `steps`: at most 2^53.
-
-Blocks: never.
-Threads: any, not during a step.
-Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is under way), MERON_E_HANDLE, MERON_E_STALE.
-"""
-@inline meron_optimizer_set_steps(optimizer, steps, err) = ccall(
-        functions.meron_optimizer_set_steps, meron_status, (meron_optimizer, UInt64,
-        Ptr{Ptr{meron_error}}), optimizer, steps, err)
-
-"""
-    meron_optimizer_get_info(out, optimizer, err)
-
-Reads what is known about an optimizer.
-
-- `out`: struct_size set by the caller.
-
-Blocks: never.
-Threads: any.
-Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
-"""
-@inline meron_optimizer_get_info(out, optimizer, err) = ccall(
-        functions.meron_optimizer_get_info, meron_status, (Ptr{meron_optimizer_info},
-        meron_optimizer, Ptr{Ptr{meron_error}}), out, optimizer, err)
-
-"""
-    meron_optimizer_state_view(out, optimizer, param, state, err)
-
-This rank's part of a state of `param`, f32, where it lies in memory as such. Writable, but for
-a master that is the param itself (write that through an update).
-
-Ownership: borrowed until the next step or meron_optimizer_release.
-Blocks: never.
-Threads: any, not during a step.
-Errors: MERON_E_ARGUMENT (not a param of this optimizer, a state that the rule does not keep),
-MERON_E_UNSUPPORTED (it lies on nvme, or in 16 or 8 bits: meron_optimizer_read_state),
-MERON_E_HANDLE, MERON_E_STALE.
-"""
-@inline meron_optimizer_state_view(out, optimizer, param, state, err) = ccall(
-        functions.meron_optimizer_state_view, meron_status, (Ptr{meron_view}, meron_optimizer,
-        meron_param, meron_optimizer_state, Ptr{Ptr{meron_error}}), out, optimizer, param,
-        state, err)
-
-"""
-    meron_optimizer_read_state(out, count, optimizer, param, state, err)
-
-Copies this rank's part of a state of `param` in f32, wherever and however it lies.
-
-- `out`: `count` floats.
-
-- `count`: the param's owned_count (meron_param_get_info).
-
-Blocks: on this rank's drive where states lie on nvme.
-Threads: any, not during a step.
-Errors: MERON_E_ARGUMENT (as meron_optimizer_state_view, or another count), MERON_E_STATE (a
-step is under way), MERON_E_IO, MERON_E_CORRUPT, MERON_E_HANDLE, MERON_E_STALE.
-"""
-@inline meron_optimizer_read_state(out, count, optimizer, param, state, err) = @blocking_ccall(
-        functions.meron_optimizer_read_state, meron_status, (Ptr{Float32}, UInt64,
-        meron_optimizer, meron_param, meron_optimizer_state, Ptr{Ptr{meron_error}}), out, count,
-        optimizer, param, state, err)
-
-"""
-    meron_optimizer_write_state(optimizer, param, state, data, count, err)
-
-Replaces this rank's part of a state of `param`, from f32; states of 16 or 8 bits are rounded to
-nearest.
-
-- `data`: `count` floats, only read.
-
-- `count`: the param's owned_count.
-
-Blocks: as meron_optimizer_read_state.
-Threads: any, not during a step.
-Errors: as meron_optimizer_read_state, MERON_E_ARGUMENT also for a master that is the param
-itself (write that through an update).
-"""
-@inline meron_optimizer_write_state(optimizer, param, state, data, count, err) = @blocking_ccall(
-        functions.meron_optimizer_write_state, meron_status, (meron_optimizer, meron_param,
-        meron_optimizer_state, Ptr{Float32}, UInt64, Ptr{Ptr{meron_error}}), optimizer, param,
-        state, data, count, err)
-
-"""
-    meron_optimizer_offload(optimizer, folder, err)
-
-Moves this rank's states that lie in memory, the f32 master among them, to this rank's file on a
-drive, and gives their memory back: for a phase that needs it for something else, as DeepSpeed's
-offload_states does. Values stay usable; until meron_optimizer_reload the optimizer cannot step,
-and what would change its master (an update) is refused.
-
-- `folder`: on a drive; NULL for the plan's nvme.path, or where this rank's file is already.
-
-Blocks: on this rank's drive, and other calls of this rank that begin something meanwhile; never
-on peers.
-Threads: any. After an error all is as it was.
-Errors: MERON_E_ARGUMENT (no folder, one that will not do), MERON_E_STATE (a step is under way,
-they are offloaded already), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND, MERON_E_TIMEOUT,
-MERON_E_HANDLE, MERON_E_STALE.
-"""
-@inline meron_optimizer_offload(optimizer, folder, err) = @blocking_ccall(
-        functions.meron_optimizer_offload, meron_status, (meron_optimizer, Ptr{UInt8},
-        Ptr{Ptr{meron_error}}), optimizer, folder, err)
-
-"""
-    meron_optimizer_reload(optimizer, err)
-
-Brings the states back that meron_optimizer_offload has moved off, bit by bit the same.
-
-Blocks: on this rank's drive; never on peers.
-Threads: any. After an error they are offloaded still.
-Errors: MERON_E_STATE (they are not offloaded), MERON_E_NO_MEMORY, MERON_E_IO, MERON_E_CORRUPT
-(the drive gave other bytes), MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
-"""
-@inline meron_optimizer_reload(optimizer, err) = @blocking_ccall(
-        functions.meron_optimizer_reload, meron_status, (meron_optimizer,
-        Ptr{Ptr{meron_error}}), optimizer, err)
-
-"""
-    meron_optimizer_release(optimizer, err)
-
-Releases the optimizer and its states. A step under way keeps them until it has ended.
-
-Blocks: where states lie on nvme, until what the last step wrote is there, at most 5 s; never on
-peers.
-Threads: any, also a finalizer's.
-Errors: MERON_E_HANDLE, MERON_E_STALE.
-"""
-@inline meron_optimizer_release(optimizer, err) = @blocking_ccall(
-        functions.meron_optimizer_release, meron_status, (meron_optimizer,
-        Ptr{Ptr{meron_error}}), optimizer, err)
 
 """
     meron_gradient_view(out, param, flags, err)

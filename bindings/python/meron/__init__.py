@@ -20,6 +20,13 @@ from __future__ import annotations
 from meron import io
 from meron._library import LoadError
 from meron._native import library_path, status_name
+from meron.checkpoint import (
+    Checkpoint,
+    CheckpointTensor,
+    SaveProgress,
+    open_checkpoint,
+    write_checkpoint,
+)
 from meron.context import Context, Prediction, Stats, open
 from meron.device import DeviceAllocator, DeviceArray
 from meron.dlpack import DLPackTensor
@@ -76,6 +83,8 @@ __all__ = [
     "AuthError",
     "CallError",
     "CancelledError",
+    "Checkpoint",
+    "CheckpointTensor",
     "ClosedError",
     "Context",
     "ContextError",
@@ -111,6 +120,7 @@ __all__ = [
     "Plan",
     "Prediction",
     "ResourceError",
+    "SaveProgress",
     "Schedule",
     "ScheduleInfo",
     "StaleError",
@@ -125,6 +135,7 @@ __all__ = [
     "io",
     "library_path",
     "open",
+    "open_checkpoint",
     "rank_cluster",
     "rank_cluster_table",
     "safetensors_model",
@@ -132,4 +143,5 @@ __all__ = [
     "system_info",
     "to_float32",
     "version",
+    "write_checkpoint",
 ]

@@ -311,6 +311,194 @@ meron_status meron_update_write(meron_update update, meron_param param, const vo
     count, meron_dtype dtype, meron_error **err);
 meron_status meron_update_publish(meron_update update, meron_error **err);
 meron_status meron_update_release(meron_update update, meron_error **err);
+typedef struct { uint64_t id; } meron_optimizer;
+typedef int32_t meron_optimizer_kind;
+enum {
+  MERON_ADAMW = 0,
+  MERON_ADAM = 1,
+  MERON_ADAGRAD = 2,
+  MERON_LION = 3,
+  MERON_SGD = 4,
+};
+typedef struct {
+  uint32_t struct_size;
+  meron_optimizer_kind kind;
+  double learning_rate;
+  double beta1;
+  double beta2;
+  double epsilon;
+  double weight_decay;
+  double max_norm;
+  double dampening;
+  uint32_t nesterov;
+  uint32_t reserved_0;
+} meron_optimizer_options;
+meron_status meron_optimizer_options_init(meron_optimizer_options *options, size_t struct_size,
+    meron_error **err);
+meron_status meron_optimizer_create(meron_optimizer *out, const meron_unit *units, size_t count,
+    const meron_optimizer_options *options, meron_error **err);
+meron_status meron_optimizer_set_learning_rate(meron_optimizer optimizer, double learning_rate,
+    meron_error **err);
+typedef struct {
+  uint32_t struct_size;
+  uint32_t reserved_0;
+  double learning_rate;
+  double beta1;
+  double beta2;
+  double epsilon;
+  double weight_decay;
+} meron_param_group;
+meron_status meron_param_group_init(meron_param_group *group, size_t struct_size, meron_error
+    **err);
+meron_status meron_optimizer_add_param_group(uint32_t *out, meron_optimizer optimizer, const
+    meron_param *params, size_t count, const meron_param_group *group, meron_error **err);
+meron_status meron_optimizer_set_param_group(meron_optimizer optimizer, uint32_t number, const
+    meron_param_group *group, meron_error **err);
+meron_status meron_optimizer_get_param_group(meron_param_group *out, meron_optimizer optimizer,
+    uint32_t number, meron_error **err);
+meron_status meron_optimizer_step_begin(meron_future *out, meron_optimizer optimizer, meron_error
+    **err);
+meron_status meron_optimizer_set_steps(meron_optimizer optimizer, uint64_t steps, meron_error
+    **err);
+typedef struct {
+  uint32_t struct_size;
+  uint32_t reserved_0;
+  uint64_t steps;
+  double norm;
+  double learning_rate;
+  uint32_t groups;
+  uint32_t states;
+  uint64_t nvme_bytes;
+  uint64_t offloaded_bytes;
+} meron_optimizer_info;
+meron_status meron_optimizer_get_info(meron_optimizer_info *out, meron_optimizer optimizer,
+    meron_error **err);
+typedef int32_t meron_optimizer_state;
+enum {
+  MERON_STATE_MASTER = 0,
+  MERON_STATE_EXP_AVG = 1,
+  MERON_STATE_EXP_AVG_SQ = 2,
+};
+meron_status meron_optimizer_state_view(meron_view *out, meron_optimizer optimizer, meron_param
+    param, meron_optimizer_state state, meron_error **err);
+meron_status meron_optimizer_read_state(float *out, uint64_t count, meron_optimizer optimizer,
+    meron_param param, meron_optimizer_state state, meron_error **err);
+meron_status meron_optimizer_write_state(meron_optimizer optimizer, meron_param param,
+    meron_optimizer_state state, const float *data, uint64_t count, meron_error **err);
+meron_status meron_optimizer_offload(meron_optimizer optimizer, const char *folder, meron_error
+    **err);
+meron_status meron_optimizer_reload(meron_optimizer optimizer, meron_error **err);
+meron_status meron_optimizer_release(meron_optimizer optimizer, meron_error **err);
+typedef struct { uint64_t id; } meron_checkpoint;
+typedef struct {
+  uint32_t struct_size;
+  uint32_t dims;
+  const char *name;
+  const char *kind;
+  const char *dtype;
+  const uint64_t *shape;
+  uint64_t begin;
+  uint64_t count;
+  const void *data;
+} meron_checkpoint_tensor;
+meron_status meron_checkpoint_tensor_init(meron_checkpoint_tensor *tensor, size_t struct_size,
+    meron_error **err);
+typedef struct {
+  uint32_t struct_size;
+  uint32_t values_only;
+  uint32_t skip_frozen;
+  uint32_t overwrite;
+  uint64_t step;
+  uint64_t keep;
+  const char *extra;
+  const meron_optimizer *optimizers;
+  uint64_t optimizer_count;
+  const meron_checkpoint_tensor *tensors;
+  uint64_t tensor_count;
+} meron_checkpoint_save_options;
+meron_status meron_checkpoint_save_options_init(meron_checkpoint_save_options *options, size_t
+    struct_size, meron_error **err);
+meron_status meron_checkpoint_save_begin(meron_future *out, meron_context context, const char
+    *folder, const char *name, const meron_checkpoint_save_options *options, meron_error **err);
+meron_status meron_checkpoint_wait_copied(meron_context context, int64_t timeout_ns, meron_error
+    **err);
+typedef struct {
+  uint32_t struct_size;
+  uint32_t saving;
+  uint64_t total;
+  uint64_t copied;
+  uint64_t written;
+} meron_checkpoint_progress;
+meron_status meron_checkpoint_get_progress(meron_checkpoint_progress *out, meron_context context,
+    meron_error **err);
+typedef struct {
+  uint32_t struct_size;
+  uint32_t overwrite;
+  uint64_t step;
+  const char *extra;
+  const char *optimizers;
+  const meron_checkpoint_tensor *tensors;
+  uint64_t tensor_count;
+} meron_checkpoint_write_options;
+meron_status meron_checkpoint_write_options_init(meron_checkpoint_write_options *options, size_t
+    struct_size, meron_error **err);
+meron_status meron_checkpoint_write(const char *folder, const char *name, const
+    meron_checkpoint_write_options *options, meron_error **err);
+typedef struct {
+  uint32_t struct_size;
+  uint32_t lenient;
+  uint32_t values_only;
+  uint32_t rank0_only;
+  const meron_optimizer *optimizers;
+  uint64_t optimizer_count;
+  const char *mapping;
+  const char *claimed;
+} meron_checkpoint_load_options;
+meron_status meron_checkpoint_load_options_init(meron_checkpoint_load_options *options, size_t
+    struct_size, meron_error **err);
+meron_status meron_checkpoint_load(meron_checkpoint *out, meron_context context, const char *folder,
+    const char *name, const meron_checkpoint_load_options *options, meron_error **err);
+meron_status meron_checkpoint_open(meron_checkpoint *out, const char *folder, const char *name,
+    meron_error **err);
+typedef struct {
+  uint32_t struct_size;
+  uint32_t world;
+  uint64_t step;
+  uint64_t bytes;
+  uint64_t tensors;
+  uint64_t bytes_read;
+  uint64_t missing;
+  uint64_t unexpected;
+} meron_checkpoint_info;
+meron_status meron_checkpoint_get_info(meron_checkpoint_info *out, meron_checkpoint checkpoint,
+    meron_error **err);
+typedef int32_t meron_checkpoint_text_kind;
+enum {
+  MERON_CHECKPOINT_PATH = 0,
+  MERON_CHECKPOINT_EXTRA = 1,
+  MERON_CHECKPOINT_MISSING = 2,
+  MERON_CHECKPOINT_UNEXPECTED = 3,
+  MERON_CHECKPOINT_MANIFEST = 4,
+};
+meron_status meron_checkpoint_text(const char **out, meron_checkpoint checkpoint,
+    meron_checkpoint_text_kind kind, meron_error **err);
+meron_status meron_checkpoint_read(void *data, uint64_t bytes, meron_checkpoint checkpoint, const
+    char *kind, const char *name, uint64_t begin, uint64_t count, meron_error **err);
+meron_status meron_checkpoint_release(meron_checkpoint checkpoint, meron_error **err);
+typedef struct {
+  uint32_t struct_size;
+  meron_dtype dtype;
+  uint32_t keep_dtype;
+  uint32_t overwrite;
+  uint64_t max_file_bytes;
+  const char *mapping;
+  const meron_checkpoint_tensor *tensors;
+  uint64_t tensor_count;
+} meron_checkpoint_export_options;
+meron_status meron_checkpoint_export_options_init(meron_checkpoint_export_options *options, size_t
+    struct_size, meron_error **err);
+meron_status meron_checkpoint_export(meron_context context, const char *folder, const
+    meron_checkpoint_export_options *options, meron_error **err);
 typedef struct { uint64_t id; } meron_gather;
 typedef int32_t meron_gather_mode;
 enum {
@@ -417,84 +605,6 @@ typedef struct {
 meron_status meron_io_buffer_get_info(meron_io_buffer_info *out, meron_io_buffer buffer, meron_error
     **err);
 meron_status meron_io_buffer_release(meron_io_buffer buffer, meron_error **err);
-typedef struct { uint64_t id; } meron_optimizer;
-typedef int32_t meron_optimizer_kind;
-enum {
-  MERON_ADAMW = 0,
-  MERON_ADAM = 1,
-  MERON_ADAGRAD = 2,
-  MERON_LION = 3,
-  MERON_SGD = 4,
-};
-typedef struct {
-  uint32_t struct_size;
-  meron_optimizer_kind kind;
-  double learning_rate;
-  double beta1;
-  double beta2;
-  double epsilon;
-  double weight_decay;
-  double max_norm;
-  double dampening;
-  uint32_t nesterov;
-  uint32_t reserved_0;
-} meron_optimizer_options;
-meron_status meron_optimizer_options_init(meron_optimizer_options *options, size_t struct_size,
-    meron_error **err);
-meron_status meron_optimizer_create(meron_optimizer *out, const meron_unit *units, size_t count,
-    const meron_optimizer_options *options, meron_error **err);
-meron_status meron_optimizer_set_learning_rate(meron_optimizer optimizer, double learning_rate,
-    meron_error **err);
-typedef struct {
-  uint32_t struct_size;
-  uint32_t reserved_0;
-  double learning_rate;
-  double beta1;
-  double beta2;
-  double epsilon;
-  double weight_decay;
-} meron_param_group;
-meron_status meron_param_group_init(meron_param_group *group, size_t struct_size, meron_error
-    **err);
-meron_status meron_optimizer_add_param_group(uint32_t *out, meron_optimizer optimizer, const
-    meron_param *params, size_t count, const meron_param_group *group, meron_error **err);
-meron_status meron_optimizer_set_param_group(meron_optimizer optimizer, uint32_t number, const
-    meron_param_group *group, meron_error **err);
-meron_status meron_optimizer_get_param_group(meron_param_group *out, meron_optimizer optimizer,
-    uint32_t number, meron_error **err);
-meron_status meron_optimizer_step_begin(meron_future *out, meron_optimizer optimizer, meron_error
-    **err);
-meron_status meron_optimizer_set_steps(meron_optimizer optimizer, uint64_t steps, meron_error
-    **err);
-typedef struct {
-  uint32_t struct_size;
-  uint32_t reserved_0;
-  uint64_t steps;
-  double norm;
-  double learning_rate;
-  uint32_t groups;
-  uint32_t states;
-  uint64_t nvme_bytes;
-  uint64_t offloaded_bytes;
-} meron_optimizer_info;
-meron_status meron_optimizer_get_info(meron_optimizer_info *out, meron_optimizer optimizer,
-    meron_error **err);
-typedef int32_t meron_optimizer_state;
-enum {
-  MERON_STATE_MASTER = 0,
-  MERON_STATE_EXP_AVG = 1,
-  MERON_STATE_EXP_AVG_SQ = 2,
-};
-meron_status meron_optimizer_state_view(meron_view *out, meron_optimizer optimizer, meron_param
-    param, meron_optimizer_state state, meron_error **err);
-meron_status meron_optimizer_read_state(float *out, uint64_t count, meron_optimizer optimizer,
-    meron_param param, meron_optimizer_state state, meron_error **err);
-meron_status meron_optimizer_write_state(meron_optimizer optimizer, meron_param param,
-    meron_optimizer_state state, const float *data, uint64_t count, meron_error **err);
-meron_status meron_optimizer_offload(meron_optimizer optimizer, const char *folder, meron_error
-    **err);
-meron_status meron_optimizer_reload(meron_optimizer optimizer, meron_error **err);
-meron_status meron_optimizer_release(meron_optimizer optimizer, meron_error **err);
 typedef struct {
   meron_param param;
   const void *data;

@@ -29,6 +29,7 @@ from meron._native import (
     take_json,
     text,
 )
+from meron._saving import Saving
 from meron.device import DeviceAllocator, allocator_table
 from meron.future import sweep
 from meron.gather import Gather, chosen_destinations
@@ -108,7 +109,7 @@ class Lifetime(Owner):
         opened.add(self)
 
 
-class Context:
+class Context(Saving):
     """This rank's engine. Made by `meron.open`; a context manager that closes itself.
 
     Attributes:

@@ -641,6 +641,376 @@ pub struct meron_unit_info {
     pub gradient_worst_block: f64,
 }
 
+/// States and update rule for some units. A value; 0 is null.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct meron_optimizer {
+    /// 0 is null.
+    pub id: u64,
+}
+
+/// The update rule.
+pub type meron_optimizer_kind = i32;
+/// Loshchilov and Hutter, arXiv 1711.05101
+pub const MERON_ADAMW: meron_optimizer_kind = 0;
+/// Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient
+pub const MERON_ADAM: meron_optimizer_kind = 1;
+/// Duchi, Hazan and Singer, JMLR 12 (2011); weight decay as Adam
+pub const MERON_ADAGRAD: meron_optimizer_kind = 2;
+/// Chen et al., arXiv 2302.06675; its authors take beta2 = 0.99
+pub const MERON_LION: meron_optimizer_kind = 3;
+/// As torch.optim.SGD; beta1 is the momentum, weight decay as Adam
+pub const MERON_SGD: meron_optimizer_kind = 4;
+
+/// How an optimizer updates.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_optimizer_options {
+    /// sizeof(meron_optimizer_options)
+    pub struct_size: u32,
+    /// See the struct.
+    pub kind: meron_optimizer_kind,
+    /// \>= 0; default 1e-3
+    pub learning_rate: f64,
+    /// 0 \<= beta1 \< 1; default 0.9. SGD: the momentum; 0 keeps no state
+    pub beta1: f64,
+    /// 0 \<= beta2 \< 1; default 0.999
+    pub beta2: f64,
+    /// \> 0; default 1e-8
+    pub epsilon: f64,
+    /// \>= 0; default 0.01
+    pub weight_decay: f64,
+    /// Gradients are scaled to at most this global 2-norm; 0: no clipping
+    pub max_norm: f64,
+    /// SGD: 0 \<= dampening \< 1; else 0
+    pub dampening: f64,
+    /// SGD with a momentum and no dampening: 1 for Nesterov's; else 0
+    pub nesterov: u32,
+    /// Must be 0
+    pub reserved_0: u32,
+}
+
+/// Initial value of a [`meron_optimizer_options`].
+pub const MERON_OPTIMIZER_OPTIONS_INIT: meron_optimizer_options = meron_optimizer_options {
+    struct_size: size_of::<meron_optimizer_options>() as u32,
+    kind: MERON_ADAMW,
+    learning_rate: 0.001,
+    beta1: 0.9,
+    beta2: 0.999,
+    epsilon: 1e-08,
+    weight_decay: 0.01,
+    max_norm: 0.0,
+    dampening: 0.0,
+    nesterov: 0,
+    reserved_0: 0,
+};
+
+/// What the params of one group share.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_param_group {
+    /// sizeof(meron_param_group)
+    pub struct_size: u32,
+    /// Must be 0
+    pub reserved_0: u32,
+    /// These as in meron_optimizer_options
+    pub learning_rate: f64,
+    /// SGD: 0 in all groups or in none
+    pub beta1: f64,
+    /// See the struct.
+    pub beta2: f64,
+    /// See the struct.
+    pub epsilon: f64,
+    /// See the struct.
+    pub weight_decay: f64,
+}
+
+/// Initial value of a [`meron_param_group`].
+pub const MERON_PARAM_GROUP_INIT: meron_param_group = meron_param_group {
+    struct_size: size_of::<meron_param_group>() as u32,
+    reserved_0: 0,
+    learning_rate: 0.001,
+    beta1: 0.9,
+    beta2: 0.999,
+    epsilon: 1e-08,
+    weight_decay: 0.01,
+};
+
+/// What is known about an optimizer.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_optimizer_info {
+    /// sizeof(meron_optimizer_info), set by the caller
+    pub struct_size: u32,
+    /// 0
+    pub reserved_0: u32,
+    /// Taken so far, from what meron_optimizer_set_steps set
+    pub steps: u64,
+    /// Global 2-norm of the last step's gradients, before clipping
+    pub norm: f64,
+    /// Of group 0
+    pub learning_rate: f64,
+    /// Of params, at least 1
+    pub groups: u32,
+    /// That the rule keeps of an element, besides the master
+    pub states: u32,
+    /// Of this rank's states on tier nvme
+    pub nvme_bytes: u64,
+    /// Of them that meron_optimizer_offload has moved off memory
+    pub offloaded_bytes: u64,
+}
+
+/// Which state of an optimizer.
+pub type meron_optimizer_state = i32;
+/// F32 values; the param itself where that is f32
+pub const MERON_STATE_MASTER: meron_optimizer_state = 0;
+/// Average of the gradients; Lion's, and SGD's momentum
+pub const MERON_STATE_EXP_AVG: meron_optimizer_state = 1;
+/// Average of their squares; Adagrad's sum of them
+pub const MERON_STATE_EXP_AVG_SQ: meron_optimizer_state = 2;
+
+/// A checkpoint that was opened or loaded. A value; 0 is null.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub struct meron_checkpoint {
+    /// 0 is null.
+    pub id: u64,
+}
+
+/// A tensor of the caller's own, or a part of one.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_checkpoint_tensor {
+    /// sizeof(meron_checkpoint_tensor)
+    pub struct_size: u32,
+    /// 0: a scalar; at most MERON_MAX_DIMS
+    pub dims: u32,
+    /// 1 to 512 bytes of UTF-8
+    pub name: *const c_char,
+    /// NULL: "extra". As docs/checkpoint-format.md lists them: "values" for a buffer, "exp_avg",
+    /// "state.KEY" for a state of an optimizer
+    pub kind: *const c_char,
+    /// As safetensors names it: "F32", "BF16", "I64", ...
+    pub dtype: *const c_char,
+    /// Of the whole tensor, row-major
+    pub shape: *const u64,
+    /// First element that `data` has
+    pub begin: u64,
+    /// Elements that it has
+    pub count: u64,
+    /// Little endian, contiguous; may be NULL if count is 0
+    pub data: *const c_void,
+}
+
+/// Initial value of a [`meron_checkpoint_tensor`].
+pub const MERON_CHECKPOINT_TENSOR_INIT: meron_checkpoint_tensor = meron_checkpoint_tensor {
+    struct_size: size_of::<meron_checkpoint_tensor>() as u32,
+    dims: 0,
+    name: ptr::null(),
+    kind: ptr::null(),
+    dtype: ptr::null(),
+    shape: ptr::null(),
+    begin: 0,
+    count: 0,
+    data: ptr::null(),
+};
+
+/// What is saved, and what happens to other checkpoints.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_checkpoint_save_options {
+    /// sizeof(meron_checkpoint_save_options)
+    pub struct_size: u32,
+    /// 1: neither masters nor states of optimizers
+    pub values_only: u32,
+    /// 1: no frozen params
+    pub skip_frozen: u32,
+    /// 1: replaces a checkpoint of that name
+    pub overwrite: u32,
+    /// The caller's count: the newest checkpoint has the highest
+    pub step: u64,
+    /// Complete checkpoints that stay in the folder; 0: all
+    pub keep: u64,
+    /// NULL, or the caller's own state: the text of a JSON object, of rank 0
+    pub extra: *const c_char,
+    /// Whose states are saved; NULL: none
+    pub optimizers: *const meron_optimizer,
+    /// See the struct.
+    pub optimizer_count: u64,
+    /// The caller's own; those of all ranks together have each element of a tensor once. NULL:
+    /// none of this rank
+    pub tensors: *const meron_checkpoint_tensor,
+    /// See the struct.
+    pub tensor_count: u64,
+}
+
+/// Initial value of a [`meron_checkpoint_save_options`].
+pub const MERON_CHECKPOINT_SAVE_OPTIONS_INIT: meron_checkpoint_save_options = meron_checkpoint_save_options {
+    struct_size: size_of::<meron_checkpoint_save_options>() as u32,
+    values_only: 0,
+    skip_frozen: 0,
+    overwrite: 0,
+    step: 0,
+    keep: 0,
+    extra: ptr::null(),
+    optimizers: ptr::null(),
+    optimizer_count: 0,
+    tensors: ptr::null(),
+    tensor_count: 0,
+};
+
+/// How far the save under way is.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_checkpoint_progress {
+    /// sizeof(meron_checkpoint_progress), set by the caller
+    pub struct_size: u32,
+    /// 1: a save is under way
+    pub saving: u32,
+    /// Bytes that this rank writes; 0: not known yet, or no save
+    pub total: u64,
+    /// Of them, out of the units
+    pub copied: u64,
+    /// Of them, in files
+    pub written: u64,
+}
+
+/// What is written without a context, by one process.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_checkpoint_write_options {
+    /// sizeof(meron_checkpoint_write_options)
+    pub struct_size: u32,
+    /// 1: replaces a checkpoint of that name
+    pub overwrite: u32,
+    /// The caller's count
+    pub step: u64,
+    /// NULL, or the text of a JSON object
+    pub extra: *const c_char,
+    /// NULL, or the manifest's list of them, a JSON array
+    pub optimizers: *const c_char,
+    /// See the struct.
+    pub tensors: *const meron_checkpoint_tensor,
+    /// See the struct.
+    pub tensor_count: u64,
+}
+
+/// Initial value of a [`meron_checkpoint_write_options`].
+pub const MERON_CHECKPOINT_WRITE_OPTIONS_INIT: meron_checkpoint_write_options = meron_checkpoint_write_options {
+    struct_size: size_of::<meron_checkpoint_write_options>() as u32,
+    overwrite: 0,
+    step: 0,
+    extra: ptr::null(),
+    optimizers: ptr::null(),
+    tensors: ptr::null(),
+    tensor_count: 0,
+};
+
+/// What is loaded.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_checkpoint_load_options {
+    /// sizeof(meron_checkpoint_load_options)
+    pub struct_size: u32,
+    /// 1: params and tensors that the other side lacks are left alone
+    pub lenient: u32,
+    /// 1: values, and masters by them; optimizers keep their states
+    pub values_only: u32,
+    /// 1: only rank 0 sees the files, and sends each rank what it needs
+    pub rank0_only: u32,
+    /// As they were given to the save; NULL: none
+    pub optimizers: *const meron_optimizer,
+    /// See the struct.
+    pub optimizer_count: u64,
+    /// NULL, or a JSON object: "PARAM": "TENSOR", or "PARAM": \["TENSOR", ...\], one after the
+    /// other along the first dimension; others by their name
+    pub mapping: *const c_char,
+    /// NULL, or names of values that the caller reads itself, a line each
+    pub claimed: *const c_char,
+}
+
+/// Initial value of a [`meron_checkpoint_load_options`].
+pub const MERON_CHECKPOINT_LOAD_OPTIONS_INIT: meron_checkpoint_load_options = meron_checkpoint_load_options {
+    struct_size: size_of::<meron_checkpoint_load_options>() as u32,
+    lenient: 0,
+    values_only: 0,
+    rank0_only: 0,
+    optimizers: ptr::null(),
+    optimizer_count: 0,
+    mapping: ptr::null(),
+    claimed: ptr::null(),
+};
+
+/// What is known about a checkpoint.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_checkpoint_info {
+    /// sizeof(meron_checkpoint_info), set by the caller
+    pub struct_size: u32,
+    /// Ranks that saved it
+    pub world: u32,
+    /// The caller's count
+    pub step: u64,
+    /// Of its files
+    pub bytes: u64,
+    /// That it has
+    pub tensors: u64,
+    /// Of its files, by this rank, until now
+    pub bytes_read: u64,
+    /// States that it lacks, and that stayed as they were when it was loaded
+    pub missing: u64,
+    /// Tensors that no unit has
+    pub unexpected: u64,
+}
+
+/// Which text of a checkpoint.
+pub type meron_checkpoint_text_kind = i32;
+/// Of its directory
+pub const MERON_CHECKPOINT_PATH: meron_checkpoint_text_kind = 0;
+/// The caller's own state: a JSON object
+pub const MERON_CHECKPOINT_EXTRA: meron_checkpoint_text_kind = 1;
+/// A line per state
+pub const MERON_CHECKPOINT_MISSING: meron_checkpoint_text_kind = 2;
+/// A line per tensor
+pub const MERON_CHECKPOINT_UNEXPECTED: meron_checkpoint_text_kind = 3;
+/// All of its manifest: a JSON object. Of a model of Hugging Face: one that describes it,
+/// without checksums
+pub const MERON_CHECKPOINT_MANIFEST: meron_checkpoint_text_kind = 4;
+
+/// How values are exported.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub struct meron_checkpoint_export_options {
+    /// sizeof(meron_checkpoint_export_options)
+    pub struct_size: u32,
+    /// Of the floating-point values in the files
+    pub dtype: meron_dtype,
+    /// 1: each param's own instead
+    pub keep_dtype: u32,
+    /// 1: replaces a model that is there
+    pub overwrite: u32,
+    /// A file is closed before it would exceed it; 0: 5 GB
+    pub max_file_bytes: u64,
+    /// NULL, or a JSON object: "PARAM": "NAME" in the files
+    pub mapping: *const c_char,
+    /// The caller's own of kind "values", whole (buffers), of rank 0; NULL: none
+    pub tensors: *const meron_checkpoint_tensor,
+    /// See the struct.
+    pub tensor_count: u64,
+}
+
+/// Initial value of a [`meron_checkpoint_export_options`].
+pub const MERON_CHECKPOINT_EXPORT_OPTIONS_INIT: meron_checkpoint_export_options = meron_checkpoint_export_options {
+    struct_size: size_of::<meron_checkpoint_export_options>() as u32,
+    dtype: MERON_F32,
+    keep_dtype: 1,
+    overwrite: 0,
+    max_file_bytes: 0,
+    mapping: ptr::null(),
+    tensors: ptr::null(),
+    tensor_count: 0,
+};
+
 /// A unit or list of units on its way to full, then leased. A value; 0 is null. A view holds
 /// its leases until it is released; a copy gives them back as soon as it is made.
 #[repr(C)]
@@ -840,134 +1210,6 @@ pub struct meron_io_buffer_info {
     /// Page-aligned, to read and write
     pub data: *mut c_void,
 }
-
-/// States and update rule for some units. A value; 0 is null.
-#[repr(C)]
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct meron_optimizer {
-    /// 0 is null.
-    pub id: u64,
-}
-
-/// The update rule.
-pub type meron_optimizer_kind = i32;
-/// Loshchilov and Hutter, arXiv 1711.05101
-pub const MERON_ADAMW: meron_optimizer_kind = 0;
-/// Kingma and Ba, arXiv 1412.6980; weight decay is part of the gradient
-pub const MERON_ADAM: meron_optimizer_kind = 1;
-/// Duchi, Hazan and Singer, JMLR 12 (2011); weight decay as Adam
-pub const MERON_ADAGRAD: meron_optimizer_kind = 2;
-/// Chen et al., arXiv 2302.06675; its authors take beta2 = 0.99
-pub const MERON_LION: meron_optimizer_kind = 3;
-/// As torch.optim.SGD; beta1 is the momentum, weight decay as Adam
-pub const MERON_SGD: meron_optimizer_kind = 4;
-
-/// How an optimizer updates.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct meron_optimizer_options {
-    /// sizeof(meron_optimizer_options)
-    pub struct_size: u32,
-    /// See the struct.
-    pub kind: meron_optimizer_kind,
-    /// \>= 0; default 1e-3
-    pub learning_rate: f64,
-    /// 0 \<= beta1 \< 1; default 0.9. SGD: the momentum; 0 keeps no state
-    pub beta1: f64,
-    /// 0 \<= beta2 \< 1; default 0.999
-    pub beta2: f64,
-    /// \> 0; default 1e-8
-    pub epsilon: f64,
-    /// \>= 0; default 0.01
-    pub weight_decay: f64,
-    /// Gradients are scaled to at most this global 2-norm; 0: no clipping
-    pub max_norm: f64,
-    /// SGD: 0 \<= dampening \< 1; else 0
-    pub dampening: f64,
-    /// SGD with a momentum and no dampening: 1 for Nesterov's; else 0
-    pub nesterov: u32,
-    /// Must be 0
-    pub reserved_0: u32,
-}
-
-/// Initial value of a [`meron_optimizer_options`].
-pub const MERON_OPTIMIZER_OPTIONS_INIT: meron_optimizer_options = meron_optimizer_options {
-    struct_size: size_of::<meron_optimizer_options>() as u32,
-    kind: MERON_ADAMW,
-    learning_rate: 0.001,
-    beta1: 0.9,
-    beta2: 0.999,
-    epsilon: 1e-08,
-    weight_decay: 0.01,
-    max_norm: 0.0,
-    dampening: 0.0,
-    nesterov: 0,
-    reserved_0: 0,
-};
-
-/// What the params of one group share.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct meron_param_group {
-    /// sizeof(meron_param_group)
-    pub struct_size: u32,
-    /// Must be 0
-    pub reserved_0: u32,
-    /// These as in meron_optimizer_options
-    pub learning_rate: f64,
-    /// SGD: 0 in all groups or in none
-    pub beta1: f64,
-    /// See the struct.
-    pub beta2: f64,
-    /// See the struct.
-    pub epsilon: f64,
-    /// See the struct.
-    pub weight_decay: f64,
-}
-
-/// Initial value of a [`meron_param_group`].
-pub const MERON_PARAM_GROUP_INIT: meron_param_group = meron_param_group {
-    struct_size: size_of::<meron_param_group>() as u32,
-    reserved_0: 0,
-    learning_rate: 0.001,
-    beta1: 0.9,
-    beta2: 0.999,
-    epsilon: 1e-08,
-    weight_decay: 0.01,
-};
-
-/// What is known about an optimizer.
-#[repr(C)]
-#[derive(Clone, Copy, Debug)]
-pub struct meron_optimizer_info {
-    /// sizeof(meron_optimizer_info), set by the caller
-    pub struct_size: u32,
-    /// 0
-    pub reserved_0: u32,
-    /// Taken so far, from what meron_optimizer_set_steps set
-    pub steps: u64,
-    /// Global 2-norm of the last step's gradients, before clipping
-    pub norm: f64,
-    /// Of group 0
-    pub learning_rate: f64,
-    /// Of params, at least 1
-    pub groups: u32,
-    /// That the rule keeps of an element, besides the master
-    pub states: u32,
-    /// Of this rank's states on tier nvme
-    pub nvme_bytes: u64,
-    /// Of them that meron_optimizer_offload has moved off memory
-    pub offloaded_bytes: u64,
-}
-
-/// Which state of an optimizer.
-pub type meron_optimizer_state = i32;
-/// F32 values; the param itself where that is f32
-pub const MERON_STATE_MASTER: meron_optimizer_state = 0;
-/// Average of the gradients; Lion's, and SGD's momentum
-pub const MERON_STATE_EXP_AVG: meron_optimizer_state = 1;
-/// Average of their squares; Adagrad's sum of them
-pub const MERON_STATE_EXP_AVG_SQ: meron_optimizer_state = 2;
 
 /// A gradient in the caller's memory.
 #[repr(C)]
@@ -2107,6 +2349,638 @@ extern "C" {
     ///
     /// **Errors**: MERON_E_ARGUMENT.
     #[must_use]
+    pub fn meron_optimizer_options_init(
+        options: *mut meron_optimizer_options,
+        struct_size: usize,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Makes an optimizer and its states (zero) for the trainable params of some units: what the
+    /// rule keeps, in the plan's dtype and on its tier, and an f32 master copy where the params
+    /// have 16 bits. States on tier nvme are written once here, so that steps only write over
+    /// what is there; while that takes long, the log tells how far it is. Collective over the
+    /// units' group.
+    ///
+    /// - `options`: NULL for the defaults.
+    ///
+    /// **Ownership**: the caller releases \*out.
+    ///
+    /// **Blocks**: on this rank's drive where states lie on nvme; never on peers.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT (a value out of range, no trainable param, a folder of tier nvme
+    /// that will not do), MERON_E_DUPLICATE (a unit twice, or in an optimizer already),
+    /// MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE,
+    /// MERON_E_STALE, -3xx.
+    #[must_use]
+    pub fn meron_optimizer_create(
+        out: *mut meron_optimizer,
+        units: *const meron_unit,
+        count: usize,
+        options: *const meron_optimizer_options,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Sets the learning rate of the next steps for params that are in no group that was added;
+    /// the same on all ranks (it is part of the step's fingerprint).
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+    #[must_use]
+    pub fn meron_optimizer_set_learning_rate(
+        optimizer: meron_optimizer,
+        learning_rate: f64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Fills the first `struct_size` bytes of \*group with the initial value (for languages
+    /// without macros).
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT.
+    #[must_use]
+    pub fn meron_param_group_init(
+        group: *mut meron_param_group,
+        struct_size: usize,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Gives some params numbers of their own, for example no weight decay. All ranks must do the
+    /// same before the next step, whose fingerprint has it.
+    ///
+    /// - `out`: receives the group's number, 1, 2, ...; group 0 is of params that are in no other.
+    /// - `params`: `count` params that this optimizer trains, none in a group that was added.
+    /// - `group`: copied.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any, not during a step.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE
+    /// (a step is under way), MERON_E_HANDLE, MERON_E_STALE.
+    #[must_use]
+    pub fn meron_optimizer_add_param_group(
+        out: *mut u32,
+        optimizer: meron_optimizer,
+        params: *const meron_param,
+        count: usize,
+        group: *const meron_param_group,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Sets the numbers of a group for the next steps; the same on all ranks.
+    ///
+    /// - `number`: 0, or what meron_optimizer_add_param_group gave.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
+    #[must_use]
+    pub fn meron_optimizer_set_param_group(
+        optimizer: meron_optimizer,
+        number: u32,
+        group: *const meron_param_group,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Reads the numbers of a group.
+    ///
+    /// - `out`: struct_size set by the caller.
+    ///
+    /// **Ownership**: \*out is the caller's, a plain copy.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_optimizer_get_param_group(
+        out: *mut meron_param_group,
+        optimizer: meron_optimizer,
+        number: u32,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Begins a step: global gradient norm (exact, so equal for every number of ranks), clipping,
+    /// update of this rank's parts, publication of the next version. Needs the reduced gradient
+    /// of every unit, and no lease on any of them on this rank. Collective over the units' group.
+    /// States on tier nvme are read, updated and written at the same time, piece by piece;
+    /// nothing is written before the norm is known to be finite.
+    ///
+    /// - `out`: receives the future.
+    ///
+    /// **Ownership**: the caller releases \*out.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_STATE (names the unit that is leased or not reduced), MERON_E_HANDLE,
+    /// MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all ranks when the norm is not
+    /// finite: nothing was changed, the gradients are discarded; MERON_E_IO and MERON_E_CORRUPT
+    /// where a drive failed or gave other bytes than were written: the group is broken, and a
+    /// checkpoint is what to go on from.
+    #[must_use]
+    pub fn meron_optimizer_step_begin(
+        out: *mut meron_future,
+        optimizer: meron_optimizer,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Sets how many steps the optimizer counts as taken: for one that goes on from a checkpoint,
+    /// beside its states (meron_optimizer_write_state). Adam's bias corrections, the first step
+    /// of SGD with a momentum (which takes no average) and the random rounding of states in 16 or
+    /// 8 bits go by the number. The same on all ranks: it is part of the next step's fingerprint.
+    /// Changes nothing else.
+    ///
+    /// - `steps`: at most 2^53.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any, not during a step.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (a step is under way), MERON_E_HANDLE,
+    /// MERON_E_STALE.
+    #[must_use]
+    pub fn meron_optimizer_set_steps(
+        optimizer: meron_optimizer,
+        steps: u64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Reads what is known about an optimizer.
+    ///
+    /// - `out`: struct_size set by the caller.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_optimizer_get_info(
+        out: *mut meron_optimizer_info,
+        optimizer: meron_optimizer,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// This rank's part of a state of `param`, f32, where it lies in memory as such. Writable,
+    /// but for a master that is the param itself (write that through an update).
+    ///
+    /// **Ownership**: borrowed until the next step or meron_optimizer_release.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any, not during a step.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT (not a param of this optimizer, a state that the rule does not
+    /// keep), MERON_E_UNSUPPORTED (it lies on nvme, or in 16 or 8 bits:
+    /// meron_optimizer_read_state), MERON_E_HANDLE, MERON_E_STALE.
+    #[must_use]
+    pub fn meron_optimizer_state_view(
+        out: *mut meron_view,
+        optimizer: meron_optimizer,
+        param: meron_param,
+        state: meron_optimizer_state,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Copies this rank's part of a state of `param` in f32, wherever and however it lies.
+    ///
+    /// - `out`: `count` floats.
+    /// - `count`: the param's owned_count (meron_param_get_info).
+    ///
+    /// **Blocks**: on this rank's drive where states lie on nvme.
+    ///
+    /// **Threads**: any, not during a step.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT (as meron_optimizer_state_view, or another count), MERON_E_STATE
+    /// (a step is under way), MERON_E_IO, MERON_E_CORRUPT, MERON_E_HANDLE, MERON_E_STALE.
+    #[must_use]
+    pub fn meron_optimizer_read_state(
+        out: *mut f32,
+        count: u64,
+        optimizer: meron_optimizer,
+        param: meron_param,
+        state: meron_optimizer_state,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Replaces this rank's part of a state of `param`, from f32; states of 16 or 8 bits are
+    /// rounded to nearest.
+    ///
+    /// - `data`: `count` floats, only read.
+    /// - `count`: the param's owned_count.
+    ///
+    /// **Blocks**: as meron_optimizer_read_state.
+    ///
+    /// **Threads**: any, not during a step.
+    ///
+    /// **Errors**: as meron_optimizer_read_state, MERON_E_ARGUMENT also for a master that is the
+    /// param itself (write that through an update).
+    #[must_use]
+    pub fn meron_optimizer_write_state(
+        optimizer: meron_optimizer,
+        param: meron_param,
+        state: meron_optimizer_state,
+        data: *const f32,
+        count: u64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Moves this rank's states that lie in memory, the f32 master among them, to this rank's
+    /// file on a drive, and gives their memory back: for a phase that needs it for something
+    /// else, as DeepSpeed's offload_states does. Values stay usable; until meron_optimizer_reload
+    /// the optimizer cannot step, and what would change its master (an update) is refused.
+    ///
+    /// - `folder`: on a drive; NULL for the plan's nvme.path, or where this rank's file is already.
+    ///
+    /// **Blocks**: on this rank's drive, and other calls of this rank that begin something meanwhile;
+    /// never on peers.
+    ///
+    /// **Threads**: any. After an error all is as it was.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT (no folder, one that will not do), MERON_E_STATE (a step is under
+    /// way, they are offloaded already), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND,
+    /// MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
+    #[must_use]
+    pub fn meron_optimizer_offload(
+        optimizer: meron_optimizer,
+        folder: *const c_char,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Brings the states back that meron_optimizer_offload has moved off, bit by bit the same.
+    ///
+    /// **Blocks**: on this rank's drive; never on peers.
+    ///
+    /// **Threads**: any. After an error they are offloaded still.
+    ///
+    /// **Errors**: MERON_E_STATE (they are not offloaded), MERON_E_NO_MEMORY, MERON_E_IO,
+    /// MERON_E_CORRUPT (the drive gave other bytes), MERON_E_TIMEOUT, MERON_E_HANDLE,
+    /// MERON_E_STALE.
+    #[must_use]
+    pub fn meron_optimizer_reload(
+        optimizer: meron_optimizer,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Releases the optimizer and its states. A step under way keeps them until it has ended.
+    ///
+    /// **Blocks**: where states lie on nvme, until what the last step wrote is there, at most 5 s;
+    /// never on peers.
+    ///
+    /// **Threads**: any, also a finalizer's.
+    ///
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE.
+    pub fn meron_optimizer_release(
+        optimizer: meron_optimizer,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Fills the first `struct_size` bytes of \*tensor with the initial value (for languages
+    /// without macros).
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT.
+    #[must_use]
+    pub fn meron_checkpoint_tensor_init(
+        tensor: *mut meron_checkpoint_tensor,
+        struct_size: usize,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Fills the first `struct_size` bytes of \*options with the initial value (for languages
+    /// without macros).
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT.
+    #[must_use]
+    pub fn meron_checkpoint_save_options_init(
+        options: *mut meron_checkpoint_save_options,
+        struct_size: usize,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Begins to save the states of all units, as they are now, as `name` in `folder`. Collective
+    /// over the world. A thread of the engine copies them into bounded memory and writes:
+    /// gathers, forward and backward go on meanwhile, and a step or an update of a unit waits
+    /// until the unit is copied. After a failure on any rank (a full disk) all ranks get the
+    /// error, which names that rank, from the future, and again from the next save if nobody has
+    /// waited for the future; the checkpoints that were there stay, and training can go on. One
+    /// save at a time: the next one waits for the one before.
+    ///
+    /// - `out`: receives the future.
+    /// - `folder`: a directory that all ranks see; made if it is not there.
+    /// - `name`: one component of a path, not hidden, at most 200 bytes of UTF-8.
+    /// - `options`: NULL for the values and masters alone.
+    ///
+    /// **Ownership**: texts and arrays are copied; what a tensor's `data` points to must stay as it
+    /// is until meron_checkpoint_wait_copied; the caller releases \*out.
+    ///
+    /// **Blocks**: until the save before has ended.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT (a name that will not do, `extra` is no JSON object),
+    /// MERON_E_DUPLICATE (the name is taken), MERON_E_STATE (a step is under way, a unit is
+    /// updated, a gradient waits for a step, states are offloaded, another process saves that
+    /// name), MERON_E_UNSUPPORTED (a unit of some ranks only), MERON_E_NO_SPACE, MERON_E_IO,
+    /// MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+    #[must_use]
+    pub fn meron_checkpoint_save_begin(
+        out: *mut meron_future,
+        context: meron_context,
+        folder: *const c_char,
+        name: *const c_char,
+        options: *const meron_checkpoint_save_options,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Waits until the save under way has copied what it saves: then the caller's tensors may
+    /// change. Returns MERON_OK also if no save is under way, or if it has failed;
+    /// MERON_IN_PROGRESS when timeout_ns passed first.
+    ///
+    /// - `timeout_ns`: nanoseconds; MERON_TIMEOUT_DEFAULT: without bound.
+    ///
+    /// **Blocks**: on the drive.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_checkpoint_wait_copied(
+        context: meron_context,
+        timeout_ns: i64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Reads how far the save under way is, or how far the last one came.
+    ///
+    /// - `out`: struct_size set by the caller.
+    ///
+    /// **Ownership**: the caller's.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_checkpoint_get_progress(
+        out: *mut meron_checkpoint_progress,
+        context: meron_context,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Fills the first `struct_size` bytes of \*options with the initial value (for languages
+    /// without macros).
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT.
+    #[must_use]
+    pub fn meron_checkpoint_write_options_init(
+        options: *mut meron_checkpoint_write_options,
+        struct_size: usize,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Writes tensors as a checkpoint of one rank: what importers of other formats need. `data`
+    /// is read once and in order, so it may be mapped files.
+    ///
+    /// - `folder`: , name  as meron_checkpoint_save_begin.
+    ///
+    /// **Ownership**: everything is only read, during the call.
+    ///
+    /// **Blocks**: on the drive.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_DUPLICATE, MERON_E_STATE, MERON_E_NO_SPACE, MERON_E_IO.
+    #[must_use]
+    pub fn meron_checkpoint_write(
+        folder: *const c_char,
+        name: *const c_char,
+        options: *const meron_checkpoint_write_options,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Fills the first `struct_size` bytes of \*options with the initial value (for languages
+    /// without macros).
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT.
+    #[must_use]
+    pub fn meron_checkpoint_load_options_init(
+        options: *mut meron_checkpoint_load_options,
+        struct_size: usize,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Loads a checkpoint into all units: values, masters, states, counts of steps and numbers of
+    /// groups of the optimizers. Collective over the world. Before anything changes, all ranks
+    /// have compared names, shapes and optimizers, and opened the files; such an error leaves
+    /// everything as it was. An error after that breaks the group, because states are of two
+    /// checkpoints.
+    ///
+    /// - `out`: receives what was loaded.
+    /// - `folder`: of checkpoints, or one of them; or a model as Hugging Face publishes it, a
+    ///   directory or one file, with `values_only`.
+    /// - `name`: NULL for the newest complete one.
+    /// - `options`: NULL for values alone.
+    ///
+    /// **Ownership**: the caller releases \*out.
+    ///
+    /// **Blocks**: on the drive and on all ranks; other threads of this rank that begin something
+    /// wait.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_NOT_FOUND, MERON_E_CORRUPT (names tensor, file and offset),
+    /// MERON_E_VERSION (of a newer version), MERON_E_ARGUMENT (it does not fit: missing,
+    /// unexpected and other shapes are listed), MERON_E_STATE and MERON_E_UNSUPPORTED as
+    /// meron_checkpoint_save_begin, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH (a link),
+    /// MERON_E_HANDLE, MERON_E_STALE, -3xx.
+    #[must_use]
+    pub fn meron_checkpoint_load(
+        out: *mut meron_checkpoint,
+        context: meron_context,
+        folder: *const c_char,
+        name: *const c_char,
+        options: *const meron_checkpoint_load_options,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Opens a checkpoint, or a model as Hugging Face publishes it, to look at it and to read
+    /// tensors.
+    ///
+    /// - `out`: receives the checkpoint.
+    /// - `folder`: , name   as meron_checkpoint_load.
+    ///
+    /// **Ownership**: the caller releases \*out.
+    ///
+    /// **Blocks**: on the drive.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_NOT_FOUND, MERON_E_CORRUPT, MERON_E_PARSE, MERON_E_VERSION,
+    /// MERON_E_ARGUMENT, MERON_E_AUTH (a link), MERON_E_IO, MERON_E_NO_MEMORY.
+    #[must_use]
+    pub fn meron_checkpoint_open(
+        out: *mut meron_checkpoint,
+        folder: *const c_char,
+        name: *const c_char,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Reads what is known about a checkpoint.
+    ///
+    /// - `out`: struct_size set by the caller.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_checkpoint_get_info(
+        out: *mut meron_checkpoint_info,
+        checkpoint: meron_checkpoint,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// A text of a checkpoint.
+    ///
+    /// - `out`: receives it.
+    ///
+    /// **Ownership**: borrowed from the checkpoint.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_checkpoint_text(
+        out: *mut *const c_char,
+        checkpoint: meron_checkpoint,
+        kind: meron_checkpoint_text_kind,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Reads elements of a tensor, as they are in the files, after their checksums were compared.
+    /// Local: no other rank takes part.
+    ///
+    /// - `data`: receives `count` elements.
+    /// - `bytes`: of `data`: must be `count` times the size of an element of the tensor's dtype.
+    /// - `kind`: NULL: "values".
+    /// - `begin`: first element, row-major.
+    ///
+    /// **Ownership**: the caller owns `data`.
+    ///
+    /// **Blocks**: on the drive.
+    ///
+    /// **Threads**: any; one at a time reads.
+    ///
+    /// **Errors**: MERON_E_NOT_FOUND (no such tensor, a file is gone), MERON_E_ARGUMENT (outside of
+    /// the tensor), MERON_E_CORRUPT, MERON_E_IO, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
+    #[must_use]
+    pub fn meron_checkpoint_read(
+        data: *mut c_void,
+        bytes: u64,
+        checkpoint: meron_checkpoint,
+        kind: *const c_char,
+        name: *const c_char,
+        begin: u64,
+        count: u64,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Releases a checkpoint; what was loaded stays.
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any, also a finalizer's.
+    ///
+    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE.
+    pub fn meron_checkpoint_release(
+        checkpoint: meron_checkpoint,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Fills the first `struct_size` bytes of \*options with the initial value (for languages
+    /// without macros).
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT.
+    #[must_use]
+    pub fn meron_checkpoint_export_options_init(
+        options: *mut meron_checkpoint_export_options,
+        struct_size: usize,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Writes the values of all units as Hugging Face publishes models: model.safetensors, or
+    /// several files and model.safetensors.index.json. Collective over the world; each rank
+    /// writes its own part of each tensor in place, so nothing is gathered. Masters are the
+    /// source where there are any. What was there stays until the new files are whole; other
+    /// files of the folder are left alone.
+    ///
+    /// - `folder`: a directory that all ranks see; made if it is not there.
+    /// - `options`: NULL for the initial value.
+    ///
+    /// **Ownership**: everything is only read, during the call.
+    ///
+    /// **Blocks**: on the drive and on all ranks; other threads of this rank that begin something
+    /// wait.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a model is there), MERON_E_STATE and
+    /// MERON_E_UNSUPPORTED as meron_checkpoint_save_begin, MERON_E_NO_SPACE, MERON_E_IO,
+    /// MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+    #[must_use]
+    pub fn meron_checkpoint_export(
+        context: meron_context,
+        folder: *const c_char,
+        options: *const meron_checkpoint_export_options,
+        err: *mut *mut meron_error,
+    ) -> meron_status;
+
+    /// Fills the first `struct_size` bytes of \*options with the initial value (for languages
+    /// without macros).
+    ///
+    /// **Blocks**: never.
+    ///
+    /// **Threads**: any.
+    ///
+    /// **Errors**: MERON_E_ARGUMENT.
+    #[must_use]
     pub fn meron_gather_options_init(
         options: *mut meron_gather_options,
         struct_size: usize,
@@ -2556,314 +3430,6 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Fills the first `struct_size` bytes of \*options with the initial value (for languages
-    /// without macros).
-    ///
-    /// **Blocks**: never.
-    ///
-    /// **Threads**: any.
-    ///
-    /// **Errors**: MERON_E_ARGUMENT.
-    #[must_use]
-    pub fn meron_optimizer_options_init(
-        options: *mut meron_optimizer_options,
-        struct_size: usize,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
-
-    /// Makes an optimizer and its states (zero) for the trainable params of some units: what the
-    /// rule keeps, in the plan's dtype and on its tier, and an f32 master copy where the params
-    /// have 16 bits. States on tier nvme are written once here, so that steps only write over
-    /// what is there; while that takes long, the log tells how far it is. Collective over the
-    /// units' group.
-    ///
-    /// - `options`: NULL for the defaults.
-    ///
-    /// **Ownership**: the caller releases \*out.
-    ///
-    /// **Blocks**: on this rank's drive where states lie on nvme; never on peers.
-    ///
-    /// **Threads**: any.
-    ///
-    /// **Errors**: MERON_E_ARGUMENT (a value out of range, no trainable param, a folder of tier nvme
-    /// that will not do), MERON_E_DUPLICATE (a unit twice, or in an optimizer already),
-    /// MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_HANDLE,
-    /// MERON_E_STALE, -3xx.
-    #[must_use]
-    pub fn meron_optimizer_create(
-        out: *mut meron_optimizer,
-        units: *const meron_unit,
-        count: usize,
-        options: *const meron_optimizer_options,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
-
-    /// Sets the learning rate of the next steps for params that are in no group that was added;
-    /// the same on all ranks (it is part of the step's fingerprint).
-    ///
-    /// **Blocks**: never.
-    ///
-    /// **Threads**: any.
-    ///
-    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
-    #[must_use]
-    pub fn meron_optimizer_set_learning_rate(
-        optimizer: meron_optimizer,
-        learning_rate: f64,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
-
-    /// Fills the first `struct_size` bytes of \*group with the initial value (for languages
-    /// without macros).
-    ///
-    /// **Blocks**: never.
-    ///
-    /// **Threads**: any.
-    ///
-    /// **Errors**: MERON_E_ARGUMENT.
-    #[must_use]
-    pub fn meron_param_group_init(
-        group: *mut meron_param_group,
-        struct_size: usize,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
-
-    /// Gives some params numbers of their own, for example no weight decay. All ranks must do the
-    /// same before the next step, whose fingerprint has it.
-    ///
-    /// - `out`: receives the group's number, 1, 2, ...; group 0 is of params that are in no other.
-    /// - `params`: `count` params that this optimizer trains, none in a group that was added.
-    /// - `group`: copied.
-    ///
-    /// **Blocks**: never.
-    ///
-    /// **Threads**: any, not during a step.
-    ///
-    /// **Errors**: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param is in a group already), MERON_E_STATE
-    /// (a step is under way), MERON_E_HANDLE, MERON_E_STALE.
-    #[must_use]
-    pub fn meron_optimizer_add_param_group(
-        out: *mut u32,
-        optimizer: meron_optimizer,
-        params: *const meron_param,
-        count: usize,
-        group: *const meron_param_group,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
-
-    /// Sets the numbers of a group for the next steps; the same on all ranks.
-    ///
-    /// - `number`: 0, or what meron_optimizer_add_param_group gave.
-    ///
-    /// **Blocks**: never.
-    ///
-    /// **Threads**: any.
-    ///
-    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE.
-    #[must_use]
-    pub fn meron_optimizer_set_param_group(
-        optimizer: meron_optimizer,
-        number: u32,
-        group: *const meron_param_group,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
-
-    /// Reads the numbers of a group.
-    ///
-    /// - `out`: struct_size set by the caller.
-    ///
-    /// **Ownership**: \*out is the caller's, a plain copy.
-    ///
-    /// **Blocks**: never.
-    ///
-    /// **Threads**: any.
-    ///
-    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
-    #[must_use]
-    pub fn meron_optimizer_get_param_group(
-        out: *mut meron_param_group,
-        optimizer: meron_optimizer,
-        number: u32,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
-
-    /// Begins a step: global gradient norm (exact, so equal for every number of ranks), clipping,
-    /// update of this rank's parts, publication of the next version. Needs the reduced gradient
-    /// of every unit, and no lease on any of them on this rank. Collective over the units' group.
-    /// States on tier nvme are read, updated and written at the same time, piece by piece;
-    /// nothing is written before the norm is known to be finite.
-    ///
-    /// - `out`: receives the future.
-    ///
-    /// **Ownership**: the caller releases \*out.
-    ///
-    /// **Blocks**: never.
-    ///
-    /// **Threads**: any.
-    ///
-    /// **Errors**: MERON_E_STATE (names the unit that is leased or not reduced), MERON_E_HANDLE,
-    /// MERON_E_STALE, -3xx; from the wait: MERON_E_NONFINITE on all ranks when the norm is not
-    /// finite: nothing was changed, the gradients are discarded; MERON_E_IO and MERON_E_CORRUPT
-    /// where a drive failed or gave other bytes than were written: the group is broken, and a
-    /// checkpoint is what to go on from.
-    #[must_use]
-    pub fn meron_optimizer_step_begin(
-        out: *mut meron_future,
-        optimizer: meron_optimizer,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
-
-    /// Sets how many steps the optimizer counts as taken: for one that goes on from a checkpoint,
-    /// beside its states (meron_optimizer_write_state). Adam's bias corrections, the first step
-    /// of SGD with a momentum (which takes no average) and the random rounding of states in 16 or
-    /// 8 bits go by the number. The same on all ranks: it is part of the next step's fingerprint.
-    /// Changes nothing else.
-    ///
-    /// - `steps`: at most 2^53.
-    ///
-    /// **Blocks**: never.
-    ///
-    /// **Threads**: any, not during a step.
-    ///
-    /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (a step is under way), MERON_E_HANDLE,
-    /// MERON_E_STALE.
-    #[must_use]
-    pub fn meron_optimizer_set_steps(
-        optimizer: meron_optimizer,
-        steps: u64,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
-
-    /// Reads what is known about an optimizer.
-    ///
-    /// - `out`: struct_size set by the caller.
-    ///
-    /// **Blocks**: never.
-    ///
-    /// **Threads**: any.
-    ///
-    /// **Errors**: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
-    #[must_use]
-    pub fn meron_optimizer_get_info(
-        out: *mut meron_optimizer_info,
-        optimizer: meron_optimizer,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
-
-    /// This rank's part of a state of `param`, f32, where it lies in memory as such. Writable,
-    /// but for a master that is the param itself (write that through an update).
-    ///
-    /// **Ownership**: borrowed until the next step or meron_optimizer_release.
-    ///
-    /// **Blocks**: never.
-    ///
-    /// **Threads**: any, not during a step.
-    ///
-    /// **Errors**: MERON_E_ARGUMENT (not a param of this optimizer, a state that the rule does not
-    /// keep), MERON_E_UNSUPPORTED (it lies on nvme, or in 16 or 8 bits:
-    /// meron_optimizer_read_state), MERON_E_HANDLE, MERON_E_STALE.
-    #[must_use]
-    pub fn meron_optimizer_state_view(
-        out: *mut meron_view,
-        optimizer: meron_optimizer,
-        param: meron_param,
-        state: meron_optimizer_state,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
-
-    /// Copies this rank's part of a state of `param` in f32, wherever and however it lies.
-    ///
-    /// - `out`: `count` floats.
-    /// - `count`: the param's owned_count (meron_param_get_info).
-    ///
-    /// **Blocks**: on this rank's drive where states lie on nvme.
-    ///
-    /// **Threads**: any, not during a step.
-    ///
-    /// **Errors**: MERON_E_ARGUMENT (as meron_optimizer_state_view, or another count), MERON_E_STATE
-    /// (a step is under way), MERON_E_IO, MERON_E_CORRUPT, MERON_E_HANDLE, MERON_E_STALE.
-    #[must_use]
-    pub fn meron_optimizer_read_state(
-        out: *mut f32,
-        count: u64,
-        optimizer: meron_optimizer,
-        param: meron_param,
-        state: meron_optimizer_state,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
-
-    /// Replaces this rank's part of a state of `param`, from f32; states of 16 or 8 bits are
-    /// rounded to nearest.
-    ///
-    /// - `data`: `count` floats, only read.
-    /// - `count`: the param's owned_count.
-    ///
-    /// **Blocks**: as meron_optimizer_read_state.
-    ///
-    /// **Threads**: any, not during a step.
-    ///
-    /// **Errors**: as meron_optimizer_read_state, MERON_E_ARGUMENT also for a master that is the
-    /// param itself (write that through an update).
-    #[must_use]
-    pub fn meron_optimizer_write_state(
-        optimizer: meron_optimizer,
-        param: meron_param,
-        state: meron_optimizer_state,
-        data: *const f32,
-        count: u64,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
-
-    /// Moves this rank's states that lie in memory, the f32 master among them, to this rank's
-    /// file on a drive, and gives their memory back: for a phase that needs it for something
-    /// else, as DeepSpeed's offload_states does. Values stay usable; until meron_optimizer_reload
-    /// the optimizer cannot step, and what would change its master (an update) is refused.
-    ///
-    /// - `folder`: on a drive; NULL for the plan's nvme.path, or where this rank's file is already.
-    ///
-    /// **Blocks**: on this rank's drive, and other calls of this rank that begin something meanwhile;
-    /// never on peers.
-    ///
-    /// **Threads**: any. After an error all is as it was.
-    ///
-    /// **Errors**: MERON_E_ARGUMENT (no folder, one that will not do), MERON_E_STATE (a step is under
-    /// way, they are offloaded already), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND,
-    /// MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
-    #[must_use]
-    pub fn meron_optimizer_offload(
-        optimizer: meron_optimizer,
-        folder: *const c_char,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
-
-    /// Brings the states back that meron_optimizer_offload has moved off, bit by bit the same.
-    ///
-    /// **Blocks**: on this rank's drive; never on peers.
-    ///
-    /// **Threads**: any. After an error they are offloaded still.
-    ///
-    /// **Errors**: MERON_E_STATE (they are not offloaded), MERON_E_NO_MEMORY, MERON_E_IO,
-    /// MERON_E_CORRUPT (the drive gave other bytes), MERON_E_TIMEOUT, MERON_E_HANDLE,
-    /// MERON_E_STALE.
-    #[must_use]
-    pub fn meron_optimizer_reload(
-        optimizer: meron_optimizer,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
-
-    /// Releases the optimizer and its states. A step under way keeps them until it has ended.
-    ///
-    /// **Blocks**: where states lie on nvme, until what the last step wrote is there, at most 5 s;
-    /// never on peers.
-    ///
-    /// **Threads**: any, also a finalizer's.
-    ///
-    /// **Errors**: MERON_E_HANDLE, MERON_E_STALE.
-    pub fn meron_optimizer_release(
-        optimizer: meron_optimizer,
-        err: *mut *mut meron_error,
-    ) -> meron_status;
-
     /// The place in this rank's bucket for the gradient of `param`, writable: the trainer adds to
     /// it. When an accumulation starts it is zero (unless MERON_GRADIENT_OVERWRITE is given);
     /// under a plan that keeps whole gradients it holds the sum of the micro-batches so far.
@@ -3233,6 +3799,30 @@ const _: () = assert!(size_of::<meron_param_info>() == 168);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_unit_info>() == 64);
 #[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_optimizer>() == 8);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_optimizer_options>() == 72);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_param_group>() == 48);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_optimizer_info>() == 56);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_checkpoint>() == 8);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_checkpoint_tensor>() == 64);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_checkpoint_save_options>() == 72);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_checkpoint_progress>() == 32);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_checkpoint_write_options>() == 48);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_checkpoint_load_options>() == 48);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_checkpoint_info>() == 56);
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<meron_checkpoint_export_options>() == 48);
+#[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_gather>() == 8);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_destination>() == 24);
@@ -3250,14 +3840,6 @@ const _: () = assert!(size_of::<meron_io_options>() == 40);
 const _: () = assert!(size_of::<meron_io_info>() == 88);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_io_buffer_info>() == 24);
-#[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_optimizer>() == 8);
-#[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_optimizer_options>() == 72);
-#[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_param_group>() == 48);
-#[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_optimizer_info>() == 56);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_source>() == 32);
 #[cfg(target_pointer_width = "64")]
@@ -3324,6 +3906,30 @@ mod layout {
         check!(meron_unit_info, struct_size: 0, state: 4, version: 8, leases: 16, reduced: 20,
             param_codec: 24, gradient_codec: 28, param_error: 32, param_worst_block: 40,
             gradient_error: 48, gradient_worst_block: 56);
+        check!(meron_optimizer, id: 0);
+        check!(meron_optimizer_options, struct_size: 0, kind: 4, learning_rate: 8, beta1: 16, beta2:
+            24, epsilon: 32, weight_decay: 40, max_norm: 48, dampening: 56, nesterov: 64,
+            reserved_0: 68);
+        check!(meron_param_group, struct_size: 0, reserved_0: 4, learning_rate: 8, beta1: 16, beta2:
+            24, epsilon: 32, weight_decay: 40);
+        check!(meron_optimizer_info, struct_size: 0, reserved_0: 4, steps: 8, norm: 16,
+            learning_rate: 24, groups: 32, states: 36, nvme_bytes: 40, offloaded_bytes: 48);
+        check!(meron_checkpoint, id: 0);
+        check!(meron_checkpoint_tensor, struct_size: 0, dims: 4, name: 8, kind: 16, dtype: 24,
+            shape: 32, begin: 40, count: 48, data: 56);
+        check!(meron_checkpoint_save_options, struct_size: 0, values_only: 4, skip_frozen: 8,
+            overwrite: 12, step: 16, keep: 24, extra: 32, optimizers: 40, optimizer_count: 48,
+            tensors: 56, tensor_count: 64);
+        check!(meron_checkpoint_progress, struct_size: 0, saving: 4, total: 8, copied: 16, written:
+            24);
+        check!(meron_checkpoint_write_options, struct_size: 0, overwrite: 4, step: 8, extra: 16,
+            optimizers: 24, tensors: 32, tensor_count: 40);
+        check!(meron_checkpoint_load_options, struct_size: 0, lenient: 4, values_only: 8,
+            rank0_only: 12, optimizers: 16, optimizer_count: 24, mapping: 32, claimed: 40);
+        check!(meron_checkpoint_info, struct_size: 0, world: 4, step: 8, bytes: 16, tensors: 24,
+            bytes_read: 32, missing: 40, unexpected: 48);
+        check!(meron_checkpoint_export_options, struct_size: 0, dtype: 4, keep_dtype: 8, overwrite:
+            12, max_file_bytes: 16, mapping: 24, tensors: 32, tensor_count: 40);
         check!(meron_gather, id: 0);
         check!(meron_destination, param: 0, data: 8, bytes: 16);
         check!(meron_gather_options, struct_size: 0, mode: 4, destinations: 8, destination_count:
@@ -3337,14 +3943,6 @@ mod layout {
             single_submit: 20, overlap_events: 24, reserved_0: 28, bytes_read: 32, bytes_written:
             40, calls: 48, direct_calls: 56, requests: 64, pending: 72, buffer_bytes: 80);
         check!(meron_io_buffer_info, struct_size: 0, registered: 4, bytes: 8, data: 16);
-        check!(meron_optimizer, id: 0);
-        check!(meron_optimizer_options, struct_size: 0, kind: 4, learning_rate: 8, beta1: 16, beta2:
-            24, epsilon: 32, weight_decay: 40, max_norm: 48, dampening: 56, nesterov: 64,
-            reserved_0: 68);
-        check!(meron_param_group, struct_size: 0, reserved_0: 4, learning_rate: 8, beta1: 16, beta2:
-            24, epsilon: 32, weight_decay: 40);
-        check!(meron_optimizer_info, struct_size: 0, reserved_0: 4, steps: 8, norm: 16,
-            learning_rate: 24, groups: 32, states: 36, nvme_bytes: 40, offloaded_bytes: 48);
         check!(meron_source, param: 0, data: 8, count: 16, dtype: 24, reserved_0: 28);
         check!(meron_reduce_options, struct_size: 0, op: 4, boundary: 8, reserved_0: 12, divisor:
             16, stream: 24);

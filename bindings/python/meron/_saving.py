@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The part of a context that saves, loads and exports: all ranks together."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, cast
+
+from meron._native import IN_PROGRESS, call, lib, nanoseconds, receive, sized, text
+from meron.checkpoint import (
+    Checkpoint,
+    CheckpointTensor,
+    SaveProgress,
+    export_options,
+    load_options,
+    named,
+    save_options,
+)
+from meron.dtypes import CODES, dtype_name
+from meron.future import Future
+
+if TYPE_CHECKING:
+    from meron.context import Context
+    from meron.optimizer import Optimizer
+
+
+class Saving:
+    """What `meron.Context` has of checkpoints."""
+
+    _handle: Any
+
+    def save(
+        self,
+        folder: str | os.PathLike[str],
+        name: str,
+        optimizers: Iterable[Optimizer] = (),
+        *,
+        step: int = 0,
+        extra: Mapping[str, Any] | None = None,
+        tensors: Iterable[CheckpointTensor] = (),
+        keep: int = 0,
+        overwrite: bool = False,
+        values_only: bool = False,
+        skip_frozen: bool = False,
+    ) -> None:
+        """Saves as `save_begin` does, and waits for the end."""
+        self.save_begin(
+            folder,
+            name,
+            optimizers,
+            step=step,
+            extra=extra,
+            tensors=tensors,
+            keep=keep,
+            overwrite=overwrite,
+            values_only=values_only,
+            skip_frozen=skip_frozen,
+        ).wait()
+
+    def save_begin(
+        self,
+        folder: str | os.PathLike[str],
+        name: str,
+        optimizers: Iterable[Optimizer] = (),
+        *,
+        step: int = 0,
+        extra: Mapping[str, Any] | None = None,
+        tensors: Iterable[CheckpointTensor] = (),
+        keep: int = 0,
+        overwrite: bool = False,
+        values_only: bool = False,
+        skip_frozen: bool = False,
+    ) -> Future:
+        """Begins to save the states of all units, as they are now.
+
+        The checkpoint exists whole or not at all, and any number of ranks can load it:
+        docs/checkpoint-format.md. Collective over the world. A thread of the engine copies and
+        writes while forward and backward go on; a step waits until its units are copied. A failure
+        on one rank is every rank's, raised by the future, or by the next save: the checkpoints that
+        were there stay, and training can go on. Waits for a save before this one.
+
+        Args:
+            folder: of checkpoints, which all ranks see; made if it is not there.
+            name: of this one, for example "step-100".
+            optimizers: whose states are saved too.
+            step: the caller's count; the newest checkpoint has the highest.
+            extra: the caller's own state, as JSON has it (rank 0's is kept).
+            tensors: the caller's own; the ranks' together have each element of a tensor once. Their
+                memory must not change before `wait_copied` returns.
+            keep: so many complete checkpoints stay in the folder; 0: all.
+            overwrite: replace a checkpoint of that name.
+            values_only: leave masters and the states of optimizers out.
+            skip_frozen: leave frozen params out.
+
+        Raises ArgumentError, DuplicateError (the name is taken), StateError (a step is under way, a
+        gradient waits for its step), NoSpaceError, InputOutputError, GroupError.
+        """
+        alive: list[Any] = []
+        options = save_options(
+            optimizers,
+            extra,
+            tensors,
+            alive,
+            step=step,
+            keep=keep,
+            overwrite=int(overwrite),
+            values_only=int(values_only),
+            skip_frozen=int(skip_frozen),
+        )
+        handle = receive(
+            "meron_future *",
+            lib.meron_checkpoint_save_begin,
+            self._handle,
+            os.fsencode(folder),
+            text(name, "name"),
+            options,
+        )
+        return Future(cast("Context", self), handle, alive)
+
+    def wait_copied(self, timeout: float | None = None) -> bool:
+        """Waits until the save under way has copied what it saves.
+
+        Then the tensors that were given to it may change. False when `timeout` seconds passed
+        first. Blocks on the drive, with the GIL given up.
+        """
+        status = call(lib.meron_checkpoint_wait_copied, self._handle, nanoseconds(timeout))
+        return status != IN_PROGRESS
+
+    def save_progress(self) -> SaveProgress:
+        """How far the save under way is, or how far the last one came; never blocks."""
+        out = sized("meron_checkpoint_progress")
+        call(lib.meron_checkpoint_get_progress, out, self._handle)
+        return SaveProgress(bool(out.saving), int(out.total), int(out.copied), int(out.written))
+
+    def load(
+        self,
+        folder: str | os.PathLike[str],
+        name: str | None = None,
+        optimizers: Iterable[Optimizer] = (),
+        *,
+        strict: bool = True,
+        values_only: bool = False,
+        rank0_only: bool = False,
+        mapping: Mapping[str, str | list[str]] | None = None,
+        claimed: Iterable[str] = (),
+    ) -> Checkpoint:
+        """Loads a checkpoint into all units, whatever world and plan saved it.
+
+        Values, masters, states, step counts and the numbers of param groups. Collective over the
+        world; blocks on the drive and on all ranks, with the GIL given up. Before anything changes
+        all ranks have compared names, shapes and optimizers, and opened the files.
+
+        Args:
+            folder: of checkpoints, or one of them; with `values_only` also a model as Hugging Face
+                publishes it.
+            name: None for the newest complete one.
+            optimizers: as they were given to the save.
+            strict: False leaves alone what the other side lacks.
+            values_only: load values; optimizers keep their states.
+            rank0_only: only rank 0 sees the files, and sends the others their parts.
+            mapping: where a param has another name in the files: {param: tensor}, or {param:
+                [tensors]}, one after the other along the first dimension.
+            claimed: values of the files that the caller reads itself (buffers).
+
+        Raises NotFoundError, CorruptError (names tensor, file and offset), ArgumentError (what does
+        not fit is listed), VersionError, StateError as `save`, GroupError (it failed half-way).
+        """
+        alive: list[Any] = []
+        options = load_options(
+            optimizers,
+            mapping,
+            claimed,
+            alive,
+            lenient=int(not strict),
+            values_only=int(values_only),
+            rank0_only=int(rank0_only),
+        )
+        return Checkpoint(
+            receive(
+                "meron_checkpoint *",
+                lib.meron_checkpoint_load,
+                self._handle,
+                os.fsencode(folder),
+                named(name),
+                options,
+            )
+        )
+
+    def export(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        dtype: str | None = None,
+        max_file_bytes: int = 5_000_000_000,
+        mapping: Mapping[str, str] | None = None,
+        tensors: Iterable[CheckpointTensor] = (),
+        overwrite: bool = False,
+    ) -> None:
+        """Writes the values of all units as Hugging Face publishes models.
+
+        model.safetensors, or several files with an index. Collective over the world; each rank
+        writes its own part of each tensor in place, so nothing is gathered. Blocks on the drive and
+        on all ranks, with the GIL given up.
+
+        Args:
+            folder: which all ranks see; made if it is not there. Its other files stay.
+            dtype: "bf16", "f16" or "f32" of the values in the files; None: each param's own.
+            max_file_bytes: a file is closed before it would exceed it.
+            mapping: {param: name in the files}, where it differs.
+            tensors: buffers of rank 0, whole.
+            overwrite: replace a model that is there.
+
+        Raises ArgumentError, DuplicateError (a model is there), StateError as `save`, NoSpaceError,
+        InputOutputError, GroupError.
+        """
+        alive: list[Any] = []
+        code = None if dtype is None else CODES[dtype_name(dtype)]
+        options = export_options(
+            code,
+            mapping,
+            tensors,
+            alive,
+            max_file_bytes=max_file_bytes,
+            overwrite=int(overwrite),
+        )
+        call(lib.meron_checkpoint_export, self._handle, os.fsencode(folder), options)

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "meron/checkpoint.h"
+
+#include <algorithm>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "capi/guard.h"
+
+using namespace meron;        // NOLINT: this file is the C side of that namespace
+using namespace meron::capi;  // NOLINT
+
+namespace {
+
+Result<std::vector<std::shared_ptr<Optimizer>>> optimizers_of(const Context& context,
+                                                              const meron_optimizer* optimizers,
+                                                              uint64_t count) {
+  std::vector<std::shared_ptr<Optimizer>> out;
+  if (count > 0) MERON_TRY(need(optimizers, "options.optimizers"));
+  for (uint64_t i = 0; i < count; ++i) {
+    MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizers[i]));
+    if (holder->context.get() != &context) {
+      return Error(MERON_E_HANDLE, "an optimizer belongs to another context",
+                   "give those of this context")
+          .on("options.optimizers");
+    }
+    if (std::find(out.begin(), out.end(), holder->value) != out.end()) {
+      return Error(MERON_E_DUPLICATE, "an optimizer is given twice", "give each once")
+          .on("options.optimizers");
+    }
+    out.push_back(holder->value);
+  }
+  return out;
+}
+
+std::string lines_of(const std::vector<std::string>& names) {
+  std::string text;
+  for (const std::string& name : names) text += name + "\n";
+  return text;
+}
+
+Status check_flag(const char* name, uint32_t value) {
+  return value <= 1 ? Status(Ok{}) : Status(unknown_enum(name, value));
+}
+
+Error not_yet(std::string_view what) {
+  return Error(MERON_E_UNSUPPORTED, "not built yet", "leave it out").on(std::string(what));
+}
+
+}  // namespace
+
+extern "C" {
+
+meron_status meron_checkpoint_tensor_init(meron_checkpoint_tensor* tensor, size_t struct_size,
+                                          meron_error** err) {
+  return guard("checkpoint_tensor_init", err, [&]() -> Status {
+    const meron_checkpoint_tensor initial = MERON_CHECKPOINT_TENSOR_INIT;
+    return init_options(tensor, struct_size, initial);
+  });
+}
+
+meron_status meron_checkpoint_save_options_init(meron_checkpoint_save_options* options,
+                                                size_t struct_size, meron_error** err) {
+  return guard("checkpoint_save_options_init", err, [&]() -> Status {
+    const meron_checkpoint_save_options initial = MERON_CHECKPOINT_SAVE_OPTIONS_INIT;
+    return init_options(options, struct_size, initial);
+  });
+}
+
+meron_status meron_checkpoint_load_options_init(meron_checkpoint_load_options* options,
+                                                size_t struct_size, meron_error** err) {
+  return guard("checkpoint_load_options_init", err, [&]() -> Status {
+    const meron_checkpoint_load_options initial = MERON_CHECKPOINT_LOAD_OPTIONS_INIT;
+    return init_options(options, struct_size, initial);
+  });
+}
+
+meron_status meron_checkpoint_save_begin(meron_future* out, meron_context context,
+                                         const char* folder, const char* name,
+                                         const meron_checkpoint_save_options* options,
+                                         meron_error** err) {
+  return guard("checkpoint_save_begin", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_TRY(need(folder, "folder"));
+    MERON_TRY(need(name, "name"));
+    const meron_checkpoint_save_options defaults = MERON_CHECKPOINT_SAVE_OPTIONS_INIT;
+    MERON_ASSIGN(const meron_checkpoint_save_options given,
+                 read_options(options, defaults, "options"));
+    MERON_TRY(check_flag("options.values_only", given.values_only));
+    MERON_TRY(check_flag("options.skip_frozen", given.skip_frozen));
+    MERON_TRY(check_flag("options.overwrite", given.overwrite));
+    MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
+    MERON_ASSIGN(const auto optimizers,
+                 optimizers_of(*holder->context, given.optimizers, given.optimizer_count));
+    SaveOptions saving;
+    saving.root = folder;
+    saving.name = name;
+    saving.step = given.step;
+    saving.keep = given.keep;
+    saving.overwrite = given.overwrite == 1;
+    saving.values_only = given.values_only == 1;
+    saving.skip_frozen = given.skip_frozen == 1;
+    if (given.extra != nullptr) saving.extra = given.extra;
+    if (given.tensor_count > 0) return not_yet("options.tensors");
+    MERON_TRY(holder->context->save_checkpoint(optimizers, std::move(saving)));
+    return put<FutureHolder>(out, holder->context, std::shared_ptr<Operation>());
+  });
+}
+
+meron_status meron_checkpoint_load(meron_checkpoint* out, meron_context context, const char* folder,
+                                   const char* name, const meron_checkpoint_load_options* options,
+                                   meron_error** err) {
+  return guard("checkpoint_load", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_TRY(need(folder, "folder"));
+    const meron_checkpoint_load_options defaults = MERON_CHECKPOINT_LOAD_OPTIONS_INIT;
+    MERON_ASSIGN(const meron_checkpoint_load_options given,
+                 read_options(options, defaults, "options"));
+    MERON_TRY(check_flag("options.lenient", given.lenient));
+    MERON_TRY(check_flag("options.values_only", given.values_only));
+    MERON_TRY(check_flag("options.rank0_only", given.rank0_only));
+    if (given.rank0_only == 1) return not_yet("options.rank0_only");
+    if (given.mapping != nullptr) return not_yet("options.mapping");
+    if (given.claimed != nullptr) return not_yet("options.claimed");
+    MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
+    MERON_ASSIGN(const auto optimizers,
+                 optimizers_of(*holder->context, given.optimizers, given.optimizer_count));
+    const LoadOptions loading{.root = folder,
+                              .name = name == nullptr ? std::string() : std::string(name),
+                              .strict = given.lenient == 0,
+                              .values_only = given.values_only == 1};
+    MERON_ASSIGN(LoadReport report, holder->context->load_checkpoint(optimizers, loading));
+    auto loaded = std::make_shared<LoadedCheckpoint>();
+    loaded->world = report.manifest.world;
+    loaded->step = report.manifest.step;
+    loaded->bytes_read = report.bytes_read;
+    loaded->missing_count = report.differences.missing.size();
+    loaded->unexpected_count = report.differences.unexpected.size();
+    loaded->path = std::move(report.path);
+    loaded->extra = std::move(report.manifest.extra);
+    loaded->missing = lines_of(report.differences.missing);
+    loaded->unexpected = lines_of(report.differences.unexpected);
+    return put<CheckpointHolder>(out, holder->context, std::move(loaded));
+  });
+}
+
+meron_status meron_checkpoint_get_info(meron_checkpoint_info* out, meron_checkpoint checkpoint,
+                                       meron_error** err) {
+  return guard("checkpoint_get_info", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<CheckpointHolder>(checkpoint, rank));
+    const LoadedCheckpoint& value = *holder->value;
+    meron_checkpoint_info info = {};
+    info.world = value.world;
+    info.step = value.step;
+    info.bytes_read = value.bytes_read;
+    info.missing = value.missing_count;
+    info.unexpected = value.unexpected_count;
+    return write_info(out, info, "out");
+  });
+}
+
+meron_status meron_checkpoint_text(const char** out, meron_checkpoint checkpoint,
+                                   meron_checkpoint_text_kind kind, meron_error** err) {
+  return guard("checkpoint_text", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN(const auto holder, get<CheckpointHolder>(checkpoint, rank));
+    const LoadedCheckpoint& value = *holder->value;
+    switch (kind) {
+      case MERON_CHECKPOINT_PATH:
+        *out = value.path.c_str();
+        return Ok{};
+      case MERON_CHECKPOINT_EXTRA:
+        *out = value.extra.c_str();
+        return Ok{};
+      case MERON_CHECKPOINT_MISSING:
+        *out = value.missing.c_str();
+        return Ok{};
+      case MERON_CHECKPOINT_UNEXPECTED:
+        *out = value.unexpected.c_str();
+        return Ok{};
+      default:
+        return unknown_enum("kind", kind);
+    }
+  });
+}
+
+meron_status meron_checkpoint_release(meron_checkpoint checkpoint, meron_error** err) {
+  return guard("checkpoint_release", err, [&]() -> Status {
+    MERON_ASSIGN([[maybe_unused]] const auto holder, take<CheckpointHolder>(checkpoint));
+    return Ok{};
+  });
+}
+
+}  // extern "C"

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints as files: opened, read, written and exported.
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "capi/guard.h"
+#include "meron/checkpoint.h"
+
+using namespace meron;        // NOLINT: this file is the C side of that namespace
+using namespace meron::capi;  // NOLINT
+
+namespace {
+
+Error nothing_yet(std::string_view what) {
+  return Error(MERON_E_UNSUPPORTED, "not built yet", "leave it out").on(std::string(what));
+}
+
+}  // namespace
+
+extern "C" {
+
+meron_status meron_checkpoint_write_options_init(meron_checkpoint_write_options* options,
+                                                 size_t struct_size, meron_error** err) {
+  return guard("checkpoint_write_options_init", err, [&]() -> Status {
+    const meron_checkpoint_write_options initial = MERON_CHECKPOINT_WRITE_OPTIONS_INIT;
+    return init_options(options, struct_size, initial);
+  });
+}
+
+meron_status meron_checkpoint_export_options_init(meron_checkpoint_export_options* options,
+                                                  size_t struct_size, meron_error** err) {
+  return guard("checkpoint_export_options_init", err, [&]() -> Status {
+    const meron_checkpoint_export_options initial = MERON_CHECKPOINT_EXPORT_OPTIONS_INIT;
+    return init_options(options, struct_size, initial);
+  });
+}
+
+meron_status meron_checkpoint_write(const char* folder, const char* name,
+                                    const meron_checkpoint_write_options* /*options*/,
+                                    meron_error** err) {
+  return guard("checkpoint_write", err, [&]() -> Status {
+    MERON_TRY(need(folder, "folder"));
+    MERON_TRY(need(name, "name"));
+    return nothing_yet("checkpoint_write");
+  });
+}
+
+meron_status meron_checkpoint_open(meron_checkpoint* out, const char* folder, const char* /*name*/,
+                                   meron_error** err) {
+  return guard("checkpoint_open", err, [&]() -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_TRY(need(folder, "folder"));
+    return nothing_yet("checkpoint_open");
+  });
+}
+
+meron_status meron_checkpoint_read(void* data, uint64_t /*bytes*/, meron_checkpoint checkpoint,
+                                   const char* /*kind*/, const char* name, uint64_t /*begin*/,
+                                   uint64_t /*count*/, meron_error** err) {
+  return guard("checkpoint_read", err, [&](int& rank) -> Status {
+    MERON_TRY(need(data, "data"));
+    MERON_TRY(need(name, "name"));
+    MERON_ASSIGN([[maybe_unused]] const auto holder, get<CheckpointHolder>(checkpoint, rank));
+    return nothing_yet("checkpoint_read");
+  });
+}
+
+meron_status meron_checkpoint_wait_copied(meron_context context, int64_t /*timeout_ns*/,
+                                          meron_error** err) {
+  return guard("checkpoint_wait_copied", err, [&](int& rank) -> Status {
+    MERON_ASSIGN([[maybe_unused]] const auto holder, get<ContextHolder>(context, rank));
+    return Ok{};
+  });
+}
+
+meron_status meron_checkpoint_get_progress(meron_checkpoint_progress* out, meron_context context,
+                                           meron_error** err) {
+  return guard("checkpoint_get_progress", err, [&](int& rank) -> Status {
+    MERON_TRY(need(out, "out"));
+    MERON_ASSIGN([[maybe_unused]] const auto holder, get<ContextHolder>(context, rank));
+    return write_info(out, meron_checkpoint_progress{}, "out");
+  });
+}
+
+meron_status meron_checkpoint_export(meron_context context, const char* folder,
+                                     const meron_checkpoint_export_options* /*options*/,
+                                     meron_error** err) {
+  return guard("checkpoint_export", err, [&](int& rank) -> Status {
+    MERON_TRY(need(folder, "folder"));
+    MERON_ASSIGN([[maybe_unused]] const auto holder, get<ContextHolder>(context, rank));
+    return nothing_yet("checkpoint_export");
+  });
+}
+
+}  // extern "C"
