@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of torch.distributed.checkpoint, as FSDP2, torchtitan and Lightning write them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed.checkpoint as torch_dcp
+from torch.distributed.checkpoint.metadata import Metadata, TensorStorageMetadata
+
+from meron.convert import pickles
+from meron.convert.content import Content, ConvertError, Found, Group, state_kind
+
+OPTIMIZER = re.compile(
+    r"(?:.*?\.)?(?:optim|optimizer|optimizers|optimizer_0)\.(state|param_groups)\.(.+)"
+)
+
+
+def is_dcp(path: Path) -> bool:
+    return (path / ".metadata").is_file()
+
+
+class Reader(torch_dcp.FileSystemReader):
+    """Reads the index by pickles.load_metadata; the tensors by torch, weights only."""
+
+    def __init__(self, path: Path, metadata: Any) -> None:
+        super().__init__(path)
+        self.given = metadata
+
+    def read_metadata(self, *_: Any, **__: Any) -> Metadata:
+        return self.given  # type: ignore[no-any-return]
+
+
+def read(path: Path, tag: str | None = None, trust: bool = False) -> Content:
+    folder = path / tag if tag else path
+    metadata = pickles.load_metadata(folder / ".metadata", trust)
+    if not isinstance(metadata, Metadata):
+        raise ConvertError(f"{folder}/.metadata is no index of torch.distributed.checkpoint")
+    entries = metadata.state_dict_metadata
+    tensors = {
+        key: torch.empty(entry.size, dtype=entry.properties.dtype)
+        for key, entry in entries.items()
+        if isinstance(entry, TensorStorageMetadata)
+    }
+    try:
+        torch_dcp.load(dict(tensors), storage_reader=Reader(folder, metadata), no_dist=True)
+    except Exception as error:  # of many kinds, in an exception of its own
+        raise ConvertError(f"{folder} cannot be read: {first_line(error)}") from error
+    content = Content("a checkpoint of torch.distributed.checkpoint")
+    values = {key: tensor for key, tensor in tensors.items() if not OPTIMIZER.fullmatch(key)}
+    prefix = common_prefix(values)
+    groups: dict[str, dict[str, Any]] = {}
+    for key, tensor in tensors.items():
+        match = OPTIMIZER.fullmatch(key)
+        if match is None:
+            content.tensors.append(Found.whole(key.removeprefix(prefix), "values", tensor))
+        elif match[1] == "state":
+            name, _, state = match[2].rpartition(".")
+            if state == "step":
+                content.optimizer_steps = int(tensor)
+            else:
+                content.tensors.append(Found.whole(name, state_kind(state), tensor))
+    read_bytes(folder, metadata, content, groups, trust)
+    for _, numbers in sorted(groups.items()):
+        params = numbers.pop("params", [])
+        content.groups.append(Group([str(each) for each in params], numbers))
+    kinds = {found.kind for found in content.tensors}
+    if {"exp_avg", "exp_avg_sq"} <= kinds:
+        decoupled = any(group.numbers.get("decoupled_weight_decay") for group in content.groups)
+        content.rule = "adamw" if decoupled else "adam"
+    if not content.tensors:
+        raise ConvertError(f"{folder} holds no tensors")
+    return content
+
+
+def read_bytes(
+    folder: Path, metadata: Any, content: Content, groups: dict[str, dict[str, Any]], trust: bool
+) -> None:
+    """Entries that are no tensors: numbers of groups, counts, the caller's own."""
+    others = {
+        key: None
+        for key, entry in metadata.state_dict_metadata.items()
+        if not isinstance(entry, TensorStorageMetadata)
+    }
+    for key in others:
+        one: dict[str, Any] = {key: None}
+        try:
+            torch_dcp.load(one, storage_reader=Reader(folder, metadata), no_dist=True)
+        except Exception as error:
+            content.left_out.append(f"{key}: {first_line(error)}")
+            continue
+        match = OPTIMIZER.fullmatch(key)
+        if match is not None and match[1] == "param_groups":
+            index, _, number = match[2].rpartition(".")
+            groups.setdefault(index, {})[number] = one[key]
+        elif key.rpartition(".")[2] in ("step", "global_step") and isinstance(one[key], int):
+            content.step = one[key]
+        else:
+            content.keep_json([(key, one[key])])
+
+
+def common_prefix(names: Any) -> str:
+    """What all names begin with because of the dict that was saved, and not of the model."""
+    prefix = ""
+    for level in (("state_dict.", "app."), ("model.", "module.")):
+        for more in level:
+            if names and all(name.startswith(prefix + more) for name in names):
+                prefix += more
+                break
+    return prefix
+
+
+def first_line(error: BaseException) -> str:
+    text = str(error).strip()
+    return text.splitlines()[0] if text else type(error).__name__
