@@ -52,25 +52,11 @@ Status check_number(const Optimizer& optimizer, uint32_t number) {
       "give 0, or the number that a group got when it was added");
 }
 
-Result<Optimizer::Place> find_state(Optimizer& optimizer, const Param& param,
-                                    meron_optimizer_state state) {
+Result<OptimizerState> translate_state(meron_optimizer_state state) {
   if (state < MERON_STATE_MASTER || state > MERON_STATE_EXP_AVG_SQ) {
     return unknown_enum("state", state);
   }
-  return optimizer.place(param, static_cast<OptimizerState>(state));
-}
-
-// As find_state, for a copy of `count` elements.
-Result<Optimizer::Place> find_part(Optimizer& optimizer, const Param& param,
-                                   meron_optimizer_state state, uint64_t count) {
-  MERON_TRY(optimizer.check_idle());
-  MERON_ASSIGN(const Optimizer::Place place, find_state(optimizer, param, state));
-  if (place.part.size() == count) return place;
-  return Error(MERON_E_ARGUMENT,
-               fmt::format("this rank owns {} elements of param '{}', {} were given",
-                           place.part.size(), param.desc.name, count),
-               "pass as many elements as the rank owns of the param")
-      .on(param.desc.name);
+  return static_cast<OptimizerState>(state);
 }
 
 }  // namespace
@@ -226,7 +212,8 @@ meron_status meron_optimizer_state_view(meron_view* out, meron_optimizer optimiz
     MERON_ASSIGN(const auto target, get<ParamHolder>(param));
     const Param& value = *target->value;
     auto held = holder->context->lock();
-    MERON_ASSIGN(const Optimizer::Place place, find_state(*holder->value, value, state));
+    MERON_ASSIGN(const OptimizerState which, translate_state(state));
+    MERON_ASSIGN(const Optimizer::Place place, holder->value->place(value, which));
     if (holder->value->offloaded()) MERON_TRY(holder->value->check_idle());
     const Range& part = place.part;
     float* const data = place.states->in_place(place.state, place.first, part.size());
@@ -253,12 +240,8 @@ meron_status meron_optimizer_read_state(float* out, uint64_t count, meron_optimi
     if (count > 0) MERON_TRY(need(out, "out"));
     MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
     MERON_ASSIGN(const auto target, get<ParamHolder>(param));
-    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
-    auto held = holder->context->lock();
-    MERON_ASSIGN(const Optimizer::Place place,
-                 find_part(*holder->value, *target->value, state, count));
-    if (count == 0) return Ok{};
-    return place.states->read(place.state, place.first, count, out);
+    MERON_ASSIGN(const OptimizerState which, translate_state(state));
+    return holder->context->read_state(*holder->value, *target->value, which, count, out);
   });
 }
 
@@ -269,18 +252,8 @@ meron_status meron_optimizer_write_state(meron_optimizer optimizer, meron_param 
     if (count > 0) MERON_TRY(need(data, "data"));
     MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
     MERON_ASSIGN(const auto target, get<ParamHolder>(param));
-    const Param& value = *target->value;
-    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
-    auto held = holder->context->lock();
-    MERON_ASSIGN(const Optimizer::Place place, find_part(*holder->value, value, state, count));
-    if (place.state == FlatStates::kMaster && !place.states->shape().master) {
-      return Error(MERON_E_ARGUMENT,
-                   fmt::format("the master of param '{}' is the param itself", value.desc.name),
-                   "write it through an update")
-          .on(value.desc.name);
-    }
-    if (count == 0) return Ok{};
-    return place.states->write(place.state, place.first, count, data);
+    MERON_ASSIGN(const OptimizerState which, translate_state(state));
+    return holder->context->write_state(*holder->value, *target->value, which, count, data);
   });
 }
 

@@ -206,6 +206,12 @@ class Context : public std::enable_shared_from_this<Context> {
 
   // Checkpoints: collective over the world. They block until all ranks have ended, well or not;
   // take the turn and the lock themselves. See saving/saver.h and saving/loader.h.
+  // This rank's part of a state of a param; `count` must be its size. MERON_E_ARGUMENT where there
+  // is no such state, or another count; MERON_E_STATE while it cannot be used.
+  Status read_state(Optimizer& optimizer, const Param& param, OptimizerState which, uint64_t count,
+                    float* out);
+  Status write_state(Optimizer& optimizer, const Param& param, OptimizerState which, uint64_t count,
+                     const float* data);
   Status save_checkpoint(const std::vector<std::shared_ptr<Optimizer>>& optimizers,
                          SaveOptions options);
   Result<LoadReport> load_checkpoint(const std::vector<std::shared_ptr<Optimizer>>& optimizers,
