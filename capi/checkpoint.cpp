@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "capi/checkpoint_tensors.h"
 #include "capi/guard.h"
 
 using namespace meron;        // NOLINT: this file is the C side of that namespace
@@ -33,12 +34,6 @@ Result<std::vector<std::shared_ptr<Optimizer>>> optimizers_of(const Context& con
     out.push_back(holder->value);
   }
   return out;
-}
-
-std::string lines_of(const std::vector<std::string>& names) {
-  std::string text;
-  for (const std::string& name : names) text += name + "\n";
-  return text;
 }
 
 Status check_flag(const char* name, uint32_t value) {
@@ -95,6 +90,7 @@ meron_status meron_checkpoint_save_begin(meron_future* out, meron_context contex
     MERON_ASSIGN(const auto optimizers,
                  optimizers_of(*holder->context, given.optimizers, given.optimizer_count));
     SaveOptions saving;
+    MERON_ASSIGN(saving.tensors, read_tensors(given.tensors, given.tensor_count, rank));
     saving.root = folder;
     saving.name = name;
     saving.step = given.step;
@@ -103,7 +99,6 @@ meron_status meron_checkpoint_save_begin(meron_future* out, meron_context contex
     saving.values_only = given.values_only == 1;
     saving.skip_frozen = given.skip_frozen == 1;
     if (given.extra != nullptr) saving.extra = given.extra;
-    if (given.tensor_count > 0) return not_yet("options.tensors");
     MERON_TRY(holder->context->save_checkpoint(optimizers, std::move(saving)));
     return put<FutureHolder>(out, holder->context, std::shared_ptr<Operation>());
   });
@@ -132,54 +127,50 @@ meron_status meron_checkpoint_load(meron_checkpoint* out, meron_context context,
                               .strict = given.lenient == 0,
                               .values_only = given.values_only == 1};
     MERON_ASSIGN(LoadReport report, holder->context->load_checkpoint(optimizers, loading));
-    auto loaded = std::make_shared<LoadedCheckpoint>();
-    loaded->world = report.manifest.world;
-    loaded->step = report.manifest.step;
-    loaded->bytes_read = report.bytes_read;
-    loaded->missing_count = report.differences.missing.size();
-    loaded->unexpected_count = report.differences.unexpected.size();
-    loaded->path = std::move(report.path);
-    loaded->extra = std::move(report.manifest.extra);
-    loaded->missing = lines_of(report.differences.missing);
-    loaded->unexpected = lines_of(report.differences.unexpected);
-    return put<CheckpointHolder>(out, holder->context, std::move(loaded));
+    return put<CheckpointHolder>(out, nullptr,
+                                 std::make_shared<OpenedCheckpoint>(std::move(report)));
   });
 }
 
 meron_status meron_checkpoint_get_info(meron_checkpoint_info* out, meron_checkpoint checkpoint,
                                        meron_error** err) {
-  return guard("checkpoint_get_info", err, [&](int& rank) -> Status {
+  return guard("checkpoint_get_info", err, [&]() -> Status {
     MERON_TRY(need(out, "out"));
-    MERON_ASSIGN(const auto holder, get<CheckpointHolder>(checkpoint, rank));
-    const LoadedCheckpoint& value = *holder->value;
+    MERON_ASSIGN(const auto holder, get<CheckpointHolder>(checkpoint));
+    OpenedCheckpoint& value = *holder->value;
     meron_checkpoint_info info = {};
-    info.world = value.world;
-    info.step = value.step;
-    info.bytes_read = value.bytes_read;
-    info.missing = value.missing_count;
-    info.unexpected = value.unexpected_count;
+    info.world = value.reader().manifest().world;
+    info.step = value.reader().manifest().step;
+    info.bytes = value.file_bytes();
+    info.tensors = value.reader().manifest().tensors.size();
+    info.bytes_read = value.bytes_read();
+    info.missing = value.missing_count();
+    info.unexpected = value.unexpected_count();
     return write_info(out, info, "out");
   });
 }
 
 meron_status meron_checkpoint_text(const char** out, meron_checkpoint checkpoint,
                                    meron_checkpoint_text_kind kind, meron_error** err) {
-  return guard("checkpoint_text", err, [&](int& rank) -> Status {
+  return guard("checkpoint_text", err, [&]() -> Status {
     MERON_TRY(need(out, "out"));
-    MERON_ASSIGN(const auto holder, get<CheckpointHolder>(checkpoint, rank));
-    const LoadedCheckpoint& value = *holder->value;
+    MERON_ASSIGN(const auto holder, get<CheckpointHolder>(checkpoint));
+    OpenedCheckpoint& value = *holder->value;
     switch (kind) {
       case MERON_CHECKPOINT_PATH:
-        *out = value.path.c_str();
+        *out = value.path().c_str();
         return Ok{};
       case MERON_CHECKPOINT_EXTRA:
-        *out = value.extra.c_str();
+        *out = value.extra().c_str();
         return Ok{};
       case MERON_CHECKPOINT_MISSING:
-        *out = value.missing.c_str();
+        *out = value.missing().c_str();
         return Ok{};
       case MERON_CHECKPOINT_UNEXPECTED:
-        *out = value.unexpected.c_str();
+        *out = value.unexpected().c_str();
+        return Ok{};
+      case MERON_CHECKPOINT_MANIFEST:
+        *out = value.manifest().c_str();
         return Ok{};
       default:
         return unknown_enum("kind", kind);

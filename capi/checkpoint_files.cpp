@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "capi/checkpoint_tensors.h"
 #include "capi/guard.h"
 #include "meron/checkpoint.h"
 
@@ -38,32 +39,46 @@ meron_status meron_checkpoint_export_options_init(meron_checkpoint_export_option
 }
 
 meron_status meron_checkpoint_write(const char* folder, const char* name,
-                                    const meron_checkpoint_write_options* /*options*/,
+                                    const meron_checkpoint_write_options* options,
                                     meron_error** err) {
   return guard("checkpoint_write", err, [&]() -> Status {
     MERON_TRY(need(folder, "folder"));
     MERON_TRY(need(name, "name"));
-    return nothing_yet("checkpoint_write");
+    const meron_checkpoint_write_options defaults = MERON_CHECKPOINT_WRITE_OPTIONS_INIT;
+    MERON_ASSIGN(const meron_checkpoint_write_options given,
+                 read_options(options, defaults, "options"));
+    if (given.overwrite > 1) return unknown_enum("options.overwrite", given.overwrite);
+    WriteOptions writing;
+    writing.root = folder;
+    writing.name = name;
+    writing.step = given.step;
+    writing.overwrite = given.overwrite == 1;
+    if (given.extra != nullptr) writing.extra = given.extra;
+    if (given.optimizers != nullptr) writing.optimizers = given.optimizers;
+    MERON_ASSIGN(writing.tensors, read_tensors(given.tensors, given.tensor_count, 0));
+    return write_checkpoint(std::move(writing));
   });
 }
 
-meron_status meron_checkpoint_open(meron_checkpoint* out, const char* folder, const char* /*name*/,
+meron_status meron_checkpoint_open(meron_checkpoint* out, const char* folder, const char* name,
                                    meron_error** err) {
   return guard("checkpoint_open", err, [&]() -> Status {
     MERON_TRY(need(out, "out"));
     MERON_TRY(need(folder, "folder"));
-    return nothing_yet("checkpoint_open");
+    MERON_ASSIGN(auto opened, OpenedCheckpoint::open(folder, name == nullptr ? "" : name));
+    return put<CheckpointHolder>(out, nullptr, std::move(opened));
   });
 }
 
-meron_status meron_checkpoint_read(void* data, uint64_t /*bytes*/, meron_checkpoint checkpoint,
-                                   const char* /*kind*/, const char* name, uint64_t /*begin*/,
-                                   uint64_t /*count*/, meron_error** err) {
-  return guard("checkpoint_read", err, [&](int& rank) -> Status {
-    MERON_TRY(need(data, "data"));
+meron_status meron_checkpoint_read(void* data, uint64_t bytes, meron_checkpoint checkpoint,
+                                   const char* kind, const char* name, uint64_t begin,
+                                   uint64_t count, meron_error** err) {
+  return guard("checkpoint_read", err, [&]() -> Status {
+    if (bytes > 0) MERON_TRY(need(data, "data"));
     MERON_TRY(need(name, "name"));
-    MERON_ASSIGN([[maybe_unused]] const auto holder, get<CheckpointHolder>(checkpoint, rank));
-    return nothing_yet("checkpoint_read");
+    MERON_ASSIGN(const auto holder, get<CheckpointHolder>(checkpoint));
+    return holder->value->reader().read(kind == nullptr ? "values" : kind, name, begin, count,
+                                        static_cast<std::byte*>(data), bytes);
   });
 }
 

@@ -87,13 +87,7 @@ using GatherHolder = Holder<Kind::gather, std::shared_ptr<GatherOperation>>;
 using FutureHolder = Holder<Kind::future, std::shared_ptr<Operation>>;  // null: ended at once
 using UpdateHolder = Holder<Kind::update, std::shared_ptr<UpdateOperation>>;
 using ScheduleHolder = Holder<Kind::schedule, std::shared_ptr<UnitSchedule>>;
-// What a load gave, as texts and numbers.
-struct LoadedCheckpoint {
-  uint32_t world = 0;
-  uint64_t step = 0, bytes_read = 0, missing_count = 0, unexpected_count = 0;
-  std::string path, extra, missing, unexpected;
-};
-using CheckpointHolder = Holder<Kind::checkpoint, std::shared_ptr<const LoadedCheckpoint>>;
+using CheckpointHolder = Holder<Kind::checkpoint, std::shared_ptr<OpenedCheckpoint>>;
 using OptimizerHolder = Holder<Kind::optimizer, std::shared_ptr<Optimizer>>;
 
 inline Status check_fork() {

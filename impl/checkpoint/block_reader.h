@@ -26,6 +26,7 @@ inline constexpr size_t kReadAheadBlocks = 16;  // for the reader's staging
 struct ReaderOptions {
   uint64_t block_bytes = 1 << 20;  // Manifest::block_bytes, at most the block of the staging
   bool verify = true;              // false: the files have no checksums
+  bool links = false;              // true: links are followed
   int64_t timeout_ns = -1;         // of a read that does not end; negative: none
 };
 

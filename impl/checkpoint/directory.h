@@ -28,6 +28,7 @@ Status check_checkpoint_name(const std::string& name);
 struct Checkpoint {
   std::string path;  // of its directory
   Manifest manifest;
+  bool foreign = false;  // a model of Hugging Face (source.h): no checksums, and links are followed
 };
 
 // The checkpoint in that directory, if it is complete. Errors: MERON_E_NOT_FOUND without a

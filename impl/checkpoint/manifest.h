@@ -42,7 +42,8 @@ struct Piece {
 };
 
 // `kind` is one of "values", "master", "exp_avg", "exp_avg_sq", "residual.<replica>",
-// "gradient", or, of the caller, "extra" (one for all ranks) and "extra.<rank>".
+// "gradient", "state.<key>" (another state of an optimizer), or, of the caller, "extra" (one for
+// all ranks) and "extra.<rank>".
 struct Tensor {
   std::string name;
   std::string kind;
@@ -105,6 +106,10 @@ std::string to_json(const Manifest& manifest);
 // A JSON object as Manifest keeps it, of `text` that somebody gave: compact, and shallow enough for
 // a manifest. Errors are about `subject`.
 Result<std::string> object_text(std::string_view text, std::string subject);
+
+// The list "optimizers" of a manifest, by itself: the text of a JSON array. Errors as those of
+// parse_manifest().
+Result<std::vector<Optimizer>> parse_optimizers(std::string_view text);
 
 // Strict. MERON_E_VERSION: a version above kVersion. MERON_E_PARSE: text that has not the form of a
 // manifest: unknown, missing or duplicate keys, values of another type or out of their limits.

@@ -53,7 +53,7 @@ Status check_nodes(const Manifest& manifest, const std::vector<JsonValue>& place
 // "residual.3" and "extra.3" are of rank 3.
 Status check_rank_of_kind(const Tensor& tensor, uint32_t world, JsonValue place) {
   const size_t dot = tensor.kind.find('.');
-  if (dot == std::string::npos) return Ok{};
+  if (dot == std::string::npos || tensor.kind.starts_with("state.")) return Ok{};
   uint32_t rank = 0;  // valid_kind() has seen a number that fits
   std::from_chars(tensor.kind.data() + dot + 1, tensor.kind.data() + tensor.kind.size(), rank);
   if (rank < world) return Ok{};

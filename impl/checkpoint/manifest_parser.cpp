@@ -266,6 +266,19 @@ Status read_lines(JsonValue root, std::string_view key, size_t limit, Read read,
 
 }  // namespace
 
+Result<std::vector<Optimizer>> parse_optimizers(std::string_view text) {
+  // As a key of an object, which is what the manifest has.
+  const std::string object = fmt::format("{{\"optimizers\":{}}}", text);
+  MERON_ASSIGN(
+      const JsonText json,
+      JsonText::parse(object, "optimizers", {.bytes = kMaxManifest, .depth = kMaxManifestDepth}));
+  const JsonValue root = json.root();
+  MERON_TRY(root.object({"optimizers"}));
+  std::vector<Optimizer> out;
+  MERON_TRY(read_lines(root, "optimizers", kMaxPlanRanks, read_optimizer, out, nullptr));
+  return out;
+}
+
 Result<Manifest> parse_manifest(std::string_view text) {
   MERON_ASSIGN(const JsonText json,
                JsonText::parse(text, std::string(kManifestFile),

@@ -13,21 +13,37 @@ namespace {
 
 constexpr size_t kMaxOpenFiles = 32;  // two descriptors each
 
-Result<BeneathFile> open_checked(const std::string& directory, const File& file) {
-  MERON_ASSIGN(BeneathFile opened, open_beneath_step(directory, file.name));
-  if (opened.bytes == file.bytes) return opened;
+Status check_size(uint64_t bytes, uint64_t expected, const std::string& path) {
+  if (bytes == expected) return Ok{};
   return Error(MERON_E_CORRUPT,
-               fmt::format("the file has {} bytes, and by the manifest it has {}", opened.bytes,
-                           file.bytes),
+               fmt::format("the file has {} bytes, and by the manifest it has {}", bytes, expected),
                "it was cut or replaced: copy it anew, or load another checkpoint")
-      .on(directory + "/" + file.name);
+      .on(path);
 }
 
 }  // namespace
 
+Result<DirectFile> open_checked(const std::string& directory, const File& file, bool links) {
+  const std::string path = directory + "/" + file.name;
+  if (links) {
+    MERON_ASSIGN(DirectFile opened, DirectFile::open(path, FileUse::read));
+    MERON_ASSIGN(const uint64_t bytes, opened.size());
+    MERON_TRY(check_size(bytes, file.bytes, path));
+    return opened;
+  }
+  MERON_ASSIGN(BeneathFile opened, open_beneath_step(directory, file.name));
+  MERON_TRY(check_size(opened.bytes, file.bytes, path));
+  return DirectFile::adopt(std::move(opened.fd), path, FileUse::read);
+}
+
 Status OpenFiles::check(uint32_t file) const {
-  MERON_TRY(open_checked(directory_, files_[file]));
-  return Ok{};
+  const File& wanted = files_[file];
+  if (links_) {
+    MERON_TRY(open_checked(directory_, wanted, true));
+    return Ok{};
+  }
+  MERON_ASSIGN(const BeneathFile opened, open_beneath_step(directory_, wanted.name));
+  return check_size(opened.bytes, wanted.bytes, path(file));
 }
 
 Result<std::shared_ptr<IoFile>> OpenFiles::get(uint32_t file, bool shared) {
@@ -36,9 +52,7 @@ Result<std::shared_ptr<IoFile>> OpenFiles::get(uint32_t file, bool shared) {
     opened_.splice(opened_.begin(), opened_, it);
     return it->io;
   }
-  MERON_ASSIGN(BeneathFile opened, open_checked(directory_, files_[file]));
-  MERON_ASSIGN(DirectFile direct,
-               DirectFile::adopt(std::move(opened.fd), path(file), FileUse::read));
+  MERON_ASSIGN(DirectFile direct, open_checked(directory_, files_[file], links_));
   MERON_ASSIGN(std::shared_ptr<IoFile> io, engine_.add(std::move(direct)));
   if (shared) io->use_page_cache();
   if (opened_.size() == kMaxOpenFiles) opened_.pop_back();

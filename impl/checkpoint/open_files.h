@@ -11,14 +11,20 @@
 #include "base/result.h"
 #include "checkpoint/manifest.h"
 #include "io/io_engine.h"
+#include "os/direct_file.h"
 
 namespace meron::checkpoint {
 
+// A file of a checkpoint in `directory`, for reading. `links`: those are followed; else a link is
+// refused. Errors: those of open_beneath() and DirectFile::open(); MERON_E_CORRUPT for another
+// size.
+Result<DirectFile> open_checked(const std::string& directory, const File& file, bool links);
+
 class OpenFiles {
  public:
-  // `files` must stay.
-  OpenFiles(IoEngine& engine, std::string directory, std::span<const File> files)
-      : engine_(engine), directory_(std::move(directory)), files_(files) {}
+  // `files` must stay. `links` as open_checked() takes it.
+  OpenFiles(IoEngine& engine, std::string directory, std::span<const File> files, bool links)
+      : engine_(engine), directory_(std::move(directory)), files_(files), links_(links) {}
 
   // Whether the file is there with its size. Errors: those of open_beneath(); MERON_E_CORRUPT.
   Status check(uint32_t file) const;
@@ -37,6 +43,7 @@ class OpenFiles {
   IoEngine& engine_;
   const std::string directory_;
   const std::span<const File> files_;
+  const bool links_;
   std::list<Opened> opened_;  // the front was used last
 };
 

@@ -52,6 +52,11 @@ bool valid_kind(std::string_view kind) {
        {"values", "master", "exp_avg", "exp_avg_sq", "gradient", "extra"}) {
     if (kind == known) return true;
   }
+  if (constexpr std::string_view kState = "state."; kind.starts_with(kState)) {
+    const std::string_view key = kind.substr(kState.size());
+    return !key.empty() && key.size() <= kMaxStateKey &&
+           key.find_first_not_of("abcdefghijklmnopqrstuvwxyz0123456789_") == std::string_view::npos;
+  }
   for (const std::string_view numbered : {"residual.", "extra."}) {
     if (!kind.starts_with(numbered)) continue;
     return canonical_number<uint32_t>(kind.substr(numbered.size())).has_value();

@@ -17,6 +17,7 @@
 namespace meron::checkpoint {
 
 inline constexpr size_t kMaxPieceName = 640;  // bytes: kind, range and a name of kMaxNameBytes
+inline constexpr size_t kMaxStateKey = 64;    // bytes behind "state."
 inline constexpr size_t kMaxFileName = 255;   // bytes, what file systems take
 
 struct PieceName {
@@ -32,7 +33,8 @@ struct PieceName {
   bool operator==(const PieceName&) const = default;
 };
 
-// The kinds of Tensor::kind. The number behind "residual." and "extra." has no leading zeros.
+// The kinds of Tensor::kind. The number behind "residual." and "extra." has no leading zeros; the
+// key behind "state." has letters a to z, digits and underscores.
 bool valid_kind(std::string_view kind);
 
 // Different pieces have different names, and parse_piece_name() restores kind and name of all. If

@@ -193,6 +193,9 @@ Result<std::shared_ptr<checkpoint::Staging>> make_staging() {
 
 Status Context::save_checkpoint(const std::vector<std::shared_ptr<Optimizer>>& optimizers,
                                 SaveOptions options) {
+  if (!options.extra.empty()) {
+    MERON_ASSIGN(options.extra, checkpoint::object_text(options.extra, "extra"));
+  }
   // To the end: nothing that changes a state begins meanwhile.
   MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
   std::vector<UnitState> states;
@@ -274,7 +277,7 @@ Result<LoadReport> Context::load_checkpoint(
   if (!options.values_only) {
     auto held = lock();
     for (size_t i = 0; i < optimizers.size(); ++i) {
-      restore(report.manifest.optimizers[i], *optimizers[i]);
+      restore(report.checkpoint.manifest.optimizers[i], *optimizers[i]);
     }
   }
   return report;

@@ -14,17 +14,26 @@ namespace meron {
 namespace {
 
 std::string kind_of(const SavedPiece& piece, uint32_t rank) {
-  if (piece.unit == nullptr) return "extra";
+  if (piece.unit == nullptr) return piece.given->kind;
   if (piece.state.kind != StateKind::residual) return std::string(name_of(piece.state.kind));
   const auto replica = rank / piece.unit->unit().axes().mesh.shards;
   return fmt::format("{}.{}", name_of(piece.state.kind), replica);
 }
 
 uint64_t count_of(const SavedPiece& piece) {
-  if (piece.unit != nullptr) return piece.range.size();
-  uint64_t count = 1;
-  for (const uint64_t size : piece.extra->shape) count *= size;
-  return count;
+  return piece.unit != nullptr ? piece.range.size() : piece.given->count;
+}
+
+const std::string& name_of(const SavedPiece& piece) {
+  return piece.unit != nullptr ? piece.param->desc.name : piece.given->name;
+}
+
+const std::vector<uint64_t>& shape_of(const SavedPiece& piece) {
+  return piece.unit != nullptr ? piece.param->desc.shape : piece.given->shape;
+}
+
+std::string dtype_of(const SavedPiece& piece) {
+  return piece.unit != nullptr ? std::string(dtype_text(piece.state.dtype)) : piece.given->dtype;
 }
 
 }  // namespace
@@ -67,14 +76,16 @@ std::vector<SavedPiece> SaveLayout::pieces_of(uint32_t rank, bool values) const 
       }
     }
   }
-  if (!values && rank == 0) {
-    for (const ExtraTensor& extra : extras_) {
-      pieces.push_back({.extra = &extra, .bytes = extra.bytes});
-    }
+  for (const GivenTensor& tensor : given_[rank]) {
+    if ((tensor.kind == "values") != values) continue;
+    if (options_.values_only && !is_kept_by_values_only(tensor)) continue;
+    // Of a tensor without elements, a part gives the name.
+    if (tensor.count == 0 && !tensor.whole()) continue;
+    pieces.push_back({.first = tensor.begin, .given = &tensor, .bytes = tensor.bytes()});
   }
   const auto width = [](const SavedPiece& piece) {
     if (piece.unit != nullptr) return static_cast<uint32_t>(size_of(piece.state.dtype));
-    return checkpoint::element_bytes(piece.extra->dtype);
+    return checkpoint::element_bytes(piece.given->dtype);
   };
   std::stable_sort(pieces.begin(), pieces.end(),
                    [&](const SavedPiece& a, const SavedPiece& b) { return width(a) > width(b); });
@@ -83,8 +94,8 @@ std::vector<SavedPiece> SaveLayout::pieces_of(uint32_t rank, bool values) const 
 
 Result<SavedFile> SaveLayout::file_of(uint32_t rank, bool values, const std::string& id) const {
   SavedFile file;
-  file.name =
-      fmt::format("{}-{:05}-of-{:05}.safetensors", values ? "values" : "state", rank, world_);
+  file.name = fmt::format("{}-{:05}-of-{:05}.safetensors", values ? "values" : "state", rank,
+                          given_.size());
   file.pieces = pieces_of(rank, values);
   if (file.pieces.empty()) return file;
   std::vector<SafetensorsEntry> entries;
@@ -93,21 +104,16 @@ Result<SavedFile> SaveLayout::file_of(uint32_t rank, bool values, const std::str
     SafetensorsEntry entry;
     const std::string kind = kind_of(piece, rank);
     const uint64_t count = count_of(piece);
-    const std::vector<uint64_t>& shape =
-        piece.unit != nullptr ? piece.param->desc.shape : piece.extra->shape;
-    const std::string& name = piece.unit != nullptr ? piece.param->desc.name : piece.extra->name;
-    const bool whole = piece.unit == nullptr || count == piece.param->count;
-    entry.name = checkpoint::piece_name(kind, name, piece.first, piece.first + count, whole);
-    entry.dtype =
-        piece.unit != nullptr ? std::string(dtype_text(piece.state.dtype)) : piece.extra->dtype;
-    entry.shape = whole ? shape : std::vector<uint64_t>{count};
+    const bool whole = piece.unit != nullptr ? count == piece.param->count : piece.given->whole();
+    entry.name =
+        checkpoint::piece_name(kind, name_of(piece), piece.first, piece.first + count, whole);
+    entry.dtype = dtype_of(piece);
+    entry.shape = whole ? shape_of(piece) : std::vector<uint64_t>{count};
     entry.begin = at;
     entry.end = at += piece.bytes;
     entries.push_back(std::move(entry));
   }
-  const std::map<std::string, std::string> metadata = {
-      {"format", "pt"}, {"meron", fmt::format("{}", checkpoint::kVersion)}, {"meron_id", id}};
-  MERON_ASSIGN(file.head, checkpoint::compose_safetensors(entries, metadata));
+  MERON_ASSIGN(file.head, checkpoint::compose_safetensors(entries, checkpoint::file_metadata(id)));
   for (size_t i = 0; i < entries.size(); ++i) {
     file.pieces[i].offset = file.head.size() + entries[i].begin;
   }
@@ -118,7 +124,6 @@ Result<SavedFile> SaveLayout::file_of(uint32_t rank, bool values, const std::str
 Result<std::vector<SavedFile>> SaveLayout::files(uint32_t rank, const std::string& id) const {
   std::vector<SavedFile> files;
   for (const bool values : {true, false}) {
-    if (!values && options_.values_only && (rank != 0 || extras_.empty())) continue;
     MERON_ASSIGN(SavedFile file, file_of(rank, values, id));
     if (!file.pieces.empty()) files.push_back(std::move(file));
   }
@@ -135,17 +140,14 @@ Status SaveLayout::describe(std::span<const std::vector<SavedFile>> files,
           {.name = file.name, .rank = static_cast<uint32_t>(rank), .bytes = file.bytes, .crc = {}});
       for (const SavedPiece& piece : file.pieces) {
         const std::string kind = kind_of(piece, static_cast<uint32_t>(rank));
-        const std::string& name =
-            piece.unit != nullptr ? piece.param->desc.name : piece.extra->name;
-        const auto [at, added] = index.try_emplace({kind, name}, manifest->tensors.size());
+        const auto [at, added] =
+            index.try_emplace({kind, name_of(piece)}, manifest->tensors.size());
         if (added) {
-          manifest->tensors.push_back(
-              {.name = name,
-               .kind = kind,
-               .dtype = piece.unit != nullptr ? std::string(dtype_text(piece.state.dtype))
-                                              : piece.extra->dtype,
-               .shape = piece.unit != nullptr ? piece.param->desc.shape : piece.extra->shape,
-               .pieces = {}});
+          manifest->tensors.push_back({.name = name_of(piece),
+                                       .kind = kind,
+                                       .dtype = dtype_of(piece),
+                                       .shape = shape_of(piece),
+                                       .pieces = {}});
         }
         const uint64_t count = count_of(piece);
         if (count == 0) continue;

@@ -10,27 +10,19 @@
 
 #include "base/result.h"
 #include "checkpoint/manifest.h"
+#include "saving/given.h"
 #include "state/unit_state.h"
 
 namespace meron {
 
-// A tensor of the caller's own, which rank 0 writes.
-struct ExtraTensor {
-  std::string name;
-  std::string dtype;  // as safetensors names it
-  std::vector<uint64_t> shape;
-  const std::byte* data = nullptr;
-  uint64_t bytes = 0;
-};
-
-// One rank's part of one state of one param, or a tensor of the caller's.
+// One rank's part of one state of one param, or of a tensor of the caller's.
 struct SavedPiece {
-  const UnitState* unit = nullptr;  // null: `extra`
+  const UnitState* unit = nullptr;  // null: `given`
   State state = {};
   const Param* param = nullptr;
   Range range = {};    // of the flat
-  uint64_t first = 0;  // element of the param
-  const ExtraTensor* extra = nullptr;
+  uint64_t first = 0;  // element of the param or tensor
+  const GivenTensor* given = nullptr;
   uint64_t bytes = 0;
   uint64_t offset = 0;  // in the file
 };
@@ -48,13 +40,13 @@ class SaveLayout {
     bool values_only = false;
     bool skip_frozen = false;
   };
-  // The units of all ranks, which are those of the world. `units` and `extras` must stay.
-  SaveLayout(std::span<const UnitState> units, std::span<const ExtraTensor> extras, uint32_t world,
+  // The units of all ranks, which are those of the world, and the caller's tensors, by rank. Both
+  // must stay.
+  SaveLayout(std::span<const UnitState> units, std::span<const std::vector<GivenTensor>> given,
              Options options)
-      : units_(units), extras_(extras), world_(world), options_(options) {}
+      : units_(units), given_(given), options_(options) {}
 
-  // A rank's files, of values first; an empty one is left out. `id`: Manifest::id. MERON_E_ARGUMENT
-  // for extra tensors that a file cannot name.
+  // A rank's files, of values first; an empty one is left out. `id`: Manifest::id.
   Result<std::vector<SavedFile>> files(uint32_t rank, const std::string& id) const;
   // Files and tensors of the manifest, without checksums, from files() of all ranks.
   Status describe(std::span<const std::vector<SavedFile>> files,
@@ -65,8 +57,7 @@ class SaveLayout {
   Result<SavedFile> file_of(uint32_t rank, bool values, const std::string& id) const;
 
   std::span<const UnitState> units_;
-  std::span<const ExtraTensor> extras_;
-  uint32_t world_;
+  std::span<const std::vector<GivenTensor>> given_;
   Options options_;
 };
 

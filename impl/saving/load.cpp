@@ -52,10 +52,9 @@ Result<LoadReport> load(Exchange& exchange, std::span<const UnitState> units,
     MERON_TRY(update(unit, [&] { return (*loader)->load_next(exchange); }));
   }
   LoadReport report;
-  report.path = std::move(checkpoint.path);
-  report.manifest = std::move(checkpoint.manifest);
   report.differences = matching.differences();
   report.bytes_read = (*loader)->bytes_read();
+  report.checkpoint = std::move(checkpoint);
   return report;
 }
 

@@ -9,7 +9,7 @@
 #include <string>
 
 #include "base/result.h"
-#include "checkpoint/manifest.h"
+#include "checkpoint/directory.h"
 #include "checkpoint/staging.h"
 #include "saving/exchange.h"
 #include "saving/matching.h"
@@ -25,8 +25,7 @@ struct LoadOptions {
 };
 
 struct LoadReport {
-  std::string path;  // of the checkpoint
-  checkpoint::Manifest manifest;
+  checkpoint::Checkpoint checkpoint;
   Differences differences;
   uint64_t bytes_read = 0;  // by this rank
 };

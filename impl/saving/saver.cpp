@@ -50,7 +50,7 @@ class FileWriter {
       : exchange_(exchange), writer_(writer) {}
 
   Status write(const SavedPiece& piece) {
-    if (piece.unit == nullptr) return bytes(piece.extra->data, piece.bytes);
+    if (piece.unit == nullptr) return bytes(piece.given->data, piece.bytes);
     const uint64_t size = size_of(piece.state.dtype);
     for (uint64_t at = piece.range.begin; at < piece.range.end;) {
       MERON_ASSIGN(const std::span<std::byte> room, writer_.space((piece.range.end - at) * size));
@@ -172,8 +172,9 @@ Status save(Exchange& exchange, std::span<const UnitState> units, const SaveOpti
     ~Copied() { now(); }
   } at_end{copied};
   const bool first = exchange.rank() == 0;
-  const SaveLayout layout(units, options.tensors, static_cast<uint32_t>(exchange.size()),
-                          {options.values_only, options.skip_frozen});
+  // The same on all ranks, or an error on all of them.
+  MERON_ASSIGN(const auto given, share_given(exchange, units, options.tensors));
+  const SaveLayout layout(units, given, {options.values_only, options.skip_frozen});
   std::unique_ptr<checkpoint::Saving> saving;
   const auto begin = [&]() -> Result<std::string> {
     MERON_ASSIGN(const std::string id, new_id());
@@ -185,41 +186,28 @@ Status save(Exchange& exchange, std::span<const UnitState> units, const SaveOpti
                share(exchange, first ? begin() : Result<std::string>(std::string())));
   const std::string id = begun.substr(0, 32), directory = begun.substr(32);
 
-  // All ranks' layouts, so that each knows how long a row of checksums is. What rank 0 has of its
-  // own is not known elsewhere, and its checksums do not travel.
+  // All ranks' layouts, so that each knows how long a row of checksums is.
   auto world = world_of(layout, exchange.size(), id);
-  const SaveLayout without(units, {}, static_cast<uint32_t>(exchange.size()),
-                           {options.values_only, options.skip_frozen});
-  auto alike = world_of(without, exchange.size(), id);
   Status ready = world.ok() ? Status(Ok{}) : Status(world.error());
-  if (ready.ok() && !alike.ok()) ready = alike.error();
   if (ready.ok() && !first) ready = checkpoint::Saving::join(directory, kVisibleNs);
   MERON_TRY(agree(exchange, ready));
-  const uint64_t block = block_bytes(alike->bytes);
+  const uint64_t block = block_bytes(world->bytes);
   const auto& files = world->files[static_cast<size_t>(exchange.rank())];
   const auto written =
       write_files(exchange, files, directory, block, options, staging, [&] { at_end.now(); });
   at_end.now();
   MERON_TRY(agree(exchange, written.ok() ? Status(Ok{}) : Status(written.error())));
 
-  const uint64_t own_blocks = first ? World::blocks_of(files, block) : 0;
-  const uint64_t travels = alike->most_blocks(block);
-  std::vector<uint32_t> row(travels), rows(travels * static_cast<uint64_t>(exchange.size()));
-  std::copy_n(written->begin(), std::min<uint64_t>(travels, written->size()), row.begin());
-  if (travels > 0) {
-    MERON_TRY(exchange.gather(reinterpret_cast<const std::byte*>(row.data()), travels * 4,
+  const uint64_t stride = world->most_blocks(block);
+  std::vector<uint32_t> row(*written), rows(stride * static_cast<uint64_t>(exchange.size()));
+  row.resize(stride);
+  if (stride > 0) {
+    MERON_TRY(exchange.gather(reinterpret_cast<const std::byte*>(row.data()), stride * 4,
                               reinterpret_cast<std::byte*>(rows.data())));
   }
   const auto commit = [&]() -> Status {
-    const uint64_t stride = std::max(travels, own_blocks);
-    std::vector<uint32_t> table(stride * static_cast<uint64_t>(exchange.size()));
-    for (size_t r = 0; r < static_cast<size_t>(exchange.size()); ++r) {
-      std::copy_n(rows.begin() + static_cast<ptrdiff_t>(r * travels), travels,
-                  table.begin() + static_cast<ptrdiff_t>(r * stride));
-    }
-    std::copy(written->begin(), written->end(), table.begin());
     MERON_ASSIGN(const checkpoint::Manifest manifest,
-                 manifest_of(layout, *world, id, block, options, table, stride));
+                 manifest_of(layout, *world, id, block, options, rows, stride));
     MERON_TRY(saving->commit(checkpoint::to_json(manifest)));
     if (options.keep == 0) return Ok{};
     const auto pruned = checkpoint::prune(options.root, options.keep, {options.name});

@@ -29,7 +29,7 @@ struct SaveOptions {
   bool skip_frozen = false;
   std::string plan;        // JSON text of the plan
   std::string extra = {};  // the caller's JSON text, an object, or empty
-  std::vector<ExtraTensor> tensors = {};
+  std::vector<GivenTensor> tensors = {};
   std::vector<checkpoint::Optimizer> optimizers = {};
   int64_t timeout_ns = -1;  // of one transfer
 };
