@@ -34,6 +34,7 @@
 #define MERON_MERON_HPP
 
 #include "meron/cpp/base.hpp"
+#include "meron/cpp/checkpoint.hpp"
 #include "meron/cpp/context.hpp"
 #include "meron/cpp/device.hpp"
 #include "meron/cpp/dtype.hpp"

@@ -26,7 +26,7 @@ constexpr bool kMovesOnly =
     std::is_nothrow_destructible_v<Object>;
 static_assert(kMovesOnly<Context> && kMovesOnly<Plan> && kMovesOnly<Group> && kMovesOnly<Future>);
 static_assert(kMovesOnly<Param> && kMovesOnly<Unit> && kMovesOnly<Update> && kMovesOnly<Gather>);
-static_assert(kMovesOnly<Optimizer> && kMovesOnly<String>);
+static_assert(kMovesOnly<Optimizer> && kMovesOnly<String> && kMovesOnly<Checkpoint>);
 static_assert(std::is_nothrow_copy_constructible_v<Error> &&
               std::is_nothrow_copy_assignable_v<Error>);
 static_assert(std::is_convertible_v<std::vector<float>&, Span<const float>>);

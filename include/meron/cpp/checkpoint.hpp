@@ -1,0 +1,356 @@
+// SPDX-License-Identifier: Apache-2.0
+// meron/cpp/checkpoint.hpp: the states of all units, saved and loaded by all ranks together, and
+// the files in which they are kept.
+//
+//     meron::SaveOptions options;
+//     options.step = 100;
+//     options.keep = 2;
+//     meron::Future saving = meron::save_checkpoint_begin(context, "runs/a", "step-100", optimizer,
+//                                                         options);
+//     ...                                      // forward and backward go on
+//     saving.wait();
+//
+//     meron::Checkpoint loaded = meron::load_checkpoint(context, "runs/a", nullptr, optimizer);
+#ifndef MERON_CPP_CHECKPOINT_HPP
+#define MERON_CPP_CHECKPOINT_HPP
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "meron/checkpoint.h"
+#include "meron/cpp/context.hpp"
+#include "meron/cpp/optimizer.hpp"
+
+namespace meron {
+inline namespace v1 {
+
+// Optimizers as an argument: one, a list in braces, or a range.
+using OptimizerList = ListOf<Optimizer>;
+
+// A tensor of the caller's own, or a part of one, to be saved. `data` is not copied: what it points
+// to must live as the function that takes the tensor says.
+struct CheckpointTensor {
+  std::string name;             // 1 to 512 bytes of UTF-8
+  std::string dtype;            // as safetensors names it: "F32", "BF16", "I64", ...
+  std::vector<uint64_t> shape;  // of the whole tensor, row-major; empty: a scalar
+  const void* data = nullptr;   // little endian, contiguous
+  uint64_t count = 0;           // elements that `data` has
+  uint64_t begin = 0;           // the first of them in the tensor
+  std::string kind;             // empty: "extra". "values" for a buffer, "exp_avg", "state.KEY" for
+                                // a state of an optimizer: docs/checkpoint-format.md
+
+  // As the C interface takes it; borrows from this.
+  meron_checkpoint_tensor raw() const noexcept {
+    meron_checkpoint_tensor made = MERON_CHECKPOINT_TENSOR_INIT;
+    made.name = name.c_str();
+    made.kind = kind.empty() ? nullptr : kind.c_str();
+    made.dtype = dtype.c_str();
+    made.shape = shape.data();
+    // A number of dimensions that does not fit is refused by the library: it is too large.
+    made.dims = static_cast<uint32_t>(shape.size() < UINT32_MAX ? shape.size() : UINT32_MAX);
+    made.begin = begin;
+    made.count = count;
+    made.data = data;
+    return made;
+  }
+};
+
+namespace detail {
+
+template <class T>
+inline constexpr const char* kSafetensorsName = nullptr;
+template <>
+inline constexpr const char* kSafetensorsName<double> = "F64";
+template <>
+inline constexpr const char* kSafetensorsName<float> = "F32";
+template <>
+inline constexpr const char* kSafetensorsName<Float16> = "F16";
+template <>
+inline constexpr const char* kSafetensorsName<BFloat16> = "BF16";
+template <>
+inline constexpr const char* kSafetensorsName<int64_t> = "I64";
+template <>
+inline constexpr const char* kSafetensorsName<int32_t> = "I32";
+template <>
+inline constexpr const char* kSafetensorsName<int16_t> = "I16";
+template <>
+inline constexpr const char* kSafetensorsName<int8_t> = "I8";
+template <>
+inline constexpr const char* kSafetensorsName<uint64_t> = "U64";
+template <>
+inline constexpr const char* kSafetensorsName<uint32_t> = "U32";
+template <>
+inline constexpr const char* kSafetensorsName<uint16_t> = "U16";
+template <>
+inline constexpr const char* kSafetensorsName<uint8_t> = "U8";
+template <>
+inline constexpr const char* kSafetensorsName<bool> = "BOOL";
+
+inline std::vector<meron_checkpoint_tensor> raw_of(Span<const CheckpointTensor> tensors) {
+  std::vector<meron_checkpoint_tensor> raw;
+  try {
+    raw.reserve(tensors.size());
+  } catch (const std::bad_alloc&) {
+    raise_no_memory();
+  }
+  for (const CheckpointTensor& tensor : tensors) raw.push_back(tensor.raw());
+  return raw;
+}
+
+// A text of options: empty for none.
+inline const char* optional_text(const std::string& text) {
+  return text.empty() ? nullptr : Text(text).c_str();
+}
+
+}  // namespace detail
+
+// A tensor in a Span, std::vector or std::array of float, double, BFloat16, Float16, bool or sized
+// integers, which stays the caller's. `begin`: the first element of `data` in the tensor.
+template <class Range, class T = std::remove_cv_t<
+                           std::remove_pointer_t<decltype(std::declval<const Range&>().data())>>>
+CheckpointTensor checkpoint_tensor(std::string name, std::vector<uint64_t> shape, const Range& data,
+                                   uint64_t begin = 0, std::string kind = {}) {
+  static_assert(detail::kSafetensorsName<T> != nullptr, "safetensors has no name for this type");
+  CheckpointTensor made;
+  made.name = std::move(name);
+  made.dtype = detail::kSafetensorsName<T>;
+  made.shape = std::move(shape);
+  made.data = data.data();
+  made.count = data.size();
+  made.begin = begin;
+  made.kind = std::move(kind);
+  return made;
+}
+template <class Range>
+CheckpointTensor checkpoint_tensor(std::string name, std::vector<uint64_t> shape,
+                                   const Range&& data, uint64_t begin = 0,
+                                   std::string kind = {}) = delete;  // `data` would dangle
+
+// ---- Saving -------------------------------------------------------------------------------------
+
+// What is saved, and what happens to other checkpoints.
+struct SaveOptions {
+  uint64_t step = 0;         // the caller's count: the newest checkpoint has the highest
+  uint64_t keep = 0;         // complete checkpoints that stay in the folder; 0: all
+  std::string extra;         // the caller's own state: the text of a JSON object, of rank 0; empty:
+                             // none
+  bool values_only = false;  // neither masters nor states of optimizers
+  bool skip_frozen = false;  // no frozen params
+  bool overwrite = false;    // replaces a checkpoint of that name
+  // The caller's own; those of all ranks together have each element of a tensor once.
+  Span<const CheckpointTensor> tensors;
+};
+
+// Begins to save the states of all units, as they are now, as `name` in `folder`, which all ranks
+// see and which is made if it is not there. The checkpoint exists whole or not at all, and any
+// number of ranks can load it. Collective over the world. A thread of the engine copies and writes:
+// gathers, forward and backward go on meanwhile, and a step or an update waits until its units are
+// copied. What `tensors` point to must stay as it is until wait_copied. Blocks until the save
+// before has ended.
+//
+// The future throws the failure of any rank on all of them, and the next save does if nobody has
+// waited: the checkpoints that were there stay, and training can go on. Throws MERON_E_ARGUMENT (a
+// name that will not do, `extra` is no JSON object), MERON_E_DUPLICATE (the name is taken),
+// MERON_E_STATE (a step is under way, a gradient waits for a step), MERON_E_UNSUPPORTED (a unit of
+// some ranks only), MERON_E_NO_SPACE, MERON_E_IO.
+[[nodiscard]] inline Future save_checkpoint_begin(const Context& context, Text folder, Text name,
+                                                  const OptimizerList& optimizers = {},
+                                                  const SaveOptions& options = {}) {
+  const std::vector<meron_checkpoint_tensor> tensors = detail::raw_of(options.tensors);
+  meron_checkpoint_save_options raw = MERON_CHECKPOINT_SAVE_OPTIONS_INIT;
+  raw.values_only = options.values_only ? 1 : 0;
+  raw.skip_frozen = options.skip_frozen ? 1 : 0;
+  raw.overwrite = options.overwrite ? 1 : 0;
+  raw.step = options.step;
+  raw.keep = options.keep;
+  raw.extra = detail::optional_text(options.extra);
+  raw.optimizers = optimizers.data();
+  raw.optimizer_count = optimizers.size();
+  raw.tensors = tensors.data();
+  raw.tensor_count = tensors.size();
+  return Future(detail::receive(meron_checkpoint_save_begin, context.handle(), folder.c_str(),
+                                name.c_str(),
+                                static_cast<const meron_checkpoint_save_options*>(&raw)));
+}
+// Saves, and waits for the end.
+inline void save_checkpoint(const Context& context, Text folder, Text name,
+                            const OptimizerList& optimizers = {}, const SaveOptions& options = {}) {
+  save_checkpoint_begin(context, folder, name, optimizers, options).wait();
+}
+
+// Waits until the save under way has copied what it saves: then the caller's tensors may change.
+// Returns at once if no save is under way, also if it has failed. Blocks on the drive.
+inline void wait_copied(const Context& context) {
+  detail::call(meron_checkpoint_wait_copied, context.handle(), int64_t{MERON_TIMEOUT_DEFAULT});
+}
+// Waits for so long; whether it has copied.
+[[nodiscard]] inline bool wait_copied_for(const Context& context,
+                                          std::chrono::nanoseconds duration) {
+  return detail::call(meron_checkpoint_wait_copied, context.handle(), detail::timeout(duration)) ==
+         MERON_OK;
+}
+
+// How far the save under way is, or how far the last one came, in bytes of this rank. Never blocks.
+inline meron_checkpoint_progress save_progress(const Context& context) {
+  return detail::receive_info<meron_checkpoint_progress>(meron_checkpoint_get_progress,
+                                                         context.handle());
+}
+
+// How tensors are written without a context.
+struct WriteOptions {
+  uint64_t step = 0;       // the caller's count
+  std::string extra;       // the text of a JSON object; empty: none
+  std::string optimizers;  // the manifest's list of them, a JSON array; empty: none
+  bool overwrite = false;  // replaces a checkpoint of that name
+};
+
+// Writes tensors as a checkpoint of one rank, without a context: what importers of other formats
+// need. Memory is read once and in order, so it may be mapped files. Blocks on the drive. Throws
+// MERON_E_ARGUMENT, MERON_E_DUPLICATE, MERON_E_STATE, MERON_E_NO_SPACE, MERON_E_IO.
+inline void write_checkpoint(Text folder, Text name, Span<const CheckpointTensor> tensors,
+                             const WriteOptions& options = {}) {
+  const std::vector<meron_checkpoint_tensor> table = detail::raw_of(tensors);
+  meron_checkpoint_write_options raw = MERON_CHECKPOINT_WRITE_OPTIONS_INIT;
+  raw.overwrite = options.overwrite ? 1 : 0;
+  raw.step = options.step;
+  raw.extra = detail::optional_text(options.extra);
+  raw.optimizers = detail::optional_text(options.optimizers);
+  raw.tensors = table.data();
+  raw.tensor_count = table.size();
+  detail::call(meron_checkpoint_write, folder.c_str(), name.c_str(),
+               static_cast<const meron_checkpoint_write_options*>(&raw));
+}
+
+// ---- Loading ------------------------------------------------------------------------------------
+
+// A checkpoint, or a model as Hugging Face publishes it, that was opened or loaded. When it dies
+// what was loaded stays.
+class Checkpoint : public Handle<meron_checkpoint, meron_checkpoint_release> {
+ public:
+  using Handle::Handle;
+
+  // Its step, the ranks that saved it, bytes and tensors, and what did not fit. Never blocks.
+  meron_checkpoint_info info() const {
+    return detail::receive_info<meron_checkpoint_info>(meron_checkpoint_get_info, handle());
+  }
+
+  // Texts are valid until the checkpoint dies.
+  std::string_view path() const& { return text(MERON_CHECKPOINT_PATH); }    // of its directory
+  std::string_view extra() const& { return text(MERON_CHECKPOINT_EXTRA); }  // a JSON object
+  // States that it lacks, and that stayed as they were when it was loaded: a line each.
+  std::string_view missing() const& { return text(MERON_CHECKPOINT_MISSING); }
+  // Its tensors that no unit has: a line each.
+  std::string_view unexpected() const& { return text(MERON_CHECKPOINT_UNEXPECTED); }
+  // All of its manifest, a JSON object: docs/checkpoint-format.md.
+  std::string_view manifest() const& { return text(MERON_CHECKPOINT_MANIFEST); }
+  std::string_view path() const&& = delete;  // they would outlive the checkpoint
+  std::string_view extra() const&& = delete;
+  std::string_view missing() const&& = delete;
+  std::string_view unexpected() const&& = delete;
+  std::string_view manifest() const&& = delete;
+
+  // Reads as many elements of a tensor as `into` has, from element `begin` on (row-major), as the
+  // files have them, after their checksums were compared. `into` is a Span, std::vector or
+  // std::array whose elements have the size of the tensor's. `kind` null: "values". Local: no other
+  // rank takes part. Blocks on the drive. Throws MERON_E_NOT_FOUND (no such tensor, a file is
+  // gone), MERON_E_ARGUMENT (outside of the tensor), MERON_E_CORRUPT, MERON_E_IO.
+  template <class Range>
+  void read(Text name, Range&& into, uint64_t begin = 0, Text kind = nullptr) const {
+    using T = std::remove_pointer_t<decltype(into.data())>;
+    static_assert(std::is_trivially_copyable_v<T> && !std::is_const_v<T>);
+    detail::call(meron_checkpoint_read, static_cast<void*>(into.data()),
+                 uint64_t{into.size() * sizeof(T)}, handle(), kind.c_str(), name.c_str(), begin,
+                 uint64_t{into.size()});
+  }
+
+ private:
+  std::string_view text(meron_checkpoint_text_kind kind) const {
+    return detail::receive(meron_checkpoint_text, handle(), kind);
+  }
+};
+
+// What is loaded.
+struct LoadOptions {
+  bool lenient = false;      // params and tensors that the other side lacks are left alone
+  bool values_only = false;  // values, and masters by them; optimizers keep their states
+  bool rank0_only = false;   // only rank 0 sees the files, and sends each rank what it needs
+  std::string mapping;       // empty, or a JSON object: "PARAM": "TENSOR", or "PARAM": ["TENSOR",
+                             // ...], one after the other along the first dimension
+  std::string claimed;       // empty, or names of values that the caller reads itself, a line each
+};
+
+// Loads a checkpoint into all units, whatever world and plan saved it: values, masters, states,
+// counts of steps and numbers of groups of the optimizers, which are given as they were to the
+// save. `folder`: of checkpoints, or one of them; with values_only also a model as Hugging Face
+// publishes it. `name` null: the newest complete one. Collective over the world. Before anything
+// changes, all ranks have compared names, shapes and optimizers, and opened the files; an error
+// after that breaks the group. Blocks on the drive and on all ranks. Throws MERON_E_NOT_FOUND,
+// MERON_E_CORRUPT (names tensor, file and offset), MERON_E_VERSION, MERON_E_ARGUMENT (it does not
+// fit: what is missing, unexpected and of other shapes is listed), MERON_E_STATE as a save,
+// MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH (a link).
+[[nodiscard]] inline Checkpoint load_checkpoint(const Context& context, Text folder,
+                                                Text name = nullptr,
+                                                const OptimizerList& optimizers = {},
+                                                const LoadOptions& options = {}) {
+  meron_checkpoint_load_options raw = MERON_CHECKPOINT_LOAD_OPTIONS_INIT;
+  raw.lenient = options.lenient ? 1 : 0;
+  raw.values_only = options.values_only ? 1 : 0;
+  raw.rank0_only = options.rank0_only ? 1 : 0;
+  raw.mapping = detail::optional_text(options.mapping);
+  raw.claimed = detail::optional_text(options.claimed);
+  raw.optimizers = optimizers.data();
+  raw.optimizer_count = optimizers.size();
+  return Checkpoint(detail::receive(meron_checkpoint_load, context.handle(), folder.c_str(),
+                                    name.c_str(),
+                                    static_cast<const meron_checkpoint_load_options*>(&raw)));
+}
+
+// Opens a checkpoint, or a model as Hugging Face publishes it, to look at it and to read tensors,
+// without a context. Arguments as of load_checkpoint. Blocks on the drive. Throws
+// MERON_E_NOT_FOUND, MERON_E_CORRUPT, MERON_E_PARSE, MERON_E_VERSION, MERON_E_ARGUMENT,
+// MERON_E_AUTH (a link), MERON_E_IO.
+[[nodiscard]] inline Checkpoint open_checkpoint(Text folder, Text name = nullptr) {
+  return Checkpoint(detail::receive(meron_checkpoint_open, folder.c_str(), name.c_str()));
+}
+
+// ---- Weights out --------------------------------------------------------------------------------
+
+// How values are exported.
+struct ExportOptions {
+  std::optional<DType> dtype;  // of the floating-point values in the files; empty: each param's own
+  uint64_t max_file_bytes = 0;           // a file is closed before it would exceed it; 0: 5 GB
+  std::string mapping;                   // empty, or a JSON object: "PARAM": "NAME" in the files
+  bool overwrite = false;                // replaces a model that is there
+  Span<const CheckpointTensor> tensors;  // the caller's own of kind "values", whole, of rank 0
+};
+
+// Writes the values of all units as Hugging Face publishes models: model.safetensors, or several
+// files with an index, in a folder that all ranks see. Collective over the world; each rank writes
+// its own part of each tensor in place, so nothing is gathered. Blocks on the drive and on all
+// ranks. Throws MERON_E_ARGUMENT, MERON_E_DUPLICATE (a model is there), MERON_E_STATE as a save,
+// MERON_E_NO_SPACE, MERON_E_IO.
+inline void export_model(const Context& context, Text folder, const ExportOptions& options = {}) {
+  const std::vector<meron_checkpoint_tensor> tensors = detail::raw_of(options.tensors);
+  meron_checkpoint_export_options raw = MERON_CHECKPOINT_EXPORT_OPTIONS_INIT;
+  if (options.dtype.has_value()) {
+    raw.dtype = static_cast<meron_dtype>(*options.dtype);
+    raw.keep_dtype = 0;
+  }
+  raw.overwrite = options.overwrite ? 1 : 0;
+  raw.max_file_bytes = options.max_file_bytes;
+  raw.mapping = detail::optional_text(options.mapping);
+  raw.tensors = tensors.data();
+  raw.tensor_count = tensors.size();
+  detail::call(meron_checkpoint_export, context.handle(), folder.c_str(),
+               static_cast<const meron_checkpoint_export_options*>(&raw));
+}
+
+}  // namespace v1
+}  // namespace meron
+
+#endif  // MERON_CPP_CHECKPOINT_HPP
