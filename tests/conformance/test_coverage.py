@@ -46,6 +46,8 @@ MAKERS = {
     "gather_begin": "gather",
     "io_read_begin": "io_request",
     "io_write_begin": "io_request",
+    "load": "checkpoint",
+    "checkpoint_open": "checkpoint",
 }
 KINDS = (
     "plan",
@@ -61,6 +63,7 @@ KINDS = (
     "io",
     "io_request",
     "io_buffer",
+    "checkpoint",
 )
 
 

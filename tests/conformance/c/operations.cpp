@@ -6,9 +6,10 @@ namespace {
 
 Operations all_operations() {
   Operations all;
-  for (const auto& some : {library_operations, context_operations, group_operations,
-                           param_operations, gather_operations, training_operations,
-                           schedule_operations, io_operations, future_operations}) {
+  for (const auto& some :
+       {library_operations, context_operations, group_operations, param_operations,
+        gather_operations, training_operations, schedule_operations, io_operations,
+        checkpoint_operations, future_operations}) {
     all.merge(some());
   }
   return all;

@@ -12,15 +12,16 @@ namespace conformance {
 using Operation = void (*)(Session& session, const Statement& statement);
 using Operations = std::map<std::string, Operation>;
 
-Operations library_operations();   // library, plans
-Operations context_operations();   // contexts, counters
-Operations group_operations();     // groups, collectives on arrays
-Operations param_operations();     // params, units, updates
-Operations gather_operations();    // gathers, DLPack
-Operations training_operations();  // gradients, optimizers
-Operations schedule_operations();  // schedules
-Operations io_operations();        // files
-Operations future_operations();    // waiting, letting go
+Operations library_operations();     // library, plans
+Operations context_operations();     // contexts, counters
+Operations group_operations();       // groups, collectives on arrays
+Operations param_operations();       // params, units, updates
+Operations gather_operations();      // gathers, DLPack
+Operations training_operations();    // gradients, optimizers
+Operations schedule_operations();    // schedules
+Operations io_operations();          // files
+Operations checkpoint_operations();  // checkpoints
+Operations future_operations();      // waiting, letting go
 
 // Executes an operation and holds its failure against what the statement expects.
 void execute(Session& session, const Statement& statement);

@@ -13,7 +13,8 @@ from pathlib import Path
 # The table and its parser are the matrix', one folder up.
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-import files  # noqa: F401  (their operations register themselves)
+import checkpoints  # noqa: F401  (their operations register themselves)
+import files  # noqa: F401
 import meron
 import schedules  # noqa: F401
 import tensors  # noqa: F401

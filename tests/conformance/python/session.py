@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -63,6 +64,7 @@ RELEASE: dict[type, Any] = {
     meron.Optimizer: lib.meron_optimizer_release,
     meron.Schedule: lib.meron_schedule_release,
     meron.Future: lib.meron_future_release,
+    meron.Checkpoint: lib.meron_checkpoint_release,
     meron.Context: lib.meron_context_close,
     meron.io.IO: lib.meron_io_close,
 }
@@ -82,6 +84,7 @@ class Session:
         self.marked: dict[str, meron.Stats] = {}
         self.current_name = "ctx"
         self.files: list[Path] = []  # of the case, to be removed
+        self.folders: list[Path] = []  # likewise
         self._objects: dict[str, Held] = {}  # oldest first
 
     def keep(self, name: str | None, item: Any) -> None:
@@ -128,3 +131,5 @@ class Session:
                     held.release()
         for path in self.files:
             path.unlink(missing_ok=True)
+        for path in self.folders:
+            shutil.rmtree(path, ignore_errors=True)
