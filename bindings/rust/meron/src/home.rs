@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use meron_sys as sys;
 
+use crate::borrow::UnitState;
 use crate::call::check;
 use crate::callbacks::Callbacks;
 use crate::device::Memory;
@@ -27,6 +28,8 @@ pub(crate) struct Shared {
     /// Arrays of operations that nobody waits for any more. They are freed when the operation has
     /// ended, or after the context is closed: with the last `Arc<Shared>`, of which `Open` has one.
     abandoned: Mutex<Vec<(Operation, Box<dyn Any + Send>)>>,
+    /// Units that are not gone: what a load writes.
+    units: Mutex<Vec<Weak<UnitState>>>,
     /// Of views that are on the device, where there is one.
     pub memory: Memory,
     _callbacks: Arc<Callbacks>,
@@ -46,6 +49,7 @@ impl Open {
                 open: open.clone(),
                 closed: AtomicBool::new(false),
                 abandoned: Mutex::new(Vec::new()),
+                units: Mutex::new(Vec::new()),
                 memory,
                 _callbacks: callbacks,
             }),
@@ -100,6 +104,19 @@ impl Shared {
         self.closed.store(true, Ordering::Release);
     }
 
+    /// Notes a unit that was made.
+    pub fn add_unit(&self, unit: &Arc<UnitState>) {
+        let mut units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
+        units.retain(|unit| unit.strong_count() > 0);
+        units.push(Arc::downgrade(unit));
+    }
+
+    /// The units of the context whose memory anything in this process may show.
+    pub fn units(&self) -> Vec<Arc<UnitState>> {
+        let units = self.units.lock().unwrap_or_else(PoisonError::into_inner);
+        units.iter().filter_map(Weak::upgrade).collect()
+    }
+
     /// Keeps an array for as long as the operation may use it.
     pub fn abandon(&self, operation: Operation, array: Box<dyn Any + Send>) {
         self.sweep();
@@ -148,6 +165,7 @@ handles! {
     meron_gather: meron_gather_release,
     meron_optimizer: meron_optimizer_release,
     meron_schedule: meron_schedule_release,
+    meron_checkpoint: meron_checkpoint_release,
     meron_io_request: meron_io_request_release,
     meron_io_buffer: meron_io_buffer_release,
 }

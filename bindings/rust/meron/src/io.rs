@@ -318,7 +318,7 @@ fn finish(request: &Owned<sys::meron_io_request>) -> Result<()> {
     }
 }
 
-fn c_path(path: &Path) -> Result<CString> {
+pub(crate) fn c_path(path: &Path) -> Result<CString> {
     CString::new(path.as_os_str().as_bytes()).map_err(|error| {
         Error::argument(
             "path",

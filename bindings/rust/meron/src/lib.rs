@@ -57,6 +57,8 @@ mod borrow;
 mod buffer;
 mod call;
 mod callbacks;
+mod checkpoint;
+mod checkpoint_options;
 mod context;
 mod device;
 pub mod dlpack;
@@ -73,6 +75,8 @@ mod optimizer;
 mod options;
 mod param;
 mod plan;
+mod saved_tensor;
+mod saving;
 mod schedule;
 mod system;
 mod transport;
@@ -82,6 +86,8 @@ mod view;
 
 pub use buffer::Buffer;
 pub use callbacks::LogLevel;
+pub use checkpoint::{open_checkpoint, write_checkpoint, Checkpoint, CheckpointInfo};
+pub use checkpoint_options::{ExportOptions, LoadOptions, SaveOptions, WriteOptions};
 pub use context::{Context, Prediction, Stats};
 pub use device::{DeviceAllocator, Place, Stream};
 pub use dlpack::DlpackTensor;
@@ -101,6 +107,8 @@ pub use param::{Param, ParamDesc};
 pub use plan::{
     model_from_safetensors, rank_cluster, rank_cluster_table, Computation, Plan, Workload,
 };
+pub use saved_tensor::{CheckpointTensor, SavedElement};
+pub use saving::SaveProgress;
 pub use schedule::{Entered, Schedule, ScheduleInfo, ScheduleOptions};
 pub use system::{system_info, version};
 pub use transport::CustomTransport;

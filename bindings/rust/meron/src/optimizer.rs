@@ -14,6 +14,7 @@ use crate::group::table;
 use crate::home::{Open, Owned, Shared};
 use crate::operation::Operation;
 use crate::param::Param;
+use crate::saving::is_copied;
 use crate::unit::Unit;
 use crate::view::{View, ViewMut};
 
@@ -568,8 +569,8 @@ impl Optimizer {
     ///
     /// # Errors
     ///
-    /// [`State`](crate::ErrorKind::State) while a step is under way, or a unit is being updated on this
-    /// rank.
+    /// [`State`](crate::ErrorKind::State) while a step is under way, a unit is being updated on this
+    /// rank, or a save still copies ([`Context::wait_copied`](crate::Context::wait_copied)).
     pub fn states(&mut self) -> Result<States<'_>> {
         let open = self.shared.open()?;
         let in_use = InUse::begin_all(&self.units, Use::ReadValues)?;
@@ -577,6 +578,9 @@ impl Optimizer {
             return Err(Error::state("", "a step is under way", "wait for the step"));
         }
         self.last_step = None;
+        if !is_copied(open.handle())? {
+            return Err(Error::state("", "a save copies the states", "call Context::wait_copied"));
+        }
         Ok(States { optimizer: self, _in_use: in_use, _open: open })
     }
 

@@ -173,11 +173,9 @@ impl Unit {
             let (first, count) = (table(&handles), handles.len());
             sys::meron_unit_create(out, context.as_raw(), c_name.as_ptr(), first, count, err)
         })?;
-        Ok(Unit {
-            handle: Owned::new(handle),
-            shared: context.shared().clone(),
-            state: UnitState::new(name, handles.iter().map(|handle| handle.id).collect()),
-        })
+        let state = UnitState::new(name, handles.iter().map(|handle| handle.id).collect());
+        context.shared().add_unit(&state);
+        Ok(Unit { handle: Owned::new(handle), shared: context.shared().clone(), state })
     }
 
     /// The name, unique in the context.

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use meron::{Bf16, Buffer, Dtype, Io, IoBackend, IoBuffer, IoOptions, IoRequest, F16};
 
+use crate::checkpoints;
 use crate::operations::{check, compare, has, Done};
 use crate::session::{wrong, Failure, Object, Session};
 use crate::table::Statement;
@@ -85,7 +86,7 @@ pub fn execute(session: &mut Session, s: &Statement) -> Done {
         "io_wait" => Ok(io(session, s.object()?)?.wait()?),
         "io_request_wait" => io_request_wait(session, s),
         "io_buffer" => io_buffer(session, s),
-        other => Err(wrong(format!("there is no operation {other}"))),
+        _ => checkpoints::execute(session, s),
     }
 }
 

@@ -441,6 +441,9 @@ fn release(session: &mut Session, name: &str) -> Done {
                 }
                 None => sys::MERON_E_STALE,
             },
+            Object::Checkpoint(checkpoint) => {
+                sys::meron_checkpoint_release(checkpoint.as_raw(), err)
+            }
             Object::Io(io) => sys::meron_io_close(io.as_raw(), err),
             Object::IoRequest(Begun::Own(request, _)) => {
                 sys::meron_io_request_release(request.as_raw(), err)

@@ -10,9 +10,9 @@ use std::sync::atomic::AtomicBool;
 use std::sync::Arc;
 
 use meron::{
-    sys, Buffer, Context, DlpackTensor, Entered, Error, Gather, GatherCopy, Group, Io, IoBuffer,
-    Operation, Optimizer, Param, PendingGather, PendingGatherInto, Plan, Schedule, Stats, Unit,
-    Update,
+    sys, Buffer, Checkpoint, Context, DlpackTensor, Entered, Error, Gather, GatherCopy, Group, Io,
+    IoBuffer, Operation, Optimizer, Param, PendingGather, PendingGatherInto, Plan, Schedule, Stats,
+    Unit, Update,
 };
 
 use crate::files::Begun;
@@ -83,6 +83,7 @@ pub enum Object {
     Optimizer(Optimizer),
     Schedule((Schedule, Vec<Entered>)),
     Future(Operation),
+    Checkpoint(Checkpoint),
     Io(Io),
     IoRequest(Begun),
     /// Not there while a request has it.
@@ -102,6 +103,8 @@ pub struct Session {
     pub mark: Stats,
     /// Of the case, to be removed.
     pub files: Vec<PathBuf>,
+    /// Likewise.
+    pub folders: Vec<PathBuf>,
 }
 
 macro_rules! find {
@@ -127,6 +130,7 @@ impl Session {
             stop: Arc::new(AtomicBool::new(false)),
             mark: Stats::default(),
             files: Vec::new(),
+            folders: Vec::new(),
         }
     }
 
@@ -227,6 +231,31 @@ impl Session {
         Ok((thing, params))
     }
 
+    /// The context, beside some optimizers in this order.
+    pub fn context_and_optimizers(
+        &mut self,
+        names: &[&str],
+    ) -> Result<(&Context, Vec<&mut Optimizer>), Failure> {
+        let mut context = None;
+        let mut found: Vec<Option<&mut Optimizer>> = names.iter().map(|_| None).collect();
+        for (name, object) in self.objects.iter_mut().rev() {
+            match object {
+                Object::Context(this) if *name == self.current && context.is_none() => {
+                    context = Some(&*this);
+                }
+                Object::Optimizer(this) => {
+                    if let Some(place) = names.iter().position(|each| each == name) {
+                        found[place].get_or_insert(this);
+                    }
+                }
+                _ => {}
+            }
+        }
+        let context = context.ok_or_else(|| wrong("there is no context"))?;
+        let found: Option<Vec<_>> = found.into_iter().collect();
+        Ok((context, found.ok_or_else(|| wrong("there is no such optimizer"))?))
+    }
+
     pub fn group(&self, name: &str) -> Result<&Group, Failure> {
         match self.get(name)? {
             Object::Group(Some(group)) => Ok(group),
@@ -253,6 +282,9 @@ impl Session {
         }
         for path in self.files.drain(..) {
             let _ = std::fs::remove_file(path);
+        }
+        for path in self.folders.drain(..) {
+            let _ = std::fs::remove_dir_all(path);
         }
     }
 }

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: Apache-2.0
+//! The part of a context that saves, loads and exports: all ranks together.
+
+use std::path::Path;
+use std::time::Duration;
+
+use meron_sys as sys;
+
+use crate::borrow::{InUse, Use};
+use crate::call::{c_string, call, check, nanoseconds, receive, sized, NO_TIMEOUT};
+use crate::checkpoint::{optional, pointer, Checkpoint};
+use crate::checkpoint_options::{ExportOptions, LoadOptions, SaveOptions};
+use crate::context::Context;
+use crate::error::Result;
+use crate::group::table;
+use crate::io::c_path;
+use crate::operation::Operation;
+use crate::optimizer::Optimizer;
+use crate::saved_tensor::{owners, RawTensors};
+
+/// How far a save is, in bytes of this rank.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SaveProgress {
+    /// Whether it is under way.
+    pub saving: bool,
+    /// To be written; 0: not known yet, or no save.
+    pub total: u64,
+    /// Of them, copied out of the units.
+    pub copied: u64,
+    /// Of them, in files.
+    pub written: u64,
+}
+
+fn wait_copied(context: sys::meron_context, timeout: i64) -> Result<bool> {
+    // SAFETY: a call with a handle by value; a wrong one gives an error.
+    call(|err| unsafe { sys::meron_checkpoint_wait_copied(context, timeout, err) })
+}
+
+/// Whether no save of the context reads states; never blocks.
+pub(crate) fn is_copied(context: sys::meron_context) -> Result<bool> {
+    wait_copied(context, 0)
+}
+
+/// Checkpoints: the states of all units, saved and loaded by all ranks together.
+///
+/// ```
+/// use meron::{AdamW, Context, LoadOptions, SaveOptions};
+///
+/// # let folder = std::env::temp_dir().join(format!("meron-doc-save-{}", std::process::id()));
+/// let context = Context::open()?;
+/// let table = context.param("table", &[8, 1000])?;
+/// let unit = context.unit("table", &[&table])?;
+/// let mut optimizer = context.adamw(&[&unit], &AdamW::default())?;
+///
+/// let options = SaveOptions::new().step(100).keep(2).extra(r#"{"epoch": 3}"#);
+/// let saving = context.save_begin(&folder, "step-100", &[&optimizer], &options)?;
+/// // ... forward and backward go on ...
+/// saving.wait()?;
+///
+/// let loaded = context.load(&folder, None, &mut [&mut optimizer], &LoadOptions::new())?;
+/// assert_eq!(loaded.info()?.step, 100);
+/// # std::fs::remove_dir_all(&folder).unwrap();
+/// # Ok::<(), meron::Error>(())
+/// ```
+impl Context {
+    /// Saves as [`save_begin`](Context::save_begin) does, and waits for the end.
+    pub fn save(
+        &self,
+        folder: impl AsRef<Path>,
+        name: &str,
+        optimizers: &[&Optimizer],
+        options: &SaveOptions,
+    ) -> Result<()> {
+        self.save_begin(folder, name, optimizers, options)?.wait()
+    }
+
+    /// Begins to save the states of all units, as they are now, as `name` in `folder`, which all ranks
+    /// see and which is made if it is not there. Collective over the world.
+    ///
+    /// The checkpoint exists whole or not at all, and any number of ranks can load it. A thread of the
+    /// library copies and writes while gathers, forward and backward go on; a step or an update waits
+    /// until its units are copied. A failure of any rank is every rank's, from the operation, and from
+    /// the next save if nobody has waited: the checkpoints that were there stay, and training can go on.
+    ///
+    /// Blocks until the save before has ended.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument) (a name that will not do, `extra` is no JSON object),
+    /// [`Duplicate`](crate::ErrorKind::Duplicate) (the name is taken),
+    /// [`State`](crate::ErrorKind::State) (a step is under way, a unit is updated, a gradient waits for
+    /// a step), [`Unsupported`](crate::ErrorKind::Unsupported) (a unit of some ranks only),
+    /// [`NoSpace`](crate::ErrorKind::NoSpace), [`Io`](crate::ErrorKind::Io); those of
+    /// [`Operation::wait`].
+    pub fn save_begin(
+        &self,
+        folder: impl AsRef<Path>,
+        name: &str,
+        optimizers: &[&Optimizer],
+        options: &SaveOptions,
+    ) -> Result<Operation> {
+        self.shared().require_open()?;
+        let folder = c_path(folder.as_ref())?;
+        let name = c_string(name, "the name of a checkpoint")?;
+        let extra = optional(options.extra.as_deref(), "extra")?;
+        let tensors = RawTensors::new(&options.tensors)?;
+        let handles: Vec<_> = optimizers.iter().map(|optimizer| optimizer.as_raw()).collect();
+        let raw = sys::meron_checkpoint_save_options {
+            values_only: options.values_only.into(),
+            skip_frozen: options.skip_frozen.into(),
+            overwrite: options.overwrite.into(),
+            step: options.step,
+            keep: options.keep,
+            extra: pointer(&extra),
+            optimizers: table(&handles),
+            optimizer_count: handles.len() as u64,
+            tensors: tensors.first(),
+            tensor_count: tensors.count(),
+            ..sys::MERON_CHECKPOINT_SAVE_OPTIONS_INIT
+        };
+        // SAFETY: texts and tables are copied during the call; the elements of tensors are kept below.
+        // States that are read in the background are not written meanwhile: updates wait, and
+        // Optimizer::states refuses.
+        let handle = receive(sys::meron_future::default(), |out, err| unsafe {
+            let (folder, name) = (folder.as_ptr(), name.as_ptr());
+            sys::meron_checkpoint_save_begin(out, self.as_raw(), folder, name, &raw, err)
+        })?;
+        let save = Operation::new(handle, self.shared());
+        let owners = owners(&options.tensors);
+        if !owners.is_empty() {
+            self.shared().abandon(save.clone(), Box::new(owners));
+        }
+        Ok(save)
+    }
+
+    /// Waits until the save under way has copied what it saves: the next step then waits for nothing.
+    /// Returns at once if no save is under way, also if it has failed. Blocks on the drive.
+    pub fn wait_copied(&self) -> Result<()> {
+        self.wait_copied_ns(NO_TIMEOUT).map(drop)
+    }
+
+    /// Waits at most so long. `false` when that has passed first.
+    pub fn wait_copied_timeout(&self, timeout: Duration) -> Result<bool> {
+        self.wait_copied_ns(nanoseconds(timeout))
+    }
+
+    fn wait_copied_ns(&self, timeout: i64) -> Result<bool> {
+        self.shared().require_open()?;
+        wait_copied(self.as_raw(), timeout)
+    }
+
+    /// How far the save under way is, or how far the last one came. Never blocks.
+    pub fn save_progress(&self) -> Result<SaveProgress> {
+        self.shared().require_open()?;
+        // SAFETY: `out` says its size, and is valid during the call.
+        let raw = receive(sized!(meron_checkpoint_progress), |out, err| unsafe {
+            sys::meron_checkpoint_get_progress(out, self.as_raw(), err)
+        })?;
+        Ok(SaveProgress {
+            saving: raw.saving != 0,
+            total: raw.total,
+            copied: raw.copied,
+            written: raw.written,
+        })
+    }
+
+    /// Loads a checkpoint into all units, whatever world and plan saved it: values, masters, states,
+    /// counts of steps and the numbers of groups of the optimizers, which are given as they were to the
+    /// save. Collective over the world.
+    ///
+    /// `folder`: of checkpoints, or one of them; with [`LoadOptions::values_only`] also a model as
+    /// Hugging Face publishes it, a directory or one file. `name`: `None` for the newest complete one.
+    /// Before anything changes, all ranks have compared names, shapes and optimizers, and opened the
+    /// files: such an error leaves everything as it was. An error after that breaks the group.
+    ///
+    /// Blocks on the drive and on all ranks.
+    ///
+    /// # Errors
+    ///
+    /// [`NotFound`](crate::ErrorKind::NotFound), [`Corrupt`](crate::ErrorKind::Corrupt) (names tensor,
+    /// file and offset), [`Version`](crate::ErrorKind::Version) (of a newer one),
+    /// [`Argument`](crate::ErrorKind::Argument) (it does not fit: what is missing, unexpected and of
+    /// another shape is listed), [`State`](crate::ErrorKind::State) as
+    /// [`save_begin`](Context::save_begin), and while values are in use;
+    /// [`Io`](crate::ErrorKind::Io), [`NoMemory`](crate::ErrorKind::NoMemory),
+    /// [`Auth`](crate::ErrorKind::Auth) (a link); those of [`Operation::wait`].
+    pub fn load(
+        &self,
+        folder: impl AsRef<Path>,
+        name: Option<&str>,
+        optimizers: &mut [&mut Optimizer],
+        options: &LoadOptions,
+    ) -> Result<Checkpoint> {
+        let _open = self.shared().open()?;
+        // No slice shows the values while they are written; of the optimizers' states none can.
+        let _in_use = InUse::begin_all(&self.shared().units(), Use::WriteValues)?;
+        let folder = c_path(folder.as_ref())?;
+        let name = optional(name, "the name of a checkpoint")?;
+        let mapping = optional(options.mapping.as_deref(), "mapping")?;
+        let claimed = optional(options.claimed.as_deref(), "claimed")?;
+        let handles: Vec<_> = optimizers.iter().map(|optimizer| optimizer.as_raw()).collect();
+        let raw = sys::meron_checkpoint_load_options {
+            lenient: options.lenient.into(),
+            values_only: options.values_only.into(),
+            rank0_only: options.rank0_only.into(),
+            optimizers: table(&handles),
+            optimizer_count: handles.len() as u64,
+            mapping: pointer(&mapping),
+            claimed: pointer(&claimed),
+            ..sys::MERON_CHECKPOINT_LOAD_OPTIONS_INIT
+        };
+        // SAFETY: texts and tables are only read, during the call.
+        let handle = receive(sys::meron_checkpoint::default(), |out, err| unsafe {
+            let (folder, name) = (folder.as_ptr(), pointer(&name));
+            sys::meron_checkpoint_load(out, self.as_raw(), folder, name, &raw, err)
+        })?;
+        Ok(Checkpoint::new(handle))
+    }
+
+    /// Writes the values of all units as Hugging Face publishes models: `model.safetensors`, or several
+    /// files with an index, in a folder that all ranks see. Collective over the world; each rank writes
+    /// its own part of each tensor in place, so nothing is gathered. What was there stays until the new
+    /// files are whole; other files of the folder are left alone.
+    ///
+    /// Blocks on the drive and on all ranks.
+    ///
+    /// # Errors
+    ///
+    /// [`Argument`](crate::ErrorKind::Argument), [`Duplicate`](crate::ErrorKind::Duplicate) (a model is
+    /// there), [`State`](crate::ErrorKind::State) and [`Unsupported`](crate::ErrorKind::Unsupported) as
+    /// [`save_begin`](Context::save_begin), [`NoSpace`](crate::ErrorKind::NoSpace),
+    /// [`Io`](crate::ErrorKind::Io); those of [`Operation::wait`].
+    pub fn export(&self, folder: impl AsRef<Path>, options: &ExportOptions<'_>) -> Result<()> {
+        self.shared().require_open()?;
+        let folder = c_path(folder.as_ref())?;
+        let mapping = optional(options.mapping.as_deref(), "mapping")?;
+        let tensors = RawTensors::new(&options.tensors)?;
+        let initial = sys::MERON_CHECKPOINT_EXPORT_OPTIONS_INIT;
+        let raw = sys::meron_checkpoint_export_options {
+            dtype: options.dtype.map_or(initial.dtype, |dtype| dtype.code()),
+            keep_dtype: options.dtype.is_none().into(),
+            overwrite: options.overwrite.into(),
+            max_file_bytes: options.max_file_bytes,
+            mapping: pointer(&mapping),
+            tensors: tensors.first(),
+            tensor_count: tensors.count(),
+            ..initial
+        };
+        // SAFETY: everything is only read, during the call.
+        check(|err| unsafe {
+            sys::meron_checkpoint_export(self.as_raw(), folder.as_ptr(), &raw, err)
+        })
+    }
+}
