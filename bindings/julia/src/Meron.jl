@@ -57,6 +57,8 @@ include("optimizer.jl")
 include("schedule.jl")
 include("tree.jl")
 include("io.jl")
+include("checkpoint.jl")
+include("saving.jl")
 include("system.jl")
 
 export MeronError, Context, Group, Plan, Param, Unit, Gather, Update, Future, Optimizer
@@ -68,6 +70,8 @@ export wait_reductions
 export wait_stream, release_on_stream!
 export Schedule, begin_pass!, enter!, leave!, drop!, reset!
 export Io, read_begin!, write_begin
+export Checkpoint, CheckpointTensor, save_checkpoint, save_checkpoint_begin, wait_copied, save_progress
+export load_checkpoint!, open_checkpoint, write_checkpoint, export_model
 export adamw, adam, adagrad, lion, sgd, step!, step_begin!, set_learning_rate!, set_steps!
 export add_param_group!, param_group, set_param_group!, state_view, read_state, write_state!
 export offload, reload

@@ -518,7 +518,7 @@ struct meron_checkpoint_tensor
     kind::Ptr{UInt8} # NULL: "extra". As docs/checkpoint-format.md lists them: "values" for a buffer, "exp_avg", "state.KEY" for a state of an optimizer
     dtype::Ptr{UInt8} # as safetensors names it: "F32", "BF16", "I64", ...
     shape::Ptr{UInt64} # of the whole tensor, row-major
-    begin::UInt64 # first element that `data` has
+    begin_::UInt64 # first element that `data` has
     count::UInt64 # elements that it has
     data::Ptr{Cvoid} # little endian, contiguous; may be NULL if count is 0
 end
@@ -2481,7 +2481,7 @@ Errors: MERON_E_ARGUMENT, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
         meron_checkpoint_text_kind, Ptr{Ptr{meron_error}}), out, checkpoint, kind, err)
 
 """
-    meron_checkpoint_read(data, bytes, checkpoint, kind, name, begin, count, err)
+    meron_checkpoint_read(data, bytes, checkpoint, kind, name, begin_, count, err)
 
 Reads elements of a tensor, as they are in the files, after their checksums were compared.
 Local: no other rank takes part.
@@ -2492,7 +2492,7 @@ Local: no other rank takes part.
 
 - `kind`: NULL: "values".
 
-- `begin`: first element, row-major.
+- `begin_`: first element, row-major.
 
 Ownership: the caller owns `data`.
 Blocks: on the drive.
@@ -2500,10 +2500,10 @@ Threads: any; one at a time reads.
 Errors: MERON_E_NOT_FOUND (no such tensor, a file is gone), MERON_E_ARGUMENT (outside of the
 tensor), MERON_E_CORRUPT, MERON_E_IO, MERON_E_HANDLE, MERON_E_STALE, MERON_E_FORKED.
 """
-@inline meron_checkpoint_read(data, bytes, checkpoint, kind, name, begin, count, err) = @blocking_ccall(
+@inline meron_checkpoint_read(data, bytes, checkpoint, kind, name, begin_, count, err) = @blocking_ccall(
         functions.meron_checkpoint_read, meron_status, (Ptr{Cvoid}, UInt64, meron_checkpoint,
         Ptr{UInt8}, Ptr{UInt8}, UInt64, UInt64, Ptr{Ptr{meron_error}}), data, bytes, checkpoint,
-        kind, name, begin, count, err)
+        kind, name, begin_, count, err)
 
 """
     meron_checkpoint_release(checkpoint, err)

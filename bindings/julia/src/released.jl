@@ -17,6 +17,7 @@
     update_kind
     optimizer_kind
     schedule_kind
+    checkpoint_kind
     io_kind
     io_request_kind
     io_buffer_kind
@@ -85,6 +86,8 @@ function release_handle(kind::Kind, id::UInt64)
         LibMeron.meron_group_release(LibMeron.meron_group(id), C_NULL)
     elseif kind == plan_kind
         LibMeron.meron_plan_release(LibMeron.meron_plan(id), C_NULL)
+    elseif kind == checkpoint_kind
+        LibMeron.meron_checkpoint_release(LibMeron.meron_checkpoint(id), C_NULL)
     elseif kind == io_request_kind
         is_in_flight(id) ? abandon_request(id) :
         LibMeron.meron_io_request_release(LibMeron.meron_io_request(id), C_NULL)

@@ -16,7 +16,8 @@ function c_facts()
         struct_ = nameof(T)
         println(program, "printf(\"$struct_ %zu\\n\", sizeof($struct_));")
         for field in fieldnames(T)
-            println(program, "printf(\"$struct_.$field %zu\\n\", offsetof($struct_, $field));")
+            c = rstrip(string(field), '_') # `begin_` is C's `begin`
+            println(program, "printf(\"$struct_.$field %zu\\n\", offsetof($struct_, $c));")
         end
     end
     for name in constants()

@@ -35,7 +35,7 @@ function addenv_(command, pairs...) # addenv is there since Julia 1.6
 end
 
 const FILES = ("layout", "library", "errors", "arrays", "training", "tree", "waiting", "lifetime",
-    "processes", "threads", "transports", "files")
+    "processes", "threads", "transports", "files", "checkpoints")
 chosen = isempty(ARGS) ? FILES : ARGS
 @testset "Meron" begin
     @testset "$file" for file in chosen

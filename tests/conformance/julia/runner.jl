@@ -17,6 +17,7 @@ include("operations.jl")
 include("tensors.jl")
 include("schedules.jl")
 include("files.jl")
+include("checkpoints.jl")
 
 const writing = Threads.SpinLock()
 

@@ -26,7 +26,7 @@ mutable struct Session
     marked::Dict{String,Any}
     current::String
     objects::Vector{Pair{String,Held}} # oldest first
-    files::Vector{String} # of the case, to be removed
+    files::Vector{String} # and folders, of the case, to be removed
     memories::Dict{String,Any} # of requests, by their names
     Session(setup, case, plan) = new(
         setup, case, plan, Place(setup.rank, setup.world), false, Dict(), "ctx", [], [], Dict())
@@ -74,6 +74,8 @@ release_raw(::Future, id) = Meron.@check LibMeron.meron_future_release(LibMeron.
 release_raw(::Optimizer, id) =
     Meron.@check LibMeron.meron_optimizer_release(LibMeron.meron_optimizer(id))
 release_raw(::Schedule, id) = Meron.@check LibMeron.meron_schedule_release(LibMeron.meron_schedule(id))
+release_raw(::Checkpoint, id) =
+    Meron.@check LibMeron.meron_checkpoint_release(LibMeron.meron_checkpoint(id))
 release_raw(::Io, id) = Meron.@check LibMeron.meron_io_close(LibMeron.meron_io(id))
 release_raw(::Meron.IoRequest, id) =
     Meron.@check LibMeron.meron_io_request_release(LibMeron.meron_io_request(id))
@@ -104,5 +106,5 @@ function end_session(session)
             error isa MeronError || rethrow()
         end
     end
-    foreach(path -> rm(path; force = true), session.files)
+    foreach(path -> rm(path; force = true, recursive = true), session.files)
 end

@@ -30,6 +30,13 @@ PRIMITIVES = {
     "void": "Cvoid",
 }
 
+# Words of the language, which get an underscore behind them.
+KEYWORDS = {
+    "abstract", "baremodule", "begin", "const", "do", "else", "end", "export", "for", "function",
+    "global", "if", "import", "in", "let", "local", "macro", "module", "mutable", "quote",
+    "struct", "try", "type", "using", "where", "while",
+}  # fmt: skip
+
 TEMPLATE = '''\
 # SPDX-License-Identifier: Apache-2.0
 # Generated from include/meron/*.h by tools/generate/generate.py: do not edit.
@@ -104,6 +111,10 @@ def julia_type(spelling: str) -> str:
     return text if kind.array is None else f"NTuple{{{kind.array}, {text}}}"
 
 
+def identifier(name: str) -> str:
+    return f"{name}_" if name in KEYWORDS else name
+
+
 def docstring(text: str) -> str:
     escaped = text.replace("\\", "\\\\").replace("$", "\\$").replace('"""', '\\"\\"\\"')
     return f'"""\n{escaped}\n"""\n'
@@ -127,24 +138,24 @@ def declare(item: Constant | Handle | Opaque | Enum | Struct | Callback | Functi
             lines.append(f"{line} # {value.doc}" if value.doc else line)
         return documented(item.doc, "\n".join(lines) + "\n")
     if isinstance(item, Callback):
-        signature = ", ".join(f"{p.name}::{julia_type(p.type)}" for p in item.params)
+        signature = ", ".join(f"{identifier(p.name)}::{julia_type(p.type)}" for p in item.params)
         doc = f"A pointer to a function ({signature}) -> {julia_type(item.returns)}. {item.doc}"
         return documented(doc, f"const {item.name} = Ptr{{Cvoid}}\n")
     if isinstance(item, Struct):
         lines = [f"struct {item.name}"]
         for field in item.fields:
-            line = f"    {field.name}::{julia_type(field.type)}"
+            line = f"    {identifier(field.name)}::{julia_type(field.type)}"
             lines.append(f"{line} # {field.doc}" if field.doc else line)
         return documented(item.doc, "\n".join([*lines, "end"]) + "\n")
     raise TypeError(item)
 
 
 def define(function: Function) -> str:
-    names = ", ".join(param.name for param in function.params)
+    names = ", ".join(identifier(param.name) for param in function.params)
     paragraphs = [f"    {function.name}({names})"]
     paragraphs.append(wrap(" ".join(filter(None, (function.brief, function.doc))), ""))
     paragraphs += [
-        wrap(f"- `{param.name}`: {param.doc}", "") for param in function.params if param.doc
+        wrap(f"- `{identifier(param.name)}`: {param.doc}", "") for param in function.params if param.doc
     ]
     rules = (
         ("Ownership", function.ownership),
