@@ -689,10 +689,13 @@ class meron_source_list {
 %feature("nothread", "0") meron_swig::meron_optimizer_offload;
 %feature("nothread", "0") meron_swig::meron_optimizer_reload;
 %feature("nothread", "0") meron_swig::meron_optimizer_release;
+%feature("nothread", "0") meron_swig::meron_checkpoint_save_begin;
 %feature("nothread", "0") meron_swig::meron_checkpoint_wait_copied;
+%feature("nothread", "0") meron_swig::meron_checkpoint_write;
 %feature("nothread", "0") meron_swig::meron_checkpoint_load;
 %feature("nothread", "0") meron_swig::meron_checkpoint_open;
 %feature("nothread", "0") meron_swig::meron_checkpoint_read;
+%feature("nothread", "0") meron_swig::meron_checkpoint_export;
 %feature("nothread", "0") meron_swig::meron_gather_begin;
 %feature("nothread", "0") meron_swig::meron_gather_wait;
 %feature("nothread", "0") meron_swig::meron_gather_wait_stream;
@@ -1581,7 +1584,38 @@ inline ::meron_checkpoint_save_options meron_checkpoint_save_options_init() {
   return initial(api().meron_checkpoint_save_options_init);
 }
 
-// meron_checkpoint_save_begin is not here: tensors is const meron_checkpoint_tensor *.
+/**
+ * Begins to save the states of all units, as they are now, as `name` in `folder`. Collective over
+ * the world. A thread of the engine copies them into bounded memory and writes: gathers, forward
+ * and backward go on meanwhile, and a step or an update of a unit waits until the unit is copied.
+ * After a failure on any rank (a full disk) all ranks get the error, which names that rank, from
+ * the future, and again from the next save if nobody has waited for the future; the checkpoints
+ * that were there stay, and training can go on. One save at a time: the next one waits for the one
+ * before. Ownership: texts and arrays are copied; what a tensor's `data` points to must stay as it
+ * is until meron_checkpoint_wait_copied; the caller releases *out. Blocks: until the save before
+ * has ended. Threads: any. Errors: MERON_E_ARGUMENT (a name that will not do, `extra` is no JSON
+ * object), MERON_E_DUPLICATE (the name is taken), MERON_E_STATE (a step is under way, a unit is
+ * updated, a gradient waits for a step, states are offloaded, another process saves that name),
+ * MERON_E_UNSUPPORTED (a unit of some ranks only), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND,
+ * MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ */
+inline int64_t meron_checkpoint_save_begin(int64_t context, const char *folder, const char *name, int32_t values_only, int32_t skip_frozen, int32_t overwrite, int64_t step, int64_t keep, const char *extra, int64_array optimizers, const checkpoint_tensors *tensors) {
+  ::meron_checkpoint_save_options options = initial(api().meron_checkpoint_save_options_init);
+  options.values_only = static_cast<uint32_t>(values_only);
+  options.skip_frozen = static_cast<uint32_t>(skip_frozen);
+  options.overwrite = static_cast<uint32_t>(overwrite);
+  options.step = static_cast<uint64_t>(step);
+  options.keep = static_cast<uint64_t>(keep);
+  options.extra = extra;
+  options.optimizers = reinterpret_cast<const ::meron_optimizer *>(optimizers.items);
+  options.optimizer_count = optimizers.count;
+  options.tensors = tensors ? tensors->data() : nullptr;
+  options.tensor_count = tensors ? tensors->size() : 0;
+  ::meron_future out = {};
+  error_slot error;
+  error.check(api().meron_checkpoint_save_begin(&out, ::meron_context{static_cast<uint64_t>(context)}, folder, name, &options, error));
+  return static_cast<int64_t>(out.id);
+}
 
 /**
  * Waits until the save under way has copied what it saves: then the caller's tensors may change.
@@ -1614,7 +1648,23 @@ inline ::meron_checkpoint_write_options meron_checkpoint_write_options_init() {
   return initial(api().meron_checkpoint_write_options_init);
 }
 
-// meron_checkpoint_write is not here: tensors is const meron_checkpoint_tensor *.
+/**
+ * Writes tensors as a checkpoint of one rank: what importers of other formats need. `data` is read
+ * once and in order, so it may be mapped files. Ownership: everything is only read, during the
+ * call. Blocks: on the drive. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE,
+ * MERON_E_STATE, MERON_E_NO_SPACE, MERON_E_IO.
+ */
+inline int32_t meron_checkpoint_write(const char *folder, const char *name, int32_t overwrite, int64_t step, const char *extra, const char *optimizers, const checkpoint_tensors *tensors) {
+  ::meron_checkpoint_write_options options = initial(api().meron_checkpoint_write_options_init);
+  options.overwrite = static_cast<uint32_t>(overwrite);
+  options.step = static_cast<uint64_t>(step);
+  options.extra = extra;
+  options.optimizers = optimizers;
+  options.tensors = tensors ? tensors->data() : nullptr;
+  options.tensor_count = tensors ? tensors->size() : 0;
+  error_slot error;
+  return error.check(api().meron_checkpoint_write(folder, name, &options, error));
+}
 
 /**
  * Fills the first `struct_size` bytes of *options with the initial value (for languages without
@@ -1693,9 +1743,9 @@ inline const char *meron_checkpoint_text(int64_t checkpoint, int32_t kind) {
  * (outside of the tensor), MERON_E_CORRUPT, MERON_E_IO, MERON_E_HANDLE, MERON_E_STALE,
  * MERON_E_FORKED.
  */
-inline int32_t meron_checkpoint_read(writable_memory data, int64_t checkpoint, const char *kind, const char *name, int64_t count) {
+inline int32_t meron_checkpoint_read(writable_memory data, int64_t checkpoint, const char *kind, const char *name, int64_t begin, int64_t count) {
   error_slot error;
-  return error.check(api().meron_checkpoint_read(data.data, data.bytes, ::meron_checkpoint{static_cast<uint64_t>(checkpoint)}, kind, name, length_of(name), static_cast<uint64_t>(count), error));
+  return error.check(api().meron_checkpoint_read(data.data, data.bytes, ::meron_checkpoint{static_cast<uint64_t>(checkpoint)}, kind, name, static_cast<uint64_t>(begin), static_cast<uint64_t>(count), error));
 }
 
 /**
@@ -1715,7 +1765,29 @@ inline ::meron_checkpoint_export_options meron_checkpoint_export_options_init() 
   return initial(api().meron_checkpoint_export_options_init);
 }
 
-// meron_checkpoint_export is not here: tensors is const meron_checkpoint_tensor *.
+/**
+ * Writes the values of all units as Hugging Face publishes models: model.safetensors, or several
+ * files and model.safetensors.index.json. Collective over the world; each rank writes its own part
+ * of each tensor in place, so nothing is gathered. Masters are the source where there are any. What
+ * was there stays until the new files are whole; other files of the folder are left alone.
+ * Ownership: everything is only read, during the call. Blocks: on the drive and on all ranks; other
+ * threads of this rank that begin something wait. Threads: any. Errors: MERON_E_ARGUMENT,
+ * MERON_E_DUPLICATE (a model is there), MERON_E_STATE and MERON_E_UNSUPPORTED as
+ * meron_checkpoint_save_begin, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_TIMEOUT, MERON_E_HANDLE,
+ * MERON_E_STALE, -3xx.
+ */
+inline int32_t meron_checkpoint_export(int64_t context, const char *folder, int32_t dtype, int32_t keep_dtype, int32_t overwrite, int64_t max_file_bytes, const char *mapping, const checkpoint_tensors *tensors) {
+  ::meron_checkpoint_export_options options = initial(api().meron_checkpoint_export_options_init);
+  options.dtype = static_cast<meron_dtype>(dtype);
+  options.keep_dtype = static_cast<uint32_t>(keep_dtype);
+  options.overwrite = static_cast<uint32_t>(overwrite);
+  options.max_file_bytes = static_cast<uint64_t>(max_file_bytes);
+  options.mapping = mapping;
+  options.tensors = tensors ? tensors->data() : nullptr;
+  options.tensor_count = tensors ? tensors->size() : 0;
+  error_slot error;
+  return error.check(api().meron_checkpoint_export(::meron_context{static_cast<uint64_t>(context)}, folder, &options, error));
+}
 
 /**
  * Fills the first `struct_size` bytes of *options with the initial value (for languages without

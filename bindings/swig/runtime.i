@@ -299,3 +299,4 @@ inline const char *library_problem() { return problem.c_str(); }
 
 %include "transport.i"
 %include "dlpack.i"
+%include "checkpoint.i"

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
+import java.io.IOException;
 import java.lang.reflect.Method;
 import java.nio.ByteBuffer;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Comparator;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.LinkedHashMap;
@@ -11,6 +13,8 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.function.LongConsumer;
+import java.util.stream.Stream;
+import org.meron.Checkpoint;
 import org.meron.Context;
 import org.meron.DlpackTensor;
 import org.meron.Future;
@@ -41,6 +45,7 @@ final class Session {
             Map.entry(Optimizer.class, Abi::meron_optimizer_release),
             Map.entry(Future.class, Abi::meron_future_release),
             Map.entry(Schedule.class, Abi::meron_schedule_release),
+            Map.entry(Checkpoint.class, Abi::meron_checkpoint_release),
             Map.entry(Io.class, Abi::meron_io_close),
             Map.entry(IoRequest.class, Abi::meron_io_request_release),
             Map.entry(IoBuffer.class, Abi::meron_io_buffer_release),
@@ -82,6 +87,7 @@ final class Session {
     final Map<String, Stats> marked = new HashMap<>();
     final Set<Gather> views = new HashSet<>(); // gathers whose tensors must be read-only
     final Set<Path> files = new HashSet<>(); // of the case, to be removed
+    final Set<Path> folders = new HashSet<>(); // likewise
     final Map<String, ByteBuffer> memories = new HashMap<>(); // of requests
     volatile boolean stop; // what should_stop answers
     String currentName = "ctx";
@@ -158,5 +164,16 @@ final class Session {
             }
         }
         for (Path each : files) Files.deleteIfExists(each);
+        for (Path each : folders) remove(each);
+    }
+
+    /** Removes a folder and what is in it. */
+    static void remove(Path folder) throws IOException {
+        if (!Files.exists(folder)) return;
+        try (Stream<Path> all = Files.walk(folder)) {
+            for (Path each : all.sorted(Comparator.reverseOrder()).toArray(Path[]::new)) {
+                Files.delete(each);
+            }
+        }
     }
 }

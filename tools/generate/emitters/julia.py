@@ -155,7 +155,9 @@ def define(function: Function) -> str:
     paragraphs = [f"    {function.name}({names})"]
     paragraphs.append(wrap(" ".join(filter(None, (function.brief, function.doc))), ""))
     paragraphs += [
-        wrap(f"- `{identifier(param.name)}`: {param.doc}", "") for param in function.params if param.doc
+        wrap(f"- `{identifier(param.name)}`: {param.doc}", "")
+        for param in function.params
+        if param.doc
     ]
     rules = (
         ("Ownership", function.ownership),

@@ -16,7 +16,8 @@ parameter is follows from its type, its role and its neighbours:
     const options struct *              its fields; callbacks among them: callbacks *;
                                         a table of functions among them: an object of TABLES,
                                         but for those LEFT_OUT, which stay null
-    structs with a count                <struct>_list *, with a method add; add_at takes the address
+    structs with a count                a class of LISTS *, or
+                                        <struct>_list *, with a method add; add_at takes the address
                                         of memory that no object of the language is for
 
 Ownership decides who frees a returned string, `Blocks:` which calls give up a lock such as
@@ -40,7 +41,9 @@ WIDE = {"int64_t", "uint64_t", "size_t"}
 FIXED = {"struct_size"}
 # Structs of functions, and the classes of the runtime whose methods those are.
 TABLES = {"meron_transport": "custom_transport"}
-# Such structs that no language is given: a pool of the library's own takes the allocator's place.
+# Structs that say their size and are taken by count, and the class of the runtime for each.
+LISTS = {"meron_checkpoint_tensor": "checkpoint_tensors"}
+# Structs that no language is given: a pool of the library's own takes the allocator's place.
 LEFT_OUT = {"meron_allocator"}
 
 TEMPLATE = """\
@@ -286,8 +289,15 @@ class Interface:
         while at < len(types):
             name, ctype = types[at]
             follower = types[at + 1] if at + 1 < len(types) else None
-            if ctype.pointers and follower and is_count(follower[1]) and not self.sized(ctype):
-                yield self.sized_slot(name, ctype, follower[0], dtype)
+            count = follower[0] if follower and is_count(follower[1]) else ""
+            if ctype.name == "char" and not is_length(count):
+                count = ""
+            if count and ctype.pointers == 1 and ctype.name in LISTS:
+                yield self.list_slot(name, LISTS[ctype.name], count)
+                at += 2
+                continue
+            if count and ctype.pointers and not self.sized(ctype):
+                yield self.sized_slot(name, ctype, count, dtype)
                 at += 2
                 continue
             at += 1
@@ -314,6 +324,10 @@ class Interface:
             raise Unsupported(f"{name} is {ctype.declare('')}")
         return Slot(f"{TABLES[ctype.name]} *{name}", {"": name})
 
+    def list_slot(self, name: str, kind: str, count: str) -> Slot:
+        data, size = f"{name} ? {name}->data() : nullptr", f"{name} ? {name}->size() : 0"
+        return Slot(f"const {kind} *{name}", {name: data, count: size})
+
     def sized(self, ctype: CType) -> bool:
         """Whether this is a struct that comes alone, never as one of many."""
         return ctype.name in self.structs and self.structs[ctype.name].sized
@@ -337,8 +351,7 @@ class Interface:
             return Slot(f"{kind} {name}", {name: data, count: size})
         if ctype.name in self.structs and const:
             self.listed[ctype.name] = self.structs[ctype.name]
-            data, size = f"{name} ? {name}->data() : nullptr", f"{name} ? {name}->size() : 0"
-            return Slot(f"const {ctype.name}_list *{name}", {name: data, count: size})
+            return self.list_slot(name, f"{ctype.name}_list", count)
         if ctype.name in self.handles and const:
             items = f"reinterpret_cast<const ::{ctype.name} *>({name}.items)"
             return Slot(f"int64_array {name}", {name: items, count: f"{name}.count"})
@@ -386,6 +399,11 @@ def is_returned(item: Param) -> bool:
 
 def is_count(ctype: CType) -> bool:
     return ctype.name in {"size_t", "uint64_t", "uint32_t"} and not ctype.pointers
+
+
+def is_length(name: str) -> bool:
+    """Whether a number behind a text is the text's length."""
+    return name == "bytes" or name.endswith("_bytes")
 
 
 def declarations(slots: list[Slot]) -> str:

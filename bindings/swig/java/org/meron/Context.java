@@ -3,10 +3,12 @@ package org.meron;
 
 import java.lang.ref.Reference;
 import java.nio.Buffer;
+import java.nio.file.Path;
 import java.time.Duration;
 import java.util.Map;
 import java.util.function.Consumer;
 import org.meron.abi.Abi;
+import org.meron.abi.checkpoint_tensors;
 
 /**
  * This rank's engine; everything is made from it. Opened by {@link #open()} or {@link #options()}.
@@ -215,6 +217,109 @@ public final class Context extends Handle {
     /** Waits at most `timeout` for all of them; false when that passed first and they go on. */
     public boolean awaitReductions(Duration timeout, Unit... units) {
         return reductionsEnded(Future.nanoseconds(timeout), units);
+    }
+
+    /**
+     * Begins to save the states of all units, as they are now, as `name` in `folder`, which all ranks see
+     * and which is made if it is not there; {@link Future#finish} waits. Collective over the world.
+     *
+     * <p>The checkpoint exists whole or not at all, and any number of ranks can load it. A thread of the
+     * library copies and writes while gathers, forward and backward go on; a step or an update waits until
+     * its units are copied. A failure of any rank is every rank's, from the future, and from the next save
+     * if nobody has waited: the checkpoints that were there stay, and training can go on. Views of states
+     * must not be written before awaitCopied.
+     *
+     * <p>Blocks until the save before has ended. Throws ARGUMENT (a name that will not do, `extra` is no
+     * JSON object), DUPLICATE (the name is taken), STATE (a step is under way, a gradient waits for a
+     * step), UNSUPPORTED (a unit of some ranks only), NO_SPACE, IO.
+     */
+    public Future save(Path folder, String name, SaveOptions options, Optimizer... optimizers) {
+        requireOpen();
+        final checkpoint_tensors table = CheckpointTensor.table(options.tensors);
+        try {
+            final long future = call(handle -> Abi.meron_checkpoint_save_begin(handle,
+                    folder.toString(), name, options.valuesOnly ? 1 : 0, options.skipFrozen ? 1 : 0,
+                    options.overwrite ? 1 : 0, options.step, options.keep, options.extra,
+                    handles(optimizers), table));
+            return new Future(this, future, options.tensors.length == 0 ? null : options.tensors);
+        } finally {
+            table.delete();
+            Reference.reachabilityFence(optimizers);
+        }
+    }
+
+    /**
+     * Waits until the save under way has copied what it saves. Returns at once if no save is under way,
+     * also if it has failed. Blocks on the drive.
+     */
+    public void awaitCopied() {
+        requireOpen();
+        call(handle -> Abi.meron_checkpoint_wait_copied(handle, Abi.MERON_TIMEOUT_DEFAULT));
+    }
+
+    /** Waits at most `timeout`; false when that passed first. */
+    public boolean awaitCopied(Duration timeout) {
+        requireOpen();
+        final long limit = Future.nanoseconds(timeout);
+        return call(handle -> Abi.meron_checkpoint_wait_copied(handle, limit)) == Abi.MERON_OK;
+    }
+
+    /** How far the save under way is, or how far the last one came. Never blocks. */
+    public SaveProgress saveProgress() {
+        requireOpen();
+        return new SaveProgress(call(handle -> Abi.meron_checkpoint_get_progress(handle)));
+    }
+
+    /** Loads all of the newest complete checkpoint of a folder. See the other one. */
+    public Checkpoint load(Path folder, Optimizer... optimizers) {
+        return load(folder, null, new LoadOptions(), optimizers);
+    }
+
+    /**
+     * Loads a checkpoint into all units, whatever world and plan saved it: values, masters, states, counts
+     * of steps and the numbers of groups of the optimizers, which are given as they were to the save.
+     * Collective over the world. Before anything changes, all ranks have compared names, shapes and
+     * optimizers, and opened the files; an error after that breaks the group. Blocks on the drive and on
+     * all ranks. Throws NOT_FOUND, CORRUPT (names tensor, file and offset), VERSION (of a newer one),
+     * ARGUMENT (it does not fit: what is missing, unexpected and of another shape is listed), STATE as
+     * save, IO, NO_MEMORY, AUTH (a link).
+     *
+     * @param folder of checkpoints, or one of them; with valuesOnly also a model as Hugging Face publishes
+     *               it, a directory or one file
+     * @param name   null for the newest complete one
+     */
+    public Checkpoint load(
+            Path folder, String name, LoadOptions options, Optimizer... optimizers) {
+        requireOpen();
+        try {
+            return new Checkpoint(call(handle -> Abi.meron_checkpoint_load(handle,
+                    folder.toString(), name, options.lenient ? 1 : 0, options.valuesOnly ? 1 : 0,
+                    options.rank0Only ? 1 : 0, handles(optimizers), options.mapping,
+                    options.claimed)));
+        } finally {
+            Reference.reachabilityFence(optimizers);
+        }
+    }
+
+    /**
+     * Writes the values of all units as Hugging Face publishes models: model.safetensors, or several files
+     * and an index, in a folder that all ranks see. Collective over the world; each rank writes its own
+     * part of each tensor in place, so nothing is gathered. Other files of the folder are left alone.
+     * Blocks on the drive and on all ranks. Throws ARGUMENT, DUPLICATE (a model is there), STATE as save,
+     * NO_SPACE, IO.
+     */
+    public void export(Path folder, ExportOptions options) {
+        requireOpen();
+        final checkpoint_tensors table = CheckpointTensor.table(options.tensors);
+        try {
+            call(handle -> Abi.meron_checkpoint_export(handle, folder.toString(),
+                    options.dtype == null ? 0 : options.dtype.code(),
+                    options.dtype == null ? 1 : 0, options.overwrite ? 1 : 0,
+                    options.maxFileBytes, options.mapping, table));
+        } finally {
+            table.delete();
+            Reference.reachabilityFence(options);
+        }
     }
 
     /** Advances every operation that can advance, without waiting. Errors as Future.await. */

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package org.meron;
 
-import java.nio.Buffer;
 import java.time.Duration;
 import org.meron.abi.Abi;
 
@@ -13,9 +12,9 @@ import org.meron.abi.Abi;
 public final class Future extends Handle {
     private static final class Ending extends Release {
         private final Lifetime lifetime;
-        volatile Buffer memory;
+        volatile Object memory;
 
-        Ending(long future, Lifetime lifetime, Buffer memory) {
+        Ending(long future, Lifetime lifetime, Object memory) {
             super(future, Abi::meron_future_release);
             this.lifetime = lifetime;
             this.memory = memory;
@@ -23,7 +22,7 @@ public final class Future extends Handle {
 
         @Override
         void end(long last) {
-            final Buffer used = memory;
+            final Object used = memory;
             if (used == null) {
                 super.end(last);
             } else {
@@ -36,7 +35,7 @@ public final class Future extends Handle {
     private final Ending ending;
     private volatile boolean ended;
 
-    Future(Context context, long handle, Buffer memory) {
+    Future(Context context, long handle, Object memory) {
         this(context, new Ending(handle, context.lifetime(), memory));
     }
 

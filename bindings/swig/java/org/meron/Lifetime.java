@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package org.meron;
 
-import java.nio.Buffer;
 import java.util.ArrayDeque;
 import java.util.Iterator;
 import org.meron.abi.Abi;
@@ -11,9 +10,9 @@ final class Lifetime extends Handle.Release {
     /** An operation that nobody waits for any more, and the memory that it still uses. */
     private static final class Abandoned {
         final long future;
-        final Buffer memory;
+        final Object memory;
 
-        Abandoned(long future, Buffer memory) {
+        Abandoned(long future, Object memory) {
             this.future = future;
             this.memory = memory;
         }
@@ -43,7 +42,7 @@ final class Lifetime extends Handle.Release {
     }
 
     /** Releases a future; keeps its memory until the operation has ended. */
-    void release(long future, Buffer memory) {
+    void release(long future, Object memory) {
         synchronized (abandoned) {
             abandoned.add(new Abandoned(future, memory));
         }

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+package org.meron;
+
+/** What is loaded. */
+public final class LoadOptions {
+    boolean lenient;
+    boolean valuesOnly;
+    boolean rank0Only;
+    String mapping;
+    String claimed;
+
+    /** Everything is loaded, and must fit. */
+    public LoadOptions() {}
+
+    /** Whether params and tensors that the other side lacks are left alone. */
+    public LoadOptions lenient(boolean value) {
+        lenient = value;
+        return this;
+    }
+
+    /** Whether only values are loaded, and masters by them: optimizers keep their states. */
+    public LoadOptions valuesOnly(boolean value) {
+        valuesOnly = value;
+        return this;
+    }
+
+    /** Whether only rank 0 sees the files, and sends each rank what it needs. */
+    public LoadOptions rank0Only(boolean value) {
+        rank0Only = value;
+        return this;
+    }
+
+    /**
+     * Where params have other names in the files: the text of a JSON object, "PARAM": "TENSOR", or
+     * "PARAM": ["TENSOR", ...], one after the other along the first dimension.
+     */
+    public LoadOptions mapping(String json) {
+        mapping = json;
+        return this;
+    }
+
+    /** Names of values that the program reads itself: they are not unexpected. */
+    public LoadOptions claimed(String... names) {
+        claimed = names.length == 0 ? null : String.join("\n", names);
+        return this;
+    }
+}

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+package org.meron;
+
+/** What is saved, and what happens to other checkpoints. */
+public final class SaveOptions {
+    long step;
+    long keep;
+    String extra;
+    boolean valuesOnly;
+    boolean skipFrozen;
+    boolean overwrite;
+    CheckpointTensor[] tensors = {};
+
+    /** Everything is saved, and nothing happens to others. */
+    public SaveOptions() {}
+
+    /** The program's count, by default 0: the newest checkpoint has the highest. */
+    public SaveOptions step(long value) {
+        step = value;
+        return this;
+    }
+
+    /** So many complete checkpoints stay in the folder; 0, the default: all. */
+    public SaveOptions keep(long value) {
+        keep = value;
+        return this;
+    }
+
+    /** The program's own state: the text of a JSON object. Rank 0's is kept. */
+    public SaveOptions extra(String json) {
+        extra = json;
+        return this;
+    }
+
+    /** Whether masters and the states of optimizers are left out. */
+    public SaveOptions valuesOnly(boolean value) {
+        valuesOnly = value;
+        return this;
+    }
+
+    /** Whether frozen params are left out. */
+    public SaveOptions skipFrozen(boolean value) {
+        skipFrozen = value;
+        return this;
+    }
+
+    /** Whether a checkpoint of that name is replaced. */
+    public SaveOptions overwrite(boolean value) {
+        overwrite = value;
+        return this;
+    }
+
+    /**
+     * Tensors of the program's own; those of all ranks together have each element of a tensor once.
+     * Their buffers must stay as they are until Context.awaitCopied.
+     */
+    public SaveOptions tensors(CheckpointTensor... values) {
+        tensors = values.clone();
+        return this;
+    }
+}
