@@ -467,6 +467,7 @@ struct meron_checkpoint_save_options {
   const char *extra; /**< NULL, or the caller's own state: the text of a JSON object, of rank 0 */
   uint64_t optimizer_count;
   uint64_t tensor_count;
+  const char *mapping; /**< NULL, or a JSON object: "PARAM": "NAME" in the files, for states too; "" leaves the param out */
 };
 
 /** How far the save under way is. */
@@ -1599,7 +1600,7 @@ inline ::meron_checkpoint_save_options meron_checkpoint_save_options_init() {
  * MERON_E_UNSUPPORTED (a unit of some ranks only), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND,
  * MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
-inline int64_t meron_checkpoint_save_begin(int64_t context, const char *folder, const char *name, int32_t values_only, int32_t skip_frozen, int32_t overwrite, int64_t step, int64_t keep, const char *extra, int64_array optimizers, const checkpoint_tensors *tensors) {
+inline int64_t meron_checkpoint_save_begin(int64_t context, const char *folder, const char *name, int32_t values_only, int32_t skip_frozen, int32_t overwrite, int64_t step, int64_t keep, const char *extra, int64_array optimizers, const checkpoint_tensors *tensors, const char *mapping) {
   ::meron_checkpoint_save_options options = initial(api().meron_checkpoint_save_options_init);
   options.values_only = static_cast<uint32_t>(values_only);
   options.skip_frozen = static_cast<uint32_t>(skip_frozen);
@@ -1611,6 +1612,7 @@ inline int64_t meron_checkpoint_save_begin(int64_t context, const char *folder, 
   options.optimizer_count = optimizers.count;
   options.tensors = tensors ? tensors->data() : nullptr;
   options.tensor_count = tensors ? tensors->size() : 0;
+  options.mapping = mapping;
   ::meron_future out = {};
   error_slot error;
   error.check(api().meron_checkpoint_save_begin(&out, ::meron_context{static_cast<uint64_t>(context)}, folder, name, &options, error));

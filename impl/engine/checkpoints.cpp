@@ -208,6 +208,7 @@ Status Context::save_checkpoint(const std::vector<std::shared_ptr<Optimizer>>& o
     uint64_t detail = hash_combine(hash_text(options.root), options.step);
     detail = hash_combine(detail, options.values_only ? 1 : 0);
     detail = hash_combine(detail, options.skip_frozen ? 1 : 0);
+    detail = hash_combine(detail, options.names.hash());
     for (const UnitState& state : states) {
       detail = hash_combine(detail, state.unit().name_hash());
       detail = hash_combine(detail, state.unit().version());

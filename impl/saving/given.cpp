@@ -229,6 +229,7 @@ Status check_given(std::span<const GivenTensor> given, int rank) {
 
 Result<std::vector<std::vector<GivenTensor>>> share_given(Exchange& exchange,
                                                           std::span<const UnitState> units,
+                                                          const SavedNames& names,
                                                           std::vector<GivenTensor> own) {
   const auto ranks = static_cast<size_t>(exchange.size());
   const std::string mine = encode(own);
@@ -259,7 +260,8 @@ Result<std::vector<std::vector<GivenTensor>>> share_given(Exchange& exchange,
     for (const State& state : unit.states()) {
       for (const auto& param : unit.unit().params()) {
         if (param->place.flat != state.flat) continue;
-        const auto taken = parts.find({name_of(state.kind), param->desc.name});
+        if (names.left_out(*param)) continue;
+        const auto taken = parts.find({name_of(state.kind), names.of(*param)});
         if (taken == parts.end()) continue;
         const Part& part = taken->second.front();
         return refused(*part.tensor,

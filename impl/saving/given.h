@@ -11,6 +11,7 @@
 
 #include "base/result.h"
 #include "saving/exchange.h"
+#include "saving/names.h"
 #include "state/unit_state.h"
 
 namespace meron {
@@ -41,6 +42,7 @@ bool is_kept_by_values_only(const GivenTensor& tensor);
 // dtype or shape, gaps, overlaps.
 Result<std::vector<std::vector<GivenTensor>>> share_given(Exchange& exchange,
                                                           std::span<const UnitState> units,
+                                                          const SavedNames& names,
                                                           std::vector<GivenTensor> own);
 
 }  // namespace meron

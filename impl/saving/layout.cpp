@@ -24,10 +24,6 @@ uint64_t count_of(const SavedPiece& piece) {
   return piece.unit != nullptr ? piece.range.size() : piece.given->count;
 }
 
-const std::string& name_of(const SavedPiece& piece) {
-  return piece.unit != nullptr ? piece.param->desc.name : piece.given->name;
-}
-
 const std::vector<uint64_t>& shape_of(const SavedPiece& piece) {
   return piece.unit != nullptr ? piece.param->desc.shape : piece.given->shape;
 }
@@ -61,6 +57,7 @@ std::vector<SavedPiece> SaveLayout::pieces_of(uint32_t rank, bool values) const 
       if (!flat.trainable && options_.skip_frozen) continue;
       const Range range = unit.saved(state, static_cast<int>(rank));
       for (const ParamSpan& span : unit.spans(state, range)) {
+        if (options_.names.left_out(*span.param)) continue;
         const uint64_t begin = range.begin + span.offset;
         pieces.push_back({.unit = &unit,
                           .state = state,
@@ -72,6 +69,7 @@ std::vector<SavedPiece> SaveLayout::pieces_of(uint32_t rank, bool values) const 
       // Empty tensors have a name all the same.
       for (const auto& param : unit.unit().params()) {
         if (rank != 0 || param->count > 0 || param->place.flat != state.flat) continue;
+        if (options_.names.left_out(*param)) continue;
         pieces.push_back({.unit = &unit, .state = state, .param = param.get()});
       }
     }
@@ -92,6 +90,10 @@ std::vector<SavedPiece> SaveLayout::pieces_of(uint32_t rank, bool values) const 
   return pieces;
 }
 
+const std::string& SaveLayout::name_of_piece(const SavedPiece& piece) const {
+  return piece.unit != nullptr ? options_.names.of(*piece.param) : piece.given->name;
+}
+
 Result<SavedFile> SaveLayout::file_of(uint32_t rank, bool values, const std::string& id) const {
   SavedFile file;
   file.name = fmt::format("{}-{:05}-of-{:05}.safetensors", values ? "values" : "state", rank,
@@ -106,7 +108,7 @@ Result<SavedFile> SaveLayout::file_of(uint32_t rank, bool values, const std::str
     const uint64_t count = count_of(piece);
     const bool whole = piece.unit != nullptr ? count == piece.param->count : piece.given->whole();
     entry.name =
-        checkpoint::piece_name(kind, name_of(piece), piece.first, piece.first + count, whole);
+        checkpoint::piece_name(kind, name_of_piece(piece), piece.first, piece.first + count, whole);
     entry.dtype = dtype_of(piece);
     entry.shape = whole ? shape_of(piece) : std::vector<uint64_t>{count};
     entry.begin = at;
@@ -141,9 +143,9 @@ Status SaveLayout::describe(std::span<const std::vector<SavedFile>> files,
       for (const SavedPiece& piece : file.pieces) {
         const std::string kind = kind_of(piece, static_cast<uint32_t>(rank));
         const auto [at, added] =
-            index.try_emplace({kind, name_of(piece)}, manifest->tensors.size());
+            index.try_emplace({kind, name_of_piece(piece)}, manifest->tensors.size());
         if (added) {
-          manifest->tensors.push_back({.name = name_of(piece),
+          manifest->tensors.push_back({.name = name_of_piece(piece),
                                        .kind = kind,
                                        .dtype = dtype_of(piece),
                                        .shape = shape_of(piece),

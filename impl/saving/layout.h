@@ -6,11 +6,13 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
 #include "checkpoint/manifest.h"
 #include "saving/given.h"
+#include "saving/names.h"
 #include "state/unit_state.h"
 
 namespace meron {
@@ -39,12 +41,13 @@ class SaveLayout {
   struct Options {
     bool values_only = false;
     bool skip_frozen = false;
+    SavedNames names = {};
   };
   // The units of all ranks, which are those of the world, and the caller's tensors, by rank. Both
   // must stay.
   SaveLayout(std::span<const UnitState> units, std::span<const std::vector<GivenTensor>> given,
              Options options)
-      : units_(units), given_(given), options_(options) {}
+      : units_(units), given_(given), options_(std::move(options)) {}
 
   // A rank's files, of values first; an empty one is left out. `id`: Manifest::id.
   Result<std::vector<SavedFile>> files(uint32_t rank, const std::string& id) const;
@@ -54,6 +57,7 @@ class SaveLayout {
 
  private:
   std::vector<SavedPiece> pieces_of(uint32_t rank, bool values) const;
+  const std::string& name_of_piece(const SavedPiece& piece) const;
   Result<SavedFile> file_of(uint32_t rank, bool values, const std::string& id) const;
 
   std::span<const UnitState> units_;

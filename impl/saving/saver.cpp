@@ -173,8 +173,8 @@ Status save(Exchange& exchange, std::span<const UnitState> units, const SaveOpti
   } at_end{copied};
   const bool first = exchange.rank() == 0;
   // The same on all ranks, or an error on all of them.
-  MERON_ASSIGN(const auto given, share_given(exchange, units, options.tensors));
-  const SaveLayout layout(units, given, {options.values_only, options.skip_frozen});
+  MERON_ASSIGN(const auto given, share_given(exchange, units, options.names, options.tensors));
+  const SaveLayout layout(units, given, {options.values_only, options.skip_frozen, options.names});
   std::unique_ptr<checkpoint::Saving> saving;
   const auto begin = [&]() -> Result<std::string> {
     MERON_ASSIGN(const std::string id, new_id());
@@ -188,7 +188,8 @@ Status save(Exchange& exchange, std::span<const UnitState> units, const SaveOpti
 
   // All ranks' layouts, so that each knows how long a row of checksums is.
   auto world = world_of(layout, exchange.size(), id);
-  Status ready = world.ok() ? Status(Ok{}) : Status(world.error());
+  Status ready = options.names.check(units);
+  if (ready.ok() && !world.ok()) ready = world.error();
   if (ready.ok() && !first) ready = checkpoint::Saving::join(directory, kVisibleNs);
   MERON_TRY(agree(exchange, ready));
   const uint64_t block = block_bytes(world->bytes);

@@ -27,6 +27,7 @@ struct SaveOptions {
   bool overwrite = false;
   bool values_only = false;
   bool skip_frozen = false;
+  SavedNames names = {};   // of params
   std::string plan;        // JSON text of the plan
   std::string extra = {};  // the caller's JSON text, an object, or empty
   std::vector<GivenTensor> tensors = {};

@@ -68,11 +68,13 @@ typedef struct {
   const meron_checkpoint_tensor *tensors; /* the caller's own; those of all ranks together have each
                                              element of a tensor once. NULL: none of this rank */
   uint64_t tensor_count;
+  const char *mapping; /* NULL, or a JSON object: "PARAM": "NAME" in the files, for states too;
+                          "" leaves the param out */
 } meron_checkpoint_save_options;
 
 /* Initial value of a meron_checkpoint_save_options. */
 #define MERON_CHECKPOINT_SAVE_OPTIONS_INIT \
-  { (uint32_t)sizeof(meron_checkpoint_save_options), 0, 0, 0, 0, 0, NULL, NULL, 0, NULL, 0 }
+  { (uint32_t)sizeof(meron_checkpoint_save_options), 0, 0, 0, 0, 0, NULL, NULL, 0, NULL, 0, NULL }
 
 /**
  * Fills the first `struct_size` bytes of *options with the initial value (for languages without

@@ -538,6 +538,7 @@ struct meron_checkpoint_save_options
     optimizer_count::UInt64
     tensors::Ptr{meron_checkpoint_tensor} # the caller's own; those of all ranks together have each element of a tensor once. NULL: none of this rank
     tensor_count::UInt64
+    mapping::Ptr{UInt8} # NULL, or a JSON object: "PARAM": "NAME" in the files, for states too; "" leaves the param out
 end
 
 """

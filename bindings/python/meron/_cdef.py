@@ -415,6 +415,7 @@ typedef struct {
   uint64_t optimizer_count;
   const meron_checkpoint_tensor *tensors;
   uint64_t tensor_count;
+  const char *mapping;
 } meron_checkpoint_save_options;
 meron_status meron_checkpoint_save_options_init(meron_checkpoint_save_options *options, size_t
     struct_size, meron_error **err);

@@ -43,6 +43,7 @@ class Saving:
         overwrite: bool = False,
         values_only: bool = False,
         skip_frozen: bool = False,
+        mapping: Mapping[str, str] | None = None,
     ) -> None:
         """Saves as `save_begin` does, and waits for the end."""
         self.save_begin(
@@ -56,6 +57,7 @@ class Saving:
             overwrite=overwrite,
             values_only=values_only,
             skip_frozen=skip_frozen,
+            mapping=mapping,
         ).wait()
 
     def save_begin(
@@ -71,6 +73,7 @@ class Saving:
         overwrite: bool = False,
         values_only: bool = False,
         skip_frozen: bool = False,
+        mapping: Mapping[str, str] | None = None,
     ) -> Future:
         """Begins to save the states of all units, as they are now.
 
@@ -92,6 +95,7 @@ class Saving:
             overwrite: replace a checkpoint of that name.
             values_only: leave masters and the states of optimizers out.
             skip_frozen: leave frozen params out.
+            mapping: {param: name in the files}, where it differs; "" leaves the param out.
 
         Raises ArgumentError, DuplicateError (the name is taken), StateError (a step is under way, a
         gradient waits for its step), NoSpaceError, InputOutputError, GroupError.
@@ -101,6 +105,7 @@ class Saving:
             optimizers,
             extra,
             tensors,
+            mapping,
             alive,
             step=step,
             keep=keep,

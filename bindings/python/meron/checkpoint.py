@@ -229,11 +229,13 @@ def save_options(
     optimizers: Iterable[Optimizer],
     extra: Mapping[str, Any] | None,
     tensors: Iterable[CheckpointTensor],
+    mapping: Mapping[str, str] | None,
     alive: list[Any],
     **numbers: int,
 ) -> Any:
     options = initial("meron_checkpoint_save_options")
     set_numbers(options, numbers)
+    options.mapping = json_text(mapping, "mapping", alive)
     options.extra = json_text(extra, "extra", alive)
     set_optimizers(options, optimizers, alive)
     set_tensors(options, tensors, alive)

@@ -842,6 +842,9 @@ pub struct meron_checkpoint_save_options {
     pub tensors: *const meron_checkpoint_tensor,
     /// See the struct.
     pub tensor_count: u64,
+    /// NULL, or a JSON object: "PARAM": "NAME" in the files, for states too; "" leaves the param
+    /// out
+    pub mapping: *const c_char,
 }
 
 /// Initial value of a [`meron_checkpoint_save_options`].
@@ -857,6 +860,7 @@ pub const MERON_CHECKPOINT_SAVE_OPTIONS_INIT: meron_checkpoint_save_options = me
     optimizer_count: 0,
     tensors: ptr::null(),
     tensor_count: 0,
+    mapping: ptr::null(),
 };
 
 /// How far the save under way is.
@@ -3811,7 +3815,7 @@ const _: () = assert!(size_of::<meron_checkpoint>() == 8);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_checkpoint_tensor>() == 64);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_checkpoint_save_options>() == 72);
+const _: () = assert!(size_of::<meron_checkpoint_save_options>() == 80);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_checkpoint_progress>() == 32);
 #[cfg(target_pointer_width = "64")]
@@ -3919,7 +3923,7 @@ mod layout {
             shape: 32, begin: 40, count: 48, data: 56);
         check!(meron_checkpoint_save_options, struct_size: 0, values_only: 4, skip_frozen: 8,
             overwrite: 12, step: 16, keep: 24, extra: 32, optimizers: 40, optimizer_count: 48,
-            tensors: 56, tensor_count: 64);
+            tensors: 56, tensor_count: 64, mapping: 72);
         check!(meron_checkpoint_progress, struct_size: 0, saving: 4, total: 8, copied: 16, written:
             24);
         check!(meron_checkpoint_write_options, struct_size: 0, overwrite: 4, step: 8, extra: 16,
