@@ -133,7 +133,7 @@ void load_and_run(const Way& way, int ranks, const std::string& root, std::vecto
     Trainer trainer(context, way.dtype);
     train(trainer, rank, ranks, 7, before);  // whatever was there before
     const LoadReport report = load(trainer, {.root = root, .name = ""});
-    if (report.manifest.step != 2 || report.differences.any()) _exit(6);
+    if (report.checkpoint.manifest.step != 2 || report.differences.any()) _exit(6);
     dump(trainer, states.data());
     train(trainer, rank, ranks, 2, 2);
     dump(trainer, states.data() + kStates * weight_count());
