@@ -48,7 +48,8 @@ using OpenDirectory = std::unique_ptr<DIR, int (*)(DIR*)>;
 // visit(name, the directory's descriptor), until one fails.
 template <class Visit>
 Status for_each_name(const OpenDirectory& directory, const std::string& path, const Visit& visit) {
-  if (!directory) return system_error("cannot list the directory", errno).on(path);
+  if (!directory)
+    return system_error("cannot list the directory", errno, "check the path").on(path);
   while (true) {
     errno = 0;
     const dirent* const entry = ::readdir(directory.get());

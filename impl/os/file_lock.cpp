@@ -19,7 +19,10 @@ Result<FileLock> FileLock::attempt(const std::string& path, bool make) {
   // Open for writing: over NFS an exclusive lock takes it.
   const int flags = O_RDWR | O_NOFOLLOW | O_CLOEXEC | O_NOCTTY | O_NONBLOCK | (make ? O_CREAT : 0);
   lock.fd_.reset(::open(path.c_str(), flags, 0666));
-  if (!lock.fd_.valid()) return system_error("cannot open the lock file", errno).on(path);
+  if (!lock.fd_.valid())
+    return system_error("cannot open the lock file", errno,
+                        "check the path, and that it may be written")
+        .on(path);
   int result = 0;
   do {
     result = ::flock(lock.fd_.get(), LOCK_EX | LOCK_NB);

@@ -48,6 +48,9 @@ struct Outs {
   meron_io_request io_request{};
   meron_io_buffer io_buffer{};
   meron_io_info io_info = sized<meron_io_info>();
+  meron_checkpoint checkpoint{};
+  meron_checkpoint_info checkpoint_info = sized<meron_checkpoint_info>();
+  meron_checkpoint_progress progress = sized<meron_checkpoint_progress>();
   meron_io_buffer_info io_buffer_info = sized<meron_io_buffer_info>();
 };
 Outs out;
@@ -222,6 +225,22 @@ std::vector<Place> io_places() {
   };
 }
 
+std::vector<Place> checkpoint_places() {
+  return {
+      PLACE(context, meron_checkpoint_save_begin, &out.future, it, o.folder.c_str(), "never",
+            nullptr),
+      PLACE(context, meron_checkpoint_load, &out.checkpoint, it, o.folder.c_str(), nullptr,
+            nullptr),
+      PLACE(context, meron_checkpoint_export, it, o.folder.c_str(), nullptr),
+      PLACE(context, meron_checkpoint_wait_copied, it, 0),
+      PLACE(context, meron_checkpoint_get_progress, &out.progress, it),
+      PLACE(checkpoint, meron_checkpoint_get_info, &out.checkpoint_info, it),
+      PLACE(checkpoint, meron_checkpoint_text, &out.name, it, MERON_CHECKPOINT_PATH),
+      PLACE(checkpoint, meron_checkpoint_read, memory, 4, it, nullptr, "u0.a", 0, 1),
+      PLACE(checkpoint, meron_checkpoint_release, it),
+  };
+}
+
 Misuse foreign(const char* name, std::vector<meron_status> expected,
                std::function<CallFailed(Objects&)> call) {
   return {std::string(name) + ": of another context", std::move(expected),
@@ -233,7 +252,7 @@ Misuse foreign(const char* name, std::vector<meron_status> expected,
 std::vector<Misuse> misuses_of_handles() {
   std::vector<Misuse> all;
   for (const auto& places : {context_places(), group_places(), plan_places(), param_places(),
-                             unit_places(), operation_places(), io_places()}) {
+                             unit_places(), operation_places(), io_places(), checkpoint_places()}) {
     for (const Place& place : places) {
       all.push_back({std::string(place.name) + ": bad handle",
                      {MERON_E_HANDLE, MERON_E_STALE},

@@ -16,6 +16,7 @@ struct Outs {
   meron_update update{};
   meron_optimizer optimizer{};
   meron_schedule schedule{};
+  meron_checkpoint checkpoint{};
   meron_view view{};
   uint32_t number = 0;
   char* text = nullptr;
@@ -63,6 +64,30 @@ std::vector<Misuse> misuses_of_pointers() {
       NULL_POINTER(meron_schedule_options_init, nullptr, sizeof(meron_schedule_options)),
       NULL_POINTER(meron_optimizer_options_init, nullptr, sizeof(meron_optimizer_options)),
       NULL_POINTER(meron_param_group_init, nullptr, sizeof(meron_param_group)),
+      NULL_POINTER(meron_checkpoint_tensor_init, nullptr, sizeof(meron_checkpoint_tensor)),
+      NULL_POINTER(meron_checkpoint_save_options_init, nullptr,
+                   sizeof(meron_checkpoint_save_options)),
+      NULL_POINTER(meron_checkpoint_load_options_init, nullptr,
+                   sizeof(meron_checkpoint_load_options)),
+      NULL_POINTER(meron_checkpoint_write_options_init, nullptr,
+                   sizeof(meron_checkpoint_write_options)),
+      NULL_POINTER(meron_checkpoint_export_options_init, nullptr,
+                   sizeof(meron_checkpoint_export_options)),
+      NULL_POINTER(meron_checkpoint_save_begin, nullptr, o.b->context, "f", "n", nullptr),
+      NULL_POINTER(meron_checkpoint_save_begin, &out.future, o.b->context, nullptr, "n", nullptr),
+      NULL_POINTER(meron_checkpoint_save_begin, &out.future, o.b->context, "f", nullptr, nullptr),
+      NULL_POINTER(meron_checkpoint_get_progress, nullptr, o.a->context),
+      NULL_POINTER(meron_checkpoint_write, nullptr, "n", nullptr),
+      NULL_POINTER(meron_checkpoint_write, "f", nullptr, nullptr),
+      NULL_POINTER(meron_checkpoint_load, nullptr, o.b->context, "f", nullptr, nullptr),
+      NULL_POINTER(meron_checkpoint_load, &out.checkpoint, o.b->context, nullptr, "n", nullptr),
+      NULL_POINTER(meron_checkpoint_open, nullptr, "f", nullptr),
+      NULL_POINTER(meron_checkpoint_open, &out.checkpoint, nullptr, nullptr),
+      NULL_POINTER(meron_checkpoint_get_info, nullptr, o.checkpoint),
+      NULL_POINTER(meron_checkpoint_text, nullptr, o.checkpoint, MERON_CHECKPOINT_PATH),
+      NULL_POINTER(meron_checkpoint_read, nullptr, 4, o.checkpoint, nullptr, "u0.a", 0, 1),
+      NULL_POINTER(meron_checkpoint_read, memory, 4, o.checkpoint, nullptr, nullptr, 0, 1),
+      NULL_POINTER(meron_checkpoint_export, o.b->context, nullptr, nullptr),
       NULL_POINTER(meron_context_open, nullptr, nullptr),
       NULL_POINTER(meron_context_rank, nullptr, o.a->context),
       NULL_POINTER(meron_context_world_size, nullptr, o.a->context),

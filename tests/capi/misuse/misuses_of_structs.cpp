@@ -15,6 +15,7 @@ struct Outs {
   meron_optimizer optimizer{};
   meron_schedule schedule{};
   meron_io io{};
+  meron_checkpoint checkpoint{};
   char* text = nullptr;
 };
 Outs out;
@@ -87,6 +88,43 @@ std::vector<Misuse> misuses_of_structs() {
       BAD_INIT(meron_optimizer_options, meron_optimizer_options_init),
       BAD_INIT(meron_param_group, meron_param_group_init),
       BAD_INIT(meron_io_options, meron_io_options_init),
+      BAD_INIT(meron_checkpoint_tensor, meron_checkpoint_tensor_init),
+      BAD_INIT(meron_checkpoint_save_options, meron_checkpoint_save_options_init),
+      BAD_INIT(meron_checkpoint_load_options, meron_checkpoint_load_options_init),
+      BAD_INIT(meron_checkpoint_write_options, meron_checkpoint_write_options_init),
+      BAD_INIT(meron_checkpoint_export_options, meron_checkpoint_export_options_init),
+      bad_size<meron_checkpoint_save_options>(
+          "meron_checkpoint_save_begin", MERON_CHECKPOINT_SAVE_OPTIONS_INIT,
+          [](Objects& o, const meron_checkpoint_save_options* options) {
+            return FAILURE_OF(meron_checkpoint_save_begin, &out.future, o.b->context,
+                              o.folder.c_str(), "never", options);
+          }),
+      bad_size<meron_checkpoint_load_options>(
+          "meron_checkpoint_load", MERON_CHECKPOINT_LOAD_OPTIONS_INIT,
+          [](Objects& o, const meron_checkpoint_load_options* options) {
+            return FAILURE_OF(meron_checkpoint_load, &out.checkpoint, o.b->context,
+                              o.folder.c_str(), "good", options);
+          }),
+      bad_size<meron_checkpoint_write_options>(
+          "meron_checkpoint_write", MERON_CHECKPOINT_WRITE_OPTIONS_INIT,
+          [](Objects& o, const meron_checkpoint_write_options* options) {
+            return FAILURE_OF(meron_checkpoint_write, o.folder.c_str(), "never", options);
+          }),
+      bad_size<meron_checkpoint_export_options>(
+          "meron_checkpoint_export", MERON_CHECKPOINT_EXPORT_OPTIONS_INIT,
+          [](Objects& o, const meron_checkpoint_export_options* options) {
+            return FAILURE_OF(meron_checkpoint_export, o.b->context, o.folder.c_str(), options);
+          }),
+      bad_info<meron_checkpoint_info>("meron_checkpoint_get_info",
+                                      [](Objects& o, meron_checkpoint_info* info) {
+                                        return FAILURE_OF(meron_checkpoint_get_info, info,
+                                                          o.checkpoint);
+                                      }),
+      bad_info<meron_checkpoint_progress>("meron_checkpoint_get_progress",
+                                          [](Objects& o, meron_checkpoint_progress* info) {
+                                            return FAILURE_OF(meron_checkpoint_get_progress, info,
+                                                              o.a->context);
+                                          }),
       bad_size<meron_context_options>("meron_context_open", good_options(),
                                       [](Objects&, const meron_context_options* options) {
                                         return FAILURE_OF(meron_context_open, &out.context,

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <filesystem>
 #include <stdexcept>
 
 namespace meron::test {
@@ -37,12 +38,36 @@ meron_context_options good_options() {
   return options;
 }
 
+// Saves a session as it is, and loads that.
+meron_checkpoint saved_and_loaded(const Session& session, const std::string& folder) {
+  meron_checkpoint_save_options save = MERON_CHECKPOINT_SAVE_OPTIONS_INIT;
+  save.optimizers = &session.optimizer;
+  save.optimizer_count = 1;
+  save.overwrite = 1;
+  meron_future saving{};
+  MUST(meron_checkpoint_save_begin, &saving, session.context, folder.c_str(), "good", &save);
+  MUST(meron_future_wait, saving, MERON_TIMEOUT_DEFAULT);
+  MUST(meron_future_release, saving);
+  meron_checkpoint_load_options load = MERON_CHECKPOINT_LOAD_OPTIONS_INIT;
+  load.optimizers = &session.optimizer;
+  load.optimizer_count = 1;
+  meron_checkpoint loaded{};
+  MUST(meron_checkpoint_load, &loaded, session.context, folder.c_str(), nullptr, &load);
+  return loaded;
+}
+
 Objects::Objects() {
   MUST(meron_plan_preset, &plan, "zero2");
   a = std::make_unique<Session>(open_alone(), 0);
   b = std::make_unique<Session>(open_alone(), 0);
   a->build();
   b->build();
+  // A name that ends with the process would not do: reads and writes open the file anew.
+  static int number = 0;
+  io_path = testing::TempDir() + "meron-misuse-" + std::to_string(::getpid()) + "-" +
+            std::to_string(number++);
+  folder = io_path + ".checkpoints";
+  checkpoint = saved_and_loaded(*a, folder);
   loose = a->register_param("loose", {3});
   meron_param_desc desc = MERON_PARAM_DESC_INIT;
   const int64_t shape[] = {2, 3};
@@ -63,19 +88,15 @@ Objects::Objects() {
 
   MUST(meron_schedule_create, &schedule, &frozen_unit, 1, nullptr);
 
-  // A name that ends with the process would not do: reads and writes open the file anew.
-  static int number = 0;
-  io_path = testing::TempDir() + "meron-misuse-" + std::to_string(::getpid()) + "-" +
-            std::to_string(number++);
   const char sixty_four[64] = {};
   MUST(meron_io_open, &io, nullptr);
   MUST(meron_io_write_begin, &io_request, io, io_path.c_str(), sixty_four, 64, 0);
   MUST(meron_io_request_wait, io_request, MERON_TIMEOUT_DEFAULT);
   MUST(meron_io_buffer_create, &io_buffer, io, 4096);
 
-  live_ = {a->context.id, a->world.id,   plan.id,     a->params[0].id, a->units[0].id,
-           gather.id,     future.id,     update.id,   a->optimizer.id, schedule.id,
-           io.id,         io_request.id, io_buffer.id};
+  live_ = {a->context.id, a->world.id,   plan.id,      a->params[0].id, a->units[0].id,
+           gather.id,     future.id,     update.id,    a->optimizer.id, schedule.id,
+           io.id,         io_request.id, io_buffer.id, checkpoint.id};
   all_.insert(live_.begin(), live_.end());
   for (const Session* each : {a.get(), b.get()}) {
     for (const meron_param param : each->params) all_.insert(param.id);
@@ -88,6 +109,7 @@ Objects::Objects() {
   Session gone(open_alone(), 0);
   gone.build(1);
   const meron_unit* const unit = gone.units.data();
+  const meron_checkpoint old_checkpoint = saved_and_loaded(gone, folder + ".gone");
   meron_plan old_plan{};
   meron_gather old_gather{};
   meron_future old_future{};
@@ -111,7 +133,7 @@ Objects::Objects() {
   MUST(meron_io_close, old_io);
   stale_ = {gone.context.id, gone.world.id,  old_plan.id,   gone.params[0].id, unit->id,
             old_gather.id,   old_future.id,  old_update.id, gone.optimizer.id, old_schedule.id,
-            old_io.id,       old_request.id, old_buffer.id};
+            old_io.id,       old_request.id, old_buffer.id, old_checkpoint.id};
   MUST(meron_plan_release, old_plan);
   MUST(meron_unit_release, *unit);  // by release; what is left, by close
   gone.close();
@@ -125,6 +147,9 @@ Objects::~Objects() {
   (void)meron_io_buffer_release(io_buffer, nullptr);
   (void)meron_io_close(io, nullptr);
   (void)::unlink(io_path.c_str());
+  std::error_code ignored;
+  std::filesystem::remove_all(folder, ignored);
+  std::filesystem::remove_all(folder + ".gone", ignored);
 }
 
 uint64_t Objects::bad_handle(Kind kind, Random& random) const {
@@ -182,6 +207,8 @@ void Objects::check_that_all_works() {
   unsigned char back = 0;
   MUST(meron_io_read, io, io_path.c_str(), &back, 1, offset);
   MUST(meron_io_request_wait, io_request, 0);
+  meron_checkpoint_info info = sized<meron_checkpoint_info>();
+  MUST(meron_checkpoint_get_info, &info, checkpoint);
   if (back != round_ % 256) throw std::runtime_error("a read returns " + std::to_string(back));
 }
 

@@ -37,9 +37,10 @@ enum class Kind {
   schedule,
   io,
   io_request,
-  io_buffer
+  io_buffer,
+  checkpoint
 };
-inline constexpr size_t kKinds = 13;
+inline constexpr size_t kKinds = 14;
 
 template <class Handle>
 Handle handle(uint64_t id) {
@@ -87,6 +88,8 @@ class Objects {
   meron_io_request io_request{};  // a write of 64 bytes to io_path, ended
   meron_io_buffer io_buffer{};    // of 4096 bytes
   std::string io_path;
+  meron_checkpoint checkpoint{};  // of `a`, loaded
+  std::string folder;             // of checkpoints, with one of `a` named "good"
 
  private:
   std::vector<uint64_t> live_;
@@ -110,6 +113,7 @@ std::vector<Misuse> misuses_of_order();
 std::vector<Misuse> misuses_of_schedules();
 std::vector<Misuse> misuses_of_optimizers();
 std::vector<Misuse> misuses_of_io();
+std::vector<Misuse> misuses_of_checkpoints();
 
 // DLPack 1.x's exchange struct up to what the tests need.
 struct DlpackTensor {
