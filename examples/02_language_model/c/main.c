@@ -5,6 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "checkpoint.h"
 #include "report.h"
 #include "train.h"
 
@@ -97,7 +98,15 @@ static int run(meron_context context, meron_plan plan, const struct options* opt
   trainer_create(&trainer, context, options, text);
   const bool speaks = trainer.rank == 0;
 
-  float* losses = check_memory(calloc((size_t)options->steps, sizeof *losses));
+  char problem[1024];
+  if (options->resume && resume(&trainer, problem, sizeof problem)) {
+    if (speaks) fprintf(stderr, "language_model: %s\n", problem);
+    trainer_destroy(&trainer);
+    return 2;
+  }
+  const long steps = options->steps - trainer.first;
+
+  float* losses = check_memory(calloc((size_t)steps, sizeof *losses));
   struct figures* figures = check_memory(calloc((size_t)trainer.ranks, sizeof *figures));
   char* plan_json = NULL;
   check(meron_plan_json(&plan_json, plan, &err));
@@ -107,6 +116,7 @@ static int run(meron_context context, meron_plan plan, const struct options* opt
                             .parameters = trainer.parameters,
                             .units = trainer.layer_count,
                             .text_bytes = text->length,
+                            .steps = steps,
                             .losses = losses,
                             .figures = figures};
   check(meron_context_transport(&summary.transport, context, &err));
@@ -118,7 +128,7 @@ static int run(meron_context context, meron_plan plan, const struct options* opt
 
   int code = 0;
   for (int32_t r = 0; r < trainer.ranks; ++r)
-    if (!figures_as_planned(&figures[r], options->steps)) code = 1;
+    if (!figures_as_planned(&figures[r], steps)) code = 1;
   if (speaks && !options->quiet) report_summary(&summary);
   if (speaks && code) fprintf(stderr, "language_model: counters and plan differ\n");
   const int error = speaks && options->json ? report_json(&summary, options->json) : 0;

@@ -26,6 +26,9 @@ const char options_help[] =
     "  --seed N          of the initial values and the choice of examples (default: 1)\n"
     "  --product NAME    matrix products by blas, or in plain C: the same bits on every CPU\n"
     "                    (default: blas if the build found one)\n"
+    "  --save DIR        save checkpoints there, in the background, and keep the newest two\n"
+    "  --save-every N    after every N steps too (default: at the end)\n"
+    "  --resume DIR      go on from the newest checkpoint there, by any number of ranks and plan\n"
     "  --json FILE       write all figures and the loss curve there\n"
     "  --quiet           print nothing but errors\n"
     "  --help            this text\n";
@@ -112,6 +115,9 @@ int options_parse(struct options* options, int argc, char* argv[], char* problem
       {"dtype", kDtype, &options->dtype, 0, 0},
       {"seed", kWhole, &options->seed, 0, 1000000000},
       {"product", kProduct, &options->product, 0, 0},
+      {"save", kText, &options->save, 0, 0},
+      {"save-every", kWhole, &options->save_every, 1, 100000000},
+      {"resume", kText, &options->resume, 0, 0},
       {"json", kText, &options->json, 0, 0},
       {"quiet", kFlag, &options->quiet, 0, 0},
       {"help", kFlag, &options->help, 0, 0},
@@ -153,6 +159,10 @@ int options_parse(struct options* options, int argc, char* argv[], char* problem
     }
   }
 
+  if (options->save_every && !options->save) {
+    snprintf(problem, problem_size, "--save-every needs --save DIR: where to");
+    return -1;
+  }
   if (options->width % options->context != 0) {
     snprintf(problem, problem_size,
              "--width %ld is no multiple of --context %ld: take %ld, for example", options->width,

@@ -20,6 +20,9 @@ struct options {
   long seed;
   enum product product; /* kProductBlas unless the build has none */
   const char* json;     /* NULL: none */
+  const char* save;     /* folder of checkpoints; NULL: none */
+  long save_every;      /* steps; 0: at the end */
+  const char* resume;   /* folder of checkpoints, or one of them; NULL: none */
   bool quiet, help;
 };
 

@@ -17,7 +17,7 @@ float first_loss(const struct summary* summary) {
 }
 
 float last_loss(const struct summary* summary) {
-  const long steps = summary->options->steps, count = steps < 20 ? 1 : steps / 20;
+  const long steps = summary->steps, count = steps < 20 ? 1 : steps / 20;
   double sum = 0.0;
   for (long step = steps - count; step < steps; ++step) sum += summary->losses[step];
   return (float)(sum / (double)count);
@@ -55,9 +55,9 @@ void report_begin(const struct summary* summary) {
 
 /* --- Progress ---------------------------------------------------------------------------------*/
 
-void report_progress(long step, long steps, float loss, double seconds) {
+void report_progress(long first, long step, long steps, float loss, double seconds) {
   enum { kBar = 30 };
-  const double rate = (double)step / seconds;
+  const double rate = (double)(step - first) / seconds;
   const long percent = 100 * step / steps;
   char text[128];
   snprintf(text, sizeof text, "step %ld/%ld  loss %.3f  %.1f steps/s  %.0f s left", step, steps,
@@ -108,8 +108,8 @@ static const char* verdict(uint64_t counted, uint64_t planned) {
 
 void report_summary(const struct summary* summary) {
   const struct options* options = summary->options;
-  const uint64_t steps = (uint64_t)options->steps;
-  const double rate = (double)options->steps / summary->seconds;
+  const uint64_t steps = (uint64_t)summary->steps;
+  const double rate = (double)summary->steps / summary->seconds;
   const float first = first_loss(summary), last = last_loss(summary);
 
   printf("\nloss    %.3f at first, %.3f at last: %.1f %% of its start\n", (double)first,
@@ -158,7 +158,7 @@ int report_json(const struct summary* summary, const char* path) {
 
   bool equal = true;
   for (int32_t r = 0; r < summary->ranks; ++r)
-    equal = equal && bytes_as_planned(&summary->figures[r], options->steps);
+    equal = equal && bytes_as_planned(&summary->figures[r], summary->steps);
 
   fprintf(file,
           "{\n  \"example\": \"02_language_model\",\n  \"language\": \"c\",\n"
@@ -170,20 +170,20 @@ int report_json(const struct summary* summary, const char* path) {
           "  \"accumulate\": %ld,\n  \"width\": %ld,\n  \"layers\": %ld,\n  \"context\": %ld,\n"
           "  \"learning_rate\": %.17g,\n  \"seed\": %ld,\n",
           (int)summary->ranks, summary->transport, summary->plan, summary->parameters,
-          summary->units, dtype_name(options->dtype), summary->text_bytes, options->steps,
+          summary->units, dtype_name(options->dtype), summary->text_bytes, summary->steps,
           options->batch, options->accumulate, options->width, options->layers, options->context,
           options->learning_rate, options->seed);
   fprintf(file,
           "  \"seconds\": %.3f,\n  \"steps_per_second\": %.3f,\n  \"loss_first\": %.9g,\n"
           "  \"loss_last\": %.9g,\n  \"bytes_equal\": %s,\n  \"per_rank\": [\n",
-          summary->seconds, (double)options->steps / summary->seconds, (double)first_loss(summary),
+          summary->seconds, (double)summary->steps / summary->seconds, (double)first_loss(summary),
           (double)last_loss(summary), equal ? "true" : "false");
   for (int32_t r = 0; r < summary->ranks; ++r) {
     write_rank(file, &summary->figures[r], r);
     fputs(r + 1 < summary->ranks ? ",\n" : "\n", file);
   }
   fputs("  ],\n  \"losses\": [", file);
-  for (long step = 0; step < options->steps; ++step)
+  for (long step = 0; step < summary->steps; ++step)
     fprintf(file, "%s%.9g", step ? ", " : "", (double)summary->losses[step]);
   fputs("]\n}\n", file);
 

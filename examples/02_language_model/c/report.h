@@ -22,6 +22,7 @@ struct summary {
   const char* transport;
   const char* plan; /* as JSON */
   uint64_t parameters, units, text_bytes;
+  long steps;          /* that were taken */
   const float* losses; /* one per step */
   double seconds;
   const struct figures* figures; /* one per rank */
@@ -30,8 +31,9 @@ struct summary {
 /* Says what is about to be trained. */
 void report_begin(const struct summary* summary);
 
-/* Shows how far the training is: `loss` is the mean over the steps since the last call. */
-void report_progress(long step, long steps, float loss, double seconds);
+/* Shows how far the training is, which began after step `first`: `loss` is the mean over the steps
+ * since the last call. */
+void report_progress(long first, long step, long steps, float loss, double seconds);
 
 /* The first and the last loss: of step 1, and the mean over the last twentieth of the steps. */
 float first_loss(const struct summary* summary);

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <time.h>
 
+#include "checkpoint.h"
 #include "report.h"
 #include "sixteen.h"
 
@@ -182,7 +183,8 @@ static void backward(struct trainer* t, size_t l, bool boundary) {
 /* Micro-batches are numbered over all ranks: one process that takes N times as many sees the same
  * examples as N ranks. */
 static void choose_examples(struct trainer* t, long round) {
-  const uint64_t micro_batch = (uint64_t)round * (uint64_t)t->ranks + (uint64_t)t->rank;
+  const uint64_t micro_batch =
+      t->position + (uint64_t)round * (uint64_t)t->ranks + (uint64_t)t->rank;
   const uint64_t stream = (UINT64_C(1) << 32) + micro_batch; /* initial values use those below */
   const uint64_t places = t->text->length - (uint64_t)t->options->context;
   for (long i = 0; i < t->options->batch; ++i)
@@ -202,7 +204,7 @@ static float train_step(struct trainer* t, long step) {
   const long accumulate = t->options->accumulate;
   float loss = 0.0f;
   for (long a = 0; a < accumulate; ++a) {
-    choose_examples(t, step * accumulate + a);
+    choose_examples(t, (step - t->first) * accumulate + a);
     for (size_t l = 0; l < t->layer_count; ++l) forward(t, l);
     for (size_t l = t->layer_count; l-- > 0;) backward(t, l, a + 1 == accumulate);
     for (size_t l = t->layer_count; l-- > 0;) finish(t->reductions[l]);
@@ -224,23 +226,30 @@ static double now(void) {
 double train(struct trainer* t, float* losses) {
   const long steps = t->options->steps, every = steps_per_report(steps);
   const float micro_batches = (float)(t->options->accumulate * t->ranks);
+  const long first = t->first;
   const double begin = now();
-  for (long step = 1, known = 0; step <= steps; ++step) {
-    losses[step - 1] = train_step(t, step - 1);
+  for (long step = first + 1, known = first; step <= steps; ++step) {
+    losses[step - first - 1] = train_step(t, step - 1);
+    if (save_is_due(t, step))
+      save_begin(t, step, losses[step - first - 1] / (float)t->options->accumulate);
     if (step % every != 0 && step != steps) continue;
 
     /* The losses since the last report, of all ranks. */
     meron_future summed;
-    check(meron_all_reduce_begin(&summed, t->world, losses + known, (size_t)(step - known),
-                                 MERON_F32, MERON_SUM, &err));
+    float* const recent = losses + (known - first);
+    const long count = step - known;
+    check(meron_all_reduce_begin(&summed, t->world, recent, (size_t)count, MERON_F32, MERON_SUM,
+                                 &err));
     finish(summed);
     float mean = 0.0f;
-    for (long s = known; s < step; ++s) {
-      losses[s] /= micro_batches;
-      mean += losses[s] / (float)(step - known);
+    for (long s = 0; s < count; ++s) {
+      recent[s] /= micro_batches;
+      mean += recent[s] / (float)count;
     }
     known = step;
-    if (t->rank == 0 && !t->options->quiet) report_progress(step, steps, mean, now() - begin);
+    if (t->rank == 0 && !t->options->quiet)
+      report_progress(first, step, steps, mean, now() - begin);
   }
+  save_finish(t);
   return now() - begin;
 }

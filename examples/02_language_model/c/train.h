@@ -38,6 +38,10 @@ struct trainer {
   int32_t rank, ranks;
   meron_optimizer optimizer;
 
+  long first;          /* steps that were taken before this run */
+  uint64_t position;   /* micro-batches that all ranks took in them */
+  meron_future saving; /* the last save; null: none */
+
   /* The model computes in f32: these stand in for weights and gradients of 16 bits. */
   float* wide_weights[kMaxTensors];
   float* wide_gradients[kMaxTensors];
@@ -48,8 +52,8 @@ void trainer_create(struct trainer* trainer, meron_context context, const struct
                     const struct text* text);
 void trainer_destroy(struct trainer* trainer);
 
-/* Takes options->steps steps, shows progress on rank 0, and fills `losses`, one per step, with
- * means over all ranks. Returns the seconds that it took. */
+/* Takes the steps up to options->steps, shows progress on rank 0, and fills `losses`, one per step,
+ * with means over all ranks. Saves as the options say. Returns the seconds that it took. */
 double train(struct trainer* trainer, float* losses);
 
 /* Where every call of the library leaves its error, and what looks after it: check() ends the
