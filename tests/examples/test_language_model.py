@@ -165,7 +165,63 @@ def test_data_of_ones_own(tmp_path: Path, language: str) -> None:
     assert run["loss_last"] < 0.1  # nothing is easier to predict
 
 
+def states(checkpoint: Path) -> dict[str, bytes]:
+    """The data of its files; their headers have the save's own id."""
+    files = {}
+    for path in checkpoint.glob("*.safetensors"):
+        content = path.read_bytes()
+        files[path.name] = content[8 + int.from_bytes(content[:8], "little") :]
+    return files
+
+
+@pytest.mark.parametrize("plan", ["zero1", "zero3"])
+def test_a_resumed_run_has_the_bits_of_one_that_was_not_stopped(
+    tmp_path: Path, language: str, plan: str
+) -> None:
+    saving = ("--plan", plan, "--save-every", 15, "--save")
+    whole = train(tmp_path, language, *saving, tmp_path / "whole", steps=40)
+    assert {p.name for p in (tmp_path / "whole").glob("step*")} == {"step-000030", "step-000040"}
+    rest = train(
+        tmp_path, language, *saving, tmp_path / "rest", "--resume", tmp_path / "whole/step-000030",
+        steps=40,
+    )  # fmt: skip
+    assert rest["losses"] == whole["losses"][30:]
+    saved = states(tmp_path / "whole/step-000040")
+    assert saved and saved == states(tmp_path / "rest/step-000040")
+
+
+def test_a_run_goes_on_at_another_number_of_ranks_and_plan(tmp_path: Path, language: str) -> None:
+    whole = train(tmp_path, language, "--save", tmp_path / "saved", "--save-every", 20, steps=30)
+    file = tmp_path / "other.json"
+    options = ("--steps", 30, "--plan", "zero0", "--accumulate", 2, "--json", file)
+    done = start(
+        "language_model", language, *SMALL, *options, "--resume", tmp_path / "saved/step-000020",
+        ranks=1,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = f"resumed step 20 of {tmp_path}/saved/step-000020, saved by 2 ranks"
+    assert done.stdout.splitlines()[0] == said
+    losses = json.loads(file.read_text())["losses"]
+    assert losses == pytest.approx(whole["losses"][20:], rel=1e-4)
+
+
+def test_only_the_model_that_was_saved_is_resumed(tmp_path: Path, language: str) -> None:
+    train(tmp_path, language, "--save", tmp_path / "saved", steps=10)
+    for arguments, words in {
+        ("--width", 64): "does not fit",
+        ("--steps", 10): "step 10 was saved, and --steps 10 is no more",
+    }.items():
+        options = (*SMALL, "--steps", 20, *arguments, "--resume", tmp_path / "saved")
+        done = start("language_model", language, *options)
+        assert done.returncode == 2
+        said = [line for line in done.stderr.splitlines() if not line.startswith("meron run: ")]
+        assert len(said) == 1 and words in said[0]
+
+
 BAD = {
+    "a mistyped folder to resume": (("--resume", "{folder}/none"), "--resume", "{folder}/none"),
+    "nothing saved to resume": (("--resume", "{folder}"), "--resume {folder}", "checkpoint"),
+    "an interval without a folder": (("--save-every", "3"), "--save-every", "--save DIR"),
     "a missing data file": (("--data", "{folder}/none"), "cannot read {folder}/none", "--data"),
     "an empty data file": (("--data", "{folder}/empty"), "{folder}/empty is empty", "--data"),
     "a data file that is a folder": (("--data", "{folder}"), "cannot read {folder}", "--data"),

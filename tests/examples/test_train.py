@@ -13,6 +13,7 @@ import pytest
 from conftest import ROOT, needs_torch, start
 
 C_ONLY = {"--product"}
+NOT_TORCH = {"--save", "--resume"}
 TORCH_ONLY = {"--api", "--size", "--heads", "--clip", "--device", "--compare", "--nvme"}
 
 
@@ -36,7 +37,7 @@ def test_help_tells_of_every_option_of_the_gpt() -> None:
     listed = set(re.findall(r"^ +(--[a-z]+)", tools_train("--help").stdout, re.MULTILINE))
     known = re.findall(r"^ +(--[a-z]+)", start("gpt", "torch", "--help", ranks=1).stdout, re.M)
     assert set(known) <= listed
-    assert listed - set(known) == {"--lang", *C_ONLY}
+    assert listed - set(known) == {"--lang", *C_ONLY, *NOT_TORCH}
 
 
 @pytest.mark.parametrize(

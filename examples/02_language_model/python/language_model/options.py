@@ -37,6 +37,17 @@ OPTIONS: list[Option] = [
         "of the initial values and the choice of examples",
         {"type": whole(0, 10**9), "default": 1},
     ),
+    (
+        "--save",
+        "save checkpoints there, in the background, and keep the newest two",
+        {"metavar": "DIR"},
+    ),
+    ("--save-every", "after every N steps too (default: at the end)", {"type": COUNT}),
+    (
+        "--resume",
+        "go on from the newest checkpoint there, by any number of ranks and plan",
+        {"metavar": "DIR"},
+    ),
     ("--json", "write all figures and the loss curve there", {"metavar": "FILE"}),
     ("--plot", "draw the loss curve there", {"metavar": "FILE.png"}),
     ("--quiet", "print nothing but errors", {"action": "store_true"}),
@@ -47,6 +58,8 @@ OPTIONS: list[Option] = [
 def parse(arguments: list[str]) -> Namespace:
     description = "Trains a language model on the bytes of a text, partitioned over the ranks."
     options = Parser("main.py", description, OPTIONS).read(arguments)
+    if options.save_every and not options.save:
+        raise BadInput("--save-every needs --save DIR: where to")
     if options.width % options.context:
         next_width = (options.width // options.context + 1) * options.context
         raise BadInput(

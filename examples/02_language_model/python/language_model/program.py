@@ -21,6 +21,7 @@ from common.progress import Progress
 
 from . import options as command_line
 from . import report
+from .checkpoints import Saver, resume
 from .train import Trainer
 
 
@@ -54,11 +55,18 @@ def collect_figures(
 def run(
     context: meron.Context, plan: meron.Plan, options: Namespace, data: NDArray[np.uint8]
 ) -> report.Summary:
-    """Trains; rank 0 reports."""
+    """Trains; rank 0 reports. Raises BadInput on all ranks if there is nothing to resume."""
     trainer = Trainer(context, data, options)
     speaks = context.rank == 0 and not options.quiet
+    if options.resume:
+        resumed = resume(trainer)
+        if speaks:
+            print(resumed, flush=True)
+    steps = options.steps - trainer.first
+    save = Saver(trainer)
     summary = report.Summary(
         options=options,
+        steps=steps,
         ranks=context.world_size,
         transport=context.transport,
         plan=json.loads(plan.json()),
@@ -70,8 +78,9 @@ def run(
         report.print_begin(summary)
 
     before = context.stats()
-    progress = Progress(options.steps, speaks)
-    summary.losses = trainer.train(progress)
+    progress = Progress(steps, speaks)
+    summary.losses = trainer.train(progress, save)
+    save.finish()
     summary.seconds = progress.seconds
     summary.figures = collect_figures(context, before, options.accumulate)
 
@@ -116,7 +125,12 @@ def start(arguments: list[str]) -> int:
             if context.rank == 0:
                 print(options.usage, end="", flush=True)
         else:
-            summary = run(context, plan, options, data)
+            try:
+                summary = run(context, plan, options, data)
+            except BadInput as error:
+                if context.rank == 0:
+                    print(f"language_model: {error}", file=sys.stderr, flush=True)
+                problem = str(error)
         # `meron run` ends the job when a rank leaves with an error: let rank 0 have said why first.
         context.world.barrier()
 

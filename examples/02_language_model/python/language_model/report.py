@@ -60,13 +60,14 @@ class Summary:
     parameters: int
     units: int
     text_bytes: int
+    steps: int  # that are taken
     losses: Floats = field(default_factory=lambda: np.zeros(0, np.float32))  # one per step
     seconds: float = 0.0
     figures: list[Figures] = field(default_factory=list)  # one per rank
 
     @property
     def as_planned(self) -> bool:
-        return all(figures.as_planned(self.options.steps) for figures in self.figures)
+        return all(figures.as_planned(self.steps) for figures in self.figures)
 
     @property
     def loss_first(self) -> float:
@@ -91,7 +92,7 @@ def print_begin(summary: Summary) -> None:
 
 def print_summary(summary: Summary) -> None:
     options = summary.options
-    steps = options.steps
+    steps = summary.steps
     rate = steps / summary.seconds
     examples = rate * options.batch * options.accumulate * summary.ranks
     first, last = summary.loss_first, summary.loss_last
@@ -129,7 +130,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
         "units": summary.units,
         "dtype": options.dtype,
         "text_bytes": summary.text_bytes,
-        "steps": options.steps,
+        "steps": summary.steps,
         "batch": options.batch,
         "accumulate": options.accumulate,
         "width": options.width,
@@ -138,10 +139,10 @@ def as_json(summary: Summary) -> dict[str, Any]:
         "learning_rate": options.lr,
         "seed": options.seed,
         "seconds": round(summary.seconds, 3),
-        "steps_per_second": round(options.steps / summary.seconds, 3),
+        "steps_per_second": round(summary.steps / summary.seconds, 3),
         "loss_first": summary.loss_first,
         "loss_last": summary.loss_last,
-        "bytes_equal": all(f.bytes_as_planned(options.steps) for f in summary.figures),
+        "bytes_equal": all(f.bytes_as_planned(summary.steps) for f in summary.figures),
         "per_rank": [
             {
                 "rank": rank,

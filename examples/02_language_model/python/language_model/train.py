@@ -10,6 +10,7 @@ depends on it.
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -31,6 +32,8 @@ class Trainer:
         # More momentum would carry the first steps past what they aim at.
         betas = (0.6, 0.999)
         self.optimizer = context.adamw(self.units, lr=options.lr, betas=betas, max_norm=1.0)
+        self.first = 0  # steps that were taken before this run
+        self.position = 0  # micro-batches that all ranks took in them
 
     def _create_layer(self, layer: int) -> meron.Unit:
         """Every rank computes the same initial values; Meron keeps this rank's part of them."""
@@ -45,6 +48,12 @@ class Trainer:
                 stream = layer * MAX_TENSORS + i
                 update.write(param, initial_values(tensor, self.options.seed, stream))
         return unit
+
+    def micro_batches(self, step: int) -> int:
+        """How many all ranks have taken after so many steps."""
+        return (
+            self.position + (step - self.first) * self.options.accumulate * self.context.world_size
+        )
 
     def parameter_count(self) -> int:
         return sum(param.size for unit in self.units for param in unit.params)
@@ -71,7 +80,7 @@ class Trainer:
         """Micro-batches are numbered over all ranks: one process that takes N times as many sees
         the same examples as N ranks."""
         context = self.options.context
-        micro_batch = turn * self.context.world_size + self.context.rank
+        micro_batch = self.position + turn * self.context.world_size + self.context.rank
         bits = random_bits(self.options.seed, INITIAL_STREAMS + micro_batch, self.options.batch)
         places = (bits % np.uint64(len(self.text) - context)).astype(np.int64)
         self.model.set_examples(self.text[places[:, None] + np.arange(context + 1)])
@@ -86,7 +95,7 @@ class Trainer:
         """One step of the optimizer; the sum of the losses of this rank's micro-batches."""
         loss = 0.0
         for turn in range(self.options.accumulate):
-            self._choose_examples(step * self.options.accumulate + turn)
+            self._choose_examples((step - self.first) * self.options.accumulate + turn)
             boundary = turn + 1 == self.options.accumulate
             layers = range(self.model.layer_count)
             for layer in layers:
@@ -98,22 +107,26 @@ class Trainer:
         self.optimizer.step()
         return loss
 
-    def train(self, progress: Progress) -> Floats:
-        """The loss of each step, a mean over all ranks. Now and then `progress` gets the mean of
-        those since its last call."""
-        steps = self.options.steps
+    def train(self, progress: Progress, save: Callable[[int, float], None]) -> Floats:
+        """The loss of each step from `first` on, a mean over all ranks.
+
+        `save` is called after each step with the loss of this rank's examples. Now and then
+        `progress` gets the mean of those since its last call.
+        """
+        steps, first = self.options.steps, self.first
         every = steps_per_report(steps)
         micro_batches = self.options.accumulate * self.context.world_size
-        losses = np.zeros(steps, np.float32)
-        known = 0
+        losses = np.zeros(steps - first, np.float32)
+        known = first
         with progress:
-            for step in range(1, steps + 1):
-                losses[step - 1] = self._step(step - 1)
+            for step in range(first + 1, steps + 1):
+                losses[step - first - 1] = loss = self._step(step - 1)
+                save(step, loss / self.options.accumulate)
                 if step % every == 0 or step == steps:
-                    recent = losses[known:step]
+                    recent = losses[known - first : step - first]
                     self.context.world.all_reduce(recent)
                     recent /= micro_batches
-                    progress(step, float(recent.mean()))
+                    progress(step - first, float(recent.mean()))
                     known = step
         return losses
 
