@@ -2,12 +2,13 @@
 #include "checkpoint.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 /* What Meron does not know of a run is kept beside it, as JSON. The choice of examples depends on
  * the seed and on how many micro-batches all ranks have taken. */
-static const char kExtra[] = "{\"micro_batches\": %" PRIu64 ", \"seed\": %ld, \"loss\": %.9g}";
+static const char kExtra[] = "{\"micro_batches\": %" PRIu64 ", \"seed\": %ld, \"loss\": %s}";
 
 int resume(struct trainer* t, char* problem, size_t problem_size) {
   const char* folder = t->options->resume;
@@ -52,9 +53,10 @@ bool save_is_due(const struct trainer* t, long step) {
 void save_begin(struct trainer* t, long step, float loss) {
   save_finish(t);
   const uint64_t taken = (uint64_t)((step - t->first) * t->options->accumulate * t->ranks);
-  char name[32], extra[128];
+  char name[32], number[32] = "null", extra[128]; /* JSON has no NaN */
+  if (isfinite(loss)) snprintf(number, sizeof number, "%.9g", (double)loss);
   snprintf(name, sizeof name, "step-%06ld", step);
-  snprintf(extra, sizeof extra, kExtra, t->position + taken, t->options->seed, (double)loss);
+  snprintf(extra, sizeof extra, kExtra, t->position + taken, t->options->seed, number);
   meron_checkpoint_save_options options = MERON_CHECKPOINT_SAVE_OPTIONS_INIT;
   options.step = (uint64_t)step;
   options.keep = 2;

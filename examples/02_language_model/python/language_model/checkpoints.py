@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import math
+
 import meron
 from common.command_line import BadInput
 
@@ -38,7 +40,7 @@ class Saver:
             extra={
                 "micro_batches": trainer.micro_batches(step),
                 "seed": options.seed,
-                "loss": loss,
+                "loss": loss if math.isfinite(loss) else None,  # JSON has no NaN
             },
         )
 

@@ -2,6 +2,7 @@
 //! Meron's example 02: from the command line to the exit code: 0, 1 (something was not as planned), 2 (bad
 //! input).
 
+mod checkpoint;
 mod matrix;
 mod model;
 mod options;
@@ -14,6 +15,7 @@ use std::process::exit;
 
 use meron::{Context, Plan, Result, Stats, Workload};
 
+use checkpoint::Saver;
 use options::{Options, HELP};
 use report::{Figures, Summary};
 use train::Trainer;
@@ -112,6 +114,18 @@ fn collect_figures(context: &Context, options: &Options, before: &Stats) -> Resu
 fn run(context: &Context, plan: &str, options: &Options, text: &[u8]) -> Result<i32> {
     let mut trainer = Trainer::new(context, options, text)?;
     let speaks = context.rank() == 0;
+    if let Some(folder) = &options.resume {
+        match checkpoint::resume(context, &mut trainer, folder, options.steps) {
+            Ok(resumed) if speaks && !options.quiet => println!("{resumed}"),
+            Ok(_) => {}
+            Err(problem) => {
+                if speaks {
+                    eprintln!("language_model: {problem}");
+                }
+                return Ok(2);
+            }
+        }
+    }
     let mut summary = Summary {
         options,
         transport: context.transport(),
@@ -129,12 +143,14 @@ fn run(context: &Context, plan: &str, options: &Options, text: &[u8]) -> Result<
     }
 
     let before = context.stats()?;
-    let (losses, seconds) = trainer.train()?;
+    let mut saver = Saver::new(context, options);
+    let (losses, seconds) = trainer.train(&mut saver)?;
+    let steps = losses.len();
     summary.losses = losses;
     summary.seconds = seconds;
     summary.figures = collect_figures(context, options, &before)?;
 
-    let mut code = i32::from(!summary.figures.iter().all(|f| f.as_planned(options.steps)));
+    let mut code = i32::from(!summary.figures.iter().all(|f| f.as_planned(steps)));
     if speaks && !options.quiet {
         summary.print();
     }

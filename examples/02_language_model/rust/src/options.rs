@@ -20,6 +20,12 @@ pub struct Options {
     pub learning_rate: f64,
     pub dtype: Dtype,
     pub seed: u64,
+    /// Folder of checkpoints.
+    pub save: Option<String>,
+    /// Steps; 0: at the end.
+    pub save_every: usize,
+    /// Folder of checkpoints, or one of them.
+    pub resume: Option<String>,
     pub json: Option<String>,
     pub quiet: bool,
     pub help: bool,
@@ -41,6 +47,9 @@ usage: meron run -n RANKS -- language_model [options]
   --lr RATE         peak learning rate (default: 0.002)
   --dtype DTYPE     of the parameters: f32, bf16 or f16 (default: f32)
   --seed N          of the initial values and the choice of examples (default: 1)
+  --save DIR        save checkpoints there, in the background, and keep the newest two
+  --save-every N    after every N steps too (default: at the end)
+  --resume DIR      go on from the newest checkpoint there, by any number of ranks and plan
   --json FILE       write all figures and the loss curve there
   --quiet           print nothing but errors
   --help            this text
@@ -60,6 +69,9 @@ impl Default for Options {
             learning_rate: 2e-3,
             dtype: Dtype::F32,
             seed: 1,
+            save: None,
+            save_every: 0,
+            resume: None,
             json: None,
             quiet: false,
             help: false,
@@ -82,7 +94,8 @@ impl Options {
                 "--quiet" => self.quiet = true,
                 "--help" => self.help = true,
                 "--data" | "--plan" | "--steps" | "--batch" | "--accumulate" | "--width"
-                | "--layers" | "--context" | "--lr" | "--dtype" | "--seed" | "--json" => {
+                | "--layers" | "--context" | "--lr" | "--dtype" | "--seed" | "--json"
+                | "--save" | "--save-every" | "--resume" => {
                     let value = match rest.next_if(|next| !next.starts_with("--")) {
                         Some(value) => value,
                         None => return Err(format!("{name} needs a value: --help says which")),
@@ -107,6 +120,9 @@ impl Options {
             "--data" => self.data.push(value.to_string()),
             "--plan" => self.plan = value.to_string(),
             "--json" => self.json = Some(value.to_string()),
+            "--save" => self.save = Some(value.to_string()),
+            "--resume" => self.resume = Some(value.to_string()),
+            "--save-every" => self.save_every = whole(value, 1, 100_000_000)?,
             "--steps" => self.steps = whole(value, 1, 100_000_000)?,
             "--batch" => self.batch = whole(value, 1, 65536)?,
             "--accumulate" => self.accumulate = whole(value, 1, 65536)?,
@@ -131,6 +147,9 @@ impl Options {
     }
 
     fn check(&self) -> Result<(), String> {
+        if self.save_every > 0 && self.save.is_none() {
+            return Err("--save-every needs --save DIR: where to".to_string());
+        }
         if self.width % self.context == 0 {
             return Ok(());
         }

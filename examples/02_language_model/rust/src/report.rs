@@ -124,6 +124,7 @@ extern "C" {
 
 /// How far the training is.
 pub struct Progress {
+    first: usize,
     steps: usize,
     on_terminal: bool,
     /// A log gets a line every tenth of the way.
@@ -131,17 +132,18 @@ pub struct Progress {
 }
 
 impl Progress {
-    pub fn new(steps: usize) -> Progress {
+    /// Of steps up to `steps`, of which so many were taken before.
+    pub fn new(first: usize, steps: usize) -> Progress {
         // SAFETY: a question about a number.
         let on_terminal = unsafe { isatty(2) } == 1;
-        Progress { steps, on_terminal, tenths_shown: 0 }
+        Progress { first, steps, on_terminal, tenths_shown: 0 }
     }
 
     /// `loss` is the mean over the steps since the last call.
     pub fn show(&mut self, step: usize, loss: f32, seconds: f64) {
         const BAR: usize = 30;
         let steps = self.steps;
-        let rate = step as f64 / seconds;
+        let rate = (step - self.first) as f64 / seconds;
         let percent = 100 * step / steps;
         let left = (steps - step) as f64 / rate;
         let text =
@@ -171,8 +173,8 @@ impl Summary<'_> {
 
     pub fn print(&self) {
         let options = self.options;
-        let steps = options.steps as u64;
-        let rate = options.steps as f64 / self.seconds;
+        let steps = self.losses.len() as u64;
+        let rate = steps as f64 / self.seconds;
         let (first, last) = self.first_and_last_loss();
         let percent = 100.0 * last / first;
         println!("\nloss    {first:.3} at first, {last:.3} at last: {percent:.1} % of its start");
@@ -211,20 +213,25 @@ impl Summary<'_> {
 
     pub fn write_json(&self, path: &str) -> io::Result<()> {
         let o = self.options;
-        let equal = self.figures.iter().all(|figures| figures.bytes_as_planned(o.steps));
+        let equal = self.figures.iter().all(|figures| figures.bytes_as_planned(self.losses.len()));
         let (first, last) = self.first_and_last_loss();
         let mut text = Vec::new();
         writeln!(text, "{{\n  \"example\": \"02_language_model\",\n  \"language\": \"rust\",")?;
         writeln!(text, "  \"ranks\": {},\n  \"transport\": \"{}\",", self.ranks, self.transport)?;
         writeln!(text, "  \"plan\": {},\n  \"parameters\": {},", self.plan, self.parameters)?;
         writeln!(text, "  \"units\": {},\n  \"dtype\": \"{}\",", self.units, o.dtype)?;
-        writeln!(text, "  \"text_bytes\": {},\n  \"steps\": {},", self.text_bytes, o.steps)?;
+        writeln!(
+            text,
+            "  \"text_bytes\": {},\n  \"steps\": {},",
+            self.text_bytes,
+            self.losses.len()
+        )?;
         writeln!(text, "  \"batch\": {},\n  \"accumulate\": {},", o.batch, o.accumulate)?;
         writeln!(text, "  \"width\": {},\n  \"layers\": {},", o.width, o.layers)?;
         writeln!(text, "  \"context\": {},", o.context)?;
         writeln!(text, "  \"learning_rate\": {},", significant(o.learning_rate, 17))?;
         writeln!(text, "  \"seed\": {},\n  \"seconds\": {:.3},", o.seed, self.seconds)?;
-        writeln!(text, "  \"steps_per_second\": {:.3},", o.steps as f64 / self.seconds)?;
+        writeln!(text, "  \"steps_per_second\": {:.3},", self.losses.len() as f64 / self.seconds)?;
         writeln!(text, "  \"loss_first\": {},", significant(f64::from(first), 9))?;
         writeln!(text, "  \"loss_last\": {},", significant(f64::from(last), 9))?;
         writeln!(text, "  \"bytes_equal\": {equal},\n  \"per_rank\": [")?;

@@ -13,6 +13,7 @@ use meron::{
     ReduceOp, ReduceOptions, Result, Unit, View, ViewMut, F16,
 };
 
+use crate::checkpoint::Saver;
 use crate::model::{random_bits, Model, MAX_TENSORS};
 use crate::options::Options;
 use crate::report;
@@ -27,7 +28,11 @@ pub struct Trainer<'a> {
     text: &'a [u8],
     model: Model,
     layers: Vec<Layer>,
-    optimizer: Optimizer,
+    pub optimizer: Optimizer,
+    /// Steps that were taken before this run.
+    pub first: usize,
+    /// Micro-batches that all ranks took in them.
+    pub position: u64,
     world: Group,
     rank: usize,
     ranks: usize,
@@ -100,6 +105,8 @@ impl<'a> Trainer<'a> {
             model,
             layers,
             optimizer,
+            first: 0,
+            position: 0,
             world: context.world()?,
             rank: context.rank() as usize,
             ranks: context.world_size() as usize,
@@ -108,6 +115,11 @@ impl<'a> Trainer<'a> {
 
     pub fn parameters(&self) -> u64 {
         self.layers.iter().flat_map(|layer| &layer.params).map(Param::count).sum()
+    }
+
+    /// How many micro-batches all ranks have taken after so many steps.
+    pub fn micro_batches(&self, step: usize) -> u64 {
+        self.position + ((step - self.first) * self.options.accumulate * self.ranks) as u64
     }
 
     pub fn units(&self) -> usize {
@@ -209,7 +221,7 @@ impl Trainer<'_> {
     /// Micro-batches are numbered over all ranks: one process that takes N times as many sees the same
     /// examples as N ranks.
     fn choose_examples(&mut self, round: usize) {
-        let micro_batch = (round * self.ranks + self.rank) as u64;
+        let micro_batch = self.position + (round * self.ranks + self.rank) as u64;
         let stream = (1 << 32) + micro_batch; // initial values use those below
         let places = (self.text.len() - self.options.context) as u64;
         for (i, window) in self.model.windows.iter_mut().enumerate() {
@@ -222,7 +234,7 @@ impl Trainer<'_> {
         let accumulate = self.options.accumulate;
         let mut loss = 0.0f32;
         for a in 0..accumulate {
-            self.choose_examples(step * accumulate + a);
+            self.choose_examples((step - self.first) * accumulate + a);
             for l in 0..self.layers.len() {
                 self.forward(l)?;
             }
@@ -240,18 +252,20 @@ impl Trainer<'_> {
         Ok(loss)
     }
 
-    /// Takes all steps and shows progress on rank 0. The losses, one per step, are means over all ranks;
-    /// then the seconds that it took.
-    pub fn train(&mut self) -> Result<(Vec<f32>, f64)> {
-        let steps = self.options.steps;
+    /// Takes the steps from `first` on, shows progress on rank 0, and saves. The losses, one per step, are
+    /// means over all ranks; then the seconds that it took.
+    pub fn train(&mut self, saver: &mut Saver<'_>) -> Result<(Vec<f32>, f64)> {
+        let (first, steps) = (self.first, self.options.steps);
         let every = report::steps_per_report(steps);
         let micro_batches = (self.options.accumulate * self.ranks) as f32;
-        let mut progress = report::Progress::new(steps);
-        let mut losses = Vec::with_capacity(steps);
+        let mut progress = report::Progress::new(first, steps);
+        let mut losses = Vec::with_capacity(steps - first);
         let mut known = 0;
         let begin = Instant::now();
-        for step in 1..=steps {
-            losses.push(self.train_step(step - 1)?);
+        for step in first + 1..=steps {
+            let loss = self.train_step(step - 1)?;
+            losses.push(loss);
+            saver.after_step(self, step, loss / self.options.accumulate as f32)?;
             if step % every != 0 && step != steps {
                 continue;
             }
@@ -264,11 +278,12 @@ impl Trainer<'_> {
                 *loss /= micro_batches;
                 mean += *loss / count;
             }
-            known = step;
+            known = step - first;
             if self.rank == 0 && !self.options.quiet {
                 progress.show(step, mean, begin.elapsed().as_secs_f64());
             }
         }
+        saver.finish()?;
         Ok((losses, begin.elapsed().as_secs_f64()))
     }
 }
