@@ -209,8 +209,10 @@ Result<Checkpoint> open_checkpoint(const std::string& path, std::optional<uint32
         .on(path);
   }
   auto manifest = parse_manifest(*text);
-  if (!manifest.ok()) {
-    Error error = std::move(manifest).error();
+  // After that: a newer version may have another checksum.
+  const Status intact = manifest.ok() ? check_manifest_crc(*text) : Status(manifest.error());
+  if (!intact.ok()) {
+    Error error = intact.error();
     error.info().subject = fmt::format("{}/{}", path, kManifestFile);
     return error;
   }

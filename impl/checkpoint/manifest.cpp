@@ -5,8 +5,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <iterator>
 
+#include "kernels/cpu/crc32c.h"
 #include "plan/json_text.h"
 #include "plan/safetensors_header.h"
 
@@ -64,6 +66,11 @@ void print_lines(TextOut out, const char* key, const std::vector<T>& values,
   fmt::format_to(out, "{}]", values.empty() ? "" : "\n");
 }
 
+// The last lines, which have the checksum of all before them.
+std::string crc_lines(std::string_view text) {
+  return fmt::format("\"crc\": \"{:08x}\"\n}}\n", kernels::crc32c(text.data(), text.size()));
+}
+
 }  // namespace
 
 uint32_t element_bytes(std::string_view dtype) {
@@ -86,8 +93,19 @@ std::string to_json(const Manifest& manifest) {
   print_lines(out, "files", manifest.files, print_file);
   text += ",\n";
   print_lines(out, "tensors", manifest.tensors, print_tensor);
-  text += "\n}\n";
+  text += ",\n";
+  text += crc_lines(text);
   return text;
+}
+
+Status check_manifest_crc(std::string_view text) {
+  const size_t length = crc_lines("").size();
+  const std::string_view before = text.substr(0, text.size() - std::min(length, text.size()));
+  if (text.substr(before.size()) == crc_lines(before)) return Ok{};
+  return Error(MERON_E_CORRUPT,
+               "the manifest was changed after it was written, or is damaged: its checksum differs",
+               "copy the checkpoint anew, or load another one")
+      .on(std::string(kManifestFile));
 }
 
 Result<std::string> object_text(std::string_view text, std::string subject) {

@@ -103,6 +103,10 @@ struct Manifest {
 // here, so a writer that took it from elsewhere parses its own text.
 std::string to_json(const Manifest& manifest);
 
+// Whether the text is as to_json() made it, byte by byte: its last lines have the checksum of those
+// before them. MERON_E_CORRUPT.
+Status check_manifest_crc(std::string_view text);
+
 // A JSON object as Manifest keeps it, of `text` that somebody gave: compact, and shallow enough for
 // a manifest. Errors are about `subject`.
 Result<std::string> object_text(std::string_view text, std::string subject);
@@ -111,13 +115,14 @@ Result<std::string> object_text(std::string_view text, std::string subject);
 // parse_manifest().
 Result<std::vector<Optimizer>> parse_optimizers(std::string_view text);
 
-// Strict. MERON_E_VERSION: a version above kVersion. MERON_E_PARSE: text that has not the form of a
-// manifest: unknown, missing or duplicate keys, values of another type or out of their limits.
-// MERON_E_CORRUPT: a manifest that contradicts itself: pieces that overlap, leave gaps or are
-// outside of their file, bytes of a file behind its first piece that belong to no piece or to two,
-// tensors or files given twice, names that leave the directory, another number of checksums than of
-// blocks. Errors name line and key. Every piece's offset is a multiple of its element's size. Time
-// is linear but for sorting, and nothing is allocated by a number in the text.
+// Strict, but for `crc`, which is not compared. MERON_E_VERSION: a version above kVersion.
+// MERON_E_PARSE: text that has not the form of a manifest: unknown, missing or duplicate keys,
+// values of another type or out of their limits. MERON_E_CORRUPT: a manifest that contradicts
+// itself: pieces that overlap, leave gaps or are outside of their file, bytes of a file behind its
+// first piece that belong to no piece or to two, tensors or files given twice, names that leave the
+// directory, another number of checksums than of blocks. Errors name line and key. Every piece's
+// offset is a multiple of its element's size. Time is linear but for sorting, and nothing is
+// allocated by a number in the text.
 Result<Manifest> parse_manifest(std::string_view text);
 
 }  // namespace meron::checkpoint

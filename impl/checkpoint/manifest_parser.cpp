@@ -286,9 +286,9 @@ Result<Manifest> parse_manifest(std::string_view text) {
   const JsonValue root = json.root();
   Manifest out;
   MERON_TRY(read_version(root, out.version));
-  MERON_TRY(
-      root.object({"format", "version", "id", "name", "step", "created", "writer", "world", "nodes",
-                   "complete", "block_bytes", "plan", "extra", "optimizers", "files", "tensors"}));
+  MERON_TRY(root.object({"format", "version", "id", "name", "step", "created", "writer", "world",
+                         "nodes", "complete", "block_bytes", "plan", "extra", "optimizers", "files",
+                         "tensors", "crc"}));
   MERON_TRY(read_top(root, out));
   MERON_TRY(read_lines(root, "optimizers", kMaxPlanRanks, read_optimizer, out.optimizers, nullptr));
   std::vector<JsonValue> files, tensors;

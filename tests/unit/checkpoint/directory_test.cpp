@@ -12,6 +12,7 @@
 #include "../os/child_process.h"
 #include "io/fault_plan.h"
 #include "io/kill_point.h"
+#include "os/file.h"
 #include "saved.h"
 
 namespace meron {
@@ -118,6 +119,30 @@ TEST_F(CheckpointDirectory, AnIncompleteCheckpointIsNamedWithItsReasonAndSkipped
   ASSERT_FALSE(none.ok());
   EXPECT_EQ(none.error().code(), MERON_E_NOT_FOUND);
   EXPECT_THAT(none.error().info().what, testing::HasSubstr("missing was skipped: "));
+}
+
+// Every bit counts: also of a number that would be as good as another.
+TEST_F(CheckpointDirectory, AManifestThatWasChangedIsRefused) {
+  make("a", 12);
+  const auto text = read_file(at("a/meron.json"), 100'000);
+  ASSERT_TRUE(text.ok());
+  for (const char* number : {"\"step\": 12", "T00:12:00Z"}) {
+    std::string other = *text;
+    const size_t place = other.find(number);
+    ASSERT_NE(place, other.npos) << number;
+    other[place + std::string(number).find("12")] = '3';
+    test::write_text(at("a/meron.json"), other);
+    const auto opened = checkpoint::open_checkpoint(at("a"));
+    ASSERT_FALSE(opened.ok());
+    EXPECT_EQ(opened.error().code(), MERON_E_CORRUPT);
+    EXPECT_EQ(opened.error().info().subject, at("a/meron.json"));
+  }
+  for (const std::string& other : {text->substr(0, text->size() - 1), *text + "\n"}) {
+    test::write_text(at("a/meron.json"), other);
+    EXPECT_FALSE(checkpoint::open_checkpoint(at("a")).ok());
+  }
+  test::write_text(at("a/meron.json"), *text);
+  EXPECT_TRUE(checkpoint::open_checkpoint(at("a")).ok());
 }
 
 TEST_F(CheckpointDirectory, AManifestThatIsALinkIsNone) {
