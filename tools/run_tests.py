@@ -28,6 +28,8 @@ TYPED = (
 )
 # Of those, what cannot be checked where torch is not installed.
 NEED_TORCH = ("bindings/python/meron/torch/", "bindings/python/meron/zero/")
+# Of these the tests run a share; their tables are in bench/results.
+CAMPAIGNS = {"fault": "tests/fault/checkpoint/campaign.py"}
 
 HELP = """\
 Builds Meron and runs its tests, with progress, and ends with one line:
@@ -52,6 +54,7 @@ examples:
   tools/test                      everything; on two cores plan for half an hour
   tools/test --quick              checks and release, without the tests labelled slow: 5 minutes
   tools/test --preset asan        one preset (may be given more than once)
+  tools/test --full fault         2,000 kills, 300 power cuts, ... of savers: half an hour
   tools/test -R arena             tests whose name matches, under every preset
 Builds are kept in build/<preset>, so that a second run compiles only what changed. There,
 `ctest --preset release -R NAME --verbose` shows one test's whole output.
@@ -417,6 +420,9 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--preset", action="append", choices=names, metavar="P", help=f"one of {', '.join(names)}"
     )
+    parser.add_argument(
+        "--full", choices=sorted(CAMPAIGNS), help="all trials of a campaign, and its table"
+    )
     parser.add_argument("-R", dest="regex", metavar="REGEX", help="only tests whose name matches")
     parser.add_argument(
         "-j",
@@ -431,6 +437,9 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> int:
     arguments = parse_arguments()
+    if arguments.full:
+        campaign = ROOT / CAMPAIGNS[arguments.full]
+        os.execv(sys.executable, [sys.executable, "-B", str(campaign)])
     begin = time.monotonic()
     presets = arguments.preset or (["release"] if arguments.quick else list(PRESETS))
     tally = Tally()
