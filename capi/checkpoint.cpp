@@ -90,7 +90,7 @@ meron_status meron_checkpoint_save_begin(meron_future* out, meron_context contex
     MERON_ASSIGN(const auto optimizers,
                  optimizers_of(*holder->context, given.optimizers, given.optimizer_count));
     SaveOptions saving;
-    MERON_ASSIGN(saving.tensors, read_tensors(given.tensors, given.tensor_count, rank));
+    saving.tensors = read_tensors(given.tensors, given.tensor_count, rank);
     saving.root = folder;
     saving.name = name;
     saving.step = given.step;

@@ -193,9 +193,6 @@ Result<std::shared_ptr<checkpoint::Staging>> make_staging() {
 
 Status Context::save_checkpoint(const std::vector<std::shared_ptr<Optimizer>>& optimizers,
                                 SaveOptions options) {
-  if (!options.extra.empty()) {
-    MERON_ASSIGN(options.extra, checkpoint::object_text(options.extra, "extra"));
-  }
   // To the end: nothing that changes a state begins meanwhile.
   MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
   std::vector<UnitState> states;

@@ -6,10 +6,8 @@
 
 #include <algorithm>
 #include <map>
-#include <set>
 #include <utility>
 
-#include "base/layout.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/piece_name.h"
 #include "plan/text.h"
@@ -18,43 +16,13 @@
 namespace meron {
 namespace {
 
-constexpr size_t kMaxGivenDims = 16;
+constexpr uint64_t kGathered = 4 << 20;  // bytes of all ranks in one step
 
-uint64_t elements_of(const GivenTensor& tensor) {
-  uint64_t count = 1;
-  for (const uint64_t size : tensor.shape) count *= size;
-  return count;
-}
-
-std::string words_of(const GivenTensor& tensor) {
-  return tensor.kind == "values" ? tensor.name : fmt::format("{} of {}", tensor.kind, tensor.name);
-}
-
-Error refused(const GivenTensor& tensor, std::string what, std::string advice) {
-  return Error(MERON_E_ARGUMENT, std::move(what), std::move(advice)).on(words_of(tensor));
-}
-
-Status check_kind(const GivenTensor& tensor, int rank) {
-  const std::string& kind = tensor.kind;
-  const bool known = checkpoint::valid_kind(kind) && !kind.starts_with("residual.");
-  if (!known) {
-    return refused(tensor,
-                   fmt::format("{} is no kind of tensor that can be saved", in_quotes(kind)),
-                   "give values, master, exp_avg, exp_avg_sq, gradient, state.KEY or extra");
-  }
-  if (kind.starts_with("extra.") && kind != fmt::format("extra.{}", rank)) {
-    return refused(tensor, fmt::format("the kind {} is not of this rank", in_quotes(kind)),
-                   fmt::format("give extra.{}, or extra for a tensor of all ranks", rank));
-  }
-  return Ok{};
-}
-
-// ---- As bytes between ranks ----
-
-class Writer {
+// A table of parts as bytes: what rank 0 needs to describe them.
+class TableWriter {
  public:
   void number(uint64_t value) {
-    for (int i = 0; i < 8; ++i) bytes_.push_back(static_cast<char>(value >> (8 * i)));
+    for (int i = 0; i < 8; ++i) bytes_ += static_cast<char>(value >> (8 * i) & 0xFF);
   }
   void text(const std::string& value) {
     number(value.size());
@@ -66,124 +34,206 @@ class Writer {
   std::string bytes_;
 };
 
-class Reader {
+class TableReader {
  public:
-  explicit Reader(std::string_view bytes) : bytes_(bytes) {}
-  bool number(uint64_t* out) {
-    if (bytes_.size() < 8) return false;
-    *out = 0;
-    for (int i = 0; i < 8; ++i) {
-      *out |= static_cast<uint64_t>(static_cast<unsigned char>(bytes_[static_cast<size_t>(i)]))
-              << (8 * i);
+  explicit TableReader(std::string_view bytes) : rest_(bytes) {}
+  bool ended() const { return rest_.empty(); }
+  bool good() const { return good_; }
+  uint64_t number() {
+    const std::string_view bytes = take(8);
+    uint64_t value = 0;
+    for (size_t i = 0; i < bytes.size(); ++i) {
+      value |= static_cast<uint64_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
     }
-    bytes_.remove_prefix(8);
-    return true;
+    return value;
   }
-  bool text(std::string* out) {
-    uint64_t size = 0;
-    if (!number(&size) || size > bytes_.size()) return false;
-    *out = bytes_.substr(0, size);
-    bytes_.remove_prefix(size);
-    return true;
-  }
-  bool at_end() const { return bytes_.empty(); }
+  std::string text() { return std::string(take(number())); }
 
  private:
-  std::string_view bytes_;
+  std::string_view take(uint64_t count) {
+    good_ = good_ && count <= rest_.size();
+    if (!good_) return rest_ = {};
+    const std::string_view taken = rest_.substr(0, count);
+    rest_.remove_prefix(count);
+    return taken;
+  }
+  std::string_view rest_;
+  bool good_ = true;
 };
 
-std::string encode(std::span<const GivenTensor> given) {
-  Writer out;
-  for (const GivenTensor& tensor : given) {
-    out.text(tensor.name);
-    out.text(tensor.kind);
-    out.text(tensor.dtype);
-    out.number(tensor.shape.size());
-    for (const uint64_t size : tensor.shape) out.number(size);
-    out.number(tensor.begin);
-    out.number(tensor.count);
+std::string table_of(std::span<const GivenTensor> given) {
+  TableWriter table;
+  for (const GivenTensor& part : given) {
+    table.text(part.name);
+    table.text(part.kind);
+    table.text(part.dtype);
+    table.number(part.shape.size());
+    for (const uint64_t size : part.shape) table.number(size);
+    table.number(part.begin);
+    table.number(part.count);
   }
-  return out.take();
+  return table.take();
 }
 
-bool decode(Reader& in, GivenTensor* tensor) {
-  uint64_t dims = 0;
-  if (!in.text(&tensor->name) || !in.text(&tensor->kind) || !in.text(&tensor->dtype) ||
-      !in.number(&dims) || dims > kMaxGivenDims) {
-    return false;
-  }
-  tensor->shape.resize(dims);
-  for (uint64_t& size : tensor->shape) {
-    if (!in.number(&size)) return false;
-  }
-  return in.number(&tensor->begin) && in.number(&tensor->count);
-}
-
-Result<std::vector<GivenTensor>> decode(std::string_view bytes, int rank) {
-  std::vector<GivenTensor> out;
-  for (Reader in(bytes); !in.at_end();) {
-    GivenTensor tensor;
-    if (!decode(in, &tensor)) {
+Result<std::vector<GivenTensor>> parts_of(std::string_view bytes, size_t rank) {
+  std::vector<GivenTensor> parts;
+  TableReader table(bytes);
+  while (!table.ended()) {
+    GivenTensor part;
+    part.name = table.text();
+    part.kind = table.text();
+    part.dtype = table.text();
+    for (uint64_t dims = std::min<uint64_t>(table.number(), kMaxDims + 1); dims > 0; --dims) {
+      part.shape.push_back(table.number());
+    }
+    part.begin = table.number();
+    part.count = table.number();
+    if (!table.good()) {
       return Error(MERON_E_MISMATCH,
                    fmt::format("rank {} sent a list of tensors that cannot be read", rank),
                    "run the same version of Meron on all ranks");
     }
-    out.push_back(std::move(tensor));
+    parts.push_back(std::move(part));
   }
-  // Sizes of a peer are not trusted before they are multiplied.
-  MERON_TRY(check_given(out, rank));
-  return out;
+  return parts;
 }
 
-// ---- Whether the parts fit ----
+// Each rank's bytes, on rank 0 alone.
+Result<std::vector<std::string>> gather_texts(Exchange& exchange, const std::string& own) {
+  const auto ranks = static_cast<size_t>(exchange.size());
+  const uint64_t size = own.size();
+  std::vector<uint64_t> sizes(ranks);
+  MERON_TRY(exchange.gather(reinterpret_cast<const std::byte*>(&size), sizeof(size),
+                            reinterpret_cast<std::byte*>(sizes.data())));
+  const uint64_t longest = *std::max_element(sizes.begin(), sizes.end());
+  const uint64_t step = std::min(longest, std::max<uint64_t>(kGathered / ranks, 1024));
+  std::vector<std::string> texts(ranks);
+  std::string row(step, '\0'), rows(step * ranks, '\0');
+  for (uint64_t at = 0; at < longest; at += step) {
+    if (at < size) own.copy(row.data(), step, at);
+    MERON_TRY(exchange.gather(reinterpret_cast<const std::byte*>(row.data()), step,
+                              reinterpret_cast<std::byte*>(rows.data())));
+    for (size_t r = 0; r < ranks && exchange.rank() == 0; ++r) {
+      if (at < sizes[r]) texts[r].append(rows, r * step, std::min(step, sizes[r] - at));
+    }
+  }
+  return texts;
+}
+
+// A verdict of rank 0, which is not rank 0's own failure.
+Status share_verdict(Exchange& exchange, const Status& verdict) {
+  TableWriter words;
+  if (!verdict.ok()) {
+    const ErrorInfo& info = verdict.error().info();
+    words.number(static_cast<uint64_t>(info.code));
+    for (const std::string& text : {info.what, info.advice, info.subject}) words.text(text);
+  }
+  MERON_ASSIGN(const std::string shared, share(exchange, words.take()));
+  if (shared.empty()) return Ok{};
+  TableReader read(shared);
+  const auto code = static_cast<meron_status>(read.number());
+  const std::string what = read.text(), advice = read.text();
+  return Error(code, what, advice).on(read.text());
+}
+
+std::string words_of(const GivenTensor& part) {
+  return fmt::format("{} of {}", part.kind, in_quotes(part.name));
+}
 
 struct Part {
-  const GivenTensor* tensor;
   size_t rank;
+  const GivenTensor* part;
 };
 
-std::string where(const Part& part) {
-  return fmt::format("elements {} to {} of rank {}", part.tensor->begin,
-                     part.tensor->begin + part.tensor->count, part.rank);
+Error refused(const GivenTensor& part, std::string what, std::string advice) {
+  return Error(MERON_E_ARGUMENT, fmt::format("{}: {}", words_of(part), what), std::move(advice))
+      .on(part.name);
 }
 
-Status check_parts(std::vector<Part> parts) {
-  const Part& first = parts.front();
-  for (const Part& part : parts) {
-    if (part.tensor->dtype == first.tensor->dtype && part.tensor->shape == first.tensor->shape) {
-      continue;
-    }
-    return refused(*first.tensor,
-                   fmt::format("rank {} gives {} [{}], rank {} gives {} [{}]", first.rank,
-                               first.tensor->dtype, fmt::join(first.tensor->shape, ","), part.rank,
-                               part.tensor->dtype, fmt::join(part.tensor->shape, ",")),
-                   "give the same dtype and the shape of the whole tensor on all ranks");
+Status check_tensor(std::vector<Part>& parts) {
+  const GivenTensor& first = *parts.front().part;
+  const auto description = [](const Part& each) {
+    return fmt::format("rank {} gives it as {} [{}]", each.rank, each.part->dtype,
+                       fmt::join(each.part->shape, ","));
+  };
+  for (const Part& each : parts) {
+    if (each.part->dtype == first.dtype && each.part->shape == first.shape) continue;
+    return refused(first, description(parts.front()) + ", " + description(each),
+                   "give dtype and shape of the whole tensor, the same on every rank");
   }
-  std::erase_if(parts, [](const Part& part) { return part.tensor->count == 0; });
+  const uint64_t elements = first.elements();
+  const auto gap = [&](uint64_t begin, uint64_t end) {
+    return refused(
+        first, fmt::format("no rank gives elements {} to {} of its {}", begin, end - 1, elements),
+        "give each element of a tensor on one rank");
+  };
+  std::erase_if(parts, [](const Part& each) { return each.part->count == 0; });
   std::stable_sort(parts.begin(), parts.end(),
-                   [](const Part& a, const Part& b) { return a.tensor->begin < b.tensor->begin; });
-  const uint64_t all = elements_of(*first.tensor);
+                   [](const Part& a, const Part& b) { return a.part->begin < b.part->begin; });
   uint64_t covered = 0;
-  const Part* before = nullptr;
-  for (const Part& part : parts) {
-    if (part.tensor->begin < covered) {
-      return refused(*first.tensor, fmt::format("{} and {} overlap", where(*before), where(part)),
-                     "let each element be given by one rank: a replicated tensor by the first");
+  for (size_t i = 0; i < parts.size(); ++i) {
+    const GivenTensor& part = *parts[i].part;
+    const uint64_t end = part.begin + part.count;
+    if (part.begin > covered) return gap(covered, part.begin);
+    if (part.begin < covered) {
+      const size_t before = parts[i - 1].rank, after = parts[i].rank;
+      return refused(first,
+                     fmt::format("elements {} to {} are given twice, by rank{}", part.begin,
+                                 std::min(covered, end) - 1,
+                                 before == after ? fmt::format(" {}", before)
+                                                 : fmt::format("s {} and {}", before, after)),
+                     "give each element of a tensor once, on one rank");
     }
-    if (part.tensor->begin > covered) break;
-    covered += part.tensor->count;
-    before = &part;
+    covered = end;
   }
-  if (covered == all) return Ok{};
-  return refused(*first.tensor,
-                 fmt::format("no rank gives the elements from {} on, of {}", covered, all),
-                 "let the ranks together give all of the tensor");
+  if (covered < elements) return gap(covered, elements);
+  return Ok{};
+}
+
+Status check_part(const GivenTensor& part, int rank) {
+  if (const Status name = check_name(part.name); !name.ok()) {
+    return Error(MERON_E_ARGUMENT, "a tensor's name: " + name.error().info().what,
+                 name.error().info().advice)
+        .on("tensors");
+  }
+  const bool of_other =
+      part.kind.starts_with("extra.") && part.kind != fmt::format("extra.{}", rank);
+  if (!checkpoint::valid_kind(part.kind) || part.kind == "gradient" ||
+      part.kind.starts_with("residual.") || of_other) {
+    return Error(MERON_E_ARGUMENT,
+                 fmt::format("{} has the kind {}, which a caller's tensor on rank {} cannot have",
+                             in_quotes(part.name), in_quotes(part.kind), rank),
+                 fmt::format("use values, master, exp_avg, exp_avg_sq, extra, extra.{} or "
+                             "state.KEY, with a KEY of a to z, digits and _",
+                             rank))
+        .on(part.name);
+  }
+  if (checkpoint::element_bytes(part.dtype) == 0) {
+    return refused(part, fmt::format("{} is not a dtype", in_quotes(part.dtype)),
+                   "use a dtype of safetensors, such as F32 or BF16");
+  }
+  const auto elements = element_count(part.shape);
+  if (!elements.ok()) {
+    return refused(part, elements.error().info().what, elements.error().info().advice);
+  }
+  if (part.begin > *elements || part.count > *elements - part.begin) {
+    return refused(part,
+                   fmt::format("{} elements from element {} on are outside of its {}", part.count,
+                               part.begin, *elements),
+                   "give a range within the whole tensor's shape");
+  }
+  if (part.count > 0 && part.data == nullptr) {
+    return refused(part, "data is NULL", "pass the memory of its elements, or a count of 0");
+  }
+  return Ok{};
 }
 
 }  // namespace
 
-bool GivenTensor::whole() const {
-  return begin == 0 && count == elements_of(*this);
+uint64_t GivenTensor::elements() const {
+  uint64_t product = 1;
+  for (const uint64_t size : shape) product *= size;
+  return product;
 }
 
 uint64_t GivenTensor::bytes() const {
@@ -195,83 +245,48 @@ bool is_kept_by_values_only(const GivenTensor& tensor) {
 }
 
 Status check_given(std::span<const GivenTensor> given, int rank) {
-  for (const GivenTensor& tensor : given) {
-    if (const Status named = check_name(tensor.name); !named.ok()) return named;
-    MERON_TRY(check_kind(tensor, rank));
-    if (checkpoint::element_bytes(tensor.dtype) == 0) {
-      return refused(tensor, fmt::format("{} is no dtype of safetensors", in_quotes(tensor.dtype)),
-                     "give F64, F32, F16, BF16, I64, I32, I16, I8, U64, U32, U16, U8, BOOL, "
-                     "F8_E4M3 or F8_E5M2");
-    }
-    if (tensor.shape.size() > kMaxGivenDims) {
-      return refused(tensor, fmt::format("it has {} dimensions", tensor.shape.size()),
-                     fmt::format("give at most {}", kMaxGivenDims));
-    }
-    uint64_t all = 1;
-    for (const uint64_t size : tensor.shape) {
-      if (size != 0 && all > kMaxElements / size) {
-        return refused(
-            tensor,
-            fmt::format("its shape [{}] has too many elements", fmt::join(tensor.shape, ",")),
-            "give the sizes of the tensor");
-      }
-      all *= size;
-    }
-    if (tensor.begin > all || tensor.count > all - tensor.begin) {
-      return refused(tensor,
-                     fmt::format("{} elements from {} on are outside of its {}", tensor.count,
-                                 tensor.begin, all),
-                     "give a part of the whole tensor, row-major");
-    }
-  }
+  for (const GivenTensor& part : given) MERON_TRY(check_part(part, rank));
   return Ok{};
 }
 
-Result<std::vector<std::vector<GivenTensor>>> share_given(Exchange& exchange,
-                                                          std::span<const UnitState> units,
-                                                          const SavedNames& names,
-                                                          std::vector<GivenTensor> own) {
-  const auto ranks = static_cast<size_t>(exchange.size());
-  const std::string mine = encode(own);
-  const uint64_t size = mine.size();
-  std::vector<uint64_t> sizes(ranks);
-  MERON_TRY(exchange.gather(reinterpret_cast<const std::byte*>(&size), sizeof(size),
-                            reinterpret_cast<std::byte*>(sizes.data())));
-  const uint64_t most = *std::max_element(sizes.begin(), sizes.end());
-  std::vector<std::vector<GivenTensor>> all(ranks);
-  if (most == 0) return all;
-  std::string row = mine, rows(most * ranks, '\0');
-  row.resize(most);
-  MERON_TRY(exchange.gather(reinterpret_cast<const std::byte*>(row.data()), most,
-                            reinterpret_cast<std::byte*>(rows.data())));
-  std::map<std::pair<std::string_view, std::string_view>, std::vector<Part>> parts;
-  for (size_t r = 0; r < ranks; ++r) {
-    if (static_cast<int>(r) == exchange.rank()) {
-      all[r] = std::move(own);
-    } else {
-      MERON_ASSIGN(all[r],
-                   decode(std::string_view(rows).substr(r * most, sizes[r]), static_cast<int>(r)));
+Status check_parts(std::span<const std::vector<GivenTensor>> given) {
+  std::map<std::pair<std::string_view, std::string_view>, std::vector<Part>> tensors;
+  size_t pieces = 0;
+  for (size_t rank = 0; rank < given.size(); ++rank) {
+    for (const GivenTensor& part : given[rank]) {
+      tensors[{part.name, part.kind}].push_back({rank, &part});
     }
-    for (const GivenTensor& tensor : all[r]) {
-      parts[{tensor.kind, tensor.name}].push_back({&tensor, r});
-    }
+    pieces += given[rank].size();
   }
-  for (const UnitState& unit : units) {
-    for (const State& state : unit.states()) {
-      for (const auto& param : unit.unit().params()) {
-        if (param->place.flat != state.flat) continue;
-        if (names.left_out(*param)) continue;
-        const auto taken = parts.find({name_of(state.kind), names.of(*param)});
-        if (taken == parts.end()) continue;
-        const Part& part = taken->second.front();
-        return refused(*part.tensor,
-                       fmt::format("rank {} gives it, and the engine saves it too", part.rank),
-                       "leave out what units and their optimizers hold");
-      }
-    }
+  if (tensors.size() > checkpoint::kMaxTensors || pieces > checkpoint::kMaxPieces) {
+    return Error(
+               MERON_E_ARGUMENT,
+               fmt::format("{} tensors in {} parts, more than the limits of {} and {}",
+                           tensors.size(), pieces, checkpoint::kMaxTensors, checkpoint::kMaxPieces),
+               "give fewer and larger tensors")
+        .on("tensors");
   }
-  for (const auto& [key, of_tensor] : parts) MERON_TRY(check_parts(of_tensor));
-  return all;
+  for (auto& [name, of_ranks] : tensors) MERON_TRY(check_tensor(of_ranks));
+  return Ok{};
+}
+
+Result<std::vector<std::vector<GivenTensor>>> share_given(
+    Exchange& exchange, Result<std::vector<GivenTensor>> own,
+    const std::function<Status(std::span<const std::vector<GivenTensor>>)>& check) {
+  const auto rank = static_cast<size_t>(exchange.rank());
+  MERON_TRY(agree(exchange, own.ok() ? check_given(*own, exchange.rank()) : own.error()));
+  MERON_ASSIGN(const auto tables, gather_texts(exchange, table_of(*own)));
+  std::vector<std::vector<GivenTensor>> given(tables.size());
+  given[rank] = *std::move(own);
+  const auto judge = [&]() -> Status {
+    for (size_t r = 1; r < tables.size(); ++r) {
+      MERON_ASSIGN(given[r], parts_of(tables[r], r));
+    }
+    MERON_TRY(check_parts(given));
+    return check(given);
+  };
+  MERON_TRY(share_verdict(exchange, rank == 0 ? judge() : Status(Ok{})));
+  return given;
 }
 
 }  // namespace meron

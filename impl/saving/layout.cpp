@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
+#include <string_view>
 #include <utility>
 
 #include "checkpoint/piece_name.h"
@@ -46,15 +48,48 @@ std::string_view dtype_text(DType dtype) {
   return "F32";
 }
 
+bool SaveLayout::saves(const UnitState& unit, const State& state) const {
+  if (options_.values_only && state.kind != StateKind::values) return false;
+  return !options_.skip_frozen || unit.unit().flats()[state.flat].desc.trainable;
+}
+
+bool SaveLayout::saves(const GivenTensor& tensor) const {
+  return !options_.values_only || is_kept_by_values_only(tensor);
+}
+
+Status SaveLayout::check() const {
+  std::map<std::pair<std::string_view, std::string_view>, size_t> ranks;  // kind, name
+  for (size_t rank = 0; rank < given_.size(); ++rank) {
+    for (const GivenTensor& tensor : given_[rank]) {
+      if (saves(tensor)) ranks.try_emplace({tensor.kind, tensor.name}, rank);
+    }
+  }
+  if (ranks.empty()) return Ok{};
+  for (const UnitState& unit : units_) {
+    for (const State& state : unit.states()) {
+      if (!saves(unit, state)) continue;
+      for (const auto& param : unit.unit().params()) {
+        if (param->place.flat != state.flat || options_.names.left_out(*param)) continue;
+        const auto taken = ranks.find({name_of(state.kind), options_.names.of(*param)});
+        if (taken == ranks.end()) continue;
+        return Error(MERON_E_DUPLICATE,
+                     fmt::format("{} of '{}' is given by rank {}, and unit '{}' saves it too",
+                                 name_of(state.kind), taken->first.second, taken->second,
+                                 unit.unit().name()),
+                     "leave out what units and their optimizers hold")
+            .on(std::string(taken->first.second));
+      }
+    }
+  }
+  return Ok{};
+}
+
 // Wide elements first, so that every piece begins at a multiple of its element's size.
 std::vector<SavedPiece> SaveLayout::pieces_of(uint32_t rank, bool values) const {
   std::vector<SavedPiece> pieces;
   for (const UnitState& unit : units_) {
     for (const State& state : unit.states()) {
-      if (!values && options_.values_only) break;
-      if ((state.kind == StateKind::values) != values) continue;
-      const FlatDesc& flat = unit.unit().flats()[state.flat].desc;
-      if (!flat.trainable && options_.skip_frozen) continue;
+      if ((state.kind == StateKind::values) != values || !saves(unit, state)) continue;
       const Range range = unit.saved(state, static_cast<int>(rank));
       for (const ParamSpan& span : unit.spans(state, range)) {
         if (options_.names.left_out(*span.param)) continue;
@@ -74,11 +109,14 @@ std::vector<SavedPiece> SaveLayout::pieces_of(uint32_t rank, bool values) const 
       }
     }
   }
+  std::set<std::pair<std::string_view, std::string_view>> named;  // tensors without elements
   for (const GivenTensor& tensor : given_[rank]) {
-    if ((tensor.kind == "values") != values) continue;
-    if (options_.values_only && !is_kept_by_values_only(tensor)) continue;
-    // Of a tensor without elements, a part gives the name.
-    if (tensor.count == 0 && !tensor.whole()) continue;
+    if ((tensor.kind == "values") != values || !saves(tensor)) continue;
+    // A part without elements is left out, but once for the name of a tensor that has none.
+    if (tensor.count == 0 &&
+        (tensor.elements() > 0 || !named.insert({tensor.kind, tensor.name}).second)) {
+      continue;
+    }
     pieces.push_back({.first = tensor.begin, .given = &tensor, .bytes = tensor.bytes()});
   }
   const auto width = [](const SavedPiece& piece) {

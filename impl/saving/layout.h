@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which rank writes which pieces of which states, in which order: the same on every rank, without
-// a word between them.
+// Which rank writes which pieces of which states, in which order. Each rank computes its own files
+// alone, and rank 0 those of all.
 #pragma once
 
 #include <cstdint>
@@ -43,12 +43,14 @@ class SaveLayout {
     bool skip_frozen = false;
     SavedNames names = {};
   };
-  // The units of all ranks, which are those of the world, and the caller's tensors, by rank. Both
-  // must stay.
+  // The units of all ranks, which are those of the world, and the caller's tensors, by rank:
+  // files() of a rank needs those of that rank. Both must stay.
   SaveLayout(std::span<const UnitState> units, std::span<const std::vector<GivenTensor>> given,
              Options options)
       : units_(units), given_(given), options_(std::move(options)) {}
 
+  // MERON_E_DUPLICATE for a tensor of the caller's that a unit saves too.
+  Status check() const;
   // A rank's files, of values first; an empty one is left out. `id`: Manifest::id.
   Result<std::vector<SavedFile>> files(uint32_t rank, const std::string& id) const;
   // Files and tensors of the manifest, without checksums, from files() of all ranks.
@@ -56,6 +58,8 @@ class SaveLayout {
                   checkpoint::Manifest* manifest) const;
 
  private:
+  bool saves(const UnitState& unit, const State& state) const;
+  bool saves(const GivenTensor& tensor) const;
   std::vector<SavedPiece> pieces_of(uint32_t rank, bool values) const;
   const std::string& name_of_piece(const SavedPiece& piece) const;
   Result<SavedFile> file_of(uint32_t rank, bool values, const std::string& id) const;

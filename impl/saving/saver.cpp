@@ -103,29 +103,42 @@ Result<std::vector<uint32_t>> write_files(Exchange& exchange, std::span<const Sa
   return checksums;
 }
 
+using FileBytes = std::array<uint64_t, 2>;  // of one rank's files, in their order
+
 struct World {
-  std::vector<std::vector<SavedFile>> files;  // by rank
-  uint64_t bytes = 0;
+  std::vector<std::vector<SavedFile>> files;  // by rank; on others than rank 0, their own alone
+  std::vector<FileBytes> sizes;               // by rank
+  uint64_t bytes() const {
+    uint64_t sum = 0;
+    for (const FileBytes& of_rank : sizes) sum += of_rank[0] + of_rank[1];
+    return sum;
+  }
   uint64_t most_blocks(uint64_t block) const {
     uint64_t most = 0;
-    for (const auto& of_rank : files) most = std::max(most, blocks_of(of_rank, block));
+    for (const auto& [first, second] : sizes) {
+      most = std::max(most, (first + block - 1) / block + (second + block - 1) / block);
+    }
     return most;
-  }
-  static uint64_t blocks_of(std::span<const SavedFile> files, uint64_t block) {
-    uint64_t blocks = 0;
-    for (const SavedFile& file : files) blocks += (file.bytes + block - 1) / block;
-    return blocks;
   }
 };
 
-Result<World> world_of(const SaveLayout& layout, int ranks, const std::string& id) {
+Result<World> world_of(const SaveLayout& layout, const Exchange& exchange, const std::string& id) {
   World world;
-  for (int r = 0; r < ranks; ++r) {
-    MERON_ASSIGN(auto files, layout.files(static_cast<uint32_t>(r), id));
-    for (const SavedFile& file : files) world.bytes += file.bytes;
-    world.files.push_back(std::move(files));
+  world.files.resize(static_cast<size_t>(exchange.size()));
+  for (int r = 0; r < exchange.size(); ++r) {
+    if (exchange.rank() != 0 && exchange.rank() != r) continue;
+    MERON_ASSIGN(world.files[static_cast<size_t>(r)], layout.files(static_cast<uint32_t>(r), id));
   }
   return world;
+}
+
+Status share_sizes(Exchange& exchange, World& world) {
+  FileBytes own{};
+  const auto& files = world.files[static_cast<size_t>(exchange.rank())];
+  for (size_t i = 0; i < files.size(); ++i) own[i] = files[i].bytes;
+  world.sizes.resize(world.files.size());
+  return exchange.gather(reinterpret_cast<const std::byte*>(&own), sizeof(own),
+                         reinterpret_cast<std::byte*>(world.sizes.data()));
 }
 
 Result<checkpoint::Manifest> manifest_of(const SaveLayout& layout, const World& world,
@@ -145,7 +158,6 @@ Result<checkpoint::Manifest> manifest_of(const SaveLayout& layout, const World& 
   manifest.complete = !options.values_only && !options.skip_frozen;
   manifest.optimizers =
       options.values_only ? std::vector<checkpoint::Optimizer>() : options.optimizers;
-  manifest.extra = options.extra.empty() ? "{}" : options.extra;
   MERON_TRY(layout.describe(world.files, &manifest));
   std::vector<uint64_t> used(world.files.size(), 0);
   for (checkpoint::File& file : manifest.files) {
@@ -172,9 +184,15 @@ Status save(Exchange& exchange, std::span<const UnitState> units, const SaveOpti
     ~Copied() { now(); }
   } at_end{copied};
   const bool first = exchange.rank() == 0;
-  // The same on all ranks, or an error on all of them.
-  MERON_ASSIGN(const auto given, share_given(exchange, units, options.names, options.tensors));
-  const SaveLayout layout(units, given, {options.values_only, options.skip_frozen, options.names});
+  const SaveLayout::Options how{options.values_only, options.skip_frozen, options.names};
+  Result<std::string> extra(std::string("{}"));
+  if (!options.extra.empty()) extra = checkpoint::object_text(options.extra, "extra");
+  auto own = extra.ok() ? options.tensors : extra.error();
+  if (const Status named = options.names.check(units); !named.ok()) own = named.error();
+  MERON_ASSIGN(const auto given, share_given(exchange, std::move(own), [&](const auto& all) {
+                 return SaveLayout(units, all, how).check();
+               }));
+  const SaveLayout layout(units, given, how);
   std::unique_ptr<checkpoint::Saving> saving;
   const auto begin = [&]() -> Result<std::string> {
     MERON_ASSIGN(const std::string id, new_id());
@@ -186,13 +204,12 @@ Status save(Exchange& exchange, std::span<const UnitState> units, const SaveOpti
                share(exchange, first ? begin() : Result<std::string>(std::string())));
   const std::string id = begun.substr(0, 32), directory = begun.substr(32);
 
-  // All ranks' layouts, so that each knows how long a row of checksums is.
-  auto world = world_of(layout, exchange.size(), id);
-  Status ready = options.names.check(units);
-  if (ready.ok() && !world.ok()) ready = world.error();
+  auto world = world_of(layout, exchange, id);
+  Status ready = world.ok() ? Status(Ok{}) : Status(world.error());
   if (ready.ok() && !first) ready = checkpoint::Saving::join(directory, kVisibleNs);
   MERON_TRY(agree(exchange, ready));
-  const uint64_t block = block_bytes(world->bytes);
+  MERON_TRY(share_sizes(exchange, *world));
+  const uint64_t block = block_bytes(world->bytes());
   const auto& files = world->files[static_cast<size_t>(exchange.rank())];
   const auto written =
       write_files(exchange, files, directory, block, options, staging, [&] { at_end.now(); });
@@ -207,8 +224,9 @@ Status save(Exchange& exchange, std::span<const UnitState> units, const SaveOpti
                               reinterpret_cast<std::byte*>(rows.data())));
   }
   const auto commit = [&]() -> Status {
-    MERON_ASSIGN(const checkpoint::Manifest manifest,
+    MERON_ASSIGN(checkpoint::Manifest manifest,
                  manifest_of(layout, *world, id, block, options, rows, stride));
+    manifest.extra = *extra;
     MERON_TRY(saving->commit(checkpoint::to_json(manifest)));
     if (options.keep == 0) return Ok{};
     const auto pruned = checkpoint::prune(options.root, options.keep, {options.name});

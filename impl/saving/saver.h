@@ -30,7 +30,8 @@ struct SaveOptions {
   SavedNames names = {};   // of params
   std::string plan;        // JSON text of the plan
   std::string extra = {};  // the caller's JSON text, an object, or empty
-  std::vector<GivenTensor> tensors = {};
+  // The caller's own, or why this rank cannot give them: then all ranks report it.
+  Result<std::vector<GivenTensor>> tensors = std::vector<GivenTensor>();
   std::vector<checkpoint::Optimizer> optimizers = {};
   int64_t timeout_ns = -1;  // of one transfer
 };

@@ -40,7 +40,6 @@ class SoloExchange final : public Exchange {
 }  // namespace
 
 Status write_checkpoint(WriteOptions options) {
-  MERON_TRY(check_given(options.tensors, 0));
   SaveOptions saving;
   saving.root = std::move(options.root);
   saving.name = std::move(options.name);
@@ -48,9 +47,7 @@ Status write_checkpoint(WriteOptions options) {
   saving.overwrite = options.overwrite;
   saving.plan = "{}";
   saving.tensors = std::move(options.tensors);
-  if (!options.extra.empty()) {
-    MERON_ASSIGN(saving.extra, checkpoint::object_text(options.extra, "extra"));
-  }
+  saving.extra = std::move(options.extra);
   if (!options.optimizers.empty()) {
     MERON_ASSIGN(saving.optimizers, checkpoint::parse_optimizers(options.optimizers));
   }
