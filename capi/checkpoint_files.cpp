@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Checkpoints as files: opened, read, written and exported.
+// Checkpoints as files: opened, read and written.
 #include <memory>
 #include <string>
 #include <string_view>
@@ -26,14 +26,6 @@ meron_status meron_checkpoint_write_options_init(meron_checkpoint_write_options*
                                                  size_t struct_size, meron_error** err) {
   return guard("checkpoint_write_options_init", err, [&]() -> Status {
     const meron_checkpoint_write_options initial = MERON_CHECKPOINT_WRITE_OPTIONS_INIT;
-    return init_options(options, struct_size, initial);
-  });
-}
-
-meron_status meron_checkpoint_export_options_init(meron_checkpoint_export_options* options,
-                                                  size_t struct_size, meron_error** err) {
-  return guard("checkpoint_export_options_init", err, [&]() -> Status {
-    const meron_checkpoint_export_options initial = MERON_CHECKPOINT_EXPORT_OPTIONS_INIT;
     return init_options(options, struct_size, initial);
   });
 }
@@ -96,16 +88,6 @@ meron_status meron_checkpoint_get_progress(meron_checkpoint_progress* out, meron
     MERON_TRY(need(out, "out"));
     MERON_ASSIGN([[maybe_unused]] const auto holder, get<ContextHolder>(context, rank));
     return write_info(out, meron_checkpoint_progress{}, "out");
-  });
-}
-
-meron_status meron_checkpoint_export(meron_context context, const char* folder,
-                                     const meron_checkpoint_export_options* /*options*/,
-                                     meron_error** err) {
-  return guard("checkpoint_export", err, [&](int& rank) -> Status {
-    MERON_TRY(need(folder, "folder"));
-    MERON_ASSIGN([[maybe_unused]] const auto holder, get<ContextHolder>(context, rank));
-    return nothing_yet("checkpoint_export");
   });
 }
 

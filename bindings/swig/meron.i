@@ -518,7 +518,7 @@ struct meron_checkpoint_export_options {
   meron_dtype dtype; /**< of the floating-point values in the files */
   uint32_t keep_dtype; /**< 1: each param's own instead */
   uint32_t overwrite; /**< 1: replaces a model that is there */
-  uint64_t max_file_bytes; /**< a file is closed before it would exceed it; 0: 5 GB */
+  uint64_t max_file_bytes; /**< of a file's tensors: it is closed before they would exceed it, and a larger tensor has its own; 0: 5 GB */
   const char *mapping; /**< NULL, or a JSON object: "PARAM": "NAME" in the files */
   uint64_t tensor_count;
 };

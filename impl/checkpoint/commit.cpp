@@ -3,10 +3,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <chrono>
-#include <filesystem>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -22,34 +19,6 @@ namespace {
 
 constexpr int64_t kJoinPollNs = 20 * kNanosPerMilli;
 
-// Makes the directory and those above it, and their names durable.
-Status make_root(const std::string& path) {
-  auto made = make_directory_step(path);
-  if (!made.ok() && made.error().code() == MERON_E_NOT_FOUND && parent_of(path) != path) {
-    MERON_TRY(make_root(parent_of(path)));
-    made = make_directory_step(path);
-  }
-  if (!made.ok()) return std::move(made).error();
-  return *made ? sync_directory_step(parent_of(path)) : Ok{};
-}
-
-// Later the process may be in another directory.
-Result<std::string> absolute(const std::string& root) {
-  if (root.empty()) {
-    return Error(MERON_E_ARGUMENT, "no directory for checkpoints is given", "name one");
-  }
-  std::error_code error;
-  std::filesystem::path whole = std::filesystem::absolute(root, error);
-  // Through a link, ".." leads to where the link's target is: the kernel alone resolves that.
-  const bool upward = std::find(whole.begin(), whole.end(), "..") != whole.end();
-  std::string path = upward ? whole.string() : whole.lexically_normal().string();
-  if (error) {
-    return Error(MERON_E_IO, "cannot find out the present directory: " + error.message()).on(root);
-  }
-  while (path.size() > 1 && path.back() == '/') path.pop_back();
-  return path;
-}
-
 }  // namespace
 
 Saving::Saving(std::string root, std::string name, const SavingOptions& options)
@@ -62,7 +31,7 @@ Saving::Saving(std::string root, std::string name, const SavingOptions& options)
 Result<std::unique_ptr<Saving>> Saving::begin(const std::string& root, const std::string& name,
                                               const SavingOptions& options) {
   MERON_TRY(check_checkpoint_name(name));
-  MERON_ASSIGN(std::string whole, absolute(root));
+  MERON_ASSIGN(std::string whole, absolute_path(root));
   std::unique_ptr<Saving> saving(new Saving(std::move(whole), name, options));
   MERON_TRY(saving->prepare());
   return saving;
@@ -73,7 +42,7 @@ Saving::~Saving() {
 }
 
 Status Saving::prepare() {
-  MERON_TRY(make_root(root_));
+  MERON_TRY(make_directories_step(root_));
   Leftovers leftovers;
   {
     MERON_ASSIGN(const FileLock lock, lock_root(root_));

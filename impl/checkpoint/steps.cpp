@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <filesystem>
+#include <system_error>
 #include <utility>
 
 #include "io/fault_plan.h"
@@ -26,30 +28,22 @@ Status planned(FileCall call, std::string_view what, const std::string& path) {
   return system_error(what, error).on(path);
 }
 
-Status write_all(int fd, std::string_view content, const std::string& path) {
-  MERON_TRY(check_size_of_file(content.size(), path));
-  for (uint64_t at = 0; at < content.size();) {
-    const std::string_view left = content.substr(at);
-    const auto* const data = reinterpret_cast<const std::byte*>(left.data());
-    kill_point("write");
-    const int64_t moved = with_fault(true, left.size(), write_at(fd, data, left.size(), at));
-    if (moved == -EINTR || moved == -EAGAIN) continue;
-    if (moved <= 0) {
-      return system_error(fmt::format("cannot write {} bytes at offset {}", left.size(), at),
-                          moved == 0 ? EIO : static_cast<int>(-moved))
-          .on(path);
-    }
-    at += static_cast<uint64_t>(moved);
-  }
-  return Ok{};
-}
-
 }  // namespace
 
 Result<bool> make_directory_step(const std::string& path) {
   kill_point("mkdir");
   MERON_TRY(planned(FileCall::mkdir, "cannot make the directory", path));
   return make_directory(path);
+}
+
+Status make_directories_step(const std::string& path) {
+  auto made = make_directory_step(path);
+  if (!made.ok() && made.error().code() == MERON_E_NOT_FOUND && parent_of(path) != path) {
+    MERON_TRY(make_directories_step(parent_of(path)));
+    made = make_directory_step(path);
+  }
+  if (!made.ok()) return std::move(made).error();
+  return *made ? sync_directory_step(parent_of(path)) : Ok{};
 }
 
 Result<FileLock> make_lock_step(const std::string& path) {
@@ -62,6 +56,25 @@ Result<UniqueFd> create_file_step(const std::string& path) {
   kill_point("open");
   MERON_TRY(planned(FileCall::open, "cannot make the file", path));
   return create_file(path);
+}
+
+Status write_step(int fd, std::span<const std::byte> data, uint64_t offset,
+                  const std::string& path) {
+  MERON_TRY(check_size_of_file(offset + data.size(), path));
+  while (!data.empty()) {
+    kill_point("write");
+    const int64_t moved =
+        with_fault(true, data.size(), write_at(fd, data.data(), data.size(), offset));
+    if (moved == -EINTR || moved == -EAGAIN) continue;
+    if (moved <= 0) {
+      return system_error(fmt::format("cannot write {} bytes at offset {}", data.size(), offset),
+                          moved == 0 ? EIO : static_cast<int>(-moved))
+          .on(path);
+    }
+    data = data.subspan(static_cast<size_t>(moved));
+    offset += static_cast<uint64_t>(moved);
+  }
+  return Ok{};
 }
 
 Status sync_file_step(int fd, const std::string& path) {
@@ -116,11 +129,27 @@ Status replace_file_durably(const std::string& directory, std::string_view name,
   const std::string path = fmt::format("{}/{}", directory, name);
   const std::string aside = fmt::format("{}/.{}-{}", directory, name, suffix);
   MERON_ASSIGN(const UniqueFd fd, create_file_step(aside));
-  Status done = write_all(fd.get(), content, aside);
+  Status done = write_step(fd.get(), std::as_bytes(std::span(content)), 0, aside);
   if (done.ok()) done = sync_file_step(fd.get(), aside);
   if (done.ok()) done = rename_step(aside, path);
   if (!done.ok()) (void)remove_file(aside).ok();
   return done;
+}
+
+Result<std::string> absolute_path(const std::string& root) {
+  if (root.empty()) {
+    return Error(MERON_E_ARGUMENT, "no directory is given", "name one");
+  }
+  std::error_code error;
+  std::filesystem::path whole = std::filesystem::absolute(root, error);
+  // Through a link, ".." leads to where the link's target is: the kernel alone resolves that.
+  const bool upward = std::find(whole.begin(), whole.end(), "..") != whole.end();
+  std::string path = upward ? whole.string() : whole.lexically_normal().string();
+  if (error) {
+    return Error(MERON_E_IO, "cannot find out the present directory: " + error.message()).on(root);
+  }
+  while (path.size() > 1 && path.back() == '/') path.pop_back();
+  return path;
 }
 
 std::string parent_of(const std::string& path) {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -22,8 +23,13 @@ inline constexpr std::string_view kAsidePrefix = ".saving-";
 
 // False where something has the name already.
 Result<bool> make_directory_step(const std::string& path);
+// Makes the directory and those above it, and their names durable.
+Status make_directories_step(const std::string& path);
 Result<FileLock> make_lock_step(const std::string& path);
 Result<UniqueFd> create_file_step(const std::string& path);
+// All of the bytes, through the page cache.
+Status write_step(int fd, std::span<const std::byte> data, uint64_t offset,
+                  const std::string& path);
 Status sync_file_step(int fd, const std::string& path);
 Status sync_directory_step(const std::string& path);
 Status rename_step(const std::string& from, const std::string& to);
@@ -41,6 +47,9 @@ Result<std::string> read_beneath_step(const std::string& directory, const std::s
 // The change lasts after sync_directory_step(). What fails leaves nothing behind.
 Status replace_file_durably(const std::string& directory, std::string_view name,
                             std::string_view content);
+
+// Later the process may be in another directory. MERON_E_ARGUMENT for an empty path.
+Result<std::string> absolute_path(const std::string& path);
 
 // "/a/b" and "c" of "/a/b/c".
 std::string parent_of(const std::string& path);

@@ -281,4 +281,23 @@ Result<LoadReport> Context::load_checkpoint(
   return report;
 }
 
+Status Context::export_model(const ExportOptions& options) {
+  MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
+  std::vector<UnitState> states;
+  {
+    auto held = lock();
+    MERON_TRY(check_open());
+    MERON_TRY(world().status());
+    MERON_TRY(await_room_locked(held, world()));
+    MERON_ASSIGN(states, saved_states(held, {}));
+    uint64_t detail = hash_combine(hash_text(options.folder), hash_text(options.mapping));
+    detail = hash_combine(detail, options.dtype ? static_cast<uint64_t>(*options.dtype) + 1 : 0);
+    detail = hash_combine(detail, options.max_file_bytes);
+    for (const UnitState& state : states) detail = hash_combine(detail, state.unit().name_hash());
+    MERON_TRY(post(world(), {CallKind::export_model, "a model", 0, detail}));
+  }
+  EngineExchange exchange(*this);
+  return meron::export_model(exchange, states, options);
+}
+
 }  // namespace meron

@@ -37,6 +37,7 @@
 #include "param/unit.h"
 #include "param/update.h"
 #include "plan/predict.h"
+#include "saving/export.h"
 #include "saving/load.h"
 #include "saving/saver.h"
 #include "schedule/schedule.h"
@@ -216,6 +217,7 @@ class Context : public std::enable_shared_from_this<Context> {
                          SaveOptions options);
   Result<LoadReport> load_checkpoint(const std::vector<std::shared_ptr<Optimizer>>& optimizers,
                                      const LoadOptions& options);
+  Status export_model(const ExportOptions& options);
 
   // Makes the unit's bucket writable, waiting for peers that still read it.
   Status open_bucket(const std::shared_ptr<Unit>& unit);

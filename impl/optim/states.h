@@ -74,6 +74,9 @@ class FlatStates final : public Master {
   float* in_place(int state, uint64_t first, uint64_t count);
 
   Status put(uint64_t first, const std::byte* values, DType dtype, uint64_t count) override;
+  Status get(uint64_t first, uint64_t count, float* out) override {
+    return read(kMaster, first, count, out);
+  }
   bool parked() const override { return parked_; }
   // What lies on the host has been moved off, its buffers are gone; allocate() brings room again.
   void park();

@@ -16,6 +16,8 @@ class Master {
   // Takes over `count` values from the flat's element `first` on, which are owned here. May read
   // and write a drive, and fail by it.
   virtual Status put(uint64_t first, const std::byte* values, DType dtype, uint64_t count) = 0;
+  // The same values, to `out`.
+  virtual Status get(uint64_t first, uint64_t count, float* out) = 0;
   // Whether they were moved off, and cannot be written until they are back.
   virtual bool parked() const = 0;
 };

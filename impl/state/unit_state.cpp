@@ -69,6 +69,12 @@ Range UnitState::loaded(const State& state) const {
   return state.kind == StateKind::residual ? flat.row : flat.owned;
 }
 
+State UnitState::exact(size_t flat) const {
+  const Flat& of = unit_.flats()[flat];
+  if (of.master == nullptr) return {flat, StateKind::values, of.desc.dtype};
+  return {flat, StateKind::master, DType::f32};
+}
+
 std::vector<ParamSpan> UnitState::spans(const State& state, const Range& range) const {
   std::vector<ParamSpan> out;
   for (const auto& param : unit_.params()) {
@@ -102,7 +108,7 @@ Status UnitState::check(const State& state, const Range& range) const {
   }
   const bool kept_by_optimizer =
       state.kind != StateKind::values && state.kind != StateKind::residual;
-  return kept_by_optimizer ? optimizer_->check_idle() : Status(Ok{});
+  return kept_by_optimizer && optimizer_ != nullptr ? optimizer_->check_idle() : Status(Ok{});
 }
 
 Status UnitState::read_values(Flat& flat, const Range& range, std::byte* out) const {
@@ -141,6 +147,9 @@ Status UnitState::read(const State& state, const Range& range, std::byte* out) c
     const Recess recess(range.size() >= kInlineElements);
     std::memcpy(out, flat.residual + (range.begin - flat.row.begin), range.size() * sizeof(float));
     return Ok{};
+  }
+  if (optimizer_ == nullptr) {
+    return flat.master->get(range.begin, range.size(), reinterpret_cast<float*>(out));
   }
   FlatStates& states = *states_of(state);
   const int index = index_of(*optimizer_, state.kind);

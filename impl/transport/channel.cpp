@@ -60,6 +60,8 @@ std::string_view name_of(CallKind kind) {
       return "checkpoint_save";
     case CallKind::load:
       return "checkpoint_load";
+    case CallKind::export_model:
+      return "checkpoint_export";
     case CallKind::agree:
       return "agreement";
   }

@@ -45,6 +45,7 @@ enum class CallKind : uint32_t {
   save,
   load,
   agree,
+  export_model,
 };
 std::string_view name_of(CallKind kind);
 

@@ -611,9 +611,9 @@ struct meron_checkpoint_export_options
     dtype::meron_dtype # of the floating-point values in the files
     keep_dtype::UInt32 # 1: each param's own instead
     overwrite::UInt32 # 1: replaces a model that is there
-    max_file_bytes::UInt64 # a file is closed before it would exceed it; 0: 5 GB
+    max_file_bytes::UInt64 # of a file's tensors: it is closed before they would exceed it, and a larger tensor has its own; 0: 5 GB
     mapping::Ptr{UInt8} # NULL, or a JSON object: "PARAM": "NAME" in the files
-    tensors::Ptr{meron_checkpoint_tensor} # the caller's own of kind "values", whole (buffers), of rank 0; NULL: none
+    tensors::Ptr{meron_checkpoint_tensor} # the caller's own of kind "values", whole (buffers); those of rank 0 count. NULL: none
     tensor_count::UInt64
 end
 
@@ -2539,8 +2539,11 @@ Errors: MERON_E_ARGUMENT.
 
 Writes the values of all units as Hugging Face publishes models: model.safetensors, or several
 files and model.safetensors.index.json. Collective over the world; each rank writes its own part
-of each tensor in place, so nothing is gathered. Masters are the source where there are any.
-What was there stays until the new files are whole; other files of the folder are left alone.
+of each tensor in place, so nothing is gathered. The f32 master is the source where a param has
+one and another dtype is written than the param's own. A tensor that layers share is one param
+and written once. At every moment, also if a rank is killed, the folder has the model that was
+there or the new one; its other files are left alone, and what a killed export left is removed
+by the next. NaNs are written as they are.
 
 - `folder`: a directory that all ranks see; made if it is not there.
 
@@ -2549,9 +2552,10 @@ What was there stays until the new files are whole; other files of the folder ar
 Ownership: everything is only read, during the call.
 Blocks: on the drive and on all ranks; other threads of this rank that begin something wait.
 Threads: any.
-Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a model is there), MERON_E_STATE and
-MERON_E_UNSUPPORTED as meron_checkpoint_save_begin, MERON_E_NO_SPACE, MERON_E_IO,
-MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+Errors: MERON_E_ARGUMENT and MERON_E_PARSE (the mapping or a tensor, two tensors of one name,
+nothing to export), MERON_E_DUPLICATE (a model is there), MERON_E_STATE (another export to the
+folder is under way; and as meron_checkpoint_save_begin), MERON_E_UNSUPPORTED as that,
+MERON_E_NO_SPACE, MERON_E_IO, MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE, -3xx.
 """
 @inline meron_checkpoint_export(context, folder, options, err) = @blocking_ccall(
         functions.meron_checkpoint_export, meron_status, (meron_context, Ptr{UInt8},

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// A folder with a model as Hugging Face publishes it, and how a new one takes its place.
+//
+// Which model a folder has: model.safetensors if it is there, else the files of the index, as
+// transformers reads it. New files are written in FOLDER/.exporting-XXXXXXXX, then renamed one by
+// one, last the one that decides which model the folder has, and only then the former files are
+// removed. So at every moment, also if the process is killed or the host loses power, the folder
+// has the former model, whole, or the new one. Several files never take the names of former ones,
+// so that a reader which knows the former index finds the former files, or none.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+
+#include "base/result.h"
+#include "checkpoint/model_layout.h"
+#include "os/direct_file.h"
+#include "os/file_lock.h"
+
+namespace meron::checkpoint {
+
+// The names of the files of the models in a folder: a single file, an index, and what it lists.
+// Empty: none is there. MERON_E_PARSE and MERON_E_CORRUPT for an index that cannot be read.
+Result<std::set<std::string>> model_files(const std::string& folder);
+
+// Used by one thread of one process.
+class ModelExport {
+ public:
+  // Makes the folder if it is not there, and the temporary directory in it; removes what killed
+  // exports have left. Errors: MERON_E_DUPLICATE if a model is there, unless `overwrite`;
+  // MERON_E_STATE if another export to the folder is under way; what the drive says.
+  static Result<std::unique_ptr<ModelExport>> begin(const std::string& folder, bool overwrite);
+  // Abandons what is not published, unless in a forked child.
+  ~ModelExport();
+  ModelExport(const ModelExport&) = delete;
+  ModelExport& operator=(const ModelExport&) = delete;
+
+  // The layout of the tensors, with names that no file of the present model has.
+  Result<ModelLayout> lay_out(std::span<const ModelTensor> tensors, uint64_t max_file_bytes,
+                              uint32_t* generation) const;
+  // Makes the files in directory(), with their full sizes and their heads. MERON_E_NO_SPACE.
+  Status make_files(const ModelLayout& layout);
+  const std::string& directory() const { return directory_; }
+
+  // Everything is written: syncs the files and gives them their names. Errors: those of begin(). If
+  // it fails, the folder has the former model, or, where only the end failed, the new one.
+  Status publish(const ModelLayout& layout);
+
+ private:
+  ModelExport(std::string folder, bool overwrite);
+  Status prepare();
+  Status check_free() const;
+  Status sync_files(const ModelLayout& layout) const;
+  Status put_in_place(const ModelLayout& layout, const std::set<std::string>& former);
+  void abandon();
+
+  const std::string folder_;
+  const bool overwrite_;
+  const int32_t owner_pid_;
+  std::string directory_;  // empty: there is none
+  std::set<std::string> former_;
+  FileLock owner_;
+};
+
+// A file that is there with its full size, into which several processes write at different places.
+class RangeWriter {
+ public:
+  static Result<RangeWriter> open(const std::string& path);
+  // Through the page cache.
+  Status write(std::span<const std::byte> data, uint64_t offset);
+  // Waits until what was written is on the device.
+  Status sync();
+
+ private:
+  explicit RangeWriter(DirectFile file) : file_(std::move(file)) {}
+
+  DirectFile file_;
+};
+
+}  // namespace meron::checkpoint
