@@ -23,11 +23,13 @@ import meron
 from meron import errors
 from meron.torch.device_choice import device_for, new_device
 from meron.torch.partition import is_sharded
-from meron.torch.sharding import Sharding, unit_of
+from meron.torch.sharding import Sharding
 from meron.zero.config import Config, Source, parse
 from meron.zero.copying import copy_unsharded
-from meron.zero.gathered import ImplicitGather, LazyGather, checked, is_open
+from meron.zero.filling import apply_whole, fill_weights
+from meron.zero.gathered import LazyGather, checked
 from meron.zero.leaf import fits, set_leaves_of_config, set_z3_leaf_module
+from meron.zero.pretrained import Awaited, load_pretrained
 from meron.zero.tiers import plan_for
 from meron.zero.units import open_sharding, set_limits, shard_module, shard_part, units_of
 from meron.zero.wrapper import Wrapper
@@ -112,6 +114,7 @@ class Init:
         self.device = new_device(device) if module is None else device_for([module], device)
         self.plan: meron.Plan = plan_for(self.config, self.device)
         self.running: set[int] = set()  # ids of objects whose __init__ runs
+        self.awaited: Awaited | None = None  # while pretrained weights are loaded
         self.undo = contextlib.ExitStack()
         if module is not None:
             self.convert(module)
@@ -205,18 +208,31 @@ class Init:
         self.replace(MODULE, "to_empty", to_empty)
         self.replace(MODULE, "__deepcopy__", deepcopy)
         if self.config.override_apply:
-            self.replace(MODULE, "apply", lambda module, fn: apply_whole(module, fn, plain_apply))
+            self.replace(
+                MODULE,
+                "apply",
+                lambda module, fn: apply_whole(module, fn, plain_apply, self.sharding),
+            )
 
     def replace(self, target: Any, name: str, value: Any) -> None:
-        """Sets an attribute until the context ends."""
+        """Sets an attribute until the context ends. One that was set again since, as a class
+        decorator does, stays."""
         own = target.__dict__.get(name)
         setattr(target, name, value)
-        if own is None:
-            self.undo.callback(delattr, target, name)
-        else:
-            self.undo.callback(setattr, target, name, own)
+        value = target.__dict__[name]
+
+        def restore() -> None:
+            if target.__dict__.get(name) is not value:
+                return
+            if own is None:
+                delattr(target, name)
+            else:
+                setattr(target, name, own)
+
+        self.undo.callback(restore)
 
     def wrap(self, kind: type[torch.nn.Module]) -> None:
+        self.wrap_methods(kind)
         plain = kind.__dict__.get("__init__")
         if plain is None or kind.__module__.startswith("torch.jit"):
             return
@@ -230,6 +246,14 @@ class Init:
                 own.build(module, plain, args, kwargs)
 
         self.replace(kind, "__init__", init)
+
+    def wrap_methods(self, kind: type[torch.nn.Module]) -> None:
+        """What classes of Hugging Face have: one loads weights, one initialises what they lack."""
+        load, fill = (kind.__dict__.get(name) for name in ("from_pretrained", "_init_weights"))
+        if isinstance(load, classmethod):
+            self.replace(kind, "from_pretrained", load_pretrained(load, self))
+        if callable(fill):
+            self.replace(kind, "_init_weights", fill_weights(fill, self))
 
     def build(self, module: torch.nn.Module, plain: Any, args: Any, kwargs: Any) -> None:
         """Runs the outermost __init__ of an object, then shards what it owns."""
@@ -254,13 +278,14 @@ class Init:
             return  # lazy: initialize shards it, after its first forward
         if fits_leaf(module, self.config):
             set_z3_leaf_module(module, True)
-        self.shard(module)
+        if self.awaited is None or not self.awaited.awaits(module):
+            self.shard(module)
 
-    def shard(self, module: torch.nn.Module) -> None:
+    def shard(self, module: torch.nn.Module, **options: bool) -> None:
         """Makes a unit of the own params of a module that is built."""
         sharding = self.open()
         name = sharding.unique(type(module).__name__)
-        shard_part(sharding, module, name, dtype=self.dtype)
+        shard_part(sharding, module, name, dtype=self.dtype, **options)
         self.check_changes(module)
 
 
@@ -285,43 +310,6 @@ def new_subclass(init: Init, kind: type[torch.nn.Module], **kwargs: Any) -> None
     """A class that is defined within the context."""
     super(MODULE, kind).__init_subclass__(**kwargs)
     init.wrap(kind)
-
-
-def apply_whole(
-    module: torch.nn.Module,
-    function: Callable[[torch.nn.Module], Any],
-    plain: Callable[[torch.nn.Module, Any], torch.nn.Module],
-) -> torch.nn.Module:
-    """Module.apply with params whole for the function; rank 0's changes count. Collective."""
-    if not any(is_sharded(part) for part in module.modules()):
-        return plain(module, function)
-    for child in module.children():
-        apply_whole(child, function, plain)
-    lazy = LazyGather()
-    init = state.init
-    if init is not None and init.sharding is not None:
-        lazy.begin(init.sharding)
-    failure: BaseException | None = None
-    try:
-        closed = [param for param in module._parameters.values() if param is not None]
-        with ImplicitGather(not_gathered(closed)):
-            function(module)
-    except BaseException as error:
-        failure = error
-        raise
-    finally:
-        lazy.end(failure)
-    return module
-
-
-def not_gathered(params: list[torch.nn.Parameter]) -> list[torch.nn.Parameter]:
-    """Without those that a context around has gathered."""
-
-    def free(param: torch.nn.Parameter) -> bool:
-        place = unit_of(param)
-        return place is not None and not is_open(place)
-
-    return [param for param in params if free(param)]
 
 
 def choose_group(data_parallel: Any, sequence_data_parallel: Any, mpu: Any) -> Any:

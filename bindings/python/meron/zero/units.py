@@ -44,8 +44,13 @@ def shard_module(sharding: Sharding, module: torch.nn.Module, name: str, **optio
     visit(module, name)
 
 
-def shard_part(sharding: Sharding, part: torch.nn.Module, name: str, **options: Any) -> None:
-    """Shards a module's own params; all below it where it is a leaf. Collective."""
+def shard_part(
+    sharding: Sharding, part: torch.nn.Module, name: str, *, buffers: bool = True, **options: Any
+) -> None:
+    """Shards a module's own params; all below it where it is a leaf. Collective.
+
+    With `buffers` those on the device "meta" become real; without it, the caller fills them.
+    """
     units = len(sharding.units)
     leaf = is_leaf(part)
     if leaf:
@@ -60,7 +65,8 @@ def shard_part(sharding: Sharding, part: torch.nn.Module, name: str, **options: 
                 if unit.unmade:
                     materialize(sharding, part, unit, seed=0)
                 name_params(unit)
-            fill_buffers(part, name)
+            if buffers:
+                fill_buffers(part, name)
             for each in part.modules() if leaf else (part,):
                 move_buffers(each, sharding)
     finally:

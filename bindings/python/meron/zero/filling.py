@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Code that initialises a model that is sharded already: Module.apply, and `_init_weights`."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from meron.torch.partition import is_sharded
+from meron.torch.sharding import Sharding, unit_of
+from meron.torch.unit import ShardedUnit
+from meron.zero.gathered import ImplicitGather, LazyGather, is_open
+
+if TYPE_CHECKING:
+    from meron.zero.init import Init
+
+# How Hugging Face marks params whose values were loaded: its initialisation leaves them alone.
+LOADED = "_is_hf_initialized"
+
+
+def apply_whole(
+    module: torch.nn.Module,
+    function: Callable[[torch.nn.Module], Any],
+    plain: Callable[[torch.nn.Module, Any], torch.nn.Module],
+    sharding: Sharding | None,
+) -> torch.nn.Module:
+    """Module.apply with params whole for the function; rank 0's changes count. Collective."""
+    if not any(is_sharded(part) for part in module.modules()):
+        return plain(module, function)
+    for child in module.children():
+        apply_whole(child, function, plain, sharding)
+    lazy = LazyGather()
+    if sharding is not None:
+        lazy.begin(sharding)
+    failure: BaseException | None = None
+    try:
+        closed = [param for param in module._parameters.values() if param is not None]
+        with ImplicitGather(not_gathered(closed)):
+            function(module)
+    except BaseException as error:
+        failure = error
+        raise
+    finally:
+        lazy.end(failure)
+    return module
+
+
+def not_gathered(params: list[torch.nn.Parameter]) -> list[torch.nn.Parameter]:
+    """Without those that a context around has gathered."""
+
+    def free(param: torch.nn.Parameter) -> bool:
+        place = unit_of(param)
+        return place is not None and not is_open(place)
+
+    return [param for param in params if free(param)]
+
+
+class GatherUnloaded(LazyGather):
+    """Gathers units that have params without loaded values."""
+
+    def use_of_other(self, unit: ShardedUnit) -> None:
+        if not all(getattr(param, LOADED, False) for param in unit.params):
+            super().use_of_other(unit)
+
+
+def fill_weights(plain: Callable[..., Any], init: Init) -> Callable[..., Any]:
+    """`_init_weights(module)` of a model, which sees params whole, and of which rank 0's changes
+    count. Each call gathers what it uses, so that one unit is whole at a time."""
+
+    @functools.wraps(plain)
+    def fill(model: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        if init.sharding is None:
+            return plain(model, *args, **kwargs)
+        lazy = GatherUnloaded()
+        failure: BaseException | None = None
+        lazy.begin(init.sharding)
+        try:
+            return plain(model, *args, **kwargs)
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            lazy.end(failure)
+
+    return fill

@@ -1,0 +1,181 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`from_pretrained` of Hugging Face's models within zero.Init.
+
+transformers builds the model on the device "meta", then gives one module after the other its
+values. Within `from_pretrained` a module that is built on meta is not sharded until all its params
+have values. It becomes a unit then, so one module of the model is unsharded at a time. Every rank
+reads the files, which it maps: a host has them once, in the page cache.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from meron import errors
+from meron.torch.sharding import unit_of
+from meron.zero.filling import LOADED
+from meron.zero.leaf import is_leaf
+from meron.zero.units import fill_buffers
+
+if TYPE_CHECKING:
+    from meron.zero.init import Init
+
+# Has transformers read a tensor when its module takes it, and none ahead.
+ONE_AT_A_TIME = "HF_DEACTIVATE_ASYNC_LOAD"
+SAMPLES = 32  # elements of a param that ranks compare
+
+
+class AwaitedParams(dict[str, Any]):
+    """`module._parameters` until all of them have values."""
+
+    __slots__ = ("awaited", "module")
+
+    def __init__(self, awaited: Awaited, module: torch.nn.Module) -> None:
+        super().__init__(module._parameters)
+        self.awaited = awaited
+        self.module = module
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        dict.__setitem__(self, name, value)
+        self.awaited.arrived(self.module)
+
+    def __delitem__(self, name: str) -> None:
+        dict.__delitem__(self, name)
+        self.awaited.arrived(self.module)
+
+
+class Awaited:
+    """The modules that one from_pretrained builds and fills."""
+
+    def __init__(self, init: Init) -> None:
+        self.init = init
+        # Modules that wait for values, each with the one that is sharded when all are there: a leaf
+        # around it, or itself.
+        self.roots: dict[torch.nn.Module, torch.nn.Module] = {}
+        # In the order in which they were built, so parts first: what is left to do at the end.
+        self.later: dict[torch.nn.Module, None] = {}
+        self.done: set[torch.nn.Module] = set()  # of them, those that are sharded
+        self.digest = hashlib.blake2b(digest_size=8)
+        self.unchecked = 0  # params that `digest` has samples of
+
+    def awaits(self, module: torch.nn.Module) -> bool:
+        """Whether a module that was built now is to be sharded later."""
+        leaf = is_leaf(module)
+        parts = list(module.modules()) if leaf else [module]
+        tensors = [tensor for part in parts for tensor in own_tensors(part)]
+        around = any(part in self.later for part in module.modules())
+        if not around and not any(tensor.is_meta for tensor in tensors):
+            return False
+        self.later[module] = None
+        for part in parts:
+            if part not in self.roots and not all_there([part]):
+                part.__dict__["_parameters"] = AwaitedParams(self, part)
+                self.roots[part] = module
+            elif part in self.roots:
+                self.roots[part] = module
+        return True
+
+    def arrived(self, part: torch.nn.Module) -> None:
+        """A param of a module has a value. Collective where it was the last."""
+        root = self.roots.get(part)
+        if root is None:
+            return
+        parts = list(root.modules()) if is_leaf(root) else [root]
+        if not all_there(parts):
+            return
+        self.release(parts)
+        fresh = [p for each in parts for p in each._parameters.values() if p is not None]
+        loaded = all(getattr(p, LOADED, False) for p in fresh if unit_of(p) is None)
+        if loaded:
+            self.sample(fresh)
+        # What was loaded is equal on all ranks; what was initialised is not.
+        self.init.shard(root, buffers=False, broadcast=not loaded)
+        self.done.add(root)
+
+    def release(self, parts: list[torch.nn.Module]) -> None:
+        for part in parts:
+            if self.roots.pop(part, None) is not None:
+                part.__dict__["_parameters"] = dict(part._parameters)
+
+    def sample(self, params: list[torch.nn.Parameter]) -> None:
+        """Notes a few elements of params, by which ranks see whether they read the same files."""
+        for param in params:
+            if unit_of(param) is None and param.numel():
+                flat = param.detach().reshape(-1)
+                few = flat[:: max(1, param.numel() // SAMPLES)].contiguous()
+                self.digest.update(few.cpu().view(torch.uint8).numpy().tobytes())
+                self.unchecked += 1
+
+    def finish(self) -> None:
+        """Shards what has got no values, as far as its reset_parameters gives it some, and modules
+        around those that are sharded. Collective.
+
+        Raises ArgumentError naming a module that stays without values, StateError where ranks read
+        different weights.
+        """
+        self.release(list(self.roots))
+        for module in self.later:
+            if module not in self.done:
+                self.init.shard(module, buffers=False)
+            for part in module.modules() if is_leaf(module) else (module,):
+                fill_buffers(part, type(part).__name__)
+        if self.unchecked:
+            self.compare()
+
+    def compare(self) -> None:
+        context = self.init.open().context
+        table = np.zeros((context.world_size, 4), np.float32)
+        # As 16-bit words, which a sum of floats keeps.
+        table[context.rank] = np.frombuffer(self.digest.digest(), np.uint16)
+        if context.world_size > 1:
+            context.world.all_reduce(table)
+        different = [rank for rank, row in enumerate(table) if (row != table[0]).any()]
+        if different:
+            raise errors.StateError(
+                f"from_pretrained: ranks {different} read other weights than rank 0",
+                operation="from_pretrained",
+                advice="Give all ranks the same files: the same revision, on every host.",
+            )
+
+
+def own_tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
+    for tensor in (*module._parameters.values(), *module._buffers.values()):
+        if tensor is not None and unit_of(tensor) is None:
+            yield tensor
+
+
+def all_there(parts: list[torch.nn.Module]) -> bool:
+    params = [param for part in parts for param in part._parameters.values()]
+    return not any(p is not None and unit_of(p) is None and p.is_meta for p in params)
+
+
+def load_pretrained(plain: classmethod[Any, Any, Any], init: Init) -> Any:
+    """`from_pretrained` of a class, whose model is sharded module by module. Collective."""
+
+    @functools.wraps(plain.__func__)
+    def load(kind: Any, *args: Any, **kwargs: Any) -> Any:
+        if init.awaited is not None:  # of a base class, or of a part
+            return plain.__func__(kind, *args, **kwargs)
+        awaited = init.awaited = Awaited(init)
+        chosen = ONE_AT_A_TIME in os.environ
+        os.environ.setdefault(ONE_AT_A_TIME, "1")
+        try:
+            result = plain.__func__(kind, *args, **kwargs)
+            awaited.finish()
+            return result
+        except BaseException:
+            awaited.release(list(awaited.roots))
+            raise
+        finally:
+            init.awaited = None
+            if not chosen:
+                os.environ.pop(ONE_AT_A_TIME, None)
+
+    return classmethod(load)
