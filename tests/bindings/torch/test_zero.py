@@ -34,9 +34,22 @@ PROGRAMS = Path(__file__).parent / "zero"
         ("optimizers", 3),
         ("offload", 1),
         ("offload", 3),
+        ("dist_module", 1),
+        ("dist_module", 3),
+        ("pretrained", 1),
+        ("pretrained", 2),
     ],
 )
 def test_a_program(program: str, ranks: int, tmp_path: Path) -> None:
+    run_program(program, ranks, tmp_path)
+
+
+def test_models_of_transformers(tmp_path: Path) -> None:
+    pytest.importorskip("transformers", reason="from_pretrained: transformers is not installed")
+    run_program("transformers_models", 2, tmp_path)
+
+
+def run_program(program: str, ranks: int, tmp_path: Path) -> None:
     path = f"{PROGRAMS}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
     done = run_ranks(
         ranks, PROGRAMS / f"{program}.py", PYTHONPATH=path, MEETING=str(tmp_path / "meeting")

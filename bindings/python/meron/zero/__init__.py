@@ -20,8 +20,13 @@ from __future__ import annotations
 from typing import Any
 
 from meron import errors
-from meron.zero import estimate, leaf, offload_states, safe
+from meron.zero import dist_module, estimate, leaf, loading, offload_states, safe
 from meron.zero.attributes import ZeroParameter, ZeroParamStatus
+from meron.zero.dist_module import (
+    DistModule,
+    broadcast_and_shard_state_dict,
+    shard_broadcasted_state_dict,
+)
 from meron.zero.engine import Engine
 from meron.zero.estimate import *  # noqa: F403
 from meron.zero.external import register_external_parameter, unregister_external_parameter
@@ -33,14 +38,19 @@ from meron.zero.offload_states import *  # noqa: F403
 from meron.zero.safe import *  # noqa: F403
 
 __all__ = [
+    "DistModule",
     "Engine",
     "GatheredParameters",
     "Init",
     "MiCS_Init",
     "ZeroParamStatus",
     "ZeroParameter",
+    "broadcast_and_shard_state_dict",
+    "dist_module",
     "initialize",
+    "loading",
     "register_external_parameter",
+    "shard_broadcasted_state_dict",
     "unregister_external_parameter",
 ]
 __all__ += estimate.__all__
