@@ -1770,13 +1770,16 @@ inline ::meron_checkpoint_export_options meron_checkpoint_export_options_init() 
 /**
  * Writes the values of all units as Hugging Face publishes models: model.safetensors, or several
  * files and model.safetensors.index.json. Collective over the world; each rank writes its own part
- * of each tensor in place, so nothing is gathered. Masters are the source where there are any. What
- * was there stays until the new files are whole; other files of the folder are left alone.
- * Ownership: everything is only read, during the call. Blocks: on the drive and on all ranks; other
- * threads of this rank that begin something wait. Threads: any. Errors: MERON_E_ARGUMENT,
- * MERON_E_DUPLICATE (a model is there), MERON_E_STATE and MERON_E_UNSUPPORTED as
- * meron_checkpoint_save_begin, MERON_E_NO_SPACE, MERON_E_IO, MERON_E_TIMEOUT, MERON_E_HANDLE,
- * MERON_E_STALE, -3xx.
+ * of each tensor in place, so nothing is gathered. The f32 master is the source where a param has
+ * one and another dtype is written than the param's own. A tensor that layers share is one param
+ * and written once. At every moment, also if a rank is killed, the folder has the model that was
+ * there or the new one; its other files are left alone, and what a killed export left is removed by
+ * the next. NaNs are written as they are. Ownership: everything is only read, during the call.
+ * Blocks: on the drive and on all ranks; other threads of this rank that begin something wait.
+ * Threads: any. Errors: MERON_E_ARGUMENT and MERON_E_PARSE (the mapping or a tensor, two tensors of
+ * one name, nothing to export), MERON_E_DUPLICATE (a model is there), MERON_E_STATE (another export
+ * to the folder is under way; and as meron_checkpoint_save_begin), MERON_E_UNSUPPORTED as that,
+ * MERON_E_NO_SPACE, MERON_E_IO, MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 inline int32_t meron_checkpoint_export(int64_t context, const char *folder, int32_t dtype, int32_t keep_dtype, int32_t overwrite, int64_t max_file_bytes, const char *mapping, const checkpoint_tensors *tensors) {
   ::meron_checkpoint_export_options options = initial(api().meron_checkpoint_export_options_init);

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kSuffix = ".safetensors";
+constexpr std::string_view kTensorsSuffix = ".safetensors";
 constexpr std::string_view kIndexSuffix = ".safetensors.index.json";
 constexpr uint64_t kLengthBytes = 8;  // of a header's length
 constexpr uint64_t kMaxHeader = 100'000'000;
@@ -178,7 +178,7 @@ Result<Checkpoint> open_source(const std::string& path, const std::string& name)
   if (!name.empty() || has(path, kManifestFile)) return resolve(path, name);
   if (fs::is_regular_file(path, failed)) {
     const fs::path file(path);
-    if (!path.ends_with(kSuffix)) {
+    if (!path.ends_with(kTensorsSuffix)) {
       return Error(MERON_E_UNSUPPORTED, "it is a file, and no safetensors file",
                    "`meron checkpoint import` makes a checkpoint of a file of torch.save")
           .on(path);
@@ -192,7 +192,7 @@ Result<Checkpoint> open_source(const std::string& path, const std::string& name)
   if (const std::string index = only_name(path, kIndexSuffix); !index.empty()) {
     return open_index(path, index);
   }
-  if (std::string file = only_name(path, kSuffix); !file.empty()) {
+  if (std::string file = only_name(path, kTensorsSuffix); !file.empty()) {
     return describe(path, {std::move(file)});
   }
   auto found = resolve(path, name);
