@@ -12,14 +12,6 @@
 using namespace meron;        // NOLINT: this file is the C side of that namespace
 using namespace meron::capi;  // NOLINT
 
-namespace {
-
-Error nothing_yet(std::string_view what) {
-  return Error(MERON_E_UNSUPPORTED, "not built yet", "leave it out").on(std::string(what));
-}
-
-}  // namespace
-
 extern "C" {
 
 meron_status meron_checkpoint_write_options_init(meron_checkpoint_write_options* options,
