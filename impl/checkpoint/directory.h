@@ -26,9 +26,12 @@ inline constexpr size_t kMaxCheckpointName = 200;  // bytes
 Status check_checkpoint_name(const std::string& name);
 
 struct Checkpoint {
-  std::string path;  // of its directory
+  std::string path;  // of its directory, or of its one file
   Manifest manifest;
   bool foreign = false;  // a model of Hugging Face (source.h): no checksums, and links are followed
+  std::string files_in = {};  // where the files are, if that is not `path`
+
+  const std::string& directory() const { return files_in.empty() ? path : files_in; }
 };
 
 // The checkpoint in that directory, if it is complete. Errors: MERON_E_NOT_FOUND without a

@@ -123,6 +123,8 @@ Result<std::vector<Optimizer>> parse_optimizers(std::string_view text);
 // directory, another number of checksums than of blocks. Errors name line and key. Every piece's
 // offset is a multiple of its element's size. Time is linear but for sorting, and nothing is
 // allocated by a number in the text.
-Result<Manifest> parse_manifest(std::string_view text);
+//
+// `checksums`: false for the description of files that have none, as hf_source.h gives it.
+Result<Manifest> parse_manifest(std::string_view text, bool checksums = true);
 
 }  // namespace meron::checkpoint

@@ -61,7 +61,7 @@ Status check_rank_of_kind(const Tensor& tensor, uint32_t world, JsonValue place)
                                           shown(tensor), rank, world));
 }
 
-Status check_piece(const Manifest& manifest, const Tensor& tensor, const Piece& piece,
+Status check_piece(const Manifest& manifest, const Tensor& tensor, const Piece& piece, bool aligned,
                    JsonValue place) {
   if (piece.file >= manifest.files.size()) {
     return contradiction(place,
@@ -70,7 +70,7 @@ Status check_piece(const Manifest& manifest, const Tensor& tensor, const Piece& 
   }
   const File& file = manifest.files[piece.file];
   const uint32_t size = element_bytes(tensor.dtype);
-  if (piece.offset % size != 0) {
+  if (aligned && piece.offset % size != 0) {
     return contradiction(place,
                          fmt::format("tensor {} begins at byte {} of file {}, which is no "
                                      "multiple of the {} bytes of an element",
@@ -87,7 +87,7 @@ Status check_piece(const Manifest& manifest, const Tensor& tensor, const Piece& 
   return Ok{};
 }
 
-Status check_pieces(const Manifest& manifest, const Tensor& tensor, JsonValue place) {
+Status check_pieces(const Manifest& manifest, const Tensor& tensor, bool aligned, JsonValue place) {
   MERON_ASSIGN(const uint64_t elements, element_count(tensor.shape));
   uint64_t covered = 0;
   for (const Piece& piece : tensor.pieces) {
@@ -105,7 +105,7 @@ Status check_pieces(const Manifest& manifest, const Tensor& tensor, JsonValue pl
       return contradiction(place,
                            fmt::format("tensor {} has a piece without elements", shown(tensor)));
     }
-    MERON_TRY(check_piece(manifest, tensor, piece, place));
+    MERON_TRY(check_piece(manifest, tensor, piece, aligned, place));
     covered += piece.count;
   }
   if (covered == elements) return Ok{};
@@ -140,11 +140,12 @@ std::vector<PieceBytes> bytes_of_pieces(const Manifest& manifest) {
 
 }  // namespace
 
-Status check_manifest_files(const Manifest& manifest, const std::vector<JsonValue>& places) {
+Status check_manifest_files(const Manifest& manifest, const std::vector<JsonValue>& places,
+                            bool checksums) {
   uint64_t blocks = 0;
   for (size_t i = 0; i < places.size(); ++i) {
     const File& file = manifest.files[i];
-    const uint64_t needed = blocks_of(file.bytes, manifest.block_bytes);
+    const uint64_t needed = checksums ? blocks_of(file.bytes, manifest.block_bytes) : 0;
     if (file.crc.size() != needed) {
       return contradiction(places[i],
                            fmt::format("file {} has {} bytes, which are {} blocks, and {} "
@@ -172,7 +173,8 @@ Status check_manifest_files(const Manifest& manifest, const std::vector<JsonValu
   return check_nodes(manifest, places);
 }
 
-Status check_manifest_tensors(const Manifest& manifest, const std::vector<JsonValue>& places) {
+Status check_manifest_tensors(const Manifest& manifest, const std::vector<JsonValue>& places,
+                              bool aligned) {
   size_t pieces = 0;
   for (size_t i = 0; i < places.size(); ++i) {
     const Tensor& tensor = manifest.tensors[i];
@@ -182,7 +184,7 @@ Status check_manifest_tensors(const Manifest& manifest, const std::vector<JsonVa
                            fmt::format("all tensors have more than {} pieces", kMaxPieces));
     }
     MERON_TRY(check_rank_of_kind(tensor, manifest.world, places[i]));
-    MERON_TRY(check_pieces(manifest, tensor, places[i]));
+    MERON_TRY(check_pieces(manifest, tensor, aligned, places[i]));
   }
   const auto key = [&](uint32_t i) {
     return std::tie(manifest.tensors[i].name, manifest.tensors[i].kind);

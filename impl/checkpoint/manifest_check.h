@@ -15,11 +15,13 @@ inline constexpr uint64_t kMaxFileBytes = uint64_t{1} << 60;  // sums of two can
 
 // Names are unique and none is the manifest's; a rank is on one node; a file has a checksum per
 // block, and all files together have at most kMaxBlocks.
-Status check_manifest_files(const Manifest& manifest, const std::vector<JsonValue>& places);
+Status check_manifest_files(const Manifest& manifest, const std::vector<JsonValue>& places,
+                            bool checksums);
 
 // Name and kind are unique; ranks in kinds are within the world; the pieces of each tensor cover
-// its elements, ascending, each within its file and aligned.
-Status check_manifest_tensors(const Manifest& manifest, const std::vector<JsonValue>& places);
+// its elements, ascending, each within its file and aligned (files of others need not be).
+Status check_manifest_tensors(const Manifest& manifest, const std::vector<JsonValue>& places,
+                              bool aligned);
 
 // From its first piece to its end every byte of a file belongs to one piece. After
 // check_manifest_tensors().

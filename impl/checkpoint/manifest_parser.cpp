@@ -279,7 +279,7 @@ Result<std::vector<Optimizer>> parse_optimizers(std::string_view text) {
   return out;
 }
 
-Result<Manifest> parse_manifest(std::string_view text) {
+Result<Manifest> parse_manifest(std::string_view text, bool checksums) {
   MERON_ASSIGN(const JsonText json,
                JsonText::parse(text, std::string(kManifestFile),
                                {.bytes = kMaxManifest, .depth = kMaxManifestDepth}));
@@ -295,8 +295,8 @@ Result<Manifest> parse_manifest(std::string_view text) {
   const auto read_file_of = [&](JsonValue value) { return read_file_line(value, out); };
   MERON_TRY(read_lines(root, "files", kMaxFiles, read_file_of, out.files, &files));
   MERON_TRY(read_lines(root, "tensors", kMaxTensors, read_tensor_line, out.tensors, &tensors));
-  MERON_TRY(check_manifest_files(out, files));
-  MERON_TRY(check_manifest_tensors(out, tensors));
+  MERON_TRY(check_manifest_files(out, files, checksums));
+  MERON_TRY(check_manifest_tensors(out, tensors, checksums));
   MERON_TRY(check_manifest_bytes(out, tensors));
   return out;
 }

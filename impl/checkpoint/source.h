@@ -1,25 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
-// What can be loaded from: a checkpoint of Meron, or a model as Hugging Face publishes it, which is
-// described as if it were one.
+// What can be loaded: a checkpoint, or a model as Hugging Face publishes it.
 #pragma once
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "base/result.h"
+#include "checkpoint/block_reader.h"
 #include "checkpoint/directory.h"
 
 namespace meron::checkpoint {
 
-// A model's "writer" in its description.
-inline constexpr const char* kForeignWriter = "safetensors";
+// What `path` names: a checkpoint; the newest complete one in it; a model of Hugging Face in it;
+// one safetensors file. In this order: a directory that has checkpoints is a directory of
+// checkpoints, also if none is complete. With `name`, that entry of `path`: a checkpoint or a
+// model. No tensor is read. Errors: those of resolve(), open_hf_directory() and open_hf_file().
+Result<Checkpoint> open_source(const std::string& path, const std::string& name,
+                               std::optional<uint32_t> node = {});
 
-// `path` is a checkpoint or a directory of several, as resolve() takes it; or a directory with
-// model.safetensors, with model.safetensors.index.json or with one other such file or index; or one
-// safetensors file. Headers of a model are read, and compared with the index and the files' sizes;
-// its description has one kind, "values", and no checksums (Checkpoint::foreign). Links of a model
-// are followed: Hugging Face's cache consists of them, and the caller has named the directory.
-// Errors: those of resolve(), parse_hf_index() and parse_safetensors(); MERON_E_CORRUPT for a model
-// whose files and index contradict each other; MERON_E_UNSUPPORTED for one that is pickled.
-Result<Checkpoint> open_source(const std::string& path, const std::string& name);
+// How its files are read.
+ReaderOptions reading_of(const Checkpoint& checkpoint, int64_t timeout_ns = -1);
 
 }  // namespace meron::checkpoint

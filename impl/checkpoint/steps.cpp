@@ -117,6 +117,11 @@ Result<BeneathFile> open_beneath_step(const std::string& directory, const std::s
   return open_beneath(directory, name);
 }
 
+Result<BeneathFile> open_through_links_step(const std::string& path) {
+  MERON_TRY(planned(FileCall::open, "cannot open the file", path));
+  return open_through_links(path);
+}
+
 Result<std::string> read_beneath_step(const std::string& directory, const std::string& name,
                                       size_t max_bytes) {
   MERON_TRY(planned(FileCall::open, "cannot open the file", directory + "/" + name));

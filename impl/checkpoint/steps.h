@@ -40,6 +40,7 @@ Status remove_tree_step(const std::string& path);
 
 // Changes nothing.
 Result<BeneathFile> open_beneath_step(const std::string& directory, const std::string& name);
+Result<BeneathFile> open_through_links_step(const std::string& path);
 Result<std::string> read_beneath_step(const std::string& directory, const std::string& name,
                                       size_t max_bytes);
 

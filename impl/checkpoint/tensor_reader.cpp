@@ -45,7 +45,7 @@ Result<const DirectFile*> TensorReader::open(uint32_t file) {
     return &it->io;
   }
   MERON_ASSIGN(DirectFile io,
-               open_checked(checkpoint_.path, manifest().files[file], checkpoint_.foreign));
+               open_checked(checkpoint_.directory(), manifest().files[file], checkpoint_.foreign));
   if (opened_.size() == kOpenFiles) opened_.pop_back();
   opened_.push_front({file, std::move(io)});
   return &opened_.front().io;
@@ -95,7 +95,7 @@ Result<const TensorReader::Block*> TensorReader::block(uint32_t file, uint64_t n
                  fmt::format("the block at byte {} has checksum {:08x}, and by the manifest {:08x}",
                              begin, found, of.crc[number]),
                  "load another checkpoint")
-        .on(fmt::format("{}/{}", checkpoint_.path, of.name));
+        .on(fmt::format("{}/{}", checkpoint_.directory(), of.name));
   }
   blocks_.push_front(std::move(made));
   return &blocks_.front();

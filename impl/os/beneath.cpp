@@ -44,7 +44,28 @@ int open_in(int directory, const std::string& name) {
   return fd < 0 ? -errno : fd;
 }
 
+Result<BeneathFile> checked(int opened, const std::string& path) {
+  BeneathFile file;
+  file.fd.reset(opened);
+  struct stat found {};
+  if (::fstat(file.fd.get(), &found) != 0) {
+    return system_error("cannot look at the file", errno).on(path);
+  }
+  if (!S_ISREG(found.st_mode)) return Error(MERON_E_IO, "it is no regular file").on(path);
+  file.bytes = static_cast<uint64_t>(found.st_size);
+  return file;
+}
+
 }  // namespace
+
+Result<BeneathFile> open_through_links(const std::string& path) {
+  int opened = -1;
+  do {
+    opened = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  } while (opened < 0 && errno == EINTR);
+  if (opened < 0) return system_error("cannot open the file", errno).on(path);
+  return checked(opened, path);
+}
 
 Result<BeneathFile> open_beneath(const std::string& directory, const std::string& name) {
   const std::string path = directory + "/" + name;
@@ -54,20 +75,12 @@ Result<BeneathFile> open_beneath(const std::string& directory, const std::string
   }
   const UniqueFd in(::open(directory.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!in.valid()) return system_error("cannot open the directory", errno).on(directory);
-  BeneathFile file;
   const int opened = open_in(in.get(), name);
   if (opened < 0) {
     if (opened == -ELOOP || opened == -EXDEV) return leads_elsewhere(path);
     return system_error("cannot open the file", -opened).on(path);
   }
-  file.fd.reset(opened);
-  struct stat found {};
-  if (::fstat(file.fd.get(), &found) != 0) {
-    return system_error("cannot look at the file", errno).on(path);
-  }
-  if (!S_ISREG(found.st_mode)) return Error(MERON_E_IO, "it is no regular file").on(path);
-  file.bytes = static_cast<uint64_t>(found.st_size);
-  return file;
+  return checked(opened, path);
 }
 
 Result<std::string> read_beneath(const std::string& directory, const std::string& name,

@@ -21,7 +21,12 @@ struct BeneathFile {
 // name that leads elsewhere; MERON_E_IO for what is no regular file, which is not waited for.
 Result<BeneathFile> open_beneath(const std::string& directory, const std::string& name);
 
-// Its content, of at most `max_bytes` (MERON_E_IO when it is longer).
+// The regular file at `path`, for reading; links are followed. Errors as above, but for
+// MERON_E_AUTH.
+Result<BeneathFile> open_through_links(const std::string& path);
+
+// The content of a file as open_beneath() opens it, of at most `max_bytes` (MERON_E_IO when it is
+// longer).
 Result<std::string> read_beneath(const std::string& directory, const std::string& name,
                                  size_t max_bytes);
 

@@ -159,6 +159,16 @@ Result<std::optional<EntryInfo>> look_at(const std::string& path) {
       {.kind = kind_of(found.st_mode), .bytes = static_cast<uint64_t>(found.st_size)});
 }
 
+Result<std::optional<EntryInfo>> look_through(const std::string& path) {
+  struct stat found {};
+  if (::stat(path.c_str(), &found) != 0) {
+    if (errno == ENOENT || errno == ENOTDIR) return std::optional<EntryInfo>();
+    return cannot_look(errno, path);
+  }
+  return std::optional<EntryInfo>(
+      {.kind = kind_of(found.st_mode), .bytes = static_cast<uint64_t>(found.st_size)});
+}
+
 Result<bool> make_directory(const std::string& path) {
   if (::mkdir(path.c_str(), 0777) == 0) return true;
   if (errno == EEXIST) return false;

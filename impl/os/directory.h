@@ -36,6 +36,9 @@ struct EntryInfo {
 // What has the path itself: a link is not followed. None where nothing has it.
 Result<std::optional<EntryInfo>> look_at(const std::string& path);
 
+// The same of what links lead to; none also where a link leads nowhere.
+Result<std::optional<EntryInfo>> look_through(const std::string& path);
+
 struct DirectoryEntry {
   std::string name;
   EntryKind kind = EntryKind::other;

@@ -125,6 +125,21 @@ Status remove_file(const std::string& path) {
   return system_error("cannot remove the file", errno).on(path);
 }
 
+Result<std::string> read_front(int fd, uint64_t bytes, const std::string& path) {
+  std::string text(bytes, '\0');
+  for (uint64_t at = 0; at < bytes;) {
+    const ssize_t got = ::pread(fd, text.data() + at, bytes - at, static_cast<off_t>(at));
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return system_error("cannot read the file", errno).on(path);
+    if (got == 0) {
+      return Error(MERON_E_CORRUPT, fmt::format("the file was cut to {} bytes", at), "copy it anew")
+          .on(path);
+    }
+    at += static_cast<uint64_t>(got);
+  }
+  return text;
+}
+
 Result<std::string> read_stream(int fd, size_t max_bytes, Deadline deadline) {
   std::string content;
   for (;;) {

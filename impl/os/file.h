@@ -45,6 +45,10 @@ Status remove_file(const std::string& path);
 // before `deadline`. Does not close `fd`.
 Result<std::string> read_stream(int fd, size_t max_bytes, Deadline deadline);
 
+// The first `bytes` bytes of an open file, which must have them (MERON_E_CORRUPT). `path` is for
+// the error.
+Result<std::string> read_front(int fd, uint64_t bytes, const std::string& path);
+
 // What an open descriptor gives until its end, or until `enough_bytes` have arrived and no more is
 // there; of a file, from its begin each time. Leaves the descriptor's position and flags alone.
 // `should_stop`, which may be empty, is asked while it waits: MERON_E_CANCELLED.

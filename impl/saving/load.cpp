@@ -5,7 +5,7 @@
 
 #include <utility>
 
-#include "checkpoint/directory.h"
+#include "checkpoint/source.h"
 #include "saving/loader.h"
 
 namespace meron {
@@ -22,6 +22,26 @@ Status fit(const Differences& differences, bool strict, const std::string& path)
       .on(path);
 }
 
+// As rank 0 sends it: layout, path, directory, manifest.
+std::string packed(const checkpoint::Checkpoint& checkpoint) {
+  const char layout = checkpoint.foreign ? 'f' : 'm';
+  return layout + checkpoint.path + '\0' + checkpoint.files_in + '\0' +
+         checkpoint::to_json(checkpoint.manifest);
+}
+
+Result<checkpoint::Checkpoint> unpacked(std::string_view text) {
+  checkpoint::Checkpoint out;
+  out.foreign = text.front() == 'f';
+  text.remove_prefix(1);
+  for (std::string* const part : {&out.path, &out.files_in}) {
+    const size_t cut = text.find('\0');
+    *part = text.substr(0, cut);
+    text.remove_prefix(cut + 1);
+  }
+  MERON_ASSIGN(out.manifest, checkpoint::parse_manifest(text, !out.foreign));
+  return out;
+}
+
 }  // namespace
 
 Result<LoadReport> load(Exchange& exchange, std::span<const UnitState> units,
@@ -31,17 +51,13 @@ Result<LoadReport> load(Exchange& exchange, std::span<const UnitState> units,
                         const std::function<Status(const checkpoint::Manifest&)>& check) {
   const auto find = [&]() -> Result<std::string> {
     MERON_ASSIGN(const checkpoint::Checkpoint found,
-                 checkpoint::resolve(options.root, options.name));
-    return found.path + '\0' + checkpoint::to_json(found.manifest);
+                 checkpoint::open_source(options.root, options.name));
+    return packed(found);
   };
   // Rank 0 reads the manifest for all.
   MERON_ASSIGN(const std::string shared,
                share(exchange, exchange.rank() == 0 ? find() : Result<std::string>(std::string())));
-  const size_t cut = shared.find('\0');
-  checkpoint::Checkpoint checkpoint;
-  checkpoint.path = shared.substr(0, cut);
-  MERON_ASSIGN(checkpoint.manifest,
-               checkpoint::parse_manifest(std::string_view(shared).substr(cut + 1)));
+  MERON_ASSIGN(checkpoint::Checkpoint checkpoint, unpacked(shared));
 
   const Matching matching(checkpoint.manifest, units, options.values_only);
   MERON_TRY(fit(matching.differences(), options.strict, checkpoint.path));

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "checkpoint/source.h"
 #include "kernels/cpu/accumulate.h"
 
 namespace meron {
@@ -31,9 +32,9 @@ Result<std::unique_ptr<Loader>> Loader::create(const checkpoint::Checkpoint& che
   loader->plan(matching, &wanted);
   if (wanted.empty()) return loader;
   MERON_ASSIGN(loader->reader_,
-               checkpoint::BlockReader::create(
-                   staging, checkpoint.path, checkpoint.manifest.files, std::move(wanted),
-                   {.block_bytes = checkpoint.manifest.block_bytes, .timeout_ns = timeout_ns}));
+               checkpoint::BlockReader::create(staging, checkpoint.directory(),
+                                               checkpoint.manifest.files, std::move(wanted),
+                                               checkpoint::reading_of(checkpoint, timeout_ns)));
   return loader;
 }
 
