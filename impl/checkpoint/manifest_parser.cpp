@@ -166,7 +166,8 @@ Result<Tensor> read_tensor_line(JsonValue value) {
   if (!valid_kind(tensor.kind)) {
     return value.find("kind")->error(
         MERON_E_PARSE, fmt::format("{} is not a kind of state", in_quotes(tensor.kind)),
-        "use values, master, exp_avg, exp_avg_sq, residual.N, gradient, extra or extra.N");
+        "use values, master, exp_avg, exp_avg_sq, state.KEY, residual.N, gradient, extra or "
+        "extra.N");
   }
   MERON_TRY(read_dtype_and_shape(value, tensor));
   MERON_ASSIGN(const JsonValue pieces, value.require("pieces"));

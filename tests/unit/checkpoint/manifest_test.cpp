@@ -158,6 +158,7 @@ TEST(Manifest, TextThatIsNoManifest) {
       {"BF16", "bf16", MERON_E_PARSE, "line 23, key \"tensors[0].dtype\": \"bf16\" is not a dtype"},
       {"\"exp_avg\"", "\"exp_avg_3\"", MERON_E_PARSE, "not a kind of state"},
       {"\"exp_avg\"", "\"extra.01\"", MERON_E_PARSE, "not a kind of state"},
+      {"\"exp_avg\"", "\"state.A\"", MERON_E_PARSE, "not a kind of state"},
       {"[0, 0, 12, 4096]", "[0, 0, 12]", MERON_E_PARSE, "four numbers"},
       {"[0, 0, 12, 4096]", "[0, 0, 12, 4096, 1]", MERON_E_PARSE, "four numbers"},
       {"[0, 0, 12, 4096]", "[0, 0, 12, 4096, 1, 2, 3]", MERON_E_PARSE, "four numbers"},
@@ -275,7 +276,8 @@ TEST(Manifest, PiecesThatContradict) {
 Manifest random_manifest(std::mt19937_64& random) {
   const auto below = [&](uint64_t limit) { return random() % limit; };
   const char* const dtypes[] = {"F64", "F32", "BF16", "U8", "F8_E4M3", "BOOL", "I16"};
-  const char* const kinds[] = {"values", "master", "exp_avg", "exp_avg_sq", "gradient", "extra"};
+  const char* const kinds[] = {"values",     "master",   "exp_avg",
+                               "exp_avg_sq", "gradient", "state.9"};  // 9: no rank
   Manifest m = some_manifest();
   m.world = static_cast<uint32_t>(1 + below(5));
   m.nodes = static_cast<uint32_t>(1 + below(m.world));

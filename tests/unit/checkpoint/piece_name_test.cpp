@@ -19,6 +19,23 @@ TEST(PieceName, NamesOfWholeTensorsAndParts) {
   EXPECT_EQ(parse_piece_name("h.0.w"), (PieceName{"values", "h.0.w", {}}));
 }
 
+TEST(PieceName, StatesOfAnOptimizerHaveKeys) {
+  const std::string longest = "state." + std::string(kMaxStateKey, 'z');
+  for (const std::string& kind : {std::string("state.step"), std::string("state.max_exp_avg_sq"),
+                                  std::string("state.8"), longest}) {
+    EXPECT_TRUE(valid_kind(kind)) << kind;
+    EXPECT_EQ(parse_piece_name(piece_name(kind, "w", 1, 2, false)),
+              (PieceName{kind, "w", PieceName::Range{1, 2}}));
+    EXPECT_EQ(piece_name("values", kind + ":w", 0, 4, true), "values:" + kind + ":w");
+  }
+  for (const std::string& kind :
+       {std::string("state"), std::string("state."), std::string("state.Step"),
+        std::string("state.a.b"), std::string("state.a b"), std::string("states.a"),
+        longest + "z"}) {
+    EXPECT_FALSE(valid_kind(kind)) << kind;
+  }
+}
+
 TEST(PieceName, TextThatIsNoKindOrRangeBelongsToTheName) {
   for (const char* text :
        {"a:b", "Values:w", "residual.:w", "residual.01:w", "residual.4294967296:w", "extra.-1:w",
