@@ -217,6 +217,9 @@ Status Context::save_checkpoint(const std::vector<std::shared_ptr<Optimizer>>& o
     MERON_TRY(post(world(), {CallKind::save, options.name, 0, detail}));
     options.plan = to_json(rank_->plan, -1);
     options.timeout_ns = rank_->timeout_ns;
+    options.warn = [log = options_.log](const std::string& text) {
+      if (log) log(LogLevel::warning, text);
+    };
   }
   EngineExchange exchange(*this);
   auto staging = make_staging();

@@ -331,6 +331,13 @@ Status DirectFile::extend(uint64_t offset, uint64_t bytes) const {
   if (bytes == 0 || !S_ISREG(found.st_mode) || end <= before) return Ok{};
   MERON_TRY(check_size_of_file(end, path_));
   const uint64_t begin = std::max(before, offset);
+  // A disk that lacks the room would be full for a moment, which others would notice. Room that the
+  // file has beyond its end already is not needed again.
+  const uint64_t taken = static_cast<uint64_t>(found.st_blocks) * 512;
+  const uint64_t needed = end - begin - std::min(end - begin, taken > before ? taken - before : 0);
+  if (const uint64_t free = free_bytes(); free != 0 && needed > free) {
+    return no_room(directory_, end - begin);
+  }
   const auto call = [&](int mode) {
     int result = 0;
     do {

@@ -228,9 +228,19 @@ Status save(Exchange& exchange, std::span<const UnitState> units, const SaveOpti
                  manifest_of(layout, *world, id, block, options, rows, stride));
     manifest.extra = *extra;
     MERON_TRY(saving->commit(checkpoint::to_json(manifest)));
-    if (options.keep == 0) return Ok{};
-    const auto pruned = checkpoint::prune(options.root, options.keep, {options.name});
-    return pruned.ok() ? Status(Ok{}) : Status(pruned.error());
+    // The checkpoint is there: nothing below makes it a failure.
+    std::vector<std::string> warnings = saving->warnings();
+    if (options.keep > 0) {
+      const auto pruned = checkpoint::prune(options.root, options.keep, {options.name});
+      if (!pruned.ok()) {
+        const ErrorInfo& info = pruned.error().info();
+        warnings.push_back(fmt::format("older checkpoints stay: {}: {}", info.subject, info.what));
+      }
+    }
+    for (const std::string& warning : warnings) {
+      if (options.warn) options.warn(fmt::format("save of '{}': {}", options.name, warning));
+    }
+    return Ok{};
   };
   return agree(exchange, first ? commit() : Status(Ok{}));
 }

@@ -34,6 +34,8 @@ struct SaveOptions {
   Result<std::vector<GivenTensor>> tensors = std::vector<GivenTensor>();
   std::vector<checkpoint::Optimizer> optimizers = {};
   int64_t timeout_ns = -1;  // of one transfer
+  // Receives, on rank 0, what did not succeed after the commit and need not. May be empty.
+  std::function<void(const std::string&)> warn = {};
 };
 
 // Blocks: on the drive, and on all ranks. Any failure is every rank's, names the rank, and leaves

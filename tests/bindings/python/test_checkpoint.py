@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import logging
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import run_ranks
+from conftest import DEADLINE, run_ranks
 from test_checkpoint_format import documented_load
 
 import meron
@@ -209,6 +210,89 @@ def test_extra_that_is_no_object_is_every_ranks_error(tmp_path: Path) -> None:
             ctx.save(tmp_path, "one", extra=deep if ctx.rank == 1 else {})
 
     run_ranks(2, body)
+
+
+def test_what_fails_after_the_commit_is_logged_and_no_failure(tmp_path: Path) -> None:
+    (tmp_path / "latest").mkdir()  # in the place of the file
+    lines: list[tuple[int, str]] = []
+
+    def log(level: int, text: str) -> None:
+        lines.append((level, text))
+
+    with meron.open(0, 1, "self", timeout=DEADLINE, log=log) as ctx:
+        ctx.save(tmp_path, "one", tensors=[part(WHOLE)], keep=1)
+    np.testing.assert_array_equal(documented_read(tmp_path / "one", "extra")["t"], WHOLE)
+    warnings = [text for level, text in lines if level == logging.WARNING]
+    assert len(warnings) == 1 and "save of 'one'" in warnings[0] and "latest" in warnings[0]
+
+
+@pytest.mark.parametrize("plan", ["zero0", "zero1", "zero2", "zero3"])
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+@pytest.mark.parametrize("values_only", [False, True])
+@pytest.mark.parametrize("skip_frozen", [False, True])
+def test_values_only_and_skip_frozen_leave_out_what_they_say(
+    tmp_path: Path, plan: str, dtype: str, values_only: bool, skip_frozen: bool
+) -> None:
+    shapes = {"w": (5, 7), "b": (3,), "e": (0, 2), "cold": (9,)}
+    states = ["exp_avg", "exp_avg_sq", *(["master"] if dtype == "bf16" else [])]
+
+    def trained(ctx: meron.Context, seed: int) -> tuple[meron.Unit, meron.Optimizer]:
+        params = [ctx.param(n, s, dtype, frozen=n == "cold") for n, s in shapes.items()]
+        unit = ctx.unit("u", params)
+        generator = np.random.default_rng(seed)
+        with ctx.update([unit]) as update:
+            for param in params:
+                update.write(param, generator.normal(size=param.shape).astype(np.float32))
+        optimizer = ctx.adamw([unit], lr=0.1)
+        unit.reduce({p: generator.normal(size=p.shape) for p in params[:-1]}).wait()
+        optimizer.step()
+        return unit, optimizer
+
+    def look(unit: meron.Unit, optimizer: meron.Optimizer) -> dict[tuple[str, str], Any]:
+        seen = {}
+        with unit.gather() as full:
+            for param in unit.params:
+                seen["values", param.name] = np.array(full[param])
+        for param in unit.params[:-1]:
+            for kind in states:
+                seen[kind, param.name] = np.array(optimizer.state(param, kind))
+        return seen
+
+    def body(ctx: meron.Context) -> None:
+        unit, optimizer = trained(ctx, 1)
+        ctx.save(tmp_path, "one", [optimizer], values_only=values_only, skip_frozen=skip_frozen)
+        saved[ctx.rank] = look(unit, optimizer)
+
+    def again(ctx: meron.Context) -> None:
+        unit, optimizer = trained(ctx, 2)
+        before = look(unit, optimizer)
+        options: dict[str, Any] = {"values_only": True} if values_only else {}
+        if skip_frozen:
+            with pytest.raises(meron.ArgumentError, match="missing: cold"):
+                ctx.load(tmp_path, "one", [optimizer], **options)
+            options["strict"] = False
+        loaded = ctx.load(tmp_path, "one", [optimizer], **options)
+        assert set(loaded.missing) == ({"cold"} if skip_frozen else set())
+        after = look(unit, optimizer)
+        for (kind, name), state in after.items():
+            kept = (values_only and kind.startswith("exp_avg")) or (skip_frozen and name == "cold")
+            if values_only and kind == "master":
+                continue  # follows the values
+            expected = before if kept else saved[ctx.rank]
+            assert state.tobytes() == expected[kind, name].tobytes(), (kind, name)
+
+    saved: dict[int, Any] = {}
+    run_ranks(2, body, plan=plan)
+    manifest = manifest_of(tmp_path / "one")
+    assert manifest["complete"] is not (values_only or skip_frozen)
+    assert len(manifest["optimizers"]) == (0 if values_only else 1)
+    names = set(shapes) - ({"cold"} if skip_frozen else set())
+    kinds = set() if values_only else set(states)
+    assert {(t["kind"], t["name"]) for t in manifest["tensors"] if t["name"] != "cold"} == {
+        (kind, name) for kind in {"values", *kinds} for name in names - {"cold"}
+    }
+    assert ("cold" in {t["name"] for t in manifest["tensors"]}) is not skip_frozen
+    run_ranks(2, again, plan=plan)
 
 
 def test_write_checkpoint_needs_no_context(tmp_path: Path) -> None:
