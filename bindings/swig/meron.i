@@ -519,7 +519,7 @@ struct meron_checkpoint_export_options {
   uint32_t keep_dtype; /**< 1: each param's own instead */
   uint32_t overwrite; /**< 1: replaces a model that is there */
   uint64_t max_file_bytes; /**< of a file's tensors: it is closed before they would exceed it, and a larger tensor has its own; 0: 5 GB */
-  const char *mapping; /**< NULL, or a JSON object: "PARAM": "NAME" in the files */
+  const char *mapping; /**< NULL, or a JSON object: "PARAM": "NAME" in the files; "" leaves the param out */
   uint64_t tensor_count;
 };
 

@@ -23,7 +23,7 @@ namespace meron::checkpoint {
 namespace {
 
 constexpr std::string_view kExportPrefix = ".exporting-";
-constexpr size_t kSuffix = 8;
+constexpr size_t kExportSuffix = 8;
 constexpr int kAttempts = 8;
 // In the temporary directory: the names of FOLDER that are those of the former model or of the new
 // one, a line each. After a kill, whichever the present model does not have are removed.
@@ -106,7 +106,7 @@ Result<std::optional<FileLock>> try_own(const std::string& directory) {
 
 bool is_export_directory(const DirectoryEntry& entry) {
   return entry.kind == EntryKind::directory && entry.name.starts_with(kExportPrefix) &&
-         entry.name.size() == kExportPrefix.size() + kSuffix;
+         entry.name.size() == kExportPrefix.size() + kExportSuffix;
 }
 
 // MERON_E_STATE if another process exports to the folder; removes what is left of killed ones.

@@ -22,7 +22,7 @@ namespace {
 constexpr const char* kRootLockName = ".saving.lock";
 constexpr int64_t kRootLockNs = 30 * kNanosPerSecond;
 constexpr int64_t kRootLockPollNs = 10 * kNanosPerMilli;
-constexpr size_t kSuffix = 8;
+constexpr size_t kSuffixDigits = 8;
 constexpr size_t kMaxOwnerText = 4096;
 
 std::string who_am_i() {
@@ -37,12 +37,12 @@ std::string who_holds(const std::string& path) {
 // NAME of PREFIX NAME SEPARATOR XXXXXXXX; none where the text is not made so.
 std::optional<std::string_view> name_within(std::string_view text, std::string_view prefix,
                                             std::string_view separator) {
-  if (!text.starts_with(prefix) || text.size() <= prefix.size() + separator.size() + kSuffix) {
+  if (!text.starts_with(prefix) || text.size() <= prefix.size() + separator.size() + kSuffixDigits) {
     return {};
   }
-  const std::string_view suffix = text.substr(text.size() - kSuffix);
+  const std::string_view suffix = text.substr(text.size() - kSuffixDigits);
   if (suffix.find_first_not_of("0123456789abcdef") != suffix.npos) return {};
-  text.remove_suffix(kSuffix);
+  text.remove_suffix(kSuffixDigits);
   if (!text.ends_with(separator)) return {};
   text.remove_suffix(separator.size());
   return text.substr(prefix.size());

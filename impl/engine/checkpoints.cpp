@@ -293,7 +293,7 @@ Status Context::export_model(const ExportOptions& options) {
     MERON_TRY(world().status());
     MERON_TRY(await_room_locked(held, world()));
     MERON_ASSIGN(states, saved_states(held, {}));
-    uint64_t detail = hash_combine(hash_text(options.folder), hash_text(options.mapping));
+    uint64_t detail = hash_combine(hash_text(options.folder), options.names.hash());
     detail = hash_combine(detail, options.dtype ? static_cast<uint64_t>(*options.dtype) + 1 : 0);
     detail = hash_combine(detail, options.max_file_bytes);
     for (const UnitState& state : states) detail = hash_combine(detail, state.unit().name_hash());

@@ -15,6 +15,7 @@
 #include "base/result.h"
 #include "checkpoint/model_layout.h"
 #include "saving/exchange.h"
+#include "saving/names.h"
 #include "state/unit_state.h"
 
 namespace meron {
@@ -30,7 +31,7 @@ struct ExportOptions {
   std::optional<DType> dtype;   // of floating-point values; none: their own
   uint64_t max_file_bytes = 0;  // 0: checkpoint::kDefaultModelFileBytes
   bool overwrite = false;       // of rank 0
-  std::string mapping = {};     // JSON text {"PARAM": "NAME"}, or empty
+  SavedNames names = {};
   // Of rank 0, or why they cannot be taken: then all ranks get to know.
   Result<std::vector<ExportedTensor>> tensors = std::vector<ExportedTensor>();
 };

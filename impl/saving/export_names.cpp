@@ -4,50 +4,13 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
-#include "checkpoint/manifest.h"
-#include "plan/json_text.h"
-#include "plan/text.h"
 #include "plan/unit_layout.h"
 #include "saving/layout.h"
 
 namespace meron {
 namespace {
-
-constexpr const char* kMappingSubject = "options.mapping";
-
-// A copy: the tree of the text does not outlive this.
-Result<std::map<std::string, std::string>> parse_mapping(const std::string& text) {
-  std::map<std::string, std::string> out;
-  if (text.empty()) return out;
-  MERON_ASSIGN(
-      const JsonText json,
-      JsonText::parse(text, kMappingSubject, {.bytes = checkpoint::kMaxManifest, .depth = 2}));
-  const JsonValue root = json.root();
-  MERON_TRY(root.object());
-  for (auto value = root.first(); value; value = value->next()) {
-    MERON_ASSIGN(const std::string_view name, value->string());
-    if (const Status valid = check_name(name); !valid.ok()) {
-      return value->error(MERON_E_ARGUMENT, valid.error().info().what, valid.error().info().advice);
-    }
-    out.emplace(value->key(), name);
-  }
-  return out;
-}
-
-Error unknown_name(const std::string& name, const ExportList& list) {
-  std::vector<std::string_view> known;
-  for (const auto& tensor : list.tensors) known.push_back(tensor.name);
-  const auto near = nearest(name, known);
-  return Error(MERON_E_ARGUMENT,
-               fmt::format("the mapping renames {}, and no param or tensor has that name",
-                           in_quotes(name)),
-               near ? fmt::format("did you mean {}?", in_quotes(*near))
-                    : std::string("name params as they were registered"))
-      .on(kMappingSubject);
-}
 
 bool is_floating(std::string_view dtype) {
   return dtype == "F32" || dtype == "BF16" || dtype == "F16";
@@ -58,15 +21,18 @@ bool is_floating(std::string_view dtype) {
 Result<ExportList> list_exported(std::span<const UnitState> units,
                                  std::span<const ExportedTensor> tensors,
                                  const ExportOptions& options) {
+  MERON_TRY(options.names.check(units));
   ExportList list;
   for (const UnitState& unit : units) {
     for (const auto& param : unit.unit().params()) {
+      if (options.names.left_out(*param)) continue;
       const size_t flat = param->place.flat;
       const DType own = unit.unit().flats()[flat].desc.dtype;
       const DType dtype = options.dtype.value_or(own);
       // Values of the files' dtype are what forward uses, bit for bit.
       const State state = dtype == own ? State{flat, StateKind::values, own} : unit.exact(flat);
-      list.tensors.push_back({param->desc.name, std::string(dtype_text(dtype)), param->desc.shape});
+      list.tensors.push_back(
+          {options.names.of(*param), std::string(dtype_text(dtype)), param->desc.shape});
       list.sources.push_back({.unit = &unit,
                               .param = param.get(),
                               .state = state,
@@ -80,17 +46,6 @@ Result<ExportList> list_exported(std::span<const UnitState> units,
     if (!options.dtype || !is_floating(tensor.desc.dtype)) continue;
     list.tensors.back().dtype = dtype_text(*options.dtype);
   }
-  MERON_ASSIGN(const auto mapping, parse_mapping(options.mapping));
-  if (mapping.empty()) return list;
-  std::map<std::string_view, size_t> index;
-  for (size_t i = 0; i < list.tensors.size(); ++i) index.emplace(list.tensors[i].name, i);
-  std::vector<std::pair<size_t, std::string>> renamed;
-  for (const auto& [from, to] : mapping) {
-    const auto found = index.find(from);
-    if (found == index.end()) return unknown_name(from, list);
-    renamed.emplace_back(found->second, to);
-  }
-  for (auto& [at, to] : renamed) list.tensors[at].name = std::move(to);
   return list;
 }
 

@@ -30,8 +30,8 @@ struct ExportList {
   std::vector<ExportSource> sources;  // of each
 };
 
-// Params in the order of their registration, then the caller's tensors, renamed by the mapping.
-// MERON_E_ARGUMENT for a mapping that is no object of texts, or has a name that nothing has.
+// Params in the order of their registration, then the caller's tensors. MERON_E_ARGUMENT for a
+// mapping that does not fit the params, and for what is no name.
 Result<ExportList> list_exported(std::span<const UnitState> units,
                                  std::span<const ExportedTensor> tensors,
                                  const ExportOptions& options);

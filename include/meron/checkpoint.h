@@ -311,9 +311,10 @@ typedef struct {
   meron_dtype dtype;       /* of the floating-point values in the files */
   uint32_t keep_dtype;     /* 1: each param's own instead */
   uint32_t overwrite;      /* 1: replaces a model that is there */
-  uint64_t max_file_bytes; /* of a file's tensors: it is closed before they would exceed
-                              it, and a larger tensor has its own; 0: 5 GB */
-  const char *mapping;     /* NULL, or a JSON object: "PARAM": "NAME" in the files */
+  uint64_t max_file_bytes; /* of a file's tensors: it is closed before they would exceed it, and
+                              a larger tensor has its own; 0: 5 GB */
+  const char *mapping;     /* NULL, or a JSON object: "PARAM": "NAME" in the files; "" leaves the
+                              param out */
   const meron_checkpoint_tensor *tensors; /* the caller's own of kind "values", whole (buffers);
                                              those of rank 0 count. NULL: none */
   uint64_t tensor_count;

@@ -612,7 +612,7 @@ struct meron_checkpoint_export_options
     keep_dtype::UInt32 # 1: each param's own instead
     overwrite::UInt32 # 1: replaces a model that is there
     max_file_bytes::UInt64 # of a file's tensors: it is closed before they would exceed it, and a larger tensor has its own; 0: 5 GB
-    mapping::Ptr{UInt8} # NULL, or a JSON object: "PARAM": "NAME" in the files
+    mapping::Ptr{UInt8} # NULL, or a JSON object: "PARAM": "NAME" in the files; "" leaves the param out
     tensors::Ptr{meron_checkpoint_tensor} # the caller's own of kind "values", whole (buffers); those of rank 0 count. NULL: none
     tensor_count::UInt64
 end

@@ -996,7 +996,7 @@ pub struct meron_checkpoint_export_options {
     /// Of a file's tensors: it is closed before they would exceed it, and a larger tensor has its
     /// own; 0: 5 GB
     pub max_file_bytes: u64,
-    /// NULL, or a JSON object: "PARAM": "NAME" in the files
+    /// NULL, or a JSON object: "PARAM": "NAME" in the files; "" leaves the param out
     pub mapping: *const c_char,
     /// The caller's own of kind "values", whole (buffers); those of rank 0 count. NULL: none
     pub tensors: *const meron_checkpoint_tensor,
