@@ -11,6 +11,7 @@ include("options.jl")
 include("matrix.jl")
 include("model.jl")
 include("report.jl")
+include("checkpoint.jl")
 include("train.jl")
 
 # The next three look at what the user gave; they throw a BadInput.
@@ -80,10 +81,15 @@ function collect_figures(context, before, accumulate)
     return [Figures(bcast!(copy(mine), context.world; root = r)...) for r in 0:context.world_size-1]
 end
 
-# Trains; rank 0 reports. Returns the exit code.
+# Trains; rank 0 reports. Returns the exit code. Throws a BadInput on all ranks if there is nothing to
+# resume.
 function run_training(context, plan, options, text)
     trainer = Trainer(context, options, text)
     speaks = context.rank == 0 && !options.quiet
+    if !isempty(options.resume)
+        resumed = resume(trainer)
+        speaks && println(resumed)
+    end
     ranks, transport, json = context.world_size, context.transport, Meron.json(plan)
     parameters, units = parameter_count(trainer), length(trainer.layers)
     speaks &&
@@ -96,7 +102,7 @@ function run_training(context, plan, options, text)
         options, ranks, transport, json, parameters, units, length(text), losses, seconds, figures)
 
     speaks && report_summary(summary)
-    good = all(f -> as_planned(f, options.steps), figures)
+    good = all(f -> as_planned(f, length(losses)), figures)
     if context.rank == 0
         good || println(stderr, "language_model: counters and plan differ")
         isempty(options.json) || write_json(summary, options.json)
@@ -127,7 +133,13 @@ function main(words)
         elseif options.help
             context.rank == 0 && print(HELP)
         else
-            code = run_training(context, plan, options, text)
+            try
+                code = run_training(context, plan, options, text)
+            catch error
+                error isa BadInput || rethrow()
+                context.rank == 0 && println(stderr, "language_model: ", error.message)
+                code = 2
+            end
         end
         flush(stdout)
         # `meron run` ends the job when a rank leaves with an error: let rank 0 have said why first.

@@ -22,6 +22,9 @@ usage: meron run -n RANKS -- julia main.jl [options]
   --lr RATE         peak learning rate (default: 0.002)
   --dtype DTYPE     of the parameters: f32, bf16 or f16 (default: f32)
   --seed N          of the initial values and the choice of examples (default: 1)
+  --save DIR        save checkpoints there, in the background, and keep the newest two
+  --save-every N    after every N steps too (default: at the end)
+  --resume DIR      go on from the newest checkpoint there, by any number of ranks and plan
   --json FILE       write all figures and the loss curve there
   --quiet           print nothing but errors
   --help            this text
@@ -41,6 +44,9 @@ Base.@kwdef mutable struct Options
     lr::Float64 = 2e-3
     dtype::String = "f32"
     seed::Int = 1
+    save::String = "" # folder of checkpoints; empty: none
+    save_every::Int = 0 # steps; 0: at the end
+    resume::String = "" # folder of checkpoints, or one of them; empty: none
     json::String = ""
     quiet::Bool = false
     help::Bool = false
@@ -49,6 +55,7 @@ end
 # What whole numbers may be.
 const BOUNDS = Dict(
     :steps => (1, 100000000),
+    :save_every => (1, 100000000),
     :batch => (1, 65536),
     :accumulate => (1, 65536),
     :width => (1, 65536),
@@ -62,7 +69,7 @@ function parse_options(words)
     while next <= length(words)
         word = words[next]
         next += 1
-        name = startswith(word, "--") ? Symbol(word[3:end]) : :none
+        name = startswith(word, "--") && !('_' in word) ? Symbol(replace(word[3:end], '-' => '_')) : :none
         name in fieldnames(Options) ||
             throw(BadInput("$word is no option: --help lists them"))
         if fieldtype(Options, name) == Bool
@@ -81,6 +88,8 @@ function parse_options(words)
         setfield!(options, name, read_value(name, word, words[next]))
         next += 1
     end
+    options.save_every == 0 || !isempty(options.save) ||
+        throw(BadInput("--save-every needs --save DIR: where to"))
     width, context = options.width, options.context
     width % context == 0 || throw(BadInput(
         "--width $width is no multiple of --context $context: take " *

@@ -67,12 +67,13 @@ end
 
 "Shows how far the training is; `loss` is the mean over the steps since the last call."
 mutable struct Progress
+    first::Int # steps that were taken before
     steps::Int
     shown::Int # tenths; a log gets a line for each
 end
 
 function report_progress(progress, step, loss, seconds)
-    steps, rate = progress.steps, step / seconds
+    steps, rate = progress.steps, (step - progress.first) / seconds
     percent = div(100 * step, steps)
     text = @sprintf(
         "step %d/%d  loss %.3f  %.1f steps/s  %.0f s left", step, steps, loss, rate,
@@ -87,7 +88,7 @@ function report_progress(progress, step, loss, seconds)
 end
 
 function report_summary(summary)
-    options, steps = summary.options, summary.options.steps
+    options, steps = summary.options, length(summary.losses)
     rate = steps / summary.seconds
     first, last = first_loss(summary.losses), last_loss(summary.losses)
     @printf("\nloss    %.3f at first, %.3f at last: %.1f %% of its start\n", first, last,
@@ -114,7 +115,7 @@ print_row(rank, what, cells...) =
 number(x) = @sprintf("%.9g", x)
 
 function write_json(summary, path)
-    options, steps = summary.options, summary.options.steps
+    options, steps = summary.options, length(summary.losses)
     equal = all(f -> bytes_as_planned(f, steps), summary.figures)
     per_rank = map(enumerate(summary.figures)) do (rank, f)
         """

@@ -7,13 +7,15 @@ struct Layer
     tensors::Vector{Tensor}
 end
 
-struct Trainer
+mutable struct Trainer
     context::Context
     options::Options
     text::Vector{UInt8}
     model::Model
     layers::Vector{Layer}
     optimizer::Optimizer
+    first::Int # steps that were taken before this run
+    position::Int # micro-batches that all ranks took in them
 end
 
 # ---- Setting up ----------------------------------------------------------------------------------
@@ -27,7 +29,7 @@ function Trainer(context, options, text)
     units = [layer.unit for layer in layers]
     # More momentum would carry the first steps past what they aim at.
     optimizer = adamw(units; learning_rate = options.lr, beta1 = 0.6, max_norm = 1.0)
-    return Trainer(context, options, text, model, layers, optimizer)
+    return Trainer(context, options, text, model, layers, optimizer, 0, 0)
 end
 
 # Registers the tensors of a layer and makes them a unit.
@@ -45,6 +47,10 @@ function write_initial_values(layer, seed, stream)
         end
     end
 end
+
+# How many micro-batches all ranks have taken after so many steps.
+micro_batches(trainer, step) = trainer.position +
+    (step - trainer.first) * trainer.options.accumulate * trainer.context.world_size
 
 parameter_count(trainer) = sum(length(param) for layer in trainer.layers for param in layer.params)
 
@@ -83,7 +89,7 @@ end
 # examples as N ranks.
 function choose_examples!(trainer, round)
     model, options = trainer.model, trainer.options
-    micro_batch = round * trainer.context.world_size + trainer.context.rank
+    micro_batch = trainer.position + round * trainer.context.world_size + trainer.context.rank
     stream = (1 << 32) + micro_batch # initial values use those below
     places = UInt64(length(trainer.text) - options.context)
     for i in 1:options.batch
@@ -101,7 +107,7 @@ function train_step(trainer, step)
     options, layers = trainer.options, trainer.layers
     loss = 0.0f0
     for a in 0:options.accumulate-1
-        choose_examples!(trainer, step * options.accumulate + a)
+        choose_examples!(trainer, (step - trainer.first) * options.accumulate + a)
         for (l, layer) in enumerate(layers)
             forward(trainer, l - 1, layer)
         end
@@ -118,26 +124,29 @@ function train_step(trainer, step)
     return loss
 end
 
-"The losses of all steps, with means over all ranks, and the seconds that training took."
+"The losses of the steps from `first` on, with means over all ranks, and the seconds that they took."
 function train(trainer, speaks)
-    steps = trainer.options.steps
+    first, steps = trainer.first, trainer.options.steps
     every = steps < 50 ? 1 : div(steps, 50)
-    micro_batches = Float32(trainer.options.accumulate * trainer.context.world_size)
-    progress = Progress(steps, 0)
-    losses, known = zeros(Float32, steps), 0
+    share = Float32(trainer.options.accumulate * trainer.context.world_size)
+    progress, saver = Progress(first, steps, 0), Saver(nothing)
+    losses, known = zeros(Float32, steps - first), 0
     begun = time_ns()
-    for step in 1:steps
-        losses[step] = train_step(trainer, step - 1)
+    for step in first+1:steps
+        done = step - first
+        losses[done] = train_step(trainer, step - 1)
+        after_step(saver, trainer, step, losses[done] / trainer.options.accumulate)
         step % every == 0 || step == steps || continue
 
         # The losses since the last report, of all ranks.
-        recent = losses[known+1:step]
+        recent = losses[known+1:done]
         allreduce!(recent, trainer.context.world)
-        recent ./= micro_batches
-        losses[known+1:step] = recent
+        recent ./= share
+        losses[known+1:done] = recent
         mean = sum(recent) / length(recent)
-        known = step
+        known = done
         speaks && report_progress(progress, step, mean, (time_ns() - begun) / 1e9)
     end
+    finish(saver)
     return losses, (time_ns() - begun) / 1e9
 end

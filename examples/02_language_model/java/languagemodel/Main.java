@@ -58,7 +58,12 @@ public final class Main {
             } else if (options.help) {
                 if (context.rank() == 0) System.out.print(Options.HELP);
             } else {
-                code = run(context, plan, options, text);
+                try {
+                    code = run(context, plan, options, text);
+                } catch (BadInput error) {
+                    if (context.rank() == 0) System.err.println("language_model: " + error.getMessage());
+                    code = 2;
+                }
             }
             // `meron run` ends the job when a rank leaves with an error: let rank 0 have said why.
             context.world().barrier().finish();
@@ -66,22 +71,30 @@ public final class Main {
         }
     }
 
-    /** Trains; rank 0 reports. Returns the exit code. */
-    private static int run(Context context, Plan plan, Options options, byte[] text) {
+    /**
+     * Trains; rank 0 reports. Returns the exit code. Throws on all ranks if there is nothing to resume.
+     */
+    private static int run(Context context, Plan plan, Options options, byte[] text)
+            throws BadInput {
         final boolean speaks = context.rank() == 0;
         final Trainer trainer = new Trainer(context, options, text);
-        final float[] losses = new float[options.steps];
+        final Saver saver = new Saver(context, options);
+        if (options.resume != null) {
+            final String resumed = saver.resume(trainer);
+            if (speaks && !options.quiet) System.out.println(resumed);
+        }
+        final float[] losses = new float[options.steps - trainer.first()];
         final Report report =
                 new Report(options, context, plan, trainer, text.length, losses);
         if (speaks && !options.quiet) report.begin();
 
         final Stats before = context.stats();
-        final double seconds = trainer.train(losses);
+        final double seconds = trainer.train(losses, saver);
         final Figures[] figures = Figures.collect(context, options, before);
 
         int code = 0;
         for (Figures each : figures) {
-            if (!each.asPlanned(options.steps)) code = 1;
+            if (!each.asPlanned(losses.length)) code = 1;
         }
         if (!speaks) return code;
         report.summary(seconds, figures);

@@ -22,6 +22,9 @@ final class Options {
             + "  --lr RATE         peak learning rate (default: 0.002)\n"
             + "  --dtype DTYPE     of the parameters: f32, bf16 or f16 (default: f32)\n"
             + "  --seed N          of the initial values and the choice of examples (default: 1)\n"
+            + "  --save DIR        save checkpoints there, in the background, and keep the newest two\n"
+            + "  --save-every N    after every N steps too (default: at the end)\n"
+            + "  --resume DIR      go on from the newest checkpoint there, by any number of ranks and plan\n"
             + "  --json FILE       write all figures and the loss curve there\n"
             + "  --quiet           print nothing but errors\n"
             + "  --help            this text\n";
@@ -37,6 +40,9 @@ final class Options {
     double learningRate = 2e-3;
     Dtype dtype = Dtype.F32;
     int seed = 1;
+    String save; // folder of checkpoints; null: none
+    int saveEvery; // steps; 0: at the end
+    String resume; // folder of checkpoints, or one of them; null: none
     String json;
     boolean quiet;
     boolean help;
@@ -58,6 +64,9 @@ final class Options {
                 options.set(name, arguments[next++]);
             }
         }
+        if (options.saveEvery > 0 && options.save == null) {
+            throw new BadInput("--save-every needs --save DIR: where to");
+        }
         if (options.width % options.context != 0) {
             throw new BadInput("--width " + options.width + " is no multiple of --context "
                     + options.context + ": take "
@@ -74,13 +83,17 @@ final class Options {
 
     private static boolean isKnown(String name) {
         return name.matches(
-                "--(data|plan|steps|batch|accumulate|width|layers|context|lr|dtype|seed|json)");
+                "--(data|plan|steps|batch|accumulate|width|layers|context|lr|dtype|seed|json|save"
+                        + "|save-every|resume)");
     }
 
     private void set(String name, String text) throws BadInput {
         switch (name) {
             case "--plan": plan = text; break;
             case "--json": json = text; break;
+            case "--save": save = text; break;
+            case "--resume": resume = text; break;
+            case "--save-every": saveEvery = whole(name, text, 1, 100_000_000); break;
             case "--steps": steps = whole(name, text, 1, 100_000_000); break;
             case "--batch": batch = whole(name, text, 1, 65536); break;
             case "--accumulate": accumulate = whole(name, text, 1, 65536); break;

@@ -44,9 +44,9 @@ final class Report {
 
     /** The mean over the last twentieth of the steps. */
     private float lastLoss() {
-        final int count = options.steps < 20 ? 1 : options.steps / 20;
+        final int count = losses.length < 20 ? 1 : losses.length / 20;
         double sum = 0.0;
-        for (int step = options.steps - count; step < options.steps; ++step) sum += losses[step];
+        for (int step = losses.length - count; step < losses.length; ++step) sum += losses[step];
         return (float) (sum / count);
     }
 
@@ -68,9 +68,9 @@ final class Report {
 
     private static int shown;
 
-    /** Shows how far the training is: a log gets a line every tenth of the way. */
-    static void progress(int step, int steps, float loss, double seconds) {
-        final double rate = step / seconds;
+    /** Shows how far the training is, which began after step `first`: a log gets a line every tenth of the way. */
+    static void progress(int first, int step, int steps, float loss, double seconds) {
+        final double rate = (step - first) / seconds;
         final int percent = (int) (100L * step / steps);
         if (percent / 10 == shown && step != steps) return;
         shown = percent / 10;
@@ -83,7 +83,7 @@ final class Report {
         this.seconds = seconds;
         this.figures = figures;
         if (options.quiet) return;
-        final int steps = options.steps;
+        final int steps = losses.length;
         final double rate = steps / seconds;
         final StringBuilder out = new StringBuilder();
         out.append(format("%nloss    %.3f at first, %.3f at last: %.1f %% of its start%n",
@@ -123,7 +123,7 @@ final class Report {
     /** The same document as the program in C writes. */
     String json() {
         boolean equal = true;
-        for (Figures f : figures) equal &= f.bytesAsPlanned(options.steps);
+        for (Figures f : figures) equal &= f.bytesAsPlanned(losses.length);
         final StringBuilder out = new StringBuilder();
         out.append("{\n  \"example\": \"02_language_model\",\n  \"language\": \"java\",\n");
         out.append(format("  \"ranks\": %d,\n  \"transport\": \"%s\",\n  \"plan\": %s,\n",
@@ -131,13 +131,13 @@ final class Report {
         out.append(format("  \"parameters\": %d,\n  \"units\": %d,\n  \"dtype\": \"%s\",\n",
                 trainer.parameters, trainer.layers(), dtype()));
         out.append(format("  \"text_bytes\": %d,\n  \"steps\": %d,\n  \"batch\": %d,\n", textBytes,
-                options.steps, options.batch));
+                losses.length, options.batch));
         out.append(format("  \"accumulate\": %d,\n  \"width\": %d,\n  \"layers\": %d,\n",
                 options.accumulate, options.width, options.layers));
         out.append(format("  \"context\": %d,\n  \"learning_rate\": %s,\n  \"seed\": %d,\n",
                 options.context, digits(options.learningRate, 17), options.seed));
         out.append(format("  \"seconds\": %.3f,\n  \"steps_per_second\": %.3f,\n", seconds,
-                options.steps / seconds));
+                losses.length / seconds));
         out.append(format("  \"loss_first\": %s,\n  \"loss_last\": %s,\n  \"bytes_equal\": %b,\n",
                 digits(firstLoss(), 9), digits(lastLoss(), 9), equal));
         out.append("  \"per_rank\": [\n");
@@ -145,7 +145,7 @@ final class Report {
             out.append(json(r, figures[r])).append(r + 1 < figures.length ? ",\n" : "\n");
         }
         out.append("  ],\n  \"losses\": [");
-        for (int step = 0; step < options.steps; ++step) {
+        for (int step = 0; step < losses.length; ++step) {
             out.append(step > 0 ? ", " : "").append(digits(losses[step], 9));
         }
         return out.append("]\n}\n").toString();

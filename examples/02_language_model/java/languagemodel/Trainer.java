@@ -34,6 +34,8 @@ final class Trainer {
     private final Unit[] units;
     private final Future[] reductions;
     private final Optimizer optimizer;
+    private int first; // steps that were taken before this run
+    private long position; // micro-batches that all ranks took in them
     /** Of the model's current layer: the model computes on arrays, in f32. */
     private final float[][] weights = new float[MOST_TENSORS][];
     private final float[][] gradients = new float[MOST_TENSORS][];
@@ -73,6 +75,26 @@ final class Trainer {
 
     int layers() {
         return units.length;
+    }
+
+    Optimizer optimizer() {
+        return optimizer;
+    }
+
+    /** Steps that were taken before this run. */
+    int first() {
+        return first;
+    }
+
+    /** So many steps were taken before this run, and in them all ranks took so many micro-batches. */
+    void goOnFrom(int steps, long microBatches) {
+        first = steps;
+        position = microBatches;
+    }
+
+    /** How many micro-batches all ranks have taken after so many steps. */
+    long microBatches(int step) {
+        return position + (long) (step - first) * options.accumulate * context.worldSize();
     }
 
     // ---- Setting up --------------------------------------------------------------------------------
@@ -157,7 +179,7 @@ final class Trainer {
      * examples as N ranks.
      */
     private void chooseExamples(long round) {
-        final long microBatch = round * context.worldSize() + context.rank();
+        final long microBatch = position + round * context.worldSize() + context.rank();
         final long stream = (1L << 32) + microBatch; // initial values use those below
         final long places = textLength - options.context;
         for (int i = 0; i < options.batch; ++i) {
@@ -177,7 +199,7 @@ final class Trainer {
     private float trainStep(int step) {
         float loss = 0f;
         for (int a = 0; a < options.accumulate; ++a) {
-            chooseExamples((long) step * options.accumulate + a);
+            chooseExamples((long) (step - first) * options.accumulate + a);
             for (int l = 0; l < units.length; ++l) forward(l);
             for (int l = units.length; l-- > 0; ) backward(l, a + 1 == options.accumulate);
             for (int l = units.length; l-- > 0; ) reductions[l].finish();
@@ -189,30 +211,33 @@ final class Trainer {
     }
 
     /**
-     * Takes all steps, shows progress on rank 0, and fills `losses`, one per step, with means over all
-     * ranks. Returns the seconds that it took.
+     * Takes the steps from first() on, shows progress on rank 0, saves, and fills `losses`, one per step,
+     * with means over all ranks. Returns the seconds that it took.
      */
-    double train(float[] losses) {
+    double train(float[] losses, Saver saver) {
         final int every = Report.stepsPerReport(options.steps);
         final float microBatches = (float) (options.accumulate * context.worldSize());
         final long begin = System.nanoTime();
-        for (int step = 1, known = 0; step <= options.steps; ++step) {
-            losses[step - 1] = trainStep(step - 1);
+        for (int step = first + 1, known = 0; step <= options.steps; ++step) {
+            final int done = step - first;
+            losses[done - 1] = trainStep(step - 1);
+            saver.afterStep(this, step, losses[done - 1] / options.accumulate);
             if (step % every != 0 && step != options.steps) continue;
 
             // The losses since the last report, of all ranks.
-            final float[] recent = Arrays.copyOfRange(losses, known, step);
+            final float[] recent = Arrays.copyOfRange(losses, known, done);
             context.world().allReduce(recent, ReduceOp.SUM);
             float mean = 0f;
-            for (int s = known; s < step; ++s) {
+            for (int s = known; s < done; ++s) {
                 losses[s] = recent[s - known] / microBatches;
-                mean += losses[s] / (float) (step - known);
+                mean += losses[s] / (float) (done - known);
             }
-            known = step;
+            known = done;
             if (context.rank() == 0 && !options.quiet) {
-                Report.progress(step, options.steps, mean, seconds(begin));
+                Report.progress(first, step, options.steps, mean, seconds(begin));
             }
         }
+        saver.finish();
         return seconds(begin);
     }
 
