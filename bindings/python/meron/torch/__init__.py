@@ -26,6 +26,7 @@ from meron.torch.api import (
     shard,
     unshard,
 )
+from meron.torch.checkpoint import Loaded, SaveHandle, load, save
 from meron.torch.clipping import clip_grad_norm_ as _torchs_clip_grad_norm  # noqa: F401 - installed
 from meron.torch.destroy import destroy
 from meron.torch.engine_optimizer import EngineOptimizer
@@ -51,18 +52,22 @@ __all__ = [
     "AdamW",
     "EngineOptimizer",
     "Lion",
+    "Loaded",
     "MixedPrecision",
+    "SaveHandle",
     "clip_grad_norm_",
     "context_for",
     "destroy",
     "full_grad",
     "full_optimizer_state",
     "full_param",
+    "load",
     "local_grad",
     "local_param",
     "no_sync",
     "prefetch",
     "reshard",
+    "save",
     "set_full_grad",
     "set_full_optimizer_state",
     "set_full_param",

@@ -318,6 +318,8 @@ def wrap(optimizer: torch.optim.Optimizer, shards: Shards) -> None:
             with torch.enable_grad():
                 loss = closure()
         units = shards.give_gradients()
+        for sharding in shards.shardings:
+            sharding.wait_copied()
         if units:
             shards.begin(units)
             try:

@@ -105,6 +105,7 @@ class Sharding:
         self.backward_clock = 0  # `clock` as the present backward began
         self.kept: list[ShardedUnit] = []  # entered until the next backward has ended
         self.in_backward = False
+        self.copying = False  # a save reads states that Python holds
         self.names: dict[str, int] = {}
         self._slot = new("meron_error **")
 
@@ -190,6 +191,7 @@ class Sharding:
         # All that may fail is done before the ranks wait for each other.
         sources = {i: self.source_of(value) for i, value in values.items()}
         self.drop([unit])
+        self.wait_copied()
         with self.context.update([unit.unit]) as update:
             for i, data in sources.items():
                 handle = unit.handles[i]
@@ -220,6 +222,13 @@ class Sharding:
         with plain():
             data = value.detach().to("cpu").contiguous()
             return data if data.dtype in CODES_OF_TORCH else data.float()
+
+    def wait_copied(self) -> None:
+        """Before states that Python holds are changed: a save may be reading them. Blocks on this
+        rank's drive."""
+        if self.copying:
+            self.context.wait_copied()
+            self.copying = False
 
     def units_have_changed(self) -> None:
         """Some have gone: what was made of the list of units is made anew."""

@@ -228,6 +228,7 @@ def set_full_optimizer_state(
     if isinstance(optimizer, EngineOptimizer):
         write_state(optimizer, unit, i, key, own)
         return
+    unit.sharding.wait_copied()
     with torch.no_grad():
         part.copy_(own)
 

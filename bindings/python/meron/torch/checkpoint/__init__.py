@@ -1,0 +1,10 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints of sharded models: `save` and `load`. docs/torch.md shows how."""
+
+from __future__ import annotations
+
+from meron.torch.checkpoint.agreement import LoadError
+from meron.torch.checkpoint.load import Loaded, load
+from meron.torch.checkpoint.save import SaveHandle, save
+
+__all__ = ["LoadError", "Loaded", "SaveHandle", "load", "save"]

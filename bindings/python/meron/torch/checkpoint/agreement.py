@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How ranks find out together whether each of them can go on, and share small data."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+
+import meron
+from meron import errors
+
+
+class LoadError(errors.ArgumentError, RuntimeError):
+    """What does not fit on some rank; RuntimeError is what torch raises."""
+
+
+@contextlib.contextmanager
+def together(context: meron.Context) -> Iterator[None]:
+    """Runs a block without collectives; where it raised on any rank, raises on all. Collective.
+
+    A rank whose block raised raises its own error, the others one of the same kind that names the
+    ranks and has their messages.
+    """
+    error: Exception | None = None
+    try:
+        yield
+    except Exception as raised:
+        error = raised
+    found = errors_of_all(context, error)
+    if error is not None:
+        raise error
+    if found:
+        status, _ = found[0][1].split("\n", 1)
+        texts = [f"rank {rank}: {text.split(chr(10), 1)[1]}" for rank, text in found]
+        raise errors.make(int(status), "; ".join(dict.fromkeys(texts)), rank=found[0][0])
+
+
+def errors_of_all(context: meron.Context, error: Exception | None) -> list[tuple[int, str]]:
+    """The ranks that have an error, each with its status and its message on lines. Collective."""
+    ranks, own = context.world_size, context.rank
+    text = ""
+    if error is not None:
+        status = getattr(error, "status", None) or errors.ArgumentError.status
+        text = f"{status}\n{getattr(error, 'message', '') or str(error) or type(error).__name__}"
+    if ranks == 1:
+        return [(0, text)] if text else []
+    sizes = np.zeros((ranks, 2), np.float32)
+    data = text.encode()
+    sizes[own] = divmod(len(data), 4096)
+    context.world.all_reduce(sizes)
+    found = []
+    for rank in range(ranks):
+        size = int(sizes[rank, 0]) * 4096 + int(sizes[rank, 1])
+        if size:
+            of_rank = np.frombuffer(data, np.uint8).copy() if rank == own else np.zeros(size, "u1")
+            context.world.broadcast(of_rank, rank)
+            found.append((rank, of_rank.tobytes().decode(errors="replace")))
+    return found
+
+
+def from_rank0(context: meron.Context, text: str) -> str:
+    """Rank 0's text, on all ranks. Collective."""
+    if context.world_size == 1:
+        return text
+    data = text.encode()
+    size = np.array(divmod(len(data), 4096), np.float32)
+    context.world.broadcast(size, 0)
+    count = int(size[0]) * 4096 + int(size[1])
+    own = np.frombuffer(data, np.uint8).copy() if context.rank == 0 else np.zeros(count, np.uint8)
+    if count:
+        context.world.broadcast(own, 0)
+    return own.tobytes().decode()
+
+
+def tensor_from_rank0(context: meron.Context, tensor: torch.Tensor) -> torch.Tensor:
+    """Rank 0's values, written into the contiguous tensors of the host of all ranks. Collective."""
+    if context.world_size > 1 and tensor.numel():
+        context.world.broadcast(tensor.view(-1).view(torch.uint8).numpy(), 0)
+    return tensor

@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""load(): a training run goes on from a checkpoint."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from meron import errors
+from meron.checkpoint import Checkpoint
+from meron.torch.checkpoint import packing
+from meron.torch.checkpoint import rng as random_states
+from meron.torch.checkpoint.agreement import LoadError, together
+from meron.torch.checkpoint.compare import Differences, compare_values, source_of
+from meron.torch.checkpoint.names import Models, Names, Place
+from meron.torch.checkpoint.reading import Reader, open_together
+from meron.torch.checkpoint.restore import Plan, plan_of, read_states, set_groups, set_states
+from meron.torch.checkpoint.save import OWN_KEY, VERSION, Optimizers, as_list, check_in_use
+from meron.torch.checkpoint.shard_states import engines_among, optimizers_in
+from meron.torch.engine_optimizer import EngineOptimizer, trained_by
+
+LEFT_ALONE = "(not loaded) "  # begins a name that no file has
+
+
+@dataclass
+class Loaded:
+    """What was loaded.
+
+    Attributes:
+        path:       the checkpoint's directory.
+        step:       as it was given to the save.
+        world:      ranks that saved it.
+        extra:      the caller's own state, as it was given to the save.
+        missing:    names that the checkpoint lacks, and that stayed as they were.
+        unexpected: names that the model does not have.
+        tensors:    the caller's own, by name.
+        rng:        whether torch's random numbers go on; False where other ranks saved it.
+    """
+
+    path: str
+    step: int
+    world: int
+    extra: dict[str, Any]
+    missing: list[str] = field(default_factory=list)
+    unexpected: list[str] = field(default_factory=list)
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    rng: bool = False
+
+
+@dataclass
+class Found:
+    """All that is read or decided before anything changes."""
+
+    differences: Differences
+    plans: list[Plan] = field(default_factory=list)
+    schedulers: list[tuple[Any, Any]] = field(default_factory=list)  # an object, its state
+    sources: dict[str, str] = field(default_factory=dict)  # of params and others, by name
+    native: bool = False
+    others: dict[str, torch.Tensor] = field(default_factory=dict)
+    masters: list[tuple[Place, torch.Tensor]] = field(default_factory=list)
+    random: dict[str, torch.Tensor] = field(default_factory=dict)
+    tensors: dict[str, torch.Tensor] = field(default_factory=dict)  # of the caller's
+
+
+def load(
+    folder: str | os.PathLike[str],
+    name: str | None,
+    model: Models,
+    optimizer: Optimizers | None = None,
+    *,
+    strict: bool = True,
+    values_only: bool = False,
+    scheduler: Any = None,
+    scaler: Any = None,
+    rng: bool = True,
+    rank0_only: bool = False,
+) -> Loaded:
+    """Loads what `save` saved, at any number of ranks and under any plan. Collective.
+
+    Values, masters, states of optimizers, step counts, options of param groups, buffers. Another
+    optimizer of the same rule takes the states too: the engine's those of torch's, and torch's
+    those of the engine's. Before anything changes all ranks have compared names, shapes and groups.
+
+        loaded = mt.load("runs/gpt", None, model, optimizer, scheduler=scheduler)
+        first = loaded.step + 1
+
+    Args:
+        folder: of checkpoints, or one of them. Checkpoints of other languages and imported ones
+            load too.
+        name: None for the newest complete one.
+        model, optimizer, scheduler, scaler: as they were given to `save`: sharded, and made alike;
+            an optimizer need not have taken a step.
+        strict: False leaves alone what the other side lacks.
+        values_only: params and buffers; f32 masters follow, optimizers keep their states.
+        rng: go on with torch's random numbers, if as many ranks saved them.
+        rank0_only: only rank 0 sees the files, and sends the others their parts.
+
+    Gradients are dropped. Blocks on the drive and on all ranks.
+
+    Raises, on all ranks, before anything has changed: NotFoundError, CorruptError, VersionError,
+    LoadError (an ArgumentError; it lists what is missing, unexpected and of another shape, the same
+    on all ranks), StateError (a param is in use). Later: CorruptError that names tensor, file and
+    offset, GroupError.
+    """
+    names = Names(model)
+    sharding = names.sharding
+    context = sharding.context
+    with together(context):
+        check_in_use(names)
+        optimizers = [] if values_only else optimizers_in(optimizer)
+    checkpoint, chosen = open_together(context, folder, name, rank0_only)
+    reader = Reader(context, checkpoint, rank0_only)
+    own = checkpoint.extra.get(OWN_KEY, {})
+    found = Found(Differences())
+    with together(context):
+        check_version(own, checkpoint)
+        found = compare(names, checkpoint, own, optimizers, strict)
+        found.schedulers = schedulers_of(own, scheduler, scaler)
+        wrong = found.differences.text(strict)
+        if wrong:
+            raise LoadError(
+                f"the checkpoint does not fit the model: {wrong}",
+                subject=str(checkpoint.path),
+                advice="Load it into the model that it is of, or with strict=False."
+                if strict
+                else "Load it into a model of these shapes.",
+            )
+    if reader.rank0_only:
+        read(found, names, reader, rng)
+    else:
+        with together(context):
+            read(found, names, reader, rng)
+    apply(found, names, folder, chosen, rank0_only)
+    for key, part in names.extra_states.items():
+        if key in own.get("extra_states", {}):
+            part.set_extra_state(packing.loads(own["extra_states"][key]))
+    for target, state in found.schedulers:
+        target.load_state_dict(state)
+    random_states.restore(found.random)
+    return Loaded(
+        path=str(checkpoint.path),
+        step=checkpoint.step,
+        world=checkpoint.world,
+        extra={key: value for key, value in checkpoint.extra.items() if key != OWN_KEY},
+        missing=found.differences.missing,
+        unexpected=found.differences.unexpected,
+        tensors=found.tensors,
+        rng=bool(found.random),
+    )
+
+
+# ---- Before anything changes --------------------------------------------------------------------
+
+
+def check_version(own: dict[str, Any], checkpoint: Checkpoint) -> None:
+    if own.get("version", VERSION) > VERSION:
+        raise errors.make(
+            errors.VersionError.status,
+            f"version {own['version']} of what meron.torch keeps in it; this one reads {VERSION}",
+            subject=str(checkpoint.path),
+            advice="Install a newer Meron.",
+        )
+
+
+def compare(
+    names: Names,
+    checkpoint: Checkpoint,
+    own: dict[str, Any],
+    optimizers: list[torch.optim.Optimizer],
+    strict: bool,
+) -> Found:
+    """Local, and the same on all ranks."""
+    found = Found(compare_values(names, checkpoint, own))
+    saved = own.get("optimizers")
+    if optimizers and saved and len(saved) != len(optimizers):
+        raise errors.argument(
+            f"the checkpoint has {len(saved)} optimizers, {len(optimizers)} were given",
+            subject="optimizer",
+            advice="Give those that were given to save, or load with values_only.",
+        )
+    found.plans = [
+        plan_of(number, each, names, checkpoint, own, strict, found.differences)
+        for number, each in enumerate(optimizers)
+    ]
+    for name in (*names.params, *names.others):
+        source = source_of(names, checkpoint, name)
+        if source is not None:
+            found.sources[name] = source
+    engines = [plan for plan in found.plans if isinstance(plan.optimizer, EngineOptimizer)]
+    found.native = (
+        bool(engines)
+        and all(plan.native for plan in engines)
+        and len(engines) == len(checkpoint.manifest["optimizers"])
+        and set(trainers(names)) == {plan.optimizer for plan in engines}
+    )
+    for plan in engines:
+        plan.native = found.native
+    return found
+
+
+def trainers(names: Names) -> list[EngineOptimizer]:
+    """The engine's optimizers of all units of the model, as far as there are any."""
+    found = dict.fromkeys(trained_by(unit) for unit in names.units())
+    return [each for each in found if each is not None]
+
+
+def schedulers_of(own: dict[str, Any], scheduler: Any, scaler: Any) -> list[tuple[Any, Any]]:
+    given, saved = as_list(scheduler), own.get("schedulers", [])
+    if given and len(given) != len(saved):
+        raise errors.argument(
+            f"the checkpoint has the state of {len(saved)} schedulers, {len(given)} were given",
+            subject="scheduler",
+            advice="Give those that were given to save, or none.",
+        )
+    found = [(each, packing.loads(text)) for each, text in zip(given, saved)]
+    if scaler is not None:
+        if "scaler" not in own:
+            raise errors.argument("the checkpoint has no state of a scaler", subject="scaler")
+        found.append((scaler, packing.loads(own["scaler"])))
+    return found
+
+
+def read(found: Found, names: Names, reader: Reader, with_random: bool) -> None:
+    """What Python reads itself, into new tensors."""
+    checkpoint, context = reader.checkpoint, reader.context
+    for name in names.others:
+        if name in found.sources:
+            found.others[name] = reader.whole(found.sources[name])
+    for unit in names.units():
+        for i in sorted(unit.masters) if trained_by(unit) is None else ():
+            name = names.of_place.get((unit, i))
+            if name is None or name not in found.sources:
+                continue
+            exact = source_of(names, checkpoint, name, "master")
+            kind = "values" if exact is None else "master"
+            source = exact or found.sources[name]
+            found.masters.append(((unit, i), reader.part(source, kind, unit.owned(i))))
+    for plan in found.plans:
+        read_states(plan, names, reader)
+    for kind, name in checkpoint.tensors:
+        if kind == "extra" and not name.startswith(f"{OWN_KEY}."):
+            found.tensors[name] = reader.whole(name, kind)
+    if with_random and checkpoint.world == context.world_size and not reader.rank0_only:
+        found.random = random_states.read(checkpoint, context.rank)
+
+
+# ---- What changes -------------------------------------------------------------------------------
+
+
+def apply(
+    found: Found,
+    names: Names,
+    folder: str | os.PathLike[str],
+    chosen: str | None,
+    rank0_only: bool,
+) -> None:
+    """Collective."""
+    sharding = names.sharding
+    units = names.units()
+    sharding.wait_copied()
+    sharding.reducer.discard(units)
+    for plan in found.plans:
+        set_groups(plan)
+    optimizers = [plan.optimizer for plan in found.plans]
+    engines = engines_among(optimizers) if found.native else trainers(names)
+    mapping = {
+        handle: found.sources.get(name, "") or LEFT_ALONE + handle
+        for handle, name in names.mapping().items()
+    }
+    sharding.drop(sharding.units)
+    with sharding.context.load(
+        folder,
+        chosen,
+        [each.engine for each in engines],
+        strict=False,
+        values_only=not found.native,
+        rank0_only=rank0_only,
+        mapping=mapping,
+        claimed=[found.sources[name] for name in found.others],
+    ):
+        pass
+    for (unit, i), values in found.masters:
+        unit.masters[i].copy_(values)
+    for unit in units:
+        if trained_by(unit) is not None:
+            unit.masters.clear()
+    for plan in found.plans:
+        set_states(plan)
+    with torch.no_grad():
+        for name, value in found.others.items():
+            put(names, name, value)
+    sharding.hold(sharding.units)
+
+
+def put(names: Names, name: str, value: torch.Tensor) -> None:
+    """A buffer's or a plain param's values, in place, so that whoever holds it sees them."""
+    tensor = names.others[name]
+    if tensor.is_meta:
+        part, own = names.owners[name]
+        part._buffers[own] = value.to(names.sharding.torch_device, tensor.dtype)
+    else:
+        tensor.data.copy_(value)

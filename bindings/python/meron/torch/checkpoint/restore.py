@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizers out of a checkpoint: what is loaded into which, by names of params.
+
+A `Plan` is made and checked before anything changes; `apply` cannot fail for what a checkpoint has.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from meron import errors
+from meron.checkpoint import Checkpoint
+from meron.torch.checkpoint.compare import Differences, source_of
+from meron.torch.checkpoint.names import Names
+from meron.torch.checkpoint.reading import Reader
+from meron.torch.checkpoint.shard_states import (
+    as_given,
+    engine_kinds,
+    groups_of,
+    held_params,
+    key_of,
+    options_of,
+)
+from meron.torch.engine_optimizer import EngineOptimizer
+from meron.torch.engine_states import write_state
+from meron.torch.unit import ShardedUnit
+
+STEP = "state.step"
+UNCOUNTED = ("SGD",)  # classes of torch that count no steps
+# What the manifest's groups have, as torch calls it.
+NUMBERS = {"learning_rate": "lr", "epsilon": "eps", "weight_decay": "weight_decay"}
+
+
+@dataclass
+class Plan:
+    """What one optimizer gets.
+
+    Attributes:
+        native: the engine loads its states, as they are in files.
+        groups: options of each of its param groups.
+        steps: of an optimizer of the engine.
+        parts: states of an engine's optimizer: unit, index, torch's name, this rank's values.
+        states: states of a torch optimizer, by the key of its `state`.
+    """
+
+    optimizer: torch.optim.Optimizer
+    native: bool = False
+    groups: list[dict[str, Any]] = field(default_factory=list)
+    steps: int = 0
+    parts: list[tuple[ShardedUnit, int, str, torch.Tensor]] = field(default_factory=list)
+    states: dict[torch.Tensor, dict[str, Any]] = field(default_factory=dict)
+
+
+def plan_of(
+    number: int,
+    optimizer: torch.optim.Optimizer,
+    names: Names,
+    checkpoint: Checkpoint,
+    own: dict[str, Any],
+    strict: bool,
+    found: Differences,
+) -> Plan:
+    """Compares an optimizer with a checkpoint; local. Adds to `found` what is missing."""
+    plan = Plan(optimizer)
+    listed = checkpoint.manifest["optimizers"]
+    saved = own.get("optimizers")
+    plan.groups = groups_from(number, optimizer, names, saved, listed, strict)
+    kinds = {kind for kind, _ in checkpoint.tensors}
+    if isinstance(optimizer, EngineOptimizer):
+        place = number  # of the optimizers that the engine saved
+        if saved is not None and number < len(saved):
+            before = [each for each in saved[:number] if each["engine"]]
+            place = len(before) if saved[number]["engine"] else len(listed)
+        if place < len(listed):
+            rule, steps = listed[place]["rule"], int(listed[place]["steps"])
+            plan.steps = steps
+            plan.native = (
+                rule == type(optimizer).__name__
+                and len(listed[place]["groups"]) == optimizer.engine.groups
+            )
+        else:
+            plan.steps = steps_of(names, checkpoint)
+        wanted = engine_kinds(optimizer) if optimizer.has_states(plan.groups[0]) else {}
+        if plan.steps:
+            found.missing += [
+                f"{kind} of {names.of_place[unit, i]}"
+                for unit in optimizer.sharded
+                for i in unit.trainable
+                if (unit, i) in names.of_place
+                for kind in wanted
+                if source_of(names, checkpoint, names.of_place[unit, i], kind) is None
+            ]
+    elif saved is None and not listed and not any(kind.startswith("exp_avg") for kind in kinds):
+        found.missing.append(f"the states of {type(optimizer).__name__}")
+    return plan
+
+
+def steps_of(names: Names, checkpoint: Checkpoint) -> int:
+    """The highest count of steps that a torch optimizer saved."""
+    counts = [
+        checkpoint.read(name, kind).item() for kind, name in checkpoint.tensors if kind == STEP
+    ]
+    return int(max(counts, default=0))
+
+
+def groups_from(
+    number: int,
+    optimizer: torch.optim.Optimizer,
+    names: Names,
+    saved: list[dict[str, Any]] | None,
+    listed: list[dict[str, Any]],
+    strict: bool,
+) -> list[dict[str, Any]]:
+    """The options of an optimizer's groups as a checkpoint has them; its own where it has none."""
+    kind = type(optimizer).__name__
+    current = groups_of(optimizer, names)
+    if saved is None or number >= len(saved):
+        groups = listed[number]["groups"] if number < len(listed) else []
+        if len(groups) != len(current):
+            return [options_of(optimizer, n) for n in range(len(current))]
+        return [from_manifest(optimizer, n, group) for n, group in enumerate(groups)]
+    groups = saved[number]["groups"]
+    if len(groups) != len(current):
+        raise errors.argument(
+            f"the checkpoint's {saved[number]['class']} has {len(groups)} param groups, this "
+            f"{kind} has {len(current)}",
+            subject="optimizer",
+            advice="Make the optimizer with the same groups, or load with values_only.",
+        )
+    out = []
+    for n, (old, new) in enumerate(zip(groups, current)):
+        theirs = {names.aliases.get(name, name) for name in old["params"]}
+        other = sorted(theirs ^ set(new["params"]))
+        if other and strict:
+            raise errors.argument(
+                f"param group {n} of {kind} has other params than in the checkpoint: "
+                + ", ".join(other[:10]),
+                subject="optimizer",
+                advice="Make the groups as they were, or load with strict=False.",
+            )
+        known = optimizer.param_groups[n].keys()
+        out.append({k: v for k, v in old.items() if k != "params" and k in known})
+    return out
+
+
+def from_manifest(
+    optimizer: torch.optim.Optimizer, number: int, group: dict[str, Any]
+) -> dict[str, Any]:
+    options = options_of(optimizer, number)
+    out = {own: group[key] for key, own in NUMBERS.items() if own in options}
+    if "betas" in options:
+        out["betas"] = [group["beta1"], group["beta2"]]
+    if "momentum" in options:
+        out["momentum"] = group["beta1"]
+    return out
+
+
+# ---- Reading ------------------------------------------------------------------------------------
+
+
+def read_states(plan: Plan, names: Names, reader: Reader) -> None:
+    """Reads what the engine does not load itself, into new tensors. Collective with rank0_only."""
+    if isinstance(plan.optimizer, EngineOptimizer):
+        if not plan.native:
+            read_engine(plan, plan.optimizer, names, reader)
+    else:
+        read_torch(plan, plan.optimizer, names, reader)
+
+
+def read_engine(plan: Plan, optimizer: EngineOptimizer, names: Names, reader: Reader) -> None:
+    kinds = engine_kinds(optimizer) if optimizer.has_states(plan.groups[0]) else {}
+    for unit in optimizer.sharded:
+        for i in unit.trainable:
+            name = names.of_place.get((unit, i))
+            if name is None:
+                continue
+            for kind, key in kinds.items():
+                source = source_of(names, reader.checkpoint, name, kind)
+                if source is not None:
+                    part = reader.part(source, kind, unit.owned(i))
+                    plan.parts.append((unit, i, key, part))
+            source = source_of(names, reader.checkpoint, name, "master")
+            if source is not None and unit.handles[i].dtype != "f32":
+                plan.parts.append((unit, i, "master", reader.part(source, "master", unit.owned(i))))
+
+
+def read_torch(plan: Plan, optimizer: torch.optim.Optimizer, names: Names, reader: Reader) -> None:
+    checkpoint = reader.checkpoint
+    kinds = sorted({kind for kind, _ in checkpoint.tensors})
+    keys = {kind: key_of(optimizer, kind) for kind in kinds}
+    listed = checkpoint.manifest["optimizers"]
+    counted = type(optimizer).__name__ not in UNCOUNTED
+    for held in (one for group in held_params(optimizer, names) for one in group):
+        state: dict[str, Any] = {}
+        for kind, key in keys.items():
+            source = source_of(names, checkpoint, held.name, kind) if key is not None else None
+            if source is None or key is None:
+                continue
+            shape = tuple(checkpoint.tensors[kind, source]["shape"])
+            if shape == () and held.shape != ():
+                state[key] = reader.part(source, kind, range(1)).reshape(())
+            else:
+                value = reader.part(source, kind, held.own)
+                state[key] = value.reshape(held.part.shape).to(held.part.device)
+        if state and counted and "step" not in state and listed:
+            state["step"] = torch.tensor(float(listed[0]["steps"]))
+        if state:
+            plan.states[held.part] = state
+
+
+# ---- Applying -----------------------------------------------------------------------------------
+
+
+def set_groups(plan: Plan) -> None:
+    """Before the engine loads: it may have to make its optimizer anew. Collective then."""
+    optimizer = plan.optimizer
+    for group, options in zip(optimizer.param_groups, plan.groups):
+        for key, value in options.items():
+            group[key] = as_given(value, group.get(key))
+    if (
+        isinstance(optimizer, EngineOptimizer)
+        and optimizer.common_of(optimizer.param_groups[0]) != optimizer._made_with
+    ):
+        optimizer.release()
+        optimizer._make_engine()
+
+
+def set_states(plan: Plan) -> None:
+    """After the engine has loaded. Local."""
+    optimizer = plan.optimizer
+    if isinstance(optimizer, EngineOptimizer):
+        for unit, i, key, values in plan.parts:
+            write_state(optimizer, unit, i, key, values)
+        if not plan.native:
+            optimizer.engine.steps = plan.steps
+        # The engine's groups have the numbers of the last step; a scheduler may have set others.
+        optimizer._set_numbers = [{} for _ in optimizer._set_numbers]
+        return
+    counted = type(optimizer).__name__ not in UNCOUNTED
+    for param in [param for group in optimizer.param_groups for param in group["params"]]:
+        if param in plan.states:
+            optimizer.state[param] = plan.states[param]
+        elif counted:
+            optimizer.state.pop(param, None)
