@@ -102,8 +102,8 @@ meron_status meron_checkpoint_save_begin(meron_future* out, meron_context contex
     if (given.mapping != nullptr) {
       MERON_ASSIGN(saving.names, SavedNames::parse(given.mapping));
     }
-    MERON_TRY(holder->context->save_checkpoint(optimizers, std::move(saving)));
-    return put<FutureHolder>(out, holder->context, std::shared_ptr<Operation>());
+    MERON_ASSIGN(auto save, holder->context->begin_save(optimizers, std::move(saving)));
+    return put<FutureHolder>(out, holder->context, std::move(save));
   });
 }
 

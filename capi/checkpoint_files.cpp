@@ -66,11 +66,11 @@ meron_status meron_checkpoint_read(void* data, uint64_t bytes, meron_checkpoint 
   });
 }
 
-meron_status meron_checkpoint_wait_copied(meron_context context, int64_t /*timeout_ns*/,
+meron_status meron_checkpoint_wait_copied(meron_context context, int64_t timeout_ns,
                                           meron_error** err) {
-  return guard("checkpoint_wait_copied", err, [&](int& rank) -> Status {
-    MERON_ASSIGN([[maybe_unused]] const auto holder, get<ContextHolder>(context, rank));
-    return Ok{};
+  return guard("checkpoint_wait_copied", err, [&](int& rank) -> Result<meron_status> {
+    MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
+    return progress_status(holder->context->wait_copied(timeout_ns));
   });
 }
 
@@ -78,8 +78,17 @@ meron_status meron_checkpoint_get_progress(meron_checkpoint_progress* out, meron
                                            meron_error** err) {
   return guard("checkpoint_get_progress", err, [&](int& rank) -> Status {
     MERON_TRY(need(out, "out"));
-    MERON_ASSIGN([[maybe_unused]] const auto holder, get<ContextHolder>(context, rank));
-    return write_info(out, meron_checkpoint_progress{}, "out");
+    MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
+    meron_checkpoint_progress progress = {};
+    bool saving = false;
+    const auto watch = holder->context->save_watch(&saving);
+    if (watch) {
+      progress.saving = saving ? 1 : 0;
+      progress.total = watch->total.load();
+      progress.copied = watch->copied.load();
+      progress.written = watch->written.load();
+    }
+    return write_info(out, progress, "out");
   });
 }
 

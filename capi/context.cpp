@@ -235,7 +235,7 @@ meron_status meron_future_wait(meron_future future, int64_t timeout_ns, meron_er
   return guard("future_wait", err, [&](int& rank) -> Result<meron_status> {
     MERON_ASSIGN(const auto holder, get<FutureHolder>(future, rank));
     if (!holder->value) return MERON_OK;
-    return progress_status(holder->context->wait(holder->value, timeout_ns));
+    return progress_status(holder->context->wait_for_user(holder->value, timeout_ns));
   });
 }
 
@@ -243,7 +243,7 @@ meron_status meron_future_poll(meron_future future, meron_error** err) {
   return guard("future_poll", err, [&](int& rank) -> Result<meron_status> {
     MERON_ASSIGN(const auto holder, get<FutureHolder>(future, rank));
     if (!holder->value) return MERON_OK;
-    return progress_status(holder->context->poll(holder->value));
+    return progress_status(holder->context->wait_for_user(holder->value, 0));
   });
 }
 

@@ -261,7 +261,7 @@ meron_status meron_optimizer_offload(meron_optimizer optimizer, const char* fold
                                      meron_error** err) {
   return guard("optimizer_offload", err, [&](int& rank) -> Status {
     MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
-    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn_when_copied());
     auto held = holder->context->lock();
     return holder->value->offload(folder == nullptr ? std::string() : std::string(folder));
   });
@@ -270,7 +270,7 @@ meron_status meron_optimizer_offload(meron_optimizer optimizer, const char* fold
 meron_status meron_optimizer_reload(meron_optimizer optimizer, meron_error** err) {
   return guard("optimizer_reload", err, [&](int& rank) -> Status {
     MERON_ASSIGN(const auto holder, get<OptimizerHolder>(optimizer, rank));
-    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn_when_copied());
     auto held = holder->context->lock();
     return holder->value->reload();
   });

@@ -942,10 +942,11 @@ inline int64_t meron_context_open(int32_t header_version, int32_t rank, int32_t 
 /**
  * Closes the context: operations under way are cancelled, all handles made from it become stale,
  * views become invalid, and memory that the caller passed to operations is not touched any more
- * once it returns. DLPack tensors stay readable. Local: it does not wait for peers. Peers that
- * still need this rank get MERON_E_PEER_CLOSED. Blocks: never on peers; at most until calls of
- * other threads on this context have noticed (5 s). Threads: any. Errors: MERON_E_HANDLE,
- * MERON_E_STALE (closed already).
+ * once it returns. DLPack tensors stay readable. Local: it does not wait for peers, but for a save
+ * of a checkpoint under way, which ends first; one that should_stop does not wait for is abandoned,
+ * and no checkpoint comes of it. Peers that still need this rank get MERON_E_PEER_CLOSED. Blocks:
+ * on such a save; else at most until calls of other threads on this context have noticed (5 s).
+ * Threads: any. Errors: MERON_E_HANDLE, MERON_E_STALE (closed already).
  */
 inline int32_t meron_context_close(int64_t context) {
   error_slot error;
@@ -1588,17 +1589,25 @@ inline ::meron_checkpoint_save_options meron_checkpoint_save_options_init() {
 /**
  * Begins to save the states of all units, as they are now, as `name` in `folder`. Collective over
  * the world. A thread of the engine copies them into bounded memory and writes: gathers, forward
- * and backward go on meanwhile, and a step or an update of a unit waits until the unit is copied.
+ * and backward go on meanwhile. A step or an update of a unit waits until the unit is copied, and
+ * so does a reduction whose codec keeps feedback; writes of states, offloads, reloads, new
+ * optimizers and the destruction of units wait until all units are. Views of states must not be
+ * written before that. The counts of steps and the numbers of param groups are those of the call.
  * After a failure on any rank (a full disk) all ranks get the error, which names that rank, from
- * the future, and again from the next save if nobody has waited for the future; the checkpoints
- * that were there stay, and training can go on. One save at a time: the next one waits for the one
- * before. Ownership: texts and arrays are copied; what a tensor's `data` points to must stay as it
- * is until meron_checkpoint_wait_copied; the caller releases *out. Blocks: until the save before
- * has ended. Threads: any. Errors: MERON_E_ARGUMENT (a name that will not do, `extra` is no JSON
- * object), MERON_E_DUPLICATE (the name is taken), MERON_E_STATE (a step is under way, a unit is
- * updated, a gradient waits for a step, states are offloaded, another process saves that name),
- * MERON_E_UNSUPPORTED (a unit of some ranks only), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND,
- * MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * the future, and, if some rank has not waited for it, once again from the next save, which then
+ * begins nothing; the checkpoints that were there stay, and training can go on. One save at a time:
+ * the next one, and a load, wait for the one before. Closing the context waits for it too. A wait
+ * for the future that is given up leaves the save as it is. A rank that gives no sign of progress
+ * for twice the context's timeout breaks the group (MERON_E_TIMEOUT); one that is slow does not,
+ * nor do steps that wait for it. Ownership: texts and arrays are copied; what a tensor's `data`
+ * points to must stay as it is until meron_checkpoint_wait_copied; the caller releases *out.
+ * Blocks: until the save before has ended. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a
+ * step is under way, a unit is updated, a gradient waits for a step, states are offloaded),
+ * MERON_E_UNSUPPORTED (a unit of some ranks only), MERON_E_HANDLE, MERON_E_STALE, -3xx. From the
+ * future: MERON_E_ARGUMENT (a name that will not do, `extra` is no JSON object, tensors do not fit
+ * each other), MERON_E_DUPLICATE (the name is taken), MERON_E_STATE (another process saves that
+ * name), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT,
+ * MERON_E_CLOSED, -3xx.
  */
 inline int64_t meron_checkpoint_save_begin(int64_t context, const char *folder, const char *name, int32_t values_only, int32_t skip_frozen, int32_t overwrite, int64_t step, int64_t keep, const char *extra, int64_array optimizers, const checkpoint_tensors *tensors, const char *mapping) {
   ::meron_checkpoint_save_options options = initial(api().meron_checkpoint_save_options_init);

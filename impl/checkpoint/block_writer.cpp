@@ -114,7 +114,7 @@ Status BlockWriter::finish_all(int64_t timeout_ns) {
   }
   if (filled_ != 0) write_block();
   while (!under_way_.empty()) {
-    MERON_TRY(wait_for(*under_way_.front().ticket, path_, timeout_ns, cancelled_));
+    MERON_TRY(wait_for(*under_way_.front().ticket, path_, timeout_ns, cancelled()));
     MERON_TRY(collect());
   }
   return sync_file_step(file_->file().buffered_fd(), path_);
@@ -123,7 +123,7 @@ Status BlockWriter::finish_all(int64_t timeout_ns) {
 Status BlockWriter::check_usable() {
   if (failed_) return *failed_;
   if (!file_) return Error(MERON_E_STATE, "the file is finished").on(path_);
-  if (!cancelled_.load(std::memory_order_relaxed)) return Ok{};
+  if (!cancelled().load(std::memory_order_relaxed)) return Ok{};
   return settle(Error(MERON_E_CANCELLED, "the work on the file was cancelled").on(path_));
 }
 
@@ -135,7 +135,7 @@ Status BlockWriter::settle(Status status) {
 Status BlockWriter::take_block() {
   const Staging::Block block = staging_->next();
   if (const auto& last = staging_->transfer(block)) {
-    MERON_TRY(wait_for(*last, path_, options_.timeout_ns, cancelled_));
+    MERON_TRY(wait_for(*last, path_, options_.timeout_ns, cancelled()));
   }
   MERON_TRY(collect());
   block_ = block;

@@ -21,9 +21,10 @@
 namespace meron::checkpoint {
 
 struct WriterOptions {
-  uint64_t total_bytes = 0;        // that the file will have
-  uint64_t block_bytes = 1 << 20;  // of a checksum
-  int64_t timeout_ns = -1;         // of a write that does not end; negative: none
+  uint64_t total_bytes = 0;                      // that the file will have
+  uint64_t block_bytes = 1 << 20;                // of a checksum
+  int64_t timeout_ns = -1;                       // of a write that does not end; negative: none
+  const std::atomic<bool>* cancelled = nullptr;  // set: as cancel(). Outlives the writer
 };
 
 // Used by one thread, but for cancel() and bytes_written(). The first failure is final: every later
@@ -64,6 +65,9 @@ class BlockWriter {
         options_(options),
         checksums_(options.block_bytes) {}
 
+  const std::atomic<bool>& cancelled() const {
+    return options_.cancelled != nullptr ? *options_.cancelled : cancelled_;
+  }
   Status check_usable();
   // Makes the status final if it is a failure.
   Status settle(Status status);

@@ -7,33 +7,12 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "engine/agreement.h"
 #include "engine/context.h"
+#include "engine/save_thread.h"
 #include "plan/plan_json.h"
-#include "transport/collective.h"
 
 namespace meron {
-namespace {
-
-// Keeps the memory of a collective until it has ended, also where a wait for it was given up.
-template <class Collective>
-class Owning final : public Operation {
- public:
-  template <class... Args>
-  Owning(Channel& channel, std::shared_ptr<std::vector<std::byte>> memory, Args... args)
-      : Operation(channel, Deadline::never()),
-        memory_(std::move(memory)),
-        collective_(channel, Deadline::never(), args...) {}
-  Result<bool> advance() override { return collective_.advance(); }
-  std::vector<int> missing() const override { return collective_.missing(); }
-  std::string describe() const override { return "agreement on a checkpoint"; }
-  bool staged() const override { return true; }
-
- private:
-  std::shared_ptr<std::vector<std::byte>> memory_;
-  Collective collective_;
-};
-
-}  // namespace
 
 // Between the ranks of the world, by the calling thread, which has the turn.
 class EngineExchange final : public Exchange {
@@ -43,22 +22,16 @@ class EngineExchange final : public Exchange {
   int size() const override { return context_.transport_->world_size(); }
 
   Status broadcast(std::byte* data, uint64_t bytes) override {
-    auto memory = std::make_shared<std::vector<std::byte>>(data, data + bytes);
-    std::byte* const place = memory->data();
-    MERON_TRY(run(bytes, std::make_shared<Owning<BroadcastOperation>>(context_.world(), memory,
-                                                                      place, bytes, 0)));
-    std::copy_n(place, bytes, data);
-    return Ok{};
+    return agree_by_broadcast(context_.world(), data, bytes,
+                              [&](uint64_t posted, const std::shared_ptr<Operation>& operation) {
+                                return run(posted, operation);
+                              });
   }
   Status gather(const std::byte* own, uint64_t bytes, std::byte* all) override {
-    const uint64_t total = bytes * static_cast<uint64_t>(size());
-    auto memory = std::make_shared<std::vector<std::byte>>(bytes + total);
-    std::byte* const place = memory->data();
-    std::copy_n(own, bytes, place);
-    MERON_TRY(run(bytes, std::make_shared<Owning<AllGatherOperation>>(
-                             context_.world(), memory, place, bytes, place + bytes)));
-    std::copy_n(place + bytes, total, all);
-    return Ok{};
+    return agree_by_gather(context_.world(), own, bytes, all,
+                           [&](uint64_t posted, const std::shared_ptr<Operation>& operation) {
+                             return run(posted, operation);
+                           });
   }
   Status read(const UnitState& unit, const State& state, const Range& range,
               std::byte* out) override {
@@ -193,14 +166,37 @@ Result<std::shared_ptr<checkpoint::Staging>> make_staging() {
 
 Status Context::save_checkpoint(const std::vector<std::shared_ptr<Optimizer>>& optimizers,
                                 SaveOptions options) {
-  // To the end: nothing that changes a state begins meanwhile.
-  MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
+  MERON_ASSIGN(const auto save, begin_save(optimizers, std::move(options)));
+  const Result<bool> ended = wait_for_user(save, -1);
+  return ended.ok() ? Status(Ok{}) : Status(ended.error());
+}
+
+// The error of a save that has failed, if some rank has not waited for it.
+Status Context::tell_failure(SaveOperation& save) {
+  EngineExchange exchange(*this);
+  std::vector<std::byte> told(static_cast<size_t>(exchange.size()));
+  std::byte own{0};
+  {
+    auto held = lock();
+    if (save.delivered()) own = std::byte{1};
+    save.set_delivered();
+  }
+  MERON_TRY(exchange.gather(&own, 1, told.data()));
+  if (std::count(told.begin(), told.end(), std::byte{0}) == 0) return Ok{};
+  return *save.error();
+}
+
+Result<std::shared_ptr<Operation>> Context::begin_save(
+    const std::vector<std::shared_ptr<Optimizer>>& optimizers, SaveOptions options) {
+  MERON_ASSIGN([[maybe_unused]] const Turn turn, turn_between_saves());
   std::vector<UnitState> states;
+  std::shared_ptr<SaveOperation> before;
   {
     auto held = lock();
     MERON_TRY(check_open());
     MERON_TRY(world().status());
     MERON_TRY(await_room_locked(held, world()));
+    MERON_TRY(check_window_settled());
     MERON_ASSIGN(states, saved_states(held, optimizers));
     uint64_t detail = hash_combine(hash_text(options.root), options.step);
     detail = hash_combine(detail, options.values_only ? 1 : 0);
@@ -214,22 +210,35 @@ Status Context::save_checkpoint(const std::vector<std::shared_ptr<Optimizer>>& o
       detail = hash_combine(detail, optimizer->fingerprint());
       options.optimizers.push_back(describe(*optimizer));
     }
+    if (!saves_) saves_ = std::make_unique<SaveThread>(*this);
+    if (saves_->last() && saves_->last()->error()) before = saves_->last();
     MERON_TRY(post(world(), {CallKind::save, options.name, 0, detail}));
     options.plan = to_json(rank_->plan, -1);
     options.timeout_ns = rank_->timeout_ns;
-    options.warn = [log = options_.log](const std::string& text) {
-      if (log) log(LogLevel::warning, text);
+    // The log is the trainer's, and not for the engine's threads.
+    options.warn = [this](const std::string& text) {
+      const Lock held(*this, Lock::Quietly{});
+      rank_->notices.push_back(text);
     };
   }
-  EngineExchange exchange(*this);
-  auto staging = make_staging();
-  MERON_TRY(agree(exchange, staging.ok() ? Status(Ok{}) : Status(staging.error())));
-  return save(exchange, states, options, *staging, [] {});
+  // What has failed has failed on all ranks, but some may not have waited for it.
+  if (before) MERON_TRY(tell_failure(*before));
+  auto held = lock();
+  MERON_TRY(check_open());
+  if (!saves_->has_channel()) {
+    auto channel = make_save_channel();
+    if (!channel.ok()) return world().fail(std::move(channel).error());
+    saves_->use(std::move(*channel));
+  }
+  auto save = std::make_shared<SaveOperation>(saves_->channel(), std::move(options), optimizers,
+                                              units_, std::move(states));
+  saves_->begin(save);
+  return std::shared_ptr<Operation>(std::move(save));
 }
 
 Result<LoadReport> Context::load_checkpoint(
     const std::vector<std::shared_ptr<Optimizer>>& optimizers, const LoadOptions& options) {
-  MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
+  MERON_ASSIGN([[maybe_unused]] const Turn turn, turn_between_saves());
   std::vector<UnitState> states;
   {
     auto held = lock();
@@ -285,7 +294,7 @@ Result<LoadReport> Context::load_checkpoint(
 }
 
 Status Context::export_model(const ExportOptions& options) {
-  MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
+  MERON_ASSIGN([[maybe_unused]] const Turn turn, turn_between_saves());
   std::vector<UnitState> states;
   {
     auto held = lock();

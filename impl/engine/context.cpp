@@ -12,6 +12,7 @@
 #include "engine/device_watch.h"
 #include "engine/handles.h"
 #include "engine/progress_thread.h"
+#include "engine/save_thread.h"
 #include "os/file.h"
 #include "os/process.h"
 #include "param/device_group.h"
@@ -158,6 +159,7 @@ Result<uint64_t> Context::reserve_group(int members) {
 }
 
 Context::~Context() {
+  saves_.reset();
   // What was given up since, and memory that is due to go back to the trainer.
   if (rank_) auto held = lock();
   if (transport_ && !closed()) transport_->leave();
@@ -165,14 +167,18 @@ Context::~Context() {
 
 void Context::close() {
   expect_unheld("closing a context");
+  end_saves();
   closing_.store(true);
+  std::unique_ptr<SaveThread> saves;
   std::unique_ptr<ProgressThread> progress;
   std::unique_ptr<DeviceWatch> watch;
   {
     auto held = lock();
     progress = std::move(progress_);
     watch = std::move(device_watch_);
+    saves = std::move(saves_);
   }
+  saves.reset();
   progress.reset();
   watch.reset();
   // What computes reads and writes memory, the caller's too. Its waits have been told to end. (One

@@ -52,6 +52,8 @@ struct DeviceCard;
 struct DeviceCards;
 struct DeviceVerdict;
 class ProgressThread;
+class SaveOperation;
+class SaveThread;
 struct SchedulePlace;
 class UnitSchedule;
 
@@ -205,26 +207,36 @@ class Context : public std::enable_shared_from_this<Context> {
                                                        std::byte* data, uint64_t count, DType dtype,
                                                        bool mean);
 
-  // Checkpoints: collective over the world. They block until all ranks have ended, well or not;
-  // take the turn and the lock themselves. See saving/saver.h and saving/loader.h.
   // This rank's part of a state of a param; `count` must be its size. MERON_E_ARGUMENT where there
   // is no such state, or another count; MERON_E_STATE while it cannot be used.
   Status read_state(Optimizer& optimizer, const Param& param, OptimizerState which, uint64_t count,
                     float* out);
   Status write_state(Optimizer& optimizer, const Param& param, OptimizerState which, uint64_t count,
                      const float* data);
+  // Checkpoints: collective over the world; they take the turn and the lock themselves. See
+  // saving/saver.h and saving/loader.h. A save goes on when this returns: save_thread.h. The others
+  // block until all ranks have ended, well or not.
+  Result<std::shared_ptr<Operation>> begin_save(
+      const std::vector<std::shared_ptr<Optimizer>>& optimizers, SaveOptions options);
   Status save_checkpoint(const std::vector<std::shared_ptr<Optimizer>>& optimizers,
                          SaveOptions options);
   Result<LoadReport> load_checkpoint(const std::vector<std::shared_ptr<Optimizer>>& optimizers,
                                      const LoadOptions& options);
   Status export_model(const ExportOptions& options);
+  // The turn, once no save is under way, or once none copies states any more.
+  Result<Turn> turn_between_saves();
+  Result<Turn> turn_when_copied();
+  // False: not within the time. The watch of the last save; null: there was none.
+  Result<bool> wait_copied(int64_t timeout_ns);
+  std::shared_ptr<const SaveWatch> save_watch(bool* under_way);
 
   // Makes the unit's bucket writable, waiting for peers that still read it.
   Status open_bucket(const std::shared_ptr<Unit>& unit);
 
   // True: ended well. False: not yet. `timeout_ns` < 0: until the operation's own deadline.
   Result<bool> wait(const std::shared_ptr<Operation>& operation, int64_t timeout_ns);
-  Result<bool> poll(const std::shared_ptr<Operation>& operation) { return wait(operation, 0); }
+  // The same for the operation's user, who knows its error then.
+  Result<bool> wait_for_user(const std::shared_ptr<Operation>& operation, int64_t timeout_ns);
   // As wait(), and until the device has what it gathers.
   Result<bool> wait_whole(const std::shared_ptr<GatherOperation>& gather, int64_t timeout_ns);
   // Advances it once. Whether it has ended well; its error otherwise.
@@ -246,6 +258,10 @@ class Context : public std::enable_shared_from_this<Context> {
 
  private:
   friend class EngineExchange;
+  friend class SaveThread;
+  void end_saves();
+  Status tell_failure(SaveOperation& save);
+  Result<std::unique_ptr<Channel>> make_save_channel();
   // The units of all ranks, with their optimizers. MERON_E_STATE where states cannot be copied now,
   // MERON_E_UNSUPPORTED where a unit is of some ranks only.
   Result<std::vector<UnitState>> saved_states(
@@ -375,6 +391,7 @@ class Context : public std::enable_shared_from_this<Context> {
   // Ended before anything above goes.
   std::unique_ptr<ProgressThread> progress_;
   std::unique_ptr<DeviceWatch> device_watch_;
+  std::unique_ptr<SaveThread> saves_;  // null until the first save
   // What they name goes later.
   Releases releases_, releases_in_turn_;
 };

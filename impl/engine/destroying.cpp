@@ -116,7 +116,7 @@ Status Context::advance_destruction_locked(Held& held, const std::shared_ptr<Uni
 Status Context::destroy_unit(const std::shared_ptr<Unit>& unit) {
   using Phase = Destruction::Phase;
   // To the end: what other threads begin comes before or after it on every rank.
-  MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
+  MERON_ASSIGN([[maybe_unused]] const Turn turn, turn_when_copied());
   std::shared_ptr<Operation> operation;
   {
     auto held = lock();

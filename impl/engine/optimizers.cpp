@@ -20,7 +20,8 @@ Result<std::shared_ptr<Optimizer>> Context::create_optimizer(
     std::vector<std::shared_ptr<Unit>> units, const OptimizerOptions& options) {
   std::shared_ptr<Optimizer> optimizer;
   {
-    MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
+    // A save that copies them may keep an optimizer that was released.
+    MERON_ASSIGN([[maybe_unused]] const Turn turn, turn_when_copied());
     auto held = lock();
     MERON_ASSIGN(optimizer, create_optimizer_locked(held, std::move(units), options));
   }

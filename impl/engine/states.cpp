@@ -40,7 +40,9 @@ Result<Optimizer::Place> find_part(Optimizer& optimizer, const Param& param, Opt
 
 Status Context::read_state(Optimizer& optimizer, const Param& param, OptimizerState which,
                            uint64_t count, float* out) {
-  MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
+  // States on nvme pass through one memory, a save's too.
+  const bool shares = optimizer.nvme_bytes() > 0;
+  MERON_ASSIGN([[maybe_unused]] const Turn turn, shares ? turn_when_copied() : this->turn());
   auto held = lock();
   MERON_ASSIGN(const Optimizer::Place place, find_part(optimizer, param, which, count));
   if (count == 0) return Ok{};
@@ -51,7 +53,7 @@ Status Context::read_state(Optimizer& optimizer, const Param& param, OptimizerSt
 
 Status Context::write_state(Optimizer& optimizer, const Param& param, OptimizerState which,
                             uint64_t count, const float* data) {
-  MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
+  MERON_ASSIGN([[maybe_unused]] const Turn turn, turn_when_copied());
   auto held = lock();
   MERON_ASSIGN(const Optimizer::Place place, find_part(optimizer, param, which, count));
   if (which == OptimizerState::master && !place.states->shape().master) {

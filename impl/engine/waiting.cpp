@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "engine/context.h"
+#include "engine/save_thread.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -164,7 +165,8 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
     }
     if (!target.ended()) {
       now = now_ns();
-      if (target.inspection_due(now, kSleepNs) || last) inspect_locked(held, target);
+      const bool due = target.inspection_due(now, kSleepNs) || last;
+      if (due && !target.looked_after()) inspect_locked(held, target);
       if (!target.ended()) add_line(report_wait(held, target, now));
     }
     if (!target.ended()) {
@@ -207,7 +209,9 @@ Result<bool> Context::wait(const std::shared_ptr<Operation>& operation, int64_t 
       Transport::Sleeper sleeper(*transport_);
       MERON_ASSIGN(ended, look(deadline.passed()));
       if (ended) break;
-      sleeper.sleep(std::min({kSleepNs, user.remaining(), deadline.remaining()}));
+      // After the deadline it is looked at as often: ranks may be saving.
+      const int64_t left = deadline.passed() ? kSleepNs : deadline.remaining();
+      sleeper.sleep(std::min({kSleepNs, user.remaining(), left}));
     }
     if (user.passed()) {
       MERON_ASSIGN(ended, look(deadline.passed()));
@@ -327,6 +331,8 @@ void Context::inspect_locked(Held& held, Operation& target) {
             .blaming(rank));
   }
   if (operation.deadline().passed() || target.deadline().passed()) {
+    // What it waits for may wait for a save to copy it.
+    if (saves_ && saves_->some_rank_copies(now_ns())) return;
     return break_group(Error(MERON_E_TIMEOUT,
                              fmt::format("the deadline of {} s passed: {}",
                                          static_cast<double>(rank_->timeout_ns) / kNanosPerSecond,

@@ -32,11 +32,7 @@ Status StepOperation::check(const Optimizer& optimizer) {
 StepOperation::StepOperation(std::shared_ptr<Optimizer> optimizer, Deadline deadline)
     : Operation(optimizer->units_.front()->channel(), deadline),
       optimizer_(std::move(optimizer)),
-      groups_(optimizer_->groups_) {
-  if (!optimizer_->file_) return;
-  pass_ = &optimizer_->file_->pass();
-  pass_->begin_round();
-}
+      groups_(optimizer_->groups_) {}
 
 std::shared_ptr<StepOperation> StepOperation::begin(std::shared_ptr<Optimizer> optimizer,
                                                     Deadline deadline) {
@@ -162,6 +158,7 @@ Error StepOperation::fail(Error error) {
 }
 
 Result<bool> StepOperation::advance() {
+  if (!begin_pass()) return false;
   if (Status moved = move_pass(); !moved.ok()) return moved.error();
   if (norm_number_ == 0) {
     if (Status shared = share_norm(); !shared.ok()) return fail(std::move(shared).error());
@@ -188,6 +185,22 @@ Result<bool> StepOperation::advance() {
   if (updated_ < units) return false;
   end();
   return true;
+}
+
+// A save reads states on nvme through the memory of the pass. False: it has not copied them yet.
+bool StepOperation::begin_pass() {
+  if (pass_ || !optimizer_->file_) return true;
+  if (first_held() != nullptr) return false;
+  pass_ = &optimizer_->file_->pass();
+  pass_->begin_round();
+  return true;
+}
+
+const Unit* StepOperation::first_held() const {
+  for (const auto& unit : optimizer_->units_) {
+    if (unit->held_for_save()) return unit.get();
+  }
+  return nullptr;
 }
 
 Status StepOperation::move_pass() {
@@ -310,7 +323,12 @@ std::vector<int> StepOperation::missing() const {
 }
 
 std::string StepOperation::waits_for_drive() const {
-  if (!norm_known_ || !optimizer_ || !missing().empty()) return {};
+  if (!optimizer_) return {};
+  if (const Unit* const held = first_held();
+      held != nullptr && (norm_known_ || norm_number_ == 0)) {
+    return held->drive_text();
+  }
+  if (!norm_known_ || !missing().empty()) return {};
   const auto& units = optimizer_->units_;
   for (size_t u = updated_; u < opened_; ++u) {
     if (std::string text = units[u]->drive_text(); !text.empty()) return text;

@@ -40,6 +40,9 @@ class StepOperation final : public Operation {
   Status share_norm();
   Result<bool> agree_on_norm();
   std::string nonfinite_places() const;
+  // The unit that a save copies still; null: none.
+  const Unit* first_held() const;
+  bool begin_pass();
   // Looks after the drive.
   Status move_pass();
   // Updates what the drive has brought, or some of what lies in memory; false: there is nothing

@@ -2,6 +2,9 @@
 #include "os/threads.h"
 
 #include <pthread.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <vector>
 
@@ -22,6 +25,12 @@ MaskSignalsScope::~MaskSignalsScope() {
 
 void set_thread_name(const std::string& name) {
   ::pthread_setname_np(::pthread_self(), name.substr(0, 15).c_str());
+}
+
+void yield_to_other_threads() {
+  // A thread's own, on Linux. Not the lowest: one that holds a lock must get on.
+  constexpr int kNice = 10;
+  (void)::setpriority(PRIO_PROCESS, static_cast<id_t>(::syscall(SYS_gettid)), kNice);
 }
 
 Status pin_thread(int index) {

@@ -29,4 +29,7 @@ void set_thread_name(const std::string& name);
 // their number).
 Status pin_thread(int index);
 
+// Lets all other threads of the process go first, for good: for work that nobody waits for.
+void yield_to_other_threads();
+
 }  // namespace meron

@@ -80,6 +80,8 @@ bool ReduceOperation::shares() const {
 
 Result<bool> ReduceOperation::advance() {
   Unit& unit = *unit_;
+  // A save copies what encoding has lost so far.
+  if (unit.held_for_save() && unit.keeps_feedback()) return false;
   if (stage_ == Stage::downloading) {
     MERON_ASSIGN(const bool here, downloaded());
     if (!here) return false;

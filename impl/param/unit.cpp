@@ -374,10 +374,21 @@ bool Unit::has_parts() const {
 }
 
 void Unit::let_go_of_version() {
-  if (!letting_go_ || !has_parts() || copied_from()) return;
+  if (!letting_go_ || held_for_save_ || !has_parts() || copied_from()) return;
   letting_go_ = false;
   own_slot().released.store(version_ + 1, std::memory_order_seq_cst);
   rank_.transport.ring();
+}
+
+void Unit::end_hold() {
+  if (!std::exchange(held_for_save_, false)) return;
+  let_go_of_version();
+  rank_.transport.ring();
+}
+
+bool Unit::keeps_feedback() const {
+  return std::any_of(flats_.begin(), flats_.end(),
+                     [](const Flat& flat) { return flat.residual != nullptr; });
 }
 
 bool Unit::all_released() {
@@ -385,8 +396,11 @@ bool Unit::all_released() {
   return !letting_go_ && reached(readers_, version_ + 1, &UnitSlot::released) && !exchanging();
 }
 
+// This rank is not missing where it copies the version for a save: see drive_text().
 std::vector<int> Unit::unreleased() const {
-  return behind(readers_, version_ + 1, &UnitSlot::released);
+  std::vector<int> late = behind(readers_, version_ + 1, &UnitSlot::released);
+  if (held_for_save_) std::erase(late, axes_.index());
+  return late;
 }
 
 bool Unit::exchanging() {

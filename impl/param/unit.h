@@ -231,6 +231,13 @@ class Unit {
   // reads. What is to stay of it must have come first, also where the gather was given up: it is
   // read where peers have encoded it, and is not sent again.
   Status release_version();
+  // While a save copies its states this rank keeps the present version, so that no rank changes it:
+  // release_version() takes effect when the hold ends. Gathers and gradients go on.
+  void hold_for_save() { held_for_save_ = true; }
+  void end_hold();
+  bool held_for_save() const { return held_for_save_; }
+  // Whether a reduction changes what is saved: what its codec loses is kept.
+  bool keeps_feedback() const;
   // Whether nobody uses the present version any more: readers have let go of it, and what was sent
   // of it to other nodes has gone.
   bool all_released();
@@ -427,6 +434,7 @@ class Unit {
   GradientState gradient_state_ = GradientState::empty;
   uint64_t version_ = 0;
   uint32_t leases_ = 0;
+  bool held_for_save_ = false;
   bool letting_go_ = false;        // of this version, once its parts have come
   bool letting_mates_go_ = false;  // once the device reads what they have brought in no more
   std::unique_ptr<DeviceValues> on_device_;

@@ -280,6 +280,7 @@ void Unit::wait_for_drive(int64_t timeout_ns) const {
 }
 
 std::string Unit::drive_text() const {
+  if (held_for_save_) return fmt::format("a save copies unit '{}'", name_);
   if (const Unit* const first = unit_being_stored_first()) return first->drive_text();
   for (const Flat& flat : flats_) {
     if (flat.stored && flat.stored->busy()) return flat.stored->describe();

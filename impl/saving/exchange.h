@@ -22,6 +22,10 @@ class Exchange {
   virtual Status broadcast(std::byte* data, uint64_t bytes) = 0;
   // `bytes` bytes of each rank, in rank order, to all.
   virtual Status gather(const std::byte* own, uint64_t bytes, std::byte* all) = 0;
+  // More of the files has been written: peers may count on more to come.
+  virtual void progressed() {}
+  // This rank's states of the unit have been read, or it saves none: they may change.
+  virtual void copied(const UnitState& /*unit*/) {}
   // UnitState::read and write under the context's lock.
   virtual Status read(const UnitState& unit, const State& state, const Range& range,
                       std::byte* out) = 0;

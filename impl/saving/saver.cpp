@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstring>
 #include <ctime>
+#include <map>
 #include <utility>
 
 #include "checkpoint/block_writer.h"
@@ -46,8 +47,8 @@ uint64_t block_bytes(uint64_t all_bytes) {
 
 class FileWriter {
  public:
-  FileWriter(Exchange& exchange, checkpoint::BlockWriter& writer)
-      : exchange_(exchange), writer_(writer) {}
+  FileWriter(Exchange& exchange, checkpoint::BlockWriter& writer, SaveWatch& watch)
+      : exchange_(exchange), writer_(writer), watch_(watch) {}
 
   Status write(const SavedPiece& piece) {
     if (piece.unit == nullptr) return bytes(piece.given->data, piece.bytes);
@@ -56,7 +57,7 @@ class FileWriter {
       MERON_ASSIGN(const std::span<std::byte> room, writer_.space((piece.range.end - at) * size));
       const uint64_t count = room.size() / size;  // pieces begin at multiples of it
       MERON_TRY(exchange_.read(*piece.unit, piece.state, {at, at + count}, room.data()));
-      MERON_TRY(writer_.commit(count * size));
+      MERON_TRY(commit(count * size));
       at += count;
     }
     return Ok{};
@@ -65,7 +66,7 @@ class FileWriter {
     while (count > 0) {
       MERON_ASSIGN(const std::span<std::byte> room, writer_.space(count));
       std::memcpy(room.data(), from, room.size());
-      MERON_TRY(writer_.commit(room.size()));
+      MERON_TRY(commit(room.size()));
       from += room.size();
       count -= room.size();
     }
@@ -73,25 +74,67 @@ class FileWriter {
   }
 
  private:
+  Status commit(uint64_t bytes) {
+    const uint64_t before = writer_.bytes_written();
+    MERON_TRY(writer_.commit(bytes));
+    watch_.copied.fetch_add(bytes, std::memory_order_relaxed);
+    watch_.written.fetch_add(writer_.bytes_written() - before, std::memory_order_relaxed);
+    exchange_.progressed();
+    return Ok{};
+  }
+
   Exchange& exchange_;
   checkpoint::BlockWriter& writer_;
+  SaveWatch& watch_;
+};
+
+// Reports each unit as copied when its last piece is, and those that have none at once.
+class UnitsLeft {
+ public:
+  UnitsLeft(Exchange& exchange, std::span<const UnitState> units, std::span<const SavedFile> files)
+      : exchange_(exchange) {
+    for (const SavedFile& file : files) {
+      for (const SavedPiece& piece : file.pieces) ++pieces_[piece.unit];
+    }
+    for (const UnitState& unit : units) {
+      if (pieces_.count(&unit) == 0) exchange.copied(unit);
+    }
+  }
+  void took(const SavedPiece& piece) {
+    if (piece.unit != nullptr && --pieces_[piece.unit] == 0) exchange_.copied(*piece.unit);
+  }
+
+ private:
+  Exchange& exchange_;
+  std::map<const UnitState*, uint64_t> pieces_;
 };
 
 // A rank's checksums, file after file.
-Result<std::vector<uint32_t>> write_files(Exchange& exchange, std::span<const SavedFile> files,
+Result<std::vector<uint32_t>> write_files(Exchange& exchange, std::span<const UnitState> units,
+                                          std::span<const SavedFile> files,
                                           const std::string& directory, uint64_t block,
                                           const SaveOptions& options,
                                           const std::shared_ptr<checkpoint::Staging>& staging,
                                           const std::function<void()>& copied) {
+  SaveWatch& watch = *options.watch;
+  uint64_t total = 0;
+  for (const SavedFile& file : files) total += file.bytes;
+  watch.total.store(total);
+  UnitsLeft left(exchange, units, files);
   std::vector<std::unique_ptr<checkpoint::BlockWriter>> writers;
   for (const SavedFile& file : files) {
-    const checkpoint::WriterOptions writing = {
-        .total_bytes = file.bytes, .block_bytes = block, .timeout_ns = options.timeout_ns};
+    const checkpoint::WriterOptions writing = {.total_bytes = file.bytes,
+                                               .block_bytes = block,
+                                               .timeout_ns = options.timeout_ns,
+                                               .cancelled = &watch.cancelled};
     MERON_ASSIGN(auto writer,
                  checkpoint::BlockWriter::create(staging, directory + "/" + file.name, writing));
-    FileWriter to(exchange, *writer);
+    FileWriter to(exchange, *writer, watch);
     MERON_TRY(to.bytes(reinterpret_cast<const std::byte*>(file.head.data()), file.head.size()));
-    for (const SavedPiece& piece : file.pieces) MERON_TRY(to.write(piece));
+    for (const SavedPiece& piece : file.pieces) {
+      MERON_TRY(to.write(piece));
+      left.took(piece);
+    }
     writers.push_back(std::move(writer));
   }
   copied();
@@ -99,7 +142,9 @@ Result<std::vector<uint32_t>> write_files(Exchange& exchange, std::span<const Sa
   for (const auto& writer : writers) {
     MERON_ASSIGN(const std::vector<uint32_t> of_file, writer->finish());
     checksums.insert(checksums.end(), of_file.begin(), of_file.end());
+    exchange.progressed();
   }
+  watch.written.store(total);
   return checksums;
 }
 
@@ -211,8 +256,8 @@ Status save(Exchange& exchange, std::span<const UnitState> units, const SaveOpti
   MERON_TRY(share_sizes(exchange, *world));
   const uint64_t block = block_bytes(world->bytes());
   const auto& files = world->files[static_cast<size_t>(exchange.rank())];
-  const auto written =
-      write_files(exchange, files, directory, block, options, staging, [&] { at_end.now(); });
+  const auto written = write_files(exchange, units, files, directory, block, options, staging,
+                                   [&] { at_end.now(); });
   at_end.now();
   MERON_TRY(agree(exchange, written.ok() ? Status(Ok{}) : Status(written.error())));
 

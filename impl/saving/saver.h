@@ -3,6 +3,7 @@
 // have, rank 0 commits.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -18,6 +19,14 @@
 #include "state/unit_state.h"
 
 namespace meron {
+
+// How far a rank is with a save, for other threads.
+struct SaveWatch {
+  std::atomic<uint64_t> total{0};      // bytes of its files; 0: not known yet
+  std::atomic<uint64_t> copied{0};     // of them, out of the units and the caller's tensors
+  std::atomic<uint64_t> written{0};    // of them, in the files
+  std::atomic<bool> cancelled{false};  // set it: this rank's part fails soon
+};
 
 struct SaveOptions {
   std::string root;  // directory of checkpoints
@@ -36,6 +45,7 @@ struct SaveOptions {
   int64_t timeout_ns = -1;  // of one transfer
   // Receives, on rank 0, what did not succeed after the commit and need not. May be empty.
   std::function<void(const std::string&)> warn = {};
+  std::shared_ptr<SaveWatch> watch = std::make_shared<SaveWatch>();
 };
 
 // Blocks: on the drive, and on all ranks. Any failure is every rank's, names the rank, and leaves

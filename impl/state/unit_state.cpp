@@ -101,6 +101,8 @@ Status UnitState::check(const State& state, const Range& range) const {
                              range.begin, range.end, name_of(state.kind), unit_.name()),
                  "please report this defect");
   }
+  // A hold keeps all of it as it is, whatever has begun meanwhile.
+  if (unit_.held_for_save()) return Ok{};
   if (unit_.stepping) {
     return Error(MERON_E_STATE, fmt::format("unit '{}' is being updated by a step", unit_.name()),
                  "wait for the step first")
@@ -136,7 +138,7 @@ Status UnitState::read(const State& state, const Range& range, std::byte* out) c
   if (range.size() == 0) return Ok{};
   Flat& flat = unit_.flats()[state.flat];
   if (state.kind == StateKind::values) {
-    if (unit_.state() == ValueState::updating) {
+    if (unit_.state() == ValueState::updating && !unit_.held_for_save()) {
       return Error(MERON_E_STATE, fmt::format("unit '{}' is being updated", unit_.name()),
                    "publish the update first")
           .on(unit_.name());
@@ -154,6 +156,11 @@ Status UnitState::read(const State& state, const Range& range, std::byte* out) c
   FlatStates& states = *states_of(state);
   const int index = index_of(*optimizer_, state.kind);
   if (state.dtype == DType::f32) {
+    if (const float* const place = states.in_place(index, range.begin, range.size())) {
+      const Recess recess(range.size() >= kInlineElements);
+      std::memcpy(out, place, range.size() * sizeof(float));
+      return Ok{};
+    }
     return states.read(index, range.begin, range.size(), reinterpret_cast<float*>(out));
   }
   std::vector<float> piece(std::min(kPiece, range.size()));
@@ -168,6 +175,11 @@ Status UnitState::read(const State& state, const Range& range, std::byte* out) c
 
 Status UnitState::write(const State& state, const Range& range, const std::byte* data) const {
   MERON_TRY(check(state, range));
+  if (unit_.held_for_save()) {
+    return Error(MERON_E_STATE, fmt::format("a save copies unit '{}'", unit_.name()),
+                 "wait until the save has copied it")
+        .on(unit_.name());
+  }
   if (range.size() == 0) return Ok{};
   Flat& flat = unit_.flats()[state.flat];
   if (state.kind == StateKind::values) {

@@ -66,8 +66,8 @@ class UnitState {
 
   // Copies `range`, within loaded(), to `out`: range.size() elements of state.dtype; what pads
   // tensors is undefined. Waits for the drive or the device. Not while the unit is being updated or
-  // its optimizer steps: MERON_E_STATE. Also MERON_E_STATE (states are offloaded), MERON_E_IO,
-  // MERON_E_CORRUPT, MERON_E_TIMEOUT, MERON_E_DEVICE.
+  // its optimizer steps, but for a unit that is held for a save: MERON_E_STATE. Also MERON_E_STATE
+  // (states are offloaded), MERON_E_IO, MERON_E_CORRUPT, MERON_E_TIMEOUT, MERON_E_DEVICE.
   Status read(const State& state, const Range& range, std::byte* out) const;
   // Replaces `range`. Values: only while an update of the unit is open; without an optimizer their
   // master follows, if there is one. States of 8 bits are encoded by blocks of kBlock elements:

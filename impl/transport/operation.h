@@ -37,6 +37,8 @@ class Operation {
   virtual std::shared_ptr<Operation> behind() const { return nullptr; }
   // What of this rank's own storage it waits for, for messages; empty: nothing.
   virtual std::string waits_for_drive() const { return {}; }
+  // Whether a thread of the engine looks after its peers and its deadline, whoever waits for it.
+  virtual bool looked_after() const { return false; }
   // "gather of unit 'layer.3'", for messages.
   virtual std::string describe() const = 0;
   // Where ranks share no memory, whether it may advance before all members are known to have begun
@@ -97,6 +99,10 @@ class Operation {
   bool running() const { return running_; }
   void set_running(bool running) { running_ = running; }
 
+  // Whether its user has been given its error.
+  bool delivered() const { return delivered_; }
+  void set_delivered() { delivered_ = true; }
+
   bool ended() const { return ended_; }
   const std::optional<Error>& error() const { return error_; }
   void finish() { ended_ = true; }
@@ -121,6 +127,7 @@ class Operation {
   bool running_ = false;
   int suspicions_ = 0;
   int64_t suspected_ns_ = 0;
+  bool delivered_ = false;
   bool ended_ = false;
   std::optional<Error> error_;
 };

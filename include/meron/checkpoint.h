@@ -87,11 +87,17 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_save_options_init(
 /**
  * Begins to save the states of all units, as they are now, as `name` in `folder`. Collective over
  * the world. A thread of the engine copies them into bounded memory and writes: gathers, forward
- * and backward go on meanwhile, and a step or an update of a unit waits until the unit is copied.
+ * and backward go on meanwhile. A step or an update of a unit waits until the unit is copied, and
+ * so does a reduction whose codec keeps feedback; writes of states, offloads, reloads, new
+ * optimizers and the destruction of units wait until all units are. Views of states must not be
+ * written before that. The counts of steps and the numbers of param groups are those of the call.
  * After a failure on any rank (a full disk) all ranks get the error, which names that rank, from
- * the future, and again from the next save if nobody has waited for the future; the checkpoints
- * that were there stay, and training can go on. One save at a time: the next one waits for the one
- * before.
+ * the future, and, if some rank has not waited for it, once again from the next save, which then
+ * begins nothing; the checkpoints that were there stay, and training can go on. One save at a time:
+ * the next one, and a load, wait for the one before. Closing the context waits for it too. A wait
+ * for the future that is given up leaves the save as it is. A rank that gives no sign of progress
+ * for twice the context's timeout breaks the group (MERON_E_TIMEOUT); one that is slow does not,
+ * nor do steps that wait for it.
  * @param out      receives the future.
  * @param folder   a directory that all ranks see; made if it is not there.
  * @param name     one component of a path, not hidden, at most 200 bytes of UTF-8.
@@ -99,11 +105,12 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_save_options_init(
  * Ownership: texts and arrays are copied; what a tensor's `data` points to must stay as it is until
  * meron_checkpoint_wait_copied; the caller releases *out. Blocks: until the save before has ended.
  * Threads: any.
- * Errors: MERON_E_ARGUMENT (a name that will not do, `extra` is no JSON object), MERON_E_DUPLICATE
- * (the name is taken), MERON_E_STATE (a step is under way, a unit is updated, a gradient waits for
- * a step, states are offloaded, another process saves that name), MERON_E_UNSUPPORTED (a unit of
- * some ranks only), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND, MERON_E_TIMEOUT,
- * MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is under way, a unit is updated, a gradient waits
+ * for a step, states are offloaded), MERON_E_UNSUPPORTED (a unit of some ranks only),
+ * MERON_E_HANDLE, MERON_E_STALE, -3xx. From the future: MERON_E_ARGUMENT (a name that will not do,
+ * `extra` is no JSON object, tensors do not fit each other), MERON_E_DUPLICATE (the name is taken),
+ * MERON_E_STATE (another process saves that name), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NO_MEMORY,
+ * MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_CLOSED, -3xx.
  */
 MERON_API MERON_NODISCARD meron_status meron_checkpoint_save_begin(
     meron_future *out, meron_context context, const char *folder, const char *name,

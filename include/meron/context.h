@@ -153,10 +153,11 @@ MERON_API MERON_NODISCARD meron_status meron_context_open(meron_context *out,
 /**
  * Closes the context: operations under way are cancelled, all handles made from it become stale,
  * views become invalid, and memory that the caller passed to operations is not touched any more
- * once it returns. DLPack tensors stay readable. Local: it does not wait for peers. Peers that
- * still need this rank get MERON_E_PEER_CLOSED. Blocks: never on peers; at most until calls of
- * other threads on this context have noticed (5 s). Threads: any. Errors: MERON_E_HANDLE,
- * MERON_E_STALE (closed already).
+ * once it returns. DLPack tensors stay readable. Local: it does not wait for peers, but for a save
+ * of a checkpoint under way, which ends first; one that should_stop does not wait for is abandoned,
+ * and no checkpoint comes of it. Peers that still need this rank get MERON_E_PEER_CLOSED. Blocks:
+ * on such a save; else at most until calls of other threads on this context have noticed (5 s).
+ * Threads: any. Errors: MERON_E_HANDLE, MERON_E_STALE (closed already).
  */
 MERON_API meron_status meron_context_close(meron_context context, meron_error **err);
 

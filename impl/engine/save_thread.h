@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: Apache-2.0
+// The thread of a context that saves: it copies states into bounded memory, writes, and agrees with
+// the other ranks' threads, over a channel on which nothing else is called. So the trainer's calls
+// are neither kept waiting nor reordered.
+//
+// It calls none of the trainer's functions, and never pumps: whoever waits does, or the thread of
+// the link (progress_thread.h).
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "base/held.h"
+#include "engine/save_operation.h"
+#include "saving/exchange.h"
+#include "transport/channel.h"
+
+namespace meron {
+
+class Context;
+
+class SaveThread {
+ public:
+  // The context outlives it.
+  explicit SaveThread(Context& context);
+  // Abandons what is under way, without a word to peers: no checkpoint comes of it.
+  ~SaveThread();
+  SaveThread(const SaveThread&) = delete;
+  SaveThread& operator=(const SaveThread&) = delete;
+
+  // Under the context's lock, as all that follows.
+  bool has_channel() const { return channel_ != nullptr; }
+  void use(std::unique_ptr<Channel> channel) { channel_ = std::move(channel); }
+  Channel& channel() { return *channel_; }
+  // None is under way.
+  void begin(std::shared_ptr<SaveOperation> save);
+  // The last one begun; null: none.
+  const std::shared_ptr<SaveOperation>& last() const { return last_; }
+  bool under_way() const { return last_ != nullptr && !last_->ended(); }
+  // Whether some rank copies states still, and got on with it lately: who waits for it must not
+  // think it gone.
+  bool some_rank_copies(int64_t now);
+
+ private:
+  class Peers;
+  // By which ranks see how far this one is.
+  std::atomic<uint64_t>& progress_word() { return channel_->own().norm_step[0]; }
+  std::atomic<uint64_t>& copied_word() { return channel_->own().norm_step[1]; }
+  void run();
+  Status perform(SaveOperation& save, Peers& peers);
+  void end_holds(SaveOperation& save);
+  // How long a rank may go without a sign of progress: its drive's timeout ends a transfer before.
+  int64_t patience_ns() const;
+
+  Context& context_;
+  std::unique_ptr<Channel> channel_;  // null until the first save
+  std::shared_ptr<SaveOperation> last_;
+  uint64_t begun_ = 0;   // saves
+  uint64_t seen_ = 0;    // signs of progress of all ranks, and
+  int64_t seen_ns_ = 0;  // when that changed last
+  std::mutex mutex_;     // guards next_; a leaf
+  std::condition_variable wake_;
+  std::shared_ptr<SaveOperation> next_;
+  std::atomic<bool> stop_{false};
+  std::thread thread_;
+};
+
+}  // namespace meron

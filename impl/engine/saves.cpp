@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the context does beside a save: calls that wait for it, and its end.
+#include <algorithm>
+#include <utility>
+
+#include "engine/context.h"
+#include "engine/save_thread.h"
+
+namespace meron {
+namespace {
+
+constexpr int64_t kCopyLookNs = kNanosPerMilli;
+
+}  // namespace
+
+// The groups' numbers end before it.
+Result<std::unique_ptr<Channel>> Context::make_save_channel() {
+  const int ranks = transport_->world_size();
+  MERON_ASSIGN(const uint64_t control, reserve_group(ranks));
+  return std::make_unique<Channel>(*transport_, rank_->counters,
+                                   Members::world(ranks, transport_->rank()), control,
+                                   kMaxGroups * 3, &world());
+}
+
+Result<Turn> Context::turn_between_saves() {
+  while (true) {
+    std::shared_ptr<Operation> save;
+    {
+      MERON_ASSIGN(Turn turn, this->turn());
+      auto held = lock();
+      if (!saves_ || !saves_->under_way()) return turn;
+      save = saves_->last();
+    }
+    const Result<bool> ended = wait(save, -1);
+    // How it ended is another's.
+    auto held = lock();
+    if (!save->ended() && !ended.ok()) return ended.error();
+  }
+}
+
+Result<Turn> Context::turn_when_copied() {
+  while (true) {
+    MERON_ASSIGN(const bool copied, wait_copied(-1));
+    MERON_ASSIGN(Turn turn, this->turn());
+    auto held = lock();
+    const bool begun_since = saves_ && saves_->last() && !saves_->last()->copied();
+    if (copied && !begun_since) return turn;
+  }
+}
+
+Result<bool> Context::wait_copied(int64_t timeout_ns) {
+  const Deadline deadline = timeout_ns < 0 ? Deadline::never() : Deadline::after(timeout_ns);
+  auto held = lock();
+  MERON_TRY(check_open());
+  const std::shared_ptr<SaveOperation> save = saves_ ? saves_->last() : nullptr;
+  while (save && !save->copied()) {
+    progress_locked(held);
+    if (deadline.passed()) return false;
+    MERON_TRY(rest(held, std::min(deadline.remaining(), kCopyLookNs)));
+  }
+  return true;
+}
+
+std::shared_ptr<const SaveWatch> Context::save_watch(bool* under_way) {
+  auto held = lock();
+  *under_way = saves_ && saves_->under_way();
+  if (!saves_ || !saves_->last()) return nullptr;
+  return saves_->last()->options.watch;
+}
+
+Result<bool> Context::wait_for_user(const std::shared_ptr<Operation>& operation,
+                                    int64_t timeout_ns) {
+  Result<bool> ended = wait(operation, timeout_ns);
+  if (ended.ok()) return ended;
+  auto held = lock();
+  if (operation->ended()) operation->set_delivered();
+  return ended;
+}
+
+// A save under way ends first: what was begun is there then. One that should_stop does not wait for
+// is abandoned.
+void Context::end_saves() {
+  static thread_local bool ending = false;  // should_stop may close the context
+  std::shared_ptr<Operation> save;
+  {
+    auto held = lock();
+    if (saves_ && saves_->under_way() && !closed()) save = saves_->last();
+  }
+  if (save && !std::exchange(ending, true)) {
+    (void)wait(save, -1).ok();
+    ending = false;
+  }
+}
+
+}  // namespace meron
