@@ -16,7 +16,8 @@ save_checkpoint(context::Context, folder, name, optimizers = (); options...) =
 
 """
     save_checkpoint_begin(ctx, folder, name, optimizers = (); step = 0, keep = 0, extra = nothing,
-                          tensors = (), values_only = false, skip_frozen = false, overwrite = false)
+                          tensors = (), mapping = nothing, values_only = false,
+                          skip_frozen = false, overwrite = false)
 
 Begins to save the states of all units, as they are now, as `name` in `folder`; a `Future`. Collective
 over the world.
@@ -37,6 +38,8 @@ stay, and training can go on. Views of states are not to be written before `wait
 - `extra`: the program's own state, the text of a JSON object; rank 0's is kept.
 - `tensors`: `CheckpointTensor`s; those of all ranks together have each element of a tensor once. Their
   arrays must not change before `wait_copied` returns.
+- `mapping`: where params are to have other names in the files, also for their states: the text of a JSON
+  object, `"PARAM": "NAME"`; `""` leaves the param out.
 - `values_only`: leaves masters and states of optimizers out; `skip_frozen`: frozen params.
 - `overwrite`: replaces a checkpoint of that name.
 
@@ -47,7 +50,7 @@ save before has ended.
 """
 function save_checkpoint_begin(
     context::Context, folder, name, optimizers = (); step = 0, keep = 0, extra = nothing,
-    tensors = (), values_only = false, skip_frozen = false, overwrite = false)
+    tensors = (), mapping = nothing, values_only = false, skip_frozen = false, overwrite = false)
     alive = Any[]
     handle, handles = raw(context), raw_optimizers(optimizers)
     table, count = raw_tensors(tensors, alive)
@@ -55,6 +58,7 @@ function save_checkpoint_begin(
         initial(LibMeron.meron_checkpoint_save_options, LibMeron.meron_checkpoint_save_options_init);
         step = step, keep = keep, values_only = values_only, skip_frozen = skip_frozen,
         overwrite = overwrite, extra = pointer_of(extra, "extra", alive),
+        mapping = pointer_of(mapping, "mapping", alive),
         optimizers = table_of(handles, alive), optimizer_count = length(handles),
         tensors = table, tensor_count = count))
     folder_, name_ = text(folder, "the folder"), text(name, "the name of a checkpoint")

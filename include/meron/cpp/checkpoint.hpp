@@ -142,6 +142,8 @@ struct SaveOptions {
   bool values_only = false;  // neither masters nor states of optimizers
   bool skip_frozen = false;  // no frozen params
   bool overwrite = false;    // replaces a checkpoint of that name
+  std::string mapping;       // empty, or a JSON object: "PARAM": "NAME" in the files, for states
+                             // too; "" leaves the param out
   // The caller's own; those of all ranks together have each element of a tensor once.
   Span<const CheckpointTensor> tensors;
 };
@@ -169,6 +171,7 @@ struct SaveOptions {
   raw.step = options.step;
   raw.keep = options.keep;
   raw.extra = detail::optional_text(options.extra);
+  raw.mapping = detail::optional_text(options.mapping);
   raw.optimizers = optimizers.data();
   raw.optimizer_count = optimizers.size();
   raw.tensors = tensors.data();

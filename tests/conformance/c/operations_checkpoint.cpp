@@ -104,7 +104,7 @@ std::unique_ptr<Given> given_of(Session& session, const Statement& statement) {
 
 void save_checkpoint(Session& session, const Statement& statement) {
   const std::vector<meron_optimizer> optimizers = optimizers_of(session, statement);
-  const OptionalText extra(statement, "extra");
+  const OptionalText extra(statement, "extra"), mapping(statement, "mapping");
   auto given = given_of(session, statement);
   meron_checkpoint_save_options options{};
   call(meron_checkpoint_save_options_init, &options, sizeof options);
@@ -114,6 +114,7 @@ void save_checkpoint(Session& session, const Statement& statement) {
   options.step = whole(statement, "step");
   options.keep = whole(statement, "keep");
   options.extra = extra.get();
+  options.mapping = mapping.get();
   options.optimizers = optimizers.data();
   options.optimizer_count = optimizers.size();
   options.tensors = &given->raw;

@@ -89,6 +89,7 @@ final class Checkpoints {
                 .step((long) statement.number("step", 0))
                 .keep((long) statement.number("keep", 0))
                 .extra(statement.get("extra"))
+                .mapping(statement.get("mapping"))
                 .valuesOnly(flag(statement, "values_only"))
                 .skipFrozen(flag(statement, "skip_frozen"))
                 .overwrite(flag(statement, "overwrite"))

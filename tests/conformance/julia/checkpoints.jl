@@ -36,7 +36,7 @@ operation("save") do session, statement
         context(session), folder_of(session, statement), statement.name,
         optimizers_of(session, statement); step = whole(statement, "step", 0),
         keep = whole(statement, "keep", 0), extra = optional(statement, "extra"),
-        tensors = given_of(session, statement),
+        tensors = given_of(session, statement), mapping = optional(statement, "mapping"),
         flags(statement, :values_only, :skip_frozen, :overwrite)...)
     finish_or_keep(session, statement, future)
 end

@@ -72,6 +72,7 @@ def save(session: Session, statement: Statement) -> None:
         step=whole(statement, "step"),
         keep=whole(statement, "keep"),
         extra=json_of(statement, "extra"),
+        mapping=json_of(statement, "mapping"),
         tensors=given_of(session, statement),
         **flags_of(statement, *FLAGS),
     )

@@ -43,7 +43,7 @@ pub struct CheckpointInfo {
 /// ([`open_checkpoint`](crate::open_checkpoint)) or loaded ([`Context::load`](crate::Context::load)).
 /// Dropping it closes its files; what was loaded stays.
 ///
-/// ```no_run
+/// ```
 /// use meron::{open_checkpoint, write_checkpoint, CheckpointTensor, WriteOptions};
 ///
 /// # let folder = std::env::temp_dir().join(format!("meron-doc-{}", std::process::id()));

@@ -21,6 +21,7 @@ pub struct SaveOptions {
     pub(crate) values_only: bool,
     pub(crate) skip_frozen: bool,
     pub(crate) overwrite: bool,
+    pub(crate) mapping: Option<String>,
     pub(crate) tensors: Vec<CheckpointTensor<'static>>,
 }
 
@@ -63,6 +64,13 @@ impl SaveOptions {
     /// Replaces a checkpoint of that name.
     pub fn overwrite(mut self) -> SaveOptions {
         self.overwrite = true;
+        self
+    }
+
+    /// Where params are to have other names in the files, also for their states: the text of a JSON object,
+    /// `"PARAM": "NAME"`; `""` leaves the param out.
+    pub fn mapping(mut self, json: &str) -> SaveOptions {
+        self.mapping = Some(json.to_string());
         self
     }
 

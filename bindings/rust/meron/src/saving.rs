@@ -104,6 +104,7 @@ impl Context {
         let folder = c_path(folder.as_ref())?;
         let name = c_string(name, "the name of a checkpoint")?;
         let extra = optional(options.extra.as_deref(), "extra")?;
+        let mapping = optional(options.mapping.as_deref(), "mapping")?;
         let tensors = RawTensors::new(&options.tensors)?;
         let handles: Vec<_> = optimizers.iter().map(|optimizer| optimizer.as_raw()).collect();
         let raw = sys::meron_checkpoint_save_options {
@@ -113,6 +114,7 @@ impl Context {
             step: options.step,
             keep: options.keep,
             extra: pointer(&extra),
+            mapping: pointer(&mapping),
             optimizers: table(&handles),
             optimizer_count: handles.len() as u64,
             tensors: tensors.first(),

@@ -80,6 +80,9 @@ fn save(session: &mut Session, s: &Statement) -> Done {
     if let Some(extra) = s.get("extra") {
         options = options.extra(extra);
     }
+    if let Some(mapping) = s.get("mapping") {
+        options = options.mapping(mapping);
+    }
     if flag(s, "values_only") {
         options = options.values_only();
     }

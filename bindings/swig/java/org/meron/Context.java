@@ -240,7 +240,7 @@ public final class Context extends Handle {
             final long future = call(handle -> Abi.meron_checkpoint_save_begin(handle,
                     folder.toString(), name, options.valuesOnly ? 1 : 0, options.skipFrozen ? 1 : 0,
                     options.overwrite ? 1 : 0, options.step, options.keep, options.extra,
-                    handles(optimizers), table));
+                    handles(optimizers), table, options.mapping));
             return new Future(this, future, options.tensors.length == 0 ? null : options.tensors);
         } finally {
             table.delete();

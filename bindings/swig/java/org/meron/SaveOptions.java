@@ -9,6 +9,7 @@ public final class SaveOptions {
     boolean valuesOnly;
     boolean skipFrozen;
     boolean overwrite;
+    String mapping;
     CheckpointTensor[] tensors = {};
 
     /** Everything is saved, and nothing happens to others. */
@@ -47,6 +48,15 @@ public final class SaveOptions {
     /** Whether a checkpoint of that name is replaced. */
     public SaveOptions overwrite(boolean value) {
         overwrite = value;
+        return this;
+    }
+
+    /**
+     * Where params are to have other names in the files, also for their states: the text of a JSON object,
+     * "PARAM": "NAME"; "" leaves the param out.
+     */
+    public SaveOptions mapping(String json) {
+        mapping = json;
         return this;
     }
 
