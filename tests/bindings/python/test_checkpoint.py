@@ -226,10 +226,12 @@ def test_what_fails_after_the_commit_is_logged_and_no_failure(tmp_path: Path) ->
     assert len(warnings) == 1 and "save of 'one'" in warnings[0] and "latest" in warnings[0]
 
 
-@pytest.mark.parametrize("plan", ["zero0", "zero1", "zero2", "zero3"])
-@pytest.mark.parametrize("dtype", ["f32", "bf16"])
-@pytest.mark.parametrize("values_only", [False, True])
-@pytest.mark.parametrize("skip_frozen", [False, True])
+@pytest.mark.parametrize(
+    ("plan", "dtype"), [("zero0", "f32"), ("zero1", "bf16"), ("zero2", "f32"), ("zero3", "bf16")]
+)
+@pytest.mark.parametrize(
+    ("values_only", "skip_frozen"), [(True, False), (False, True), (True, True)]
+)
 def test_values_only_and_skip_frozen_leave_out_what_they_say(
     tmp_path: Path, plan: str, dtype: str, values_only: bool, skip_frozen: bool
 ) -> None:
