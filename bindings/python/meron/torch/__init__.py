@@ -26,7 +26,14 @@ from meron.torch.api import (
     shard,
     unshard,
 )
-from meron.torch.checkpoint import Loaded, SaveHandle, load, save
+from meron.torch.checkpoint import (
+    Loaded,
+    SaveHandle,
+    load,
+    load_pretrained,
+    save,
+    save_pretrained,
+)
 from meron.torch.clipping import clip_grad_norm_ as _torchs_clip_grad_norm  # noqa: F401 - installed
 from meron.torch.destroy import destroy
 from meron.torch.engine_optimizer import EngineOptimizer
@@ -62,12 +69,14 @@ __all__ = [
     "full_optimizer_state",
     "full_param",
     "load",
+    "load_pretrained",
     "local_grad",
     "local_param",
     "no_sync",
     "prefetch",
     "reshard",
     "save",
+    "save_pretrained",
     "set_full_grad",
     "set_full_optimizer_state",
     "set_full_param",

@@ -14,7 +14,7 @@ from meron import errors
 from meron.plan import Json
 from meron.torch.destroy import destroy_lost
 from meron.torch.device_choice import device_for, device_name
-from meron.torch.materialize import materialize
+from meron.torch.materialize import defer, materialize
 from meron.torch.options import (
     MixedPrecision,
     check_context,
@@ -71,6 +71,7 @@ def shard(
     reshard_after_forward: bool | None = True,
     broadcast: bool = True,
     seed: int = 0,
+    init: str = "reset",
     prefetch_elements: int | None = None,
     max_live_elements: int | None = None,
     max_reuse_elements: int | None = None,
@@ -123,6 +124,8 @@ def shard(
         broadcast: start from rank 0's values. False is for values that are equal on all ranks.
         seed: for modules on the device "meta": they are made real one at a time by their
             reset_parameters, under seeds that derive from this, and only shards are kept.
+        init: "reset" is that. "defer" leaves params on meta without values until load_pretrained or
+            load brings them; a use before is a StateError.
         prefetch_elements, max_live_elements, max_reuse_elements, persist_elements,
             persist_total_elements: limits of the schedule, as Context.schedule takes them. They
             hold for all units of the context; the last value counts.
@@ -152,6 +155,8 @@ def shard(
     )
     mp = mixed_precision(mp, mp_policy)
     refuse_placement(shard_placement_fn)
+    if init not in ("reset", "defer"):
+        raise errors.argument(f"init is {init!r}", "init", "Take 'reset' or 'defer'.")
     if config is not None:
         plan, mp, limits = from_config(config, plan, mp, limits)
     mp = mp or MixedPrecision()
@@ -196,10 +201,10 @@ def shard(
         done = False
         for path, part in late:
             own = {**options, "ignored": ignored | ignored_before(part)}
-            done |= shard_one(sharding, part, f"{base}.{path}", seed, own)
+            done |= shard_one(sharding, part, f"{base}.{path}", seed, init, own)
         for path, part in parts:
-            done |= shard_one(sharding, part, f"{base}.{path}", seed, options)
-        done |= shard_one(sharding, item, base, seed, options)
+            done |= shard_one(sharding, part, f"{base}.{path}", seed, init, options)
+        done |= shard_one(sharding, item, base, seed, init, options)
         convert_buffers(item, mp.param_dtype, mp.buffer_dtype)
         if not done:
             raise errors.StateError(
@@ -222,12 +227,19 @@ def check_same(sharding: Sharding, part: torch.nn.Module, path: str) -> None:
 
 
 def shard_one(
-    sharding: Sharding, module: torch.nn.Module, name: str, seed: int, options: dict[str, Any]
+    sharding: Sharding,
+    module: torch.nn.Module,
+    name: str,
+    seed: int,
+    init: str,
+    options: dict[str, Any],
 ) -> bool:
     units = len(sharding.units)
     scope = make_scope(sharding, module, name, **options)
     for unit in sharding.units[units:]:
-        if unit.unmade:
+        if unit.unmade and init == "defer":
+            defer(unit)
+        elif unit.unmade:
             materialize(sharding, module, unit, seed)
     for part in module.modules():
         move_buffers(part, sharding)

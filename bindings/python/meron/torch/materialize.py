@@ -18,6 +18,14 @@ if TYPE_CHECKING:
 RESET = ("reset_parameters", "_reset_parameters")
 
 
+def defer(unit: ShardedUnit) -> None:
+    """Keeps a new unit without values, but for f32 masters, which a load fills."""
+    for i, dtype in unit.unmade.items():
+        handle = unit.handles[i]
+        if dtype.itemsize > 2 and handle.dtype != "f32" and not handle.frozen:
+            unit.masters[i] = torch.zeros(len(unit.owned(i)), device="cpu")
+
+
 def materialize(sharding: Sharding, module: torch.nn.Module, unit: ShardedUnit, seed: int) -> None:
     """Gives the params of a new unit below `module` the values of reset_parameters. Collective.
 

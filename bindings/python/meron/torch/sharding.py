@@ -192,6 +192,8 @@ class Sharding:
         sources = {i: self.source_of(value) for i, value in values.items()}
         self.drop([unit])
         self.wait_copied()
+        for i in values:
+            unit.unmade.pop(i, None)
         with self.context.update([unit.unit]) as update:
             for i, data in sources.items():
                 handle = unit.handles[i]

@@ -174,6 +174,7 @@ class ShardedUnit:
         """Makes the params whole until `unpin`, beside the schedule. Collective; blocks."""
         if self.pinned is not None:
             return
+        self.require_values()
         gather = self.unit.gather()
         if self.uses == 0:
             self.show(lambda handle: gather_view(gather, handle))
@@ -318,7 +319,9 @@ class ShardedUnit:
                 )
 
     def check(self) -> None:
-        """StateError for a param that was frozen when it was sharded and is not any more."""
+        """StateError for a param that has no values yet, and for one that was frozen when it was
+        sharded and is not any more."""
+        self.require_values()
         if not self.frozen:
             return
         with plain():
@@ -330,6 +333,16 @@ class ShardedUnit:
                 subject=name,
                 advice="Set requires_grad before sharding; what is to be frozen later may be "
                 "trainable then.",
+            )
+
+    def require_values(self) -> None:
+        """StateError for a param that was sharded with init="defer" and not loaded yet."""
+        if self.unmade:
+            name = self.handles[next(iter(self.unmade))].name
+            raise errors.StateError(
+                f"{name} has no values yet: it was sharded with init='defer'",
+                subject=name,
+                advice="Call meron.torch.load_pretrained or meron.torch.load first.",
             )
 
     # ---- Its end -------------------------------------------------------------------------------

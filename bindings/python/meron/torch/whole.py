@@ -23,6 +23,8 @@ def full_param(param: torch.Tensor) -> torch.Tensor:
     The values that a forward sees: decoded (lossy), if the plan has a codec for params.
     """
     unit, i = placed(param)
+    if i in unit.unmade:
+        unit.require_values()
     with unit.unit.gather(place="host") as gather:
         whole = tensor_of(gather_view(gather, unit.handles[i]), unit.handles[i].shape, None)
         return whole.clone()

@@ -18,11 +18,11 @@ TORCH_DTYPES = {
 FILE_DTYPES = {dtype: name for name, dtype in TORCH_DTYPES.items()}
 
 
-def bytes_of(tensor: torch.Tensor) -> np.ndarray:  # type: ignore[type-arg]
+def bytes_of(tensor: torch.Tensor) -> np.ndarray:
     """The memory of a contiguous tensor of the host."""
     if tensor.numel() == 0:
         return np.zeros(0, np.uint8)
-    array: np.ndarray = tensor.detach().view(-1).view(torch.uint8).numpy()  # type: ignore[type-arg]
+    array: np.ndarray = tensor.detach().view(-1).view(torch.uint8).numpy()
     return array
 
 

@@ -15,6 +15,7 @@ from meron.torch.checkpoint import packing
 from meron.torch.checkpoint import rng as random_states
 from meron.torch.checkpoint.agreement import LoadError, together
 from meron.torch.checkpoint.compare import Differences, compare_values, source_of
+from meron.torch.checkpoint.deferred import fill_buffers, refuse_meta_buffers
 from meron.torch.checkpoint.names import Models, Names, Place
 from meron.torch.checkpoint.reading import Reader, open_together
 from meron.torch.checkpoint.restore import Plan, plan_of, read_states, set_groups, set_states
@@ -110,6 +111,7 @@ def load(
     context = sharding.context
     with together(context):
         check_in_use(names)
+        refuse_meta_buffers(names)
         optimizers = [] if values_only else optimizers_in(optimizer)
     checkpoint, chosen = open_together(context, folder, name, rank0_only)
     reader = Reader(context, checkpoint, rank0_only)
@@ -231,8 +233,8 @@ def read(found: Found, names: Names, reader: Reader, with_random: bool) -> None:
             found.others[name] = reader.whole(found.sources[name])
     for unit in names.units():
         for i in sorted(unit.masters) if trained_by(unit) is None else ():
-            name = names.of_place.get((unit, i))
-            if name is None or name not in found.sources:
+            name = names.of_place.get((unit, i), "")
+            if name not in found.sources:
                 continue
             exact = source_of(names, checkpoint, name, "master")
             kind = "values" if exact is None else "master"
@@ -292,6 +294,11 @@ def apply(
     with torch.no_grad():
         for name, value in found.others.items():
             put(names, name, value)
+    for name in found.sources:
+        if name in names.params:
+            unit, i = names.params[name]
+            unit.unmade.pop(i, None)
+    fill_buffers(names)
     sharding.hold(sharding.units)
 
 

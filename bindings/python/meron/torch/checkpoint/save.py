@@ -169,6 +169,7 @@ def save(
 def check_boundary(names: Names) -> None:
     """StateError where a gradient waits for its step, or a param is in use."""
     check_in_use(names)
+    check_values(names)
     for unit in names.units():
         if unit.seen:
             raise errors.StateError(
@@ -176,6 +177,11 @@ def check_boundary(names: Names) -> None:
                 subject=unit.name,
                 advice="Save after the step, before the next backward; zero_grad drops gradients.",
             )
+
+
+def check_values(names: Names) -> None:
+    for unit in names.units():
+        unit.require_values()
 
 
 def check_in_use(names: Names) -> None:

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models that were built on the device meta, whose values a checkpoint brings: init="defer".
+
+Buffers that no file has, such as tables of rotary embeddings, are made by the module that has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from meron import errors
+from meron.torch.materialize import RESET
+
+if TYPE_CHECKING:
+    from meron.torch.checkpoint.names import Names
+
+
+def refuse_meta_buffers(names: Names) -> None:
+    """StateError naming temporary buffers on meta that their modules cannot fill. Local."""
+    lost = [name for name, part, _ in meta_buffers(names) if filler_of(part) is None]
+    if lost:
+        raise errors.StateError(
+            f"{len(lost)} buffers are on the device meta, and no file has them: "
+            + ", ".join(lost[:8]),
+            subject=lost[0],
+            advice="Assign them real tensors after building the model, give their class a method "
+            "reset_parameters() that does, or build buffers on the CPU.",
+        )
+
+
+def meta_buffers(names: Names) -> Iterator[tuple[str, torch.nn.Module, str]]:
+    for name, (part, own) in names.temporary.items():
+        buffer = part._buffers[own]
+        if buffer is not None and buffer.is_meta:
+            yield name, part, own
+
+
+def filler_of(part: torch.nn.Module) -> Any:
+    """What fills a module's own buffers: reset_parameters of one without params, or the functions
+    that transformers' rotary embeddings have."""
+    if not any(param is not None for param in part._parameters.values()):
+        for name in RESET:
+            if hasattr(part, name):
+                return getattr(part, name)
+    if hasattr(part, "config") and "inv_freq" in part._buffers:
+        init = getattr(part, "rope_init_fn", None) or getattr(
+            part, "compute_default_rope_parameters", None
+        )
+        if init is not None:
+            return lambda: fill_rotary(part, init)
+    return None
+
+
+def fill_rotary(part: torch.nn.Module, init: Any) -> None:
+    values, scaling = init(part.config, torch.device("cpu"))
+    for name in ("inv_freq", "original_inv_freq"):
+        if name in part._buffers:
+            part._buffers[name] = values.clone()
+    if hasattr(part, "attention_scaling"):
+        part.attention_scaling = scaling
+    if hasattr(part, "original_inv_freq") and "original_inv_freq" not in part._buffers:
+        part.__dict__["original_inv_freq"] = part._buffers["inv_freq"]
+
+
+def fill_buffers(names: Names) -> None:
+    """Gives temporary buffers on meta their values. Local."""
+    place = names.sharding.torch_device
+    done: set[torch.nn.Module] = set()
+    for _, part, _ in list(meta_buffers(names)):
+        if part in done:
+            continue
+        done.add(part)
+        for own, buffer in part._buffers.items():
+            if buffer is not None and buffer.is_meta:
+                part._buffers[own] = torch.empty_like(buffer, device="cpu")
+        with torch.device("cpu"), torch.no_grad():
+            filler_of(part)()
+        for own, buffer in part._buffers.items():
+            if buffer is not None and buffer.device != place:
+                part._buffers[own] = buffer.to(place)

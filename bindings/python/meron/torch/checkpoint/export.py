@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""save_pretrained(): weights as transformers and others read them."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from meron.torch.checkpoint.agreement import together
+from meron.torch.checkpoint.names import Models, Names
+from meron.torch.checkpoint.save import check_in_use, check_values, others_of
+from meron.torch.tensors import dtype_name
+
+
+def save_pretrained(
+    model: Models,
+    folder: str | os.PathLike[str],
+    *,
+    dtype: torch.dtype | None = None,
+    max_file_bytes: int = 5_000_000_000,
+    overwrite: bool = False,
+) -> None:
+    """Writes a sharded model's weights as Hugging Face publishes them. Collective.
+
+    model.safetensors, or several files with an index, with the names of state_dict(); each rank
+    writes its own part, and nothing is gathered. Tied weights are written once, by their first
+    name, as transformers does. Buffers are rank 0's. If the model has a `config` with
+    save_pretrained, rank 0 saves that too, so transformers' from_pretrained reads the folder.
+
+    Args:
+        folder: which all ranks see; made if it is not there. Its other files stay.
+        dtype: of the floating-point values in the files; None is each param's own.
+        max_file_bytes: a file is closed before it would exceed it.
+        overwrite: replace a model that is there.
+
+    Raises, on all ranks: ArgumentError, DuplicateError (a model is there), StateError (a param is
+    in use, or a gradient waits for its step), NoSpaceError, InputOutputError, GroupError.
+    """
+    names = Names(model)
+    sharding = names.sharding
+    context = sharding.context
+    others = []
+    kind = None
+    with together(context):
+        check_in_use(names)
+        check_values(names)
+        kind = None if dtype is None else dtype_name(dtype, "dtype")
+        others = others_of(names, skip_frozen=False)
+    sharding.drop(sharding.units)
+    try:
+        context.export(
+            folder,
+            dtype=kind,
+            max_file_bytes=max_file_bytes,
+            mapping=names.mapping(),
+            tensors=others,
+            overwrite=overwrite,
+        )
+    finally:
+        sharding.hold(sharding.units)
+    with together(context):
+        save_config = getattr(getattr(names.roots.get(""), "config", None), "save_pretrained", None)
+        if context.rank == 0 and save_config is not None:
+            save_config(folder)
