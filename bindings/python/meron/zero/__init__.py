@@ -20,7 +20,15 @@ from __future__ import annotations
 from typing import Any
 
 from meron import errors
-from meron.zero import dist_module, estimate, leaf, loading, offload_states, safe
+from meron.zero import (
+    dist_module,
+    estimate,
+    leaf,
+    loading,
+    offload_states,
+    safe,
+    zero_to_fp32,
+)
 from meron.zero.attributes import ZeroParameter, ZeroParamStatus
 from meron.zero.dist_module import (
     DistModule,
@@ -52,6 +60,7 @@ __all__ = [
     "register_external_parameter",
     "shard_broadcasted_state_dict",
     "unregister_external_parameter",
+    "zero_to_fp32",
 ]
 __all__ += estimate.__all__
 __all__ += leaf.__all__

@@ -74,6 +74,7 @@ def install(name: str = "deepspeed") -> None:
         "": sys.modules[__name__],
         ".zero": zero,
         ".utils": utils,
+        ".utils.zero_to_fp32": utils.zero_to_fp32,
         ".comm": comm,
         ".ops": ops,
         ".ops.adam": ops.adam,

@@ -100,6 +100,8 @@ class Config:
     sanity_checks: bool = False
     offload: Offload = field(default_factory=Offload)
     drop_last: bool = False
+    tag_validation: str = "warn"  # of a checkpoint's tag: "ignore", "warn" or "fail"
+    gather_weights: bool = True  # whether rank 0 may be given all weights, to save them
     without_effect: list[str] = field(default_factory=list, compare=False)  # keys that it has
     told: list[str] = field(default_factory=list, compare=False)  # why rows are not on the device
 
@@ -205,10 +207,18 @@ def parse(source: Source) -> Config:
     config.managed_accumulation = top.flag("managed_gradient_accumulation", True)
     config.clipping = top.number("gradient_clipping", 0.0)
     config.drop_last = top.flag("dataloader_drop_last", False)
+    config.tag_validation = take_tag_validation(top.block("checkpoint"))
     take_gradient_dtypes(config, top)
     config.optimizer = take_kind(top.block("optimizer"))
     config.scheduler = take_kind(top.block("scheduler"))
     return config
+
+
+def take_tag_validation(block: Block) -> str:
+    value = block.table.get("tag_validation", "Warn")
+    if not isinstance(value, str) or value.lower() not in ("ignore", "warn", "fail"):
+        raise block.wrong("tag_validation", '"Ignore", "Warn" or "Fail"')
+    return value.lower()
 
 
 def take_kind(block: Block) -> tuple[str, dict[str, Any]] | None:
@@ -248,6 +258,8 @@ def take_zero(config: Config, table: Any, top: Block) -> None:
         leaf.words("name_suffixes"),
         zero.whole("stage3_module_granularity_threshold", 0, 0) or 0,
     )
+    gather = "gather_16bit_weights_on_model_save"
+    config.gather_weights = zero.flag(zero.one_of(f"stage3_{gather}", gather), True)
     config.override_apply = zero.flag("override_module_apply", True)
     config.sanity_checks = zero.flag("enable_sanity_checks", False)
 

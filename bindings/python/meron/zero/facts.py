@@ -19,8 +19,18 @@ class Facts(Wrapper):
     sharding: Sharding
     optimizer: torch.optim.Optimizer | None
     loss_scaler: LossScale | None
+    micro_steps: int
+    global_steps: int
+    skipped_steps: int
+    global_samples: int
     _applied: bool
     _norm: float | None
+
+    def _require_alive(self, operation: str) -> None:
+        raise NotImplementedError
+
+    def _begin_again(self) -> None:
+        raise NotImplementedError
 
     @property
     def global_rank(self) -> int:

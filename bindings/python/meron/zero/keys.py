@@ -64,9 +64,9 @@ ZERO: dict[str, Any] = {
     "override_module_apply": USED,
     "enable_sanity_checks": USED,
     # save_16bit_model gathers at every stage.
-    "stage3_gather_16bit_weights_on_model_save": WITHOUT_EFFECT,
+    "stage3_gather_16bit_weights_on_model_save": USED,
     "stage3_gather_fp16_weights_on_model_save": WITHOUT_EFFECT,
-    "gather_16bit_weights_on_model_save": WITHOUT_EFFECT,
+    "gather_16bit_weights_on_model_save": USED,
     # Gradients are written where peers read them, gathered parameters are mapped: there are no
     # buckets, staging buffers or streams to tune.
     "contiguous_gradients": WITHOUT_EFFECT,
@@ -160,6 +160,15 @@ DATA_TYPES: dict[str, Any] = {
     "param_dtype": USED,
     "buffer_dtype": USED,
 }
+CHECKPOINT: dict[str, Any] = {
+    "tag_validation": USED,
+    "load_universal": Off(
+        False, None, advice="Remove it: any checkpoint loads at any number of ranks."
+    ),
+    "use_node_local_storage": Off(False, None, advice="Save to a folder that all ranks see."),
+    "parallel_write": WITHOUT_EFFECT,
+    "writer": WITHOUT_EFFECT,
+}
 OPTIMIZER = {"type": USED, "params": USED, "legacy_fusion": Off(False, None)}
 SCHEDULER = {"type": USED, "params": USED}
 
@@ -197,7 +206,7 @@ TOP: dict[str, Any] = {
     "activation_checkpointing": Off(
         None, False, advice="Wrap the parts in torch.utils.checkpoint instead."
     ),
-    "checkpoint": BLOCK_OFF,
+    "checkpoint": USED,
     "compile": Off(None, False, advice="Call torch.compile on the model instead."),
     **dict.fromkeys(
         (
@@ -238,6 +247,7 @@ BLOCKS: dict[str, dict[str, Any]] = {
     "zero_optimization.offload_param": OFFLOAD_PARAM,
     "zero_optimization.offload_optimizer": OFFLOAD_OPTIMIZER,
     "zero_optimization.leaf_module": LEAF_MODULE,
+    "checkpoint": CHECKPOINT,
     "aio": AIO,
     "zero_optimization.zeropp_loco_param": LOCO,
     "fp16": FP16,

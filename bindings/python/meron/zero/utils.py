@@ -6,11 +6,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from meron.zero import comm, leaf, safe
+from meron.zero import comm, leaf, safe, zero_to_fp32
 from meron.zero.leaf import *  # noqa: F403
 from meron.zero.safe import *  # noqa: F403
 
-__all__ = ["log_dist", "logger"]
+__all__ = ["log_dist", "logger", "zero_to_fp32"]
 __all__ += leaf.__all__
 __all__ += safe.__all__
 

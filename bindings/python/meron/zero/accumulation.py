@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How micro-batches make up a step: the boundary, the divisor, the batch sizes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from meron import errors
+from meron.torch.tensors import DTYPES
+from meron.torch.unit import ShardedUnit
+from meron.zero.facts import Facts
+
+
+class Accumulation(Facts):
+    """Attributes: those of Engine, which sets them."""
+
+    units: list[ShardedUnit]
+    _boundary: bool | None
+    _accumulated: int
+    _backwards: int
+    _backward_ran: bool
+    _unsynced: bool
+
+    def _managed(self) -> bool:
+        """Whether the engine counts micro-batches, rather than that the caller decides."""
+        return self.config.managed_accumulation and self._boundary is None
+
+    def _samples(self) -> int:
+        """How many the present accumulation has."""
+        if self.config.managed_accumulation:
+            return self.config.train_batch_size or 0
+        return max(self._backwards, 1) * (self.config.micro_batch_size or 0) * self.world_size
+
+    def _set_divisor(self) -> None:
+        for unit in self.units:
+            unit.divisor = self.gradient_accumulation_steps() * self.cur_scale
+
+    def is_gradient_accumulation_boundary(self) -> bool:
+        """Whether the next step() updates the params."""
+        if self._boundary is not None:
+            return self._boundary
+        if not self.config.managed_accumulation:
+            return True
+        return self._accumulated + 1 >= self.gradient_accumulation_steps()
+
+    def set_gradient_accumulation_boundary(self, is_boundary: bool) -> None:
+        """Decides by hand whether the next step() updates, from now on.
+
+        Raises StateError where the config leaves the boundary to the caller anyway: every step()
+        updates then.
+        """
+        if not self.config.managed_accumulation:
+            raise errors.StateError(
+                "managed_gradient_accumulation is false: there is no boundary to set",
+                operation="set_gradient_accumulation_boundary",
+                advice="Call step() when the accumulation is complete.",
+            )
+        self._boundary = bool(is_boundary)
+
+    def set_train_batch_size(self, train_batch_size: int) -> None:
+        """Changes the accumulation steps so that a step takes that many samples.
+
+        Raises StateError within an accumulation: its gradients are divided by one number.
+        """
+        begun = max(self._backwards, self._accumulated + self._backward_ran)
+        if begun:
+            raise errors.StateError(
+                f"{begun} micro-batch(es) of an accumulation had their backward",
+                operation="set_train_batch_size",
+                advice="Change the batch size right after a step that updated the params.",
+            )
+        micro = self.config.micro_batch_size or 1
+        steps, rest = divmod(train_batch_size, micro * self.world_size)
+        if rest or steps < 1:
+            raise errors.argument(
+                f"train_batch_size {train_batch_size} is no multiple of {micro} x "
+                f"{self.world_size} ranks",
+                subject="train_batch_size",
+            )
+        self.config.accumulation_steps = steps
+        self.config.train_batch_size = train_batch_size
+        self._set_divisor()
+
+    def set_train_micro_batch_size(self, micro_batch_size: int) -> None:
+        """Changes what a step counts as samples. Batches themselves are the caller's."""
+        if micro_batch_size < 1:
+            raise errors.argument(
+                f"train_micro_batch_size is {micro_batch_size}", subject="micro_batch_size"
+            )
+        self.config.micro_batch_size = micro_batch_size
+        self.config.train_batch_size = (
+            micro_batch_size * self.gradient_accumulation_steps() * self.world_size
+        )
+
+    def _require_wide_sums(self) -> None:
+        asked = self.config.accumulation_dtype
+        if asked is None or self.sharding.reducer.local:
+            return
+        for unit in self.units:
+            for i in unit.trainable:
+                if DTYPES[unit.handles[i].dtype].itemsize < asked.itemsize:
+                    raise errors.UnsupportedError(
+                        f"no_sync at stage {self.config.stage} adds up the gradients of "
+                        f"{unit.name}.{unit.names[i]} in {unit.handles[i].dtype}, and "
+                        "data_types.grad_accum_dtype is fp32",
+                        subject="data_types.grad_accum_dtype",
+                        advice="Leave no_sync out: each backward then adds to sums in fp32.",
+                    )
+
+    @contextlib.contextmanager
+    def _last_backward(self) -> Iterator[None]:
+        """Within, a backward that is known to be the last before a step ends the accumulation.
+
+        Not at stages 0 and 1, where ranks may use different units.
+        """
+        reducer = self.sharding.reducer
+        before = reducer.last
+        known = self._managed() and not self._unsynced and not reducer.local
+        reducer.last = known and self.is_gradient_accumulation_boundary()
+        try:
+            yield
+        finally:
+            reducer.last = before

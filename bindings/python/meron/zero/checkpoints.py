@@ -1,0 +1,275 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine's checkpoints, by DeepSpeed's names and in Meron's format.
+
+SAVE_DIR/global_step12/     a checkpoint (docs/checkpoint-format.md)
+SAVE_DIR/latest             the tag that was saved last
+SAVE_DIR/zero_to_fp32.py    makes f32 weights of a checkpoint
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import meron
+import meron.torch as mt
+from meron import errors
+from meron.torch.checkpoint.agreement import from_rank0, together
+from meron.torch.unit import ShardedUnit
+from meron.zero import client_state as client_states
+from meron.zero import zero_to_fp32
+from meron.zero.consolidated import state_dict_on_rank0, write_weights
+from meron.zero.drive import drive_errors
+from meron.zero.facts import Facts
+
+logger = logging.getLogger("meron.zero")
+
+OWN_KEY = "meron.zero"  # of the checkpoint's `extra`: what this module keeps there
+COUNTERS = ("micro_steps", "global_steps", "skipped_steps", "global_samples")
+
+
+class Checkpoints(Facts):
+    """Attributes: those of Engine, which sets them."""
+
+    units: list[ShardedUnit]
+    lr_scheduler: Any
+
+    def save_checkpoint(
+        self,
+        save_dir: str | os.PathLike[str],
+        tag: object = None,
+        client_state: Mapping[str, Any] | None = None,
+        save_latest: bool = True,
+        exclude_frozen_parameters: bool = False,
+    ) -> bool:
+        """Saves everything that training needs to go on as the directory `tag`. Collective.
+
+        Weights, optimizer, scheduler, loss scale, counters and random numbers. Each rank writes its
+        part; any number of ranks, at any stage, loads it. It exists whole or not at all. One of the
+        same tag is replaced.
+
+        Args:
+            save_dir: which all ranks see; made if it is not there.
+            tag: a name, the same on all ranks: the config's checkpoint.tag_validation says what
+                happens otherwise, and rank 0's counts. Default is global_step and the count.
+            client_state: the caller's own, of rank 0: numbers, texts, lists, dicts and tensors.
+            save_latest: False leaves the file `latest` as it is.
+            exclude_frozen_parameters: leaves out params that do not require gradients.
+
+        Returns True. Blocks on the drive and on all ranks.
+
+        Raises, on all ranks: ArgumentError (no save_dir, a tag that is no name, something in
+        client_state that is none of those, by its key), StateError (within an accumulation, or
+        while params are gathered), NoSpaceError, InputOutputError, GroupError. The checkpoints that
+        were there stay, and training can go on.
+        """
+        self._require_alive("save_checkpoint")
+        if not str(save_dir):
+            raise errors.argument("save_dir is empty", subject="save_dir")
+        context = self.sharding.context
+        folder = Path(save_dir)
+        name = self._agreed_tag(f"global_step{self.global_steps}" if tag is None else str(tag))
+        text, before = "{}", None
+        tensors: dict[str, torch.Tensor] = {}
+        with together(context), drive_errors():
+            if context.rank == 0:
+                text, tensors = client_states.pack({} if client_state is None else client_state)
+                before = read_latest(folder)
+        mt.save(
+            folder,
+            name,
+            self.module,
+            self.optimizer,
+            step=self.global_steps,
+            extra={OWN_KEY: {**self._own_state(), "client_state": text}},
+            scheduler=self._scheduler(),
+            tensors=tensors,
+            overwrite=True,
+            skip_frozen=exclude_frozen_parameters,
+        )
+        with together(context), drive_errors():
+            if context.rank == 0:
+                if not save_latest:
+                    write_latest(folder, before)
+                script = folder / "zero_to_fp32.py"
+                shutil.copyfile(zero_to_fp32.__file__, script)
+                script.chmod(0o755)
+        return True
+
+    def load_checkpoint(
+        self,
+        load_dir: str | os.PathLike[str],
+        tag: object = None,
+        load_module_strict: bool = True,
+        load_optimizer_states: bool = True,
+        load_lr_scheduler_states: bool = True,
+        load_module_only: bool = False,
+        custom_load_fn: Callable[..., Any] | None = None,
+    ) -> tuple[str | None, dict[str, Any] | None]:
+        """Goes on from what `save_checkpoint` saved, at any number of ranks and stage. Collective.
+
+        Args:
+            load_dir: the folder that was saved to; or the directory of one checkpoint.
+            tag: default is what the file `latest` says.
+            load_module_strict: False leaves alone params that one of both sides lacks.
+            load_optimizer_states: with False the optimizer keeps its states, and f32 masters are
+                made of the weights.
+            load_lr_scheduler_states: False leaves the scheduler as it is.
+            load_module_only: weights, buffers and counters alone.
+            custom_load_fn: is called as custom_load_fn(src=STATE_DICT, dst=module) on all ranks in
+                place of loading weights; the state dict is full, and read when its values are used.
+
+        Returns:
+            The checkpoint's directory and the client state; (None, None), with a warning, where
+            load_dir has no file `latest` and no tag is given.
+
+        Blocks on the drive and on all ranks. Gradients are dropped. Raises, on all ranks and before
+        anything changes: NotFoundError, CorruptError, VersionError, LoadError (what does not fit is
+        listed), StateError (params are gathered). Later: CorruptError, GroupError.
+        """
+        self._require_alive("load_checkpoint")
+        context = self.sharding.context
+        folder = os.fspath(load_dir)
+        with together(context), drive_errors():
+            found = look_for(folder, tag) if context.rank == 0 else None
+        known: dict[str, Any] = json.loads(from_rank0(context, json.dumps(found)))
+        if known["tag"] is None and not known["direct"]:
+            if context.rank == 0:
+                logger.warning(
+                    "load_checkpoint: there is no file %s: pass a tag, or save with save_latest",
+                    os.path.join(folder, "latest"),
+                )
+            return None, None
+        optimizer = self.optimizer if load_optimizer_states and not load_module_only else None
+        scheduler = self._scheduler()
+        if load_module_only or not load_lr_scheduler_states or not known["scheduler"]:
+            scheduler = None
+        loaded = mt.load(
+            folder,
+            known["tag"],
+            self.module,
+            optimizer,
+            strict=load_module_strict and custom_load_fn is None,
+            values_only=optimizer is None,
+            scheduler=scheduler,
+            rng=not load_module_only,
+        )
+        own = loaded.extra.get(OWN_KEY, {})
+        self._take_state(own, loaded.step, optimizer is not None)
+        if custom_load_fn is not None:
+            source = zero_to_fp32.LazyDict(Path(loaded.path))
+            custom_load_fn(src=source, dst=self.module)
+        return loaded.path, client_states.unpack(own.get("client_state", "{}"), loaded.tensors)
+
+    def save_16bit_model(
+        self,
+        save_dir: str | os.PathLike[str],
+        save_filename: str = "pytorch_model.bin",
+        exclude_frozen_parameters: bool = False,
+    ) -> bool:
+        """Saves the unsharded weights, in the params' dtype, as one file. Collective.
+
+        Args:
+            save_filename: NAME.safetensors is written a tensor at a time, tied ones once; any other
+                by torch.save, for which rank 0 holds all weights in host memory.
+            exclude_frozen_parameters: leaves out params that do not require gradients.
+
+        Works at every stage, whatever stage3_gather_16bit_weights_on_model_save says. Returns True.
+        Raises InputOutputError on all ranks, and what was there stays then.
+        """
+        self._require_alive("save_16bit_model")
+        write_weights(self.module, Path(save_dir) / save_filename, exclude_frozen_parameters)
+        return True
+
+    def zero_gather_16bit_weights_on_model_save(self) -> bool:
+        """The config's stage3_gather_16bit_weights_on_model_save. Default is True here."""
+        return self.config.gather_weights
+
+    def _zero3_consolidated_16bit_state_dict(
+        self, exclude_frozen_parameters: bool = False
+    ) -> dict[str, torch.Tensor] | None:
+        """The unsharded weights, in the params' dtype, in host memory of rank 0; None on the
+        others. Collective. Raises ArgumentError (a ValueError) below stage 3, as DeepSpeed."""
+        if not self.zero_optimization_partition_weights():
+            raise errors.argument(
+                "this function requires ZeRO-3 mode", advice="Call module_state_dict()."
+            )
+        return state_dict_on_rank0(self.module, exclude_frozen_parameters)
+
+    # ---- Parts ---------------------------------------------------------------------------------
+
+    def _agreed_tag(self, tag: str) -> str:
+        """Rank 0's tag. Collective."""
+        context = self.sharding.context
+        first = from_rank0(context, tag)
+        if tag != first and self.config.tag_validation == "warn":
+            logger.warning(
+                "rank %d has the checkpoint tag %r, rank 0 %r: rank 0's counts",
+                context.rank,
+                tag,
+                first,
+            )
+        with together(context):
+            if tag != first and self.config.tag_validation == "fail":
+                raise errors.argument(
+                    f"the checkpoint tag is {tag!r} on rank {context.rank} and {first!r} on rank 0",
+                    subject="tag",
+                    advice="Give all ranks the same tag.",
+                )
+        return first
+
+    def _scheduler(self) -> Any:
+        scheduler = self.lr_scheduler
+        return scheduler if hasattr(scheduler, "state_dict") else None
+
+    def _own_state(self) -> dict[str, Any]:
+        frozen = [name for name, p in self.module.named_parameters() if not p.requires_grad]
+        own: dict[str, Any] = {"version": 1, "frozen": frozen}
+        own.update({name: getattr(self, name) for name in COUNTERS})
+        if self.loss_scaler is not None:
+            own["loss_scale"] = self.loss_scaler.state_dict()
+        return own
+
+    def _take_state(self, own: dict[str, Any], step: int, with_optimizer: bool) -> None:
+        for name in COUNTERS:
+            setattr(self, name, own.get(name, step if name == "global_steps" else 0))
+        if with_optimizer and self.loss_scaler is not None and "loss_scale" in own:
+            self.loss_scaler.load_state_dict(own["loss_scale"])
+        self._begin_again()
+
+
+def look_for(folder: str, tag: object) -> dict[str, Any]:
+    """What rank 0 finds: the tag, whether the folder is a checkpoint, and has it a scheduler."""
+    direct = os.path.isfile(os.path.join(folder, zero_to_fp32.MANIFEST))
+    name = str(tag) if tag is not None else None if direct else read_latest(Path(folder))
+    found = {"tag": name, "direct": direct, "scheduler": False}
+    if name is not None or direct:
+        with meron.open_checkpoint(folder, name) as checkpoint:
+            own = checkpoint.extra.get("meron.torch", {})
+            found["scheduler"] = bool(own.get("schedulers"))
+    return found
+
+
+def read_latest(folder: Path) -> str | None:
+    try:
+        return (folder / "latest").read_text("utf-8").strip() or None
+    except FileNotFoundError:
+        return None
+
+
+def write_latest(folder: Path, name: str | None) -> None:
+    """Puts back what `latest` said before."""
+    path = folder / "latest"
+    if name is None:
+        path.unlink(missing_ok=True)
+        return
+    part = folder / ".latest.part"
+    part.write_text(name + "\n", "utf-8")
+    os.replace(part, path)
