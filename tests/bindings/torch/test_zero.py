@@ -38,10 +38,17 @@ PROGRAMS = Path(__file__).parent / "zero"
         ("dist_module", 3),
         ("pretrained", 1),
         ("pretrained", 2),
+        ("checkpoint", 1),
+        ("checkpoint", 2),
     ],
 )
 def test_a_program(program: str, ranks: int, tmp_path: Path) -> None:
     run_program(program, ranks, tmp_path)
+
+
+def test_a_checkpoint_loads_at_other_numbers_of_ranks(tmp_path: Path) -> None:
+    for ranks in (2, 3, 1):
+        run_program("resume", ranks, tmp_path)
 
 
 def test_models_of_transformers(tmp_path: Path) -> None:
