@@ -22,6 +22,7 @@ BENCHES = {
     "offload-step": "the optimizer step with states on a drive against what drive and update take",
     "gpu": "a GPU: kernels against its copy of memory, the link to the host, a step over it",
     "slow-link": "what plans save where two hosts are joined by a slow link",
+    "checkpoint": "saving and loading against the drive, torch.save, DCP and torchsnapshot",
 }
 TARGETS = {
     "collectives": ("meron_cli", "bench_collectives"),
@@ -33,6 +34,7 @@ TARGETS = {
     "offload-step": ("bench_offload_step",),
     "gpu": ("meron_cli", "bench_gpu"),
     "slow-link": ("meron_cli", "meron"),
+    "checkpoint": ("meron_cli", "meron"),
 }
 # Where the folder has another name than the benchmark: torch/ could be imported as PyTorch.
 FOLDERS = {"torch": "pytorch"}

@@ -9,6 +9,7 @@
 #include <tuple>
 #include <utility>
 
+#include "plan/model_desc.h"
 #include "plan/text.h"
 #include "plan/unit_layout.h"
 

@@ -257,3 +257,12 @@ def test_the_chart_says_which_results_are_missing(tmp_path):
     words = [sys.executable, "-B", str(script), "--results", str(tmp_path), "--output", "x.png"]
     done = subprocess.run(words, capture_output=True, text=True, cwd=tmp_path)
     assert done.returncode == 1 and "adamw.json" in done.stderr
+
+
+def test_checkpoint(tmp_path):
+    words = ["--arms", "meron,drive", "--dir", str(tmp_path), "--size", "8"]
+    text, report = bench("checkpoint", tmp_path / "report.json", *words)
+    assert "save GB/s" in text
+    runs = {row["arm"]: row["runs"][0] for row in report["series"]}
+    assert runs["meron"]["bytes_read"] == pytest.approx(runs["meron"]["file_bytes"], rel=0.02)
+    assert {row["ranks"] for row in report["worlds"]} == {1, 2, 3}
