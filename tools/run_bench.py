@@ -23,6 +23,7 @@ BENCHES = {
     "gpu": "a GPU: kernels against its copy of memory, the link to the host, a step over it",
     "slow-link": "what plans save where two hosts are joined by a slow link",
     "checkpoint": "saving and loading against the drive, torch.save, DCP and torchsnapshot",
+    "pretrained": "published weights into sharded models: Meron, FSDP2 + DCP, DeepSpeed",
 }
 TARGETS = {
     "collectives": ("meron_cli", "bench_collectives"),
@@ -35,6 +36,7 @@ TARGETS = {
     "gpu": ("meron_cli", "bench_gpu"),
     "slow-link": ("meron_cli", "meron"),
     "checkpoint": ("meron_cli", "meron"),
+    "pretrained": ("meron_cli", "meron"),
 }
 # Where the folder has another name than the benchmark: torch/ could be imported as PyTorch.
 FOLDERS = {"torch": "pytorch"}

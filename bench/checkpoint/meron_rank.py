@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from memory import bytes_below, evict, measured, read_from_drive
+from rank_memory import bytes_below, evict, measured, read_from_drive
 
 import meron
 

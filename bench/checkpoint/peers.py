@@ -28,7 +28,7 @@ def install_torchsnapshot(folder: Path) -> str | None:
         words = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps"]
         words += ["--target", str(folder), "--disable-pip-version-check", *PACKAGES]
         words += ["aiosignal", "attrs", "frozenlist", "multidict", "yarl", "idna", "propcache"]
-        words += ["aiohappyeyeballs", "importlib_metadata", "zipp", "typing_extensions"]
+        words += ["aiohappyeyeballs", "importlib_metadata<8", "zipp", "typing_extensions"]
         done = subprocess.run(words, capture_output=True, text=True)
         if done.returncode != 0:
             return last_line(done.stderr)

@@ -14,7 +14,7 @@ from typing import Any
 
 import report
 from peers import install_torchsnapshot, snapshot_folder
-from raw import raw_turn
+from drive import raw_turn
 from report import BenchError, Goal, Json, median
 from torch_arms import free_port
 

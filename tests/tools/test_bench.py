@@ -266,3 +266,11 @@ def test_checkpoint(tmp_path):
     runs = {row["arm"]: row["runs"][0] for row in report["series"]}
     assert runs["meron"]["bytes_read"] == pytest.approx(runs["meron"]["file_bytes"], rel=0.02)
     assert {row["ranks"] for row in report["worlds"]} == {1, 2, 3}
+
+
+def test_pretrained_without_peers(tmp_path):
+    words = ["--arms", "meron", "--dir", str(tmp_path), "--ranks", "2"]
+    text, report = bench("pretrained", tmp_path / "report.json", *words)
+    assert "reading the files once" in text
+    runs = {row["arm"]: row["runs"] for row in report["series"]}
+    assert ("meron" in runs) != ("meron" in report["without"])
