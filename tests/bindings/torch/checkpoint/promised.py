@@ -4,6 +4,7 @@ its name, and what went wrong or null."""
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import sys
@@ -19,7 +20,12 @@ from training import WIDTH, Block, Model, build, train
 
 import meron
 import meron.torch as mt
-from meron.torch.checkpoint import LoadError, packing
+from meron.torch.checkpoint import (
+    LoadError,
+    get_optimizer_state_dict,
+    packing,
+    set_optimizer_state_dict,
+)
 from meron.torch.checkpoint.agreement import from_rank0
 
 JOB = {"plan": "zero3", "rule": "torch AdamW", "total": 2}
@@ -211,6 +217,29 @@ def prefixes_and_other_names_are_found() -> None:
     )
     mt.load_pretrained(plain, f"{where}/b", mapping=lambda n: mapping.get(n), strict=False)
     assert torch.equal(plain.state_dict()["0.up.weight"], expected["1.up.weight"])
+
+
+def states_of_optimizers_go_by_names() -> None:
+    for rule, other in (("torch AdamW", "engine AdamW"), ("engine AdamW", "torch AdamW")):
+        model, optimizer, scheduler = build({**JOB, "rule": rule})
+        train(JOB, model, optimizer, scheduler, 0, 2)
+        state = get_optimizer_state_dict(model, optimizer)
+        assert set(state["state"]) == {
+            name for name, param in model.named_parameters() if param.requires_grad
+        }
+        again, its, _ = build({**JOB, "rule": other, "plan": "zero1", "units": False, "seed": 4})
+        set_optimizer_state_dict(again, its, state)
+        found = get_optimizer_state_dict(again, its)
+        for name, values in state["state"].items():
+            for key, value in values.items():
+                assert torch.equal(found["state"][name][key], value), (name, key)
+        assert [g["lr"] for g in found["param_groups"]] == [g["lr"] for g in state["param_groups"]]
+        wrong = {**state, "param_groups": state["param_groups"][:1]}
+        if RANK == 0:
+            state["state"]["embed.weight"]["exp_avg"] = torch.zeros(3)
+        for bad, text in ((wrong, "param groups"), (state, "embed.weight")):
+            given = again, its, bad
+            raises(meron.ArgumentError, text, functools.partial(set_optimizer_state_dict, *given))
 
 
 def states_of_schedulers_are_what_they_were() -> None:
