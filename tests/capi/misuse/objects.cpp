@@ -134,6 +134,7 @@ Objects::Objects() {
   stale_ = {gone.context.id, gone.world.id,  old_plan.id,   gone.params[0].id, unit->id,
             old_gather.id,   old_future.id,  old_update.id, gone.optimizer.id, old_schedule.id,
             old_io.id,       old_request.id, old_buffer.id, old_checkpoint.id};
+  MUST(meron_checkpoint_release, old_checkpoint);
   MUST(meron_plan_release, old_plan);
   MUST(meron_unit_release, *unit);  // by release; what is left, by close
   gone.close();

@@ -114,6 +114,7 @@ std::vector<Misuse> misuses_of_schedules();
 std::vector<Misuse> misuses_of_optimizers();
 std::vector<Misuse> misuses_of_io();
 std::vector<Misuse> misuses_of_checkpoints();
+std::vector<Misuse> misuses_of_tensors();
 
 // DLPack 1.x's exchange struct up to what the tests need.
 struct DlpackTensor {

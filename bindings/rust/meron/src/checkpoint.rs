@@ -66,11 +66,8 @@ impl Checkpoint {
         Checkpoint { handle: Owned::new(handle) }
     }
 
-    /// Its step, the ranks that saved it, and what did not fit. Never blocks.
-    ///
-    /// # Errors
-    ///
-    /// [`Stale`](crate::ErrorKind::Stale) after the context that has loaded it was closed.
+    /// Its step, the ranks that saved it, and what did not fit; also after the context that has loaded it
+    /// was closed. Never blocks.
     pub fn info(&self) -> Result<CheckpointInfo> {
         // SAFETY: `out` says its size, and is valid during the call.
         let raw = receive(sized!(meron_checkpoint_info), |out, err| unsafe {
@@ -87,8 +84,7 @@ impl Checkpoint {
         })
     }
 
-    /// Of its directory, or of its one file. Errors of this and the next four as
-    /// [`info`](Checkpoint::info).
+    /// Of its directory, or of its one file.
     pub fn path(&self) -> Result<PathBuf> {
         self.text(sys::MERON_CHECKPOINT_PATH, |text| {
             PathBuf::from(OsStr::from_bytes(text.to_bytes()))

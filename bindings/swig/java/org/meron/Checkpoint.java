@@ -52,7 +52,7 @@ public final class Checkpoint extends Handle {
         }
     }
 
-    /** As it was given to the save. This and what follows throw STALE after the context was closed. */
+    /** As it was given to the save. This and what follows stay after the context was closed. */
     public long step() {
         return info(meron_checkpoint_info::getStep);
     }
