@@ -106,9 +106,16 @@ Result<std::vector<UnitState>> Context::saved_states(
 
 namespace {
 
+// As files name a rule, in lower case: "adamw".
+std::string rule_of(std::string_view name) {
+  std::string rule(name);
+  for (char& c : rule) c = c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c;
+  return rule;
+}
+
 checkpoint::Optimizer describe(const Optimizer& optimizer) {
   checkpoint::Optimizer out;
-  out.rule = name_of(optimizer.options().rule);
+  out.rule = rule_of(name_of(optimizer.options().rule));
   out.steps = optimizer.steps();
   for (size_t g = 0; g < optimizer.groups(); ++g) {
     const GroupOptions& group = optimizer.group(g);
@@ -131,7 +138,7 @@ Status check_optimizers(const checkpoint::Manifest& manifest,
   }
   for (size_t i = 0; i < optimizers.size(); ++i) {
     const checkpoint::Optimizer& saved = manifest.optimizers[i];
-    if (saved.rule != name_of(optimizers[i]->options().rule)) {
+    if (rule_of(saved.rule) != rule_of(name_of(optimizers[i]->options().rule))) {
       return refused(fmt::format("the checkpoint's optimizer {} is {}, this one is {}", i,
                                  saved.rule, name_of(optimizers[i]->options().rule)));
     }

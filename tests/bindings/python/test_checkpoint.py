@@ -353,3 +353,36 @@ def test_write_checkpoint_streams_mapped_files(tmp_path: Path) -> None:
     source[:] = np.arange(source.size)
     meron.write_checkpoint(tmp_path, "one", [part(source, name="w", kind="values")])
     np.testing.assert_array_equal(documented_read(tmp_path / "one", "values")["w"], source)
+
+
+def test_states_of_the_caller_and_of_the_engine_are_the_same_kinds(tmp_path: Path) -> None:
+    """An optimizer of the engine goes on with states that a caller wrote, and the other way."""
+    generator = np.random.default_rng(3)
+    written = {kind: generator.random((6, 5)).astype("<f4") for kind in ("exp_avg", "exp_avg_sq")}
+    values = generator.random((6, 5)).astype("<f4")
+    numbers = {"learning_rate": 0.5, "beta1": 0.5, "beta2": 0.25, "epsilon": 0.125}
+    meron.write_checkpoint(
+        tmp_path,
+        "written",
+        [
+            part(values, name="w", kind="values"),
+            *(part(state, name="w", kind=kind) for kind, state in written.items()),
+        ],
+        optimizers=[{"rule": "adamw", "steps": 9, "groups": [{**numbers, "weight_decay": 0.0}]}],
+    )
+
+    def body(ctx: meron.Context) -> None:
+        param = ctx.param("w", (6, 5))
+        optimizer = ctx.adamw([ctx.unit("u", [param])], lr=0.1)
+        assert ctx.load(tmp_path, "written", [optimizer]).missing == ()
+        assert optimizer.steps == 9
+        for kind, state in written.items():
+            owned = state.reshape(-1)[param.owned.start : param.owned.stop]
+            np.testing.assert_array_equal(optimizer.state(param, kind), owned)
+        ctx.save(tmp_path, "saved", [optimizer])
+
+    run_ranks(3, body, plan="zero3")
+    with meron.open_checkpoint(tmp_path, "saved") as opened:
+        np.testing.assert_array_equal(opened.read("w"), values)
+        for kind, state in written.items():
+            np.testing.assert_array_equal(opened.read("w", kind), state)

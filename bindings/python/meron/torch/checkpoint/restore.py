@@ -78,7 +78,7 @@ def plan_of(
             rule, steps = listed[place]["rule"], int(listed[place]["steps"])
             plan.steps = steps
             plan.native = (
-                rule == type(optimizer).__name__
+                rule.lower() == type(optimizer).__name__.lower()
                 and len(listed[place]["groups"]) == optimizer.engine.groups
             )
         else:
