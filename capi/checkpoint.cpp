@@ -40,10 +40,6 @@ Status check_flag(const char* name, uint32_t value) {
   return value <= 1 ? Status(Ok{}) : Status(unknown_enum(name, value));
 }
 
-Error not_yet(std::string_view what) {
-  return Error(MERON_E_UNSUPPORTED, "not built yet", "leave it out").on(std::string(what));
-}
-
 }  // namespace
 
 extern "C" {
@@ -119,16 +115,16 @@ meron_status meron_checkpoint_load(meron_checkpoint* out, meron_context context,
     MERON_TRY(check_flag("options.lenient", given.lenient));
     MERON_TRY(check_flag("options.values_only", given.values_only));
     MERON_TRY(check_flag("options.rank0_only", given.rank0_only));
-    if (given.rank0_only == 1) return not_yet("options.rank0_only");
-    if (given.mapping != nullptr) return not_yet("options.mapping");
-    if (given.claimed != nullptr) return not_yet("options.claimed");
     MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
     MERON_ASSIGN(const auto optimizers,
                  optimizers_of(*holder->context, given.optimizers, given.optimizer_count));
     const LoadOptions loading{.root = folder,
                               .name = name == nullptr ? std::string() : std::string(name),
                               .strict = given.lenient == 0,
-                              .values_only = given.values_only == 1};
+                              .values_only = given.values_only == 1,
+                              .rank0_only = given.rank0_only == 1,
+                              .mapping = given.mapping == nullptr ? "" : given.mapping,
+                              .claimed = given.claimed == nullptr ? "" : given.claimed};
     MERON_ASSIGN(LoadReport report, holder->context->load_checkpoint(optimizers, loading));
     return put<CheckpointHolder>(out, nullptr,
                                  std::make_shared<OpenedCheckpoint>(std::move(report)));

@@ -33,6 +33,18 @@ class EngineExchange final : public Exchange {
                              return run(posted, operation);
                            });
   }
+  Status scatter(const std::byte* data, uint64_t bytes, const std::vector<Range>& wanted,
+                 std::byte* out) override {
+    const uint64_t given = rank() == 0 ? bytes : 0;
+    const uint64_t own = wanted[static_cast<size_t>(rank())].size();
+    auto memory = std::make_shared<std::vector<std::byte>>(given + own);
+    std::byte* const place = memory->data();
+    std::copy_n(data, given, place);
+    MERON_TRY(run(bytes, std::make_shared<Agreement<ScatterOperation>>(
+                             context_.world(), memory, place, bytes, wanted, place + given, 0)));
+    std::copy_n(place + given, own, out);
+    return Ok{};
+  }
   Status read(const UnitState& unit, const State& state, const Range& range,
               std::byte* out) override {
     auto held = context_.lock();
@@ -245,6 +257,7 @@ Result<std::shared_ptr<Operation>> Context::begin_save(
 
 Result<LoadReport> Context::load_checkpoint(
     const std::vector<std::shared_ptr<Optimizer>>& optimizers, const LoadOptions& options) {
+  const auto names = SourceNames::parse(options.mapping, options.claimed);
   MERON_ASSIGN([[maybe_unused]] const Turn turn, turn_between_saves());
   std::vector<UnitState> states;
   {
@@ -255,12 +268,15 @@ Result<LoadReport> Context::load_checkpoint(
     MERON_ASSIGN(states, saved_states(held, optimizers));
     uint64_t detail = hash_combine(hash_text(options.root), options.strict ? 1 : 0);
     detail = hash_combine(detail, options.values_only ? 1 : 0);
+    detail = hash_combine(detail, options.rank0_only ? 1 : 0);
+    detail = hash_combine(detail, names.ok() ? names->hash() : hash_text(options.mapping));
     for (const UnitState& state : states) detail = hash_combine(detail, state.unit().name_hash());
     for (const auto& optimizer : optimizers) {
       detail = hash_combine(detail, hash_of(optimizer->options()));
     }
     MERON_TRY(post(world(), {CallKind::load, options.name, 0, detail}));
   }
+  if (!names.ok()) return names.error();  // the same text on all ranks
   EngineExchange exchange(*this);
   auto staging = make_staging();
   MERON_TRY(agree(exchange, staging.ok() ? Status(Ok{}) : Status(staging.error())));
@@ -290,7 +306,7 @@ Result<LoadReport> Context::load_checkpoint(
   };
   LoadOptions given = options;
   given.timeout_ns = rank_->timeout_ns;
-  MERON_ASSIGN(LoadReport report, load(exchange, states, given, *staging, update, check));
+  MERON_ASSIGN(LoadReport report, load(exchange, states, given, *names, *staging, update, check));
   if (!options.values_only) {
     auto held = lock();
     for (size_t i = 0; i < optimizers.size(); ++i) {

@@ -26,6 +26,12 @@ class Exchange {
   virtual void progressed() {}
   // This rank's states of the unit have been read, or it saves none: they may change.
   virtual void copied(const UnitState& /*unit*/) {}
+  // Of `bytes` bytes of rank 0, to each rank its range, which all know: `wanted` by rank. `data` is
+  // rank 0's alone. What no rank of a host wants does not travel there. For loads.
+  virtual Status scatter(const std::byte* /*data*/, uint64_t /*bytes*/,
+                         const std::vector<Range>& /*wanted*/, std::byte* /*out*/) {
+    return Error(MERON_E_INTERNAL, "a save scatters states", "please report this defect");
+  }
   // UnitState::read and write under the context's lock.
   virtual Status read(const UnitState& unit, const State& state, const Range& range,
                       std::byte* out) = 0;

@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "checkpoint/source.h"
@@ -13,13 +14,26 @@ namespace {
 
 Status fit(const Differences& differences, bool strict, const std::string& path) {
   Differences matter = differences;
-  if (!strict) matter.missing.clear(), matter.unexpected.clear();
+  if (!strict) matter.missing.clear(), matter.unexpected.clear(), matter.unmapped.clear();
   if (!matter.any()) return Ok{};
   return Error(MERON_E_ARGUMENT,
                fmt::format("the checkpoint does not fit the units: {}", matter.text()),
                strict ? "load it into the model that it is of, or without `strict`"
                       : "load it into a model of these shapes")
       .on(path);
+}
+
+Status check_model(const checkpoint::Checkpoint& checkpoint, std::span<const UnitState> units) {
+  const auto kept_by_optimizer = [](const State& state) {
+    return state.kind != StateKind::values && state.kind != StateKind::residual;
+  };
+  const bool optimizers = std::any_of(units.begin(), units.end(), [&](const UnitState& unit) {
+    return std::any_of(unit.states().begin(), unit.states().end(), kept_by_optimizer);
+  });
+  if (!checkpoint.foreign || !optimizers) return Ok{};
+  return Error(MERON_E_ARGUMENT, "a model of Hugging Face has no states of optimizers",
+               "load values only")
+      .on(checkpoint.path);
 }
 
 // As rank 0 sends it: layout, path, directory, manifest.
@@ -45,7 +59,7 @@ Result<checkpoint::Checkpoint> unpacked(std::string_view text) {
 }  // namespace
 
 Result<LoadReport> load(Exchange& exchange, std::span<const UnitState> units,
-                        const LoadOptions& options,
+                        const LoadOptions& options, const SourceNames& names,
                         const std::shared_ptr<checkpoint::Staging>& staging,
                         const UpdateUnit& update,
                         const std::function<Status(const checkpoint::Manifest&)>& check) {
@@ -59,13 +73,16 @@ Result<LoadReport> load(Exchange& exchange, std::span<const UnitState> units,
                share(exchange, exchange.rank() == 0 ? find() : Result<std::string>(std::string())));
   MERON_ASSIGN(checkpoint::Checkpoint checkpoint, unpacked(shared));
 
-  const Matching matching(checkpoint.manifest, units, options.values_only);
+  if (!options.values_only) MERON_TRY(check_model(checkpoint, units));
+  const Matching matching(checkpoint.manifest, units, options.values_only, names);
   MERON_TRY(fit(matching.differences(), options.strict, checkpoint.path));
   MERON_TRY(check(checkpoint.manifest));
-  auto loader = Loader::create(checkpoint, units, matching, staging, options.timeout_ns);
+  auto loader =
+      Loader::create(exchange, checkpoint, units, matching, staging,
+                     {.timeout_ns = options.timeout_ns, .rank0_only = options.rank0_only});
   MERON_TRY(agree(exchange, loader.ok() ? Status(Ok{}) : Status(loader.error())));
   for (const UnitState& unit : units) {
-    MERON_TRY(update(unit, [&] { return (*loader)->load_next(exchange); }));
+    MERON_TRY(update(unit, [&] { return (*loader)->load_next(); }));
   }
   LoadReport report;
   report.differences = matching.differences();

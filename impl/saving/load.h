@@ -21,7 +21,9 @@ struct LoadOptions {
   std::string name;  // empty: the newest complete one
   bool strict = true;
   bool values_only = false;
-  int64_t timeout_ns = -1;  // of one transfer
+  bool rank0_only = false;                 // only rank 0 sees the files
+  std::string mapping = {}, claimed = {};  // SourceNames::parse()
+  int64_t timeout_ns = -1;                 // of one transfer
 };
 
 struct LoadReport {
@@ -37,7 +39,7 @@ using UpdateUnit = std::function<Status(const UnitState&, const std::function<St
 // tensors fit and files are there; such an error is every rank's and leaves the states as they
 // were. After that an error breaks the group: states are of two checkpoints.
 Result<LoadReport> load(Exchange& exchange, std::span<const UnitState> units,
-                        const LoadOptions& options,
+                        const LoadOptions& options, const SourceNames& names,
                         const std::shared_ptr<checkpoint::Staging>& staging,
                         const UpdateUnit& update,
                         const std::function<Status(const checkpoint::Manifest&)>& check);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "checkpoint/source.h"
 #include "kernels/cpu/accumulate.h"
@@ -20,119 +21,192 @@ DType dtype_of(std::string_view text) {
   return text == "F16" ? DType::f16 : DType::f32;
 }
 
+// In place: elements of F64 become f32, as torch rounds them.
+void narrow(std::byte* data, uint64_t count) {
+  for (uint64_t i = 0; i < count; ++i) {
+    double wide = 0;
+    std::memcpy(&wide, data + i * sizeof(double), sizeof(double));
+    const auto value = static_cast<float>(wide);
+    std::memcpy(data + i * sizeof(float), &value, sizeof(float));
+  }
+}
+
+Range overlap(const Range& a, const Range& b) {
+  const uint64_t begin = std::max(a.begin, b.begin);
+  return {begin, std::max(begin, std::min(a.end, b.end))};
+}
+
 }  // namespace
 
-Result<std::unique_ptr<Loader>> Loader::create(const checkpoint::Checkpoint& checkpoint,
+Result<std::unique_ptr<Loader>> Loader::create(Exchange& exchange,
+                                               const checkpoint::Checkpoint& checkpoint,
                                                std::span<const UnitState> units,
                                                const Matching& matching,
                                                const std::shared_ptr<checkpoint::Staging>& staging,
-                                               int64_t timeout_ns) {
-  std::unique_ptr<Loader> loader(new Loader(units));
-  std::vector<checkpoint::WantedRange> wanted;
-  loader->plan(matching, &wanted);
-  if (wanted.empty()) return loader;
-  MERON_ASSIGN(loader->reader_,
-               checkpoint::BlockReader::create(staging, checkpoint.directory(),
-                                               checkpoint.manifest.files, std::move(wanted),
-                                               checkpoint::reading_of(checkpoint, timeout_ns)));
+                                               Options options) {
+  std::unique_ptr<Loader> loader(new Loader(exchange, units, matching));
+  loader->plan(options.rank0_only);
+  if (loader->wanted_.empty() || (options.rank0_only && exchange.rank() != 0)) return loader;
+  MERON_ASSIGN(loader->reader_, checkpoint::BlockReader::create(
+                                    staging, checkpoint.directory(), checkpoint.manifest.files,
+                                    std::move(loader->wanted_),
+                                    checkpoint::reading_of(checkpoint, options.timeout_ns)));
   return loader;
 }
 
-void Loader::add_sources(const checkpoint::Tensor& tensor, const ParamSpan& span, Piece* piece,
-                         std::vector<checkpoint::WantedRange>* wanted) {
+void Loader::add_sources(const SourceTensor& source, const ParamSpan& span, Piece* piece) {
+  const checkpoint::Tensor& tensor = *source.tensor;
   const uint64_t size = checkpoint::element_bytes(tensor.dtype);
   const uint64_t last = span.first + span.count;
-  auto from = std::upper_bound(
-      tensor.pieces.begin(), tensor.pieces.end(), span.first,
-      [](uint64_t first, const checkpoint::Piece& each) { return first < each.begin; });
-  for (from = from == tensor.pieces.begin() ? from : from - 1;
-       from != tensor.pieces.end() && from->begin < last; ++from) {
-    const uint64_t low = std::max(span.first, from->begin);
-    const uint64_t high = std::min(last, from->begin + from->count);
+  for (auto from = std::partition_point(tensor.pieces.begin(), tensor.pieces.end(),
+                                        [&](const checkpoint::Piece& each) {
+                                          return source.first + each.begin + each.count <=
+                                                 span.first;
+                                        });
+       from != tensor.pieces.end() && source.first + from->begin < last; ++from) {
+    const uint64_t begin = source.first + from->begin;  // element of the param
+    const uint64_t low = std::max(span.first, begin);
+    const uint64_t high = std::min(last, begin + from->count);
     if (low >= high) continue;
-    wanted->push_back({.file = from->file,
-                       .offset = from->offset + (low - from->begin) * size,
+    wanted_.push_back({.file = from->file,
+                       .offset = from->offset + (low - begin) * size,
                        .bytes = (high - low) * size});
     piece->sources.push_back(
         {&tensor, span.offset + (low - span.first), high - low, (high - low) * size});
   }
 }
 
-void Loader::plan(const Matching& matching, std::vector<checkpoint::WantedRange>* wanted) {
+std::vector<Range> Loader::ranges_by_rank(const UnitState& unit, const State& state,
+                                          uint64_t replica) {
+  std::vector<Range> out;
+  const uint64_t shards = unit.unit().axes().mesh.shards;
+  for (int rank = 0; rank < exchange_.size(); ++rank) {
+    const bool other =
+        state.kind == StateKind::residual && static_cast<uint64_t>(rank) / shards != replica;
+    out.push_back(other ? Range{} : unit.loaded(state, rank));
+  }
+  return out;
+}
+
+void Loader::plan_range(size_t number, const State& state, const Range& all, uint64_t replica) {
+  const UnitState& unit = units_[number];
+  const uint64_t replicas = unit.unit().axes().mesh.replicas;
+  for (uint64_t begin = all.begin; begin < all.end;) {
+    // Pieces end at blocks of the flat, so that 8-bit states are encoded once.
+    const uint64_t end = std::min(all.end, begin / kBlock * kBlock + kPieceElements);
+    Piece piece{.state = state, .range = {begin, end}, .sources = {}, .whole = true, .by_rank = {}};
+    for (const ParamSpan& span : unit.spans(state, piece.range)) {
+      if (state.kind == StateKind::residual) {
+        for (const SourceTensor& source : matching_.residuals(*span.param, replica, replicas)) {
+          add_sources(source, span, &piece);
+        }
+        continue;
+      }
+      const auto sources = matching_.source(*span.param, state.kind);
+      for (const SourceTensor& source : sources) add_sources(source, span, &piece);
+      piece.whole = piece.whole && !sources.empty();
+    }
+    if (!piece.sources.empty()) pieces_[number].push_back(std::move(piece));
+    begin = end;
+  }
+}
+
+void Loader::plan(bool rank0_only) {
   for (size_t u = 0; u < units_.size(); ++u) {
     const UnitState& unit = units_[u];
+    const Axes& axes = unit.unit().axes();
     for (const State& state : unit.states()) {
-      const Range all = unit.loaded(state);
-      for (uint64_t begin = all.begin; begin < all.end;) {
-        // Pieces end at blocks of the flat, so that 8-bit states are encoded once.
-        const uint64_t end = std::min(all.end, begin / kBlock * kBlock + kPieceElements);
-        Piece piece{.state = state, .range = {begin, end}, .sources = {}, .whole = true};
-        for (const ParamSpan& span : unit.spans(state, piece.range)) {
-          if (state.kind == StateKind::residual) {
-            const Axes& axes = unit.unit().axes();
-            for (const auto* const tensor : matching.residuals(
-                     *span.param, static_cast<uint64_t>(axes.own_replica()), axes.mesh.replicas)) {
-              add_sources(*tensor, span, &piece, wanted);
-            }
-            continue;
-          }
-          const checkpoint::Tensor* const tensor = matching.source(*span.param, state.kind);
-          if (tensor != nullptr) {
-            add_sources(*tensor, span, &piece, wanted);
-          } else {
-            piece.whole = false;
-          }
+      if (!rank0_only) {
+        plan_range(u, state, unit.loaded(state), static_cast<uint64_t>(axes.own_replica()));
+        continue;
+      }
+      // The same on all ranks. Of a residual each replica has another one.
+      const Range all = {0, unit.unit().flats()[state.flat].desc.elements};
+      const uint64_t copies = state.kind == StateKind::residual ? axes.mesh.replicas : 1;
+      for (uint64_t replica = 0; replica < copies; ++replica) {
+        const size_t first = pieces_[u].size();
+        plan_range(u, state, all, replica);
+        const std::vector<Range> by_rank = ranges_by_rank(unit, state, replica);
+        for (size_t p = first; p < pieces_[u].size(); ++p) {
+          Piece& piece = pieces_[u][p];
+          for (const Range& range : by_rank) piece.by_rank.push_back(overlap(range, piece.range));
         }
-        if (!piece.sources.empty()) pieces_[u].push_back(std::move(piece));
-        begin = end;
       }
     }
   }
 }
 
-Status Loader::load_next(Exchange& exchange) {
+Status Loader::read_source(const Source& source, std::byte* into) {
+  for (uint64_t got = 0; got < source.bytes;) {
+    const auto bytes = reader_->next();
+    if (!bytes.ok()) return Error(bytes.error()).on(source.tensor->name);
+    std::memcpy(into + got, bytes->data(), bytes->size());
+    got += bytes->size();
+  }
+  MERON_ASSIGN(const auto end, reader_->next());
+  if (end.empty()) return Ok{};
+  return Error(MERON_E_INTERNAL, "a range of a checkpoint is longer than was asked for",
+               "please report this defect");
+}
+
+Status Loader::read(const Piece& piece, std::vector<std::byte>* values) {
+  const uint64_t size = size_of(piece.state.dtype);
+  values->assign(piece.range.size() * size, std::byte{0});
+  for (const Source& source : piece.sources) {
+    const bool f64 = source.tensor->dtype == "F64";
+    const DType dtype = dtype_of(source.tensor->dtype);
+    const bool adds = piece.state.kind == StateKind::residual;
+    const bool same = dtype == piece.state.dtype && !adds && !f64;
+    std::byte* const to = values->data() + source.at * size;
+    if (!same) raw_.resize(source.bytes);
+    MERON_TRY(read_source(source, same ? to : raw_.data()));
+    if (f64) narrow(raw_.data(), source.count);
+    if (adds) {
+      kernels::accumulate(to, kernels::Type::f32, raw_.data(), kernels::Type::f32, source.count);
+    } else if (!same) {
+      kernels::convert(to, kernel_type(piece.state.dtype), raw_.data(), kernel_type(dtype),
+                       source.count);
+    }
+  }
+  return Ok{};
+}
+
+Status Loader::write(const UnitState& unit, const Piece& piece, const Range& range,
+                     const std::byte* values) {
+  if (range.size() == 0) return Ok{};
+  if (piece.whole) return exchange_.write(unit, piece.state, range, values);
+  // What has no source stays as it is.
+  for (const Source& source : piece.sources) {
+    const uint64_t first = piece.range.begin + source.at;
+    const Range part = overlap({first, first + source.count}, range);
+    if (part.size() == 0) continue;
+    MERON_TRY(exchange_.write(unit, piece.state, part,
+                              values + (part.begin - range.begin) * size_of(piece.state.dtype)));
+  }
+  return Ok{};
+}
+
+Status Loader::scatter(const UnitState& unit, const Piece& piece,
+                       const std::vector<std::byte>& values) {
+  const uint64_t size = size_of(piece.state.dtype);
+  std::vector<Range> bytes;
+  for (const Range& range : piece.by_rank) {
+    bytes.push_back(
+        {(range.begin - piece.range.begin) * size, (range.end - piece.range.begin) * size});
+  }
+  const Range& own = piece.by_rank[static_cast<size_t>(exchange_.rank())];
+  std::vector<std::byte> received(own.size() * size);
+  MERON_TRY(exchange_.scatter(values.data(), piece.range.size() * size, bytes, received.data()));
+  return write(unit, piece, own, received.data());
+}
+
+Status Loader::load_next() {
   const UnitState& unit = units_[next_];
-  std::vector<std::byte> values, read;
+  std::vector<std::byte> values;
   for (const Piece& piece : pieces_[next_]) {
-    const uint64_t size = size_of(piece.state.dtype);
-    values.assign(piece.range.size() * size, std::byte{0});
-    for (const Source& source : piece.sources) {
-      const DType dtype = dtype_of(source.tensor->dtype);
-      const bool adds = piece.state.kind == StateKind::residual;
-      const bool same = dtype == piece.state.dtype && !adds;
-      std::byte* const to = values.data() + source.at * size;
-      if (!same) read.resize(source.bytes);
-      std::byte* into = same ? to : read.data();
-      for (uint64_t got = 0; got < source.bytes;) {
-        const auto bytes = reader_->next();
-        if (!bytes.ok()) {
-          return Error(bytes.error()).on(source.tensor->name);
-        }
-        std::memcpy(into + got, bytes->data(), bytes->size());
-        got += bytes->size();
-      }
-      MERON_ASSIGN(const auto end, reader_->next());
-      if (!end.empty()) {
-        return Error(MERON_E_INTERNAL, "a range of a checkpoint is longer than was asked for",
-                     "please report this defect");
-      }
-      if (adds) {
-        kernels::accumulate(to, kernels::Type::f32, read.data(), kernels::Type::f32, source.count);
-      } else if (!same) {
-        kernels::convert(to, kernel_type(piece.state.dtype), read.data(), kernel_type(dtype),
-                         source.count);
-      }
-    }
-    if (piece.whole) {
-      MERON_TRY(exchange.write(unit, piece.state, piece.range, values.data()));
-      continue;
-    }
-    // What has no source stays as it is.
-    for (const Source& source : piece.sources) {
-      const uint64_t first = piece.range.begin + source.at;
-      MERON_TRY(exchange.write(unit, piece.state, {first, first + source.count},
-                               values.data() + source.at * size));
-    }
+    if (reader_) MERON_TRY(read(piece, &values));
+    MERON_TRY(piece.by_rank.empty() ? write(unit, piece, piece.range, values.data())
+                                    : scatter(unit, piece, values));
   }
   ++next_;
   return Ok{};

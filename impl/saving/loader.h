@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads what this rank owns of the units' states out of a checkpoint, unit by unit, in bounded
-// pieces.
+// pieces. Or rank 0 reads all of them, and scatters each piece to those who own it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -21,22 +22,26 @@ namespace meron {
 
 class Loader {
  public:
-  // Finds all ranges and opens the files; nothing has changed yet. `checkpoint` and `units` must
-  // stay. Errors: those of BlockReader::create.
-  static Result<std::unique_ptr<Loader>> create(const checkpoint::Checkpoint& checkpoint,
+  struct Options {
+    int64_t timeout_ns = -1;
+    bool rank0_only = false;
+  };
+  // Finds all ranges and opens the files; nothing has changed yet. All but `options` must stay.
+  // Errors: those of BlockReader::create.
+  static Result<std::unique_ptr<Loader>> create(Exchange& exchange,
+                                                const checkpoint::Checkpoint& checkpoint,
                                                 std::span<const UnitState> units,
                                                 const Matching& matching,
                                                 const std::shared_ptr<checkpoint::Staging>& staging,
-                                                int64_t timeout_ns);
+                                                Options options);
 
   // Gives the next unit its states; an update of it is open. In the order of the units. Errors name
   // the tensor.
-  Status load_next(Exchange& exchange);
+  Status load_next();
   uint64_t bytes_read() const { return reader_ ? reader_->bytes_read() : 0; }
 
  private:
-  // A piece of a state, and where its elements come from: `ranges` of the reader, one after the
-  // other.
+  // Where elements of a piece come from: a range of the reader.
   struct Source {
     const checkpoint::Tensor* tensor;
     uint64_t at;  // element of the piece
@@ -47,17 +52,31 @@ class Loader {
     State state;
     Range range;
     std::vector<Source> sources;
-    bool whole;  // every element of a param has a source
+    bool whole;                  // every element of a param has a source
+    std::vector<Range> by_rank;  // what each rank gets, if rank 0 scatters it
   };
-  Loader(std::span<const UnitState> units) : units_(units), pieces_(units.size()) {}
-  static void add_sources(const checkpoint::Tensor& tensor, const ParamSpan& span, Piece* piece,
-                          std::vector<checkpoint::WantedRange>* wanted);
-  void plan(const Matching& matching, std::vector<checkpoint::WantedRange>* wanted);
+  Loader(Exchange& exchange, std::span<const UnitState> units, const Matching& matching)
+      : exchange_(exchange), units_(units), matching_(matching), pieces_(units.size()) {}
+  void plan(bool rank0_only);
+  // The pieces of `all`; `replica` is whose residual they are.
+  void plan_range(size_t unit, const State& state, const Range& all, uint64_t replica);
+  void add_sources(const SourceTensor& source, const ParamSpan& span, Piece* piece);
+  std::vector<Range> ranges_by_rank(const UnitState& unit, const State& state, uint64_t replica);
+  Status read(const Piece& piece, std::vector<std::byte>* values);
+  Status read_source(const Source& source, std::byte* into);
+  // Of `values`, which are those of `range`, what has a source.
+  Status write(const UnitState& unit, const Piece& piece, const Range& range,
+               const std::byte* values);
+  Status scatter(const UnitState& unit, const Piece& piece, const std::vector<std::byte>& values);
 
+  Exchange& exchange_;
   std::span<const UnitState> units_;
+  const Matching& matching_;
+  std::vector<checkpoint::WantedRange> wanted_;
   std::vector<std::vector<Piece>> pieces_;           // by unit
-  std::unique_ptr<checkpoint::BlockReader> reader_;  // null: nothing is read
+  std::unique_ptr<checkpoint::BlockReader> reader_;  // null: nothing is read here
   size_t next_ = 0;
+  std::vector<std::byte> raw_;  // of a source whose dtype is not the state's
 };
 
 }  // namespace meron

@@ -15,7 +15,7 @@ std::string words_of(std::string_view kind, const std::string& name) {
 }
 
 bool is_float(std::string_view dtype) {
-  return dtype == "F32" || dtype == "BF16" || dtype == "F16";
+  return dtype == "F32" || dtype == "BF16" || dtype == "F16" || dtype == "F64";
 }
 
 void add_list(std::string& text, std::string_view what, const std::vector<std::string>& names) {
@@ -28,6 +28,34 @@ void add_list(std::string& text, std::string_view what, const std::vector<std::s
   if (names.size() > kShown) text += fmt::format(" and {} more", names.size() - kShown);
 }
 
+uint64_t elements_of(const checkpoint::Tensor& tensor) {
+  uint64_t count = 1;
+  for (const uint64_t size : tensor.shape) count *= size;
+  return count;
+}
+
+// Whether the tensors, one after the other along the first dimension, are the param.
+bool makes(std::span<const SourceTensor> parts, const std::vector<uint64_t>& shape) {
+  if (parts.size() == 1) return parts[0].tensor->shape == shape;
+  uint64_t first = 0;
+  for (const SourceTensor& part : parts) {
+    const std::vector<uint64_t>& own = part.tensor->shape;
+    if (own.empty() || own.size() != shape.size()) return false;
+    if (!std::equal(own.begin() + 1, own.end(), shape.begin() + 1)) return false;
+    first += own[0];
+  }
+  return first == shape[0];
+}
+
+std::string shapes_of(std::span<const SourceTensor> parts) {
+  std::string text;
+  for (const SourceTensor& part : parts) {
+    text += fmt::format("{}{} [{}]", text.empty() ? "" : " + ", part.tensor->dtype,
+                        fmt::join(part.tensor->shape, ","));
+  }
+  return text;
+}
+
 }  // namespace
 
 std::string Differences::text() const {
@@ -35,88 +63,141 @@ std::string Differences::text() const {
   add_list(text, "missing", missing);
   add_list(text, "unexpected", unexpected);
   add_list(text, "of another shape or dtype", mismatched);
+  add_list(text, "mapped to tensors that the checkpoint lacks", unmapped);
+  add_list(text, "mapped, and no param of a unit", unknown);
   return text;
 }
 
-const checkpoint::Tensor* Matching::find(std::string_view kind, const std::string& name) const {
+const checkpoint::Tensor* Matching::find(std::string_view kind, std::string_view name) const {
   const auto found = tensors_.find({kind, name});
   return found == tensors_.end() ? nullptr : found->second;
 }
 
-const checkpoint::Tensor* Matching::choose(const Param& param, StateKind kind) const {
-  const std::string& name = param.desc.name;
-  if (kind == StateKind::values && param.desc.dtype == DType::f32) {
-    if (const auto* const master = find("master", name); master != nullptr) return master;
+std::vector<std::string> Matching::names_of(const Param& param) const {
+  const auto mapped = names_.mapping.find(param.desc.name);
+  if (mapped != names_.mapping.end()) return mapped->second;
+  return {param.desc.name};
+}
+
+std::vector<SourceTensor> Matching::find_all(std::string_view kind, const Param& param) const {
+  std::vector<SourceTensor> out;
+  uint64_t first = 0;
+  for (const std::string& name : names_of(param)) {
+    const checkpoint::Tensor* const tensor = find(kind, name);
+    if (tensor == nullptr) return {};
+    out.push_back({tensor, first});
+    first += elements_of(*tensor);
   }
-  const auto* const same = find(name_of(kind), name);
-  if (same == nullptr && kind == StateKind::master) return find("values", name);
+  return out;
+}
+
+std::vector<SourceTensor> Matching::choose(const Param& param, StateKind kind) const {
+  if (kind == StateKind::values && param.desc.dtype == DType::f32) {
+    if (auto master = find_all("master", param); !master.empty()) return master;
+  }
+  auto same = find_all(name_of(kind), param);
+  if (same.empty() && kind == StateKind::master) return find_all("values", param);
   return same;
 }
 
+void Matching::match(const Param& param, StateKind kind,
+                     std::vector<const checkpoint::Tensor*>* used) {
+  std::vector<SourceTensor> parts = choose(param, kind);
+  const std::string words = words_of(name_of(kind), param.desc.name);
+  if (parts.empty()) {
+    differences_.missing.push_back(words);
+    if (kind != StateKind::values || !names_.mapping.contains(param.desc.name)) return;
+    for (const std::string& name : names_of(param)) {
+      if (find("values", name) != nullptr) continue;
+      differences_.unmapped.push_back(fmt::format("{} (to {})", param.desc.name, name));
+    }
+    return;
+  }
+  for (const SourceTensor& part : parts) used->push_back(part.tensor);
+  const bool floats = std::all_of(parts.begin(), parts.end(), [](const SourceTensor& part) {
+    return is_float(part.tensor->dtype);
+  });
+  if (!floats || !makes(parts, param.desc.shape)) {
+    differences_.mismatched.push_back(fmt::format("{} ({} in the checkpoint, [{}] here)", words,
+                                                  shapes_of(parts),
+                                                  fmt::join(param.desc.shape, ",")));
+    return;
+  }
+  sources_[{&param, kind}] = std::move(parts);
+}
+
 Matching::Matching(const checkpoint::Manifest& manifest, std::span<const UnitState> units,
-                   bool values_only)
-    : values_only_(values_only) {
+                   bool values_only, const SourceNames& names)
+    : values_only_(values_only), names_(names) {
   for (const checkpoint::Tensor& tensor : manifest.tensors) {
     tensors_.emplace(std::pair<std::string_view, std::string_view>(tensor.kind, tensor.name),
                      &tensor);
   }
-  std::set<const checkpoint::Tensor*> used;
-  std::set<std::string_view> names;
+  std::vector<const checkpoint::Tensor*> used;
   for (const UnitState& unit : units) {
-    for (const auto& param : unit.unit().params()) names.insert(param->desc.name);
     for (const State& state : unit.states()) {
       if (state.kind == StateKind::residual) continue;
       if (values_only && state.kind != StateKind::values && state.kind != StateKind::master)
         continue;
       for (const auto& param : unit.unit().params()) {
-        if (param->place.flat != state.flat) continue;
-        const checkpoint::Tensor* const source = choose(*param, state.kind);
-        const std::string words = words_of(name_of(state.kind), param->desc.name);
-        if (source == nullptr) {
-          differences_.missing.push_back(words);
-          continue;
-        }
-        used.insert(source);
-        if (source->shape != param->desc.shape || !is_float(source->dtype)) {
-          differences_.mismatched.push_back(
-              fmt::format("{} ({} [{}] in the checkpoint, [{}] here)", words, source->dtype,
-                          fmt::join(source->shape, ","), fmt::join(param->desc.shape, ",")));
-          continue;
-        }
-        sources_[{param.get(), state.kind}] = source;
+        if (param->place.flat == state.flat) match(*param, state.kind, &used);
       }
     }
   }
-  for (const checkpoint::Tensor& tensor : manifest.tensors) {
-    const bool state_of_param = tensor.kind != "values" && names.count(tensor.name) != 0;
-    // States that this optimizer does not keep, or that another plan needs, are no difference.
-    if (used.count(&tensor) != 0 || state_of_param || tensor.kind.starts_with("extra")) continue;
-    if (tensor.kind == "values" && names.count(tensor.name) != 0) continue;
-    if (values_only && tensor.kind != "values") continue;
-    differences_.unexpected.push_back(words_of(tensor.kind, tensor.name));
-  }
-  for (auto* const list :
-       {&differences_.missing, &differences_.unexpected, &differences_.mismatched}) {
+  note_rest(manifest, units, std::move(used));
+  for (auto* const list : {&differences_.missing, &differences_.unexpected,
+                           &differences_.mismatched, &differences_.unmapped}) {
     std::sort(list->begin(), list->end());
   }
 }
 
-std::vector<const checkpoint::Tensor*> Matching::residuals(const Param& param, uint64_t replica,
-                                                           uint64_t replicas) const {
-  std::vector<const checkpoint::Tensor*> out;
-  if (values_only_) return out;
-  for (uint64_t r = 0;; ++r) {
-    const auto* const tensor = find(fmt::format("residual.{}", r), param.desc.name);
-    if (tensor == nullptr) return out;
-    if (r % replicas == replica && tensor->shape == param.desc.shape && tensor->dtype == "F32") {
-      out.push_back(tensor);
+void Matching::note_rest(const checkpoint::Manifest& manifest, std::span<const UnitState> units,
+                         std::vector<const checkpoint::Tensor*> used) {
+  std::set<std::string, std::less<>> params, sources;
+  for (const UnitState& unit : units) {
+    for (const auto& param : unit.unit().params()) {
+      params.insert(param->desc.name);
+      for (const std::string& name : names_of(*param)) sources.insert(name);
     }
+  }
+  for (const auto& [param, tensors] : names_.mapping) {
+    if (!params.contains(param)) differences_.unknown.push_back(param);
+  }
+  for (const std::string& name : names_.claimed) {
+    if (find("values", name) == nullptr) differences_.missing.push_back(name);
+  }
+  std::sort(used.begin(), used.end());
+  for (const checkpoint::Tensor& tensor : manifest.tensors) {
+    // States that this optimizer does not keep, or that another plan needs, are no difference.
+    if (std::binary_search(used.begin(), used.end(), &tensor) || sources.contains(tensor.name)) {
+      continue;
+    }
+    if (tensor.kind.starts_with("extra")) continue;
+    if (names_.claimed.contains(tensor.name)) continue;
+    if (values_only_ && tensor.kind != "values") continue;
+    differences_.unexpected.push_back(words_of(tensor.kind, tensor.name));
   }
 }
 
-const checkpoint::Tensor* Matching::source(const Param& param, StateKind kind) const {
+std::vector<SourceTensor> Matching::residuals(const Param& param, uint64_t replica,
+                                              uint64_t replicas) const {
+  std::vector<SourceTensor> out;
+  if (values_only_) return out;
+  for (uint64_t r = 0;; ++r) {
+    const auto parts = find_all(fmt::format("residual.{}", r), param);
+    if (parts.empty()) return out;
+    const bool f32 = std::all_of(parts.begin(), parts.end(), [](const SourceTensor& part) {
+      return part.tensor->dtype == "F32";
+    });
+    if (r % replicas != replica || !f32 || !makes(parts, param.desc.shape)) continue;
+    out.insert(out.end(), parts.begin(), parts.end());
+  }
+}
+
+std::span<const SourceTensor> Matching::source(const Param& param, StateKind kind) const {
   const auto found = sources_.find({&param, kind});
-  return found == sources_.end() ? nullptr : found->second;
+  if (found == sources_.end()) return {};
+  return found->second;
 }
 
 }  // namespace meron

@@ -2,7 +2,9 @@
 // Which tensors of a checkpoint give which states of the units, and what does not fit.
 #pragma once
 
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,43 +13,64 @@
 
 #include "base/result.h"
 #include "checkpoint/manifest.h"
+#include "saving/source_names.h"
 #include "state/unit_state.h"
 
 namespace meron {
 
 // Names of states as people read them, each list sorted: "exp_avg of h.0.w".
 struct Differences {
-  std::vector<std::string> missing;     // the units have them, the checkpoint does not
+  std::vector<std::string> missing;     // the units have them, or the caller reads them; the
+                                        // checkpoint does not have them
   std::vector<std::string> unexpected;  // the checkpoint has them
   std::vector<std::string> mismatched;  // with both shapes
+  std::vector<std::string> unmapped;    // the mapping names them; the checkpoint lacks the tensors
+  std::vector<std::string> unknown;     // the mapping has them; no unit has such a param
 
-  bool any() const { return !missing.empty() || !unexpected.empty() || !mismatched.empty(); }
+  bool any() const {
+    return !missing.empty() || !unexpected.empty() || !mismatched.empty() || !unmapped.empty() ||
+           !unknown.empty();
+  }
   // For messages: at most ten of each.
   std::string text() const;
 };
 
+// A tensor of a checkpoint, and where in the param it begins.
+struct SourceTensor {
+  const checkpoint::Tensor* tensor = nullptr;
+  uint64_t first = 0;  // element of the param
+};
+
 class Matching {
  public:
-  // `values_only`: states of optimizers are not looked for. The same on all ranks.
-  Matching(const checkpoint::Manifest& manifest, std::span<const UnitState> units,
-           bool values_only);
+  // `values_only`: states of optimizers are not looked for. The same on all ranks. `manifest` must
+  // stay.
+  Matching(const checkpoint::Manifest& manifest, std::span<const UnitState> units, bool values_only,
+           const SourceNames& names = {});
 
   const Differences& differences() const { return differences_; }
-  // Where a state of a param comes from; null: it is missing. Values of f32 come from the master
-  // that was saved, and a master from values, where the checkpoint has no more.
-  const checkpoint::Tensor* source(const Param& param, StateKind kind) const;
+  // Where a state of a param comes from, ascending; empty: it is missing. Values of f32 come from
+  // the master that was saved, and a master from values, where the checkpoint has no more.
+  std::span<const SourceTensor> source(const Param& param, StateKind kind) const;
   // Residuals that a replica of so many takes over: added up, they keep what codecs have lost,
   // however many replicas there were.
-  std::vector<const checkpoint::Tensor*> residuals(const Param& param, uint64_t replica,
-                                                   uint64_t replicas) const;
+  std::vector<SourceTensor> residuals(const Param& param, uint64_t replica,
+                                      uint64_t replicas) const;
 
  private:
-  const checkpoint::Tensor* find(std::string_view kind, const std::string& name) const;
-  const checkpoint::Tensor* choose(const Param& param, StateKind kind) const;
+  const checkpoint::Tensor* find(std::string_view kind, std::string_view name) const;
+  std::vector<std::string> names_of(const Param& param) const;
+  // All tensors of a param, or none.
+  std::vector<SourceTensor> find_all(std::string_view kind, const Param& param) const;
+  std::vector<SourceTensor> choose(const Param& param, StateKind kind) const;
+  void match(const Param& param, StateKind kind, std::vector<const checkpoint::Tensor*>* used);
+  void note_rest(const checkpoint::Manifest& manifest, std::span<const UnitState> units,
+                 std::vector<const checkpoint::Tensor*> used);
 
   std::map<std::pair<std::string_view, std::string_view>, const checkpoint::Tensor*> tensors_;
-  std::map<std::pair<const Param*, StateKind>, const checkpoint::Tensor*> sources_;
+  std::map<std::pair<const Param*, StateKind>, std::vector<SourceTensor>> sources_;
   bool values_only_;
+  SourceNames names_;
   Differences differences_;
 };
 

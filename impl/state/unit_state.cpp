@@ -69,6 +69,15 @@ Range UnitState::loaded(const State& state) const {
   return state.kind == StateKind::residual ? flat.row : flat.owned;
 }
 
+Range UnitState::loaded(const State& state, int member) const {
+  const uint64_t elements = unit_.flats()[state.flat].desc.elements;
+  const auto rank = static_cast<uint64_t>(member);
+  const MeshShape& mesh = unit_.axes().mesh;
+  return state.kind == StateKind::residual
+             ? row_range(elements, rank, mesh)
+             : held_range(unit_.rank().plan.optimizer, elements, rank, mesh);
+}
+
 State UnitState::exact(size_t flat) const {
   const Flat& of = unit_.flats()[flat];
   if (of.master == nullptr) return {flat, StateKind::values, of.desc.dtype};

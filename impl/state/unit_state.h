@@ -58,6 +58,7 @@ class UnitState {
   Range saved(const State& state, int member) const;
   // The range that this rank must be given to hold what it owns.
   Range loaded(const State& state) const;
+  Range loaded(const State& state, int member) const;
   // The most exact values that there are of a flat: its master, also where the optimizer was not
   // given, else its values. read() takes it.
   State exact(size_t flat) const;

@@ -134,6 +134,14 @@ class Channel {
       link->store(members_.ranks(), offset_of(data), round_up(bytes, 8));
     }
   }
+  // The same, for some members alone: what they read, and no others.
+  void share(const void* data, uint64_t bytes, const std::vector<int>& members) {
+    Link* const link = link_;
+    if (link == nullptr || bytes == 0 || members.empty()) return;
+    std::vector<int> ranks;
+    for (const int member : members) ranks.push_back(members_.world_rank(member));
+    link->store(ranks, offset_of(data), round_up(bytes, 8));
+  }
   uint64_t tag(uint64_t sequence, uint32_t phase) const { return tag_of(number_, sequence, phase); }
 
   const MemberBlock& member(int index) const { return blocks_[index]; }

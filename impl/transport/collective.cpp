@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "base/held.h"
 #include "kernels/cpu/accumulate.h"
@@ -66,7 +67,7 @@ Result<bool> StagedOperation::advance() {
           const Recess recess(chunks_ > 1);
           filled = fill(filled_, half);
         }
-        channel_.share(half, filled);
+        share(filled_, half, filled);
         channel_.announce(own.staged, number + 1);
         ++filled_;
         step = true;
@@ -149,6 +150,64 @@ void AllGatherOperation::combine(uint64_t chunk) {
                 bytes);
   }
   add(channel_.counters().collective, bytes * static_cast<uint64_t>(channel_.size() - 1));
+}
+
+ScatterOperation::ScatterOperation(Channel& channel, Deadline deadline, const std::byte* data,
+                                   uint64_t bytes, std::vector<Range> wanted, std::byte* out,
+                                   int root)
+    : StagedOperation(channel, deadline, chunks_of(bytes)),
+      data_(data),
+      bytes_(bytes),
+      wanted_(std::move(wanted)),
+      out_(out),
+      root_(root) {}
+
+std::string ScatterOperation::describe() const {
+  return fmt::format("scatter of {} bytes from rank {}", bytes_,
+                     channel_.members().world_rank(root_));
+}
+
+Range ScatterOperation::chunk_range(uint64_t chunk) const {
+  return {chunk * kStagingChunk, std::min(bytes_, (chunk + 1) * kStagingChunk)};
+}
+
+uint64_t ScatterOperation::fill(uint64_t chunk, std::byte* half) {
+  if (channel_.index() != root_) return 0;
+  const Range range = chunk_range(chunk);
+  std::memcpy(half, data_ + range.begin, range.size());
+  return range.size();
+}
+
+void ScatterOperation::share(uint64_t chunk, const std::byte* half, uint64_t bytes) {
+  if (bytes == 0) return;
+  const Range range = chunk_range(chunk);
+  // Between two edges the same members want all bytes. Stores are of whole words.
+  std::vector<uint64_t> edges = {range.begin, range.end};
+  for (const Range& wanted : wanted_) {
+    for (const uint64_t edge : {wanted.begin, wanted.end}) {
+      if (edge > range.begin && edge < range.end) edges.push_back(edge);
+    }
+  }
+  std::sort(edges.begin(), edges.end());
+  for (size_t i = 1; i < edges.size(); ++i) {
+    if (edges[i - 1] == edges[i]) continue;
+    std::vector<int> members;
+    for (int m = 0; m < channel_.size(); ++m) {
+      const Range& wanted = wanted_[static_cast<size_t>(m)];
+      if (wanted.begin <= edges[i - 1] && wanted.end >= edges[i]) members.push_back(m);
+    }
+    const uint64_t begin = (edges[i - 1] - range.begin) / 8 * 8;
+    channel_.share(half + begin, edges[i] - range.begin - begin, members);
+  }
+}
+
+void ScatterOperation::combine(uint64_t chunk) {
+  const Range range = chunk_range(chunk);
+  const Range& own = wanted_[static_cast<size_t>(channel_.index())];
+  const uint64_t begin = std::max(range.begin, own.begin), end = std::min(range.end, own.end);
+  if (begin >= end) return;
+  std::memcpy(out_ + (begin - own.begin), half(root_, chunk) + (begin - range.begin), end - begin);
+  if (channel_.index() != root_) add(channel_.counters().collective, end - begin);
 }
 
 AllReduceOperation::AllReduceOperation(Channel& channel, Deadline deadline, std::byte* data,

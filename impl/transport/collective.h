@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/dtype.h"
+#include "base/layout.h"
 #include "transport/channel.h"
 #include "transport/operation.h"
 
@@ -40,6 +41,10 @@ class StagedOperation : public Operation {
   virtual uint64_t fill(uint64_t chunk, std::byte* half) = 0;
   // Combines chunk k from the members' halves.
   virtual void combine(uint64_t chunk) = 0;
+  // Lets peers see what fill() put into `half`.
+  virtual void share(uint64_t /*chunk*/, const std::byte* half, uint64_t bytes) {
+    channel_.share(half, bytes);
+  }
   const std::byte* half(int member, uint64_t chunk) const;
 
  private:
@@ -81,6 +86,27 @@ class AllGatherOperation final : public StagedOperation {
   const std::byte* own_;
   uint64_t bytes_;
   std::byte* all_;
+};
+
+// Of `bytes` bytes that the root has, to each member its range.
+class ScatterOperation final : public StagedOperation {
+ public:
+  // `data`: the root's alone. `wanted`: by member, the same on all. `out`: this member's range.
+  ScatterOperation(Channel& channel, Deadline deadline, const std::byte* data, uint64_t bytes,
+                   std::vector<Range> wanted, std::byte* out, int root);
+  std::string describe() const override;
+
+ private:
+  uint64_t fill(uint64_t chunk, std::byte* half) override;
+  void combine(uint64_t chunk) override;
+  void share(uint64_t chunk, const std::byte* half, uint64_t bytes) override;
+  Range chunk_range(uint64_t chunk) const;
+
+  const std::byte* data_;
+  uint64_t bytes_;
+  std::vector<Range> wanted_;
+  std::byte* out_;
+  int root_;
 };
 
 class AllReduceOperation final : public StagedOperation {

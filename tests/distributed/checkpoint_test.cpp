@@ -127,12 +127,13 @@ void run_and_save(const Way& way, int ranks, const std::string& root, std::vecto
 }
 
 void load_and_run(const Way& way, int ranks, const std::string& root, std::vector<float>* loaded,
-                  std::vector<float>* ended, int before = 1) {
+                  std::vector<float>* ended, int before = 1, bool rank0_only = false) {
   Shared<float> states(2 * kStates * weight_count());
   ASSERT_TRUE(run_world(world_of(way, ranks), [&](int rank, meron_context context) {
     Trainer trainer(context, way.dtype);
     train(trainer, rank, ranks, 7, before);  // whatever was there before
-    const LoadReport report = load(trainer, {.root = root, .name = ""});
+    const LoadReport report = load(trainer, {.root = root, .name = "", .rank0_only = rank0_only});
+    if (rank0_only && rank != 0 && report.bytes_read != 0) _exit(9);
     if (report.checkpoint.manifest.step != 2 || report.differences.any()) _exit(6);
     dump(trainer, states.data());
     train(trainer, rank, ranks, 2, 2);
@@ -207,6 +208,40 @@ TEST(CheckpointTest, EveryPlanLoadsWhatAnotherSaved) {
       load_and_run(to, 3, folder.path, &loaded, &went_on);
       EXPECT_TRUE(same_bits(saved, loaded));
     }
+  }
+}
+
+TEST(CheckpointTest, RankZeroAloneReadsForAll) {
+  const std::vector<Way> all = {{"zero0"},
+                                {"zero1", MERON_BF16, "sockets"},
+                                {"zero2", MERON_F32, "sockets"},
+                                {"zero3", MERON_BF16},
+                                {"zero3", MERON_F32, "sockets"},
+                                {kInt8, MERON_BF16, "sockets"},
+                                {kNvme, MERON_BF16}};
+  for (const Way& way : all) {
+    for (const auto& [from, to] : {std::pair(2, 1), std::pair(2, 2), std::pair(3, 4)}) {
+      SCOPED_TRACE(way.plan + ": " + std::to_string(from) + " to " + std::to_string(to));
+      const Folder folder;
+      std::vector<float> saved, ended, loaded, went_on;
+      run_and_save(way, from, folder.path, &saved, &ended);
+      load_and_run(way, to, folder.path, &loaded, &went_on, 1, true);
+      EXPECT_TRUE(same_bits(saved, loaded));
+      EXPECT_TRUE(from != to || same_bits(ended, went_on));
+    }
+  }
+}
+
+TEST(CheckpointTest, RankZeroAloneReadsForAMesh) {
+  for (const char* plan : {"mics", "hpz", "zeropp"}) {
+    const Way way{plan, MERON_BF16, "cluster", 2};
+    SCOPED_TRACE(plan);
+    const Folder folder;
+    std::vector<float> saved, ended, loaded, went_on;
+    run_and_save(way, 4, folder.path, &saved, &ended);
+    load_and_run(way, 4, folder.path, &loaded, &went_on, 3, true);
+    EXPECT_TRUE(same_bits(saved, loaded));
+    EXPECT_TRUE(same_bits(ended, went_on));  // residuals too
   }
 }
 

@@ -96,7 +96,7 @@ def test_what_loads_says_what_to_do(tmp_path: Path) -> None:
 
 
 def test_a_model_loads_into_shards(tmp_path: Path) -> None:
-    write_model(tmp_path, {"a": ramp(33, 5)}, {"b": bf16(ramp(9)), "c": ramp(2)})
+    write_model(tmp_path, {"a": ramp(33, 5).astype("<f8")}, {"b": bf16(ramp(9)), "c": ramp(2)})
 
     def body(ctx: meron.Context) -> None:
         a, b, c = (ctx.param(n, s) for n, s in (("a", (33, 5)), ("b", (9,)), ("c", (2,))))
@@ -110,3 +110,129 @@ def test_a_model_loads_into_shards(tmp_path: Path) -> None:
         np.testing.assert_array_equal(loaded.read("c"), ramp(2))
 
     run_ranks(3, body)
+
+
+PLANS = ("zero0", "zero1", "zero3", "mics(2)", "hpz(2)")
+
+
+def load_whole(ctx: meron.Context, folder: Path, shapes: Any, **options: Any) -> Any:
+    """What a load gives: the values of all params, and the checkpoint."""
+    params = [ctx.param(name, shape) for name, shape in shapes.items()]
+    units = [ctx.unit("u", params[:1]), ctx.unit("v", params[1:])]
+    loaded = ctx.load(folder, **options)
+    values = {}
+    for unit in units:
+        with unit.gather() as full:
+            values.update({p.name: full[p].copy() for p in params if p in unit.params})
+    return values, loaded
+
+
+@pytest.mark.parametrize("plan", PLANS)
+@pytest.mark.parametrize("rank0_only", [False, True])
+def test_names_are_mapped_and_joined(tmp_path: Path, plan: str, rank0_only: bool) -> None:
+    q, k, v = ramp(400, 6), ramp(300, 6, first=2400), ramp(30, 6)
+    parts = {"q": q, "k": k.astype("<f8"), "v": bf16(v)}
+    write_model(tmp_path, {**parts, "old": ramp(5)}, {"mask": ramp(2), "other": ramp(3, 3)})
+
+    def body(ctx: meron.Context) -> Any:
+        return load_whole(
+            ctx,
+            tmp_path,
+            {"qkv": (730, 6), "new": (5,), "other": (3, 3)},
+            mapping={"qkv": ["q", "k", "v"], "new": "old"},
+            claimed=["mask"],
+            rank0_only=rank0_only,
+        )
+
+    ranks = 4 if "(" in plan else 3
+    for rank, (values, loaded) in enumerate(run_ranks(ranks, body, plan=plan)):
+        assert (loaded.missing, loaded.unexpected) == ((), ())
+        np.testing.assert_array_equal(values["qkv"], np.concatenate([q, k, v]))
+        np.testing.assert_array_equal(values["new"], ramp(5))
+        np.testing.assert_array_equal(values["other"], ramp(3, 3))
+        assert loaded.bytes_read == 0 if rank0_only and rank else loaded.bytes_read > 0
+
+
+def test_what_does_not_fit_is_listed_before_anything_changes(tmp_path: Path) -> None:
+    write_model(tmp_path, {"q": ramp(4, 6), "k": ramp(3, 5), "w": ramp(7), "rest": ramp(1)})
+
+    def body(ctx: meron.Context) -> None:
+        w, qk, n = ctx.param("w", (7,)), ctx.param("qk", (7, 6)), ctx.param("n", (2,))
+        unit = ctx.unit("u", [w, qk, n])
+        with ctx.update([unit]) as update:
+            update.write(w, np.full(7, 9))
+        with pytest.raises(meron.ArgumentError) as caught:
+            ctx.load(
+                tmp_path,
+                mapping={"qk": ["q", "k"], "n": "none", "typo": "w"},
+                claimed=["mask"],
+            )
+        for part in (
+            "missing: mask, n;",
+            "unexpected: rest;",
+            "qk (F32 [4,6] + F32 [3,5] in the checkpoint, [7,6] here)",
+            "lacks: n (to none);",
+            "no param of a unit: typo",
+        ):
+            assert part in str(caught.value)
+        with pytest.raises(meron.ArgumentError, match="typo"):
+            ctx.load(tmp_path, mapping={"qk": "q", "typo": "w"}, strict=False)
+        with pytest.raises(meron.ParseError, match="names no tensor"):
+            ctx.load(tmp_path, mapping={"qk": []})
+        with unit.gather() as full:
+            assert (full[w] == 9).all()
+        loaded = ctx.load(tmp_path, mapping={"n": "none"}, claimed=["mask"], strict=False)
+        assert loaded.missing == ("mask", "n", "qk")
+        assert loaded.unexpected == ("k", "q", "rest")
+        with unit.gather() as full:
+            np.testing.assert_array_equal(full[w], ramp(7))
+
+    run_ranks(2, body)
+
+
+@pytest.mark.parametrize("key", ["mapping", "claimed", "rank0_only"])
+def test_ranks_that_load_differently_are_told(tmp_path: Path, key: str) -> None:
+    write_model(tmp_path, {"w": ramp(7), "v": ramp(7)})
+
+    def body(ctx: meron.Context) -> None:
+        ctx.unit("u", [ctx.param("w", (7,))])
+        other = {"mapping": {"w": "v"}, "claimed": ["v"], "rank0_only": True}[key]
+        with pytest.raises(meron.MismatchError):
+            ctx.load(tmp_path, strict=False, **({key: other} if ctx.rank == 1 else {}))
+
+    run_ranks(2, body)
+
+
+def test_optimizers_do_not_load_from_models(tmp_path: Path) -> None:
+    write_model(tmp_path, {"w": ramp(7)})
+
+    def body(ctx: meron.Context) -> None:
+        unit = ctx.unit("u", [ctx.param("w", (7,), dtype="bf16")])
+        adam = ctx.adamw([unit], lr=0.1)
+        with pytest.raises(meron.ArgumentError, match="no states of optimizers"):
+            ctx.load(tmp_path, optimizers=[adam])
+        ctx.load(tmp_path, optimizers=[adam], values_only=True)
+
+    run_ranks(2, body)
+
+
+def test_rank_0_names_the_damage_to_all(tmp_path: Path) -> None:
+    def save(ctx: meron.Context) -> None:
+        ctx.unit("u", [ctx.param("w", (3000, 1000))])
+        ctx.save(tmp_path, "one")
+
+    run_ranks(2, save)
+    for path in (tmp_path / "one").glob("values-00001*"):
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.write_bytes(data)
+
+    def load(ctx: meron.Context) -> str:
+        ctx.unit("u", [ctx.param("w", (3000, 1000))])
+        with pytest.raises(meron.Error) as caught:
+            ctx.load(tmp_path, rank0_only=True)
+        return str(caught.value)
+
+    for text in run_ranks(3, load):
+        assert "CRC-32C" in text
+        assert "values-00001" in text
