@@ -283,4 +283,14 @@ Result<std::vector<std::string>> prune(const std::string& root, size_t keep,
   return names;
 }
 
+Result<std::vector<std::string>> would_prune(const std::string& root, size_t keep,
+                                             const std::vector<std::string>& protect,
+                                             std::optional<uint32_t> node) {
+  if (keep == 0) {
+    return Error(MERON_E_ARGUMENT, "keep is 0", "keep 1 or more").on(root);
+  }
+  MERON_ASSIGN(const Scan found, scan(root, node));
+  return superfluous(found.entries, keep, protect);
+}
+
 }  // namespace meron::checkpoint

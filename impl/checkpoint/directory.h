@@ -78,4 +78,9 @@ Result<std::vector<std::string>> prune(const std::string& root, size_t keep,
                                        const std::vector<std::string>& protect = {},
                                        std::optional<uint32_t> node = {});
 
+// The names that prune() would remove.
+Result<std::vector<std::string>> would_prune(const std::string& root, size_t keep,
+                                             const std::vector<std::string>& protect = {},
+                                             std::optional<uint32_t> node = {});
+
 }  // namespace meron::checkpoint

@@ -17,6 +17,7 @@ struct Subcommand {
 // `after_dashes`: the words that follow the first "--", with it, if there is one. CLI11 does not
 // see them, because it would let the words of the program to run be options of ours again.
 Subcommand add_run(CLI::App& parent, std::span<char*> after_dashes);
+Subcommand add_checkpoint(CLI::App& parent);
 Subcommand add_info(CLI::App& parent);
 Subcommand add_plan(CLI::App& parent);
 Subcommand add_io_bench(CLI::App& parent);

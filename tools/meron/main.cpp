@@ -7,11 +7,14 @@
 #include <cstdio>
 #include <exception>
 #include <span>
+#include <string>
 #include <string_view>
+#include <vector>
 
 #include "meron/base.h"
 #include "tools/meron/commands.h"
 #include "tools/meron/failure.h"
+#include "tools/meron/text.h"
 
 namespace meron::tools {
 namespace {
@@ -22,9 +25,63 @@ constexpr const char* kFooter = R"(Examples:
   meron plan --parameters 7B --layers 32 --dtype bf16 -n 8 --compare
                                          what each plan would cost, before anything runs
   meron io-bench /local                  what a drive gives, and the best settings for it
+  meron checkpoint inspect runs/a        what the newest checkpoint has
 
 `meron SUBCOMMAND --help` explains each. Exit codes: 0 success, 1 error, 2 wrong usage; `meron run`
 exits with the code of the first rank that failed.)";
+
+// The innermost subcommand that was reached, and its words: "checkpoint inspect ".
+CLI::App* innermost(CLI::App& app, std::string& words) {
+  CLI::App* reached = &app;
+  while (!reached->get_subcommands().empty()) {
+    reached = reached->get_subcommands().front();
+    words += reached->get_name() + " ";
+  }
+  return reached;
+}
+
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* const option : app.get_options()) {
+    for (const std::string& name : option->get_lnames()) names.push_back(fmt::format("--{}", name));
+  }
+  return names;
+}
+
+std::vector<std::string> subcommand_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::App* const each : app.get_subcommands({})) names.push_back(each->get_name());
+  return names;
+}
+
+std::string question(const std::string& word, const std::vector<std::string>& known) {
+  const std::string near = nearest_word(word, known);
+  return near.empty() ? "" : fmt::format(": did you mean {}?", near);
+}
+
+int complain(CLI::App& app, const CLI::ParseError& error, const std::vector<std::string>& words) {
+  std::string path;
+  CLI::App* const reached = innermost(app, path);
+  const size_t depth = static_cast<size_t>(std::count(path.begin(), path.end(), ' '));
+  const std::vector<std::string> known = subcommand_names(*reached);
+  if (!known.empty() && words.size() > depth && words[depth][0] != '-') {
+    fmt::print(stderr, "meron: there is no subcommand '{}{}'{}\nThere are {}.\n", path,
+               words[depth], question(words[depth], known), fmt::join(known, ", "));
+    return kUsageError;
+  }
+  std::string what = error.what();
+  const auto* const extras = dynamic_cast<const CLI::ExtrasError*>(&error);
+  if (extras != nullptr) {
+    for (const std::string& word : reached->remaining()) {
+      if (!word.starts_with("--")) continue;
+      const std::string name = word.substr(0, word.find('='));
+      what = fmt::format("there is no option {}{}", name, question(name, option_names(*reached)));
+      break;
+    }
+  }
+  fmt::print(stderr, "meron: {}\nmeron {}--help explains the options.\n", what, path);
+  return kUsageError;
+}
 
 int main_with_exceptions(int argc, char** argv) {
   CLI::App app{
@@ -44,22 +101,13 @@ int main_with_exceptions(int argc, char** argv) {
     words = {words.begin(), dashes};
   }
   const Subcommand subcommands[] = {add_run(app, after_dashes), add_info(app), add_plan(app),
-                                    add_io_bench(app)};
+                                    add_io_bench(app), add_checkpoint(app)};
   try {
     app.parse(static_cast<int>(words.size()), words.data());
   } catch (const CLI::ParseError& error) {
     // --help and --version arrive as "errors" too; what they print goes to stdout.
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);
-    const auto chosen = app.get_subcommands();
-    if (chosen.empty() && words.size() > 1 && words[1][0] != '-') {
-      fmt::print(stderr,
-                 "meron: there is no subcommand '{}': there are run, info, plan and io-bench\n",
-                 words[1]);
-      return kUsageError;
-    }
-    fmt::print(stderr, "meron: {}\nmeron {}--help explains the options.\n", error.what(),
-               chosen.empty() ? "" : chosen.front()->get_name() + " ");
-    return kUsageError;
+    return complain(app, error, {words.begin() + 1, words.end()});
   }
   for (const Subcommand& subcommand : subcommands) {
     if (subcommand.app->parsed()) return subcommand.run();

@@ -60,4 +60,25 @@ std::string in_columns(const std::vector<std::vector<std::string>>& rows, size_t
   return text;
 }
 
+std::string nearest_word(const std::string& word, const std::vector<std::string>& known) {
+  std::string best;
+  size_t best_edits = word.size() / 3 + 1;  // more are another word
+  for (const std::string& each : known) {
+    std::vector<size_t> row(each.size() + 1), above(each.size() + 1);
+    for (size_t j = 0; j <= each.size(); ++j) above[j] = j;
+    for (size_t i = 1; i <= word.size(); ++i) {
+      row[0] = i;
+      for (size_t j = 1; j <= each.size(); ++j) {
+        const size_t change = above[j - 1] + (word[i - 1] == each[j - 1] ? 0 : 1);
+        row[j] = std::min({change, above[j] + 1, row[j - 1] + 1});
+      }
+      above.swap(row);
+    }
+    if (above.back() > best_edits || (above.back() == best_edits && !best.empty())) continue;
+    best = each;
+    best_edits = above.back();
+  }
+  return best;
+}
+
 }  // namespace meron::tools

@@ -19,4 +19,7 @@ std::string readable_bytes(uint64_t bytes);                       // "512 B", "3
 // others flush right.
 std::string in_columns(const std::vector<std::vector<std::string>>& rows, size_t left);
 
+// The word of `known` that `word` was probably meant to be, by few edits; empty if none is near.
+std::string nearest_word(const std::string& word, const std::vector<std::string>& known);
+
 }  // namespace meron::tools
