@@ -100,9 +100,7 @@ def write_checkpoint(
                 pieces[t.kind, t.name].append([len(files), begin, count, len(head) + offset])
             blocks = [content[at : at + BLOCK] for at in range(0, len(content), BLOCK)]
             crc = "".join(f"{crc32c(block):08x}" for block in blocks)
-            files.append(
-                {"name": name, "rank": rank, "node": 0, "bytes": len(content), "crc": crc}
-            )
+            files.append({"name": name, "rank": rank, "node": 0, "bytes": len(content), "crc": crc})
             (path / name).write_bytes(content)
     manifest = {
         "format": "meron-checkpoint",

@@ -253,9 +253,7 @@ def test_export_splits_files(tmp_path: Path) -> None:
         "model-00002-of-00002.safetensors",
         "model.safetensors.index.json",
     }
-    same = meron(
-        *("checkpoint", "diff", str(tmp_path / "a"), str(tmp_path / "m"), "--values-only")
-    )
+    same = meron(*("checkpoint", "diff", str(tmp_path / "a"), str(tmp_path / "m"), "--values-only"))
     assert same.returncode == 0, same.stdout
 
 

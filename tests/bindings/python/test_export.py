@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from conftest import run_ranks
+from conftest import Processes, run_ranks
 
 import meron
 from meron import CheckpointTensor
@@ -126,7 +126,11 @@ def test_params_are_renamed_and_buffers_added(tmp_path: Path) -> None:
 
     run_ranks(2, body, plan="zero3")
     tensors = read_model(tmp_path)
-    assert set(tensors) == (set(SHAPES) - {"scale", "none"}) | {"model.scale", "counts", "model.means"}
+    assert set(tensors) == (set(SHAPES) - {"scale", "none"}) | {
+        "model.scale",
+        "counts",
+        "model.means",
+    }
     assert np.array_equal(tensors["counts"], counts)
     assert np.array_equal(tensors["model.means"], as_bf16(means))
     assert np.array_equal(tensors["model.scale"], as_bf16(values_of("scale")))
@@ -255,3 +259,30 @@ def test_transformers_loads_it(tmp_path: Path, most: int) -> None:
         model.named_parameters(), again.named_parameters(), strict=True
     ):
         assert torch.equal(before, after), name
+
+
+PEAK = """
+import pathlib
+import meron
+
+def kib(key):
+    status = pathlib.Path("/proc/self/status").read_text()
+    return int(status.split(key + ":")[1].split()[0])
+
+with meron.open(plan="zero3") as ctx:
+    param = ctx.param("w", (1 << 24,), dtype="f32")  # 64 MiB
+    unit = ctx.unit("u", [param])
+    with ctx.update([unit]) as update:
+        update.view(param)[:] = 1
+    pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak begins here
+    before = kib("VmRSS")
+    ctx.export(FOLDER, dtype="bf16")
+    print(kib("VmHWM") - before)
+"""
+
+
+def test_a_rank_takes_memory_for_two_pieces(tmp_path: Path) -> None:
+    source = PEAK.replace("FOLDER", repr(str(tmp_path)))
+    growth = [int(text.split()[-1]) for text in Processes(2, source).finish()]
+    assert max(growth) < 16 << 10, f"{growth} KiB, for a shard of 32 MiB"
+    assert (tmp_path / "model.safetensors").stat().st_size == 4096 + (32 << 20)
