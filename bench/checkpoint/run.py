@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import report
-from peers import install_torchsnapshot, snapshot_folder
 from drive import raw_turn
+from peers import install_torchsnapshot, snapshot_folder
 from report import BenchError, Goal, Json, median
 from torch_arms import free_port
 
