@@ -42,6 +42,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace meron;
   const std::string_view input(reinterpret_cast<const char*>(data), size);
+  (void)checkpoint::check_manifest_crc(input).ok();
   const Result<checkpoint::Manifest> manifest = checkpoint::parse_manifest(input);
   if (!manifest) {
     const meron_status code = manifest.error().code();
@@ -54,6 +55,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string text = to_json(*manifest);
   const Result<checkpoint::Manifest> again = checkpoint::parse_manifest(text);
   require(again.ok() && *again == *manifest, "a manifest survives the way to JSON and back");
+  require(checkpoint::check_manifest_crc(text).ok(), "its text has its checksum");
   require(to_json(*again) == text, "an equal manifest has an equal text");
   return 0;
 }
