@@ -5,23 +5,14 @@
 #include <memory>
 #include <vector>
 
+#include "checkpoint/floats.h"
 #include "checkpoint/model_folder.h"
 #include "checkpoint/model_layout.h"
-#include "kernels/cpu/accumulate.h"
 
 namespace meron::checkpoint {
 namespace {
 
 constexpr uint64_t kModelPiece = 4 << 20;  // bytes
-
-bool is_convertible(std::string_view dtype) {
-  return dtype == "F32" || dtype == "BF16" || dtype == "F16";
-}
-
-kernels::Type kernel_type_of(std::string_view dtype) {
-  if (dtype == "BF16") return kernels::Type::bf16;
-  return dtype == "F16" ? kernels::Type::f16 : kernels::Type::f32;
-}
 
 struct Exported {
   const Tensor* source = nullptr;
@@ -57,8 +48,7 @@ Status write_tensor(TensorReader& from, const Exported& one, const ModelFile::Pl
         from.read(one.source->kind, one.source->name, at, count, read.data(), count * from_width));
     const std::byte* data = read.data();
     if (one.source->dtype != one.tensor.dtype) {
-      kernels::convert(out.data(), kernel_type_of(one.tensor.dtype), data,
-                       kernel_type_of(one.source->dtype), count);
+      convert_floats(out.data(), one.tensor.dtype, data, one.source->dtype, count);
       data = out.data();
     }
     MERON_TRY(to.write({data, count * width}, place.offset + at * width));

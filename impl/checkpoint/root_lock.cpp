@@ -37,7 +37,8 @@ std::string who_holds(const std::string& path) {
 // NAME of PREFIX NAME SEPARATOR XXXXXXXX; none where the text is not made so.
 std::optional<std::string_view> name_within(std::string_view text, std::string_view prefix,
                                             std::string_view separator) {
-  if (!text.starts_with(prefix) || text.size() <= prefix.size() + separator.size() + kSuffixDigits) {
+  if (!text.starts_with(prefix) ||
+      text.size() <= prefix.size() + separator.size() + kSuffixDigits) {
     return {};
   }
   const std::string_view suffix = text.substr(text.size() - kSuffixDigits);

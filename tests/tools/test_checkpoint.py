@@ -12,6 +12,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from command import MERON, meron
+
 from checkpoints import (
     Tensor,
     read_checkpoint,
@@ -20,7 +22,6 @@ from checkpoints import (
     write_checkpoint,
     write_model,
 )
-from command import MERON, meron
 
 
 def some_tensors(seed: int = 1) -> list[Tensor]:

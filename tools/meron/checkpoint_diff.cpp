@@ -11,8 +11,8 @@
 #include <string_view>
 #include <utility>
 
+#include "checkpoint/floats.h"
 #include "checkpoint/tensor_reader.h"
-#include "kernels/cpu/accumulate.h"
 #include "tools/meron/checkpoint.h"
 #include "tools/meron/failure.h"
 #include "tools/meron/text.h"
@@ -48,10 +48,7 @@ void to_doubles(const std::byte* from, const std::string& dtype, uint64_t count,
     return;
   }
   between.resize(count);
-  const kernels::Type type = dtype == "BF16"  ? kernels::Type::bf16
-                             : dtype == "F16" ? kernels::Type::f16
-                                              : kernels::Type::f32;
-  kernels::convert(between.data(), kernels::Type::f32, from, type, count);
+  convert_floats(between.data(), "F32", from, dtype, count);
   std::copy(between.begin(), between.end(), out.begin());
 }
 
