@@ -48,7 +48,7 @@ void to_doubles(const std::byte* from, const std::string& dtype, uint64_t count,
     return;
   }
   between.resize(count);
-  convert_floats(between.data(), "F32", from, dtype, count);
+  checkpoint::convert_floats(between.data(), "F32", from, dtype, count);
   std::copy(between.begin(), between.end(), out.begin());
 }
 
