@@ -18,7 +18,7 @@ def promises_of(source: Path) -> list[str]:
         node.name
         for node in ast.parse(source.read_text()).body
         if isinstance(node, ast.FunctionDef) and not node.args.args and not node.args.kwarg
-        if isinstance(node.returns, ast.Constant)
+        if isinstance(node.returns, ast.Constant) and node.name != "main"
     ]
 
 

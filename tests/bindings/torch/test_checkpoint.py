@@ -30,7 +30,8 @@ def job_of(plan: str, rule: str, **others: Any) -> Job:
 
 
 # How many ranks save, and how; how many load, and how. Micro-batches of a step are two, whose mean
-# is exact, so that training has the same bits at one rank and at two.
+# is exact, so that training has the same bits at one rank and at two (in f32: one rank sums bf16
+# gradients of its micro-batches in bf16).
 @pytest.mark.parametrize(
     ("ranks", "saved", "others", "loaded"),
     [
@@ -41,7 +42,7 @@ def job_of(plan: str, rule: str, **others: Any) -> Job:
         (
             2,
             job_of("zero3", "engine AdamW", low=True),
-            1,
+            2,
             job_of("zero1", "engine AdamW", low=True),
         ),
         (2, job_of("zero3", "torch AdamW", low=True), 2, job_of("zero2", "torch AdamW", low=True)),
