@@ -36,6 +36,17 @@ Range overlap(const Range& a, const Range& b) {
   return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
+// Each replica has a residual of its own; of other states replicas have the same.
+bool read_by_local_peers(const UnitState& unit, const State& state) {
+  if (state.kind == StateKind::residual) return false;
+  const Channel& channel = unit.unit().channel();
+  for (int member = 0; member < channel.size(); ++member) {
+    if (member == channel.index() || !channel.near(member)) continue;
+    if (overlap(unit.loaded(state), unit.loaded(state, member)).size() > 0) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Loader>> Loader::create(Exchange& exchange,
@@ -70,7 +81,8 @@ void Loader::add_sources(const SourceTensor& source, const ParamSpan& span, Piec
     if (low >= high) continue;
     wanted_.push_back({.file = from->file,
                        .offset = from->offset + (low - begin) * size,
-                       .bytes = (high - low) * size});
+                       .bytes = (high - low) * size,
+                       .shared = piece->shared});
     piece->sources.push_back(
         {&tensor, span.offset + (low - span.first), high - low, (high - low) * size});
   }
@@ -88,13 +100,19 @@ std::vector<Range> Loader::ranges_by_rank(const UnitState& unit, const State& st
   return out;
 }
 
-void Loader::plan_range(size_t number, const State& state, const Range& all, uint64_t replica) {
+void Loader::plan_range(size_t number, const State& state, const Range& all, uint64_t replica,
+                        bool shared) {
   const UnitState& unit = units_[number];
   const uint64_t replicas = unit.unit().axes().mesh.replicas;
   for (uint64_t begin = all.begin; begin < all.end;) {
     // Pieces end at blocks of the flat, so that 8-bit states are encoded once.
     const uint64_t end = std::min(all.end, begin / kBlock * kBlock + kPieceElements);
-    Piece piece{.state = state, .range = {begin, end}, .sources = {}, .whole = true, .by_rank = {}};
+    Piece piece{.state = state,
+                .range = {begin, end},
+                .sources = {},
+                .whole = true,
+                .shared = shared,
+                .by_rank = {}};
     for (const ParamSpan& span : unit.spans(state, piece.range)) {
       if (state.kind == StateKind::residual) {
         for (const SourceTensor& source : matching_.residuals(*span.param, replica, replicas)) {
@@ -117,7 +135,8 @@ void Loader::plan(bool rank0_only) {
     const Axes& axes = unit.unit().axes();
     for (const State& state : unit.states()) {
       if (!rank0_only) {
-        plan_range(u, state, unit.loaded(state), static_cast<uint64_t>(axes.own_replica()));
+        plan_range(u, state, unit.loaded(state), static_cast<uint64_t>(axes.own_replica()),
+                   read_by_local_peers(unit, state));
         continue;
       }
       // The same on all ranks. Of a residual each replica has another one.
@@ -125,7 +144,7 @@ void Loader::plan(bool rank0_only) {
       const uint64_t copies = state.kind == StateKind::residual ? axes.mesh.replicas : 1;
       for (uint64_t replica = 0; replica < copies; ++replica) {
         const size_t first = pieces_[u].size();
-        plan_range(u, state, all, replica);
+        plan_range(u, state, all, replica, false);
         const std::vector<Range> by_rank = ranges_by_rank(unit, state, replica);
         for (size_t p = first; p < pieces_[u].size(); ++p) {
           Piece& piece = pieces_[u][p];

@@ -53,13 +53,14 @@ class Loader {
     Range range;
     std::vector<Source> sources;
     bool whole;                  // every element of a param has a source
+    bool shared;                 // local peers read it too
     std::vector<Range> by_rank;  // what each rank gets, if rank 0 scatters it
   };
   Loader(Exchange& exchange, std::span<const UnitState> units, const Matching& matching)
       : exchange_(exchange), units_(units), matching_(matching), pieces_(units.size()) {}
   void plan(bool rank0_only);
   // The pieces of `all`; `replica` is whose residual they are.
-  void plan_range(size_t unit, const State& state, const Range& all, uint64_t replica);
+  void plan_range(size_t unit, const State& state, const Range& all, uint64_t replica, bool shared);
   void add_sources(const SourceTensor& source, const ParamSpan& span, Piece* piece);
   std::vector<Range> ranges_by_rank(const UnitState& unit, const State& state, uint64_t replica);
   Status read(const Piece& piece, std::vector<std::byte>* values);

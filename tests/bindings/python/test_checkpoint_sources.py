@@ -196,9 +196,10 @@ def test_ranks_that_load_differently_are_told(tmp_path: Path, key: str) -> None:
 
     def body(ctx: meron.Context) -> None:
         ctx.unit("u", [ctx.param("w", (7,))])
-        other = {"mapping": {"w": "v"}, "claimed": ["v"], "rank0_only": True}[key]
+        others: dict[str, Any] = {"mapping": {"w": "v"}, "claimed": ["v"], "rank0_only": True}
+        options = {key: others[key]} if ctx.rank == 1 else {}
         with pytest.raises(meron.MismatchError):
-            ctx.load(tmp_path, strict=False, **({key: other} if ctx.rank == 1 else {}))
+            ctx.load(tmp_path, strict=False, **options)
 
     run_ranks(2, body)
 
