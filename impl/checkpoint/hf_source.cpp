@@ -189,9 +189,10 @@ std::optional<std::string> only_name(const std::vector<DirectoryEntry>& entries,
   return found;
 }
 
-// Of Hugging Face's names for an index or a file, the one in the directory.
+// Of Hugging Face's names for an index or a file, the one in the directory. The file if both are
+// there, as transformers has it.
 Result<std::optional<std::string>> main_name(const std::string& directory) {
-  for (const std::string_view name : {kHfIndexFile, kHfFile}) {
+  for (const std::string_view name : {kHfFile, kHfIndexFile}) {
     MERON_ASSIGN(const auto found, look_at(fmt::format("{}/{}", directory, name)));
     if (found) return std::optional(std::string(name));
   }

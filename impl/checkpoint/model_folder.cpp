@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "checkpoint/hf_index.h"
+#include "checkpoint/hf_source.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/piece_name.h"
 #include "checkpoint/root_lock.h"
@@ -55,8 +56,8 @@ Result<std::set<std::string>> indexed_files(const std::string& folder) {
 
 // What a reader takes.
 Result<std::set<std::string>> live_files(const std::string& folder) {
-  MERON_ASSIGN(const bool single, is_there(in(folder, kModelFile)));
-  if (single) return std::set<std::string>{std::string(kModelFile)};
+  MERON_ASSIGN(const bool single, is_there(in(folder, kHfFile)));
+  if (single) return std::set<std::string>{std::string(kHfFile)};
   return indexed_files(folder);
 }
 
@@ -145,8 +146,8 @@ Status make_file(const std::string& path, const ModelFile& file) {
 
 Result<std::set<std::string>> model_files(const std::string& folder) {
   MERON_ASSIGN(std::set<std::string> names, indexed_files(folder));
-  MERON_ASSIGN(const bool single, is_there(in(folder, kModelFile)));
-  if (single) names.emplace(kModelFile);
+  MERON_ASSIGN(const bool single, is_there(in(folder, kHfFile)));
+  if (single) names.emplace(kHfFile);
   return names;
 }
 
@@ -192,7 +193,7 @@ Status ModelExport::prepare() {
 
 Status ModelExport::check_free() const {
   if (overwrite_) return Ok{};
-  for (const std::string_view name : {kModelFile, kHfIndexFile}) {
+  for (const std::string_view name : {kHfFile, kHfIndexFile}) {
     MERON_ASSIGN(const bool there, is_there(in(folder_, name)));
     if (!there) continue;
     return Error(MERON_E_DUPLICATE, fmt::format("a model is there already: {}", name),
@@ -267,8 +268,8 @@ Status ModelExport::put_in_place(const ModelLayout& layout, const std::set<std::
   std::set<std::string> gone = former;
   for (const std::string& name : layout.names()) gone.erase(name);
   // A single file comes before an index: several files are the model once it is gone.
-  if (gone.erase(std::string(kModelFile)) != 0) {
-    MERON_TRY(remove_file_step(in(folder_, kModelFile)));
+  if (gone.erase(std::string(kHfFile)) != 0) {
+    MERON_TRY(remove_file_step(in(folder_, kHfFile)));
     MERON_TRY(sync_directory_step(folder_));
   }
   return remove_files(folder_, gone);

@@ -8,6 +8,7 @@
 
 #include "base/layout.h"
 #include "checkpoint/hf_index.h"
+#include "checkpoint/hf_source.h"
 #include "checkpoint/manifest.h"
 #include "checkpoint/safetensors.h"
 #include "plan/text.h"
@@ -112,7 +113,7 @@ Result<ModelLayout> lay_out_model(std::span<const ModelTensor> tensors, uint64_t
   index.total_bytes = all;
   for (size_t f = 0; f < files; ++f) {
     ModelFile& file = layout.files[f];
-    file.name = files == 1 ? std::string(kModelFile) : file_name(generation, f + 1, files);
+    file.name = files == 1 ? std::string(kHfFile) : file_name(generation, f + 1, files);
     for (const ModelFile::Place& place : file.places) {
       index.tensors.push_back({tensors[place.tensor].name, static_cast<uint32_t>(f)});
     }

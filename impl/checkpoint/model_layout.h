@@ -17,7 +17,6 @@
 
 namespace meron::checkpoint {
 
-inline constexpr std::string_view kModelFile = "model.safetensors";
 inline constexpr uint64_t kDefaultModelFileBytes = 5'000'000'000;
 inline constexpr size_t kMaxModelFiles = 99'999;
 
