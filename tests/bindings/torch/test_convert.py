@@ -15,6 +15,7 @@ import pytest
 torch = pytest.importorskip("torch")
 
 import torch.distributed.checkpoint as torch_dcp  # noqa: E402
+from conftest import run_ranks  # noqa: E402
 from convert import layouts  # noqa: E402
 
 import meron  # noqa: E402
@@ -240,6 +241,23 @@ def test_real_checkpoints_of_deepspeed(tmp_path: Path, stage: int, dtype: str) -
         ours = found.get(("master", name), found.get(("values", name)))
         assert torch.equal(ours, tensor), name
         assert found[("exp_avg", name)].shape == tensor.shape
+
+
+@pytest.mark.parametrize(("stage", "dtype", "close"), [(3, "f32", 0.0), (2, "bf16", 1e-3)])
+def test_training_goes_on_with_the_losses_of_deepspeed(
+    tmp_path: Path, stage: int, dtype: str, close: float
+) -> None:
+    """In f32 to the bit; in bf16 the two round sums of gradients in another order."""
+    pytest.importorskip("deepspeed", reason="DeepSpeed is not installed")
+    theirs = train_deepspeed(tmp_path / "run", stage, dtype)
+    import_checkpoint(tmp_path / "run", tmp_path / "ours")
+    script = Path(__file__).parent / "convert" / "continue_in_meron.py"
+    done = run_ranks(2, script, stage, dtype, tmp_path / "ours", tmp_path)
+    assert done.returncode == 0, done.stderr[-3000:]
+    for rank, losses in enumerate(theirs):
+        found = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert found["losses"] == pytest.approx(losses, abs=close, rel=0)
+        assert (found["epoch"], found["steps"]) == (4, 6)
 
 
 def train_deepspeed(folder: Path, stage: int, dtype: str) -> list[list[float]]:

@@ -24,7 +24,7 @@ from meron import errors
 from meron.torch.checkpoint.agreement import from_rank0, together
 from meron.torch.unit import ShardedUnit
 from meron.zero import client_state as client_states
-from meron.zero import zero_to_fp32
+from meron.zero import imported, zero_to_fp32
 from meron.zero.consolidated import state_dict_on_rank0, write_weights
 from meron.zero.drive import drive_errors
 from meron.zero.facts import Facts
@@ -161,8 +161,12 @@ class Checkpoints(Facts):
             scheduler=scheduler,
             rng=not load_module_only,
         )
-        own = loaded.extra.get(OWN_KEY, {})
+        own = loaded.extra.get(OWN_KEY) or imported.own_state(loaded.extra)
         self._take_state(own, loaded.step, optimizer is not None)
+        if not load_module_only:
+            schedules = self._scheduler() if load_lr_scheduler_states else None
+            scaler = self.loss_scaler if optimizer is not None else None
+            imported.restore(loaded.extra, schedules, scaler)
         if custom_load_fn is not None:
             source = zero_to_fp32.LazyDict(Path(loaded.path))
             custom_load_fn(src=source, dst=self.module)

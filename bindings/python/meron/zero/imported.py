@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints that `meron.convert` made of DeepSpeed's: what an engine takes from them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from meron.torch.checkpoint import packing
+
+KEY = "imported"  # of what meron.convert says of the source
+SCHEDULER = "lr_scheduler"  # DeepSpeed keeps its state beside the caller's
+
+
+def own_state(extra: dict[str, Any]) -> dict[str, Any]:
+    """As an engine's own: counters, and the caller's state. Empty if it was not imported."""
+    found = extra.get(KEY)
+    if not isinstance(found, dict):
+        return {}
+    caller = {key: value for key, value in extra.items() if key not in (KEY, SCHEDULER)}
+    own = {key: found[key] for key in ("skipped_steps", "global_samples") if key in found}
+    return {**own, "client_state": packing.dumps(caller, "client_state")}
+
+
+def restore(extra: dict[str, Any], scheduler: Any, loss_scaler: Any) -> None:
+    """Gives a scheduler and a loss scaler what DeepSpeed's had."""
+    found = extra.get(KEY)
+    if not isinstance(found, dict):
+        return
+    state = extra.get(SCHEDULER)
+    if scheduler is not None and isinstance(state, dict):
+        scheduler.load_state_dict(state)
+    if loss_scaler is not None and loss_scaler.dynamic and "loss_scale" in found:
+        loss_scaler.value = float(found["loss_scale"])
