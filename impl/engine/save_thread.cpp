@@ -17,6 +17,7 @@ namespace {
 // the trainer's calls would wake it in vain.
 constexpr int64_t kBriefNs = 20 * kNanosPerMilli;
 constexpr int64_t kPollNs = 5 * kNanosPerMilli;
+constexpr int64_t kLinkPollNs = kNanosPerMilli;
 constexpr int64_t kInspectNs = 20 * kNanosPerMilli;
 // How often peers are given a sign of progress.
 constexpr int64_t kSignNs = 50 * kNanosPerMilli;
@@ -92,8 +93,10 @@ class SaveThread::Peers final : public Exchange {
     waiting_since_ = begun;
     while (true) {
       const int64_t now = now_ns();
-      if (now - begun > kBriefNs) {
-        std::this_thread::sleep_for(std::chrono::nanoseconds(kPollNs));
+      // A link sleeps in a function of the trainer's, which this thread must not call.
+      const bool brief = now - begun <= kBriefNs;
+      if (!brief || context_.transport_->link() != nullptr) {
+        std::this_thread::sleep_for(std::chrono::nanoseconds(brief ? kLinkPollNs : kPollNs));
         MERON_ASSIGN(const bool ended, look(*operation, now));
         if (ended) return Ok{};
         continue;

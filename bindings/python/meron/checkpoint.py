@@ -320,7 +320,7 @@ def set_tensors(options: Any, tensors: Iterable[CheckpointTensor], alive: list[A
     given = list(tensors)
     table = kept(new("meron_checkpoint_tensor[]", max(len(given), 1)), alive)
     for row, tensor in zip(table, given, strict=False):
-        call(lib.meron_checkpoint_tensor_init, ffi.addressof(row), ffi.sizeof(row))
+        ffi.addressof(row)[0] = initial("meron_checkpoint_tensor")[0]
         dtype = NUMPY_DTYPES.get(tensor.dtype)
         if dtype is None:
             raise errors.argument(
