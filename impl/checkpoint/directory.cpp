@@ -145,11 +145,13 @@ Result<Scan> scan_once(const std::string& root, std::optional<uint32_t> node) {
   return scan;
 }
 
-// If a prune() of another process takes all that were listed, a newer one is there.
+// If a prune() of another process takes all that were listed, a newer one is there. A listing may
+// miss what gets its name meanwhile, so one that shows nothing is not believed at once.
 Result<Scan> scan(const std::string& root, std::optional<uint32_t> node) {
   for (int i = 1;; ++i) {
     MERON_ASSIGN(Scan found, scan_once(root, node));
-    if (found.newest || !found.vanished || i == kScans) return found;
+    const bool settled = !found.vanished && !found.entries.empty();
+    if (found.newest || settled || i == kScans) return found;
   }
 }
 

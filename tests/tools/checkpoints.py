@@ -130,8 +130,14 @@ def write_checkpoint(
         ],
         **changes,
     }
-    (path / "meron.json").write_text(json.dumps(manifest))
+    (path / "meron.json").write_text(sealed(json.dumps(manifest)))
     return path
+
+
+def sealed(manifest: str) -> str:
+    """The text of a manifest with the checksum at its end."""
+    text = manifest.removesuffix("}").rstrip() + ",\n"
+    return f'{text}"crc": "{crc32c(text.encode()):08x}"\n}}\n'
 
 
 def read_checkpoint(path: Path) -> dict[tuple[str, str], Tensor]:
