@@ -81,3 +81,10 @@ def test_states_move_between_torch_and_the_engine(
 @pytest.mark.parametrize("promise", promises_of(PROMISES))
 def test_promise(promise: str, ranks: int) -> None:
     check_promise(PROMISES, ranks, promise)
+
+
+@pytest.mark.parametrize("weights", ["tied", "free"])
+def test_a_llama_of_transformers(tmp_path: Path, weights: str) -> None:
+    pytest.importorskip("transformers", reason="transformers is not installed")
+    done = run_ranks(2, HERE / "llama.py", tmp_path, weights)
+    assert done.returncode == 0, done.stderr[-3000:]

@@ -39,30 +39,26 @@ def meta_buffers(names: Names) -> Iterator[tuple[str, torch.nn.Module, str]]:
 
 
 def filler_of(part: torch.nn.Module) -> Any:
-    """What fills a module's own buffers: reset_parameters of one without params, or the functions
-    that transformers' rotary embeddings have."""
-    if not any(param is not None for param in part._parameters.values()):
-        for name in RESET:
-            if hasattr(part, name):
-                return getattr(part, name)
+    """What fills a module's own buffers: reset_parameters of one without params, or, for rotary
+    embeddings of transformers, another one made of the same config."""
+    if any(param is not None for param in part._parameters.values()):
+        return None
+    for name in RESET:
+        if hasattr(part, name):
+            return getattr(part, name)
     if hasattr(part, "config") and "inv_freq" in part._buffers:
-        init = getattr(part, "rope_init_fn", None) or getattr(
-            part, "compute_default_rope_parameters", None
-        )
-        if init is not None:
-            return lambda: fill_rotary(part, init)
+        return lambda: fill_rotary(part)
     return None
 
 
-def fill_rotary(part: torch.nn.Module, init: Any) -> None:
-    values, scaling = init(part.config, torch.device("cpu"))
-    for name in ("inv_freq", "original_inv_freq"):
-        if name in part._buffers:
-            part._buffers[name] = values.clone()
-    if hasattr(part, "attention_scaling"):
-        part.attention_scaling = scaling
-    if hasattr(part, "original_inv_freq") and "original_inv_freq" not in part._buffers:
-        part.__dict__["original_inv_freq"] = part._buffers["inv_freq"]
+def fill_rotary(part: torch.nn.Module) -> None:
+    made = type(part)(part.config)
+    for name, buffer in made._buffers.items():
+        if buffer is not None:
+            part._buffers[name] = buffer
+    for name in ("attention_scaling", "original_inv_freq"):
+        if name in made.__dict__:
+            part.__dict__[name] = made.__dict__[name]
 
 
 def fill_buffers(names: Names) -> None:
