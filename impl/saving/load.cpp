@@ -18,8 +18,9 @@ Status fit(const Differences& differences, bool strict, const std::string& path)
   if (!matter.any()) return Ok{};
   return Error(MERON_E_ARGUMENT,
                fmt::format("the checkpoint does not fit the units: {}", matter.text()),
-               strict ? "load it into the model that it is of, or without `strict`"
-                      : "load it into a model of these shapes")
+               strict && matter.mismatched.empty() && matter.unknown.empty()
+                   ? "load it into the model that it is of, or without `strict`"
+                   : "load it into the model that it is of")
       .on(path);
 }
 

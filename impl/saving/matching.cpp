@@ -172,7 +172,8 @@ void Matching::note_rest(const checkpoint::Manifest& manifest, std::span<const U
     if (std::binary_search(used.begin(), used.end(), &tensor) || sources.contains(tensor.name)) {
       continue;
     }
-    if (tensor.kind.starts_with("extra")) continue;
+    // What the caller gave; a param that no unit has is told by its values.
+    if (tensor.kind.starts_with("extra") || tensor.kind.starts_with("state.")) continue;
     if (names_.claimed.contains(tensor.name)) continue;
     if (values_only_ && tensor.kind != "values") continue;
     differences_.unexpected.push_back(words_of(tensor.kind, tensor.name));
