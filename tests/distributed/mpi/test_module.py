@@ -85,7 +85,9 @@ def run(request: pytest.FixtureRequest) -> Run:
 def test_four_ranks(run: Run, case: str) -> None:
     done = run([DRIVER, MODULE, case])
     assert done.returncode == 0, done.stdout
-    assert done.stdout == ""  # nobody complains
+    # On a busy machine the child may be first, of which Open MPI's launcher tells.
+    lines = [line for line in done.stdout.splitlines() if "plm:rsh: Warning: setpgid" not in line]
+    assert lines == []  # nobody complains
 
 
 def test_two_hosts_use_the_network(two_hosts: hosts.Hosts) -> None:
