@@ -82,6 +82,13 @@ def test_it_holds_the_library_once_and_no_build_paths(wheel: Path) -> None:
         assert not any("__pycache__" in name or name.endswith(".h") for name in names)
 
 
+def test_it_holds_every_module(wheel: Path) -> None:
+    package = ROOT / "bindings/python/meron"
+    modules = {str(path.relative_to(package.parent)) for path in package.rglob("*.py")}
+    with zipfile.ZipFile(wheel) as archive:
+        assert modules <= set(archive.namelist())
+
+
 def test_one_process_uses_the_library_of_the_wheel(installed: Path, tmp_path: Path) -> None:
     printed = run(installed / "bin" / "python", "-c", PROGRAM, cwd=tmp_path)
     size, transport, total, library, version = printed.split()
