@@ -85,7 +85,9 @@ Status sweep(const std::string& folder, const std::string& directory) {
   std::set<std::string> dead;
   for (size_t at = 0, end; (end = text->find('\n', at)) != std::string::npos; at = end + 1) {
     const std::string name = text->substr(at, end - at);
-    if (is_model_file(name) && live.count(name) == 0) dead.insert(name);
+    if (!is_model_file(name) || live.count(name) != 0) continue;
+    MERON_ASSIGN(const bool there, is_there(in(folder, name)));
+    if (there) dead.insert(name);
   }
   return remove_files(folder, dead);
 }
