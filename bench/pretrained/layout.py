@@ -4,11 +4,13 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+if TYPE_CHECKING:
+    import numpy as np
 
 FILE_BYTES = 1 << 30  # at most, of a file
 
@@ -77,11 +79,13 @@ class Llama:
 
 
 def elements(shape: tuple[int, ...]) -> int:
-    return int(np.prod(shape))
+    return math.prod(shape)
 
 
 def values_of(number: int, count: int) -> np.ndarray[Any, Any]:
     """The bits of a tensor of bf16: from its number, so that a loaded one can be checked."""
+    import numpy as np  # --help needs none
+
     bits = np.random.default_rng(5).standard_normal(1 << 16, np.float32).view("<u4") >> 16
     return np.resize(np.roll(bits.astype("<u2"), number), count)
 
