@@ -83,7 +83,7 @@ Result<std::span<const std::byte>> BlockReader::next_piece() {
     return std::span<const std::byte>();
   }
   const uint64_t at = range.offset + position_;
-  if (!slots_.empty() && !slots_.front().read.covers(range.file, at)) slots_.pop_front();
+  if (!slots_.empty() && !slots_.front().read.covers(range.file, at)) pop_front();
   MERON_TRY(read_ahead());
   if (slots_.empty() || !slots_.front().read.covers(range.file, at)) {
     return Error(MERON_E_INTERNAL, fmt::format("no read was planned for offset {}", at))
@@ -94,11 +94,32 @@ Result<std::span<const std::byte>> BlockReader::next_piece() {
   const uint64_t past = at - front.read.offset;
   const uint64_t bytes = std::min(range.bytes - position_, front.read.bytes - past);
   position_ += bytes;
-  return std::span<const std::byte>(front.block.data + past, bytes);
+  return std::span<const std::byte>(front_data() + past, bytes);
+}
+
+const std::byte* BlockReader::front_data() const {
+  const Slot& front = slots_.front();
+  return front.read.repeat ? kept_.at(front.read.file).data() : front.block.data;
+}
+
+void BlockReader::pop_front() {
+  const PlannedRead& read = slots_.front().read;
+  if (!read.keep) {
+    if (read.repeat) kept_.erase(read.file);
+  } else if (!read.repeat) {
+    const std::byte* const data = front_data();
+    kept_[read.file].assign(data, data + read.bytes);
+  }
+  slots_.pop_front();
 }
 
 Status BlockReader::read_ahead() {
   while (begun_ < reads_.size() && slots_.size() < staging_->blocks()) {
+    if (reads_[begun_].repeat) {
+      slots_.push_back({.read = reads_[begun_], .block = {}, .verified = true});
+      ++begun_;
+      continue;
+    }
     Slot slot{.read = reads_[begun_], .block = staging_->next()};
     if (const auto& last = staging_->transfer(slot.block)) {
       MERON_TRY(wait_for(*last, open_files_.path(slot.read.file), options_.timeout_ns, cancelled_));

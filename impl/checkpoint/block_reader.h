@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -75,6 +76,10 @@ class BlockReader {
     std::shared_ptr<IoFile> file = nullptr;
     bool verified = false;
   };
+  // The bytes of the slot in front, once await_front() was well.
+  const std::byte* front_data() const;
+  // Takes the front off, and keeps its block if it is wanted again.
+  void pop_front();
 
   std::shared_ptr<Staging> staging_;
   const std::span<const File> files_;
@@ -84,8 +89,9 @@ class BlockReader {
   std::vector<PlannedRead> reads_;
   size_t begun_ = 0;        // of reads_
   std::deque<Slot> slots_;  // begun; bytes of the first are being handed out
-  size_t range_ = 0;        // the present one
-  uint64_t position_ = 0;   // bytes of it that were handed out
+  std::map<uint32_t, std::vector<std::byte>> kept_;  // by file: PlannedRead::keep
+  size_t range_ = 0;                                 // the present one
+  uint64_t position_ = 0;                            // bytes of it that were handed out
   std::optional<Error> failed_;
   std::atomic<uint64_t> read_{0};
   std::atomic<bool> cancelled_{false};

@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <deque>
+#include <optional>
 
 #include "base/layout.h"
 
@@ -31,12 +33,35 @@ bool may_extend(const PlannedRead& read, const WantedRange& range, uint64_t at, 
          at <= read.offset + read.bytes + kReadGap;
 }
 
+// The last read of each of the files that were read last.
+class LastReads {
+ public:
+  // The number of a read of that block, if it is the last one of its file; it counts as used.
+  std::optional<size_t> find(std::span<const PlannedRead> reads, uint32_t file, uint64_t block) {
+    for (auto it = numbers_.begin(); it != numbers_.end(); ++it) {
+      if (reads[*it].file != file) continue;
+      return reads[*it].offset == block ? std::optional(*it) : std::nullopt;
+    }
+    return std::nullopt;
+  }
+  void add(std::span<const PlannedRead> reads) {
+    const size_t number = reads.size() - 1;
+    std::erase_if(numbers_, [&](size_t each) { return reads[each].file == reads[number].file; });
+    if (numbers_.size() == kKeptFiles) numbers_.pop_back();
+    numbers_.push_front(number);
+  }
+
+ private:
+  std::deque<size_t> numbers_;  // the front was used last
+};
+
 }  // namespace
 
 Result<std::vector<PlannedRead>> plan_reads(std::span<const File> files,
                                             std::span<const WantedRange> ranges,
                                             uint64_t block_bytes, bool whole_blocks) {
   std::vector<PlannedRead> reads;
+  LastReads last;
   for (const WantedRange& range : ranges) {
     MERON_TRY(check_range(files, range));
     const uint64_t end = range.offset + range.bytes;
@@ -54,6 +79,13 @@ Result<std::vector<PlannedRead>> plan_reads(std::span<const File> files,
                            .offset = begin,
                            .bytes = read_end - begin,
                            .shared = range.shared});
+          if (whole_blocks) {
+            if (const auto before = last.find(reads, range.file, block)) {
+              reads[*before].keep = true;
+              reads.back().repeat = true;
+            }
+            last.add(reads);
+          }
         }
       }
       at = std::min(end, reads.back().offset + reads.back().bytes);
