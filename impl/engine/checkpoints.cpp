@@ -176,11 +176,6 @@ void restore(const checkpoint::Optimizer& saved, Optimizer& optimizer) {
   }
 }
 
-Result<std::shared_ptr<checkpoint::Staging>> make_staging() {
-  MERON_ASSIGN(auto engine, IoEngine::create());
-  return checkpoint::Staging::create(std::move(engine));
-}
-
 }  // namespace
 
 Status Context::save_checkpoint(const std::vector<std::shared_ptr<Optimizer>>& optimizers,
@@ -278,8 +273,6 @@ Result<LoadReport> Context::load_checkpoint(
   }
   if (!names.ok()) return names.error();  // the same text on all ranks
   EngineExchange exchange(*this);
-  auto staging = make_staging();
-  MERON_TRY(agree(exchange, staging.ok() ? Status(Ok{}) : Status(staging.error())));
   const UpdateUnit update = [&](const UnitState& state,
                                 const std::function<Status()>& fill) -> Status {
     std::shared_ptr<UpdateOperation> operation;
@@ -306,7 +299,7 @@ Result<LoadReport> Context::load_checkpoint(
   };
   LoadOptions given = options;
   given.timeout_ns = rank_->timeout_ns;
-  MERON_ASSIGN(LoadReport report, load(exchange, states, given, *names, *staging, update, check));
+  MERON_ASSIGN(LoadReport report, load(exchange, states, given, *names, update, check));
   if (!options.values_only) {
     auto held = lock();
     for (size_t i = 0; i < optimizers.size(); ++i) {

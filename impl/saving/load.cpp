@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "checkpoint/source.h"
+#include "checkpoint/staging.h"
+#include "io/io_engine.h"
 #include "saving/loader.h"
 
 namespace meron {
@@ -57,11 +59,19 @@ Result<checkpoint::Checkpoint> unpacked(std::string_view text) {
   return out;
 }
 
+// Blocks of checkpoints above two tebibytes are longer than those of the staging.
+Result<std::shared_ptr<checkpoint::Staging>> staging_for(uint64_t block_bytes) {
+  constexpr uint64_t kBytes = checkpoint::kStagingBlock * checkpoint::kStagingBlocks;
+  const uint64_t block = std::max(checkpoint::kStagingBlock, block_bytes);
+  MERON_ASSIGN(auto engine, IoEngine::create());
+  return checkpoint::Staging::create(std::move(engine), block,
+                                     std::max<uint64_t>(3, kBytes / block));
+}
+
 }  // namespace
 
 Result<LoadReport> load(Exchange& exchange, std::span<const UnitState> units,
                         const LoadOptions& options, const SourceNames& names,
-                        const std::shared_ptr<checkpoint::Staging>& staging,
                         const UpdateUnit& update,
                         const std::function<Status(const checkpoint::Manifest&)>& check) {
   const auto find = [&]() -> Result<std::string> {
@@ -78,9 +88,12 @@ Result<LoadReport> load(Exchange& exchange, std::span<const UnitState> units,
   const Matching matching(checkpoint.manifest, units, options.values_only, names);
   MERON_TRY(fit(matching.differences(), options.strict, checkpoint.path));
   MERON_TRY(check(checkpoint.manifest));
-  auto loader =
-      Loader::create(exchange, checkpoint, units, matching, staging,
-                     {.timeout_ns = options.timeout_ns, .rank0_only = options.rank0_only});
+  const auto create = [&]() -> Result<std::unique_ptr<Loader>> {
+    MERON_ASSIGN(const auto staging, staging_for(checkpoint.manifest.block_bytes));
+    return Loader::create(exchange, checkpoint, units, matching, staging,
+                          {.timeout_ns = options.timeout_ns, .rank0_only = options.rank0_only});
+  };
+  const auto loader = create();
   MERON_TRY(agree(exchange, loader.ok() ? Status(Ok{}) : Status(loader.error())));
   for (const UnitState& unit : units) {
     MERON_TRY(update(unit, [&] { return (*loader)->load_next(); }));

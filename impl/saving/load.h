@@ -10,7 +10,6 @@
 
 #include "base/result.h"
 #include "checkpoint/directory.h"
-#include "checkpoint/staging.h"
 #include "saving/exchange.h"
 #include "saving/matching.h"
 
@@ -40,7 +39,6 @@ using UpdateUnit = std::function<Status(const UnitState&, const std::function<St
 // were. After that an error breaks the group: states are of two checkpoints.
 Result<LoadReport> load(Exchange& exchange, std::span<const UnitState> units,
                         const LoadOptions& options, const SourceNames& names,
-                        const std::shared_ptr<checkpoint::Staging>& staging,
                         const UpdateUnit& update,
                         const std::function<Status(const checkpoint::Manifest&)>& check);
 

@@ -14,35 +14,16 @@
 #include <vector>
 
 #include "tests/distributed/one_param.h"
-#include "tests/distributed/trainer.h"
+#include "tests/distributed/saved_worlds.h"
 
 namespace meron::test {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kStates = 4;  // values, master, two of AdamW
-
-struct Folder {
-  std::string path;
-  Folder() {
-    std::string text = (fs::temp_directory_path() / "meron-async-XXXXXX").string();
-    path = mkdtemp(text.data());
-  }
-  ~Folder() { fs::remove_all(path); }
-};
-
-meron_checkpoint_save_options options_of(const Trainer& trainer, uint64_t step) {
-  meron_checkpoint_save_options options = MERON_CHECKPOINT_SAVE_OPTIONS_INIT;
-  options.step = step;
-  options.optimizers = &trainer.optimizer;
-  options.optimizer_count = 1;
-  return options;
-}
-
 meron_future begin_save(const Trainer& trainer, const std::string& folder, const char* name,
                         uint64_t step) {
-  const meron_checkpoint_save_options options = options_of(trainer, step);
+  const meron_checkpoint_save_options options = save_options(trainer, step);
   meron_future future{};
   CALL(meron_checkpoint_save_begin, &future, trainer.context, folder.c_str(), name, &options);
   return future;
@@ -62,50 +43,6 @@ uint64_t load(const Trainer& trainer, const std::string& folder, const char* nam
   return info.step;
 }
 
-// `steps` steps, each of one micro-batch per rank.
-void train(Trainer& trainer, int rank, int ranks, int first, int steps) {
-  meron_reduce_options options = MERON_REDUCE_OPTIONS_INIT;
-  for (int step = first; step < first + steps; ++step) {
-    auto gradients = trainer.zeros();
-    (void)trainer.micro_batch(static_cast<uint64_t>(step * ranks + rank), gradients);
-    trainer.reduce(gradients, options, true);
-    trainer.step();
-  }
-}
-
-// All states of all params, put together from the parts of all ranks.
-void dump(Trainer& trainer, float* out) {
-  const size_t count = weight_count();
-  trainer.weights(out);
-  size_t at = 0;
-  for (size_t i = 0; i < kParams; at += trainer.descs[i].count(), ++i) {
-    meron_param_info info{};
-    info.struct_size = sizeof(info);
-    CALL(meron_param_get_info, &info, trainer.params[i]);
-    for (size_t s = 0; s < kStates - 1; ++s) {
-      std::vector<float> part(info.owned_count + 1);
-      CALL(meron_optimizer_read_state, part.data(), info.owned_count, trainer.optimizer,
-           trainer.params[i], static_cast<meron_optimizer_state>(s));
-      std::copy_n(part.begin(), info.owned_count, out + (s + 1) * count + at + info.owned_offset);
-    }
-  }
-}
-
-struct Way {
-  std::string plan;
-  meron_dtype dtype = MERON_F32;
-  int node = 0;  // ranks of a node; 0: one node
-};
-
-World world_of(const Way& way, int ranks) {
-  World world{way.node == 0 ? "shm" : "cluster", ranks, way.plan};
-  world.node = way.node;
-  return world;
-}
-
-const std::string kNvme =
-    R"j({"preset": "zero3", "param": {"tier": "nvme"}, "optimizer": {"tier": "nvme"}, "nvme": {"path": ")j" +
-    fs::current_path().string() + R"j("}})j";
 const std::string kInt8 = R"j({"preset": "zero3", "optimizer": {"dtype": "int8"}})j";
 
 bool same_bits(const float* a, const float* b, size_t count) {
@@ -120,10 +57,10 @@ TEST(AsyncSave, HasTheStatesOfItsCallWhileTrainingGoesOn) {
                                          {"zero3"},
                                          {"zero3", MERON_BF16},
                                          {kInt8, MERON_BF16},
-                                         {kNvme, MERON_BF16},
-                                         {"mics", MERON_BF16, 2},
-                                         {"hpz", MERON_BF16, 2},
-                                         {"zeropp", MERON_BF16, 2}}) {
+                                         {nvme_plan(), MERON_BF16},
+                                         {"mics", MERON_BF16, "cluster", 2},
+                                         {"hpz", MERON_BF16, "cluster", 2},
+                                         {"zeropp", MERON_BF16, "cluster", 2}}) {
     SCOPED_TRACE(way.plan);
     const int ranks = way.node == 0 ? 2 : 4;
     const Folder folder;
@@ -156,7 +93,8 @@ TEST(AsyncSave, HasTheStatesOfItsCallWhileTrainingGoesOn) {
 
 TEST(AsyncSave, UpdatesAndWritesOfStatesWaitUntilTheyAreCopied) {
   const size_t all = kStates * weight_count();
-  for (const Way& way : std::vector<Way>{{"zero1"}, {"zero3", MERON_BF16}, {kNvme, MERON_BF16}}) {
+  for (const Way& way :
+       std::vector<Way>{{"zero1"}, {"zero3", MERON_BF16}, {nvme_plan(), MERON_BF16}}) {
     SCOPED_TRACE(way.plan);
     const Folder folder;
     Shared<float> called(all), loaded(all);
@@ -189,7 +127,7 @@ TEST(AsyncSave, UpdatesAndWritesOfStatesWaitUntilTheyAreCopied) {
         CALL(meron_optimizer_write_state, trainer.optimizer, trainer.params[i], MERON_STATE_EXP_AVG,
              zeros.data(), info.owned_count);
       }
-      if (way.plan != kNvme) {
+      if (way.plan != nvme_plan()) {
         CALL(meron_optimizer_offload, trainer.optimizer, folder.path.c_str());
         CALL(meron_optimizer_reload, trainer.optimizer);
       }
@@ -310,7 +248,7 @@ TEST(AsyncSave, AFailureThatARankHasNotWaitedForIsRaisedByTheNext) {
     const meron_future save = begin_save(trainer, folder.path, "one", 1);
     meron_status status = MERON_OK;
     if (rank == 0) (void)failure_of(save, &status);
-    const meron_checkpoint_save_options options = options_of(trainer, 2);
+    const meron_checkpoint_save_options options = save_options(trainer, 2);
     meron_future next{};
     meron_error* error = nullptr;
     status =
@@ -344,7 +282,7 @@ TEST(AsyncSave, EndsWhenAPeerDiesOrStops) {
       const Trainer trainer(context, MERON_F32);
       if (rank == 1) {
         pid[0] = getpid();
-        const meron_checkpoint_save_options options = options_of(trainer, 1);
+        const meron_checkpoint_save_options options = save_options(trainer, 1);
         meron_future save{};
         barrier(context);
         CALL(meron_checkpoint_save_begin, &save, context, folder.path.c_str(), "one", &options);
@@ -377,7 +315,7 @@ TEST(AsyncSave, TheCallersTensorsMayChangeOnceCopied) {
     tensor.begin = static_cast<uint64_t>(rank) * own.size();
     tensor.count = own.size();
     tensor.data = own.data();
-    meron_checkpoint_save_options options = options_of(trainer, 1);
+    meron_checkpoint_save_options options = save_options(trainer, 1);
     options.tensors = &tensor;
     options.tensor_count = 1;
     meron_future save{};

@@ -12,101 +12,69 @@
 #include <tuple>
 #include <vector>
 
-#include "capi/guard.h"
-#include "checkpoint/directory.h"
-#include "tests/distributed/trainer.h"
+#include "meron/meron.h"
+#include "tests/distributed/saved_worlds.h"
 
 namespace meron::test {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr size_t kStates = 4;  // values, master, two of AdamW
-
-struct Folder {
-  std::string path;
-  Folder() {
-    std::string text = (fs::temp_directory_path() / "meron-checkpoint-XXXXXX").string();
-    path = mkdtemp(text.data());
-  }
-  ~Folder() { fs::remove_all(path); }
+// What a load gave.
+struct Loaded {
+  uint64_t step = 0, bytes_read = 0, differences = 0;
 };
 
-std::shared_ptr<Context> inside(meron_context context) {
-  return (*capi::get<capi::ContextHolder>(context))->context;
-}
-std::vector<std::shared_ptr<Optimizer>> inside(meron_optimizer optimizer) {
-  if (optimizer.id == 0) return {};
-  return {(*capi::get<capi::OptimizerHolder>(optimizer))->value};
+// The words of the error, "" if it is well.
+std::string try_save(const Trainer& trainer, const std::string& folder, const std::string& name,
+                     uint64_t step) {
+  const meron_checkpoint_save_options options = save_options(trainer, step);
+  meron_future future{};
+  meron_error* error = nullptr;
+  if (meron_checkpoint_save_begin(&future, trainer.context, folder.c_str(), name.c_str(), &options,
+                                  &error) == MERON_OK) {
+    // The words tell how it ended.
+    if (meron_future_wait(future, MERON_TIMEOUT_DEFAULT, &error) == MERON_IN_PROGRESS) _exit(4);
+    (void)meron_future_release(future, nullptr);
+  }
+  return words_of(error);
 }
 
-void require_ok(const Status& status, const char* what) {
-  if (status.ok()) return;
-  std::fprintf(stderr, "%s: %s\n", what, status.error().info().what.c_str());
+std::string try_load(meron_context context, const meron_optimizer* optimizer,
+                     const std::string& folder, const char* name,
+                     meron_checkpoint_load_options options, Loaded* out) {
+  options.optimizers = optimizer;
+  options.optimizer_count = optimizer == nullptr ? 0 : 1;
+  meron_checkpoint checkpoint{};
+  meron_error* error = nullptr;
+  if (meron_checkpoint_load(&checkpoint, context, folder.c_str(), name, &options, &error) ==
+      MERON_OK) {
+    meron_checkpoint_info info{};
+    info.struct_size = sizeof(info);
+    CALL(meron_checkpoint_get_info, &info, checkpoint);
+    *out = {info.step, info.bytes_read, info.missing + info.unexpected};
+    CALL(meron_checkpoint_release, checkpoint);
+  }
+  return words_of(error);
+}
+
+void require_ok(const std::string& words) {
+  if (words.empty()) return;
+  std::fprintf(stderr, "%s\n", words.c_str());
   std::fflush(stderr);
   _exit(5);
 }
 
-SaveOptions save_options(const std::string& root, const std::string& name, uint64_t step) {
-  SaveOptions options;
-  options.root = root;
-  options.name = name;
-  options.step = step;
-  return options;
+void save(Trainer& trainer, const std::string& folder, const std::string& name, uint64_t step) {
+  require_ok(try_save(trainer, folder, name, step));
 }
 
-void save(Trainer& trainer, const SaveOptions& options) {
-  require_ok(inside(trainer.context)->save_checkpoint(inside(trainer.optimizer), options), "save");
-}
-
-LoadReport load(Trainer& trainer, const LoadOptions& options) {
-  auto report = inside(trainer.context)->load_checkpoint(inside(trainer.optimizer), options);
-  require_ok(report.ok() ? Status(Ok{}) : Status(report.error()), "load");
-  return *report;
-}
-
-// `steps` steps, each of one micro-batch per rank.
-void train(Trainer& trainer, int rank, int ranks, int first, int steps) {
-  meron_reduce_options options = MERON_REDUCE_OPTIONS_INIT;
-  for (int step = first; step < first + steps; ++step) {
-    auto gradients = trainer.zeros();
-    (void)trainer.micro_batch(static_cast<uint64_t>(step * ranks + rank), gradients);
-    trainer.reduce(gradients, options, true);
-    trainer.step();
-  }
-}
-
-// All states of all params, put together from the parts of all ranks.
-void dump(Trainer& trainer, float* out) {
-  const size_t count = weight_count();
-  std::vector<float> weights(count);
-  trainer.weights(weights.data());
-  std::copy(weights.begin(), weights.end(), out);
-  size_t at = 0;
-  for (size_t i = 0; i < kParams; at += trainer.descs[i].count(), ++i) {
-    meron_param_info info{};
-    info.struct_size = sizeof(info);
-    CALL(meron_param_get_info, &info, trainer.params[i]);
-    for (size_t s = 0; s < kStates - 1; ++s) {
-      std::vector<float> part(info.owned_count + 1);
-      CALL(meron_optimizer_read_state, part.data(), info.owned_count, trainer.optimizer,
-           trainer.params[i], static_cast<meron_optimizer_state>(s));
-      std::copy_n(part.begin(), info.owned_count, out + (s + 1) * count + at + info.owned_offset);
-    }
-  }
-}
-
-struct Way {
-  std::string plan;
-  meron_dtype dtype = MERON_F32;
-  const char* transport = "shm";
-  int node = 0;
-};
-
-World world_of(const Way& way, int ranks) {
-  World world{way.transport, ranks, way.plan};
-  if (way.node != 0) world.node = way.node;
-  return world;
+Loaded load(Trainer& trainer, const std::string& folder, bool rank0_only) {
+  meron_checkpoint_load_options options = MERON_CHECKPOINT_LOAD_OPTIONS_INIT;
+  options.rank0_only = rank0_only ? 1 : 0;
+  Loaded out;
+  require_ok(try_load(trainer.context, &trainer.optimizer, folder, nullptr, options, &out));
+  return out;
 }
 
 // Trains, saves, trains on: the states at the save, and at the end.
@@ -116,7 +84,7 @@ void run_and_save(const Way& way, int ranks, const std::string& root, std::vecto
   ASSERT_TRUE(run_world(world_of(way, ranks), [&](int rank, meron_context context) {
     Trainer trainer(context, way.dtype);
     train(trainer, rank, ranks, 0, 2);
-    save(trainer, save_options(root, "two", 2));
+    save(trainer, root, "two", 2);
     dump(trainer, states.data());
     train(trainer, rank, ranks, 2, 2);
     dump(trainer, states.data() + kStates * weight_count());
@@ -132,9 +100,9 @@ void load_and_run(const Way& way, int ranks, const std::string& root, std::vecto
   ASSERT_TRUE(run_world(world_of(way, ranks), [&](int rank, meron_context context) {
     Trainer trainer(context, way.dtype);
     train(trainer, rank, ranks, 7, before);  // whatever was there before
-    const LoadReport report = load(trainer, {.root = root, .name = "", .rank0_only = rank0_only});
-    if (rank0_only && rank != 0 && report.bytes_read != 0) _exit(9);
-    if (report.checkpoint.manifest.step != 2 || report.differences.any()) _exit(6);
+    const Loaded loaded_here = load(trainer, root, rank0_only);
+    if (rank0_only && rank != 0 && loaded_here.bytes_read != 0) _exit(9);
+    if (loaded_here.step != 2 || loaded_here.differences != 0) _exit(6);
     dump(trainer, states.data());
     train(trainer, rank, ranks, 2, 2);
     dump(trainer, states.data() + kStates * weight_count());
@@ -148,16 +116,18 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-const std::string kNvme =
-    R"j({"preset": "zero3", "param": {"tier": "nvme"}, "optimizer": {"tier": "nvme"}, "nvme": {"path": ")j" +
-    fs::current_path().string() + R"j("}})j";
 const std::string kInt8 = R"j({"preset": "zero3", "optimizer": {"dtype": "int8"}})j";
 const std::string kBf16States = R"j({"preset": "zero2", "optimizer": {"dtype": "bf16"}})j";
 
 std::vector<Way> ways() {
-  return {
-      {"zero0"},           {"zero1"},     {"zero2", MERON_BF16}, {"zero3"}, {"zero3", MERON_BF16},
-      {kInt8, MERON_BF16}, {kBf16States}, {kNvme, MERON_BF16}};
+  return {{"zero0"},
+          {"zero1"},
+          {"zero2", MERON_BF16},
+          {"zero3"},
+          {"zero3", MERON_BF16},
+          {kInt8, MERON_BF16},
+          {kBf16States},
+          {nvme_plan(), MERON_BF16}};
 }
 
 TEST(CheckpointTest, EveryWorldLoadsWhatAnotherSaved) {
@@ -197,7 +167,7 @@ TEST(CheckpointTest, EveryMeshLoadsWhatAnotherSaved) {
 }
 
 TEST(CheckpointTest, EveryPlanLoadsWhatAnotherSaved) {
-  const std::vector<Way> all = {{"zero0"}, {"zero1"}, {"zero3"}, {kNvme}};
+  const std::vector<Way> all = {{"zero0"}, {"zero1"}, {"zero3"}, {nvme_plan()}};
   for (const Way& from : all) {
     const Folder folder;
     std::vector<float> saved, ended;
@@ -218,7 +188,7 @@ TEST(CheckpointTest, RankZeroAloneReadsForAll) {
                                 {"zero3", MERON_BF16},
                                 {"zero3", MERON_F32, "sockets"},
                                 {kInt8, MERON_BF16, "sockets"},
-                                {kNvme, MERON_BF16}};
+                                {nvme_plan(), MERON_BF16}};
   for (const Way& way : all) {
     for (const auto& [from, to] : {std::pair(2, 1), std::pair(2, 2), std::pair(3, 4)}) {
       SCOPED_TRACE(way.plan + ": " + std::to_string(from) + " to " + std::to_string(to));
@@ -252,14 +222,15 @@ TEST(CheckpointTest, ASaveThatFailsOnOneRankFailsOnAllAndTrainingGoesOn) {
   EXPECT_TRUE(run_world({"shm", 2, "zero3"}, [&](int rank, meron_context context) {
     Trainer trainer(context, MERON_F32);
     train(trainer, rank, 2, 0, 1);
-    const Status saved =
-        inside(context)->save_checkpoint(inside(trainer.optimizer), save_options(file, "one", 1));
-    if (saved.ok()) _exit(7);
-    if (rank == 1 && saved.error().info().what.find("rank 0") == std::string::npos) _exit(8);
+    const std::string words = try_save(trainer, file, "one", 1);
+    if (words.empty()) _exit(7);
+    if (rank == 1 && words.find("rank 0") == std::string::npos) _exit(8);
     train(trainer, rank, 2, 1, 1);
-    save(trainer, save_options(folder.path, "two", 2));
+    save(trainer, folder.path, "two", 2);
   }));
-  EXPECT_TRUE(checkpoint::resolve(folder.path, "two").ok());
+  meron_checkpoint opened{};
+  EXPECT_EQ(meron_checkpoint_open(&opened, folder.path.c_str(), "two", nullptr), MERON_OK);
+  (void)meron_checkpoint_release(opened, nullptr);
 }
 
 TEST(CheckpointTest, WhatDoesNotFitIsToldBeforeAnythingChanges) {
@@ -267,17 +238,18 @@ TEST(CheckpointTest, WhatDoesNotFitIsToldBeforeAnythingChanges) {
   EXPECT_TRUE(run_world({"shm", 2, "zero3"}, [&](int rank, meron_context context) {
     Trainer trainer(context, MERON_F32);
     train(trainer, rank, 2, 0, 1);
-    save(trainer, save_options(folder.path, "one", 1));
+    save(trainer, folder.path, "one", 1);
   }));
   EXPECT_TRUE(run_world({"shm", 2, "zero3"}, [&](int rank, meron_context context) {
-    const auto refused = [&](const LoadOptions& options, const char* words) {
-      const auto report = inside(context)->load_checkpoint({}, options);
-      if (report.ok()) _exit(7);
-      const ErrorInfo& info = report.error().info();
-      if ((info.what + info.subject).find(words) == std::string::npos) {
-        std::fprintf(stderr, "rank %d: %s: %s\n", rank, info.subject.c_str(), info.what.c_str());
-        _exit(8);
-      }
+    const auto refused = [&](const std::string& from, const char* name, bool lenient,
+                             const char* what) {
+      meron_checkpoint_load_options options = MERON_CHECKPOINT_LOAD_OPTIONS_INIT;
+      options.lenient = lenient ? 1 : 0;
+      Loaded loaded;
+      const std::string words = try_load(context, nullptr, from, name, options, &loaded);
+      if (words.find(what) != std::string::npos) return;
+      std::fprintf(stderr, "rank %d: %s\n", rank, words.c_str());
+      _exit(8);
     };
     meron_param param{};
     meron_param_desc desc = MERON_PARAM_DESC_INIT;
@@ -288,10 +260,10 @@ TEST(CheckpointTest, WhatDoesNotFitIsToldBeforeAnythingChanges) {
     CALL(meron_param_register, &param, context, &desc);
     meron_unit unit{};
     CALL(meron_unit_create, &unit, context, "in", &param, 1);
-    refused({.root = folder.path, .name = "", .strict = false}, "in.weight");
-    refused({.root = folder.path, .name = ""}, "unexpected");
-    refused({.root = folder.path, .name = "none"}, "none");
-    refused({.root = folder.path + "/nowhere", .name = ""}, "nowhere");
+    refused(folder.path, nullptr, true, "in.weight");
+    refused(folder.path, nullptr, false, "unexpected");
+    refused(folder.path, "none", false, "none");
+    refused(folder.path + "/nowhere", nullptr, false, "nowhere");
     meron_unit_info info{};
     info.struct_size = sizeof(info);
     CALL(meron_unit_get_info, &info, unit);

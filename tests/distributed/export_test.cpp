@@ -11,38 +11,12 @@
 
 #include "checkpoint/source.h"
 #include "checkpoint/tensor_reader.h"
-#include "tests/distributed/trainer.h"
+#include "tests/distributed/saved_worlds.h"
 
 namespace meron::test {
 namespace {
 
 namespace fs = std::filesystem;
-
-struct Folder {
-  std::string path;
-  Folder() {
-    std::string text = (fs::temp_directory_path() / "meron-export-XXXXXX").string();
-    path = mkdtemp(text.data());
-  }
-  ~Folder() { fs::remove_all(path); }
-};
-
-struct Way {
-  std::string plan;
-  meron_dtype dtype = MERON_F32;
-  const char* transport = "shm";
-  int node = 0;
-};
-
-void train(Trainer& trainer, int rank, int ranks) {
-  meron_reduce_options options = MERON_REDUCE_OPTIONS_INIT;
-  for (int step = 0; step < 2; ++step) {
-    auto gradients = trainer.zeros();
-    (void)trainer.micro_batch(static_cast<uint64_t>(step * ranks + rank), gradients);
-    trainer.reduce(gradients, options, true);
-    trainer.step();
-  }
-}
 
 void export_as(meron_context context, const std::string& folder, bool keep, meron_dtype dtype) {
   meron_checkpoint_export_options options = MERON_CHECKPOINT_EXPORT_OPTIONS_INIT;
@@ -100,7 +74,7 @@ void expect_exported(const Way& way, int ranks) {
   if (way.node != 0) world.node = way.node;
   ASSERT_TRUE(run_world(world, [&](int rank, meron_context context) {
     Trainer trainer(context, way.dtype);
-    train(trainer, rank, ranks);
+    train(trainer, rank, ranks, 0, 2);
     export_as(context, folder.path + "/own", true, MERON_F32);
     export_as(context, folder.path + "/f32", false, MERON_F32);
     export_as(context, folder.path + "/bf16", false, MERON_BF16);
