@@ -22,8 +22,6 @@
 
 namespace meron::checkpoint {
 
-inline constexpr size_t kReadAheadBlocks = 16;  // for the reader's staging
-
 struct ReaderOptions {
   uint64_t block_bytes = 1 << 20;  // Manifest::block_bytes, at most the block of the staging
   bool verify = true;              // false: the files have no checksums

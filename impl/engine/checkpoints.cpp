@@ -17,18 +17,20 @@ namespace meron {
 // Between the ranks of the world, by the calling thread, which has the turn.
 class EngineExchange final : public Exchange {
  public:
-  explicit EngineExchange(Context& context) : context_(context) {}
+  // `patience_ns`: of an agreement, for the slowest rank; negative: without bound.
+  EngineExchange(Context& context, int64_t patience_ns)
+      : context_(context), patience_ns_(patience_ns) {}
   int rank() const override { return context_.transport_->rank(); }
   int size() const override { return context_.transport_->world_size(); }
 
   Status broadcast(std::byte* data, uint64_t bytes) override {
-    return agree_by_broadcast(context_.world(), data, bytes,
+    return agree_by_broadcast(context_.world(), deadline(), data, bytes,
                               [&](uint64_t posted, const std::shared_ptr<Operation>& operation) {
                                 return run(posted, operation);
                               });
   }
   Status gather(const std::byte* own, uint64_t bytes, std::byte* all) override {
-    return agree_by_gather(context_.world(), own, bytes, all,
+    return agree_by_gather(context_.world(), deadline(), own, bytes, all,
                            [&](uint64_t posted, const std::shared_ptr<Operation>& operation) {
                              return run(posted, operation);
                            });
@@ -40,8 +42,9 @@ class EngineExchange final : public Exchange {
     auto memory = std::make_shared<std::vector<std::byte>>(given + own);
     std::byte* const place = memory->data();
     std::copy_n(data, given, place);
-    MERON_TRY(run(bytes, std::make_shared<Agreement<ScatterOperation>>(
-                             context_.world(), memory, place, bytes, wanted, place + given, 0)));
+    MERON_TRY(run(
+        bytes, std::make_shared<Agreement<ScatterOperation>>(
+                   context_.world(), deadline(), memory, place, bytes, wanted, place + given, 0)));
     std::copy_n(place + given, own, out);
     return Ok{};
   }
@@ -68,6 +71,9 @@ class EngineExchange final : public Exchange {
   }
 
  private:
+  Deadline deadline() const {
+    return patience_ns_ < 0 ? Deadline::never() : Deadline::after(patience_ns_);
+  }
   Status run(uint64_t bytes, const std::shared_ptr<Operation>& operation) {
     {
       auto held = context_.lock();
@@ -84,6 +90,7 @@ class EngineExchange final : public Exchange {
   }
 
   Context& context_;
+  const int64_t patience_ns_;
 };
 
 Result<std::vector<UnitState>> Context::saved_states(
@@ -187,7 +194,7 @@ Status Context::save_checkpoint(const std::vector<std::shared_ptr<Optimizer>>& o
 
 // The error of a save that has failed, if some rank has not waited for it.
 Status Context::tell_failure(SaveOperation& save) {
-  EngineExchange exchange(*this);
+  EngineExchange exchange(*this, 2 * rank_->timeout_ns);
   std::vector<std::byte> told(static_cast<size_t>(exchange.size()));
   std::byte own{0};
   {
@@ -272,7 +279,7 @@ Result<LoadReport> Context::load_checkpoint(
     MERON_TRY(post(world(), {CallKind::load, options.name, 0, detail}));
   }
   if (!names.ok()) return names.error();  // the same text on all ranks
-  EngineExchange exchange(*this);
+  EngineExchange exchange(*this, 2 * rank_->timeout_ns);
   const UpdateUnit update = [&](const UnitState& state,
                                 const std::function<Status()>& fill) -> Status {
     std::shared_ptr<UpdateOperation> operation;
@@ -324,7 +331,8 @@ Status Context::export_model(const ExportOptions& options) {
     for (const UnitState& state : states) detail = hash_combine(detail, state.unit().name_hash());
     MERON_TRY(post(world(), {CallKind::export_model, "a model", 0, detail}));
   }
-  EngineExchange exchange(*this);
+  // A rank that writes for long is no reason to give up.
+  EngineExchange exchange(*this, -1);
   return meron::export_model(exchange, states, options);
 }
 

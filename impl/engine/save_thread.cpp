@@ -39,14 +39,14 @@ class SaveThread::Peers final : public Exchange {
   int rank() const override { return context_.transport_->rank(); }
   int size() const override { return context_.transport_->world_size(); }
   Status broadcast(std::byte* data, uint64_t bytes) override {
-    return agree_by_broadcast(channel_, data, bytes, [&](uint64_t posted, auto operation) {
-      return run(posted, std::move(operation));
-    });
+    return agree_by_broadcast(
+        channel_, Deadline::never(), data, bytes,
+        [&](uint64_t posted, auto operation) { return run(posted, std::move(operation)); });
   }
   Status gather(const std::byte* own, uint64_t bytes, std::byte* all) override {
-    return agree_by_gather(channel_, own, bytes, all, [&](uint64_t posted, auto operation) {
-      return run(posted, std::move(operation));
-    });
+    return agree_by_gather(
+        channel_, Deadline::never(), own, bytes, all,
+        [&](uint64_t posted, auto operation) { return run(posted, std::move(operation)); });
   }
 
   // The unit is held: it is copied where UnitState::read releases the lock.

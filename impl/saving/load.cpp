@@ -59,13 +59,12 @@ Result<checkpoint::Checkpoint> unpacked(std::string_view text) {
   return out;
 }
 
-// Blocks of checkpoints above two tebibytes are longer than those of the staging.
+// As many of the checkpoint's blocks as the staging of a save has bytes: each is one read.
 Result<std::shared_ptr<checkpoint::Staging>> staging_for(uint64_t block_bytes) {
   constexpr uint64_t kBytes = checkpoint::kStagingBlock * checkpoint::kStagingBlocks;
-  const uint64_t block = std::max(checkpoint::kStagingBlock, block_bytes);
   MERON_ASSIGN(auto engine, IoEngine::create());
-  return checkpoint::Staging::create(std::move(engine), block,
-                                     std::max<uint64_t>(3, kBytes / block));
+  return checkpoint::Staging::create(std::move(engine), block_bytes,
+                                     std::max<uint64_t>(3, kBytes / block_bytes));
 }
 
 }  // namespace

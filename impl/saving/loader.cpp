@@ -168,19 +168,23 @@ Status Loader::read_source(const Source& source, std::byte* into) {
                "please report this defect");
 }
 
-Status Loader::read(const Piece& piece, std::vector<std::byte>* values) {
+Status Loader::read(const Piece& piece) {
   const uint64_t size = size_of(piece.state.dtype);
-  values->assign(piece.range.size() * size, std::byte{0});
+  const bool sums = piece.state.kind == StateKind::residual;
+  uint64_t given = 0;
+  for (const Source& source : piece.sources) given += source.count;
+  // What pads tensors is zero: it shares blocks of 8-bit states with them.
+  if (sums || given < piece.range.size()) values_.clear();
+  values_.resize(piece.range.size() * size);
   for (const Source& source : piece.sources) {
     const bool f64 = source.tensor->dtype == "F64";
     const DType dtype = dtype_of(source.tensor->dtype);
-    const bool adds = piece.state.kind == StateKind::residual;
-    const bool same = dtype == piece.state.dtype && !adds && !f64;
-    std::byte* const to = values->data() + source.at * size;
+    const bool same = dtype == piece.state.dtype && !sums && !f64;
+    std::byte* const to = values_.data() + source.at * size;
     if (!same) raw_.resize(source.bytes);
     MERON_TRY(read_source(source, same ? to : raw_.data()));
     if (f64) narrow(raw_.data(), source.count);
-    if (adds) {
+    if (sums) {
       kernels::accumulate(to, kernels::Type::f32, raw_.data(), kernels::Type::f32, source.count);
     } else if (!same) {
       kernels::convert(to, kernel_type(piece.state.dtype), raw_.data(), kernel_type(dtype),
@@ -205,8 +209,7 @@ Status Loader::write(const UnitState& unit, const Piece& piece, const Range& ran
   return Ok{};
 }
 
-Status Loader::scatter(const UnitState& unit, const Piece& piece,
-                       const std::vector<std::byte>& values) {
+Status Loader::scatter(const UnitState& unit, const Piece& piece) {
   const uint64_t size = size_of(piece.state.dtype);
   std::vector<Range> bytes;
   for (const Range& range : piece.by_rank) {
@@ -215,17 +218,16 @@ Status Loader::scatter(const UnitState& unit, const Piece& piece,
   }
   const Range& own = piece.by_rank[static_cast<size_t>(exchange_.rank())];
   std::vector<std::byte> received(own.size() * size);
-  MERON_TRY(exchange_.scatter(values.data(), piece.range.size() * size, bytes, received.data()));
+  MERON_TRY(exchange_.scatter(values_.data(), piece.range.size() * size, bytes, received.data()));
   return write(unit, piece, own, received.data());
 }
 
 Status Loader::load_next() {
   const UnitState& unit = units_[next_];
-  std::vector<std::byte> values;
   for (const Piece& piece : pieces_[next_]) {
-    if (reader_) MERON_TRY(read(piece, &values));
-    MERON_TRY(piece.by_rank.empty() ? write(unit, piece, piece.range, values.data())
-                                    : scatter(unit, piece, values));
+    if (reader_) MERON_TRY(read(piece));
+    MERON_TRY(piece.by_rank.empty() ? write(unit, piece, piece.range, values_.data())
+                                    : scatter(unit, piece));
   }
   ++next_;
   return Ok{};

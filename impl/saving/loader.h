@@ -63,12 +63,13 @@ class Loader {
   void plan_range(size_t unit, const State& state, const Range& all, uint64_t replica, bool shared);
   void add_sources(const SourceTensor& source, const ParamSpan& span, Piece* piece);
   std::vector<Range> ranges_by_rank(const UnitState& unit, const State& state, uint64_t replica);
-  Status read(const Piece& piece, std::vector<std::byte>* values);
+  // Its elements to values_.
+  Status read(const Piece& piece);
   Status read_source(const Source& source, std::byte* into);
   // Of `values`, which are those of `range`, what has a source.
   Status write(const UnitState& unit, const Piece& piece, const Range& range,
                const std::byte* values);
-  Status scatter(const UnitState& unit, const Piece& piece, const std::vector<std::byte>& values);
+  Status scatter(const UnitState& unit, const Piece& piece);
 
   Exchange& exchange_;
   std::span<const UnitState> units_;
@@ -77,7 +78,8 @@ class Loader {
   std::vector<std::vector<Piece>> pieces_;           // by unit
   std::unique_ptr<checkpoint::BlockReader> reader_;  // null: nothing is read here
   size_t next_ = 0;
-  std::vector<std::byte> raw_;  // of a source whose dtype is not the state's
+  std::vector<std::byte> values_;  // of the piece that was read last
+  std::vector<std::byte> raw_;     // of a source whose dtype is not the state's
 };
 
 }  // namespace meron
