@@ -68,9 +68,10 @@ class Model:
             matrix = np.tanh(matrix @ matrix * 0.01)
         return time.perf_counter() - begin
 
-    def micro_batch(self, work: int) -> None:
-        """A step of so much work."""
+    def micro_batch(self, work: int, seconds: float) -> None:
+        """A step of so much work of this rank's processor, and of so long a wait for a device."""
         self.compute(work)
+        time.sleep(seconds)
         for unit, param in zip(self.units, self.params, strict=True):
             unit.gradient(param, overwrite=True)[:] = 0
             unit.reduce().wait()
@@ -142,19 +143,27 @@ def copy_seconds(context: meron.Context, model: Model) -> float:
 
 
 def beside(
-    context: meron.Context, model: Model, folder: Path, step_seconds: float, saves: int
+    context: meron.Context,
+    model: Model,
+    folder: Path,
+    step_seconds: float,
+    saves: int,
+    device: bool,
 ) -> dict[str, Any]:
-    """Steps that take `step_seconds`, alone and beside asynchronous saves."""
+    """Steps that take `step_seconds`, alone and beside asynchronous saves.
+
+    With `device` the processor is idle in forward and backward, as beside a GPU; else it computes.
+    """
 
     def step(call: Any = lambda: None) -> tuple[float, Any]:
         context.world.barrier()
         begin = time.perf_counter()
         value = call()
-        model.micro_batch(work)
+        model.micro_batch(work, step_seconds if device else 0.0)
         return all_max(context, time.perf_counter() - begin), value
 
     each = all_max(context, model.compute(50) / 50)
-    work = max(1, round(step_seconds / each))
+    work = 0 if device else max(1, round(step_seconds / each))
     step()
     alone, stalls, after = [], [], []
     for number in range(saves):
@@ -180,6 +189,7 @@ def main() -> None:
     parser.add_argument("--size", type=int, required=True, help="bytes of the state")
     parser.add_argument("--step-seconds", type=float, default=1.0)
     parser.add_argument("--saves", type=int, default=3)
+    parser.add_argument("--compute", choices=("processor", "device"), default="processor")
     arguments = parser.parse_args()
     with meron.open(plan="zero3") as context:
         cpus = sorted(os.sched_getaffinity(0))
@@ -193,11 +203,12 @@ def main() -> None:
         if arguments.mode == "both":
             result |= export(context, arguments.folder)
         if arguments.mode == "beside":
-            with contextlib.suppress(AttributeError):
-                os.sched_setaffinity(0, {cpus[context.rank % len(cpus)]})
-            result |= beside(
-                context, model, arguments.folder, arguments.step_seconds, arguments.saves
-            )
+            device = arguments.compute == "device"
+            if not device:
+                with contextlib.suppress(AttributeError):
+                    os.sched_setaffinity(0, {cpus[context.rank % len(cpus)]})
+            seconds, saves = arguments.step_seconds, arguments.saves
+            result |= beside(context, model, arguments.folder, seconds, saves, device)
         if context.rank == 0:
             print(json.dumps(result))
 

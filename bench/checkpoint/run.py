@@ -89,7 +89,7 @@ class Bench:
                 try:
                     self.runs[size, arm].append(self.turn(arm, size))
                 except BenchError as error:
-                    if arm != "torchsnapshot":  # which is of 2022
+                    if arm in ("meron", "drive"):
                         raise
                     self.leave_out((arm,), str(error).strip().splitlines()[-1])
 
@@ -105,8 +105,8 @@ class Bench:
                     rows.append(self.meron("load", size, Path(folder), world))
         return rows
 
-    def beside_training(self, size: int, save_seconds: float) -> Json:
-        self.show(f"{report.readable_bytes(size)}: saves beside training")
+    def beside_training(self, size: int, save_seconds: float, compute: str) -> Json:
+        self.show(f"{report.readable_bytes(size)}: saves beside training on a {compute}")
         with tempfile.TemporaryDirectory(prefix="beside-", dir=self.folder) as folder:
             # Forward and backward hide a save if they take longer than the drive.
             return self.meron(
@@ -115,6 +115,7 @@ class Bench:
                 Path(folder),
                 step_seconds=max(0.2, 1.5 * save_seconds),
                 saves=1 if self.arguments.quick else 3,
+                compute=compute,
             )
 
 
@@ -177,7 +178,7 @@ def goals_of_worlds(bench: Bench, size: int, rows: list[Json]) -> list[Goal]:
 
 
 def goals_of_training(size: int, row: Json) -> list[Goal]:
-    head = f"{report.readable_bytes(size)}: "
+    head = f"{report.readable_bytes(size)}, computing on a {row['compute']}: "
     stall = row["stall_seconds"] / row["copy_seconds"]
     return [
         Goal(f"{head}stall of the saving step, of a copy", stall, 0.05, at_least=False),
@@ -212,13 +213,16 @@ def main() -> None:
             bench.measure(size)
             worlds = bench.other_worlds(size)
             save_seconds = median(run["save_seconds"] for run in bench.runs[size, "meron"])
-            training = bench.beside_training(size, save_seconds)
+            training = [
+                {"compute": compute, **bench.beside_training(size, save_seconds, compute)}
+                for compute in ("device", "processor")
+            ]
             bench.show("")
             print_rates(bench, size)
             goals += goals_of(bench, size) + goals_of_worlds(bench, size, worlds)
-            goals += goals_of_training(size, training)
+            goals += [goal for row in training for goal in goals_of_training(size, row)]
             body["worlds"] += [{"size": size, **row} for row in worlds]
-            body["training"].append({"size": size, **training})
+            body["training"] += [{"size": size, **row} for row in training]
     for arm, reason in bench.without.items():
         print(f"Without {arm}: {reason}")
     body["series"] = [
