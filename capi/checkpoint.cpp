@@ -82,12 +82,14 @@ meron_status meron_checkpoint_save_begin(meron_future* out, meron_context contex
     MERON_TRY(check_flag("options.values_only", given.values_only));
     MERON_TRY(check_flag("options.skip_frozen", given.skip_frozen));
     MERON_TRY(check_flag("options.overwrite", given.overwrite));
+    MERON_TRY(check_flag("options.per_node", given.per_node));
     MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
     MERON_ASSIGN(const auto optimizers,
                  optimizers_of(*holder->context, given.optimizers, given.optimizer_count));
     SaveOptions saving;
     saving.tensors = read_tensors(given.tensors, given.tensor_count, rank);
     saving.root = folder;
+    saving.per_node = given.per_node == 1;
     saving.name = name;
     saving.step = given.step;
     saving.keep = given.keep;
@@ -115,6 +117,12 @@ meron_status meron_checkpoint_load(meron_checkpoint* out, meron_context context,
     MERON_TRY(check_flag("options.lenient", given.lenient));
     MERON_TRY(check_flag("options.values_only", given.values_only));
     MERON_TRY(check_flag("options.rank0_only", given.rank0_only));
+    MERON_TRY(check_flag("options.per_node", given.per_node));
+    if (given.rank0_only == 1 && given.per_node == 1) {
+      return Error(MERON_E_ARGUMENT, "rank0_only and per_node exclude each other",
+                   "say where the files are: with rank 0, or on each node")
+          .on("options.per_node");
+    }
     MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
     MERON_ASSIGN(const auto optimizers,
                  optimizers_of(*holder->context, given.optimizers, given.optimizer_count));
@@ -123,6 +131,7 @@ meron_status meron_checkpoint_load(meron_checkpoint* out, meron_context context,
                               .strict = given.lenient == 0,
                               .values_only = given.values_only == 1,
                               .rank0_only = given.rank0_only == 1,
+                              .per_node = given.per_node == 1,
                               .mapping = given.mapping == nullptr ? "" : given.mapping,
                               .claimed = given.claimed == nullptr ? "" : given.claimed};
     MERON_ASSIGN(LoadReport report, holder->context->load_checkpoint(optimizers, loading));

@@ -468,6 +468,7 @@ struct meron_checkpoint_save_options {
   uint64_t optimizer_count;
   uint64_t tensor_count;
   const char *mapping; /**< NULL, or a JSON object: "PARAM": "NAME" in the files, for states too; "" leaves the param out */
+  uint32_t per_node; /**< 1: each node has a folder of its own, such as one on a local disk. Ranks of a node pass the same */
 };
 
 /** How far the save under way is. */
@@ -498,6 +499,7 @@ struct meron_checkpoint_load_options {
   uint64_t optimizer_count;
   const char *mapping; /**< NULL, or a JSON object: "PARAM": "TENSOR", or "PARAM": ["TENSOR", ...], one after the other along the first dimension; others by their name */
   const char *claimed; /**< NULL, or names of values that the caller reads itself, a line each */
+  uint32_t per_node; /**< 1: each node has a folder of its own: one rank of each reads the node's files, and sends each rank what it needs */
 };
 
 /** What is known about a checkpoint. */
@@ -1599,17 +1601,20 @@ inline ::meron_checkpoint_save_options meron_checkpoint_save_options_init() {
  * the next one, and a load, wait for the one before. Closing the context waits for it too. A wait
  * for the future that is given up leaves the save as it is. A rank that gives no sign of progress
  * for twice the context's timeout breaks the group (MERON_E_TIMEOUT); one that is slow does not,
- * nor do steps that wait for it. Ownership: texts and arrays are copied; what a tensor's `data`
- * points to must stay as it is until meron_checkpoint_wait_copied; the caller releases *out.
- * Blocks: until the save before has ended. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a
- * step is under way, a unit is updated, a gradient waits for a step, states are offloaded),
- * MERON_E_UNSUPPORTED (a unit of some ranks only), MERON_E_HANDLE, MERON_E_STALE, -3xx. From the
- * future: MERON_E_ARGUMENT (a name that will not do, `extra` is no JSON object, tensors do not fit
- * each other), MERON_E_DUPLICATE (the name is taken), MERON_E_STATE (another process saves that
- * name), MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT,
+ * nor do steps that wait for it. With `per_node` a node's folder has the files of its ranks, and
+ * the manifest of all (docs/checkpoint-format.md): the checkpoint exists once every node has given
+ * it its name; a name that only some nodes have, because a host died meanwhile, is free. that all
+ * ranks of the node see. Ownership: texts and arrays are copied; what a tensor's `data` points to
+ * must stay as it is until meron_checkpoint_wait_copied; the caller releases *out. Blocks: until
+ * the save before has ended. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a step is under
+ * way, a unit is updated, a gradient waits for a step, states are offloaded), MERON_E_UNSUPPORTED
+ * (a unit of some ranks only), MERON_E_HANDLE, MERON_E_STALE, -3xx. From the future:
+ * MERON_E_ARGUMENT (a name that will not do, `extra` is no JSON object, tensors do not fit each
+ * other), MERON_E_DUPLICATE (the name is taken), MERON_E_STATE (another process saves that name),
+ * MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_NOT_FOUND, MERON_E_TIMEOUT,
  * MERON_E_CLOSED, -3xx.
  */
-inline int64_t meron_checkpoint_save_begin(int64_t context, const char *folder, const char *name, int32_t values_only, int32_t skip_frozen, int32_t overwrite, int64_t step, int64_t keep, const char *extra, int64_array optimizers, const checkpoint_tensors *tensors, const char *mapping) {
+inline int64_t meron_checkpoint_save_begin(int64_t context, const char *folder, const char *name, int32_t values_only, int32_t skip_frozen, int32_t overwrite, int64_t step, int64_t keep, const char *extra, int64_array optimizers, const checkpoint_tensors *tensors, const char *mapping, int32_t per_node) {
   ::meron_checkpoint_save_options options = initial(api().meron_checkpoint_save_options_init);
   options.values_only = static_cast<uint32_t>(values_only);
   options.skip_frozen = static_cast<uint32_t>(skip_frozen);
@@ -1622,6 +1627,7 @@ inline int64_t meron_checkpoint_save_begin(int64_t context, const char *folder, 
   options.tensors = tensors ? tensors->data() : nullptr;
   options.tensor_count = tensors ? tensors->size() : 0;
   options.mapping = mapping;
+  options.per_node = static_cast<uint32_t>(per_node);
   ::meron_future out = {};
   error_slot error;
   error.check(api().meron_checkpoint_save_begin(&out, ::meron_context{static_cast<uint64_t>(context)}, folder, name, &options, error));
@@ -1689,15 +1695,17 @@ inline ::meron_checkpoint_load_options meron_checkpoint_load_options_init() {
  * Loads a checkpoint into all units: values, masters, states, counts of steps and numbers of groups
  * of the optimizers. Collective over the world. Before anything changes, all ranks have compared
  * names, shapes and optimizers, and opened the files; such an error leaves everything as it was. An
- * error after that breaks the group, because states are of two checkpoints. Ownership: the caller
- * releases *out. Blocks: on the drive and on all ranks; other threads of this rank that begin
- * something wait. Threads: any. Errors: MERON_E_NOT_FOUND, MERON_E_CORRUPT (names tensor, file and
- * offset), MERON_E_VERSION (of a newer version), MERON_E_ARGUMENT (it does not fit: missing,
- * unexpected and other shapes are listed), MERON_E_STATE and MERON_E_UNSUPPORTED as
+ * error after that breaks the group, because states are of two checkpoints. With `per_node` the
+ * newest is the newest of which the nodes' folders together have all files; the numbers of nodes
+ * and ranks may be others than at the save, and a node may have the files of several. Ownership:
+ * the caller releases *out. Blocks: on the drive and on all ranks; other threads of this rank that
+ * begin something wait. Threads: any. Errors: MERON_E_NOT_FOUND, MERON_E_CORRUPT (names tensor,
+ * file and offset), MERON_E_VERSION (of a newer version), MERON_E_ARGUMENT (it does not fit:
+ * missing, unexpected and other shapes are listed), MERON_E_STATE and MERON_E_UNSUPPORTED as
  * meron_checkpoint_save_begin, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH (a link),
  * MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
-inline int64_t meron_checkpoint_load(int64_t context, const char *folder, const char *name, int32_t lenient, int32_t values_only, int32_t rank0_only, int64_array optimizers, const char *mapping, const char *claimed) {
+inline int64_t meron_checkpoint_load(int64_t context, const char *folder, const char *name, int32_t lenient, int32_t values_only, int32_t rank0_only, int64_array optimizers, const char *mapping, const char *claimed, int32_t per_node) {
   ::meron_checkpoint_load_options options = initial(api().meron_checkpoint_load_options_init);
   options.lenient = static_cast<uint32_t>(lenient);
   options.values_only = static_cast<uint32_t>(values_only);
@@ -1706,6 +1714,7 @@ inline int64_t meron_checkpoint_load(int64_t context, const char *folder, const 
   options.optimizer_count = optimizers.count;
   options.mapping = mapping;
   options.claimed = claimed;
+  options.per_node = static_cast<uint32_t>(per_node);
   ::meron_checkpoint out = {};
   error_slot error;
   error.check(api().meron_checkpoint_load(&out, ::meron_context{static_cast<uint64_t>(context)}, folder, name, &options, error));

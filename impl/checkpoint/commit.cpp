@@ -41,6 +41,12 @@ Saving::~Saving() {
   if (process_id() == owner_pid_) (void)abandon().ok();
 }
 
+Result<std::string> Saving::directory_of(const std::string& root, const std::string& name,
+                                         const std::string& suffix) {
+  MERON_ASSIGN(const std::string whole, absolute_path(root));
+  return fmt::format("{}/{}{}-{}", whole, kAsidePrefix, name, suffix);
+}
+
 Status Saving::prepare() {
   MERON_TRY(make_directories_step(root_));
   Leftovers leftovers;
@@ -49,8 +55,11 @@ Status Saving::prepare() {
     MERON_ASSIGN(leftovers, find_leftovers(root_, lock));
     MERON_TRY(check_free());
     MERON_TRY(check_not_under_way(root_, name_));
-    MERON_ASSIGN(const std::string suffix, random_suffix());
-    directory_ = fmt::format("{}/{}{}-{}", root_, kAsidePrefix, name_, suffix);
+    std::string suffix = options_.suffix;
+    if (suffix.empty()) {
+      MERON_ASSIGN(suffix, random_suffix());
+    }
+    MERON_ASSIGN(directory_, directory_of(root_, name_, suffix));
     MERON_ASSIGN(const bool made, make_directory_step(directory_));
     if (!made) return Error(MERON_E_STATE, "the name is taken", "try again").on(directory_);
     state_ = State::writing;
@@ -93,15 +102,28 @@ Status Saving::join(const std::string& directory, int64_t timeout_ns) {
 }
 
 Status Saving::commit(std::string_view manifest) {
+  MERON_TRY(seal(manifest));
+  return publish();
+}
+
+Status Saving::seal(std::string_view manifest) {
   if (state_ != State::writing) {
     return Error(MERON_E_STATE, "the save has ended").on(path_);
   }
   MERON_TRY(replace_file_durably(directory_, kManifestFile, manifest));
   // What is published was found to be whole, not only meant to be.
   MERON_TRY(open_checkpoint(directory_, options_.node));
+  state_ = State::sealed;
+  return Ok{};
+}
+
+Status Saving::publish() {
+  if (state_ != State::sealed) {
+    return Error(MERON_E_STATE, "the save is not complete, or has ended").on(path_);
+  }
   {
     MERON_ASSIGN(const FileLock lock, lock_root(root_));
-    MERON_TRY(publish());
+    MERON_TRY(give_name());
     // From here on the checkpoint is there.
     const Status latest = replace_file_durably(root_, kLatestName, name_ + "\n");
     warn(latest);
@@ -111,7 +133,7 @@ Status Saving::commit(std::string_view manifest) {
   return Ok{};
 }
 
-Status Saving::publish() {
+Status Saving::give_name() {
   MERON_TRY(check_free());
   MERON_TRY(remove_file_step(fmt::format("{}/{}", directory_, kOwnerName)));
   MERON_TRY(sync_directory_step(directory_));
@@ -150,7 +172,7 @@ void Saving::warn(const Status& status) {
 }
 
 Status Saving::abandon() {
-  if (state_ != State::writing) return Ok{};
+  if (state_ != State::writing && state_ != State::sealed) return Ok{};
   state_ = State::abandoned;
   Status removed = remove_tree_step(directory_);
   owner_.release();

@@ -18,6 +18,7 @@ namespace meron::checkpoint {
 struct SavingOptions {
   bool overwrite = false;             // replace a checkpoint that has the name
   std::optional<uint32_t> node = {};  // that this directory is of, where each node has its own
+  std::string suffix = {};            // of the temporary directory; empty: a random one
 };
 
 // Used by one thread. At every moment, also if the process is killed or the host loses power, the
@@ -35,6 +36,9 @@ class Saving {
   Saving(const Saving&) = delete;
   Saving& operator=(const Saving&) = delete;
 
+  // The temporary directory of a Saving with that suffix.
+  static Result<std::string> directory_of(const std::string& root, const std::string& name,
+                                          const std::string& suffix);
   // For a rank that writes into the temporary directory of another rank's Saving: waits until it is
   // visible here, as over NFS. MERON_E_NOT_FOUND if it is not within `timeout_ns`.
   static Status join(const std::string& directory, int64_t timeout_ns);
@@ -44,12 +48,16 @@ class Saving {
   // Where they are once committed.
   const std::string& path() const { return path_; }
 
-  // Writes the manifest, checks that all its files are there, and gives the directory its name.
-  // Once this is Ok the checkpoint is there, whatever happens. An error leaves the name as it was,
-  // but for one of the last sync: then the checkpoint is there, and may be lost with the host's
-  // power. After an error only abandon() is of use. Errors: those of begin() for the name; those of
-  // open_checkpoint() for the files; what the drive says.
+  // seal() and publish().
   Status commit(std::string_view manifest);
+  // Writes the manifest and checks that all its files are there. Errors: those of open_checkpoint()
+  // for the files; what the drive says. After an error only abandon() is of use.
+  Status seal(std::string_view manifest);
+  // Gives the directory its name. Once this is Ok the checkpoint is there, whatever happens. An
+  // error leaves the name as it was, but for one of the last sync: then the checkpoint is there,
+  // and may be lost with the host's power. After an error only abandon() is of use. Errors: those
+  // of begin() for the name; what the drive says.
+  Status publish();
   // What did not succeed after that, and need not: the file ROOT/latest, removing the checkpoint
   // that was replaced.
   const std::vector<std::string>& warnings() const { return warnings_; }
@@ -60,10 +68,10 @@ class Saving {
  private:
   Saving(std::string root, std::string name, const SavingOptions& options);
 
-  enum class State { begun, writing, published, abandoned };
+  enum class State { begun, writing, sealed, published, abandoned };
   Status prepare();
   Status check_free() const;
-  Status publish();
+  Status give_name();
   Status put_in_place();
   void warn(const Status& status);
 

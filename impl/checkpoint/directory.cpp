@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <tuple>
 #include <utility>
 
@@ -83,7 +84,9 @@ Entry entry_of(const std::string& name, const Manifest& manifest) {
   Entry entry{.name = name,
               .step = manifest.step,
               .created = manifest.created,
-              .whole_state = manifest.complete};
+              .whole_state = manifest.complete,
+              .id = manifest.id,
+              .nodes = manifest.nodes};
   for (const File& file : manifest.files) entry.bytes += file.bytes;
   return entry;
 }
@@ -137,6 +140,8 @@ Result<Scan> scan_once(const std::string& root, std::optional<uint32_t> node) {
       continue;
     }
     scan.entries.push_back(entry_of(directory.name, checkpoint->manifest));
+    auto there = nodes_there(path, checkpoint->manifest);
+    if (there.ok()) scan.entries.back().nodes_there = std::move(there).value();
     if (scan.newest && !newer(scan.entries.back(), newest)) continue;
     newest = scan.entries.back();
     scan.newest = std::move(checkpoint).value();
@@ -220,6 +225,17 @@ Result<Checkpoint> open_checkpoint(const std::string& path, std::optional<uint32
   }
   MERON_TRY(check_files(path, *manifest, node));
   return Checkpoint{.path = path, .manifest = std::move(manifest).value()};
+}
+
+Result<std::vector<uint32_t>> nodes_there(const std::string& path, const Manifest& manifest) {
+  if (manifest.nodes <= 1) return std::vector<uint32_t>{0};
+  std::set<uint32_t> there;
+  for (const File& file : manifest.files) {
+    if (there.count(file.node) != 0) continue;
+    MERON_ASSIGN(const auto info, look_at(fmt::format("{}/{}", path, file.name)));
+    if (info) there.insert(file.node);
+  }
+  return std::vector<uint32_t>(there.begin(), there.end());
 }
 
 Result<std::vector<Entry>> list(const std::string& root, std::optional<uint32_t> node) {

@@ -39,13 +39,19 @@ struct Checkpoint {
 // another size.
 Result<Checkpoint> open_checkpoint(const std::string& path, std::optional<uint32_t> node = {});
 
+// The nodes of which a file is in the directory, ascending.
+Result<std::vector<uint32_t>> nodes_there(const std::string& path, const Manifest& manifest);
+
 struct Entry {
   std::string name;
   uint64_t step = 0;
-  std::string created = {};  // Manifest::created
-  uint64_t bytes = 0;        // of its files
-  bool whole_state = true;   // Manifest::complete
-  std::string defect = {};   // why it is not complete: then the rest may be unknown
+  std::string created = {};                // Manifest::created
+  uint64_t bytes = 0;                      // of its files
+  bool whole_state = true;                 // Manifest::complete
+  std::string id = {};                     // Manifest::id
+  uint32_t nodes = 1;                      // Manifest::nodes
+  std::vector<uint32_t> nodes_there = {};  // whose files are in the directory; ascending
+  std::string defect = {};                 // why it is not complete: then the rest may be unknown
   bool complete() const { return defect.empty(); }
 };
 

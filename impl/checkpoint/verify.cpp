@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <set>
 #include <utility>
 
 #include "checkpoint/open_files.h"
@@ -61,14 +60,10 @@ class Verifier {
   // Where each node saved on its own disk, this directory may have the files of some.
   Status find_absent_nodes() {
     if (manifest_.nodes <= 1) return Ok{};
-    std::set<uint32_t> there;
-    for (const File& file : manifest_.files) {
-      MERON_ASSIGN(const auto info, look_at(checkpoint_.path + "/" + file.name));
-      if (info) there.insert(file.node);
-    }
+    MERON_ASSIGN(const std::vector<uint32_t> there, nodes_there(checkpoint_.path, manifest_));
     if (there.empty()) return Ok{};  // all of them are missing
     for (uint32_t node = 0; node < manifest_.nodes; ++node) {
-      if (there.count(node) == 0) out_.absent_nodes.push_back(node);
+      if (!std::binary_search(there.begin(), there.end(), node)) out_.absent_nodes.push_back(node);
     }
     return Ok{};
   }

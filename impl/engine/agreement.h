@@ -36,11 +36,11 @@ class Agreement final : public Operation {
 // `run` posts the agreement, with so many bytes, and waits for it.
 template <class Run>
 Status agree_by_broadcast(Channel& channel, Deadline deadline, std::byte* data, uint64_t bytes,
-                          Run run) {
+                          int root, Run run) {
   auto memory = std::make_shared<std::vector<std::byte>>(data, data + bytes);
   std::byte* const place = memory->data();
   MERON_TRY(run(bytes, std::make_shared<Agreement<BroadcastOperation>>(channel, deadline, memory,
-                                                                       place, bytes, 0)));
+                                                                       place, bytes, root)));
   std::copy_n(place, bytes, data);
   return Ok{};
 }

@@ -23,8 +23,8 @@ class EngineExchange final : public Exchange {
   int rank() const override { return context_.transport_->rank(); }
   int size() const override { return context_.transport_->world_size(); }
 
-  Status broadcast(std::byte* data, uint64_t bytes) override {
-    return agree_by_broadcast(context_.world(), deadline(), data, bytes,
+  Status broadcast(std::byte* data, uint64_t bytes, int root) override {
+    return agree_by_broadcast(context_.world(), deadline(), data, bytes, root,
                               [&](uint64_t posted, const std::shared_ptr<Operation>& operation) {
                                 return run(posted, operation);
                               });
@@ -36,15 +36,15 @@ class EngineExchange final : public Exchange {
                            });
   }
   Status scatter(const std::byte* data, uint64_t bytes, const std::vector<Range>& wanted,
-                 std::byte* out) override {
-    const uint64_t given = rank() == 0 ? bytes : 0;
+                 std::byte* out, int root) override {
+    const uint64_t given = rank() == root ? bytes : 0;
     const uint64_t own = wanted[static_cast<size_t>(rank())].size();
     auto memory = std::make_shared<std::vector<std::byte>>(given + own);
     std::byte* const place = memory->data();
     std::copy_n(data, given, place);
-    MERON_TRY(run(
-        bytes, std::make_shared<Agreement<ScatterOperation>>(
-                   context_.world(), deadline(), memory, place, bytes, wanted, place + given, 0)));
+    MERON_TRY(run(bytes, std::make_shared<Agreement<ScatterOperation>>(context_.world(), deadline(),
+                                                                       memory, place, bytes, wanted,
+                                                                       place + given, root)));
     std::copy_n(place + given, own, out);
     return Ok{};
   }
@@ -123,7 +123,20 @@ Result<std::vector<UnitState>> Context::saved_states(
   return states;
 }
 
+std::vector<int> Context::nodes_by_rank() const {
+  std::vector<int> nodes;
+  for (int rank = 0; rank < transport_->world_size(); ++rank) {
+    nodes.push_back(transport_->node(rank));
+  }
+  return nodes;
+}
+
 namespace {
+
+// A folder of a node may have another name than that of the next.
+uint64_t hash_of_place(const std::string& root, bool per_node) {
+  return per_node ? hash_text("a folder per node") : hash_text(root);
+}
 
 // As files name a rule, in lower case: "adamw".
 std::string rule_of(std::string_view name) {
@@ -219,7 +232,8 @@ Result<std::shared_ptr<Operation>> Context::begin_save(
     MERON_TRY(await_room_locked(held, world()));
     MERON_TRY(check_window_settled());
     MERON_ASSIGN(states, saved_states(held, optimizers));
-    uint64_t detail = hash_combine(hash_text(options.root), options.step);
+    uint64_t detail = hash_of_place(options.root, options.per_node);
+    detail = hash_combine(detail, options.step);
     detail = hash_combine(detail, options.values_only ? 1 : 0);
     detail = hash_combine(detail, options.skip_frozen ? 1 : 0);
     detail = hash_combine(detail, options.names.hash());
@@ -236,6 +250,7 @@ Result<std::shared_ptr<Operation>> Context::begin_save(
     MERON_TRY(post(world(), {CallKind::save, options.name, 0, detail}));
     options.plan = to_json(rank_->plan, -1);
     options.timeout_ns = rank_->timeout_ns;
+    if (options.per_node) options.nodes = nodes_by_rank();
     // The log is the trainer's, and not for the engine's threads.
     options.warn = [this](const std::string& text) {
       const Lock held(*this, Lock::Quietly{});
@@ -268,7 +283,8 @@ Result<LoadReport> Context::load_checkpoint(
     MERON_TRY(world().status());
     MERON_TRY(await_room_locked(held, world()));
     MERON_ASSIGN(states, saved_states(held, optimizers));
-    uint64_t detail = hash_combine(hash_text(options.root), options.strict ? 1 : 0);
+    uint64_t detail = hash_of_place(options.root, options.per_node);
+    detail = hash_combine(detail, options.strict ? 1 : 0);
     detail = hash_combine(detail, options.values_only ? 1 : 0);
     detail = hash_combine(detail, options.rank0_only ? 1 : 0);
     detail = hash_combine(detail, names.ok() ? names->hash() : hash_text(options.mapping));
@@ -306,6 +322,7 @@ Result<LoadReport> Context::load_checkpoint(
   };
   LoadOptions given = options;
   given.timeout_ns = rank_->timeout_ns;
+  if (given.per_node) given.nodes = nodes_by_rank();
   MERON_ASSIGN(LoadReport report, load(exchange, states, given, *names, update, check));
   if (!options.values_only) {
     auto held = lock();

@@ -266,6 +266,7 @@ class Context : public std::enable_shared_from_this<Context> {
   // MERON_E_UNSUPPORTED where a unit is of some ranks only.
   Result<std::vector<UnitState>> saved_states(
       Held& held, const std::vector<std::shared_ptr<Optimizer>>& optimizers) const;
+  std::vector<int> nodes_by_rank() const;
   explicit Context(OpenOptions options);
   Status start();
   // Channel::post, with the flight record of a failure.

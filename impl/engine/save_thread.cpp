@@ -38,9 +38,9 @@ class SaveThread::Peers final : public Exchange {
 
   int rank() const override { return context_.transport_->rank(); }
   int size() const override { return context_.transport_->world_size(); }
-  Status broadcast(std::byte* data, uint64_t bytes) override {
+  Status broadcast(std::byte* data, uint64_t bytes, int root) override {
     return agree_by_broadcast(
-        channel_, Deadline::never(), data, bytes,
+        channel_, Deadline::never(), data, bytes, root,
         [&](uint64_t posted, auto operation) { return run(posted, std::move(operation)); });
   }
   Status gather(const std::byte* own, uint64_t bytes, std::byte* all) override {

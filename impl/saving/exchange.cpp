@@ -71,25 +71,44 @@ Status agree(Exchange& exchange, const Status& own) {
   return error_of(*first, static_cast<int>(first - all.begin()), exchange.rank(), others);
 }
 
-Result<std::string> share(Exchange& exchange, const Result<std::string>& own) {
+Result<std::string> share(Exchange& exchange, const Result<std::string>& own, int root) {
   struct Head {
     Told told;
     uint64_t bytes = 0;
   } head;
-  if (exchange.rank() == 0) {
+  const bool ours = exchange.rank() == root;
+  if (ours) {
     if (own.ok()) {
       head.bytes = own->size();
     } else {
       head.told = told(own.error());
     }
   }
-  MERON_TRY(exchange.broadcast(reinterpret_cast<std::byte*>(&head), sizeof(head)));
-  if (head.told.code != MERON_OK) return error_of(head.told, 0, exchange.rank(), {});
-  std::string text = exchange.rank() == 0 ? *own : std::string(head.bytes, '\0');
+  MERON_TRY(exchange.broadcast(reinterpret_cast<std::byte*>(&head), sizeof(head), root));
+  if (head.told.code != MERON_OK) return error_of(head.told, root, exchange.rank(), {});
+  std::string text = ours ? *own : std::string(head.bytes, '\0');
   if (!text.empty()) {
-    MERON_TRY(exchange.broadcast(reinterpret_cast<std::byte*>(text.data()), text.size()));
+    MERON_TRY(exchange.broadcast(reinterpret_cast<std::byte*>(text.data()), text.size(), root));
   }
   return text;
+}
+
+Result<std::vector<std::string>> share_all(Exchange& exchange, const std::string& own) {
+  const uint64_t size = own.size();
+  std::vector<uint64_t> sizes(static_cast<size_t>(exchange.size()));
+  MERON_TRY(exchange.gather(reinterpret_cast<const std::byte*>(&size), sizeof(size),
+                            reinterpret_cast<std::byte*>(sizes.data())));
+  const uint64_t most = *std::max_element(sizes.begin(), sizes.end());
+  std::vector<std::string> texts(sizes.size());
+  if (most == 0) return texts;
+  std::string padded = own, all(most * sizes.size(), '\0');
+  padded.resize(most);
+  MERON_TRY(exchange.gather(reinterpret_cast<const std::byte*>(padded.data()), most,
+                            reinterpret_cast<std::byte*>(all.data())));
+  for (size_t rank = 0; rank < sizes.size(); ++rank) {
+    texts[rank] = all.substr(rank * most, sizes[rank]);
+  }
+  return texts;
 }
 
 }  // namespace meron

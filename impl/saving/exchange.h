@@ -18,18 +18,18 @@ class Exchange {
   virtual ~Exchange() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  // `bytes` bytes of rank 0 to all. Waits for all ranks. An error is that of a broken group.
-  virtual Status broadcast(std::byte* data, uint64_t bytes) = 0;
+  // `bytes` bytes of the root to all. Waits for all ranks. An error is that of a broken group.
+  virtual Status broadcast(std::byte* data, uint64_t bytes, int root) = 0;
   // `bytes` bytes of each rank, in rank order, to all.
   virtual Status gather(const std::byte* own, uint64_t bytes, std::byte* all) = 0;
   // More of the files has been written: peers may count on more to come.
   virtual void progressed() {}
   // This rank's states of the unit have been read, or it saves none: they may change.
   virtual void copied(const UnitState& /*unit*/) {}
-  // Of `bytes` bytes of rank 0, to each rank its range, which all know: `wanted` by rank. `data` is
-  // rank 0's alone. What no rank of a host wants does not travel there. For loads.
+  // Of `bytes` bytes of the root, to each rank its range, which all know: `wanted` by rank. `data`
+  // is the root's alone. What no rank of a host wants does not travel there. For loads.
   virtual Status scatter(const std::byte* /*data*/, uint64_t /*bytes*/,
-                         const std::vector<Range>& /*wanted*/, std::byte* /*out*/) {
+                         const std::vector<Range>& /*wanted*/, std::byte* /*out*/, int /*root*/) {
     return Error(MERON_E_INTERNAL, "a save scatters states", "please report this defect");
   }
   // UnitState::read and write under the context's lock.
@@ -42,7 +42,9 @@ class Exchange {
 // Every rank has come as far, well or not: the same on all of them. The first rank that failed is
 // named, and how many others did.
 Status agree(Exchange& exchange, const Status& own);
-// A text of rank 0, or its error, to all.
-Result<std::string> share(Exchange& exchange, const Result<std::string>& own);
+// A text of the root, or its error, to all.
+Result<std::string> share(Exchange& exchange, const Result<std::string>& own, int root = 0);
+// The texts of all ranks, by rank, to all.
+Result<std::vector<std::string>> share_all(Exchange& exchange, const std::string& own);
 
 }  // namespace meron

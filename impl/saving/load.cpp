@@ -10,6 +10,7 @@
 #include "checkpoint/staging.h"
 #include "io/io_engine.h"
 #include "saving/loader.h"
+#include "saving/node_folders.h"
 
 namespace meron {
 namespace {
@@ -59,6 +60,21 @@ Result<checkpoint::Checkpoint> unpacked(std::string_view text) {
   return out;
 }
 
+// Rank 0 reads the manifest for all.
+Result<NodeCheckpoint> find_for_all(Exchange& exchange, const LoadOptions& options) {
+  const auto find = [&]() -> Result<std::string> {
+    MERON_ASSIGN(const checkpoint::Checkpoint found,
+                 checkpoint::open_source(options.root, options.name));
+    return packed(found);
+  };
+  MERON_ASSIGN(const std::string shared,
+               share(exchange, exchange.rank() == 0 ? find() : Result<std::string>(std::string())));
+  NodeCheckpoint found;
+  MERON_ASSIGN(found.checkpoint, unpacked(shared));
+  if (options.rank0_only) found.readers.assign(found.checkpoint.manifest.files.size(), 0);
+  return found;
+}
+
 // As many of the checkpoint's blocks as the staging of a save has bytes: each is one read.
 Result<std::shared_ptr<checkpoint::Staging>> staging_for(uint64_t block_bytes) {
   constexpr uint64_t kBytes = checkpoint::kStagingBlock * checkpoint::kStagingBlocks;
@@ -73,15 +89,11 @@ Result<LoadReport> load(Exchange& exchange, std::span<const UnitState> units,
                         const LoadOptions& options, const SourceNames& names,
                         const UpdateUnit& update,
                         const std::function<Status(const checkpoint::Manifest&)>& check) {
-  const auto find = [&]() -> Result<std::string> {
-    MERON_ASSIGN(const checkpoint::Checkpoint found,
-                 checkpoint::open_source(options.root, options.name));
-    return packed(found);
-  };
-  // Rank 0 reads the manifest for all.
-  MERON_ASSIGN(const std::string shared,
-               share(exchange, exchange.rank() == 0 ? find() : Result<std::string>(std::string())));
-  MERON_ASSIGN(checkpoint::Checkpoint checkpoint, unpacked(shared));
+  MERON_ASSIGN(NodeCheckpoint found,
+               options.nodes.empty()
+                   ? find_for_all(exchange, options)
+                   : find_on_nodes(exchange, options.root, options.name, options.nodes));
+  checkpoint::Checkpoint& checkpoint = found.checkpoint;
 
   if (!options.values_only) MERON_TRY(check_model(checkpoint, units));
   const Matching matching(checkpoint.manifest, units, options.values_only, names);
@@ -90,7 +102,7 @@ Result<LoadReport> load(Exchange& exchange, std::span<const UnitState> units,
   const auto create = [&]() -> Result<std::unique_ptr<Loader>> {
     MERON_ASSIGN(const auto staging, staging_for(checkpoint.manifest.block_bytes));
     return Loader::create(exchange, checkpoint, units, matching, staging,
-                          {.timeout_ns = options.timeout_ns, .rank0_only = options.rank0_only});
+                          {.timeout_ns = options.timeout_ns, .readers = std::move(found.readers)});
   };
   const auto loader = create();
   MERON_TRY(agree(exchange, loader.ok() ? Status(Ok{}) : Status(loader.error())));

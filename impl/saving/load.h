@@ -7,6 +7,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "base/result.h"
 #include "checkpoint/directory.h"
@@ -21,6 +22,8 @@ struct LoadOptions {
   bool strict = true;
   bool values_only = false;
   bool rank0_only = false;                 // only rank 0 sees the files
+  bool per_node = false;                   // each node has a `root` of its own
+  std::vector<int> nodes = {};             // with that, by rank: its node
   std::string mapping = {}, claimed = {};  // SourceNames::parse()
   int64_t timeout_ns = -1;                 // of one transfer
 };

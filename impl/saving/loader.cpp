@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 #include <utility>
 
 #include "checkpoint/source.h"
@@ -56,8 +57,9 @@ Result<std::unique_ptr<Loader>> Loader::create(Exchange& exchange,
                                                const std::shared_ptr<checkpoint::Staging>& staging,
                                                Options options) {
   std::unique_ptr<Loader> loader(new Loader(exchange, units, matching));
-  loader->plan(options.rank0_only);
-  if (loader->wanted_.empty() || (options.rank0_only && exchange.rank() != 0)) return loader;
+  loader->readers_ = std::move(options.readers);
+  loader->plan();
+  if (loader->wanted_.empty()) return loader;
   MERON_ASSIGN(loader->reader_, checkpoint::BlockReader::create(
                                     staging, checkpoint.directory(), checkpoint.manifest.files,
                                     std::move(loader->wanted_),
@@ -79,12 +81,15 @@ void Loader::add_sources(const SourceTensor& source, const ParamSpan& span, Piec
     const uint64_t low = std::max(span.first, begin);
     const uint64_t high = std::min(last, begin + from->count);
     if (low >= high) continue;
-    wanted_.push_back({.file = from->file,
-                       .offset = from->offset + (low - begin) * size,
-                       .bytes = (high - low) * size,
-                       .shared = piece->shared});
+    const int reader = scatters() ? readers_[from->file] : exchange_.rank();
+    if (reader == exchange_.rank()) {
+      wanted_.push_back({.file = from->file,
+                         .offset = from->offset + (low - begin) * size,
+                         .bytes = (high - low) * size,
+                         .shared = piece->shared});
+    }
     piece->sources.push_back(
-        {&tensor, span.offset + (low - span.first), high - low, (high - low) * size});
+        {&tensor, span.offset + (low - span.first), high - low, (high - low) * size, reader});
   }
 }
 
@@ -112,7 +117,8 @@ void Loader::plan_range(size_t number, const State& state, const Range& all, uin
                 .sources = {},
                 .whole = true,
                 .shared = shared,
-                .by_rank = {}};
+                .by_rank = {},
+                .readers = {}};
     for (const ParamSpan& span : unit.spans(state, piece.range)) {
       if (state.kind == StateKind::residual) {
         for (const SourceTensor& source : matching_.residuals(*span.param, replica, replicas)) {
@@ -129,12 +135,12 @@ void Loader::plan_range(size_t number, const State& state, const Range& all, uin
   }
 }
 
-void Loader::plan(bool rank0_only) {
+void Loader::plan() {
   for (size_t u = 0; u < units_.size(); ++u) {
     const UnitState& unit = units_[u];
     const Axes& axes = unit.unit().axes();
     for (const State& state : unit.states()) {
-      if (!rank0_only) {
+      if (!scatters()) {
         plan_range(u, state, unit.loaded(state), static_cast<uint64_t>(axes.own_replica()),
                    read_by_local_peers(unit, state));
         continue;
@@ -149,6 +155,9 @@ void Loader::plan(bool rank0_only) {
         for (size_t p = first; p < pieces_[u].size(); ++p) {
           Piece& piece = pieces_[u][p];
           for (const Range& range : by_rank) piece.by_rank.push_back(overlap(range, piece.range));
+          std::set<int> readers;
+          for (const Source& source : piece.sources) readers.insert(source.reader);
+          piece.readers.assign(readers.begin(), readers.end());
         }
       }
     }
@@ -172,11 +181,14 @@ Status Loader::read(const Piece& piece) {
   const uint64_t size = size_of(piece.state.dtype);
   const bool sums = piece.state.kind == StateKind::residual;
   uint64_t given = 0;
-  for (const Source& source : piece.sources) given += source.count;
+  for (const Source& source : piece.sources) {
+    if (source.reader == exchange_.rank()) given += source.count;
+  }
   // What pads tensors is zero: it shares blocks of 8-bit states with them.
   if (sums || given < piece.range.size()) values_.clear();
   values_.resize(piece.range.size() * size);
   for (const Source& source : piece.sources) {
+    if (source.reader != exchange_.rank()) continue;
     const bool f64 = source.tensor->dtype == "F64";
     const DType dtype = dtype_of(source.tensor->dtype);
     const bool same = dtype == piece.state.dtype && !sums && !f64;
@@ -209,16 +221,49 @@ Status Loader::write(const UnitState& unit, const Piece& piece, const Range& ran
   return Ok{};
 }
 
-Status Loader::scatter(const UnitState& unit, const Piece& piece) {
+Status Loader::scatter_from(int reader, const Piece& piece, std::vector<std::byte>* received) {
   const uint64_t size = size_of(piece.state.dtype);
+  const bool sums = piece.state.kind == StateKind::residual;
+  Range all = {piece.range.end, piece.range.begin};  // elements from the first to the last it has
+  for (const Source& source : piece.sources) {
+    if (source.reader != reader) continue;
+    all.begin = std::min(all.begin, piece.range.begin + source.at);
+    all.end = std::max(all.end, piece.range.begin + source.at + source.count);
+  }
   std::vector<Range> bytes;
   for (const Range& range : piece.by_rank) {
-    bytes.push_back(
-        {(range.begin - piece.range.begin) * size, (range.end - piece.range.begin) * size});
+    const Range part = overlap(range, all);
+    bytes.push_back({(part.begin - all.begin) * size, (part.end - all.begin) * size});
   }
+  const Range own = piece.by_rank[static_cast<size_t>(exchange_.rank())];
+  const Range part = overlap(own, all);
+  std::vector<std::byte> values(part.size() * size);
+  const std::byte* const from = reader == exchange_.rank()
+                                    ? values_.data() + (all.begin - piece.range.begin) * size
+                                    : nullptr;
+  MERON_TRY(exchange_.scatter(from, all.size() * size, bytes, values.data(), reader));
+  for (const Source& source : piece.sources) {
+    if (source.reader != reader) continue;
+    const uint64_t first = piece.range.begin + source.at;
+    const Range taken = overlap({first, first + source.count}, part);
+    if (taken.size() == 0) continue;
+    std::byte* const to = received->data() + (taken.begin - own.begin) * size;
+    std::byte* const got = values.data() + (taken.begin - part.begin) * size;
+    if (!sums) {
+      std::memcpy(to, got, taken.size() * size);
+      continue;
+    }
+    kernels::accumulate(to, kernels::Type::f32, got, kernels::Type::f32, taken.size());
+    // Another source may have the same elements: what was added must not be added again.
+    std::memset(got, 0, taken.size() * size);
+  }
+  return Ok{};
+}
+
+Status Loader::scatter(const UnitState& unit, const Piece& piece) {
   const Range& own = piece.by_rank[static_cast<size_t>(exchange_.rank())];
-  std::vector<std::byte> received(own.size() * size);
-  MERON_TRY(exchange_.scatter(values_.data(), piece.range.size() * size, bytes, received.data()));
+  std::vector<std::byte> received(own.size() * size_of(piece.state.dtype));
+  for (const int reader : piece.readers) MERON_TRY(scatter_from(reader, piece, &received));
   return write(unit, piece, own, received.data());
 }
 

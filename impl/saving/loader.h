@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Reads what this rank owns of the units' states out of a checkpoint, unit by unit, in bounded
-// pieces. Or rank 0 reads all of them, and scatters each piece to those who own it.
+// pieces. Or some ranks read, each its files, and scatter each piece to those who own it.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,8 @@ class Loader {
  public:
   struct Options {
     int64_t timeout_ns = -1;
-    bool rank0_only = false;
+    // By file, the rank that reads it for all; empty: each rank reads what it owns.
+    std::vector<int> readers = {};
   };
   // Finds all ranges and opens the files; nothing has changed yet. All but `options` must stay.
   // Errors: those of BlockReader::create.
@@ -47,6 +48,7 @@ class Loader {
     uint64_t at;  // element of the piece
     uint64_t count;
     uint64_t bytes;  // in the file
+    int reader;      // the rank that scatters it
   };
   struct Piece {
     State state;
@@ -54,26 +56,31 @@ class Loader {
     std::vector<Source> sources;
     bool whole;                  // every element of a param has a source
     bool shared;                 // local peers read it too
-    std::vector<Range> by_rank;  // what each rank gets, if rank 0 scatters it
+    std::vector<Range> by_rank;  // what each rank gets, if it is scattered
+    std::vector<int> readers;    // who scatter parts of it, ascending
   };
   Loader(Exchange& exchange, std::span<const UnitState> units, const Matching& matching)
       : exchange_(exchange), units_(units), matching_(matching), pieces_(units.size()) {}
-  void plan(bool rank0_only);
+  bool scatters() const { return !readers_.empty(); }
+  void plan();
   // The pieces of `all`; `replica` is whose residual they are.
   void plan_range(size_t unit, const State& state, const Range& all, uint64_t replica, bool shared);
   void add_sources(const SourceTensor& source, const ParamSpan& span, Piece* piece);
   std::vector<Range> ranges_by_rank(const UnitState& unit, const State& state, uint64_t replica);
-  // Its elements to values_.
+  // Its elements to values_, as far as this rank reads them.
   Status read(const Piece& piece);
   Status read_source(const Source& source, std::byte* into);
   // Of `values`, which are those of `range`, what has a source.
   Status write(const UnitState& unit, const Piece& piece, const Range& range,
                const std::byte* values);
   Status scatter(const UnitState& unit, const Piece& piece);
+  // What `reader` has of the piece, to `received`, which has this rank's range of it.
+  Status scatter_from(int reader, const Piece& piece, std::vector<std::byte>* received);
 
   Exchange& exchange_;
   std::span<const UnitState> units_;
   const Matching& matching_;
+  std::vector<int> readers_;  // Options::readers
   std::vector<checkpoint::WantedRange> wanted_;
   std::vector<std::vector<Piece>> pieces_;           // by unit
   std::unique_ptr<checkpoint::BlockReader> reader_;  // null: nothing is read here

@@ -12,24 +12,12 @@
 #include <utility>
 
 #include "checkpoint/block_writer.h"
-#include "checkpoint/commit.h"
-#include "checkpoint/directory.h"
 #include "meron/base.h"
-#include "os/random.h"
+#include "saving/node_folders.h"
+#include "saving/save_folder.h"
 
 namespace meron {
 namespace {
-
-// Until the directory of rank 0 is seen by another host.
-constexpr int64_t kVisibleNs = 30'000'000'000;
-
-Result<std::string> new_id() {
-  std::array<std::byte, 16> bytes{};
-  MERON_TRY(random_bytes(bytes));
-  std::string id;
-  for (const std::byte byte : bytes) id += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
-  return id;
-}
 
 std::string time_text() {
   const std::time_t now = std::chrono::system_clock::to_time_t(std::chrono::system_clock::now());
@@ -198,6 +186,8 @@ Result<checkpoint::Manifest> manifest_of(const SaveLayout& layout, const World& 
   manifest.writer =
       fmt::format("meron {}.{}.{}", MERON_VERSION_MAJOR, MERON_VERSION_MINOR, MERON_VERSION_PATCH);
   manifest.world = static_cast<uint32_t>(world.files.size());
+  const std::vector<uint32_t> nodes = node_numbers(options.nodes);
+  if (!nodes.empty()) manifest.nodes = *std::max_element(nodes.begin(), nodes.end()) + 1;
   manifest.plan = options.plan;
   manifest.block_bytes = block;
   manifest.complete = !options.values_only && !options.skip_frozen;
@@ -206,6 +196,7 @@ Result<checkpoint::Manifest> manifest_of(const SaveLayout& layout, const World& 
   MERON_TRY(layout.describe(world.files, &manifest));
   std::vector<uint64_t> used(world.files.size(), 0);
   for (checkpoint::File& file : manifest.files) {
+    if (!nodes.empty()) file.node = nodes[file.rank];
     const uint64_t blocks = (file.bytes + block - 1) / block;
     const auto from =
         checksums.begin() + static_cast<ptrdiff_t>(file.rank * stride + used[file.rank]);
@@ -228,7 +219,6 @@ Status save(Exchange& exchange, std::span<const UnitState> units, const SaveOpti
     }
     ~Copied() { now(); }
   } at_end{copied};
-  const bool first = exchange.rank() == 0;
   const SaveLayout::Options how{options.values_only, options.skip_frozen, options.names};
   Result<std::string> extra(std::string("{}"));
   if (!options.extra.empty()) extra = checkpoint::object_text(options.extra, "extra");
@@ -238,26 +228,14 @@ Status save(Exchange& exchange, std::span<const UnitState> units, const SaveOpti
                  return SaveLayout(units, all, how).check();
                }));
   const SaveLayout layout(units, given, how);
-  std::unique_ptr<checkpoint::Saving> saving;
-  const auto begin = [&]() -> Result<std::string> {
-    MERON_ASSIGN(const std::string id, new_id());
-    MERON_ASSIGN(saving, checkpoint::Saving::begin(options.root, options.name,
-                                                   {.overwrite = options.overwrite}));
-    return id + saving->directory();
-  };
-  MERON_ASSIGN(const std::string begun,
-               share(exchange, first ? begin() : Result<std::string>(std::string())));
-  const std::string id = begun.substr(0, 32), directory = begun.substr(32);
-
-  auto world = world_of(layout, exchange, id);
-  Status ready = world.ok() ? Status(Ok{}) : Status(world.error());
-  if (ready.ok() && !first) ready = checkpoint::Saving::join(directory, kVisibleNs);
-  MERON_TRY(agree(exchange, ready));
+  MERON_ASSIGN(SaveFolder folder, SaveFolder::begin(exchange, options));
+  auto world = world_of(layout, exchange, folder.id());
+  MERON_TRY(agree(exchange, world.ok() ? Status(Ok{}) : Status(world.error())));
   MERON_TRY(share_sizes(exchange, *world));
   const uint64_t block = block_bytes(world->bytes());
   const auto& files = world->files[static_cast<size_t>(exchange.rank())];
-  const auto written = write_files(exchange, units, files, directory, block, options, staging,
-                                   [&] { at_end.now(); });
+  const auto written = write_files(exchange, units, files, folder.directory(), block, options,
+                                   staging, [&] { at_end.now(); });
   at_end.now();
   MERON_TRY(agree(exchange, written.ok() ? Status(Ok{}) : Status(written.error())));
 
@@ -268,26 +246,14 @@ Status save(Exchange& exchange, std::span<const UnitState> units, const SaveOpti
     MERON_TRY(exchange.gather(reinterpret_cast<const std::byte*>(row.data()), stride * 4,
                               reinterpret_cast<std::byte*>(rows.data())));
   }
-  const auto commit = [&]() -> Status {
-    MERON_ASSIGN(checkpoint::Manifest manifest,
-                 manifest_of(layout, *world, id, block, options, rows, stride));
-    manifest.extra = *extra;
-    MERON_TRY(saving->commit(checkpoint::to_json(manifest)));
-    // The checkpoint is there: nothing below makes it a failure.
-    std::vector<std::string> warnings = saving->warnings();
-    if (options.keep > 0) {
-      const auto pruned = checkpoint::prune(options.root, options.keep, {options.name});
-      if (!pruned.ok()) {
-        const ErrorInfo& info = pruned.error().info();
-        warnings.push_back(fmt::format("older checkpoints stay: {}: {}", info.subject, info.what));
-      }
-    }
-    for (const std::string& warning : warnings) {
-      if (options.warn) options.warn(fmt::format("save of '{}': {}", options.name, warning));
-    }
-    return Ok{};
+  const auto manifest = [&]() -> Result<checkpoint::Manifest> {
+    if (exchange.rank() != 0) return checkpoint::Manifest();
+    MERON_ASSIGN(checkpoint::Manifest out,
+                 manifest_of(layout, *world, folder.id(), block, options, rows, stride));
+    out.extra = *extra;
+    return out;
   };
-  return agree(exchange, first ? commit() : Status(Ok{}));
+  return folder.commit(exchange, manifest());
 }
 
 }  // namespace meron

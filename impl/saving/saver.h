@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How the ranks save together: rank 0 makes the directory, each rank writes its files, and when all
-// have, rank 0 commits.
+// How the ranks save together: each writes its files in a temporary directory, and when all have,
+// it is given its name (save_folder.h).
 #pragma once
 
 #include <atomic>
@@ -29,7 +29,9 @@ struct SaveWatch {
 };
 
 struct SaveOptions {
-  std::string root;  // directory of checkpoints
+  std::string root;             // directory of checkpoints
+  bool per_node = false;        // each node has a `root` of its own
+  std::vector<int> nodes = {};  // with that, by rank: its node
   std::string name;
   uint64_t step = 0;
   uint64_t keep = 0;  // complete checkpoints that stay; 0: all
@@ -43,7 +45,8 @@ struct SaveOptions {
   Result<std::vector<GivenTensor>> tensors = std::vector<GivenTensor>();
   std::vector<checkpoint::Optimizer> optimizers = {};
   int64_t timeout_ns = -1;  // of one transfer
-  // Receives, on rank 0, what did not succeed after the commit and need not. May be empty.
+  // Receives, where a directory was made, what did not succeed after the commit and need not. May
+  // be empty.
   std::function<void(const std::string&)> warn = {};
   std::shared_ptr<SaveWatch> watch = std::make_shared<SaveWatch>();
 };

@@ -16,7 +16,7 @@ class SoloExchange final : public Exchange {
  public:
   int rank() const override { return 0; }
   int size() const override { return 1; }
-  Status broadcast(std::byte* /*data*/, uint64_t /*bytes*/) override { return Ok{}; }
+  Status broadcast(std::byte* /*data*/, uint64_t /*bytes*/, int /*root*/) override { return Ok{}; }
   Status gather(const std::byte* own, uint64_t bytes, std::byte* all) override {
     std::copy_n(own, bytes, all);
     return Ok{};

@@ -70,11 +70,16 @@ typedef struct {
   uint64_t tensor_count;
   const char *mapping; /* NULL, or a JSON object: "PARAM": "NAME" in the files, for states too;
                           "" leaves the param out */
+  uint32_t per_node; /* 1: each node has a folder of its own, such as one on a local disk. Ranks of
+                        a node pass the same */
 } meron_checkpoint_save_options;
 
 /* Initial value of a meron_checkpoint_save_options. */
-#define MERON_CHECKPOINT_SAVE_OPTIONS_INIT \
-  { (uint32_t)sizeof(meron_checkpoint_save_options), 0, 0, 0, 0, 0, NULL, NULL, 0, NULL, 0, NULL }
+#define MERON_CHECKPOINT_SAVE_OPTIONS_INIT                                                        \
+  {                                                                                               \
+    (uint32_t)sizeof(meron_checkpoint_save_options), 0, 0, 0, 0, 0, NULL, NULL, 0, NULL, 0, NULL, \
+        0                                                                                         \
+  }
 
 /**
  * Fills the first `struct_size` bytes of *options with the initial value (for languages without
@@ -97,9 +102,12 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_save_options_init(
  * the next one, and a load, wait for the one before. Closing the context waits for it too. A wait
  * for the future that is given up leaves the save as it is. A rank that gives no sign of progress
  * for twice the context's timeout breaks the group (MERON_E_TIMEOUT); one that is slow does not,
- * nor do steps that wait for it.
+ * nor do steps that wait for it. With `per_node` a node's folder has the files of its ranks, and
+ * the manifest of all (docs/checkpoint-format.md): the checkpoint exists once every node has given
+ * it its name; a name that only some nodes have, because a host died meanwhile, is free.
  * @param out      receives the future.
- * @param folder   a directory that all ranks see; made if it is not there.
+ * @param folder   a directory that all ranks see; made if it is not there. With `per_node`, one
+ * that all ranks of the node see.
  * @param name     one component of a path, not hidden, at most 200 bytes of UTF-8.
  * @param options  NULL for the values and masters alone.
  * Ownership: texts and arrays are copied; what a tensor's `data` points to must stay as it is until
@@ -193,11 +201,13 @@ typedef struct {
   const char *mapping; /* NULL, or a JSON object: "PARAM": "TENSOR", or "PARAM": ["TENSOR", ...],
                           one after the other along the first dimension; others by their name */
   const char *claimed; /* NULL, or names of values that the caller reads itself, a line each */
+  uint32_t per_node;   /* 1: each node has a folder of its own: one rank of each reads the node's
+                          files, and sends each rank what it needs */
 } meron_checkpoint_load_options;
 
 /* Initial value of a meron_checkpoint_load_options. */
 #define MERON_CHECKPOINT_LOAD_OPTIONS_INIT \
-  { (uint32_t)sizeof(meron_checkpoint_load_options), 0, 0, 0, NULL, 0, NULL, NULL }
+  { (uint32_t)sizeof(meron_checkpoint_load_options), 0, 0, 0, NULL, 0, NULL, NULL, 0 }
 
 /**
  * Fills the first `struct_size` bytes of *options with the initial value (for languages without
@@ -211,7 +221,9 @@ MERON_API MERON_NODISCARD meron_status meron_checkpoint_load_options_init(
  * Loads a checkpoint into all units: values, masters, states, counts of steps and numbers of groups
  * of the optimizers. Collective over the world. Before anything changes, all ranks have compared
  * names, shapes and optimizers, and opened the files; such an error leaves everything as it was.
- * An error after that breaks the group, because states are of two checkpoints.
+ * An error after that breaks the group, because states are of two checkpoints. With `per_node` the
+ * newest is the newest of which the nodes' folders together have all files; the numbers of nodes
+ * and ranks may be others than at the save, and a node may have the files of several.
  * @param out      receives what was loaded.
  * @param folder   of checkpoints, or one of them; or a model as Hugging Face publishes it, a
  *                 directory or one file, with `values_only`.

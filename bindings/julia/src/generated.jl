@@ -539,6 +539,7 @@ struct meron_checkpoint_save_options
     tensors::Ptr{meron_checkpoint_tensor} # the caller's own; those of all ranks together have each element of a tensor once. NULL: none of this rank
     tensor_count::UInt64
     mapping::Ptr{UInt8} # NULL, or a JSON object: "PARAM": "NAME" in the files, for states too; "" leaves the param out
+    per_node::UInt32 # 1: each node has a folder of its own, such as one on a local disk. Ranks of a node pass the same
 end
 
 """
@@ -577,6 +578,7 @@ struct meron_checkpoint_load_options
     optimizer_count::UInt64
     mapping::Ptr{UInt8} # NULL, or a JSON object: "PARAM": "TENSOR", or "PARAM": ["TENSOR", ...], one after the other along the first dimension; others by their name
     claimed::Ptr{UInt8} # NULL, or names of values that the caller reads itself, a line each
+    per_node::UInt32 # 1: each node has a folder of its own: one rank of each reads the node's files, and sends each rank what it needs
 end
 
 """
@@ -2305,11 +2307,14 @@ begins nothing; the checkpoints that were there stay, and training can go on. On
 time: the next one, and a load, wait for the one before. Closing the context waits for it too. A
 wait for the future that is given up leaves the save as it is. A rank that gives no sign of
 progress for twice the context's timeout breaks the group (MERON_E_TIMEOUT); one that is slow
-does not, nor do steps that wait for it.
+does not, nor do steps that wait for it. With `per_node` a node's folder has the files of its
+ranks, and the manifest of all (docs/checkpoint-format.md): the checkpoint exists once every
+node has given it its name; a name that only some nodes have, because a host died meanwhile, is
+free. that all ranks of the node see.
 
 - `out`: receives the future.
 
-- `folder`: a directory that all ranks see; made if it is not there.
+- `folder`: a directory that all ranks see; made if it is not there. With `per_node`, one
 
 - `name`: one component of a path, not hidden, at most 200 bytes of UTF-8.
 
@@ -2417,7 +2422,10 @@ Errors: MERON_E_ARGUMENT.
 Loads a checkpoint into all units: values, masters, states, counts of steps and numbers of
 groups of the optimizers. Collective over the world. Before anything changes, all ranks have
 compared names, shapes and optimizers, and opened the files; such an error leaves everything as
-it was. An error after that breaks the group, because states are of two checkpoints.
+it was. An error after that breaks the group, because states are of two checkpoints. With
+`per_node` the newest is the newest of which the nodes' folders together have all files; the
+numbers of nodes and ranks may be others than at the save, and a node may have the files of
+several.
 
 - `out`: receives what was loaded.
 

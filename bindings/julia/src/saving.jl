@@ -17,7 +17,7 @@ save_checkpoint(context::Context, folder, name, optimizers = (); options...) =
 """
     save_checkpoint_begin(ctx, folder, name, optimizers = (); step = 0, keep = 0, extra = nothing,
                           tensors = (), mapping = nothing, values_only = false,
-                          skip_frozen = false, overwrite = false)
+                          skip_frozen = false, overwrite = false, per_node = false)
 
 Begins to save the states of all units, as they are now, as `name` in `folder`; a `Future`. Collective
 over the world.
@@ -42,6 +42,8 @@ stay, and training can go on. Views of states are not to be written before `wait
   object, `"PARAM": "NAME"`; `""` leaves the param out.
 - `values_only`: leaves masters and states of optimizers out; `skip_frozen`: frozen params.
 - `overwrite`: replaces a checkpoint of that name.
+- `per_node`: each node has a folder of its own, such as one on a local disk; ranks of a node give the
+  same.
 
 Throws `MERON_E_ARGUMENT` (a name that will not do, `extra` is no JSON object), `MERON_E_DUPLICATE` (the
 name is taken), `MERON_E_STATE` (a step is under way, a gradient waits for a step),
@@ -50,14 +52,15 @@ save before has ended.
 """
 function save_checkpoint_begin(
     context::Context, folder, name, optimizers = (); step = 0, keep = 0, extra = nothing,
-    tensors = (), mapping = nothing, values_only = false, skip_frozen = false, overwrite = false)
+    tensors = (), mapping = nothing, values_only = false, skip_frozen = false, overwrite = false,
+    per_node = false)
     alive = Any[]
     handle, handles = raw(context), raw_optimizers(optimizers)
     table, count = raw_tensors(tensors, alive)
     options = Ref(changed(
         initial(LibMeron.meron_checkpoint_save_options, LibMeron.meron_checkpoint_save_options_init);
         step = step, keep = keep, values_only = values_only, skip_frozen = skip_frozen,
-        overwrite = overwrite, extra = pointer_of(extra, "extra", alive),
+        overwrite = overwrite, per_node = per_node, extra = pointer_of(extra, "extra", alive),
         mapping = pointer_of(mapping, "mapping", alive),
         optimizers = table_of(handles, alive), optimizer_count = length(handles),
         tensors = table, tensor_count = count))
@@ -94,7 +97,8 @@ end
 
 """
     load_checkpoint!(ctx, folder, name = nothing, optimizers = (); strict = true,
-                     values_only = false, rank0_only = false, mapping = nothing, claimed = ())
+                     values_only = false, rank0_only = false, per_node = false, mapping = nothing,
+                     claimed = ())
 
 Loads a checkpoint into all units, whatever world and plan saved it: values, masters, states, counts of
 steps and the numbers of groups of the optimizers; a `Checkpoint`. Collective over the world.
@@ -108,6 +112,8 @@ error after that breaks the group.
 - `strict` = false leaves alone what the other side lacks.
 - `values_only`: loads values; optimizers keep their states.
 - `rank0_only`: only rank 0 sees the files, and sends the others their parts.
+- `per_node`: each node has a folder of its own. A rank of each reads the node's files for all; there may
+  be other nodes than at the save.
 - `mapping`: where params have other names in the files: the text of a JSON object, `"PARAM": "TENSOR"`,
   or `"PARAM": ["TENSOR", ...]`, one after the other along C's first dimension.
 - `claimed`: names of values that the program reads itself.
@@ -118,13 +124,13 @@ and offset), `MERON_E_VERSION` (of a newer one), `MERON_E_ARGUMENT` (what does n
 """
 function load_checkpoint!(
     context::Context, folder, name = nothing, optimizers = (); strict = true, values_only = false,
-    rank0_only = false, mapping = nothing, claimed = ())
+    rank0_only = false, per_node = false, mapping = nothing, claimed = ())
     checkpoint, alive = Checkpoint(), Any[]
     handle, handles = raw(context), raw_optimizers(optimizers)
     lines = isempty(claimed) ? nothing : join(claimed, '\n')
     options = Ref(changed(
         initial(LibMeron.meron_checkpoint_load_options, LibMeron.meron_checkpoint_load_options_init);
-        lenient = !strict, values_only = values_only, rank0_only = rank0_only,
+        lenient = !strict, values_only = values_only, rank0_only = rank0_only, per_node = per_node,
         optimizers = table_of(handles, alive), optimizer_count = length(handles),
         mapping = pointer_of(mapping, "mapping", alive),
         claimed = pointer_of(lines, "claimed", alive)))

@@ -416,6 +416,7 @@ typedef struct {
   const meron_checkpoint_tensor *tensors;
   uint64_t tensor_count;
   const char *mapping;
+  uint32_t per_node;
 } meron_checkpoint_save_options;
 meron_status meron_checkpoint_save_options_init(meron_checkpoint_save_options *options, size_t
     struct_size, meron_error **err);
@@ -454,6 +455,7 @@ typedef struct {
   uint64_t optimizer_count;
   const char *mapping;
   const char *claimed;
+  uint32_t per_node;
 } meron_checkpoint_load_options;
 meron_status meron_checkpoint_load_options_init(meron_checkpoint_load_options *options, size_t
     struct_size, meron_error **err);

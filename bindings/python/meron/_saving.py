@@ -43,6 +43,7 @@ class Saving:
         overwrite: bool = False,
         values_only: bool = False,
         skip_frozen: bool = False,
+        per_node: bool = False,
         mapping: Mapping[str, str] | None = None,
     ) -> None:
         """Saves as `save_begin` does, and waits for the end."""
@@ -57,6 +58,7 @@ class Saving:
             overwrite=overwrite,
             values_only=values_only,
             skip_frozen=skip_frozen,
+            per_node=per_node,
             mapping=mapping,
         ).wait()
 
@@ -73,6 +75,7 @@ class Saving:
         overwrite: bool = False,
         values_only: bool = False,
         skip_frozen: bool = False,
+        per_node: bool = False,
         mapping: Mapping[str, str] | None = None,
     ) -> Future:
         """Begins to save the states of all units, as they are now.
@@ -95,6 +98,8 @@ class Saving:
             overwrite: replace a checkpoint of that name.
             values_only: leave masters and the states of optimizers out.
             skip_frozen: leave frozen params out.
+            per_node: each node has a folder of its own, such as one on a local disk; ranks of a
+                node give the same.
             mapping: {param: name in the files}, where it differs; "" leaves the param out.
 
         Raises ArgumentError, DuplicateError (the name is taken), StateError (a step is under way, a
@@ -112,6 +117,7 @@ class Saving:
             overwrite=int(overwrite),
             values_only=int(values_only),
             skip_frozen=int(skip_frozen),
+            per_node=int(per_node),
         )
         handle = receive(
             "meron_future *",
@@ -147,6 +153,7 @@ class Saving:
         strict: bool = True,
         values_only: bool = False,
         rank0_only: bool = False,
+        per_node: bool = False,
         mapping: Mapping[str, str | list[str]] | None = None,
         claimed: Iterable[str] = (),
     ) -> Checkpoint:
@@ -164,6 +171,8 @@ class Saving:
             strict: False leaves alone what the other side lacks.
             values_only: load values; optimizers keep their states.
             rank0_only: only rank 0 sees the files, and sends the others their parts.
+            per_node: each node has a folder of its own. A rank of each reads the node's files for
+                all; there may be other nodes than at the save.
             mapping: where a param has another name in the files: {param: tensor}, or {param:
                 [tensors]}, one after the other along the first dimension.
             claimed: values of the files that the caller reads itself (buffers).
@@ -180,6 +189,7 @@ class Saving:
             lenient=int(not strict),
             values_only=int(values_only),
             rank0_only=int(rank0_only),
+            per_node=int(per_node),
         )
         return Checkpoint(
             receive(

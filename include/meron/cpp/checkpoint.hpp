@@ -142,6 +142,7 @@ struct SaveOptions {
   bool values_only = false;  // neither masters nor states of optimizers
   bool skip_frozen = false;  // no frozen params
   bool overwrite = false;    // replaces a checkpoint of that name
+  bool per_node = false;     // each node has a folder of its own, such as one on a local disk
   std::string mapping;       // empty, or a JSON object: "PARAM": "NAME" in the files, for states
                              // too; "" leaves the param out
   // The caller's own; those of all ranks together have each element of a tensor once.
@@ -168,6 +169,7 @@ struct SaveOptions {
   raw.values_only = options.values_only ? 1 : 0;
   raw.skip_frozen = options.skip_frozen ? 1 : 0;
   raw.overwrite = options.overwrite ? 1 : 0;
+  raw.per_node = options.per_node ? 1 : 0;
   raw.step = options.step;
   raw.keep = options.keep;
   raw.extra = detail::optional_text(options.extra);
@@ -282,6 +284,7 @@ struct LoadOptions {
   bool lenient = false;      // params and tensors that the other side lacks are left alone
   bool values_only = false;  // values, and masters by them; optimizers keep their states
   bool rank0_only = false;   // only rank 0 sees the files, and sends each rank what it needs
+  bool per_node = false;     // each node has a folder of its own; a rank of each reads its files
   std::string mapping;       // empty, or a JSON object: "PARAM": "TENSOR", or "PARAM": ["TENSOR",
                              // ...], one after the other along the first dimension
   std::string claimed;       // empty, or names of values that the caller reads itself, a line each
@@ -304,6 +307,7 @@ struct LoadOptions {
   raw.lenient = options.lenient ? 1 : 0;
   raw.values_only = options.values_only ? 1 : 0;
   raw.rank0_only = options.rank0_only ? 1 : 0;
+  raw.per_node = options.per_node ? 1 : 0;
   raw.mapping = detail::optional_text(options.mapping);
   raw.claimed = detail::optional_text(options.claimed);
   raw.optimizers = optimizers.data();

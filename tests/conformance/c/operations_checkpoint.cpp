@@ -110,6 +110,7 @@ void save_checkpoint(Session& session, const Statement& statement) {
   call(meron_checkpoint_save_options_init, &options, sizeof options);
   options.values_only = flag(statement, "values_only");
   options.skip_frozen = flag(statement, "skip_frozen");
+  options.per_node = flag(statement, "per_node");
   options.overwrite = flag(statement, "overwrite");
   options.step = whole(statement, "step");
   options.keep = whole(statement, "keep");
@@ -164,6 +165,7 @@ void load_checkpoint(Session& session, const Statement& statement) {
   options.lenient = flag(statement, "lenient");
   options.values_only = flag(statement, "values_only");
   options.rank0_only = flag(statement, "rank0_only");
+  options.per_node = flag(statement, "per_node");
   options.mapping = mapping.get();
   options.claimed = claimed.empty() ? nullptr : claimed.c_str();
   options.optimizers = optimizers.data();

@@ -92,6 +92,7 @@ final class Checkpoints {
                 .mapping(statement.get("mapping"))
                 .valuesOnly(flag(statement, "values_only"))
                 .skipFrozen(flag(statement, "skip_frozen"))
+                .perNode(flag(statement, "per_node"))
                 .overwrite(flag(statement, "overwrite"))
                 .tensors(given(session, statement));
         final Future future = session.context().save(folder(session, statement), statement.name,
@@ -133,6 +134,7 @@ final class Checkpoints {
                 .lenient(flag(statement, "lenient"))
                 .valuesOnly(flag(statement, "values_only"))
                 .rank0Only(flag(statement, "rank0_only"))
+                .perNode(flag(statement, "per_node"))
                 .mapping(statement.get("mapping"))
                 .claimed(statement.list("claimed").toArray(new String[0]));
         session.keep(statement.name, session.context().load(folder(session, statement),

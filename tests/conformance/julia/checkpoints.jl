@@ -37,7 +37,7 @@ operation("save") do session, statement
         optimizers_of(session, statement); step = whole(statement, "step", 0),
         keep = whole(statement, "keep", 0), extra = optional(statement, "extra"),
         tensors = given_of(session, statement), mapping = optional(statement, "mapping"),
-        flags(statement, :values_only, :skip_frozen, :overwrite)...)
+        flags(statement, :values_only, :skip_frozen, :overwrite, :per_node)...)
     finish_or_keep(session, statement, future)
 end
 
@@ -62,7 +62,7 @@ operation("load") do session, statement
         context(session), folder_of(session, statement), optional(statement, "checkpoint"),
         optimizers_of(session, statement); strict = get(statement, "lenient", "0") != "1",
         mapping = optional(statement, "mapping"), claimed = parts(statement, "claimed"),
-        flags(statement, :values_only, :rank0_only)...)
+        flags(statement, :values_only, :rank0_only, :per_node)...)
     keep!(session, statement.name, loaded)
 end
 

@@ -19,7 +19,7 @@ from table import Statement
 from values import Array, check, check_equal, check_has
 
 SAFETENSORS = {"f32": "F32", "bf16": "BF16", "f16": "F16"}
-FLAGS = ("values_only", "skip_frozen", "overwrite")
+FLAGS = ("values_only", "skip_frozen", "overwrite", "per_node")
 
 
 def folder_of(session: Session, statement: Statement) -> Path:
@@ -106,7 +106,7 @@ def load(session: Session, statement: Statement) -> None:
         strict=statement.get("lenient") != "1",
         mapping=json_of(statement, "mapping"),
         claimed=statement.list("claimed"),
-        **flags_of(statement, "values_only", "rank0_only"),
+        **flags_of(statement, "values_only", "rank0_only", "per_node"),
     )
     session.keep(statement.name, loaded)
 

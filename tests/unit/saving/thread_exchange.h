@@ -37,10 +37,10 @@ class ThreadWorld {
     Rank(ThreadWorld& world, int rank) : world_(world), rank_(rank) {}
     int rank() const override { return rank_; }
     int size() const override { return world_.ranks(); }
-    Status broadcast(std::byte* data, uint64_t bytes) override {
+    Status broadcast(std::byte* data, uint64_t bytes, int root) override {
       world_.given_[static_cast<size_t>(rank_)] = data;
       world_.barrier_.arrive_and_wait();
-      if (rank_ != 0) std::copy_n(world_.given_[0], bytes, data);
+      if (rank_ != root) std::copy_n(world_.given_[static_cast<size_t>(root)], bytes, data);
       world_.barrier_.arrive_and_wait();
       return Ok{};
     }

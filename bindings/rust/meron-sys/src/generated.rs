@@ -845,6 +845,9 @@ pub struct meron_checkpoint_save_options {
     /// NULL, or a JSON object: "PARAM": "NAME" in the files, for states too; "" leaves the param
     /// out
     pub mapping: *const c_char,
+    /// 1: each node has a folder of its own, such as one on a local disk. Ranks of a node pass
+    /// the same
+    pub per_node: u32,
 }
 
 /// Initial value of a [`meron_checkpoint_save_options`].
@@ -861,6 +864,7 @@ pub const MERON_CHECKPOINT_SAVE_OPTIONS_INIT: meron_checkpoint_save_options = me
     tensors: ptr::null(),
     tensor_count: 0,
     mapping: ptr::null(),
+    per_node: 0,
 };
 
 /// How far the save under way is.
@@ -931,6 +935,9 @@ pub struct meron_checkpoint_load_options {
     pub mapping: *const c_char,
     /// NULL, or names of values that the caller reads itself, a line each
     pub claimed: *const c_char,
+    /// 1: each node has a folder of its own: one rank of each reads the node's files, and sends
+    /// each rank what it needs
+    pub per_node: u32,
 }
 
 /// Initial value of a [`meron_checkpoint_load_options`].
@@ -943,6 +950,7 @@ pub const MERON_CHECKPOINT_LOAD_OPTIONS_INIT: meron_checkpoint_load_options = me
     optimizer_count: 0,
     mapping: ptr::null(),
     claimed: ptr::null(),
+    per_node: 0,
 };
 
 /// What is known about a checkpoint.
@@ -2698,10 +2706,13 @@ extern "C" {
     /// wait for the one before. Closing the context waits for it too. A wait for the future that
     /// is given up leaves the save as it is. A rank that gives no sign of progress for twice the
     /// context's timeout breaks the group (MERON_E_TIMEOUT); one that is slow does not, nor do
-    /// steps that wait for it.
+    /// steps that wait for it. With `per_node` a node's folder has the files of its ranks, and
+    /// the manifest of all (docs/checkpoint-format.md): the checkpoint exists once every node has
+    /// given it its name; a name that only some nodes have, because a host died meanwhile, is
+    /// free. that all ranks of the node see.
     ///
     /// - `out`: receives the future.
-    /// - `folder`: a directory that all ranks see; made if it is not there.
+    /// - `folder`: a directory that all ranks see; made if it is not there. With `per_node`, one
     /// - `name`: one component of a path, not hidden, at most 200 bytes of UTF-8.
     /// - `options`: NULL for the values and masters alone.
     ///
@@ -2819,7 +2830,9 @@ extern "C" {
     /// groups of the optimizers. Collective over the world. Before anything changes, all ranks
     /// have compared names, shapes and optimizers, and opened the files; such an error leaves
     /// everything as it was. An error after that breaks the group, because states are of two
-    /// checkpoints.
+    /// checkpoints. With `per_node` the newest is the newest of which the nodes' folders together
+    /// have all files; the numbers of nodes and ranks may be others than at the save, and a node
+    /// may have the files of several.
     ///
     /// - `out`: receives what was loaded.
     /// - `folder`: of checkpoints, or one of them; or a model as Hugging Face publishes it, a
@@ -3831,13 +3844,13 @@ const _: () = assert!(size_of::<meron_checkpoint>() == 8);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_checkpoint_tensor>() == 64);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_checkpoint_save_options>() == 80);
+const _: () = assert!(size_of::<meron_checkpoint_save_options>() == 88);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_checkpoint_progress>() == 32);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_checkpoint_write_options>() == 48);
 #[cfg(target_pointer_width = "64")]
-const _: () = assert!(size_of::<meron_checkpoint_load_options>() == 48);
+const _: () = assert!(size_of::<meron_checkpoint_load_options>() == 56);
 #[cfg(target_pointer_width = "64")]
 const _: () = assert!(size_of::<meron_checkpoint_info>() == 56);
 #[cfg(target_pointer_width = "64")]
@@ -3939,13 +3952,14 @@ mod layout {
             shape: 32, begin: 40, count: 48, data: 56);
         check!(meron_checkpoint_save_options, struct_size: 0, values_only: 4, skip_frozen: 8,
             overwrite: 12, step: 16, keep: 24, extra: 32, optimizers: 40, optimizer_count: 48,
-            tensors: 56, tensor_count: 64, mapping: 72);
+            tensors: 56, tensor_count: 64, mapping: 72, per_node: 80);
         check!(meron_checkpoint_progress, struct_size: 0, saving: 4, total: 8, copied: 16, written:
             24);
         check!(meron_checkpoint_write_options, struct_size: 0, overwrite: 4, step: 8, extra: 16,
             optimizers: 24, tensors: 32, tensor_count: 40);
         check!(meron_checkpoint_load_options, struct_size: 0, lenient: 4, values_only: 8,
-            rank0_only: 12, optimizers: 16, optimizer_count: 24, mapping: 32, claimed: 40);
+            rank0_only: 12, optimizers: 16, optimizer_count: 24, mapping: 32, claimed: 40, per_node:
+            48);
         check!(meron_checkpoint_info, struct_size: 0, world: 4, step: 8, bytes: 16, tensors: 24,
             bytes_read: 32, missing: 40, unexpected: 48);
         check!(meron_checkpoint_export_options, struct_size: 0, dtype: 4, keep_dtype: 8, overwrite:

@@ -20,6 +20,7 @@ pub struct SaveOptions {
     pub(crate) extra: Option<String>,
     pub(crate) values_only: bool,
     pub(crate) skip_frozen: bool,
+    pub(crate) per_node: bool,
     pub(crate) overwrite: bool,
     pub(crate) mapping: Option<String>,
     pub(crate) tensors: Vec<CheckpointTensor<'static>>,
@@ -61,6 +62,12 @@ impl SaveOptions {
         self
     }
 
+    /// Each node has a folder of its own, such as one on a local disk. Ranks of a node pass the same.
+    pub fn per_node(mut self) -> SaveOptions {
+        self.per_node = true;
+        self
+    }
+
     /// Replaces a checkpoint of that name.
     pub fn overwrite(mut self) -> SaveOptions {
         self.overwrite = true;
@@ -89,6 +96,7 @@ pub struct LoadOptions {
     pub(crate) lenient: bool,
     pub(crate) values_only: bool,
     pub(crate) rank0_only: bool,
+    pub(crate) per_node: bool,
     pub(crate) mapping: Option<String>,
     pub(crate) claimed: Option<String>,
 }
@@ -116,6 +124,13 @@ impl LoadOptions {
     /// Only rank 0 sees the files, and sends each rank what it needs.
     pub fn rank0_only(mut self) -> LoadOptions {
         self.rank0_only = true;
+        self
+    }
+
+    /// Each node has a folder of its own. A rank of each reads the node's files for all; there may be
+    /// other nodes than at the save.
+    pub fn per_node(mut self) -> LoadOptions {
+        self.per_node = true;
         self
     }
 

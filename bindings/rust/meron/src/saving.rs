@@ -110,6 +110,7 @@ impl Context {
         let raw = sys::meron_checkpoint_save_options {
             values_only: options.values_only.into(),
             skip_frozen: options.skip_frozen.into(),
+            per_node: options.per_node.into(),
             overwrite: options.overwrite.into(),
             step: options.step,
             keep: options.keep,
@@ -206,6 +207,7 @@ impl Context {
             lenient: options.lenient.into(),
             values_only: options.values_only.into(),
             rank0_only: options.rank0_only.into(),
+            per_node: options.per_node.into(),
             optimizers: table(&handles),
             optimizer_count: handles.len() as u64,
             mapping: pointer(&mapping),

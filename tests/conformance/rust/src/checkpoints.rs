@@ -92,6 +92,9 @@ fn save(session: &mut Session, s: &Statement) -> Done {
     if flag(s, "overwrite") {
         options = options.overwrite();
     }
+    if flag(s, "per_node") {
+        options = options.per_node();
+    }
     if let Some(tensor) = given(session, s)? {
         options = options.tensor(tensor);
     }
@@ -138,6 +141,9 @@ fn load(session: &mut Session, s: &Statement) -> Done {
     }
     if flag(s, "rank0_only") {
         options = options.rank0_only();
+    }
+    if flag(s, "per_node") {
+        options = options.per_node();
     }
     if let Some(mapping) = s.get("mapping") {
         options = options.mapping(mapping);

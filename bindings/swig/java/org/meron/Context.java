@@ -240,7 +240,7 @@ public final class Context extends Handle {
             final long future = call(handle -> Abi.meron_checkpoint_save_begin(handle,
                     folder.toString(), name, options.valuesOnly ? 1 : 0, options.skipFrozen ? 1 : 0,
                     options.overwrite ? 1 : 0, options.step, options.keep, options.extra,
-                    handles(optimizers), table, options.mapping));
+                    handles(optimizers), table, options.mapping, options.perNode ? 1 : 0));
             return new Future(this, future, options.tensors.length == 0 ? null : options.tensors);
         } finally {
             table.delete();
@@ -295,7 +295,7 @@ public final class Context extends Handle {
             return new Checkpoint(call(handle -> Abi.meron_checkpoint_load(handle,
                     folder.toString(), name, options.lenient ? 1 : 0, options.valuesOnly ? 1 : 0,
                     options.rank0Only ? 1 : 0, handles(optimizers), options.mapping,
-                    options.claimed)));
+                    options.claimed, options.perNode ? 1 : 0)));
         } finally {
             Reference.reachabilityFence(optimizers);
         }

@@ -6,6 +6,7 @@ public final class LoadOptions {
     boolean lenient;
     boolean valuesOnly;
     boolean rank0Only;
+    boolean perNode;
     String mapping;
     String claimed;
 
@@ -27,6 +28,15 @@ public final class LoadOptions {
     /** Whether only rank 0 sees the files, and sends each rank what it needs. */
     public LoadOptions rank0Only(boolean value) {
         rank0Only = value;
+        return this;
+    }
+
+    /**
+     * Whether each node has a folder of its own. A rank of each reads the node's files for all; there may
+     * be other nodes than at the save.
+     */
+    public LoadOptions perNode(boolean value) {
+        perNode = value;
         return this;
     }
 

@@ -8,6 +8,7 @@ public final class SaveOptions {
     String extra;
     boolean valuesOnly;
     boolean skipFrozen;
+    boolean perNode;
     boolean overwrite;
     String mapping;
     CheckpointTensor[] tensors = {};
@@ -42,6 +43,15 @@ public final class SaveOptions {
     /** Whether frozen params are left out. */
     public SaveOptions skipFrozen(boolean value) {
         skipFrozen = value;
+        return this;
+    }
+
+    /**
+     * Whether each node has a folder of its own, such as one on a local disk. Ranks of a node give the
+     * same.
+     */
+    public SaveOptions perNode(boolean value) {
+        perNode = value;
         return this;
     }
 

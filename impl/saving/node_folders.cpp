@@ -1,0 +1,158 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "saving/node_folders.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <string_view>
+#include <tuple>
+#include <utility>
+
+namespace meron {
+namespace {
+
+// One checkpoint, as the folders of all nodes have it together.
+struct Candidate {
+  std::string name, id, created;
+  uint64_t step = 0;
+  uint32_t nodes = 1;
+  std::map<uint32_t, int> holders;  // by node that saved it: the first rank that has its files
+
+  bool whole() const { return holders.size() == nodes; }
+  auto age() const { return std::tie(step, created, name, id); }
+};
+
+std::string line_of(const checkpoint::Entry& entry) {
+  return fmt::format("{}\t{}\t{}\t{}\t{}\t{}\n", entry.name, entry.id, entry.created, entry.step,
+                     entry.nodes, fmt::join(entry.nodes_there, "\t"));
+}
+
+std::string_view cut(std::string_view* text, char at) {
+  const size_t end = std::min(text->find(at), text->size());
+  const std::string_view part = text->substr(0, end);
+  text->remove_prefix(std::min(end + 1, text->size()));
+  return part;
+}
+
+uint64_t number_of(std::string_view digits) {
+  uint64_t number = 0;
+  std::from_chars(digits.data(), digits.data() + digits.size(), number);
+  return number;
+}
+
+// Complete ones in the folder: names have neither tabs nor line breaks.
+Result<std::string> lines_of(const std::string& root, const std::string& name) {
+  const auto found = checkpoint::list(root);
+  if (!found.ok() && found.error().code() != MERON_E_NOT_FOUND) return found.error();
+  std::string lines;
+  if (!found.ok()) return lines;
+  for (const checkpoint::Entry& entry : *found) {
+    if (entry.complete() && (name.empty() || entry.name == name)) lines += line_of(entry);
+  }
+  return lines;
+}
+
+std::vector<Candidate> candidates_of(std::span<const std::string> texts) {
+  std::map<std::pair<std::string, std::string>, Candidate> all;
+  for (size_t rank = 0; rank < texts.size(); ++rank) {
+    std::string_view text = texts[rank];
+    while (!text.empty()) {
+      std::string_view line = cut(&text, '\n');
+      Candidate one;
+      one.name = cut(&line, '\t');
+      one.id = cut(&line, '\t');
+      one.created = cut(&line, '\t');
+      one.step = number_of(cut(&line, '\t'));
+      one.nodes = static_cast<uint32_t>(number_of(cut(&line, '\t')));
+      Candidate& known = all.try_emplace({one.name, one.id}, one).first->second;
+      while (!line.empty()) {
+        const uint64_t node = number_of(cut(&line, '\t'));
+        known.holders.try_emplace(static_cast<uint32_t>(node), static_cast<int>(rank));
+      }
+    }
+  }
+  std::vector<Candidate> out;
+  for (auto& [key, candidate] : all) out.push_back(std::move(candidate));
+  std::sort(out.begin(), out.end(),
+            [](const Candidate& a, const Candidate& b) { return a.age() > b.age(); });
+  return out;
+}
+
+Error none_whole(const std::vector<Candidate>& candidates, const std::string& root,
+                 const std::string& name) {
+  std::string why;
+  for (const Candidate& each : candidates) {
+    std::vector<uint32_t> absent;
+    for (uint32_t node = 0; node < each.nodes; ++node) {
+      if (each.holders.count(node) == 0) absent.push_back(node);
+    }
+    why += fmt::format("; {} lacks the files of node {}", each.name, fmt::join(absent, ", "));
+  }
+  return Error(MERON_E_NOT_FOUND,
+               name.empty() ? "the nodes' folders together have no complete checkpoint" + why
+                            : fmt::format("the nodes' folders together have no complete checkpoint "
+                                          "'{}'{}",
+                                          name, why),
+               "look at the path, bring in the node that has the files, or copy them to a node")
+      .on(root);
+}
+
+}  // namespace
+
+bool leads_node(std::span<const int> nodes, int rank) {
+  const int own = nodes[static_cast<size_t>(rank)];
+  return std::find(nodes.begin(), nodes.end(), own) - nodes.begin() == rank;
+}
+
+std::vector<uint32_t> node_numbers(std::span<const int> nodes) {
+  std::map<int, uint32_t> numbers;
+  std::vector<uint32_t> out;
+  for (const int node : nodes) {
+    out.push_back(numbers.try_emplace(node, static_cast<uint32_t>(numbers.size())).first->second);
+  }
+  return out;
+}
+
+Result<NodeCheckpoint> find_on_nodes(Exchange& exchange, const std::string& root,
+                                     const std::string& name, std::span<const int> nodes) {
+  const int rank = exchange.rank();
+  Result<std::string> own(std::string{});
+  if (leads_node(nodes, rank)) own = lines_of(root, name);
+  MERON_TRY(agree(exchange, own.ok() ? Status(Ok{}) : Status(own.error())));
+  MERON_ASSIGN(const std::vector<std::string> texts, share_all(exchange, *own));
+  const std::vector<Candidate> candidates = candidates_of(texts);
+  const auto chosen = std::find_if(candidates.begin(), candidates.end(),
+                                   [](const Candidate& each) { return each.whole(); });
+  if (chosen == candidates.end()) return none_whole(candidates, root, name);
+
+  // Each that reads files looks at its own manifest; the first of them sends it to all.
+  const std::string path = root + "/" + chosen->name;
+  const auto reads = [&](const auto& holder) { return holder.second == rank; };
+  Status fits = Ok{};
+  std::string manifest;
+  if (std::any_of(chosen->holders.begin(), chosen->holders.end(), reads)) {
+    auto opened = checkpoint::open_checkpoint(path);
+    if (!opened.ok()) {
+      fits = opened.error();
+    } else if (opened->manifest.id != chosen->id) {
+      fits =
+          Error(MERON_E_STATE, "another checkpoint got the name meanwhile", "load again").on(path);
+    } else {
+      manifest = checkpoint::to_json(opened->manifest);
+    }
+  }
+  MERON_TRY(agree(exchange, fits));
+  MERON_ASSIGN(const std::string shared,
+               share(exchange, Result<std::string>(manifest), chosen->holders.begin()->second));
+  NodeCheckpoint found;
+  found.checkpoint.path = path;
+  MERON_ASSIGN(found.checkpoint.manifest, checkpoint::parse_manifest(shared));
+  for (const checkpoint::File& file : found.checkpoint.manifest.files) {
+    found.readers.push_back(chosen->holders.at(file.node));
+  }
+  return found;
+}
+
+}  // namespace meron

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "saving/save_folder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/directory.h"
+#include "os/directory.h"
+#include "os/random.h"
+#include "saving/node_folders.h"
+
+namespace meron {
+namespace {
+
+// Until the directory of another rank is seen by this one.
+constexpr int64_t kVisibleNs = 30'000'000'000;
+constexpr size_t kIdDigits = 32;
+constexpr size_t kSuffixDigits = 8;
+
+Result<std::string> new_id() {
+  std::array<std::byte, kIdDigits / 2> bytes{};
+  MERON_TRY(random_bytes(bytes));
+  std::string id;
+  for (const std::byte byte : bytes) id += fmt::format("{:02x}", std::to_integer<unsigned>(byte));
+  return id;
+}
+
+Error shared_folder_error(const std::string& root) {
+  return Error(MERON_E_ARGUMENT, "two nodes see the same folder, and it was to be one per node",
+               "save without per_node, or give a folder on a disk of each node")
+      .on(root);
+}
+
+Status status_of(const auto& result) {
+  return result.ok() ? Status(Ok{}) : Status(result.error());
+}
+
+}  // namespace
+
+Result<SaveFolder> SaveFolder::begin(Exchange& exchange, const SaveOptions& options) {
+  SaveFolder folder(exchange, options);
+  MERON_TRY(options.nodes.empty() ? folder.begin_shared(exchange)
+                                  : folder.begin_per_node(exchange));
+  return folder;
+}
+
+Status SaveFolder::begin_shared(Exchange& exchange) {
+  const auto make = [&]() -> Result<std::string> {
+    MERON_ASSIGN(const std::string id, new_id());
+    MERON_ASSIGN(saving_, checkpoint::Saving::begin(options_->root, options_->name,
+                                                    {.overwrite = options_->overwrite}));
+    return id + saving_->directory();
+  };
+  MERON_ASSIGN(const std::string begun,
+               share(exchange, rank_ == 0 ? make() : Result<std::string>(std::string())));
+  id_ = begun.substr(0, kIdDigits);
+  directory_ = begun.substr(kIdDigits);
+  return agree(exchange,
+               rank_ == 0 ? Status(Ok{}) : checkpoint::Saving::join(directory_, kVisibleNs));
+}
+
+Result<bool> SaveFolder::name_is_torn(Exchange& exchange) const {
+  std::byte own{1};
+  if (leads_node(options_->nodes, rank_)) {
+    const auto there =
+        checkpoint::open_checkpoint(options_->root + "/" + options_->name,
+                                    node_numbers(options_->nodes)[static_cast<size_t>(rank_)]);
+    if (!there.ok()) own = std::byte{0};
+  }
+  std::vector<std::byte> all(static_cast<size_t>(exchange.size()));
+  MERON_TRY(exchange.gather(&own, 1, all.data()));
+  return std::count(all.begin(), all.end(), std::byte{0}) > 0;
+}
+
+// The suffix is this save's alone.
+bool SaveFolder::made_by_another(const std::string& suffix) const {
+  const auto path = checkpoint::Saving::directory_of(options_->root, options_->name, suffix);
+  if (!path.ok()) return false;
+  const auto there = look_at(*path);
+  return there.ok() && there->has_value();
+}
+
+Status SaveFolder::begin_per_node(Exchange& exchange) {
+  MERON_ASSIGN(id_, share(exchange, rank_ == 0 ? new_id() : Result<std::string>(std::string())));
+  MERON_ASSIGN(const bool torn, name_is_torn(exchange));
+  const std::string suffix = id_.substr(0, kSuffixDigits);
+  Status made = Ok{};
+  if (leads_node(options_->nodes, rank_)) {
+    auto saving = checkpoint::Saving::begin(
+        options_->root, options_->name,
+        {.overwrite = options_->overwrite || torn,
+         .node = node_numbers(options_->nodes)[static_cast<size_t>(rank_)],
+         .suffix = suffix});
+    if (saving.ok()) {
+      saving_ = std::move(saving).value();
+    } else {
+      made = made_by_another(suffix) ? shared_folder_error(options_->root) : saving.error();
+    }
+  }
+  MERON_TRY(agree(exchange, made));
+  auto directory = checkpoint::Saving::directory_of(options_->root, options_->name, suffix);
+  Status seen = status_of(directory);
+  if (directory.ok()) {
+    directory_ = std::move(directory).value();
+    if (!saving_) seen = checkpoint::Saving::join(directory_, kVisibleNs);
+  }
+  return agree(exchange, seen);
+}
+
+Status SaveFolder::commit(Exchange& exchange, const Result<checkpoint::Manifest>& manifest) {
+  return options_->nodes.empty() ? commit_shared(exchange, manifest)
+                                 : commit_per_node(exchange, manifest);
+}
+
+Status SaveFolder::commit_shared(Exchange& exchange, const Result<checkpoint::Manifest>& manifest) {
+  Status done = status_of(manifest);
+  if (saving_ && done.ok()) done = saving_->commit(checkpoint::to_json(*manifest));
+  if (saving_ && done.ok()) prune_and_warn();
+  return agree(exchange, done);
+}
+
+Status SaveFolder::commit_per_node(Exchange& exchange,
+                                   const Result<checkpoint::Manifest>& manifest) {
+  const auto text = [&]() -> Result<std::string> {
+    if (!manifest.ok()) return manifest.error();
+    return rank_ == 0 ? checkpoint::to_json(*manifest) : std::string();
+  };
+  MERON_ASSIGN(const std::string json, share(exchange, text()));
+  MERON_TRY(agree(exchange, saving_ ? saving_->seal(json) : Status(Ok{})));
+  MERON_TRY(agree(exchange, saving_ ? saving_->publish() : Status(Ok{})));
+  if (saving_) prune_and_warn();
+  return Ok{};
+}
+
+// The checkpoint is there: nothing here makes it a failure.
+void SaveFolder::prune_and_warn() {
+  std::vector<std::string> warnings = saving_->warnings();
+  if (options_->keep > 0) {
+    const auto pruned = checkpoint::prune(options_->root, options_->keep, {options_->name});
+    if (!pruned.ok()) {
+      const ErrorInfo& info = pruned.error().info();
+      warnings.push_back(fmt::format("older checkpoints stay: {}: {}", info.subject, info.what));
+    }
+  }
+  for (const std::string& warning : warnings) {
+    if (options_->warn) options_->warn(fmt::format("save of '{}': {}", options_->name, warning));
+  }
+}
+
+}  // namespace meron

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+// Where the ranks of a save write, and how what they wrote becomes a checkpoint: in one folder that
+// all see, or on each node in a folder of its own.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "base/result.h"
+#include "checkpoint/commit.h"
+#include "checkpoint/manifest.h"
+#include "saving/exchange.h"
+#include "saving/saver.h"
+
+namespace meron {
+
+class SaveFolder {
+ public:
+  // Makes the temporary directories, and waits until each rank sees its own. Every rank's, as
+  // commit(): an error of one is that of all. `options` must stay.
+  static Result<SaveFolder> begin(Exchange& exchange, const SaveOptions& options);
+
+  const std::string& id() const { return id_; }  // Manifest::id
+  // Where this rank writes.
+  const std::string& directory() const { return directory_; }
+
+  // `manifest`: rank 0's. With a folder per node the checkpoint is there once all nodes have given
+  // it its name; if a host dies meanwhile, some have it, and a load passes it over. Prunes.
+  Status commit(Exchange& exchange, const Result<checkpoint::Manifest>& manifest);
+
+ private:
+  explicit SaveFolder(Exchange& exchange, const SaveOptions& options)
+      : options_(&options), rank_(exchange.rank()) {}
+  Status begin_shared(Exchange& exchange);
+  Status begin_per_node(Exchange& exchange);
+  // Whether a checkpoint has the name that not all nodes have: what a host that died left.
+  Result<bool> name_is_torn(Exchange& exchange) const;
+  bool made_by_another(const std::string& suffix) const;
+  Status commit_shared(Exchange& exchange, const Result<checkpoint::Manifest>& manifest);
+  Status commit_per_node(Exchange& exchange, const Result<checkpoint::Manifest>& manifest);
+  void prune_and_warn();
+
+  const SaveOptions* options_;
+  int rank_;
+  std::string id_, directory_;
+  std::unique_ptr<checkpoint::Saving> saving_;  // null: of another rank
+};
+
+}  // namespace meron

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// Checkpoints in a folder per node: nodes are those of the transport, and each sees its own folder
+// only.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tests/distributed/saved_worlds.h"
+
+namespace meron::test {
+namespace {
+
+namespace fs = std::filesystem;
+
+// A world whose ranks say which node they are on; over sockets alone each rank is one.
+struct Nodes {
+  Way way;
+  int ranks = 4;
+  int ranks_per_node = 2;
+};
+
+Nodes of_nodes(const std::string& plan, meron_dtype dtype, int ranks, int ranks_per_node) {
+  return {{plan, dtype, "cluster", ranks_per_node}, ranks, ranks_per_node};
+}
+
+// The folder that a rank sees: node `first` and on.
+std::string folder_of(const Folder& folder, const Nodes& nodes, int rank, int first = 0) {
+  return folder.path + "/disk" + std::to_string(first + rank / nodes.ranks_per_node);
+}
+
+std::string try_save(const Trainer& trainer, const std::string& folder, const std::string& name,
+                     uint64_t step, bool overwrite = false, uint64_t keep = 0) {
+  meron_checkpoint_save_options options = save_options(trainer, step);
+  options.per_node = 1;
+  options.overwrite = overwrite ? 1 : 0;
+  options.keep = keep;
+  meron_future future{};
+  meron_error* error = nullptr;
+  if (meron_checkpoint_save_begin(&future, trainer.context, folder.c_str(), name.c_str(), &options,
+                                  &error) == MERON_OK) {
+    if (meron_future_wait(future, MERON_TIMEOUT_DEFAULT, &error) == MERON_IN_PROGRESS) _exit(4);
+    (void)meron_future_release(future, nullptr);
+  }
+  return words_of(error);
+}
+
+// The step of what was loaded, or 0 and the words of the error.
+uint64_t try_load(const Trainer& trainer, const std::string& folder, const char* name,
+                  std::string* words, bool per_node = true) {
+  meron_checkpoint_load_options options = MERON_CHECKPOINT_LOAD_OPTIONS_INIT;
+  options.optimizers = &trainer.optimizer;
+  options.optimizer_count = 1;
+  options.per_node = per_node ? 1 : 0;
+  meron_checkpoint checkpoint{};
+  meron_error* error = nullptr;
+  meron_checkpoint_info info{};
+  info.struct_size = sizeof(info);
+  if (meron_checkpoint_load(&checkpoint, trainer.context, folder.c_str(), name, &options, &error) ==
+      MERON_OK) {
+    CALL(meron_checkpoint_get_info, &info, checkpoint);
+    CALL(meron_checkpoint_release, checkpoint);
+  }
+  *words = words_of(error);
+  return info.step;
+}
+
+void require(bool good, int rank, const std::string& words) {
+  if (good) return;
+  std::fprintf(stderr, "rank %d: '%s'\n", rank, words.c_str());
+  std::fflush(stderr);
+  _exit(5);
+}
+
+using States = std::vector<float>;
+
+void run_and_save(const Nodes& nodes, const Folder& folder, States* saved, States* ended) {
+  const size_t count = kStates * weight_count();
+  Shared<float> states(2 * count);
+  ASSERT_TRUE(run_world(world_of(nodes.way, nodes.ranks), [&](int rank, meron_context context) {
+    Trainer trainer(context, nodes.way.dtype);
+    train(trainer, rank, nodes.ranks, 0, 2);
+    const std::string words = try_save(trainer, folder_of(folder, nodes, rank), "two", 2);
+    require(words.empty(), rank, words);
+    dump(trainer, states.data());
+    train(trainer, rank, nodes.ranks, 2, 2);
+    dump(trainer, states.data() + count);
+  }));
+  saved->assign(states.data(), states.data() + count);
+  ended->assign(states.data() + count, states.data() + 2 * count);
+}
+
+// `first`: the disk that the first node has now. With `folder_for_all` the files are in one.
+void load_and_run(const Nodes& nodes, const Folder& folder, States* loaded, States* ended,
+                  int first = 0, const std::string& folder_for_all = {}) {
+  const size_t count = kStates * weight_count();
+  Shared<float> states(2 * count);
+  ASSERT_TRUE(run_world(world_of(nodes.way, nodes.ranks), [&](int rank, meron_context context) {
+    Trainer trainer(context, nodes.way.dtype);
+    train(trainer, rank, nodes.ranks, 7, 3);
+    std::string words;
+    const bool per_node = folder_for_all.empty();
+    const std::string from = per_node ? folder_of(folder, nodes, rank, first) : folder_for_all;
+    require(try_load(trainer, from, nullptr, &words, per_node) == 2, rank, words);
+    dump(trainer, states.data());
+    train(trainer, rank, nodes.ranks, 2, 2);
+    dump(trainer, states.data() + count);
+  }));
+  loaded->assign(states.data(), states.data() + count);
+  ended->assign(states.data() + count, states.data() + 2 * count);
+}
+
+bool same_bits(const States& a, const States& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+TEST(NodeFolders, EachNodeHasTheFilesOfItsRanksAndTheWorldLoadsThem) {
+  const std::string int8 = R"j({"preset": "zero3", "optimizer": {"dtype": "int8"}})j";
+  for (const std::string& plan : {std::string("zero0"), std::string("zero3"), int8,
+                                  std::string("mics"), std::string("zeropp"), nvme_plan()}) {
+    SCOPED_TRACE(plan);
+    const Folder folder;
+    const Nodes nodes = of_nodes(plan, MERON_BF16, 4, 2);
+    States saved, ended, loaded, went_on;
+    run_and_save(nodes, folder, &saved, &ended);
+    for (int rank = 0; rank < 4; ++rank) {
+      const std::string file = "/two/values-0000" + std::to_string(rank) + "-of-00004.safetensors";
+      EXPECT_EQ(fs::exists(folder.path + "/disk0" + file), rank < 2) << file;
+      EXPECT_EQ(fs::exists(folder.path + "/disk1" + file), rank >= 2) << file;
+    }
+    load_and_run(nodes, folder, &loaded, &went_on);
+    EXPECT_TRUE(same_bits(saved, loaded));
+    EXPECT_TRUE(same_bits(ended, went_on));
+  }
+}
+
+TEST(NodeFolders, OtherNumbersOfNodesAndRanksLoadThem) {
+  const Folder folder;
+  const Nodes four = of_nodes("zero3", MERON_BF16, 4, 2);
+  States saved, ended, loaded, went_on;
+  run_and_save(four, folder, &saved, &ended);
+  // Three nodes, of which the third has nothing, and the first two change places.
+  fs::rename(folder.path + "/disk0", folder.path + "/disk2");
+  fs::rename(folder.path + "/disk1", folder.path + "/disk0");
+  fs::rename(folder.path + "/disk2", folder.path + "/disk1");
+  load_and_run(of_nodes("zero3", MERON_BF16, 3, 1), folder, &loaded, &went_on);
+  EXPECT_TRUE(same_bits(saved, loaded));
+  // One node that received the other's files too; and a load as of one folder.
+  fs::copy(folder.path + "/disk1", folder.path + "/disk0",
+           fs::copy_options::recursive | fs::copy_options::skip_existing);
+  fs::remove_all(folder.path + "/disk1");
+  load_and_run(of_nodes("zero1", MERON_BF16, 2, 2), folder, &loaded, &went_on);
+  EXPECT_TRUE(same_bits(saved, loaded));
+  load_and_run({{"zero2", MERON_BF16}, 3, 3}, folder, &loaded, &went_on, 0, folder.path + "/disk0");
+  EXPECT_TRUE(same_bits(saved, loaded));
+}
+
+// A host died while the nodes gave the name: the next load takes the one before, and the next save
+// takes the name.
+TEST(NodeFolders, WhatSomeNodesLackIsNoCheckpoint) {
+  const Folder folder;
+  const Nodes nodes = of_nodes("zero3", MERON_F32, 2, 1);
+  EXPECT_TRUE(run_world(world_of(nodes.way, 2), [&](int rank, meron_context context) {
+    Trainer trainer(context, MERON_F32);
+    const std::string own = folder_of(folder, nodes, rank);
+    std::string words;
+    train(trainer, rank, 2, 0, 1);
+    require(try_save(trainer, own, "one", 1).empty(), rank, "one");
+    train(trainer, rank, 2, 1, 1);
+    require(try_save(trainer, own, "two", 2).empty(), rank, "two");
+    if (rank == 1) fs::remove_all(own + "/two");
+    require(try_load(trainer, own, nullptr, &words) == 1, rank, words);
+    require(try_load(trainer, own, "two", &words) == 0, rank, words);
+    require(words.find("'two'; two lacks the files of node 1") != words.npos, rank, words);
+    words = try_save(trainer, own, "two", 2);
+    require(words.empty(), rank, words);
+    words = try_save(trainer, own, "two", 2);
+    require(words.find("has the name already") != words.npos, rank, words);
+    words = try_save(trainer, own, "two", 3, true, 1);
+    require(words.empty(), rank, words);
+    require(!fs::exists(own + "/one"), rank, "keep=1 left 'one'");
+    require(try_load(trainer, own, nullptr, &words) == 3, rank, words);
+  }));
+}
+
+TEST(NodeFolders, AFailureOfOneNodeIsThatOfAllAndLeavesNothing) {
+  const Folder folder;
+  const Nodes nodes = of_nodes("zero3", MERON_F32, 2, 1);
+  EXPECT_TRUE(run_world(world_of(nodes.way, 2), [&](int rank, meron_context context) {
+    Trainer trainer(context, MERON_F32);
+    const std::string own = folder_of(folder, nodes, rank);
+    std::string words;
+    train(trainer, rank, 2, 0, 1);
+    require(try_load(trainer, own, nullptr, &words) == 0, rank, words);
+    require(words.find("have no complete checkpoint") != words.npos, rank, words);
+    if (rank == 1) {
+      fs::create_directories(own + "/one");
+      std::fclose(std::fopen((own + "/one/mine").c_str(), "w"));
+    }
+    words = try_save(trainer, own, "one", 1);
+    require(words.find("something that is no checkpoint has the name") != words.npos, rank, words);
+    require(rank == 1 || words.find("rank 1") != words.npos, rank, words);
+    require(rank == 1 || !fs::exists(own + "/one"), rank, "a node published alone");
+    if (rank == 1) fs::remove_all(own + "/one");
+    words = try_save(trainer, own, "one", 1);
+    require(words.empty(), rank, words);
+  }));
+}
+
+}  // namespace
+}  // namespace meron::test
