@@ -77,6 +77,21 @@ def test_states_move_between_torch_and_the_engine(
     assert after[0]["digest"] == before[0]["digest"]
 
 
+# Each rank is a node that sees its own disk only: two nodes save, and come back in another order, or
+# with a third.
+@pytest.mark.parametrize(("rule", "disks"), [("torch AdamW", [1, 0]), ("engine AdamW", [2, 0, 1])])
+def test_a_folder_per_node(tmp_path: Path, rule: str, disks: list[int]) -> None:
+    job = job_of("zero3", rule, low=True)
+    before = run(2, tmp_path, {"action": "save", "disks": [0, 1], **job})
+    assert len(list(tmp_path.glob("disk0/it/*-00000-of-*.safetensors"))) == 2
+    assert not list(tmp_path.glob("disk0/it/*-00001-of-*.safetensors"))
+    after = run(len(disks), tmp_path, {"action": "load", "seed": 1, "disks": disks, **job})
+    assert after[0]["digest"] == before[0]["digest"]
+    if len(disks) == 2:
+        assert after[0]["after"] == before[0]["after"]
+        assert [each["random"] for each in after] == [each["random"] for each in before]
+
+
 @pytest.mark.parametrize("ranks", [1, 2])
 @pytest.mark.parametrize("promise", promises_of(PROMISES))
 def test_promise(promise: str, ranks: int) -> None:

@@ -21,7 +21,7 @@ import torch
 import meron
 import meron.torch as mt
 from meron import errors
-from meron.torch.checkpoint.agreement import from_rank0, together
+from meron.torch.checkpoint.agreement import from_rank, together
 from meron.torch.unit import ShardedUnit
 from meron.zero import client_state as client_states
 from meron.zero import imported, zero_to_fp32
@@ -139,7 +139,7 @@ class Checkpoints(Facts):
         folder = os.fspath(load_dir)
         with together(context), drive_errors():
             found = look_for(folder, tag) if context.rank == 0 else None
-        known: dict[str, Any] = json.loads(from_rank0(context, json.dumps(found)))
+        known: dict[str, Any] = json.loads(from_rank(context, json.dumps(found)))
         if known["tag"] is None and not known["direct"]:
             if context.rank == 0:
                 logger.warning(
@@ -212,7 +212,7 @@ class Checkpoints(Facts):
     def _agreed_tag(self, tag: str) -> str:
         """Rank 0's tag. Collective."""
         context = self.sharding.context
-        first = from_rank0(context, tag)
+        first = from_rank(context, tag)
         if tag != first and self.config.tag_validation == "warn":
             logger.warning(
                 "rank %d has the checkpoint tag %r, rank 0 %r: rank 0's counts",

@@ -26,7 +26,7 @@ from meron.torch.checkpoint import (
     packing,
     set_optimizer_state_dict,
 )
-from meron.torch.checkpoint.agreement import from_rank0
+from meron.torch.checkpoint.agreement import from_rank
 
 JOB = {"plan": "zero3", "rule": "torch AdamW", "total": 2}
 context = mt.context_for("zero3")
@@ -35,7 +35,7 @@ RANK, RANKS = context.rank, context.world_size
 
 def folder() -> str:
     """An empty one, the same on all ranks."""
-    return from_rank0(context, tempfile.mkdtemp() if RANK == 0 else "")
+    return from_rank(context, tempfile.mkdtemp() if RANK == 0 else "")
 
 
 def raises(kind: type[Exception], text: str, function: Callable[[], Any]) -> None:

@@ -124,9 +124,22 @@ def digest(model: nn.Module, optimizer: Any) -> str:
     return found.hexdigest()[:16]
 
 
+def be_a_node(job: dict[str, Any], disk: int) -> None:
+    """This rank says that it is a node of its own, with the disk of that number."""
+    rank, ranks = int(os.environ["MERON_RANK"]), int(os.environ["MERON_WORLD_SIZE"])
+    os.environ["MERON_NODE"] = str(rank)
+    os.environ["MERON_TORCH_TRANSPORT"] = "group"
+    meeting = f"file://{job['out']}/meeting"
+    torch.distributed.init_process_group("gloo", meeting, rank=rank, world_size=ranks)
+    job["folder"] += f"/disk{disk}"
+    job["options"] = {"per_node": True}
+
+
 def main() -> None:
     job = json.loads(sys.argv[1])
     torch.set_num_threads(1)
+    if "disks" in job:
+        be_a_node(job, job["disks"][int(os.environ["MERON_RANK"])])
     model, optimizer, scheduler = build(job)
     out: dict[str, Any] = {}
     first, last = job["first"], job["last"]
@@ -142,6 +155,7 @@ def main() -> None:
             extra={"position": 7},
             tensors={"mine": torch.arange(5)},
             background=job.get("background", False),
+            **job.get("options", {}),
         )
         out["digest"] = digest(model, optimizer)
         out["random"] = torch.rand(1).item()

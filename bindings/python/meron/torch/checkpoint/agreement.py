@@ -40,43 +40,50 @@ def together(context: meron.Context) -> Iterator[None]:
 
 def errors_of_all(context: meron.Context, error: Exception | None) -> list[tuple[int, str]]:
     """The ranks that have an error, each with its status and its message on lines. Collective."""
-    ranks, own = context.world_size, context.rank
     text = ""
     if error is not None:
         status = getattr(error, "status", None) or errors.ArgumentError.status
         text = f"{status}\n{getattr(error, 'message', '') or str(error) or type(error).__name__}"
+    texts = texts_of_all(context, text, undecodable="replace")
+    return [(rank, found) for rank, found in enumerate(texts) if found]
+
+
+def texts_of_all(context: meron.Context, text: str, undecodable: str = "strict") -> list[str]:
+    """The texts of all ranks, by rank. Collective."""
+    ranks, own = context.world_size, context.rank
     if ranks == 1:
-        return [(0, text)] if text else []
+        return [text]
     sizes = np.zeros((ranks, 2), np.float32)
     data = text.encode()
     sizes[own] = divmod(len(data), 4096)
     context.world.all_reduce(sizes)
-    found = []
+    found = [""] * ranks
     for rank in range(ranks):
         size = int(sizes[rank, 0]) * 4096 + int(sizes[rank, 1])
         if size:
             of_rank = np.frombuffer(data, np.uint8).copy() if rank == own else np.zeros(size, "u1")
             context.world.broadcast(of_rank, rank)
-            found.append((rank, of_rank.tobytes().decode(errors="replace")))
+            found[rank] = of_rank.tobytes().decode(errors=undecodable)
     return found
 
 
-def from_rank0(context: meron.Context, text: str) -> str:
-    """Rank 0's text, on all ranks. Collective."""
+def from_rank(context: meron.Context, text: str, root: int = 0) -> str:
+    """The root's text, on all ranks. Collective."""
     if context.world_size == 1:
         return text
     data = text.encode()
     size = np.array(divmod(len(data), 4096), np.float32)
-    context.world.broadcast(size, 0)
+    context.world.broadcast(size, root)
     count = int(size[0]) * 4096 + int(size[1])
-    own = np.frombuffer(data, np.uint8).copy() if context.rank == 0 else np.zeros(count, np.uint8)
+    ours = context.rank == root
+    own = np.frombuffer(data, np.uint8).copy() if ours else np.zeros(count, np.uint8)
     if count:
-        context.world.broadcast(own, 0)
+        context.world.broadcast(own, root)
     return own.tobytes().decode()
 
 
-def tensor_from_rank0(context: meron.Context, tensor: torch.Tensor) -> torch.Tensor:
-    """Rank 0's values, written into the contiguous tensors of the host of all ranks. Collective."""
+def tensor_from_rank(context: meron.Context, tensor: torch.Tensor, root: int = 0) -> torch.Tensor:
+    """The root's values, written into the contiguous host tensors of all ranks. Collective."""
     if context.world_size > 1 and tensor.numel():
-        context.world.broadcast(tensor.view(-1).view(torch.uint8).numpy(), 0)
+        context.world.broadcast(tensor.view(-1).view(torch.uint8).numpy(), root)
     return tensor

@@ -17,6 +17,7 @@ from meron.torch.checkpoint.agreement import LoadError, together
 from meron.torch.checkpoint.compare import Differences, compare_values, source_of
 from meron.torch.checkpoint.deferred import fill_buffers, refuse_meta_buffers
 from meron.torch.checkpoint.names import Models, Names, Place
+from meron.torch.checkpoint.nodes import open_on_nodes
 from meron.torch.checkpoint.reading import Reader, open_together
 from meron.torch.checkpoint.restore import Plan, plan_of, read_states, set_groups, set_states
 from meron.torch.checkpoint.save import OWN_KEY, VERSION, Optimizers, as_list, check_in_use
@@ -78,6 +79,7 @@ def load(
     scaler: Any = None,
     rng: bool = True,
     rank0_only: bool = False,
+    per_node: bool = False,
 ) -> Loaded:
     """Loads what `save` saved, at any number of ranks and under any plan. Collective.
 
@@ -98,6 +100,8 @@ def load(
         values_only: params and buffers; f32 masters follow, optimizers keep their states.
         rng: go on with torch's random numbers, if as many ranks saved them.
         rank0_only: only rank 0 sees the files, and sends the others their parts.
+        per_node: each node has a folder of its own. A rank of each reads the node's files for all;
+            there may be other nodes than at the save.
 
     Gradients are dropped. Blocks on the drive and on all ranks.
 
@@ -113,8 +117,20 @@ def load(
         check_in_use(names)
         refuse_meta_buffers(names)
         optimizers = [] if values_only else optimizers_in(optimizer)
-    checkpoint, chosen = open_together(context, folder, name, rank0_only)
-    reader = Reader(context, checkpoint, rank0_only)
+        if rank0_only and per_node:
+            raise errors.argument(
+                "rank0_only and per_node exclude each other",
+                subject="per_node",
+                advice="Say where the files are: with rank 0, or on each node.",
+            )
+    reader: Reader
+    chosen: str | None
+    if per_node:
+        reader, chosen = open_on_nodes(context, folder, name)
+        checkpoint = reader.checkpoint
+    else:
+        checkpoint, chosen = open_together(context, folder, name, rank0_only)
+        reader = Reader(context, checkpoint, rank0_only)
     own = checkpoint.extra.get(OWN_KEY, {})
     found = Found(Differences())
     with together(context):
@@ -130,12 +146,12 @@ def load(
                 if strict
                 else "Load it into a model of these shapes.",
             )
-    if reader.rank0_only:
+    if reader.collective:
         read(found, names, reader, rng)
     else:
         with together(context):
             read(found, names, reader, rng)
-    apply(found, names, folder, chosen, rank0_only)
+    apply(found, names, folder, chosen, rank0_only, per_node)
     for key, part in names.extra_states.items():
         if key in own.get("extra_states", {}):
             part.set_extra_state(packing.loads(own["extra_states"][key]))
@@ -245,8 +261,8 @@ def read(found: Found, names: Names, reader: Reader, with_random: bool) -> None:
     for kind, name in checkpoint.tensors:
         if kind == "extra" and not name.startswith(f"{OWN_KEY}."):
             found.tensors[name] = reader.whole(name, kind)
-    if with_random and checkpoint.world == context.world_size and not reader.rank0_only:
-        found.random = random_states.read(checkpoint, context.rank)
+    if with_random and checkpoint.world == context.world_size:
+        found.random = random_states.read(reader, context.rank)
 
 
 # ---- What changes -------------------------------------------------------------------------------
@@ -258,6 +274,7 @@ def apply(
     folder: str | os.PathLike[str],
     chosen: str | None,
     rank0_only: bool,
+    per_node: bool,
 ) -> None:
     """Collective."""
     sharding = names.sharding
@@ -280,6 +297,7 @@ def apply(
         strict=False,
         values_only=not found.native,
         rank0_only=rank0_only,
+        per_node=per_node,
         mapping=mapping,
         claimed=[found.sources[name] for name in found.others],
     ):

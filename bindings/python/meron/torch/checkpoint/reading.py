@@ -11,7 +11,7 @@ import torch
 import meron
 from meron import errors
 from meron.checkpoint import Checkpoint, open_checkpoint
-from meron.torch.checkpoint.agreement import from_rank0, tensor_from_rank0, together
+from meron.torch.checkpoint.agreement import from_rank, tensor_from_rank, together
 from meron.torch.checkpoint.files import TORCH_DTYPES, bytes_of, read_tensor
 
 PIECE = 1 << 24  # elements that rank 0 sends at once
@@ -20,17 +20,16 @@ PIECE = 1 << 24  # elements that rank 0 sends at once
 class Reader:
     """Reads parts of tensors.
 
-    With `rank0_only` its methods are collective, and all ranks read the same tensors in the same
-    order.
-
     Attributes:
-        checkpoint: what is read; of other ranks than 0 with rank0_only: its table of contents.
+        checkpoint: what is read; of a rank that does not see the files: its table of contents.
+        collective: whether its methods are, so that all ranks read the same in one order.
     """
 
     def __init__(self, context: meron.Context, checkpoint: Checkpoint, rank0_only: bool) -> None:
         self.context = context
         self.checkpoint = checkpoint
         self.rank0_only = rank0_only and context.world_size > 1
+        self.collective = self.rank0_only
 
     def part(self, name: str, kind: str, own: range) -> torch.Tensor:
         """Elements of a tensor, flat, as it is in the files."""
@@ -46,7 +45,7 @@ class Reader:
                     self.checkpoint.read_into(
                         bytes_of(piece), name, kind, begin=begin, count=len(piece)
                     )
-            tensor_from_rank0(self.context, piece)
+            tensor_from_rank(self.context, piece)
             low, high = max(begin, own.start), min(begin + len(piece), own.stop)
             if low < high:
                 out[low - own.start : high - own.start] = piece[low - begin : high - begin]
@@ -98,17 +97,17 @@ def open_together(
             chosen = os.path.basename(opened.path) if inside and os.path.isdir(base) else ""
     if rank0_only and context.world_size > 1:
         text = json.dumps(opened.manifest) if opened is not None else ""
-        path = from_rank0(context, opened.path if opened is not None else "")
-        text = from_rank0(context, text)
+        path = from_rank(context, opened.path if opened is not None else "")
+        text = from_rank(context, text)
         return opened or Contents(text, path), name
-    chosen = from_rank0(context, chosen)
+    chosen = from_rank(context, chosen)
     found = chosen or name
     with together(context):
         if opened is None:
             opened = open_checkpoint(folder, found)
     assert opened is not None
     own = opened.manifest.get("id", "")
-    theirs = from_rank0(context, own)
+    theirs = from_rank(context, own)
     with together(context):
         if theirs != own:
             raise errors.StateError(

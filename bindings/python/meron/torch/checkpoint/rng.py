@@ -7,8 +7,9 @@ from collections.abc import Iterator
 
 import torch
 
-from meron.checkpoint import Checkpoint, CheckpointTensor
-from meron.torch.checkpoint.files import read_tensor, saved_tensor
+from meron.checkpoint import CheckpointTensor
+from meron.torch.checkpoint.files import saved_tensor
+from meron.torch.checkpoint.reading import Reader
 
 
 def name_of(device: str, rank: int) -> str:
@@ -22,13 +23,16 @@ def states(rank: int) -> Iterator[CheckpointTensor]:
         yield saved_tensor(name_of("cuda", rank), torch.cuda.get_rng_state())
 
 
-def read(checkpoint: Checkpoint, rank: int) -> dict[str, torch.Tensor]:
-    """This rank's states by device; nothing where it saved none. Local."""
-    return {
-        device: read_tensor(checkpoint, name_of(device, rank), "extra")
-        for device in ("cpu", "cuda")
-        if ("extra", name_of(device, rank)) in checkpoint.tensors
-    }
+def read(reader: Reader, rank: int) -> dict[str, torch.Tensor]:
+    """This rank's states by device; nothing where it saved none. Collective if the reader is."""
+    found = {}
+    for each in range(reader.context.world_size) if reader.collective else (rank,):
+        for device in ("cpu", "cuda"):
+            if ("extra", name_of(device, each)) in reader.checkpoint.tensors:
+                state = reader.whole(name_of(device, each), "extra")
+                if each == rank:
+                    found[device] = state
+    return found
 
 
 def restore(found: dict[str, torch.Tensor]) -> None:

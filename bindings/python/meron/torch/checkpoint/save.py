@@ -81,6 +81,7 @@ def save(
     overwrite: bool = False,
     values_only: bool = False,
     skip_frozen: bool = False,
+    per_node: bool = False,
     background: bool = False,
 ) -> SaveHandle:
     """Saves a sharded model and what its training needs to go on, as checkpoint `name`. Collective.
@@ -109,6 +110,8 @@ def save(
         overwrite: replace a checkpoint of that name.
         values_only: no masters, states and groups of optimizers.
         skip_frozen: leave frozen params out.
+        per_node: each node has a folder of its own, such as one on a local disk; ranks of a node
+            give the same.
         background: return when the save has begun. Forward and backward may go on, and a step waits
             until its states are copied. Tensors of the caller must stay until `wait_copied`.
 
@@ -156,6 +159,7 @@ def save(
         overwrite=overwrite,
         values_only=values_only,
         skip_frozen=skip_frozen,
+        per_node=per_node,
         mapping=names.mapping(),
     )
     sharding.copying = waits
