@@ -81,6 +81,7 @@ class Checkpoints(Facts):
         with together(context), drive_errors():
             if context.rank == 0:
                 text, tensors = client_states.pack({} if client_state is None else client_state)
+            if context.rank == 0 or self.config.node_local_checkpoints:
                 before = read_latest(folder)
         mt.save(
             folder,
@@ -93,11 +94,12 @@ class Checkpoints(Facts):
             tensors=tensors,
             overwrite=True,
             skip_frozen=exclude_frozen_parameters,
+            per_node=self.config.node_local_checkpoints,
         )
         with together(context), drive_errors():
+            if not save_latest and (context.rank == 0 or self.config.node_local_checkpoints):
+                write_latest(folder, before)
             if context.rank == 0:
-                if not save_latest:
-                    write_latest(folder, before)
                 script = folder / "zero_to_fp32.py"
                 shutil.copyfile(zero_to_fp32.__file__, script)
                 script.chmod(0o755)
@@ -160,6 +162,7 @@ class Checkpoints(Facts):
             values_only=optimizer is None,
             scheduler=scheduler,
             rng=not load_module_only,
+            per_node=self.config.node_local_checkpoints and not known["direct"],
         )
         own = loaded.extra.get(OWN_KEY) or imported.own_state(loaded.extra)
         self._take_state(own, loaded.step, optimizer is not None)
@@ -274,6 +277,6 @@ def write_latest(folder: Path, name: str | None) -> None:
     if name is None:
         path.unlink(missing_ok=True)
         return
-    part = folder / ".latest.part"
+    part = folder / f".latest.{os.getpid()}"  # ranks of a node may do so at once
     part.write_text(name + "\n", "utf-8")
     os.replace(part, path)

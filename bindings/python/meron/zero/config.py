@@ -101,6 +101,7 @@ class Config:
     offload: Offload = field(default_factory=Offload)
     drop_last: bool = False
     tag_validation: str = "warn"  # of a checkpoint's tag: "ignore", "warn" or "fail"
+    node_local_checkpoints: bool = False  # each node saves on its own disk
     gather_weights: bool = True  # whether rank 0 may be given all weights, to save them
     without_effect: list[str] = field(default_factory=list, compare=False)  # keys that it has
     told: list[str] = field(default_factory=list, compare=False)  # why rows are not on the device
@@ -208,6 +209,7 @@ def parse(source: Source) -> Config:
     config.clipping = top.number("gradient_clipping", 0.0)
     config.drop_last = top.flag("dataloader_drop_last", False)
     config.tag_validation = take_tag_validation(top.block("checkpoint"))
+    config.node_local_checkpoints = top.block("checkpoint").flag("use_node_local_storage", False)
     take_gradient_dtypes(config, top)
     config.optimizer = take_kind(top.block("optimizer"))
     config.scheduler = take_kind(top.block("scheduler"))

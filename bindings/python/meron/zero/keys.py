@@ -165,7 +165,7 @@ CHECKPOINT: dict[str, Any] = {
     "load_universal": Off(
         False, None, advice="Remove it: any checkpoint loads at any number of ranks."
     ),
-    "use_node_local_storage": Off(False, None, advice="Save to a folder that all ranks see."),
+    "use_node_local_storage": USED,
     "parallel_write": WITHOUT_EFFECT,
     "writer": WITHOUT_EFFECT,
 }

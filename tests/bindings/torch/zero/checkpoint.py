@@ -85,6 +85,23 @@ def case_training_goes_on_to_the_same_bits() -> None:
             other.destroy()
 
 
+def case_each_node_saves_on_its_own_disk() -> None:
+    folder = ROOT / "node-local"
+    options = {"checkpoint": {"use_node_local_storage": True}}
+    engine = made(**options)
+    steps(engine, 0, 2)
+    engine.save_checkpoint(folder, client_state={"epoch": 1})
+    engine.save_checkpoint(folder, tag="other", save_latest=False)
+    saved = state(engine)
+    steps(engine, 2, 3)
+    assert engine.load_checkpoint(folder)[1] == {"epoch": 1}
+    assert_same(saved, state(engine))
+    assert engine.load_checkpoint(folder, "other")[0] == str(folder / "other")
+    with raises(meron.NotFoundError, "absent"):
+        engine.load_checkpoint(folder, tag="absent")
+    engine.destroy()
+
+
 def case_files_are_where_deepspeed_has_them() -> None:
     folder = ROOT / "files"
     engine = made()
