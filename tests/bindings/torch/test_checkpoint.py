@@ -77,8 +77,8 @@ def test_states_move_between_torch_and_the_engine(
     assert after[0]["digest"] == before[0]["digest"]
 
 
-# Each rank is a node that sees its own disk only: two nodes save, and come back in another order, or
-# with a third.
+# Each rank is a node that sees its own disk only: two nodes save, and come back in another order,
+# or with a third.
 @pytest.mark.parametrize(("rule", "disks"), [("torch AdamW", [1, 0]), ("engine AdamW", [2, 0, 1])])
 def test_a_folder_per_node(tmp_path: Path, rule: str, disks: list[int]) -> None:
     job = job_of("zero3", rule, low=True)
