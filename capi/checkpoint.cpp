@@ -83,6 +83,7 @@ meron_status meron_checkpoint_save_begin(meron_future* out, meron_context contex
     MERON_TRY(check_flag("options.skip_frozen", given.skip_frozen));
     MERON_TRY(check_flag("options.overwrite", given.overwrite));
     MERON_TRY(check_flag("options.per_node", given.per_node));
+    if (given.reserved_0 != 0) return unknown_enum("options.reserved_0", given.reserved_0);
     MERON_ASSIGN(const auto holder, get<ContextHolder>(context, rank));
     MERON_ASSIGN(const auto optimizers,
                  optimizers_of(*holder->context, given.optimizers, given.optimizer_count));
@@ -118,6 +119,7 @@ meron_status meron_checkpoint_load(meron_checkpoint* out, meron_context context,
     MERON_TRY(check_flag("options.values_only", given.values_only));
     MERON_TRY(check_flag("options.rank0_only", given.rank0_only));
     MERON_TRY(check_flag("options.per_node", given.per_node));
+    if (given.reserved_0 != 0) return unknown_enum("options.reserved_0", given.reserved_0);
     if (given.rank0_only == 1 && given.per_node == 1) {
       return Error(MERON_E_ARGUMENT, "rank0_only and per_node exclude each other",
                    "say where the files are: with rank 0, or on each node")

@@ -469,6 +469,7 @@ struct meron_checkpoint_save_options {
   uint64_t tensor_count;
   const char *mapping; /**< NULL, or a JSON object: "PARAM": "NAME" in the files, for states too; "" leaves the param out */
   uint32_t per_node; /**< 1: each node has a folder of its own, such as one on a local disk. Ranks of a node pass the same */
+  uint32_t reserved_0; /**< must be 0 */
 };
 
 /** How far the save under way is. */
@@ -500,6 +501,7 @@ struct meron_checkpoint_load_options {
   const char *mapping; /**< NULL, or a JSON object: "PARAM": "TENSOR", or "PARAM": ["TENSOR", ...], one after the other along the first dimension; others by their name */
   const char *claimed; /**< NULL, or names of values that the caller reads itself, a line each */
   uint32_t per_node; /**< 1: each node has a folder of its own: one rank of each reads the node's files, and sends each rank what it needs */
+  uint32_t reserved_0; /**< must be 0 */
 };
 
 /** What is known about a checkpoint. */

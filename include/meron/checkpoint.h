@@ -72,13 +72,14 @@ typedef struct {
                           "" leaves the param out */
   uint32_t per_node; /* 1: each node has a folder of its own, such as one on a local disk. Ranks of
                         a node pass the same */
+  uint32_t reserved_0; /* must be 0 */
 } meron_checkpoint_save_options;
 
 /* Initial value of a meron_checkpoint_save_options. */
 #define MERON_CHECKPOINT_SAVE_OPTIONS_INIT                                                        \
   {                                                                                               \
     (uint32_t)sizeof(meron_checkpoint_save_options), 0, 0, 0, 0, 0, NULL, NULL, 0, NULL, 0, NULL, \
-        0                                                                                         \
+        0, 0                                                                                      \
   }
 
 /**
@@ -203,11 +204,12 @@ typedef struct {
   const char *claimed; /* NULL, or names of values that the caller reads itself, a line each */
   uint32_t per_node;   /* 1: each node has a folder of its own: one rank of each reads the node's
                           files, and sends each rank what it needs */
+  uint32_t reserved_0; /* must be 0 */
 } meron_checkpoint_load_options;
 
 /* Initial value of a meron_checkpoint_load_options. */
 #define MERON_CHECKPOINT_LOAD_OPTIONS_INIT \
-  { (uint32_t)sizeof(meron_checkpoint_load_options), 0, 0, 0, NULL, 0, NULL, NULL, 0 }
+  { (uint32_t)sizeof(meron_checkpoint_load_options), 0, 0, 0, NULL, 0, NULL, NULL, 0, 0 }
 
 /**
  * Fills the first `struct_size` bytes of *options with the initial value (for languages without

@@ -540,6 +540,7 @@ struct meron_checkpoint_save_options
     tensor_count::UInt64
     mapping::Ptr{UInt8} # NULL, or a JSON object: "PARAM": "NAME" in the files, for states too; "" leaves the param out
     per_node::UInt32 # 1: each node has a folder of its own, such as one on a local disk. Ranks of a node pass the same
+    reserved_0::UInt32 # must be 0
 end
 
 """
@@ -579,6 +580,7 @@ struct meron_checkpoint_load_options
     mapping::Ptr{UInt8} # NULL, or a JSON object: "PARAM": "TENSOR", or "PARAM": ["TENSOR", ...], one after the other along the first dimension; others by their name
     claimed::Ptr{UInt8} # NULL, or names of values that the caller reads itself, a line each
     per_node::UInt32 # 1: each node has a folder of its own: one rank of each reads the node's files, and sends each rank what it needs
+    reserved_0::UInt32 # must be 0
 end
 
 """

@@ -417,6 +417,7 @@ typedef struct {
   uint64_t tensor_count;
   const char *mapping;
   uint32_t per_node;
+  uint32_t reserved_0;
 } meron_checkpoint_save_options;
 meron_status meron_checkpoint_save_options_init(meron_checkpoint_save_options *options, size_t
     struct_size, meron_error **err);
@@ -456,6 +457,7 @@ typedef struct {
   const char *mapping;
   const char *claimed;
   uint32_t per_node;
+  uint32_t reserved_0;
 } meron_checkpoint_load_options;
 meron_status meron_checkpoint_load_options_init(meron_checkpoint_load_options *options, size_t
     struct_size, meron_error **err);

@@ -848,6 +848,8 @@ pub struct meron_checkpoint_save_options {
     /// 1: each node has a folder of its own, such as one on a local disk. Ranks of a node pass
     /// the same
     pub per_node: u32,
+    /// Must be 0
+    pub reserved_0: u32,
 }
 
 /// Initial value of a [`meron_checkpoint_save_options`].
@@ -865,6 +867,7 @@ pub const MERON_CHECKPOINT_SAVE_OPTIONS_INIT: meron_checkpoint_save_options = me
     tensor_count: 0,
     mapping: ptr::null(),
     per_node: 0,
+    reserved_0: 0,
 };
 
 /// How far the save under way is.
@@ -938,6 +941,8 @@ pub struct meron_checkpoint_load_options {
     /// 1: each node has a folder of its own: one rank of each reads the node's files, and sends
     /// each rank what it needs
     pub per_node: u32,
+    /// Must be 0
+    pub reserved_0: u32,
 }
 
 /// Initial value of a [`meron_checkpoint_load_options`].
@@ -951,6 +956,7 @@ pub const MERON_CHECKPOINT_LOAD_OPTIONS_INIT: meron_checkpoint_load_options = me
     mapping: ptr::null(),
     claimed: ptr::null(),
     per_node: 0,
+    reserved_0: 0,
 };
 
 /// What is known about a checkpoint.
@@ -3952,14 +3958,14 @@ mod layout {
             shape: 32, begin: 40, count: 48, data: 56);
         check!(meron_checkpoint_save_options, struct_size: 0, values_only: 4, skip_frozen: 8,
             overwrite: 12, step: 16, keep: 24, extra: 32, optimizers: 40, optimizer_count: 48,
-            tensors: 56, tensor_count: 64, mapping: 72, per_node: 80);
+            tensors: 56, tensor_count: 64, mapping: 72, per_node: 80, reserved_0: 84);
         check!(meron_checkpoint_progress, struct_size: 0, saving: 4, total: 8, copied: 16, written:
             24);
         check!(meron_checkpoint_write_options, struct_size: 0, overwrite: 4, step: 8, extra: 16,
             optimizers: 24, tensors: 32, tensor_count: 40);
         check!(meron_checkpoint_load_options, struct_size: 0, lenient: 4, values_only: 8,
             rank0_only: 12, optimizers: 16, optimizer_count: 24, mapping: 32, claimed: 40, per_node:
-            48);
+            48, reserved_0: 52);
         check!(meron_checkpoint_info, struct_size: 0, world: 4, step: 8, bytes: 16, tensors: 24,
             bytes_read: 32, missing: 40, unexpected: 48);
         check!(meron_checkpoint_export_options, struct_size: 0, dtype: 4, keep_dtype: 8, overwrite:

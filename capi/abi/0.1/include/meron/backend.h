@@ -55,7 +55,7 @@ typedef struct {
   char name[64];         /* of the model */
   char bus[32];          /* where it is plugged in: tells devices of a host apart */
   uint64_t memory_bytes; /* that it has */
-  uint64_t free_bytes;   /* of which nobody uses */
+  uint64_t free_bytes;   /* of these, unused */
   uint32_t capability;   /* 90 for compute capability 9.0; 0 where there is no such thing */
   uint32_t multiprocessors;
 } meron_device_info;
@@ -282,7 +282,7 @@ typedef struct {
  * called at the same time. Two communicators whose ranks share devices take turns in the same order
  * on every device: whoever uses both makes their streams wait for each other.
  *
- * Waiting. A call that asks for work returns when the work lies on its stream. What may keep it is
+ * Waiting. A call that asks for work returns when the work is on its stream. What may keep it is
  * written at each; it keeps it for timeout_ms at most, then MERON_E_TIMEOUT is returned. No call
  * waits for work to be done.
  *
@@ -349,10 +349,10 @@ typedef struct {
 
   /* Launches them; with nothing in between, nothing. A group is ended also when a call in between
    * was refused: it then has the other calls.
-   * Waits until the launch lies on the stream. That is soon, but where the library first connects
+   * Waits until the launch is on the stream. That is soon, but where the library first connects
    * the devices, as NCCL does in the first calls of each kind: then it waits until the peers have
    * made the same call. abort by another thread ends the wait: MERON_E_ABORTED. After
-   * MERON_E_TIMEOUT nobody knows what lies on the stream: abort. */
+   * MERON_E_TIMEOUT the stream's contents are unknown: abort. */
   meron_status (*group_end)(void *comm, meron_backend_failure *failure);
 
   /* Tells the library of memory that is sent from, or received into, often: it can then do without

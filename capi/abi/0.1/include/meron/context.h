@@ -40,8 +40,8 @@ typedef void (*meron_log_fn)(void *user, meron_log_level level, const char *mess
 
 /*
  * Asked about ten times a second while a call waits; a non-zero answer ends the wait with
- * MERON_E_CANCELLED and leaves the operation under way. Called without a lock of the library; it may
- * call what meron_log_fn may.
+ * MERON_E_CANCELLED and leaves the operation under way. Called without a lock of the library; it
+ * may call what meron_log_fn may.
  */
 typedef int32_t (*meron_should_stop_fn)(void *user);
 
@@ -55,8 +55,8 @@ typedef int32_t (*meron_should_stop_fn)(void *user);
 typedef void *(*meron_device_allocate_fn)(void *user, uint64_t bytes, void *stream);
 
 /*
- * Takes such memory back: what was asked of `stream` so far may still use it. What a finalizer gives
- * up comes back at the next call on the context.
+ * Takes such memory back: what was asked of `stream` so far may still use it. What a finalizer
+ * gives up comes back at the next call on the context.
  */
 typedef void (*meron_device_release_fn)(void *user, void *data, uint64_t bytes, void *stream);
 
@@ -153,10 +153,11 @@ MERON_API MERON_NODISCARD meron_status meron_context_open(meron_context *out,
 /**
  * Closes the context: operations under way are cancelled, all handles made from it become stale,
  * views become invalid, and memory that the caller passed to operations is not touched any more
- * once it returns. DLPack tensors stay readable. Local: it does not wait for peers. Peers that
- * still need this rank get MERON_E_PEER_CLOSED. Blocks: never on peers; at most until calls of
- * other threads on this context have noticed (5 s). Threads: any. Errors: MERON_E_HANDLE,
- * MERON_E_STALE (closed already).
+ * once it returns. DLPack tensors stay readable. Local: it does not wait for peers, but for a save
+ * of a checkpoint under way, which ends first; one that should_stop does not wait for is abandoned,
+ * and no checkpoint comes of it. Peers that still need this rank get MERON_E_PEER_CLOSED. Blocks:
+ * on such a save; else at most until calls of other threads on this context have noticed (5 s).
+ * Threads: any. Errors: MERON_E_HANDLE, MERON_E_STALE (closed already).
  */
 MERON_API meron_status meron_context_close(meron_context context, meron_error **err);
 
@@ -196,7 +197,7 @@ MERON_API MERON_NODISCARD meron_status meron_context_progress(meron_context cont
 typedef struct {
   uint32_t struct_size;         /* sizeof(meron_stats), set by the caller */
   uint32_t reserved_0;          /* 0 */
-  uint64_t gather_mapped_bytes; /* parts of peers seen in place, or brought by devices */
+  uint64_t gather_mapped_bytes; /* parts of peers seen in place, or fetched by devices */
   uint64_t gather_copied_bytes; /* parts of peers copied */
   uint64_t reduce_bytes;        /* gradients read from peers */
   uint64_t collective_bytes;    /* read from peers by broadcast and all-reduce */

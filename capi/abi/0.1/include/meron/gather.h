@@ -130,9 +130,11 @@ MERON_API MERON_NODISCARD meron_status meron_gather_poll(meron_gather gather, me
  * The whole tensor of a param of a full gather; on a device, of one that was waited for by
  * meron_gather_wait or meron_gather_wait_stream: there the pointer is one of the device.
  * Ownership: borrowed until meron_gather_release. Read-only for MERON_GATHER_VIEW: other ranks read
- * the same memory. Blocks: never. Threads: any.
+ * the same memory, which is mapped read-only where the plan shards it, so that a write ends the
+ * process by a segmentation fault; where the plan replicates it, a write damages the values. Gather
+ * with MERON_GATHER_COPY or MERON_GATHER_INTO to change values. Blocks: never. Threads: any.
  * Errors: MERON_E_ARGUMENT (not in this gather), MERON_E_STATE (not full yet, or on a device that
- * nobody has waited for), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
+ * no call has waited for), MERON_E_DEVICE, MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_gather_view(meron_view *out, meron_gather gather,
                                                          meron_param param, meron_error **err);
@@ -143,11 +145,12 @@ struct DLManagedTensorVersioned;
 
 /**
  * The same as a DLPack tensor (version 1.x; the CPU's, or that of a CUDA device), with a lease of
- * its own that its deleter gives back. MERON_GATHER_INTO is refused: that memory is the caller's.
- * On a device it may be taken before anybody has waited, and is read by what waits for the gather.
- * Ownership: the caller calls (*out)->deleter(*out) once. Until then the memory stays readable,
- * also after the context was closed; peers may change the values from then on. Blocks: never.
- * Threads: any. Errors: as meron_gather_view, MERON_E_UNSUPPORTED.
+ * its own that its deleter gives back. Its flags say read-only for MERON_GATHER_VIEW; a consumer
+ * that ignores that, as PyTorch does, must not write. MERON_GATHER_INTO is refused: that memory is
+ * the caller's. On a device it may be taken before anybody has waited, and is read by what waits
+ * for the gather. Ownership: the caller calls (*out)->deleter(*out) once. Until then the memory
+ * stays readable, also after the context was closed; peers may change the values from then on.
+ * Blocks: never. Threads: any. Errors: as meron_gather_view, MERON_E_UNSUPPORTED.
  */
 MERON_API MERON_NODISCARD meron_status meron_gather_dlpack(struct DLManagedTensorVersioned **out,
                                                            meron_gather gather, meron_param param,

@@ -9,6 +9,7 @@
  *   2. Train. Gather a unit before its layer runs and release it after; write gradients into the
  *      unit's bucket and reduce them (reduce.h); step the optimizer (optimizer.h).
  *      examples/02_language_model.
+ *      Save and go on at any number of ranks (checkpoint.h).
  *      A schedule (schedule.h) gathers ahead along the order that it saw in the pass before.
  *   3. Choose a strategy. A plan (plan.h) says which state is sharded; nothing else changes.
  *
@@ -27,6 +28,7 @@
 #define MERON_MERON_H
 
 #include "meron/base.h"
+#include "meron/checkpoint.h"
 #include "meron/context.h"
 #include "meron/gather.h"
 #include "meron/group.h"

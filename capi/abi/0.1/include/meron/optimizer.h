@@ -247,9 +247,9 @@ MERON_API MERON_NODISCARD meron_status meron_optimizer_write_state(
  * and what would change its master (an update) is refused.
  * @param folder  on a drive; NULL for the plan's nvme.path, or where this rank's file is already.
  * Blocks: on this rank's drive, and other calls of this rank that begin something meanwhile; never
- * on peers. Threads: any. After an error all is as it was. Errors: MERON_E_ARGUMENT (no folder, one that will not do),
- * MERON_E_STATE (a step is under way, they are offloaded already), MERON_E_NO_SPACE, MERON_E_IO,
- * MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
+ * on peers. Threads: any. After an error all is as it was. Errors: MERON_E_ARGUMENT (no folder, one
+ * that will not do), MERON_E_STATE (a step is under way, they are offloaded already),
+ * MERON_E_NO_SPACE, MERON_E_IO, MERON_E_NOT_FOUND, MERON_E_TIMEOUT, MERON_E_HANDLE, MERON_E_STALE.
  */
 MERON_API MERON_NODISCARD meron_status meron_optimizer_offload(meron_optimizer optimizer,
                                                                const char *folder,

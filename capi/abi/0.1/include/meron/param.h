@@ -141,11 +141,11 @@ MERON_API MERON_NODISCARD meron_status meron_unit_create(meron_unit *out, meron_
  * values and gradients must not be read any more.
  * Ownership: none. Blocks: until every rank has called it and none uses the unit any more, at most
  * the deadline. Threads: any, one unit at a time.
- * Errors: MERON_E_STATE, before any rank is called (the unit is gathered, updated, reduced or
- * stepped, or it belongs to a schedule or an optimizer: release these first; another thread
- * destroys a unit), MERON_E_UNSUPPORTED (its values or gradients reside on devices that are
- * joined), MERON_E_CANCELLED (should_stop: call again to go on), MERON_E_HANDLE, MERON_E_STALE
- * (also the second time), -3xx (a rank that does not call is named).
+ * Errors: MERON_E_STATE, before any rank is called and before anything has changed (the unit is
+ * gathered, updated, reduced or stepped, or it belongs to a schedule or an optimizer: release
+ * these first; another thread destroys a unit), MERON_E_CANCELLED (should_stop: call again to go
+ * on), MERON_E_HANDLE, MERON_E_STALE (also the second time), -3xx (a rank that does not call is
+ * named).
  */
 MERON_API MERON_NODISCARD meron_status meron_unit_destroy(meron_unit unit, meron_error **err);
 
@@ -255,9 +255,10 @@ MERON_API MERON_NODISCARD meron_status meron_update_write(meron_update update, m
 MERON_API MERON_NODISCARD meron_status meron_update_publish(meron_update update, meron_error **err);
 
 /**
- * Gives an update up. One that may be written already is published as it is. One for which ranks
- * are still to let go of the version cannot be undone, because peers go on with it: the group
- * breaks with MERON_E_ABORTED on every rank. Blocks: never. Threads: any, also a finalizer's.
+ * Gives an update up. If this rank has waited for it and called neither meron_update_write nor
+ * meron_update_view, its values are published unchanged. Otherwise the group breaks with
+ * MERON_E_ABORTED on every rank, because values that are written in part must not be published and
+ * peers go on with the update. Blocks: never. Threads: any, also a finalizer's.
  * Errors: MERON_E_HANDLE, MERON_E_STALE (also after meron_update_publish).
  */
 MERON_API meron_status meron_update_release(meron_update update, meron_error **err);
