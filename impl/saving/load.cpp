@@ -75,6 +75,24 @@ Result<NodeCheckpoint> find_for_all(Exchange& exchange, const LoadOptions& optio
   return found;
 }
 
+// The error, and what to load instead of a damaged checkpoint: never without being asked to.
+Error naming_the_one_before(Error error, const std::string& root,
+                            const checkpoint::Checkpoint& damaged) {
+  if (error.code() != MERON_E_CORRUPT || damaged.foreign) return error;
+  const auto found = checkpoint::list(root);
+  if (!found.ok()) return error;  // root is the checkpoint itself
+  bool older = false;
+  for (const checkpoint::Entry& entry : *found) {
+    if (older && entry.complete()) {
+      error.info().advice +=
+          fmt::format("; the one before is '{}': load it by this name", entry.name);
+      break;
+    }
+    older = older || entry.name == damaged.manifest.name;
+  }
+  return error;
+}
+
 // As many of the checkpoint's blocks as the staging of a save has bytes: each is one read.
 Result<std::shared_ptr<checkpoint::Staging>> staging_for(uint64_t block_bytes) {
   constexpr uint64_t kBytes = checkpoint::kStagingBlock * checkpoint::kStagingBlocks;
@@ -107,7 +125,11 @@ Result<LoadReport> load(Exchange& exchange, std::span<const UnitState> units,
   const auto loader = create();
   MERON_TRY(agree(exchange, loader.ok() ? Status(Ok{}) : Status(loader.error())));
   for (const UnitState& unit : units) {
-    MERON_TRY(update(unit, [&] { return (*loader)->load_next(); }));
+    MERON_TRY(update(unit, [&]() -> Status {
+      Status loaded = (*loader)->load_next();
+      if (loaded.ok()) return loaded;
+      return naming_the_one_before(std::move(loaded).error(), options.root, checkpoint);
+    }));
   }
   LoadReport report;
   report.differences = matching.differences();

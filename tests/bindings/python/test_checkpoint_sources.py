@@ -237,3 +237,30 @@ def test_rank_0_names_the_damage_to_all(tmp_path: Path) -> None:
     for text in run_ranks(3, load):
         assert "CRC-32C" in text
         assert "values-00001" in text
+
+
+@pytest.mark.parametrize("before", [False, True])
+def test_a_damaged_checkpoint_names_the_one_before(tmp_path: Path, before: bool) -> None:
+    def save(ctx: meron.Context) -> None:
+        ctx.unit("u", [ctx.param("w", (3000, 1000))])
+        ctx.save(tmp_path, "step-1", step=1)
+        ctx.save(tmp_path, "step-2", step=2)
+        if before:
+            ctx.save(tmp_path, "step-3", step=3)
+
+    run_ranks(2, save)
+    newest = "step-3" if before else "step-1"
+    for path in (tmp_path / newest).glob("values-00000*"):
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.write_bytes(data)
+
+    def load(ctx: meron.Context) -> str:
+        ctx.unit("u", [ctx.param("w", (3000, 1000))])
+        with pytest.raises(meron.CorruptError) as caught:
+            ctx.load(tmp_path, None if before else newest)
+        return str(caught.value)
+
+    text = run_ranks(1, load)[0]
+    assert "values-00000" in text
+    assert ("the one before is 'step-2': load it by this name" in text) == before
