@@ -10,6 +10,8 @@
 namespace meron {
 namespace {
 
+constexpr uint64_t kGathered = 4 << 20;  // bytes of all ranks in one step
+
 // An error as it travels: fixed size, cut texts.
 struct Told {
   int32_t code = MERON_OK;
@@ -93,20 +95,25 @@ Result<std::string> share(Exchange& exchange, const Result<std::string>& own, in
   return text;
 }
 
-Result<std::vector<std::string>> share_all(Exchange& exchange, const std::string& own) {
+Result<std::vector<std::string>> gather_texts(Exchange& exchange, const std::string& own,
+                                              bool everywhere) {
+  const auto ranks = static_cast<size_t>(exchange.size());
   const uint64_t size = own.size();
-  std::vector<uint64_t> sizes(static_cast<size_t>(exchange.size()));
+  std::vector<uint64_t> sizes(ranks);
   MERON_TRY(exchange.gather(reinterpret_cast<const std::byte*>(&size), sizeof(size),
                             reinterpret_cast<std::byte*>(sizes.data())));
-  const uint64_t most = *std::max_element(sizes.begin(), sizes.end());
-  std::vector<std::string> texts(sizes.size());
-  if (most == 0) return texts;
-  std::string padded = own, all(most * sizes.size(), '\0');
-  padded.resize(most);
-  MERON_TRY(exchange.gather(reinterpret_cast<const std::byte*>(padded.data()), most,
-                            reinterpret_cast<std::byte*>(all.data())));
-  for (size_t rank = 0; rank < sizes.size(); ++rank) {
-    texts[rank] = all.substr(rank * most, sizes[rank]);
+  const uint64_t longest = *std::max_element(sizes.begin(), sizes.end());
+  const uint64_t step = std::min(longest, std::max<uint64_t>(kGathered / ranks, 1024));
+  const bool keeps = everywhere || exchange.rank() == 0;
+  std::vector<std::string> texts(ranks);
+  std::string row(step, '\0'), rows(step * ranks, '\0');
+  for (uint64_t at = 0; at < longest; at += step) {
+    if (at < size) own.copy(row.data(), step, at);
+    MERON_TRY(exchange.gather(reinterpret_cast<const std::byte*>(row.data()), step,
+                              reinterpret_cast<std::byte*>(rows.data())));
+    for (size_t r = 0; r < ranks && keeps; ++r) {
+      if (at < sizes[r]) texts[r].append(rows, r * step, std::min(step, sizes[r] - at));
+    }
   }
   return texts;
 }

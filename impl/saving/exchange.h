@@ -44,7 +44,9 @@ class Exchange {
 Status agree(Exchange& exchange, const Status& own);
 // A text of the root, or its error, to all.
 Result<std::string> share(Exchange& exchange, const Result<std::string>& own, int root = 0);
-// The texts of all ranks, by rank, to all.
-Result<std::vector<std::string>> share_all(Exchange& exchange, const std::string& own);
+// The texts of all ranks, by rank, in bounded memory beside them. If not `everywhere`, on rank 0
+// alone: others get empty ones.
+Result<std::vector<std::string>> gather_texts(Exchange& exchange, const std::string& own,
+                                              bool everywhere);
 
 }  // namespace meron

@@ -16,8 +16,6 @@
 namespace meron {
 namespace {
 
-constexpr uint64_t kGathered = 4 << 20;  // bytes of all ranks in one step
-
 // A table of parts as bytes: what rank 0 needs to describe them.
 class TableWriter {
  public:
@@ -96,28 +94,6 @@ Result<std::vector<GivenTensor>> parts_of(std::string_view bytes, size_t rank) {
     parts.push_back(std::move(part));
   }
   return parts;
-}
-
-// Each rank's bytes, on rank 0 alone.
-Result<std::vector<std::string>> gather_texts(Exchange& exchange, const std::string& own) {
-  const auto ranks = static_cast<size_t>(exchange.size());
-  const uint64_t size = own.size();
-  std::vector<uint64_t> sizes(ranks);
-  MERON_TRY(exchange.gather(reinterpret_cast<const std::byte*>(&size), sizeof(size),
-                            reinterpret_cast<std::byte*>(sizes.data())));
-  const uint64_t longest = *std::max_element(sizes.begin(), sizes.end());
-  const uint64_t step = std::min(longest, std::max<uint64_t>(kGathered / ranks, 1024));
-  std::vector<std::string> texts(ranks);
-  std::string row(step, '\0'), rows(step * ranks, '\0');
-  for (uint64_t at = 0; at < longest; at += step) {
-    if (at < size) own.copy(row.data(), step, at);
-    MERON_TRY(exchange.gather(reinterpret_cast<const std::byte*>(row.data()), step,
-                              reinterpret_cast<std::byte*>(rows.data())));
-    for (size_t r = 0; r < ranks && exchange.rank() == 0; ++r) {
-      if (at < sizes[r]) texts[r].append(rows, r * step, std::min(step, sizes[r] - at));
-    }
-  }
-  return texts;
 }
 
 // A verdict of rank 0, which is not rank 0's own failure.
@@ -275,7 +251,7 @@ Result<std::vector<std::vector<GivenTensor>>> share_given(
     const std::function<Status(std::span<const std::vector<GivenTensor>>)>& check) {
   const auto rank = static_cast<size_t>(exchange.rank());
   MERON_TRY(agree(exchange, own.ok() ? check_given(*own, exchange.rank()) : own.error()));
-  MERON_ASSIGN(const auto tables, gather_texts(exchange, table_of(*own)));
+  MERON_ASSIGN(const auto tables, gather_texts(exchange, table_of(*own), false));
   std::vector<std::vector<GivenTensor>> given(tables.size());
   given[rank] = *std::move(own);
   const auto judge = [&]() -> Status {

@@ -121,7 +121,7 @@ Result<NodeCheckpoint> find_on_nodes(Exchange& exchange, const std::string& root
   Result<std::string> own(std::string{});
   if (leads_node(nodes, rank)) own = lines_of(root, name);
   MERON_TRY(agree(exchange, own.ok() ? Status(Ok{}) : Status(own.error())));
-  MERON_ASSIGN(const std::vector<std::string> texts, share_all(exchange, *own));
+  MERON_ASSIGN(const std::vector<std::string> texts, gather_texts(exchange, *own, true));
   const std::vector<Candidate> candidates = candidates_of(texts);
   const auto chosen = std::find_if(candidates.begin(), candidates.end(),
                                    [](const Candidate& each) { return each.whole(); });
