@@ -19,6 +19,10 @@ namespace {
 
 constexpr uint64_t kVerifyPiece = 4 << 20;
 
+std::string words_for(const Tensor& tensor) {
+  return tensor.kind == "values" ? tensor.name : fmt::format("{} of {}", tensor.kind, tensor.name);
+}
+
 // Names of the tensors that have bytes in [begin, end) of a file.
 std::vector<std::string> tensors_in(const Manifest& manifest, uint32_t file, uint64_t begin,
                                     uint64_t end) {
@@ -31,8 +35,7 @@ std::vector<std::string> tensors_in(const Manifest& manifest, uint32_t file, uin
                  piece.offset + piece.count * width > begin;
         });
     if (!touched) continue;
-    names.push_back(tensor.kind == "values" ? tensor.name
-                                            : fmt::format("{} of {}", tensor.kind, tensor.name));
+    names.push_back(words_for(tensor));
   }
   return names;
 }
@@ -45,13 +48,20 @@ std::string words_of(const Error& error) {
 class Verifier {
  public:
   Verifier(const Checkpoint& checkpoint, const std::function<void(uint64_t)>& progress)
-      : checkpoint_(checkpoint), manifest_(checkpoint.manifest), progress_(progress) {}
+      : checkpoint_(checkpoint),
+        manifest_(checkpoint.manifest),
+        progress_(progress),
+        not_finite_(checkpoint.manifest) {}
 
   Result<Verified> run() {
     MERON_TRY(find_absent_nodes());
     for (uint32_t f = 0; f < manifest_.files.size(); ++f) {
       const auto& nodes = out_.absent_nodes;
       if (std::find(nodes.begin(), nodes.end(), manifest_.files[f].node) == nodes.end()) file(f);
+    }
+    for (size_t t = 0; t < manifest_.tensors.size(); ++t) {
+      const NotFinite& found = not_finite_.counts()[t];
+      if (found.count() > 0) out_.not_finite.push_back({words_for(manifest_.tensors[t]), found});
     }
     return std::move(out_);
   }
@@ -73,7 +83,7 @@ class Verifier {
     if (!opened.ok()) return damage(number, 0, file.bytes, words_of(opened.error()));
     for (uint64_t at = 0, block = 0; at < file.bytes; at += manifest_.block_bytes, ++block) {
       const uint64_t bytes = std::min(manifest_.block_bytes, file.bytes - at);
-      const auto crc = checksum(*opened, at, bytes);
+      const auto crc = checksum(*opened, number, at, bytes);
       if (!crc.ok()) return damage(number, at, file.bytes - at, words_of(crc.error()));
       out_.bytes += bytes;
       ++out_.blocks;
@@ -83,7 +93,8 @@ class Verifier {
                          file.crc[block]));
     }
   }
-  Result<uint32_t> checksum(const DirectFile& file, uint64_t offset, uint64_t bytes) {
+  Result<uint32_t> checksum(const DirectFile& file, uint32_t number, uint64_t offset,
+                            uint64_t bytes) {
     buffer_.resize(std::min(bytes, kVerifyPiece));
     uint32_t crc = 0;
     for (uint64_t done = 0; done < bytes;) {
@@ -95,6 +106,7 @@ class Verifier {
                             got == 0 ? EIO : static_cast<int>(-got));
       }
       crc = kernels::crc32c(buffer_.data(), static_cast<size_t>(got), crc);
+      not_finite_.take(number, offset + done, buffer_.data(), static_cast<uint64_t>(got));
       done += static_cast<uint64_t>(got);
       progress_(static_cast<uint64_t>(got));
     }
@@ -112,6 +124,7 @@ class Verifier {
   const Manifest& manifest_;
   const std::function<void(uint64_t)>& progress_;
   std::vector<std::byte> buffer_;
+  NotFiniteByTensor not_finite_;
   Verified out_;
 };
 

@@ -9,6 +9,7 @@
 
 #include "base/result.h"
 #include "checkpoint/directory.h"
+#include "checkpoint/not_finite.h"
 
 namespace meron::checkpoint {
 
@@ -21,10 +22,17 @@ struct Damage {
   std::vector<std::string> tensors;  // that have bytes in it: "exp_avg of h.0.w"
 };
 
+// A tensor that has NaNs or infinities. They are allowed, and no damage.
+struct NotFiniteTensor {
+  std::string name;  // "exp_avg of h.0.w"
+  NotFinite found;
+};
+
 struct Verified {
   uint64_t bytes = 0;  // that were read
   uint64_t blocks = 0;
   std::vector<Damage> damages;
+  std::vector<NotFiniteTensor> not_finite;
   std::vector<uint32_t> absent_nodes;  // whose files are elsewhere: Manifest::nodes
 };
 

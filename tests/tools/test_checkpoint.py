@@ -117,6 +117,19 @@ def test_verify_names_a_flipped_bit(tmp_path: Path, file: str) -> None:
     assert damage["tensors"] == expected
 
 
+def test_verify_counts_what_is_not_finite(tmp_path: Path) -> None:
+    values = np.ones(8, "f4")
+    values[[1, 5]], values[6] = np.nan, -np.inf
+    state = tensor("w", values, "exp_avg")
+    write_checkpoint(tmp_path / "one", [tensor("w", np.ones(8), dtype="BF16"), state], ranks=3)
+    done = meron("checkpoint", "verify", str(tmp_path / "one"))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "exp_avg of w has 2 NaN and 1 infinite elements" in done.stdout
+    assert "are as they were written" in done.stdout
+    found = json.loads(meron("checkpoint", "verify", str(tmp_path / "one"), "--json").stdout)
+    assert found["not_finite"] == [{"tensor": "exp_avg of w", "nans": 2, "infinities": 1}]
+
+
 def test_verify_names_missing_and_short_files_and_goes_on(tmp_path: Path) -> None:
     write_checkpoint(tmp_path / "one", some_tensors(), ranks=2)
     (tmp_path / "one/values-00000-of-00002.safetensors").unlink()

@@ -212,6 +212,17 @@ std::string first_few(const std::vector<std::string>& names) {
   return text.empty() ? "the header" : text;
 }
 
+void print_not_finite(const std::vector<checkpoint::NotFiniteTensor>& tensors) {
+  constexpr size_t kShown = 10;
+  for (size_t i = 0; i < std::min(kShown, tensors.size()); ++i) {
+    fmt::print("note     {} has {} NaN and {} infinite elements\n", tensors[i].name,
+               tensors[i].found.nans, tensors[i].found.infinities);
+  }
+  if (tensors.size() > kShown) {
+    fmt::print("note     and {} more tensors have some\n", tensors.size() - kShown);
+  }
+}
+
 }  // namespace
 
 int inspect_checkpoint(const InspectOptions& options) {
@@ -247,7 +258,13 @@ int verify_checkpoint(const Which& which, bool json) {
                          {"what", damage.what},
                          {"tensors", damage.tensors}});
     }
+    Json not_finite = Json::array();
+    for (const auto& [name, of_tensor] : result.not_finite) {
+      not_finite.push_back(
+          {{"tensor", name}, {"nans", of_tensor.nans}, {"infinities", of_tensor.infinities}});
+    }
     fmt::print("{}\n", print_json({{"path", found.path},
+                                   {"not_finite", not_finite},
                                    {"bytes", result.bytes},
                                    {"blocks", result.blocks},
                                    {"absent_nodes", result.absent_nodes},
@@ -259,6 +276,7 @@ int verify_checkpoint(const Which& which, bool json) {
     fmt::print("damaged  {} at byte {} ({}): {}\n         tensors: {}\n", damage.file,
                damage.offset, readable_bytes(damage.bytes), damage.what, first_few(damage.tensors));
   }
+  print_not_finite(result.not_finite);
   for (const uint32_t node : result.absent_nodes) {
     fmt::print("absent   the files of node {}: verify them where they are\n", node);
   }
