@@ -98,9 +98,7 @@ meron_status meron_checkpoint_save_begin(meron_future* out, meron_context contex
     saving.values_only = given.values_only == 1;
     saving.skip_frozen = given.skip_frozen == 1;
     if (given.extra != nullptr) saving.extra = given.extra;
-    if (given.mapping != nullptr) {
-      MERON_ASSIGN(saving.names, SavedNames::parse(given.mapping));
-    }
+    if (given.mapping != nullptr) saving.mapping = given.mapping;
     MERON_ASSIGN(auto save, holder->context->begin_save(optimizers, std::move(saving)));
     return put<FutureHolder>(out, holder->context, std::move(save));
   });

@@ -72,9 +72,7 @@ meron_status meron_checkpoint_export(meron_context context, const char* folder,
     if (given.keep_dtype == 0) exporting.dtype = dtype;
     exporting.max_file_bytes = given.max_file_bytes;
     exporting.overwrite = given.overwrite == 1;
-    if (given.mapping != nullptr) {
-      MERON_ASSIGN(exporting.names, SavedNames::parse(given.mapping));
-    }
+    if (given.mapping != nullptr) exporting.mapping = given.mapping;
     exporting.tensors = exported_of(given, rank);
     return holder->context->export_model(exporting);
   });

@@ -222,6 +222,7 @@ Status Context::tell_failure(SaveOperation& save) {
 
 Result<std::shared_ptr<Operation>> Context::begin_save(
     const std::vector<std::shared_ptr<Optimizer>>& optimizers, SaveOptions options) {
+  const auto names = SavedNames::parse(options.mapping);
   MERON_ASSIGN([[maybe_unused]] const Turn turn, turn_between_saves());
   std::vector<UnitState> states;
   std::shared_ptr<SaveOperation> before;
@@ -236,7 +237,7 @@ Result<std::shared_ptr<Operation>> Context::begin_save(
     detail = hash_combine(detail, options.step);
     detail = hash_combine(detail, options.values_only ? 1 : 0);
     detail = hash_combine(detail, options.skip_frozen ? 1 : 0);
-    detail = hash_combine(detail, options.names.hash());
+    detail = hash_combine(detail, SavedNames::hash_of(names, options.mapping));
     for (const UnitState& state : states) {
       detail = hash_combine(detail, state.unit().name_hash());
       detail = hash_combine(detail, state.unit().version());
@@ -245,9 +246,11 @@ Result<std::shared_ptr<Operation>> Context::begin_save(
       detail = hash_combine(detail, optimizer->fingerprint());
       options.optimizers.push_back(describe(*optimizer));
     }
+    MERON_TRY(post(world(), {CallKind::save, options.name, 0, detail}));
+    if (!names.ok()) return names.error();  // the same text on all ranks
+    options.names = *names;
     if (!saves_) saves_ = std::make_unique<SaveThread>(*this);
     if (saves_->last() && saves_->last()->error()) before = saves_->last();
-    MERON_TRY(post(world(), {CallKind::save, options.name, 0, detail}));
     options.plan = to_json(rank_->plan, -1);
     options.timeout_ns = rank_->timeout_ns;
     if (options.per_node) options.nodes = nodes_by_rank();
@@ -333,7 +336,8 @@ Result<LoadReport> Context::load_checkpoint(
   return report;
 }
 
-Status Context::export_model(const ExportOptions& options) {
+Status Context::export_model(ExportOptions options) {
+  const auto names = SavedNames::parse(options.mapping);
   MERON_ASSIGN([[maybe_unused]] const Turn turn, turn_between_saves());
   std::vector<UnitState> states;
   {
@@ -342,11 +346,14 @@ Status Context::export_model(const ExportOptions& options) {
     MERON_TRY(world().status());
     MERON_TRY(await_room_locked(held, world()));
     MERON_ASSIGN(states, saved_states(held, {}));
-    uint64_t detail = hash_combine(hash_text(options.folder), options.names.hash());
+    uint64_t detail =
+        hash_combine(hash_text(options.folder), SavedNames::hash_of(names, options.mapping));
     detail = hash_combine(detail, options.dtype ? static_cast<uint64_t>(*options.dtype) + 1 : 0);
     detail = hash_combine(detail, options.max_file_bytes);
     for (const UnitState& state : states) detail = hash_combine(detail, state.unit().name_hash());
     MERON_TRY(post(world(), {CallKind::export_model, "a model", 0, detail}));
+    if (!names.ok()) return names.error();
+    options.names = *names;
   }
   // A rank that writes for long is no reason to give up.
   EngineExchange exchange(*this, -1);

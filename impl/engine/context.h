@@ -222,7 +222,7 @@ class Context : public std::enable_shared_from_this<Context> {
                          SaveOptions options);
   Result<LoadReport> load_checkpoint(const std::vector<std::shared_ptr<Optimizer>>& optimizers,
                                      const LoadOptions& options);
-  Status export_model(const ExportOptions& options);
+  Status export_model(ExportOptions options);
   // The turn, once no save is under way, or once none copies states any more.
   Result<Turn> turn_between_saves();
   Result<Turn> turn_when_copied();

@@ -31,6 +31,7 @@ struct ExportOptions {
   std::optional<DType> dtype;   // of floating-point values; none: their own
   uint64_t max_file_bytes = 0;  // 0: checkpoint::kDefaultModelFileBytes
   bool overwrite = false;       // of rank 0
+  std::string mapping = {};     // the caller's text of `names`; empty: params keep theirs
   SavedNames names = {};
   // Of rank 0, or why they cannot be taken: then all ranks get to know.
   Result<std::vector<ExportedTensor>> tensors = std::vector<ExportedTensor>();

@@ -12,6 +12,7 @@
 namespace meron {
 
 Result<SavedNames> SavedNames::parse(std::string_view text) {
+  if (text.empty()) return SavedNames();
   MERON_ASSIGN(const JsonText json,
                JsonText::parse(text, "options.mapping", {checkpoint::kMaxManifest, /*depth=*/1}));
   MERON_TRY(json.root().object());
@@ -60,6 +61,10 @@ uint64_t SavedNames::hash() const {
     value = hash_combine(hash_combine(value, hash_text(param)), hash_text(name));
   }
   return value;
+}
+
+uint64_t SavedNames::hash_of(const Result<SavedNames>& parsed, std::string_view text) {
+  return parsed.ok() ? parsed->hash() : hash_text(text);
 }
 
 }  // namespace meron

@@ -14,8 +14,8 @@ namespace meron {
 
 class SavedNames {
  public:
-  // `text`: a JSON object, "PARAM": "NAME"; "" leaves the param out. MERON_E_PARSE,
-  // MERON_E_ARGUMENT.
+  // `text`: a JSON object, "PARAM": "NAME"; "" leaves the param out. No text: no
+  // names. MERON_E_PARSE, MERON_E_ARGUMENT.
   static Result<SavedNames> parse(std::string_view text);
 
   bool left_out(const Param& param) const;
@@ -24,6 +24,8 @@ class SavedNames {
   Status check(std::span<const UnitState> units) const;
   // The same for equal names.
   uint64_t hash() const;
+  // Of parse(text): also of a text that does not parse, so that ranks can compare theirs.
+  static uint64_t hash_of(const Result<SavedNames>& parsed, std::string_view text);
 
  private:
   std::map<std::string, std::string, std::less<>> names_;  // by param

@@ -38,9 +38,10 @@ struct SaveOptions {
   bool overwrite = false;
   bool values_only = false;
   bool skip_frozen = false;
-  SavedNames names = {};   // of params
-  std::string plan;        // JSON text of the plan
-  std::string extra = {};  // the caller's JSON text, an object, or empty
+  std::string mapping = {};  // the caller's text of `names`; empty: params keep theirs
+  SavedNames names = {};     // of params
+  std::string plan;          // JSON text of the plan
+  std::string extra = {};    // the caller's JSON text, an object, or empty
   // The caller's own, or why this rank cannot give them: then all ranks report it.
   Result<std::vector<GivenTensor>> tensors = std::vector<GivenTensor>();
   std::vector<checkpoint::Optimizer> optimizers = {};

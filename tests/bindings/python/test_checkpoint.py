@@ -386,3 +386,34 @@ def test_states_of_the_caller_and_of_the_engine_are_the_same_kinds(tmp_path: Pat
         np.testing.assert_array_equal(opened.read("w"), values)
         for kind, state in written.items():
             np.testing.assert_array_equal(opened.read("w", kind), state)
+
+
+@pytest.mark.parametrize("call", ["save", "export", "load"])
+def test_a_mapping_that_one_rank_has_wrong_is_every_ranks_error(tmp_path: Path, call: str) -> None:
+    def body(ctx: meron.Context) -> str:
+        ctx.unit("u", [ctx.param("w", (10,))])
+        ctx.save(tmp_path, "first")
+        mapping: Any = {"w": 3} if ctx.rank == 1 else {"w": "v"}
+        arguments = {"save": ("second",), "export": (), "load": ()}[call]
+        with pytest.raises(meron.MismatchError) as caught:
+            getattr(ctx, call)(
+                tmp_path / "e" if call == "export" else tmp_path, *arguments, mapping=mapping
+            )
+        return str(caught.value)
+
+    assert all(run_ranks(2, body))
+    assert not (tmp_path / "second").exists()
+    assert not list(tmp_path.glob("e/*.safetensors"))
+
+
+@pytest.mark.parametrize("call", ["save", "export"])
+def test_a_mapping_that_is_wrong_on_all_ranks_leaves_the_group(tmp_path: Path, call: str) -> None:
+    def body(ctx: meron.Context) -> None:
+        ctx.unit("u", [ctx.param("w", (10,))])
+        mapping: Any = {"w": 3}
+        arguments = ("first",) if call == "save" else ()
+        with pytest.raises(meron.Error, match="mapping"):
+            getattr(ctx, call)(tmp_path, *arguments, mapping=mapping)
+        ctx.save(tmp_path, "first")
+
+    run_ranks(2, body)
