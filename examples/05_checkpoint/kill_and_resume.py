@@ -18,56 +18,11 @@ import tempfile
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
-BUILD = Path(os.environ.get("MERON_BUILD", ROOT / "build/release"))
-# A model that is small enough to be saved many times a second.
-SIZES = ("--width", "64", "--layers", "2", "--batch", "16", "--steps", "200")
-DEADLINE = 120  # seconds until the first checkpoints are there
+sys.path.insert(1, str(Path(__file__).resolve().parents[1]))  # where the package `common` is
+from common.jobs import LANGUAGES, fail, finish, start
 
-
-def program(language: str) -> list[str]:
-    example = ROOT / "examples/02_language_model"
-    jars = (
-        BUILD / "bindings/swig/java/meron.jar",
-        BUILD / "examples/02_language_model/java/language_model.jar",
-    )
-    commands = {
-        "c": [BUILD / "examples/02_language_model/c/language_model"],
-        "python": [sys.executable, "-B", example / "python/main.py"],
-        "rust": [BUILD / "rust/release/language_model"],
-        "julia": [
-            "julia", "--startup-file=no", f"--project={ROOT / 'bindings/julia'}",
-            example / "julia/main.jl",
-        ],
-        "java": ["java", "-cp", ":".join(map(str, jars)), "languagemodel.Main"],
-    }  # fmt: skip
-    return [str(word) for word in commands[language]]
-
-
-def environment() -> dict[str, str]:
-    library = BUILD / "capi/libmeron.so"
-    return {
-        "MERON_LIBRARY": str(library),
-        "LD_LIBRARY_PATH": str(library.parent),
-        "PYTHONPATH": str(ROOT / "bindings/python"),
-        "JULIA_DEPOT_PATH": str(ROOT / "build/julia"),
-        **os.environ,
-    }
-
-
-def start(language: str, ranks: int, *options: object) -> subprocess.Popen[str]:
-    command = [str(BUILD / "tools/meron/meron"), "run", "-n", str(ranks), "--", *program(language)]
-    command += [*SIZES, *map(str, options)]
-    return subprocess.Popen(
-        command, env=environment(), text=True, stdout=subprocess.PIPE, start_new_session=True
-    )
-
-
-def finish(running: subprocess.Popen[str]) -> str:
-    said, _ = running.communicate()
-    if running.returncode != 0:
-        sys.exit(f"kill_and_resume: the trainer has exited with {running.returncode}")
-    return said
+STEPS = ("--steps", "200")
+DEADLINE = 300  # seconds until the first checkpoints exist: Julia compiles first
 
 
 def kill_after(running: subprocess.Popen[str], folder: Path, checkpoints: int) -> None:
@@ -76,9 +31,7 @@ def kill_after(running: subprocess.Popen[str], folder: Path, checkpoints: int) -
     deadline = time.monotonic() + DEADLINE
     while len(seen) < checkpoints:
         if running.poll() is not None or time.monotonic() > deadline:
-            sys.exit(
-                "kill_and_resume: the trainer has ended, or is late, before it could be killed"
-            )
+            fail("the trainer has ended, or is late, before it could be killed")
         seen |= {path.parent.name for path in folder.glob("step-*/meron.json")}
         time.sleep(0.002)
     os.killpg(running.pid, signal.SIGKILL)
@@ -87,18 +40,17 @@ def kill_after(running: subprocess.Popen[str], folder: Path, checkpoints: int) -
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
-    languages = ("c", "python", "rust", "julia", "java")
-    parser.add_argument("--lang", choices=languages, default="c", help="(default: c)")
+    parser.add_argument("--lang", choices=LANGUAGES, default="c", help="(default: c)")
     language = parser.parse_args().lang
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         saved, whole = folder / "checkpoints", folder / "whole.json"
 
         print("4 ranks, plan zero3, not stopped", flush=True)
-        finish(start(language, 4, "--quiet", "--json", whole))
+        finish(start(language, 4, *STEPS, "--quiet", "--json", whole))
 
         print("4 ranks, plan zero3, a checkpoint every 10 steps", flush=True)
-        saving = ("--quiet", "--save", saved, "--save-every", 10)
+        saving = (*STEPS, "--quiet", "--save", saved, "--save-every", 10)
         kill_after(start(language, 4, *saving), saved, 3)
         print("  killed; on the disk: " + ", ".join(sorted(os.listdir(saved))), flush=True)
 
@@ -117,7 +69,7 @@ def resumed(
     print(f"{ranks} rank{'s' if ranks > 1 else ''}, plan {plan}", flush=True)
     file = saved.parent / "rest.json"
     options = ("--plan", plan, "--accumulate", 4 // ranks, "--json", file, "--resume", saved)
-    said = finish(start(language, ranks, *options))
+    said = finish(start(language, ranks, *STEPS, *options))
     print("  " + said.splitlines()[0].replace(str(saved.parent), "..."))
     losses = json.loads(file.read_text())["losses"]
     rest = expected[-len(losses) :]

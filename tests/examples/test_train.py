@@ -13,7 +13,7 @@ import pytest
 from conftest import ROOT, needs_torch, start
 
 C_ONLY = {"--product"}
-NOT_TORCH = {"--save", "--resume"}
+NOT_TORCH = {"--save", "--resume", "--from", "--export"}
 TORCH_ONLY = {"--api", "--size", "--heads", "--clip", "--device", "--compare", "--nvme"}
 
 

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "checkpoint.h"
+#include "pretrained.h"
 #include "report.h"
 #include "train.h"
 
@@ -99,7 +100,8 @@ static int run(meron_context context, meron_plan plan, const struct options* opt
   const bool speaks = trainer.rank == 0;
 
   char problem[1024];
-  if (options->resume && resume(&trainer, problem, sizeof problem)) {
+  if ((options->resume && resume(&trainer, problem, sizeof problem)) ||
+      (options->from && start_from(&trainer, problem, sizeof problem))) {
     if (speaks) fprintf(stderr, "language_model: %s\n", problem);
     trainer_destroy(&trainer);
     return 2;
@@ -125,6 +127,7 @@ static int run(meron_context context, meron_plan plan, const struct options* opt
   const meron_stats before = read_counters(context);
   summary.seconds = train(&trainer, losses);
   collect_figures(&trainer, &before, figures);
+  if (options->export) publish(&trainer);
 
   int code = 0;
   for (int32_t r = 0; r < trainer.ranks; ++r)

@@ -29,6 +29,8 @@ const char options_help[] =
     "  --save DIR        save checkpoints there, in the background, and keep the newest two\n"
     "  --save-every N    after every N steps too (default: at the end)\n"
     "  --resume DIR      go on from the newest checkpoint there, by any number of ranks and plan\n"
+    "  --from DIR        start from the weights of a model there, in Hugging Face's layout\n"
+    "  --export DIR      publish the model there at the end, in that layout; replaces another\n"
     "  --json FILE       write all figures and the loss curve there\n"
     "  --quiet           print nothing but errors\n"
     "  --help            this text\n";
@@ -118,6 +120,8 @@ int options_parse(struct options* options, int argc, char* argv[], char* problem
       {"save", kText, &options->save, 0, 0},
       {"save-every", kWhole, &options->save_every, 1, 100000000},
       {"resume", kText, &options->resume, 0, 0},
+      {"from", kText, &options->from, 0, 0},
+      {"export", kText, &options->export, 0, 0},
       {"json", kText, &options->json, 0, 0},
       {"quiet", kFlag, &options->quiet, 0, 0},
       {"help", kFlag, &options->help, 0, 0},
@@ -161,6 +165,12 @@ int options_parse(struct options* options, int argc, char* argv[], char* problem
 
   if (options->save_every && !options->save) {
     snprintf(problem, problem_size, "--save-every needs --save DIR: where to");
+    return -1;
+  }
+  if (options->from && options->resume) {
+    snprintf(problem, problem_size,
+             "--from and --resume exclude each other: start from published weights, or go on from "
+             "a checkpoint");
     return -1;
   }
   if (options->width % options->context != 0) {

@@ -23,6 +23,8 @@ struct options {
   const char* save;     /* folder of checkpoints; NULL: none */
   long save_every;      /* steps; 0: at the end */
   const char* resume;   /* folder of checkpoints, or one of them; NULL: none */
+  const char* from;     /* directory of published weights; NULL: none */
+  const char* export;   /* directory to publish in; NULL: none */
   bool quiet, help;
 };
 

@@ -12,6 +12,7 @@ include("matrix.jl")
 include("model.jl")
 include("report.jl")
 include("checkpoint.jl")
+include("pretrained.jl")
 include("train.jl")
 
 # The next three look at what the user gave; they throw a BadInput.
@@ -82,13 +83,13 @@ function collect_figures(context, before, accumulate)
 end
 
 # Trains; rank 0 reports. Returns the exit code. Throws a BadInput on all ranks if there is nothing to
-# resume.
+# resume or to start from.
 function run_training(context, plan, options, text)
     trainer = Trainer(context, options, text)
     speaks = context.rank == 0 && !options.quiet
-    if !isempty(options.resume)
-        resumed = resume(trainer)
-        speaks && println(resumed)
+    if !isempty(options.resume) || !isempty(options.from)
+        loaded = isempty(options.from) ? resume(trainer) : start_from(trainer)
+        speaks && println(loaded)
     end
     ranks, transport, json = context.world_size, context.transport, Meron.json(plan)
     parameters, units = parameter_count(trainer), length(trainer.layers)
@@ -98,6 +99,7 @@ function run_training(context, plan, options, text)
     before = Meron.stats(context)
     losses, seconds = train(trainer, speaks)
     figures = collect_figures(context, before, options.accumulate)
+    isempty(options.var"export") || publish(trainer)
     summary = Summary(
         options, ranks, transport, json, parameters, units, length(text), losses, seconds, figures)
 

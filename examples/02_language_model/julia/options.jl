@@ -25,6 +25,8 @@ usage: meron run -n RANKS -- julia main.jl [options]
   --save DIR        save checkpoints there, in the background, and keep the newest two
   --save-every N    after every N steps too (default: at the end)
   --resume DIR      go on from the newest checkpoint there, by any number of ranks and plan
+  --from DIR        start from the weights of a model there, in Hugging Face's layout
+  --export DIR      publish the model there at the end, in that layout; replaces another
   --json FILE       write all figures and the loss curve there
   --quiet           print nothing but errors
   --help            this text
@@ -47,6 +49,8 @@ Base.@kwdef mutable struct Options
     save::String = "" # folder of checkpoints; empty: none
     save_every::Int = 0 # steps; 0: at the end
     resume::String = "" # folder of checkpoints, or one of them; empty: none
+    from::String = "" # directory of published weights; empty: none
+    var"export"::String = "" # directory to publish in; empty: none
     json::String = ""
     quiet::Bool = false
     help::Bool = false
@@ -90,6 +94,9 @@ function parse_options(words)
     end
     options.save_every == 0 || !isempty(options.save) ||
         throw(BadInput("--save-every needs --save DIR: where to"))
+    isempty(options.from) || isempty(options.resume) || throw(BadInput(
+        "--from and --resume exclude each other: start from published weights, or go on from a " *
+        "checkpoint"))
     width, context = options.width, options.context
     width % context == 0 || throw(BadInput(
         "--width $width is no multiple of --context $context: take " *

@@ -7,12 +7,13 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import EXAMPLE, TRANSPORT, cargo, loader_path, run
+from conftest import EXAMPLE, ROOT, TRANSPORT, cargo, loader_path, run
 
 SMALL = ["--width", "64", "--layers", "2", "--context", "8", "--batch", "16", "--steps", "25"]
 
@@ -92,6 +93,15 @@ def test_bad_input_is_told_once(program: Path, tmp_path: Path) -> None:
         said = [line for line in done.stderr.splitlines() if not line.startswith("meron run: ")]
         assert len(said) == 1, done.stderr
         assert expected in said[0]
+
+
+@pytest.mark.parametrize(
+    "driver", ("05_checkpoint/kill_and_resume.py", "06_pretrained/fine_tune.py")
+)
+def test_checkpoints_and_published_weights(program: Path, tmp_path: Path, driver: str) -> None:
+    words: list[str | Path] = [sys.executable, "-B", ROOT / "examples" / driver, "--lang", "rust"]
+    done = run(words, tmp_path)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_ctrl_c_ends_a_job(program: Path, tmp_path: Path) -> None:

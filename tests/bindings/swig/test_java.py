@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -19,6 +20,7 @@ import pytest
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+EXAMPLES = Path(__file__).resolve().parents[3] / "examples"
 JAVA = os.environ["MERON_JAVA"]
 JAR = Path(os.environ["MERON_JAR"])
 TESTS = os.environ["MERON_JAVA_TESTS"]
@@ -90,6 +92,15 @@ def test_the_language_model_refuses_as_in_c() -> None:
             answers.add((done.returncode, done.stdout, done.stderr))
         assert len(answers) == 1
         assert next(iter(answers))[0] == 2
+
+
+@pytest.mark.parametrize(
+    "driver", ("05_checkpoint/kill_and_resume.py", "06_pretrained/fine_tune.py")
+)
+def test_checkpoints_and_published_weights(driver: str) -> None:
+    command = [sys.executable, "-B", str(EXAMPLES / driver), "--lang", "java"]
+    done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 def test_control_c_ends_a_wait() -> None:

@@ -72,16 +72,18 @@ public final class Main {
     }
 
     /**
-     * Trains; rank 0 reports. Returns the exit code. Throws on all ranks if there is nothing to resume.
+     * Trains; rank 0 reports. Returns the exit code. Throws on all ranks if there is nothing to
+     * resume or to start from.
      */
     private static int run(Context context, Plan plan, Options options, byte[] text)
             throws BadInput {
         final boolean speaks = context.rank() == 0;
         final Trainer trainer = new Trainer(context, options, text);
         final Saver saver = new Saver(context, options);
-        if (options.resume != null) {
-            final String resumed = saver.resume(trainer);
-            if (speaks && !options.quiet) System.out.println(resumed);
+        if (options.resume != null || options.from != null) {
+            final String loaded = options.resume != null
+                    ? saver.resume(trainer) : Pretrained.startFrom(context, options);
+            if (speaks && !options.quiet) System.out.println(loaded);
         }
         final float[] losses = new float[options.steps - trainer.first()];
         final Report report =
@@ -91,6 +93,7 @@ public final class Main {
         final Stats before = context.stats();
         final double seconds = trainer.train(losses, saver);
         final Figures[] figures = Figures.collect(context, options, before);
+        if (options.export != null) Pretrained.publish(context, options);
 
         int code = 0;
         for (Figures each : figures) {

@@ -25,6 +25,8 @@ final class Options {
             + "  --save DIR        save checkpoints there, in the background, and keep the newest two\n"
             + "  --save-every N    after every N steps too (default: at the end)\n"
             + "  --resume DIR      go on from the newest checkpoint there, by any number of ranks and plan\n"
+            + "  --from DIR        start from the weights of a model there, in Hugging Face's layout\n"
+            + "  --export DIR      publish the model there at the end, in that layout; replaces another\n"
             + "  --json FILE       write all figures and the loss curve there\n"
             + "  --quiet           print nothing but errors\n"
             + "  --help            this text\n";
@@ -43,6 +45,8 @@ final class Options {
     String save; // folder of checkpoints; null: none
     int saveEvery; // steps; 0: at the end
     String resume; // folder of checkpoints, or one of them; null: none
+    String from; // directory of published weights; null: none
+    String export; // directory to publish in; null: none
     String json;
     boolean quiet;
     boolean help;
@@ -67,6 +71,10 @@ final class Options {
         if (options.saveEvery > 0 && options.save == null) {
             throw new BadInput("--save-every needs --save DIR: where to");
         }
+        if (options.from != null && options.resume != null) {
+            throw new BadInput("--from and --resume exclude each other: start from published weights, "
+                    + "or go on from a checkpoint");
+        }
         if (options.width % options.context != 0) {
             throw new BadInput("--width " + options.width + " is no multiple of --context "
                     + options.context + ": take "
@@ -84,7 +92,7 @@ final class Options {
     private static boolean isKnown(String name) {
         return name.matches(
                 "--(data|plan|steps|batch|accumulate|width|layers|context|lr|dtype|seed|json|save"
-                        + "|save-every|resume)");
+                        + "|save-every|resume|from|export)");
     }
 
     private void set(String name, String text) throws BadInput {
@@ -93,6 +101,8 @@ final class Options {
             case "--json": json = text; break;
             case "--save": save = text; break;
             case "--resume": resume = text; break;
+            case "--from": from = text; break;
+            case "--export": export = text; break;
             case "--save-every": saveEvery = whole(name, text, 1, 100_000_000); break;
             case "--steps": steps = whole(name, text, 1, 100_000_000); break;
             case "--batch": batch = whole(name, text, 1, 65536); break;

@@ -48,6 +48,16 @@ OPTIONS: list[Option] = [
         "go on from the newest checkpoint there, by any number of ranks and plan",
         {"metavar": "DIR"},
     ),
+    (
+        "--from",
+        "start from the weights of a model there, in Hugging Face's layout",
+        {"metavar": "DIR", "dest": "published"},
+    ),
+    (
+        "--export",
+        "publish the model there at the end, in that layout; replaces another",
+        {"metavar": "DIR"},
+    ),
     ("--json", "write all figures and the loss curve there", {"metavar": "FILE"}),
     ("--plot", "draw the loss curve there", {"metavar": "FILE.png"}),
     ("--quiet", "print nothing but errors", {"action": "store_true"}),
@@ -60,6 +70,11 @@ def parse(arguments: list[str]) -> Namespace:
     options = Parser("main.py", description, OPTIONS).read(arguments)
     if options.save_every and not options.save:
         raise BadInput("--save-every needs --save DIR: where to")
+    if options.published and options.resume:
+        raise BadInput(
+            "--from and --resume exclude each other: start from published weights, or go on from a "
+            "checkpoint"
+        )
     if options.width % options.context:
         next_width = (options.width // options.context + 1) * options.context
         raise BadInput(

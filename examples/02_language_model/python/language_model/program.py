@@ -22,6 +22,7 @@ from common.progress import Progress
 from . import options as command_line
 from . import report
 from .checkpoints import Saver, resume
+from .pretrained import publish, start_from
 from .train import Trainer
 
 
@@ -55,13 +56,14 @@ def collect_figures(
 def run(
     context: meron.Context, plan: meron.Plan, options: Namespace, data: NDArray[np.uint8]
 ) -> report.Summary:
-    """Trains; rank 0 reports. Raises BadInput on all ranks if there is nothing to resume."""
+    """Trains; rank 0 reports. Raises BadInput on all ranks if there is nothing to
+    resume or to start from."""
     trainer = Trainer(context, data, options)
     speaks = context.rank == 0 and not options.quiet
-    if options.resume:
-        resumed = resume(trainer)
+    if options.resume or options.published:
+        loaded = resume(trainer) if options.resume else start_from(trainer)
         if speaks:
-            print(resumed, flush=True)
+            print(loaded, flush=True)
     steps = options.steps - trainer.first
     save = Saver(trainer)
     summary = report.Summary(
@@ -83,6 +85,8 @@ def run(
     save.finish()
     summary.seconds = progress.seconds
     summary.figures = collect_figures(context, before, options.accumulate)
+    if options.export:
+        publish(trainer)
 
     if speaks:
         report.print_summary(summary)

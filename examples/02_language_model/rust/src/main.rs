@@ -6,6 +6,7 @@ mod checkpoint;
 mod matrix;
 mod model;
 mod options;
+mod pretrained;
 mod report;
 mod text;
 mod train;
@@ -110,20 +111,33 @@ fn collect_figures(context: &Context, options: &Options, before: &Stats) -> Resu
         .collect()
 }
 
+/// Does what --resume or --from say. What was loaded; or what is wrong, the same on all ranks.
+fn load(
+    context: &Context,
+    trainer: &mut Trainer<'_>,
+    options: &Options,
+) -> std::result::Result<Option<String>, String> {
+    if let Some(folder) = &options.resume {
+        return checkpoint::resume(context, trainer, folder, options.steps).map(Some);
+    }
+    match &options.from {
+        Some(folder) => pretrained::start_from(context, options.layers, folder).map(Some),
+        None => Ok(None),
+    }
+}
+
 /// Trains; rank 0 reports. Returns the exit code.
 fn run(context: &Context, plan: &str, options: &Options, text: &[u8]) -> Result<i32> {
     let mut trainer = Trainer::new(context, options, text)?;
     let speaks = context.rank() == 0;
-    if let Some(folder) = &options.resume {
-        match checkpoint::resume(context, &mut trainer, folder, options.steps) {
-            Ok(resumed) if speaks && !options.quiet => println!("{resumed}"),
-            Ok(_) => {}
-            Err(problem) => {
-                if speaks {
-                    eprintln!("language_model: {problem}");
-                }
-                return Ok(2);
+    match load(context, &mut trainer, options) {
+        Ok(Some(loaded)) if speaks && !options.quiet => println!("{loaded}"),
+        Ok(_) => {}
+        Err(problem) => {
+            if speaks {
+                eprintln!("language_model: {problem}");
             }
+            return Ok(2);
         }
     }
     let mut summary = Summary {
@@ -149,6 +163,9 @@ fn run(context: &Context, plan: &str, options: &Options, text: &[u8]) -> Result<
     summary.losses = losses;
     summary.seconds = seconds;
     summary.figures = collect_figures(context, options, &before)?;
+    if let Some(folder) = &options.export {
+        pretrained::publish(context, options.layers, folder)?;
+    }
 
     let mut code = i32::from(!summary.figures.iter().all(|f| f.as_planned(steps)));
     if speaks && !options.quiet {

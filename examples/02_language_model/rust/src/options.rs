@@ -26,6 +26,10 @@ pub struct Options {
     pub save_every: usize,
     /// Folder of checkpoints, or one of them.
     pub resume: Option<String>,
+    /// Directory of published weights.
+    pub from: Option<String>,
+    /// Directory to publish in.
+    pub export: Option<String>,
     pub json: Option<String>,
     pub quiet: bool,
     pub help: bool,
@@ -50,6 +54,8 @@ usage: meron run -n RANKS -- language_model [options]
   --save DIR        save checkpoints there, in the background, and keep the newest two
   --save-every N    after every N steps too (default: at the end)
   --resume DIR      go on from the newest checkpoint there, by any number of ranks and plan
+  --from DIR        start from the weights of a model there, in Hugging Face's layout
+  --export DIR      publish the model there at the end, in that layout; replaces another
   --json FILE       write all figures and the loss curve there
   --quiet           print nothing but errors
   --help            this text
@@ -72,6 +78,8 @@ impl Default for Options {
             save: None,
             save_every: 0,
             resume: None,
+            from: None,
+            export: None,
             json: None,
             quiet: false,
             help: false,
@@ -95,7 +103,7 @@ impl Options {
                 "--help" => self.help = true,
                 "--data" | "--plan" | "--steps" | "--batch" | "--accumulate" | "--width"
                 | "--layers" | "--context" | "--lr" | "--dtype" | "--seed" | "--json"
-                | "--save" | "--save-every" | "--resume" => {
+                | "--save" | "--save-every" | "--resume" | "--from" | "--export" => {
                     let value = match rest.next_if(|next| !next.starts_with("--")) {
                         Some(value) => value,
                         None => return Err(format!("{name} needs a value: --help says which")),
@@ -122,6 +130,8 @@ impl Options {
             "--json" => self.json = Some(value.to_string()),
             "--save" => self.save = Some(value.to_string()),
             "--resume" => self.resume = Some(value.to_string()),
+            "--from" => self.from = Some(value.to_string()),
+            "--export" => self.export = Some(value.to_string()),
             "--save-every" => self.save_every = whole(value, 1, 100_000_000)?,
             "--steps" => self.steps = whole(value, 1, 100_000_000)?,
             "--batch" => self.batch = whole(value, 1, 65536)?,
@@ -149,6 +159,13 @@ impl Options {
     fn check(&self) -> Result<(), String> {
         if self.save_every > 0 && self.save.is_none() {
             return Err("--save-every needs --save DIR: where to".to_string());
+        }
+        if self.from.is_some() && self.resume.is_some() {
+            return Err(
+                "--from and --resume exclude each other: start from published weights, or go on \
+                        from a checkpoint"
+                    .to_string(),
+            );
         }
         if self.width % self.context == 0 {
             return Ok(());
