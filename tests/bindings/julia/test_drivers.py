@@ -17,7 +17,7 @@ if shutil.which("julia") is None:
 
 
 @pytest.mark.parametrize(
-    "driver", ("05_checkpoint/kill_and_resume.py", "06_pretrained/fine_tune.py")
+    "driver", ("05_checkpoint/kill_and_resume.py", "06_pretrained/publish_and_tune.py")
 )
 def test_checkpoints_and_published_weights(driver: str) -> None:
     command = [sys.executable, "-B", str(EXAMPLES / driver), "--lang", "julia"]

@@ -96,7 +96,7 @@ def test_bad_input_is_told_once(program: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "driver", ("05_checkpoint/kill_and_resume.py", "06_pretrained/fine_tune.py")
+    "driver", ("05_checkpoint/kill_and_resume.py", "06_pretrained/publish_and_tune.py")
 )
 def test_checkpoints_and_published_weights(program: Path, tmp_path: Path, driver: str) -> None:
     words: list[str | Path] = [sys.executable, "-B", ROOT / "examples" / driver, "--lang", "rust"]

@@ -95,7 +95,7 @@ def test_the_language_model_refuses_as_in_c() -> None:
 
 
 @pytest.mark.parametrize(
-    "driver", ("05_checkpoint/kill_and_resume.py", "06_pretrained/fine_tune.py")
+    "driver", ("05_checkpoint/kill_and_resume.py", "06_pretrained/publish_and_tune.py")
 )
 def test_checkpoints_and_published_weights(driver: str) -> None:
     command = [sys.executable, "-B", str(EXAMPLES / driver), "--lang", "java"]

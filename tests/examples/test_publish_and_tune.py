@@ -28,7 +28,7 @@ def losses(file: Path) -> list[float]:
 
 
 def test_published_weights_are_trained_further(language: str) -> None:
-    script = ROOT / "examples/06_pretrained/fine_tune.py"
+    script = ROOT / "examples/06_pretrained/publish_and_tune.py"
     command = [sys.executable, "-B", str(script), "--lang", language]
     done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stdout + done.stderr
