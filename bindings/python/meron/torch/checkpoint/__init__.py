@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from meron.torch.checkpoint import torch_functions  # noqa: F401  (dcp's functions see shards)
 from meron.torch.checkpoint.agreement import LoadError
 from meron.torch.checkpoint.dcp import SaveToDcp, dcp_load, dcp_save
 from meron.torch.checkpoint.export import save_pretrained

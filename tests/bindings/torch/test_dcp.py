@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.distributed.checkpoint on sharded models: the files are torch's own, and the bits stay."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import run_ranks
+from promises import check_promise, promises_of
+
+HERE = Path(__file__).parent / "checkpoint"
+PROMISES = HERE / "dcp_promised.py"
+
+
+def run(ranks: int, folder: Path, action: str, **job: Any) -> None:
+    whole = {"plan": "zero3", "total": 2, **job, "folder": str(folder), "action": action}
+    done = run_ranks(ranks, HERE / "dcp_world.py", json.dumps(whole))
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+@pytest.mark.parametrize(
+    ("saved", "loaded", "more"),
+    [
+        ({"rule": "torch AdamW"}, {"plan": "zero2"}, {}),
+        ({"rule": "engine AdamW", "low": True}, {"plan": "zero1"}, {"background": True}),
+        ({"rule": "torch AdamW", "low": True, "plan": "mics(1)"}, {}, {"gloo": True}),
+        (
+            {"rule": "engine AdamW", "plan": "zero0"},
+            {"units": False},
+            {"gloo": True, "background": True},
+        ),
+    ],
+    ids=["torch", "engine-bf16-background", "replicated-bf16-gloo", "zero0-gloo-async"],
+)
+def test_bits_stay_from_two_ranks_to_three_to_one(
+    tmp_path: Path, saved: dict[str, Any], loaded: dict[str, Any], more: dict[str, Any]
+) -> None:
+    run(2, tmp_path, "save", to="saved1", **{**saved, **more})
+    run(3, tmp_path, "load", to="saved2", **{"from": "saved1", **saved, **more, **loaded})
+    run(1, tmp_path, "load", **{"from": "saved2", **saved})
+    if not saved.get("low"):
+        run(1, tmp_path, "plain", **{"from": "saved2", **saved})
+
+
+@pytest.mark.parametrize("rule", ["torch AdamW", "engine AdamW"])
+def test_checkpoints_of_fsdp2_load(tmp_path: Path, rule: str) -> None:
+    run(2, tmp_path, "fsdp2", to="saved")
+    run(3, tmp_path, "load", **{"from": "saved", "from fsdp2": True, "rule": rule})
+    run(2, tmp_path, "load", **{"from": "saved", "from fsdp2": True, "rule": rule, "gloo": True})
+
+
+def test_a_rank_that_calls_alone_is_told(tmp_path: Path) -> None:
+    run(2, tmp_path, "alone", rule="torch AdamW")
+
+
+@pytest.mark.parametrize("ranks", [1, 2])
+@pytest.mark.parametrize("promise", promises_of(PROMISES))
+def test_promise(promise: str, ranks: int) -> None:
+    check_promise(PROMISES, ranks, promise)
