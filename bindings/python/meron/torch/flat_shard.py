@@ -95,7 +95,7 @@ class FlatShard(torch.Tensor):
         context: int = 0,
         empty: bool = False,
     ) -> FlatShard:
-        made: FlatShard = torch.Tensor._make_wrapper_subclass(  # type: ignore[attr-defined]
+        made: FlatShard = torch.Tensor._make_wrapper_subclass(
             cls, shape, dtype=local.dtype, device=local.device, requires_grad=False
         )
         made._local = local
@@ -154,7 +154,7 @@ class FlatShard(torch.Tensor):
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
 
     @classmethod
-    def __torch_dispatch__(
+    def __torch_dispatch__(  # type: ignore[override]
         cls, function: Any, _types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}

@@ -4,8 +4,9 @@
 job: {"folder", "action", "plan", "rule": "engine AdamW" or "torch AdamW", "low": bf16 compute,
 "gloo": whether torch.distributed is initialised beside Meron}
 
-Each action is a program of its own: "save" and "load" of Meron, "fsdp2" (fully_shard over gloo saves
-DTensors), "plain" (one process of torch alone loads) and "alone" (rank 0 calls, the others do not).
+Each action is a program of its own: "save" and "load" of Meron, "fsdp2" (fully_shard over gloo
+saves DTensors), "plain" (one process of torch alone loads) and "alone" (rank 0 calls, the others do
+not).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from torch.distributed.checkpoint.state_dict import (
     get_state_dict,
     set_state_dict,
 )
-from training import OPTIONS, WIDTH, Block, Model, build, train
+from training import OPTIONS, WIDTH, Model, build, train
 
 import meron
 import meron.torch as mt
@@ -166,8 +167,10 @@ def fsdp2(job: dict[str, Any], folder: Path) -> None:
         fully_shard(block, mesh=mesh)
     fully_shard(model, mesh=mesh)
     optimizer = plain_optimizer(model)
+    torch.optim.lr_scheduler.MultiStepLR(optimizer, [9])  # as `build` has one: "initial_lr"
     for step in range(2):
-        model(torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(step))).square().mean().backward()  # fmt: skip  # noqa: E501
+        x = torch.randn(4, WIDTH, generator=torch.Generator().manual_seed(step))
+        model(x).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
     values, states = get_state_dict(model, optimizer)

@@ -112,12 +112,7 @@ def dcp_save(
             own = copied(own)
         saving.on = True
         try:
-            given = {"state_dict": own, "storage_meta": None, "is_coordinator": first}
-            if "storage_meta" in inspect.signature(chosen.set_up_planner).parameters:
-                given["storage_meta"] = writer.storage_meta()
-            else:
-                del given["storage_meta"]
-            chosen.set_up_planner(**given)
+            chosen.set_up_planner(own, writer.storage_meta(), first)
             set_up(writer.set_up_storage_writer, first, context.rank)
             plan = writer.prepare_local_plan(chosen.create_local_plan())
         finally:

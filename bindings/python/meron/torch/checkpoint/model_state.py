@@ -243,10 +243,14 @@ def compare(names: Names, given: Mapping[str, Any], options: Options) -> Found:
     has = {*found.params, *found.others, *found.extra_states}
     for name in (*names.params, *names.others, *names.extra_states):
         bad = any(text.startswith(f"{name} (") for text in found.differences.mismatched)
-        if name not in has and not bad and not (
-            options.ignore_frozen_params and is_frozen(names, name)
+        if (
+            name not in has
+            and not bad
+            and not (options.ignore_frozen_params and is_frozen(names, name))
         ):
             found.differences.missing.append(name)
+    for each in (found.differences.missing, found.differences.unexpected):
+        each.sort()
     return found
 
 
@@ -262,8 +266,10 @@ def take_param(
         found.differences.mismatched.append(f"{first} ({list(value.shape)}, {list(shape)} here)")
         return
     shard = as_shard(unit, i, key, value)
-    if isinstance(value, FlatShard) and options.full_state_dict and not (
-        options.broadcast_from_rank0
+    if (
+        isinstance(value, FlatShard)
+        and options.full_state_dict
+        and not (options.broadcast_from_rank0)
     ):
         raise errors.argument(
             f"{key} is sharded, and full_state_dict=True was given", subject="full_state_dict"
@@ -334,9 +340,9 @@ def check_same_names(sharding: Sharding, found: list[str]) -> None:
 def apply(names: Names, found: Found) -> None:
     """Collective."""
     values: dict[ShardedUnit, dict[int, torch.Tensor]] = {}
-    for name, value in found.params.items():
+    for name, shard in found.params.items():
         unit, i = names.params[name]
-        values.setdefault(unit, {})[i] = value
+        values.setdefault(unit, {})[i] = shard
     for unit in sorted(values, key=lambda unit: unit.index):
         unit.sharding.write(unit, values[unit])
     with torch.no_grad():

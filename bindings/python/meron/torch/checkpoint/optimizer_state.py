@@ -103,9 +103,7 @@ def optimizers_of(given: Any) -> list[torch.optim.Optimizer]:
     return found
 
 
-def listed(
-    optimizer: torch.optim.Optimizer, names: Names
-) -> Iterable[tuple[int, dict[str, Any]]]:
+def listed(optimizer: torch.optim.Optimizer, names: Names) -> Iterable[tuple[int, dict[str, Any]]]:
     return enumerate(groups_of(optimizer, names))
 
 
@@ -253,9 +251,7 @@ def set_optimizer_state_dict(
         put_masters(plan)
 
 
-def nested(
-    names: Names, optimizers: list[torch.optim.Optimizer], given: Any
-) -> Mapping[str, Any]:
+def nested(names: Names, optimizers: list[torch.optim.Optimizer], given: Any) -> Mapping[str, Any]:
     """A state dict that may be flat, in the other form."""
     if not isinstance(given, Mapping):
         raise errors.argument(

@@ -26,7 +26,7 @@ class Options:
     dsd_fqn_modifiers: str = "_fqn_modifiers"
 
 
-FIELDS = {field.name: field.default for field in dataclasses.fields(Options)}
+FIELDS: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(Options)}
 
 
 def options_from(given: Any) -> Options:

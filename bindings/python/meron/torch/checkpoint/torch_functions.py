@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.distributed.checkpoint's own functions, for models that Meron shards.
 
-Its get_ and set_ functions of state dicts all go through four private ones, which are replaced: so
-they work for whoever imported them, before or after Meron. Importing torch's module takes a second,
-so this waits until somebody else does. In a torch without those four nothing is replaced; a FlatShard
-then refuses what would go wrong.
+All its get_ and set_ functions of state dicts call four private ones. Those are replaced here, so
+that the public ones work for whoever imported them, before Meron or after. Importing torch's module
+takes a second, so the replacement waits for the first import. A torch without those four functions
+stays as it is; a FlatShard then refuses what would go wrong.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ def is_ours(model: Any) -> bool:
 
 
 def options_of(info: Any) -> Any:
-    """The StateDictOptions that torch's functions were given. ArgumentError for submodules, of which
-    they keep only names."""
+    """The StateDictOptions that torch's functions were given. ArgumentError for submodules."""
     if info.submodule_prefixes:
         raise errors.argument(
             "submodules of a model that Meron shards",
