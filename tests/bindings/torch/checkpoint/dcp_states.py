@@ -21,6 +21,7 @@ from meron.torch.checkpoint import (
     dcp_save,
     get_optimizer_state_dict,
     get_state_dict,
+    set_model_state_dict,
     set_optimizer_state_dict,
     set_state_dict,
 )
@@ -128,6 +129,14 @@ def exact_values_of_low_params_go_with_the_optimizer() -> None:
         found = get_optimizer_state_dict(other, its)
         for name, state in states["state"].items():
             assert torch.equal(found["state"][name]["master"], state["master"])
+        # f32 values, as other checkpoints have them, are kept for the optimizer.
+        fine = {name: state["master"].clone() for name, state in states["state"].items()}
+        for value in fine.values():
+            value.to_local().add_(1e-5)
+        set_model_state_dict(other, {**values, **fine, "head.weight": fine["embed.weight"]})
+        found = get_optimizer_state_dict(other, its)
+        for name, value in fine.items():
+            assert torch.equal(found["state"][name]["master"], value), (rule, name)
 
 
 def torchs_functions_see_shards() -> None:

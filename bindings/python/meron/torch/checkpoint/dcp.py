@@ -17,7 +17,7 @@ import torch
 import meron
 from meron import errors
 from meron.torch.checkpoint.agreement import together
-from meron.torch.checkpoint.exchange import object_from, objects_of_all
+from meron.torch.checkpoint.exchange import object_from, objects_at_rank0
 from meron.torch.checkpoint.names import Models, Names
 from meron.torch.flat_shard import FlatShard, saving
 
@@ -55,7 +55,7 @@ class SaveToDcp:
         with together(self._context):
             if self._error is not None:
                 raise self._error
-        results = objects_of_all(self._context, self._results)
+        results = objects_at_rank0(self._context, self._results)
         with together(self._context):
             self.metadata = self._finish(results)
         return self.metadata
@@ -117,7 +117,7 @@ def dcp_save(
             plan = writer.prepare_local_plan(chosen.create_local_plan())
         finally:
             saving.on = False
-    plans = objects_of_all(context, plan)
+    plans = objects_at_rank0(context, plan)
     metadata: Any = None
     with together(context):
         if first:
@@ -181,7 +181,7 @@ def dcp_load(
         chosen.set_up_planner(own, metadata, context.rank == 0)
         set_up(reader.set_up_storage_reader, metadata, context.rank == 0, context.rank)
         plan = reader.prepare_local_plan(chosen.create_local_plan())
-    plans = objects_of_all(context, plan)
+    plans = objects_at_rank0(context, plan)
     with together(context):
         if context.rank == 0:
             plans = reader.prepare_global_plan(chosen.create_global_plan(plans))

@@ -15,8 +15,8 @@ import meron
 from meron.torch.checkpoint.agreement import tensor_from_rank0, together
 
 
-def object_from(context: meron.Context, root: int, value: Any) -> Any:
-    """Rank `root`'s object, on all ranks. Collective; blocks on peers."""
+def object_from(context: meron.Context, root: int, value: Any, at: int | None = None) -> Any:
+    """Rank `root`'s object, on all ranks or for rank `at`. Collective; blocks on peers."""
     if context.world_size == 1:
         return value
     data = pickle.dumps(value) if context.rank == root else b""
@@ -25,12 +25,20 @@ def object_from(context: meron.Context, root: int, value: Any) -> Any:
     count = int(size[0]) * 4096 + int(size[1])
     own = np.frombuffer(data, np.uint8).copy() if data else np.zeros(count, np.uint8)
     context.world.broadcast(own, root)
-    return value if context.rank == root else pickle.loads(own.tobytes())
+    if context.rank == root:
+        return value
+    return pickle.loads(own.tobytes()) if at in (None, context.rank) else None
 
 
-def objects_of_all(context: meron.Context, value: Any) -> list[Any]:
-    """The objects of all ranks, by rank. Collective; blocks on peers."""
-    return [object_from(context, root, value) for root in range(context.world_size)]
+def objects_at_rank0(context: meron.Context, value: Any) -> list[Any]:
+    """The objects of all ranks, by rank; empty on other ranks than 0. Collective; blocks on
+    peers."""
+    found = []
+    for root in range(context.world_size):
+        one = object_from(context, root, value, at=0)
+        if context.rank == 0:
+            found.append(one)
+    return found
 
 
 @dataclass

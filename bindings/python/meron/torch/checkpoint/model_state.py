@@ -210,10 +210,12 @@ class Found:
 
     Attributes:
         params, others, extra_states: values, by the name that is used.
+        named: those names for which there is any value.
     """
 
     def __init__(self) -> None:
         self.differences = Differences()
+        self.named: set[str] = set()
         self.params: dict[str, FlatShard] = {}
         self.others: dict[str, torch.Tensor] = {}
         self.extra_states: dict[str, Any] = {}
@@ -232,6 +234,7 @@ def compare(names: Names, given: Mapping[str, Any], options: Options) -> Found:
     found = Found()
     for key, value in given.items():
         first = names.aliases.get(key, key)
+        found.named.add(first)
         if first in names.params:
             take_param(names, found, str(key), first, value, options)
         elif first in names.others:
@@ -240,14 +243,9 @@ def compare(names: Names, given: Mapping[str, Any], options: Options) -> Found:
             found.extra_states[key] = value
         else:
             found.differences.unexpected.append(str(key))
-    has = {*found.params, *found.others, *found.extra_states}
     for name in (*names.params, *names.others, *names.extra_states):
-        bad = any(text.startswith(f"{name} (") for text in found.differences.mismatched)
-        if (
-            name not in has
-            and not bad
-            and not (options.ignore_frozen_params and is_frozen(names, name))
-        ):
+        may_miss = options.ignore_frozen_params and is_frozen(names, name)
+        if name not in found.named and not may_miss:
             found.differences.missing.append(name)
     for each in (found.differences.missing, found.differences.unexpected):
         each.sort()

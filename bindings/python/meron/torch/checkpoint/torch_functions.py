@@ -139,6 +139,8 @@ class AfterImport(importlib.abc.MetaPathFinder):
         install = self.waiting.pop(name, None)
         if install is None:
             return None
+        if not self.waiting:
+            sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is not None and spec.loader is not None:
             plain = spec.loader.exec_module
