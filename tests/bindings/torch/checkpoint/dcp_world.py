@@ -219,6 +219,9 @@ def main() -> None:
     if job.get("gloo"):
         start_gloo(folder)
     globals()[job["action"]](job, folder)
+    if dist.is_initialized():  # while all ranks are there: gloo's threads end with it
+        dist.barrier()
+        dist.destroy_process_group()
 
 
 if __name__ == "__main__":
