@@ -96,6 +96,8 @@ def states_that_do_not_fit_change_nothing() -> None:
         for text, change in (
             ("do not have: more", lambda s: s["state"].update(more={"step": 1})),
             (f"no states of: {NAME}", lambda s: s["state"].pop(NAME)),
+            (f"no states of: {NAME} (exp_avg)", lambda s: s["state"][NAME].pop("exp_avg")),
+            ("no states of", lambda s: s["state"].clear()),
             ("shape", lambda s: s["state"][NAME].update(exp_avg=torch.zeros(3))),
             ("param groups", lambda s: s["param_groups"].pop()),
             ("other params", lambda s: s["param_groups"][0]["params"].pop()),

@@ -51,13 +51,13 @@ class SaveToDcp:
         if self._ended:
             return self.metadata
         self._thread.join()
-        self._ended = True
         with together(self._context):
             if self._error is not None:
                 raise self._error
         results = objects_at_rank0(self._context, self._results)
         with together(self._context):
             self.metadata = self._finish(results)
+        self._ended = True
         return self.metadata
 
 

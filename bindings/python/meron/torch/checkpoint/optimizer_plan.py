@@ -19,6 +19,7 @@ from meron.torch.checkpoint.state_options import Options
 from meron.torch.engine_optimizer import EngineOptimizer
 from meron.torch.engine_states import part_of, read_state
 from meron.torch.flat_shard import FlatShard
+from meron.torch.guard import plain
 from meron.torch.tensors import DTYPES
 from meron.torch.unit import ShardedUnit
 
@@ -68,8 +69,8 @@ def flatten(state: dict[str, Any]) -> dict[str, Any]:
 
 def unflatten(names: Names, own: list[dict[str, Any]], given: Mapping[str, Any]) -> dict[str, Any]:
     """ArgumentError for a key that is of no param, or options that differ within a group."""
-    known = {alias: name for group in own for name in group["params"] for alias in
-             names.all_names(name)}  # fmt: skip
+    used = [name for group in own for name in group["params"]]
+    known = {alias: name for name in used for alias in names.all_names(name)}
     states: States = {}
     options: States = {}
     for key, value in given.items():
@@ -142,6 +143,16 @@ def refuse_names(what: str, found: list[str]) -> None:
             subject=found[0],
             advice="Give the states of equal optimizers, or StateDictOptions(strict=False).",
         )
+
+
+def refuse_missing(states: States, wanted: Mapping[str, list[str]]) -> None:
+    """ArgumentError naming params whose states are missing, or lack one of some keys."""
+    lost = []
+    for name, keys in wanted.items():
+        missing = [key for key in keys if key not in states.get(name, {})]
+        if missing:
+            lost.append(name if len(missing) == len(keys) else f"{name} ({', '.join(missing)})")
+    refuse_names("there are no states of", lost)
 
 
 def checked_groups(
@@ -231,16 +242,8 @@ def plan_engine(
     grouped = {param._meron for each in optimizer.param_groups for param in each["params"]}
     places = [(unit, i) for unit in optimizer.sharded for i in unit.trainable]
     wanted = [names.of_place.get(place, "") for place in places if place in grouped]
-    if strict and any(name in states for name in wanted):
-        refuse_names(
-            "there are no states of",
-            [
-                name if name not in states else f"{name} ({key})"
-                for name in wanted
-                for key in keys
-                if key not in states.get(name, {})
-            ],
-        )
+    if strict:
+        refuse_missing(states, dict.fromkeys(wanted, keys))
     counts: dict[int, str] = {}
     for unit, i in places:
         name = names.of_place.get((unit, i), "")
@@ -278,6 +281,34 @@ def plan_engine(
 # ---- Torch's ------------------------------------------------------------------------------------
 
 
+def first_states(optimizer: torch.optim.Optimizer) -> dict[torch.Tensor, dict[str, Any]]:
+    """The states of an optimizer of torch that has none yet, which stays as it is. Local.
+
+    A step of its class makes them, on zeros in place of params and gradients.
+    """
+    params = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
+    before = [(param, param.data, param.grad) for param in params]
+    step = type(optimizer).step
+    step = getattr(step, "__wrapped__", step)  # without hooks, which count steps
+    with plain(), torch.no_grad():
+        try:
+            for param in params:
+                param.data = torch.zeros_like(param)
+                param.grad = torch.zeros_like(param)
+            step(optimizer)
+        finally:
+            for param, data, grad in before:
+                param.data, param.grad = data, grad
+            found = dict(optimizer.state)
+            optimizer.state.clear()
+    for state in found.values():
+        if isinstance(state.get("step"), torch.Tensor):
+            state["step"] = torch.zeros_like(state["step"])
+        elif "step" in state:
+            state["step"] = 0
+    return found
+
+
 def plan_torch(
     plan: StatePlan,
     optimizer: torch.optim.Optimizer,
@@ -286,10 +317,13 @@ def plan_torch(
     strict: bool,
 ) -> None:
     held = [one for group in held_params(optimizer, names) for one in group]
-    trained = [one.name for one in held if one.part.requires_grad]
-    if strict and any(states.get(name, {}).keys() - {"master"} for name in trained):
-        lost = [name for name in trained if not states.get(name, {}).keys() - {"master"}]
-        refuse_names("there are no states of", lost)
+    if strict:
+        live = optimizer.state or first_states(optimizer)
+        wanted = {one.name: live.get(one.part, {}) for one in held}
+        refuse_missing(
+            states,
+            {n: [k for k in own if own[k] is not None] for n, own in wanted.items()},
+        )
     for one in held:
         state = {}
         for key, value in states.get(one.name, {}).items():

@@ -20,6 +20,7 @@ from meron.torch.checkpoint.model_state import (
 from meron.torch.checkpoint.names import Models, Names, Place
 from meron.torch.checkpoint.optimizer_plan import (
     StatePlan,
+    first_states,
     flatten,
     is_number,
     plans_from,
@@ -38,7 +39,6 @@ from meron.torch.checkpoint.state_options import (
 from meron.torch.engine_optimizer import EngineOptimizer
 from meron.torch.engine_states import keys_of, read_state
 from meron.torch.flat_shard import FlatShard
-from meron.torch.guard import plain
 from meron.torch.whole import whole_of
 
 Optimizers = Union[torch.optim.Optimizer, Iterable[torch.optim.Optimizer]]
@@ -167,34 +167,6 @@ def copy_of(held: Held, key: str, value: Any) -> Any:
             subject=held.name,
         )
     return shard_of(*held.sharded, value.detach().to("cpu", copy=True))
-
-
-def first_states(optimizer: torch.optim.Optimizer) -> dict[torch.Tensor, dict[str, Any]]:
-    """The states of an optimizer of torch that has none yet, which stays as it is. Local.
-
-    A step of its class makes them, on zeros in place of params and gradients.
-    """
-    params = [p for group in optimizer.param_groups for p in group["params"] if p.requires_grad]
-    before = [(param, param.data, param.grad) for param in params]
-    step = type(optimizer).step
-    step = getattr(step, "__wrapped__", step)  # without hooks, which count steps
-    with plain(), torch.no_grad():
-        try:
-            for param in params:
-                param.data = torch.zeros_like(param)
-                param.grad = torch.zeros_like(param)
-            step(optimizer)
-        finally:
-            for param, data, grad in before:
-                param.data, param.grad = data, grad
-            found = dict(optimizer.state)
-            optimizer.state.clear()
-    for state in found.values():
-        if isinstance(state.get("step"), torch.Tensor):
-            state["step"] = torch.zeros_like(state["step"])
-        elif "step" in state:
-            state["step"] = 0
-    return found
 
 
 # ---- Setting ------------------------------------------------------------------------------------
