@@ -9,10 +9,8 @@ from typing import Any
 
 import pytest
 from conftest import run_ranks
-from promises import check_promise, promises_of
 
 HERE = Path(__file__).parent / "checkpoint"
-PROMISES = [HERE / "dcp_promised.py", HERE / "dcp_states.py"]
 
 
 def run(ranks: int, folder: Path, action: str, **job: Any) -> None:
@@ -51,13 +49,3 @@ def test_checkpoints_of_fsdp2_load(tmp_path: Path) -> None:
 
 def test_a_rank_that_calls_alone_is_told(tmp_path: Path) -> None:
     run(2, tmp_path, "alone", rule="torch AdamW")
-
-
-@pytest.mark.parametrize("ranks", [1, 2])
-@pytest.mark.parametrize(
-    ("program", "promise"),
-    [(program, promise) for program in PROMISES for promise in promises_of(program)],
-    ids=lambda value: value.stem if isinstance(value, Path) else value,
-)
-def test_promise(program: Path, promise: str, ranks: int) -> None:
-    check_promise(program, ranks, promise)
