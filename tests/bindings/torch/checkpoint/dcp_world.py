@@ -198,7 +198,7 @@ def fsdp2(job: dict[str, Any], folder: Path) -> None:
 
 def alone(job: dict[str, Any], folder: Path) -> None:
     """A rank that calls by itself is told so when the deadline is over."""
-    mt.context_for(job["plan"], timeout=3)
+    mt.context_for(job["plan"], timeout=15)
     model, _, _ = build(job)
     if RANK == 0:
         try:
