@@ -22,6 +22,7 @@ import numpy as np
 import torch
 
 from meron import errors
+from meron.torch.flat_shard import FlatShard
 
 if TYPE_CHECKING:
     from meron.torch.unit import ShardedUnit
@@ -350,10 +351,14 @@ class Loading:
             wrong = f"is of {value.dtype}, and the param of {handle.dtype}"
         elif hasattr(value, "full_tensor"):
             wrong = "is a DTensor: pass value.full_tensor()"
+        elif isinstance(value, FlatShard) and value.own() != unit.owned(i):
+            wrong = f"has the elements {value.own()} of it, and this rank {unit.owned(i)}"
         elif tuple(value.shape) != tuple(handle.shape):
             wrong = f"has shape {tuple(value.shape)}, and the param {tuple(handle.shape)}"
         if wrong is not None:
             raise errors.argument(f"the value for '{handle.name}' {wrong}", subject=handle.name)
+        if isinstance(value, FlatShard):
+            value.require_values(handle.name)
         self.values[unit, i] = value.detach()
 
 

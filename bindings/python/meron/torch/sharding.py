@@ -26,6 +26,7 @@ from meron.torch.copy_on_write import CopyOnWrite, refuse_written
 from meron.torch.device import TorchDevice, torch_device_of
 from meron.torch.device_gradients import DeviceReducer
 from meron.torch.device_unit import DeviceUnit
+from meron.torch.flat_shard import FlatShard
 from meron.torch.gradients import NEVER, GradientReducer
 from meron.torch.guard import Sharded, plain, refuse_read
 from meron.torch.read_ahead import ReadAhead
@@ -187,7 +188,8 @@ class Sharding:
         return name if count == 0 else self.unique(f"{name}#{count + 1}")
 
     def write(self, unit: ShardedUnit, values: dict[int, torch.Tensor]) -> None:
-        """Writes whole values, equal on all ranks, as the next version. Collective."""
+        """Writes whole values, equal on all ranks, as the next version; or each rank's own range,
+        as FlatShards. Collective."""
         # All that may fail is done before the ranks wait for each other.
         sources = {i: self.source_of(value) for i, value in values.items()}
         self.drop([unit])
@@ -221,6 +223,8 @@ class Sharding:
         """The values as the engine takes them. StateError for a param that is out of use."""
         if isinstance(value, Sharded):
             refuse_read(value, "written to another")
+        if isinstance(value, FlatShard):
+            return value.spread()
         with plain():
             data = value.detach().to("cpu").contiguous()
             return data if data.dtype in CODES_OF_TORCH else data.float()

@@ -61,6 +61,20 @@ def own_part(unit: ShardedUnit, i: int) -> torch.Tensor:
     return own
 
 
+def own_values(unit: ShardedUnit) -> list[torch.Tensor]:
+    """Copies of this rank's parts of all params of a unit, flat, with the exact values.
+    Collective; blocks on peers. Zeros for those that have no values yet (init="defer")."""
+    found = {i: own_part(unit, i) for i in range(len(unit.handles)) if has_own(unit, i)}
+    if len(found) < len(unit.handles):
+        with unit.unit.gather(place="host") as gather:
+            for i, handle in enumerate(unit.handles):
+                if i not in found:
+                    own = unit.owned(i)
+                    whole = tensor_of(gather_view(gather, handle), (handle.size,), None)
+                    found[i] = whole[own.start : own.stop].clone()
+    return [found[i] for i in range(len(unit.handles))]
+
+
 def whole_of(unit: ShardedUnit, i: int, part: torch.Tensor) -> torch.Tensor:
     """A whole tensor, f32, from this rank's part of it. Collective."""
     handle, owned = unit.handles[i], unit.owned(i)

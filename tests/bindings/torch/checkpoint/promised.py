@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.distributed.checkpoint.state_dict import StateDictOptions
 from training import WIDTH, Block, Model, build, train
 
 import meron
@@ -28,6 +29,7 @@ from meron.torch.checkpoint import (
 )
 from meron.torch.checkpoint.agreement import from_rank
 
+FULL = StateDictOptions(full_state_dict=True)
 JOB = {"plan": "zero3", "rule": "torch AdamW", "total": 2}
 context = mt.context_for("zero3")
 RANK, RANKS = context.rank, context.world_size
@@ -223,13 +225,13 @@ def states_of_optimizers_go_by_names() -> None:
     for rule, other in (("torch AdamW", "engine AdamW"), ("engine AdamW", "torch AdamW")):
         model, optimizer, scheduler = build({**JOB, "rule": rule})
         train(JOB, model, optimizer, scheduler, 0, 2)
-        state = get_optimizer_state_dict(model, optimizer)
+        state = get_optimizer_state_dict(model, optimizer, options=FULL)
         assert set(state["state"]) == {
             name for name, param in model.named_parameters() if param.requires_grad
         }
         again, its, _ = build({**JOB, "rule": other, "plan": "zero1", "units": False, "seed": 4})
         set_optimizer_state_dict(again, its, state)
-        found = get_optimizer_state_dict(again, its)
+        found = get_optimizer_state_dict(again, its, options=FULL)
         for name, values in state["state"].items():
             for key, value in values.items():
                 assert torch.equal(found["state"][name][key], value), (name, key)
@@ -252,13 +254,14 @@ def states_of_schedulers_are_what_they_were() -> None:
     )
 
 
-def main() -> None:
+def main(program: dict[str, Any]) -> None:
+    """Runs the functions of a program that take nothing and return None."""
     torch.set_num_threads(1)
     promises = [
         (name, function)
-        for name, function in globals().items()
+        for name, function in program.items()
         if callable(function) and getattr(function, "__annotations__", None) == {"return": "None"}
-        if function.__code__.co_argcount == 0 and function.__module__ == __name__ and name != "main"
+        if function.__code__.co_argcount == 0 and function.__module__ == program["__name__"]
     ]
     with open(Path(sys.argv[1], str(RANK)), "w", encoding="utf-8") as file:
         for name, function in promises:
@@ -272,4 +275,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(globals())
