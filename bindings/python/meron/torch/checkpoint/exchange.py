@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 import meron
-from meron.torch.checkpoint.agreement import tensor_from_rank0, together
+from meron.torch.checkpoint.agreement import tensor_from_rank, together
 
 
 def object_from(context: meron.Context, root: int, value: Any, at: int | None = None) -> Any:
@@ -60,7 +60,7 @@ def described(value: Any) -> Any:
     return value
 
 
-def from_rank0(
+def from_rank(
     context: meron.Context, given: Any, keep: Callable[[tuple[Any, ...], torch.Tensor], Any]
 ) -> Any:
     """Rank 0's state dict on all ranks, a tensor at a time. Collective; blocks on peers.
@@ -78,7 +78,7 @@ def from_rank0(
                 whole = own.detach().to("cpu").contiguous()
             else:
                 whole = torch.empty(item.shape, dtype=item.dtype, device="cpu")
-            return keep(path, tensor_from_rank0(context, whole))
+            return keep(path, tensor_from_rank(context, whole))
         if isinstance(item, dict):
             mine = own if context.rank == 0 else {}
             return {key: walk((*path, key), each, mine.get(key)) for key, each in item.items()}
