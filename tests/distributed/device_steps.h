@@ -42,6 +42,8 @@ inline bool run_device_world(const DeviceWay& way, int ranks, const RankMain& bo
   return well;
 }
 
+using ChangeGradients = void (*)(std::vector<std::vector<float>>& gradients);
+
 // Whole values, as the device's memory has them.
 inline std::vector<std::vector<float>> values_on(const TrainersDevice& device,
                                                  const Trainer& trainer) {
@@ -66,8 +68,10 @@ inline std::vector<std::vector<float>> values_on(const TrainersDevice& device,
   return values;
 }
 
-// One micro-batch per rank: values and gradients are in the device's memory.
-inline void device_step(const TrainersDevice& device, Trainer& trainer, uint64_t micro_batch) {
+// One micro-batch: values and gradients are in the device's memory. `change`: of the gradients,
+// before they are given.
+inline void device_micro_batch(const TrainersDevice& device, Trainer& trainer, uint64_t micro_batch,
+                               meron_reduce_options options, ChangeGradients change = nullptr) {
   const auto values = values_on(device, trainer);
   auto gradients = trainer.zeros();
   std::array<const float*, kParams> in{};
@@ -77,13 +81,13 @@ inline void device_step(const TrainersDevice& device, Trainer& trainer, uint64_t
     out[i] = gradients[i].data();
   }
   (void)tiny_step(micro_batch, in, out);
+  if (change != nullptr) change(gradients);
   std::array<void*, kParams> placed{};
   for (size_t i = 0; i < kParams; ++i) {
     const uint64_t bytes = trainer.descs[i].count() * sizeof(float);
     placed[i] = device.allocate(bytes + 1);
     device.copy(placed[i], gradients[i].data(), bytes);
   }
-  meron_reduce_options options = MERON_REDUCE_OPTIONS_INIT;
   options.stream = device.stream();
   for (size_t u = trainer.units.size(); u-- > 0;) {
     std::vector<meron_source> sources;
@@ -95,7 +99,6 @@ inline void device_step(const TrainersDevice& device, Trainer& trainer, uint64_t
   }
   CALL(meron_reduce_wait, trainer.units.data(), trainer.units.size(), MERON_TIMEOUT_DEFAULT);
   for (void* const data : placed) device.release(data);
-  trainer.step();
 }
 
 // As train() of saved_worlds.h, wherever `way` computes.
@@ -107,7 +110,9 @@ inline void train_on(const DeviceWay& way, Trainer& trainer, int rank, int ranks
   }
   const TrainersDevice device(way.computes == Computes::on_own ? rank : 0);
   for (int step = first; step < first + steps; ++step) {
-    device_step(device, trainer, static_cast<uint64_t>(step * ranks + rank));
+    device_micro_batch(device, trainer, static_cast<uint64_t>(step * ranks + rank),
+                       MERON_REDUCE_OPTIONS_INIT);
+    trainer.step();
   }
 }
 
