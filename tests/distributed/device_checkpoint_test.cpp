@@ -3,7 +3,10 @@
 // loaded at other world sizes, from devices to the host and back, at once and while steps go on.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <chrono>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -188,6 +191,77 @@ TEST(DeviceCheckpoint, HasTheStatesOfItsCallWhileStepsGoOn) {
     EXPECT_TRUE(same(called.first, loaded.first));
     EXPECT_TRUE(same(straight.last, loaded.last));
   }
+}
+
+// A copy to memory that is not pinned keeps the thread that asks for it: the save's, and no other.
+TEST(DeviceCheckpoint, ASlowCopyKeepsNoCallOfTheTrainerWaiting) {
+  if (!emulated()) GTEST_SKIP() << "of the emulated device";
+  constexpr auto kCopy = std::chrono::milliseconds(500);
+  const Folder folder;
+  World world{"self", 1, zero3(kAll)};
+  world.device = kDevice;
+  ::setenv("MERON_EMULATED_DEVICE", "delay=500000", 1);
+  const bool well = run_world(world, [&](int, meron_context context) {
+    const OneParam model(context, 100'000);
+    model.write(std::vector<float>(100'000, 1.0f));
+    meron_future under_way{};
+    CALL(meron_checkpoint_save_begin, &under_way, context, folder.path.c_str(), "saved", nullptr);
+    auto longest = std::chrono::nanoseconds(0);
+    for (uint32_t saving = 1; saving != 0;) {
+      const auto begun = std::chrono::steady_clock::now();
+      meron_checkpoint_progress progress{};
+      progress.struct_size = sizeof(progress);
+      CALL(meron_checkpoint_get_progress, &progress, context);
+      longest =
+          std::max(longest, std::chrono::nanoseconds(std::chrono::steady_clock::now() - begun));
+      saving = progress.saving;
+    }
+    finish(under_way);
+    require(longest < kCopy * 4 / 5, "calls go on while the save copies");
+  });
+  ::unsetenv("MERON_EMULATED_DEVICE");
+  EXPECT_TRUE(well);
+}
+
+// A device that breaks while its states are copied: no checkpoint, and an error that names it.
+TEST(DeviceCheckpoint, ADeviceThatBreaksIsNamed) {
+  if (!emulated()) GTEST_SKIP() << "of the emulated device";
+  World world{"self", 1, zero3(kAll)};
+  world.device = kDevice;
+  Shared<int> begun(1), failed(1);
+  // The last calls of a device are those of the save.
+  for (int broken = 1; broken <= 20; ++broken) {
+    SCOPED_TRACE(broken);
+    const Folder folder;
+    begun[0] = 0;
+    ::setenv("MERON_EMULATED_DEVICE", ("break=" + std::to_string(broken)).c_str(), 1);
+    const bool well = run_world(world, [&](int, meron_context context) {
+      const OneParam model(context, 1000);
+      meron_optimizer optimizer{};
+      const meron_optimizer_options rule = MERON_OPTIMIZER_OPTIONS_INIT;
+      CALL(meron_optimizer_create, &optimizer, &model.unit, 1, &rule);
+      model.write(std::vector<float>(1000, 1.0f));
+      meron_checkpoint_save_options options = MERON_CHECKPOINT_SAVE_OPTIONS_INIT;
+      options.optimizers = &optimizer;
+      options.optimizer_count = 1;
+      meron_future save{};
+      CALL(meron_checkpoint_save_begin, &save, context, folder.path.c_str(), "saved", &options);
+      begun[0] = 1;
+      meron_error* error = nullptr;
+      const meron_status status = meron_future_wait(save, MERON_TIMEOUT_DEFAULT, &error);
+      const std::string words = words_of(error);
+      if (status < 0) {
+        require(status == MERON_E_DEVICE, words.c_str());
+        require(words.find("emulated:0") != std::string::npos, words.c_str());
+        require(!std::filesystem::exists(folder.path + "/saved"), "no checkpoint");
+        ++failed[0];
+      }
+      _exit(0);
+    });
+    EXPECT_TRUE(well || begun[0] == 0);
+  }
+  ::unsetenv("MERON_EMULATED_DEVICE");
+  EXPECT_GT(failed[0], 1);
 }
 
 }  // namespace
