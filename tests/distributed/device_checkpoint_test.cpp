@@ -193,6 +193,41 @@ TEST(DeviceCheckpoint, HasTheStatesOfItsCallWhileStepsGoOn) {
   }
 }
 
+TEST(DeviceCheckpoint, EveryStateIsCopiedOnce) {
+  const Folder folder;
+  EXPECT_TRUE(
+      run_device_world({{zero3(kAll)}, Computes::on_shared}, 1, [&](int, meron_context context) {
+        constexpr uint64_t kCount = 100'000;
+        constexpr uint64_t kBytes = 3 * kCount * sizeof(float);  // values, and two states of AdamW
+        const OneParam model(context, kCount);
+        model.write(std::vector<float>(kCount, 1.0f));
+        meron_optimizer optimizer{};
+        const meron_optimizer_options rule = MERON_OPTIMIZER_OPTIONS_INIT;
+        CALL(meron_optimizer_create, &optimizer, &model.unit, 1, &rule);
+        meron_checkpoint_save_options options = MERON_CHECKPOINT_SAVE_OPTIONS_INIT;
+        options.optimizers = &optimizer;
+        options.optimizer_count = 1;
+        const meron_stats before = stats_of(context);
+        meron_future save{};
+        CALL(meron_checkpoint_save_begin, &save, context, folder.path.c_str(), "saved", &options);
+        finish(save);
+        const meron_stats saved = stats_of(context);
+        require(saved.device_down_bytes - before.device_down_bytes == kBytes, "each is saved once");
+        require(saved.device_up_bytes == before.device_up_bytes, "and nothing is written");
+        meron_checkpoint_load_options from = MERON_CHECKPOINT_LOAD_OPTIONS_INIT;
+        from.optimizers = &optimizer;
+        from.optimizer_count = 1;
+        meron_checkpoint loaded{};
+        CALL(meron_checkpoint_load, &loaded, context, folder.path.c_str(), nullptr, &from);
+        CALL(meron_checkpoint_release, loaded);
+        const meron_stats after = stats_of(context);
+        require(after.device_up_bytes - saved.device_up_bytes == kBytes, "each is loaded once");
+        // An update begins with the values that are there.
+        require(after.device_down_bytes - saved.device_down_bytes <= kBytes / 3,
+                "no state is read");
+      }));
+}
+
 // A copy to memory that is not pinned keeps the thread that asks for it: the save's, and no other.
 TEST(DeviceCheckpoint, ASlowCopyKeepsNoCallOfTheTrainerWaiting) {
   if (!emulated()) GTEST_SKIP() << "of the emulated device";
