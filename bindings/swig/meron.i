@@ -1701,11 +1701,12 @@ inline ::meron_checkpoint_load_options meron_checkpoint_load_options_init() {
  * newest is the newest of which the nodes' folders together have all files; the numbers of nodes
  * and ranks may be others than at the save, and a node may have the files of several. Ownership:
  * the caller releases *out. Blocks: on the drive and on all ranks; other threads of this rank that
- * begin something wait. Threads: any. Errors: MERON_E_NOT_FOUND, MERON_E_CORRUPT (names tensor,
- * file and offset), MERON_E_VERSION (of a newer version), MERON_E_ARGUMENT (it does not fit:
- * missing, unexpected and other shapes are listed), MERON_E_STATE and MERON_E_UNSUPPORTED as
- * meron_checkpoint_save_begin, MERON_E_IO, MERON_E_NO_MEMORY, MERON_E_AUTH (a link),
- * MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * begin something wait. A rank that does not go on for twice the context's timeout ends the load
+ * (MERON_E_TIMEOUT, which names it); raise the timeout for drives so slow. Threads: any. Errors:
+ * MERON_E_NOT_FOUND, MERON_E_CORRUPT (names tensor, file and offset), MERON_E_VERSION (of a newer
+ * version), MERON_E_ARGUMENT (it does not fit: missing, unexpected and other shapes are listed),
+ * MERON_E_STATE and MERON_E_UNSUPPORTED as meron_checkpoint_save_begin, MERON_E_IO,
+ * MERON_E_NO_MEMORY, MERON_E_AUTH (a link), MERON_E_HANDLE, MERON_E_STALE, -3xx.
  */
 inline int64_t meron_checkpoint_load(int64_t context, const char *folder, const char *name, int32_t lenient, int32_t values_only, int32_t rank0_only, int64_array optimizers, const char *mapping, const char *claimed, int32_t per_node) {
   ::meron_checkpoint_load_options options = initial(api().meron_checkpoint_load_options_init);

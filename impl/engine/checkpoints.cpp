@@ -22,6 +22,9 @@ class EngineExchange final : public Exchange {
       : context_(context), patience_ns_(patience_ns) {}
   int rank() const override { return context_.transport_->rank(); }
   int size() const override { return context_.transport_->world_size(); }
+  Deadline deadline() const {
+    return patience_ns_ < 0 ? Deadline::never() : Deadline::after(patience_ns_);
+  }
 
   Status broadcast(std::byte* data, uint64_t bytes, int root) override {
     return agree_by_broadcast(context_.world(), deadline(), data, bytes, root,
@@ -71,9 +74,6 @@ class EngineExchange final : public Exchange {
   }
 
  private:
-  Deadline deadline() const {
-    return patience_ns_ < 0 ? Deadline::never() : Deadline::after(patience_ns_);
-  }
   Status run(uint64_t bytes, const std::shared_ptr<Operation>& operation) {
     {
       auto held = context_.lock();
@@ -307,6 +307,8 @@ Result<LoadReport> Context::load_checkpoint(
       const auto unit = std::find_if(units_.begin(), units_.end(),
                                      [&](const auto& each) { return each.get() == &state.unit(); });
       MERON_ASSIGN(operation, update_locked(held, {*unit}));
+      // Another rank may still read the unit before.
+      operation->begin_use(exchange.deadline());
     }
     MERON_TRY(exchange.wait(operation));
     const auto forget = [&] {

@@ -224,10 +224,10 @@ class Context : public std::enable_shared_from_this<Context> {
                                      const LoadOptions& options);
   Status export_model(ExportOptions options);
   // The turn, once no save is under way, or once none copies states any more.
-  Result<Turn> turn_between_saves();
-  Result<Turn> turn_when_copied();
+  Result<Turn> turn_between_saves(), turn_when_copied();
   // False: not within the time. The watch of the last save; null: there was none.
   Result<bool> wait_copied(int64_t timeout_ns);
+  Status wait_feedback_copied(Held& held, const Unit& unit);
   std::shared_ptr<const SaveWatch> save_watch(bool* under_way);
 
   // Makes the unit's bucket writable, waiting for peers that still read it.

@@ -270,6 +270,7 @@ Result<std::shared_ptr<Operation>> Context::reduce_locked(Held& held,
                                           : ReduceOperation::channel_for(*unit, options)));
   }
   if (unit->resident_gradient() != nullptr) {
+    if (unit->keeps_feedback()) MERON_TRY(wait_feedback_copied(held, *unit));
     if (Status ready = unit->resident_gradient()->prepare(options, ends); !ready.ok()) {
       // The end of an accumulation has added nothing: the call may be made again.
       if (ends) MERON_TRY(unit->enter(GradientState::partial));

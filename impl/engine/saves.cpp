@@ -61,6 +61,18 @@ Result<bool> Context::wait_copied(int64_t timeout_ns) {
   return true;
 }
 
+// A reduction on the device changes what its codec has lost, and none may begin on some ranks only:
+// their streams would wait for the others until the deadline.
+Status Context::wait_feedback_copied(Held& held, const Unit& unit) {
+  while (unit.held_for_save() || (saves_ && saves_->some_rank_copies(now_ns()))) {
+    MERON_TRY(check_open());
+    MERON_TRY(unit.channel().status());
+    progress_locked(held);
+    MERON_TRY(rest(held, kCopyLookNs));
+  }
+  return Ok{};
+}
+
 std::shared_ptr<const SaveWatch> Context::save_watch(bool* under_way) {
   auto held = lock();
   *under_way = saves_ && saves_->under_way();

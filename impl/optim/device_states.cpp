@@ -113,32 +113,28 @@ Status DeviceStates::update(const std::vector<DeviceRun>& runs) {
   return Ok{};
 }
 
-template <class Copy>
-Status DeviceStates::for_arrays(const Range& range, Copy copy) const {
+DeviceStates::Part DeviceStates::part_of(int state, const Range& range) const {
   const uint64_t first = range.begin - flat().owned.begin;
-  if (master_) {
-    MERON_TRY(
-        copy(master_.data() + first * sizeof(float), uint64_t{0}, range.size() * sizeof(float)));
+  if (state == kMaster) {
+    return {master_.data() + first * sizeof(float), 0, range.size() * sizeof(float)};
   }
-  for (uint32_t s = 0; s < shape_.states; ++s) {
-    MERON_TRY(copy(states_[s].data() + state_bytes(shape_.dtype, first),
-                   shape_.state_offset(range.size(), s), state_bytes(shape_.dtype, range.size())));
-  }
+  const auto index = static_cast<uint32_t>(state);
+  return {states_[index].data() + state_bytes(shape_.dtype, first),
+          shape_.state_offset(range.size(), index), state_bytes(shape_.dtype, range.size())};
+}
+
+Status DeviceStates::read(int state, const Range& range, std::byte* record) const {
+  const Part part = part_of(state, range);
+  MERON_TRY(side().device().copy(record + part.offset, part.data, part.bytes, side().work()));
+  add(unit_.rank().counters.device_down, part.bytes);
   return side().device().synchronize(side().work());
 }
 
-Status DeviceStates::read(const Range& range, std::byte* record) const {
-  return for_arrays(range, [&](const std::byte* from, uint64_t offset, uint64_t bytes) {
-    add(unit_.rank().counters.device_down, bytes);
-    return side().device().copy(record + offset, from, bytes, side().work());
-  });
-}
-
-Status DeviceStates::write(const Range& range, const std::byte* record) {
-  return for_arrays(range, [&](std::byte* to, uint64_t offset, uint64_t bytes) {
-    add(unit_.rank().counters.device_up, bytes);
-    return side().device().copy(to, record + offset, bytes, side().work());
-  });
+Status DeviceStates::write(int state, const Range& range, const std::byte* record) {
+  const Part part = part_of(state, range);
+  MERON_TRY(side().device().copy(part.data, record + part.offset, part.bytes, side().work()));
+  add(unit_.rank().counters.device_up, part.bytes);
+  return side().device().synchronize(side().work());
 }
 
 }  // namespace meron

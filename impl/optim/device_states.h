@@ -34,10 +34,11 @@ class DeviceStates {
   // Asks for the update by the gradient that has been summed, wherever that is. Runs are ascending.
   Status update(const std::vector<DeviceRun>& runs);
 
-  // Copies what is kept of `range` to and from a record (StateShape) of these elements on the host.
-  // They wait for the device.
-  Status read(const Range& range, std::byte* record) const;
-  Status write(const Range& range, const std::byte* record);
+  // Copies one array of `range`, a state or kMaster, to and from its place in a record (StateShape)
+  // of these elements on the host. They wait for the device.
+  static constexpr int kMaster = -1;
+  Status read(int state, const Range& range, std::byte* record) const;
+  Status write(int state, const Range& range, const std::byte* record);
 
  private:
   DeviceStates(Unit& unit, size_t flat, const StateShape& shape)
@@ -45,9 +46,12 @@ class DeviceStates {
   Flat& flat() const { return unit_.flats()[flat_]; }
   DeviceSide& side() const { return *unit_.rank().device; }
   std::byte* owned_values() const;
-  // Calls copy(on the device, offset in the record, bytes) for each array's part of `range`.
-  template <class Copy>
-  Status for_arrays(const Range& range, Copy copy) const;
+  // Where an array's part of a range is, on the device and in a record of the range.
+  struct Part {
+    std::byte* data;
+    uint64_t offset, bytes;
+  };
+  Part part_of(int state, const Range& range) const;
   // The sum of the gradient of what is owned; from the host it is copied into `room`.
   Result<const float*> gradient(DeviceMemory& room) const;
 

@@ -286,26 +286,28 @@ struct FlatStates::Piece {
   uint64_t from, to;
 };
 
-// What lies on the device comes to the host piece by piece.
+// Of what lies on the device the one array comes to the host, or from it, piece by piece. States
+// there are in no blocks with a scale, so that what is written needs not be read before.
 template <class Body>
-Status FlatStates::for_pieces_on_device(uint64_t first, uint64_t count, bool write, Body body) {
+Status FlatStates::for_pieces_on_device(int state, uint64_t first, uint64_t count, bool write,
+                                        Body body) {
   constexpr uint64_t kPiece = 4096 * kBlock;
   const uint64_t last = first + count;
   std::vector<std::byte> record;
   for (uint64_t from = first; from < last;) {
     const uint64_t to = std::min(last, from + kPiece);
     record.resize(shape_.state_offset(to - from, shape_.states));
-    MERON_TRY(device_->read({from, to}, record.data()));
+    if (!write) MERON_TRY(device_->read(state, {from, to}, record.data()));
     body(Piece{view_of(record.data(), to - from), from, to, from, to});
-    if (write) MERON_TRY(device_->write({from, to}, record.data()));
+    if (write) MERON_TRY(device_->write(state, {from, to}, record.data()));
     from = to;
   }
   return Ok{};
 }
 
 template <class Body>
-Status FlatStates::for_pieces(uint64_t first, uint64_t count, bool write, Body body) {
-  if (device_) return for_pieces_on_device(first, count, write, body);
+Status FlatStates::for_pieces(int state, uint64_t first, uint64_t count, bool write, Body body) {
+  if (device_) return for_pieces_on_device(state, first, count, write, body);
   const uint64_t last = first + count;
   const Range& here = split_.host;
   if (first < here.end) {
@@ -354,7 +356,7 @@ Status FlatStates::read(int state, uint64_t first, uint64_t count, float* out) {
     return unit_.use_values([&] { std::memcpy(out, flat().own(first), count * sizeof(float)); });
   }
   const Recess recess;  // nothing but this call uses them: the optimizer is idle
-  return for_pieces(first, count, false, [&](const Piece& piece) {
+  return for_pieces(state, first, count, false, [&](const Piece& piece) {
     float* const to = out + (piece.from - first);
     if (state == kMaster) {
       std::memcpy(to, piece.view.master + (piece.from - piece.origin),
@@ -373,7 +375,7 @@ Status FlatStates::write(int state, uint64_t first, uint64_t count, const float*
     return put(first, reinterpret_cast<const std::byte*>(values), DType::f32, count);
   }
   const Recess recess;
-  return for_pieces(first, count, true, [&](const Piece& piece) {
+  return for_pieces(state, first, count, true, [&](const Piece& piece) {
     for_blocks(piece, static_cast<uint32_t>(state), true,
                [&](float* old, uint64_t elements, uint64_t element) {
                  std::memcpy(old, values + (element - first), elements * sizeof(float));
@@ -383,7 +385,7 @@ Status FlatStates::write(int state, uint64_t first, uint64_t count, const float*
 
 Status FlatStates::put(uint64_t first, const std::byte* values, DType dtype, uint64_t count) {
   const Recess recess;
-  return for_pieces(first, count, true, [&](const Piece& piece) {
+  return for_pieces(kMaster, first, count, true, [&](const Piece& piece) {
     kernels::convert(piece.view.master + (piece.from - piece.origin), kernels::Type::f32,
                      values + (piece.from - first) * size_of(dtype), kernel_type(dtype),
                      piece.to - piece.from);

@@ -67,7 +67,7 @@ class FlatStates final : public Master {
 
   // `count` elements from `first` of the flat, which are owned here, as f32. `state`: the index of
   // a state, or kMaster. They wait for the drive or the device, and not while a step is under way.
-  static constexpr int kMaster = -1;
+  static constexpr int kMaster = DeviceStates::kMaster;
   Status read(int state, uint64_t first, uint64_t count, float* out);
   Status write(int state, uint64_t first, uint64_t count, const float* values);
   // Where they lie, if that is on the host and in f32; else null.
@@ -91,9 +91,9 @@ class FlatStates final : public Master {
                     const StateView& view, uint64_t begin, uint64_t end);
   struct Piece;
   template <class Body>
-  Status for_pieces(uint64_t first, uint64_t count, bool write, Body body);
+  Status for_pieces(int state, uint64_t first, uint64_t count, bool write, Body body);
   template <class Body>
-  Status for_pieces_on_device(uint64_t first, uint64_t count, bool write, Body body);
+  Status for_pieces_on_device(int state, uint64_t first, uint64_t count, bool write, Body body);
   template <class Change>
   void for_blocks(const Piece& piece, uint32_t state, bool write, Change change);
 

@@ -54,6 +54,10 @@ class ResidentGradient {
 
   // What encoding has lost so far counts for nothing.
   Status drop_feedback();
+  bool keeps_feedback(size_t flat) const { return static_cast<bool>(residuals_[flat]); }
+  // Copies it out and in: elements `range` of the flat, within its row. They wait for the device.
+  Status read_feedback(size_t flat, const Range& range, std::byte* out) const;
+  Status write_feedback(size_t flat, const Range& range, const std::byte* data);
 
   // Of a flat's `summed`, for work().
   float* data(size_t flat) const { return reinterpret_cast<float*>(sums_[flat].data()); }
@@ -105,6 +109,7 @@ class ResidentGradient {
   float scale(const ReduceOptions& options) const;
   Status pack(std::span<const GivenGradient> gradients, void* stream);
   void hold(uint64_t bytes);  // counts them
+  std::byte* feedback_from(size_t flat, uint64_t element) const;
   Status open_bucket(size_t flat);
   Status zero_missing();
   Status begin_squares(const ReduceOptions& options);

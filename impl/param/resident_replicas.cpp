@@ -60,6 +60,28 @@ Status ResidentGradient::drop_feedback() {
   return Ok{};
 }
 
+std::byte* ResidentGradient::feedback_from(size_t flat, uint64_t element) const {
+  return residuals_[flat].data() + (element - unit_.flats()[flat].row.begin) * sizeof(float);
+}
+
+Status ResidentGradient::read_feedback(size_t flat, const Range& range, std::byte* out) const {
+  const Recess recess;  // the copies keep the thread
+  const uint64_t bytes = range.size() * sizeof(float);
+  Device& device = side().device();
+  MERON_TRY(device.copy(out, feedback_from(flat, range.begin), bytes, side().work()));
+  ::meron::add(unit_.rank().counters.device_down, bytes);
+  return device.synchronize(side().work());
+}
+
+Status ResidentGradient::write_feedback(size_t flat, const Range& range, const std::byte* data) {
+  const Recess recess;
+  const uint64_t bytes = range.size() * sizeof(float);
+  Device& device = side().device();
+  MERON_TRY(device.copy(feedback_from(flat, range.begin), data, bytes, side().work()));
+  ::meron::add(unit_.rank().counters.device_up, bytes);
+  return device.synchronize(side().work());
+}
+
 Status ResidentGradient::encode_rows(const Pass& pass) {
   const Codec& codec = unit_.gradient_codec;
   if (codec.feedback_reset > 0 && pass.exchange % codec.feedback_reset == 0) {

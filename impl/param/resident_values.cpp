@@ -118,11 +118,12 @@ Status ResidentValues::read(uint64_t offset, uint64_t bytes, std::byte* out) {
     std::fill_n(out, bytes, std::byte{0});
     return Ok{};
   }
-  // Behind what is still being written, in the order of the stream.
+  // Behind what is still being written, in the order of the stream. Memory that is not pinned keeps
+  // the thread until it is copied.
+  const Recess recess;
   DeviceSide& side = *rank_.device;
   MERON_TRY(side.device().copy(out, data() + offset, bytes, side.work()));
   add(rank_.counters.device_down, bytes);
-  const Recess recess;
   return side.device().synchronize(side.work());
 }
 

@@ -387,8 +387,15 @@ void Unit::end_hold() {
 }
 
 bool Unit::keeps_feedback() const {
-  return std::any_of(flats_.begin(), flats_.end(),
-                     [](const Flat& flat) { return flat.residual != nullptr; });
+  for (size_t f = 0; f < flats_.size(); ++f) {
+    if (keeps_feedback(f)) return true;
+  }
+  return false;
+}
+
+bool Unit::keeps_feedback(size_t flat) const {
+  return resident_gradient_ ? resident_gradient_->keeps_feedback(flat)
+                            : flats_[flat].residual != nullptr;
 }
 
 bool Unit::all_released() {

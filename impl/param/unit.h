@@ -238,6 +238,7 @@ class Unit {
   bool held_for_save() const { return held_for_save_; }
   // Whether a reduction changes what is saved: what its codec loses is kept.
   bool keeps_feedback() const;
+  bool keeps_feedback(size_t flat) const;
   // Whether nobody uses the present version any more: readers have let go of it, and what was sent
   // of it to other nodes has gone.
   bool all_released();

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "kernels/cpu/accumulate.h"
+#include "param/resident_gradient.h"
 #include "quant/wire.h"
 
 namespace meron {
@@ -52,7 +53,7 @@ UnitState::UnitState(Unit& unit, const Optimizer* optimizer) : unit_(unit), opti
         if (index_of(*optimizer, kind) >= 0) states_.push_back({f, kind, dtype});
       }
     }
-    if (flat.residual != nullptr) states_.push_back({f, StateKind::residual, DType::f32});
+    if (unit.keeps_feedback(f)) states_.push_back({f, StateKind::residual, DType::f32});
   }
 }
 
@@ -155,6 +156,9 @@ Status UnitState::read(const State& state, const Range& range, std::byte* out) c
     return read_values(flat, range, out);
   }
   if (state.kind == StateKind::residual) {
+    if (const auto* const resident = unit_.resident_gradient()) {
+      return resident->read_feedback(state.flat, range, out);
+    }
     const Recess recess(range.size() >= kInlineElements);
     std::memcpy(out, flat.residual + (range.begin - flat.row.begin), range.size() * sizeof(float));
     return Ok{};
@@ -205,6 +209,9 @@ Status UnitState::write(const State& state, const Range& range, const std::byte*
     return flat.master->put(range.begin, data, state.dtype, range.size());
   }
   if (state.kind == StateKind::residual) {
+    if (auto* const resident = unit_.resident_gradient()) {
+      return resident->write_feedback(state.flat, range, data);
+    }
     const Recess recess(range.size() >= kInlineElements);
     std::memcpy(flat.residual + (range.begin - flat.row.begin), data, range.size() * sizeof(float));
     return Ok{};

@@ -262,6 +262,41 @@ TEST(AsyncSave, AFailureThatARankHasNotWaitedForIsRaisedByTheNext) {
   EXPECT_TRUE(fs::exists(folder.path + "/three/meron.json"));
 }
 
+// What the log was told, in the process of a rank.
+std::string& told() {
+  static std::string text;
+  return text;
+}
+
+TEST(AsyncSave, ThatCannotRemoveOlderOnesSucceedsAndLogsIt) {
+  const Folder folder;
+  World world{"shm", 2, "zero3"};
+  world.log = [](void*, meron_log_level, const char* message, size_t) {
+    told().append(message).append("\n");
+  };
+  EXPECT_TRUE(run_world(world, [&](int rank, meron_context context) {
+    Trainer trainer(context, MERON_F32);
+    finish(begin_save(trainer, folder.path, "old", 1));
+    // No tree so deep is removed.
+    std::string deep = folder.path + "/old";
+    for (int level = 0; level < 20; ++level) deep += "/d";
+    if (rank == 0) fs::create_directories(deep);
+    train(trainer, rank, 2, 0, 1);
+    meron_checkpoint_save_options options = save_options(trainer, 2);
+    options.keep = 1;
+    meron_future save{};
+    CALL(meron_checkpoint_save_begin, &save, context, folder.path.c_str(), "new", &options);
+    finish(save);
+    train(trainer, rank, 2, 1, 1);  // what the engine's threads have to say comes with a call
+    const bool logged = told().find("older checkpoints stay") != std::string::npos &&
+                        told().find("save of 'new'") != std::string::npos &&
+                        told().find("levels deep") != std::string::npos;
+    require(logged == (rank == 0), told().c_str());
+    require(load(trainer, folder.path) == 2, "the new one is there");
+  }));
+  EXPECT_TRUE(fs::exists(folder.path + "/new/meron.json"));
+}
+
 void barrier(meron_context context) {
   meron_group world{};
   CALL(meron_context_world, &world, context);

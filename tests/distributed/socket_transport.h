@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <deque>
@@ -93,6 +94,8 @@ class SocketTransport {
     return table;
   }
   bool closed() const { return closed_; }
+  // Of messages that this process gave to its transports, without their heads.
+  static uint64_t bytes_sent() { return sent_.load(); }
 
  private:
   struct Frame {
@@ -128,6 +131,7 @@ class SocketTransport {
   meron_status send(uint64_t* request, int32_t to, uint64_t tag, const void* data, uint64_t bytes) {
     Peer& peer = peers_[static_cast<size_t>(to)];
     if (peer.takes_nothing) return MERON_E_IO;
+    sent_ += bytes;
     *request = ++last_;
     requests_[*request] = {to, true, nullptr, bytes, false};
     peer.outgoing.push_back({*request, {tag, bytes}, static_cast<const std::byte*>(data), 0});
@@ -250,6 +254,7 @@ class SocketTransport {
   std::map<uint64_t, Request> requests_;
   uint64_t last_ = 0;
   bool closed_ = false;
+  static inline std::atomic<uint64_t> sent_{0};
 };
 
 }  // namespace meron::test

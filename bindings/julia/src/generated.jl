@@ -2439,7 +2439,9 @@ or one file, with `values_only`.
 - `options`: NULL for values alone.
 
 Ownership: the caller releases *out.
-Blocks: on the drive and on all ranks; other threads of this rank that begin something wait.
+Blocks: on the drive and on all ranks; other threads of this rank that begin something wait. A
+rank that does not go on for twice the context's timeout ends the load (MERON_E_TIMEOUT, which
+names it); raise the timeout for drives so slow.
 Threads: any.
 Errors: MERON_E_NOT_FOUND, MERON_E_CORRUPT (names tensor, file and offset), MERON_E_VERSION (of
 a newer version), MERON_E_ARGUMENT (it does not fit: missing, unexpected and other shapes are

@@ -67,6 +67,16 @@ def test_a_config_keeps_its_rows_on_the_device(ranks: int) -> None:
     run_program("device/tiers", ranks, MERON_EMULATED_DEVICE="shared=1", SHARED="1")
 
 
+@pytest.mark.parametrize(("saving", "loading"), [(2, 2), (2, 1), (1, 2)])
+def test_a_model_on_the_device_is_saved_and_loaded(
+    saving: int, loading: int, tmp_path: Path
+) -> None:
+    """Also from the device to the host and back, and while training goes on."""
+    environment = {"FOLDER": str(tmp_path), "MERON_EMULATED_DEVICE": SLOW}
+    run_program("device/saving", saving, ACTION="save", **environment)
+    run_program("device/saving", loading, ACTION="load", **environment)
+
+
 def run_program(program: str, ranks: int, **environment: str) -> None:
     path = os.pathsep.join([str(HERE / "zero"), os.environ.get("PYTHONPATH", "")])
     done = run_ranks(ranks, HERE / f"{program}.py", PYTHONPATH=path, **environment)

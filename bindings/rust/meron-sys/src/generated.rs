@@ -2849,7 +2849,8 @@ extern "C" {
     /// **Ownership**: the caller releases \*out.
     ///
     /// **Blocks**: on the drive and on all ranks; other threads of this rank that begin something
-    /// wait.
+    /// wait. A rank that does not go on for twice the context's timeout ends the load
+    /// (MERON_E_TIMEOUT, which names it); raise the timeout for drives so slow.
     ///
     /// **Threads**: any.
     ///

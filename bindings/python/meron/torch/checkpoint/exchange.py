@@ -60,7 +60,7 @@ def described(value: Any) -> Any:
     return value
 
 
-def from_rank(
+def state_dict_from_rank0(
     context: meron.Context, given: Any, keep: Callable[[tuple[Any, ...], torch.Tensor], Any]
 ) -> Any:
     """Rank 0's state dict on all ranks, a tensor at a time. Collective; blocks on peers.

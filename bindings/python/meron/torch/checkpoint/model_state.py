@@ -16,7 +16,7 @@ from meron import errors
 from meron.torch.checkpoint.agreement import LoadError, together
 from meron.torch.checkpoint.compare import Differences
 from meron.torch.checkpoint.deferred import fill_buffers, refuse_meta_buffers
-from meron.torch.checkpoint.exchange import from_rank
+from meron.torch.checkpoint.exchange import state_dict_from_rank0
 from meron.torch.checkpoint.load import put
 from meron.torch.checkpoint.names import Models, Names, modules_of
 from meron.torch.checkpoint.save import check_in_use, check_values
@@ -189,7 +189,7 @@ def set_model_state_dict(
             )
     given: Mapping[str, Any] = model_state_dict
     if chosen.broadcast_from_rank0:
-        given = from_rank(sharding.context, dict(given), lambda path, t: kept(names, path[0], t))
+        given = state_dict_from_rank0(sharding.context, dict(given), lambda path, t: kept(names, path[0], t))
     with together(sharding.context):
         found = compare(names, given, chosen)
         missing = found.differences.missing

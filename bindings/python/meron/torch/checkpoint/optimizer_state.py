@@ -10,7 +10,7 @@ import torch
 
 from meron import errors
 from meron.torch.checkpoint.agreement import together
-from meron.torch.checkpoint.exchange import from_rank
+from meron.torch.checkpoint.exchange import state_dict_from_rank0
 from meron.torch.checkpoint.model_state import (
     cut,
     get_model_state_dict,
@@ -211,7 +211,7 @@ def set_optimizer_state_dict(
         if not chosen.broadcast_from_rank0 or sharding.context.rank == 0:
             given = nested(names, found, optim_state_dict)
     if chosen.broadcast_from_rank0:
-        given = from_rank(sharding.context, dict(given), lambda path, t: kept(names, path, t))
+        given = state_dict_from_rank0(sharding.context, dict(given), lambda path, t: kept(names, path, t))
     with together(sharding.context):
         plans = plans_from(names, found, given, chosen)
     sharding.wait_copied()

@@ -1,0 +1,211 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loads: what they move between the ranks, and blocks of files of another size than saves write.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "checkpoint/manifest.h"
+#include "kernels/cpu/crc32c.h"
+#include "tests/distributed/one_param.h"
+#include "tests/distributed/saved_worlds.h"
+
+namespace meron::test {
+namespace {
+
+constexpr int64_t kElements = 3'000'001;
+constexpr int kArrays = 3;  // values, and two states of AdamW
+
+// A model of one param, large enough for several blocks per file.
+struct Large {
+  OneParam model;
+  meron_optimizer optimizer{};
+
+  explicit Large(meron_context context) : model(context, kElements) {
+    const meron_optimizer_options options = MERON_OPTIMIZER_OPTIONS_INIT;
+    CALL(meron_optimizer_create, &optimizer, &model.unit, 1, &options);
+  }
+  void step() const {
+    std::vector<float> values(kElements);
+    for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i % 1009) * 0.01f;
+    model.write(values);
+    model.reduce_and_step(optimizer, values);
+  }
+  // All arrays, one after the other, of which each rank fills in its part.
+  void dump(float* out) const {
+    const std::vector<float> values = model.gather();
+    std::copy(values.begin(), values.end(), out);
+    meron_param_info info{};
+    info.struct_size = sizeof(info);
+    CALL(meron_param_get_info, &info, model.param);
+    for (int s = 1; s < kArrays; ++s) {
+      CALL(meron_optimizer_read_state, out + s * kElements + info.owned_offset, info.owned_count,
+           optimizer, model.param, static_cast<meron_optimizer_state>(s));
+    }
+  }
+};
+
+meron_checkpoint_load_options load_options(const Large& large, bool rank0_only) {
+  meron_checkpoint_load_options options = MERON_CHECKPOINT_LOAD_OPTIONS_INIT;
+  options.optimizers = &large.optimizer;
+  options.optimizer_count = 1;
+  options.rank0_only = rank0_only ? 1 : 0;
+  return options;
+}
+
+// The words of the error, "" if it is well.
+std::string try_load(meron_context context, const Large& large, const std::string& folder,
+                     bool rank0_only) {
+  const meron_checkpoint_load_options options = load_options(large, rank0_only);
+  meron_checkpoint loaded{};
+  meron_error* error = nullptr;
+  if (meron_checkpoint_load(&loaded, context, folder.c_str(), nullptr, &options, &error) ==
+      MERON_OK) {
+    CALL(meron_checkpoint_release, loaded);
+  }
+  return words_of(error);
+}
+
+bool save_large(const std::string& folder, int ranks, Shared<float>& states) {
+  return run_world({"shm", ranks, "zero3"}, [&](int, meron_context context) {
+    const Large large(context);
+    large.step();
+    meron_checkpoint_save_options options = MERON_CHECKPOINT_SAVE_OPTIONS_INIT;
+    options.optimizers = &large.optimizer;
+    options.optimizer_count = 1;
+    meron_future save{};
+    CALL(meron_checkpoint_save_begin, &save, context, folder.c_str(), "one", &options);
+    finish(save);
+    large.dump(states.data());
+  });
+}
+
+bool same(Shared<float>& a, Shared<float>& b) {
+  return std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+// ---- Bytes between ranks ------------------------------------------------------------------------
+
+struct Wire {
+  World world;
+  double models;  // how often all states of the model are sent
+};
+
+World world_over(const char* transport, int ranks, const char* plan, int node = 0) {
+  World world{transport, ranks, plan};
+  world.node = node;
+  return world;
+}
+
+// Rank 0 alone has the files: to every host it sends what that host's ranks own, once.
+TEST(CheckpointLoad, RankZeroSendsEveryHostWhatItsRanksOwnOnce) {
+  const Folder folder;
+  Shared<float> saved(kArrays * kElements);
+  ASSERT_TRUE(save_large(folder.path, 2, saved));
+  const double model = static_cast<double>(saved.size() * sizeof(float));
+  for (const Wire& wire : std::vector<Wire>{{world_over("sockets", 4, "zero3"), 3.0 / 4},
+                                            {world_over("sockets", 2, "zero0"), 1.0},
+                                            {world_over("cluster", 4, "zero3", 2), 1.0 / 2},
+                                            {world_over("cluster", 4, "zero0", 2), 1.0},
+                                            {world_over("cluster", 6, "zero0", 2), 2.0},
+                                            {world_over("cluster", 4, "mics", 2), 1.0}}) {
+    SCOPED_TRACE(wire.world.plan + " over " + wire.world.transport + " of " +
+                 std::to_string(wire.world.ranks));
+    Shared<float> loaded(saved.size());
+    Shared<uint64_t> sent(static_cast<size_t>(wire.world.ranks));
+    ASSERT_TRUE(run_world(wire.world, [&](int rank, meron_context context) {
+      const Large large(context);
+      const uint64_t before = SocketTransport::bytes_sent();
+      const std::string words = try_load(context, large, folder.path, true);
+      require(words.empty(), words.c_str());
+      sent[static_cast<size_t>(rank)] = SocketTransport::bytes_sent() - before;
+      large.dump(loaded.data());
+    }));
+    EXPECT_TRUE(same(saved, loaded));
+    double all = 0;
+    for (size_t rank = 0; rank < sent.size(); ++rank) all += static_cast<double>(sent[rank]);
+    // Agreements and signs of life come on top.
+    EXPECT_GE(all, wire.models * model);
+    EXPECT_LE(all, wire.models * model * 1.02 + 256e3);
+  }
+}
+
+// ---- Blocks -------------------------------------------------------------------------------------
+
+std::string text_in(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
+}
+
+// As if a writer had taken checksums of blocks of this size.
+void use_blocks_of(const std::string& checkpoint, uint64_t block) {
+  const std::string path = checkpoint + "/meron.json";
+  auto manifest = meron::checkpoint::parse_manifest(text_in(path));
+  require(manifest.ok(), "a manifest");
+  manifest->block_bytes = block;
+  for (meron::checkpoint::File& file : manifest->files) {
+    const std::string content = text_in(checkpoint + "/" + file.name);
+    file.crc.clear();
+    for (uint64_t at = 0; at < content.size(); at += block) {
+      file.crc.push_back(
+          kernels::crc32c(content.data() + at, std::min<uint64_t>(block, content.size() - at)));
+    }
+  }
+  std::ofstream(path, std::ios::binary) << meron::checkpoint::to_json(*manifest);
+}
+
+// Library code of a test is for its ranks, as libmeron is.
+bool in_a_rank(const std::function<void()>& body) {
+  return run_world({"self", 1, "zero0"}, [&](int, meron_context) { body(); });
+}
+
+TEST(CheckpointLoad, BlocksLargerThanThoseOfASaveAreRead) {
+  const Folder folder;
+  Shared<float> saved(kArrays * kElements);
+  ASSERT_TRUE(save_large(folder.path, 1, saved));
+  for (const uint64_t block : {uint64_t{8} << 20, uint64_t{32} << 20}) {
+    ASSERT_TRUE(in_a_rank([&] { use_blocks_of(folder.path + "/one", block); }));
+    for (const bool rank0_only : {false, true}) {
+      SCOPED_TRACE(std::to_string(block) + (rank0_only ? " by rank 0" : ""));
+      Shared<float> loaded(saved.size());
+      ASSERT_TRUE(run_world({"shm", 3, "zero3"}, [&](int, meron_context context) {
+        const Large large(context);
+        const std::string words = try_load(context, large, folder.path, rank0_only);
+        require(words.empty(), words.c_str());
+        large.dump(loaded.data());
+      }));
+      EXPECT_TRUE(same(saved, loaded));
+    }
+  }
+}
+
+TEST(CheckpointLoad, AChangedByteIsFoundInALargeBlock) {
+  const Folder folder;
+  Shared<float> saved(kArrays * kElements);
+  ASSERT_TRUE(save_large(folder.path, 1, saved));
+  ASSERT_TRUE(in_a_rank([&] {
+    use_blocks_of(folder.path + "/one", uint64_t{8} << 20);
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path + "/one")) {
+      if (entry.path().extension() != ".safetensors") continue;
+      std::fstream file(entry.path(), std::ios::binary | std::ios::in | std::ios::out);
+      file.seekp(10 << 20);
+      file.put('\x5A');
+    }
+  }));
+  EXPECT_TRUE(run_world({"self", 1, "zero3"}, [&](int, meron_context context) {
+    const Large large(context);
+    const std::string words = try_load(context, large, folder.path, false);
+    require(words.find("at offset 8388608") != std::string::npos, words.c_str());
+    _exit(0);  // the group is broken
+  }));
+}
+
+}  // namespace
+}  // namespace meron::test
