@@ -189,7 +189,9 @@ def set_model_state_dict(
             )
     given: Mapping[str, Any] = model_state_dict
     if chosen.broadcast_from_rank0:
-        given = state_dict_from_rank0(sharding.context, dict(given), lambda path, t: kept(names, path[0], t))
+        given = state_dict_from_rank0(
+            sharding.context, dict(given), lambda path, t: kept(names, path[0], t)
+        )
     with together(sharding.context):
         found = compare(names, given, chosen)
         missing = found.differences.missing

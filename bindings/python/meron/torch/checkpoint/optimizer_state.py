@@ -211,7 +211,9 @@ def set_optimizer_state_dict(
         if not chosen.broadcast_from_rank0 or sharding.context.rank == 0:
             given = nested(names, found, optim_state_dict)
     if chosen.broadcast_from_rank0:
-        given = state_dict_from_rank0(sharding.context, dict(given), lambda path, t: kept(names, path, t))
+        given = state_dict_from_rank0(
+            sharding.context, dict(given), lambda path, t: kept(names, path, t)
+        )
     with together(sharding.context):
         plans = plans_from(names, found, given, chosen)
     sharding.wait_copied()
