@@ -131,7 +131,7 @@ def export(context: meron.Context, folder: Path) -> dict[str, Any]:
 
 def copy_seconds(context: meron.Context, model: Model) -> float:
     """Of one copy of all states, all ranks at a time."""
-    source = np.zeros(model.bytes // context.world_size, np.uint8)
+    source = np.ones(model.bytes // context.world_size, np.uint8)  # zeros would be one page
     target = np.ones_like(source)
     runs = []
     for _ in range(5):

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import report
-from drive import raw_turn
+from drive import raw_turn, read_seconds
 from peers import install_torchsnapshot, snapshot_folder
 from report import BenchError, Goal, Json, median
 from torch_arms import free_port
@@ -72,14 +72,27 @@ class Bench:
             environment["PYTHONPATH"] = os.pathsep.join(filter(None, [path, place]))
         return report.run_ranks(words, environment)
 
-    def turn(self, arm: str, size: int) -> Json:
+    def turn(self, arm: str, size: int, number: int) -> Json:
         with tempfile.TemporaryDirectory(prefix="turn-", dir=self.folder) as name:
             folder = Path(name)
             if arm == "drive":
                 return raw_turn(folder, size, self.arguments.ranks)
             if arm == "meron":
-                return self.meron("both", size, folder)
+                return self.meron("both", size, folder) | self.pair(size, folder, number)
             return self.torch(arm, size, folder)
+
+    def pair(self, size: int, folder: Path, number: int) -> Json:
+        """A load, and fio's read of the same files: drives are not the same from second to
+        second. In either order."""
+        ranks = range(self.arguments.ranks)
+        files = [sorted((folder / "one").glob(f"*-{rank:05}-of-*.safetensors")) for rank in ranks]
+        seconds: Json = {}
+        for what in ("load", "read") if number % 2 else ("read", "load"):
+            if what == "load":
+                seconds["paired_load"] = self.meron("load", size, folder)["load_seconds"]
+            else:
+                seconds["paired_read"] = read_seconds(files)
+        return seconds
 
     def measure(self, size: int) -> None:
         for number in range(self.arguments.turns):
@@ -87,7 +100,7 @@ class Bench:
             for arm in self.arms[first:] + self.arms[:first]:
                 self.show(f"{report.readable_bytes(size)}, turn {number + 1}: {arm}")
                 try:
-                    self.runs[size, arm].append(self.turn(arm, size))
+                    self.runs[size, arm].append(self.turn(arm, size, number))
                 except BenchError as error:
                     if arm in ("meron", "drive"):
                         raise
@@ -149,9 +162,11 @@ def goals_of(bench: Bench, size: int) -> list[Goal]:
     ):
         runs = bench.runs[size, arm]
         if runs:
-            for what in ("save", "load"):
+            for what in ("save",) if arm == "drive" else ("save", "load"):
                 ratio = rate(own, what) / rate(runs, what)
                 goals.append(Goal(f"{head}{what}, of {words}", ratio, at_least))
+    pairs = median(run["paired_read"] / run["paired_load"] for run in own)
+    goals.append(Goal(f"{head}load, of the drive's read of the same files", pairs, 0.9))
     read = max(run["bytes_read"] / run["file_bytes"] for run in own)
     goals.append(Goal(f"{head}bytes read per host, of the files'", read, 1.01, at_least=False))
     extra = max(run["load_extra_bytes"] for run in own)

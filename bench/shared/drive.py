@@ -34,6 +34,23 @@ def fio_seconds(folder: Path, each: int, processes: int, direction: str) -> floa
     return float(job["job_runtime"]) / 1000 / processes
 
 
+def read_seconds(files: list[list[Path]]) -> float:
+    """Seconds of reading files that are there, each list by a process of its own."""
+    if shutil.which("fio") is None:
+        return read_by_processes(files)
+    words = ["fio", "--rw=read", "--bs=4M", f"--iodepth={DEPTH}", "--ioengine=io_uring"]
+    words += ["--direct=1", "--invalidate=0", "--thread", "--output-format=json"]
+    for number, of_process in enumerate(files):
+        names = ":".join(str(file).replace(":", "\\:") for file in of_process)
+        words += [f"--name=read{number}", f"--filename={names}"]
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True)
+    begin = done.stdout.find("{")
+    if done.returncode != 0 or begin < 0:
+        raise BenchError(f"fio ended with exit code {done.returncode}:\n{done.stderr.strip()}")
+    jobs = json.loads(done.stdout[begin:])["jobs"]
+    return float(max(job["job_runtime"] for job in jobs)) / 1000
+
+
 def move(path: Path, bytes_of: int, write: bool) -> None:
     """Moves blocks by DEPTH threads; the GIL is given up during the calls. The last block of a file
     that is read may be short."""
@@ -70,6 +87,19 @@ def own_seconds(folder: Path, each: int, processes: int, direction: str) -> floa
         context.Process(target=move, args=(folder / f"{i}", each, direction == "write"))
         for i in range(processes)
     ]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    if any(child.exitcode for child in children):
+        raise BenchError("the drive could not be measured: a process failed")
+    return time.perf_counter() - begin
+
+
+def read_by_processes(files: list[list[Path]]) -> float:
+    context = multiprocessing.get_context("fork")
+    begin = time.perf_counter()
+    children = [context.Process(target=read_once, args=(of_process,)) for of_process in files]
     for child in children:
         child.start()
     for child in children:
