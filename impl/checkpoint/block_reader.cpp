@@ -58,6 +58,11 @@ Result<std::unique_ptr<BlockReader>> BlockReader::create(std::shared_ptr<Staging
   }
   MERON_ASSIGN(reader->reads_,
                plan_reads(files, reader->ranges_, options.block_bytes, options.verify));
+  for (PlannedRead& read : reader->reads_) {
+    const BlockPlace place{read.file, read.offset / options.block_bytes};
+    read.shared =
+        read.shared || std::binary_search(options.shared.begin(), options.shared.end(), place);
+  }
   return reader;
 }
 

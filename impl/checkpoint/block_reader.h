@@ -4,6 +4,7 @@
 #pragma once
 
 #include <atomic>
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -22,11 +23,21 @@
 
 namespace meron::checkpoint {
 
+// A block of a file, by their numbers.
+struct BlockPlace {
+  uint32_t file = 0;
+  uint64_t block = 0;
+
+  auto operator<=>(const BlockPlace&) const = default;
+};
+
 struct ReaderOptions {
   uint64_t block_bytes = 1 << 20;  // Manifest::block_bytes, at most the block of the staging
   bool verify = true;              // false: the files have no checksums
   bool links = false;              // true: links are followed
   int64_t timeout_ns = -1;         // of a read that does not end; negative: none
+  // Ascending: local peers want bytes of these too, so they are read through the page cache.
+  std::vector<BlockPlace> shared = {};
 };
 
 // Used by one thread, but for cancel() and bytes_read(). The first failure is final: every later

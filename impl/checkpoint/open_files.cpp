@@ -53,6 +53,8 @@ Result<std::shared_ptr<IoFile>> OpenFiles::get(uint32_t file, bool shared) {
     return it->io;
   }
   MERON_ASSIGN(DirectFile direct, open_checked(directory_, files_[file], links_));
+  // Reads are as long as they need to be: what the system read ahead of them would be in vain.
+  if (shared) direct.stop_read_ahead();
   MERON_ASSIGN(std::shared_ptr<IoFile> io, engine_.add(std::move(direct)));
   if (shared) io->use_page_cache();
   if (opened_.size() == kMaxOpenFiles) opened_.pop_back();

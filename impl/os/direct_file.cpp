@@ -376,4 +376,8 @@ int64_t write_at(int fd, const std::byte* data, uint64_t bytes, uint64_t offset)
   return done < 0 ? -errno : done;
 }
 
+void DirectFile::stop_read_ahead() const {
+  (void)::posix_fadvise(buffered_.get(), 0, 0, POSIX_FADV_RANDOM);  // advice: nothing depends on it
+}
+
 }  // namespace meron

@@ -49,6 +49,8 @@ class DirectFile {
   // The same file through the page cache, which takes any address, offset and length. The kernel
   // keeps both coherent as long as no page is in use through both at the same time.
   int buffered_fd() const { return buffered_.get(); }
+  // The system reads no more through the page cache than is asked for.
+  void stop_read_ahead() const;
 
   // What offset and length, and what the address in memory must be multiples of for fd(). The
   // first is at least the page, so that no page is ever used through both descriptors.

@@ -37,6 +37,25 @@ Range overlap(const Range& a, const Range& b) {
   return {begin, std::max(begin, std::min(a.end, b.end))};
 }
 
+// `call(piece, low, high)` for each piece of the tensor that has elements low to high of the span's
+// param.
+template <class Call>
+void for_each_part(const SourceTensor& source, const ParamSpan& span, Call call) {
+  const auto& pieces = source.tensor->pieces;
+  const uint64_t last = span.first + span.count;
+  for (auto from = std::partition_point(pieces.begin(), pieces.end(),
+                                        [&](const checkpoint::Piece& each) {
+                                          return source.first + each.begin + each.count <=
+                                                 span.first;
+                                        });
+       from != pieces.end() && source.first + from->begin < last; ++from) {
+    const uint64_t begin = source.first + from->begin;  // element of the param
+    const uint64_t low = std::max(span.first, begin);
+    const uint64_t high = std::min(last, begin + from->count);
+    if (low < high) call(*from, low, high);
+  }
+}
+
 // Each replica has a residual of its own; of other states replicas have the same.
 bool read_by_local_peers(const UnitState& unit, const State& state) {
   if (state.kind == StateKind::residual) return false;
@@ -60,37 +79,58 @@ Result<std::unique_ptr<Loader>> Loader::create(Exchange& exchange,
   loader->readers_ = std::move(options.readers);
   loader->plan();
   if (loader->wanted_.empty()) return loader;
+  checkpoint::ReaderOptions reading = checkpoint::reading_of(checkpoint, options.timeout_ns);
+  if (!loader->scatters()) reading.shared = loader->edges_of_peers(reading.block_bytes);
   MERON_ASSIGN(loader->reader_, checkpoint::BlockReader::create(
                                     staging, checkpoint.directory(), checkpoint.manifest.files,
-                                    std::move(loader->wanted_),
-                                    checkpoint::reading_of(checkpoint, options.timeout_ns)));
+                                    std::move(loader->wanted_), reading));
   return loader;
+}
+
+std::vector<checkpoint::BlockPlace> Loader::edges_of_peers(uint64_t block_bytes) const {
+  std::vector<checkpoint::BlockPlace> edges;
+  const auto note = [&](const State& state, const ParamSpan& span) {
+    for (const SourceTensor& source : matching_.source(*span.param, state.kind)) {
+      for_each_part(source, span, [&](const checkpoint::Piece& from, uint64_t low, uint64_t high) {
+        const uint64_t size = checkpoint::element_bytes(source.tensor->dtype);
+        const uint64_t offset = from.offset + (low - source.first - from.begin) * size;
+        const uint64_t last = offset + (high - low) * size - 1;
+        edges.push_back({from.file, offset / block_bytes});
+        edges.push_back({from.file, last / block_bytes});
+      });
+    }
+  };
+  for (const UnitState& unit : units_) {
+    const Channel& channel = unit.unit().channel();
+    for (const State& state : unit.states()) {
+      if (state.kind == StateKind::residual) continue;
+      for (int member = 0; member < channel.size(); ++member) {
+        if (member == channel.index() || !channel.near(member)) continue;
+        for (const ParamSpan& span : unit.spans(state, unit.loaded(state, member))) {
+          note(state, span);
+        }
+      }
+    }
+  }
+  std::sort(edges.begin(), edges.end());
+  edges.erase(std::unique(edges.begin(), edges.end()), edges.end());
+  return edges;
 }
 
 void Loader::add_sources(const SourceTensor& source, const ParamSpan& span, Piece* piece) {
   const checkpoint::Tensor& tensor = *source.tensor;
   const uint64_t size = checkpoint::element_bytes(tensor.dtype);
-  const uint64_t last = span.first + span.count;
-  for (auto from = std::partition_point(tensor.pieces.begin(), tensor.pieces.end(),
-                                        [&](const checkpoint::Piece& each) {
-                                          return source.first + each.begin + each.count <=
-                                                 span.first;
-                                        });
-       from != tensor.pieces.end() && source.first + from->begin < last; ++from) {
-    const uint64_t begin = source.first + from->begin;  // element of the param
-    const uint64_t low = std::max(span.first, begin);
-    const uint64_t high = std::min(last, begin + from->count);
-    if (low >= high) continue;
-    const int reader = scatters() ? readers_[from->file] : exchange_.rank();
+  for_each_part(source, span, [&](const checkpoint::Piece& from, uint64_t low, uint64_t high) {
+    const int reader = scatters() ? readers_[from.file] : exchange_.rank();
     if (reader == exchange_.rank()) {
-      wanted_.push_back({.file = from->file,
-                         .offset = from->offset + (low - begin) * size,
+      wanted_.push_back({.file = from.file,
+                         .offset = from.offset + (low - source.first - from.begin) * size,
                          .bytes = (high - low) * size,
                          .shared = piece->shared});
     }
     piece->sources.push_back(
         {&tensor, span.offset + (low - span.first), high - low, (high - low) * size, reader});
-  }
+  });
 }
 
 std::vector<Range> Loader::ranges_by_rank(const UnitState& unit, const State& state,

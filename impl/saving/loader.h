@@ -66,6 +66,8 @@ class Loader {
   // The pieces of `all`; `replica` is whose residual they are.
   void plan_range(size_t unit, const State& state, const Range& all, uint64_t replica, bool shared);
   void add_sources(const SourceTensor& source, const ParamSpan& span, Piece* piece);
+  // The blocks of which local peers want a part: where ranges of theirs begin and end.
+  std::vector<checkpoint::BlockPlace> edges_of_peers(uint64_t block_bytes) const;
   std::vector<Range> ranges_by_rank(const UnitState& unit, const State& state, uint64_t replica);
   // Its elements to values_, as far as this rank reads them.
   Status read(const Piece& piece);
