@@ -10,6 +10,8 @@
 #include <tuple>
 #include <utility>
 
+#include "os/directory.h"
+
 namespace meron {
 namespace {
 
@@ -80,6 +82,17 @@ std::vector<Candidate> candidates_of(std::span<const std::string> texts) {
   return out;
 }
 
+// Of all nodes, newest first.
+Result<std::vector<Candidate>> gather_candidates(Exchange& exchange, const std::string& root,
+                                                 const std::string& name,
+                                                 std::span<const int> nodes) {
+  Result<std::string> own(std::string{});
+  if (leads_node(nodes, exchange.rank())) own = lines_of(root, name);
+  MERON_TRY(agree(exchange, own.ok() ? Status(Ok{}) : Status(own.error())));
+  MERON_ASSIGN(const std::vector<std::string> texts, gather_texts(exchange, *own, true));
+  return candidates_of(texts);
+}
+
 Error none_whole(const std::vector<Candidate>& candidates, const std::string& root,
                  const std::string& name) {
   std::string why;
@@ -115,14 +128,34 @@ std::vector<uint32_t> node_numbers(std::span<const int> nodes) {
   return out;
 }
 
+Result<bool> name_is_free(Exchange& exchange, const std::string& root, const std::string& name,
+                          std::span<const int> nodes) {
+  Status readable = Ok{};
+  std::byte unreadable{0};
+  if (leads_node(nodes, exchange.rank())) {
+    const std::string path = root + "/" + name;
+    const auto there = look_at(path);
+    if (!there.ok()) {
+      readable = there.error();
+    } else if (*there && !checkpoint::open_checkpoint(path).ok()) {
+      unreadable = std::byte{1};
+    }
+  }
+  MERON_TRY(agree(exchange, readable));
+  std::vector<std::byte> all(static_cast<size_t>(exchange.size()));
+  MERON_TRY(exchange.gather(&unreadable, 1, all.data()));
+  MERON_ASSIGN(const std::vector<Candidate> candidates,
+               gather_candidates(exchange, root, name, nodes));
+  return std::count(all.begin(), all.end(), std::byte{1}) == 0 &&
+         std::none_of(candidates.begin(), candidates.end(),
+                      [](const Candidate& each) { return each.whole(); });
+}
+
 Result<NodeCheckpoint> find_on_nodes(Exchange& exchange, const std::string& root,
                                      const std::string& name, std::span<const int> nodes) {
   const int rank = exchange.rank();
-  Result<std::string> own(std::string{});
-  if (leads_node(nodes, rank)) own = lines_of(root, name);
-  MERON_TRY(agree(exchange, own.ok() ? Status(Ok{}) : Status(own.error())));
-  MERON_ASSIGN(const std::vector<std::string> texts, gather_texts(exchange, *own, true));
-  const std::vector<Candidate> candidates = candidates_of(texts);
+  MERON_ASSIGN(const std::vector<Candidate> candidates,
+               gather_candidates(exchange, root, name, nodes));
   const auto chosen = std::find_if(candidates.begin(), candidates.end(),
                                    [](const Candidate& each) { return each.whole(); });
   if (chosen == candidates.end()) return none_whole(candidates, root, name);

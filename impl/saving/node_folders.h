@@ -19,6 +19,12 @@ bool leads_node(std::span<const int> nodes, int rank);
 // By rank, the number of its node as manifests have it: from 0, in the order of first ranks.
 std::vector<uint32_t> node_numbers(std::span<const int> nodes);
 
+// Whether a save may take the name: no node has anything of it, or what a host that died left,
+// which the nodes' folders together do not make whole. What one of them cannot read is taken.
+// Collective.
+Result<bool> name_is_free(Exchange& exchange, const std::string& root, const std::string& name,
+                          std::span<const int> nodes);
+
 struct NodeCheckpoint {
   checkpoint::Checkpoint checkpoint;  // `path` is that of this rank's folder
   std::vector<int> readers;           // by file of the manifest, the rank that has it

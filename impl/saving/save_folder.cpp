@@ -63,19 +63,6 @@ Status SaveFolder::begin_shared(Exchange& exchange) {
                rank_ == 0 ? Status(Ok{}) : checkpoint::Saving::join(directory_, kVisibleNs));
 }
 
-Result<bool> SaveFolder::name_is_torn(Exchange& exchange) const {
-  std::byte own{1};
-  if (leads_node(options_->nodes, rank_)) {
-    const auto there =
-        checkpoint::open_checkpoint(options_->root + "/" + options_->name,
-                                    node_numbers(options_->nodes)[static_cast<size_t>(rank_)]);
-    if (!there.ok()) own = std::byte{0};
-  }
-  std::vector<std::byte> all(static_cast<size_t>(exchange.size()));
-  MERON_TRY(exchange.gather(&own, 1, all.data()));
-  return std::count(all.begin(), all.end(), std::byte{0}) > 0;
-}
-
 // The suffix is this save's alone.
 bool SaveFolder::made_by_another(const std::string& suffix) const {
   const auto path = checkpoint::Saving::directory_of(options_->root, options_->name, suffix);
@@ -86,13 +73,15 @@ bool SaveFolder::made_by_another(const std::string& suffix) const {
 
 Status SaveFolder::begin_per_node(Exchange& exchange) {
   MERON_ASSIGN(id_, share(exchange, rank_ == 0 ? new_id() : Result<std::string>(std::string())));
-  MERON_ASSIGN(const bool torn, name_is_torn(exchange));
+  MERON_TRY(checkpoint::check_checkpoint_name(options_->name));
+  MERON_ASSIGN(const bool free,
+               name_is_free(exchange, options_->root, options_->name, options_->nodes));
   const std::string suffix = id_.substr(0, kSuffixDigits);
   Status made = Ok{};
   if (leads_node(options_->nodes, rank_)) {
     auto saving = checkpoint::Saving::begin(
         options_->root, options_->name,
-        {.overwrite = options_->overwrite || torn,
+        {.overwrite = options_->overwrite || free,
          .node = node_numbers(options_->nodes)[static_cast<size_t>(rank_)],
          .suffix = suffix});
     if (saving.ok()) {

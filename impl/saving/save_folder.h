@@ -33,8 +33,6 @@ class SaveFolder {
       : options_(&options), rank_(exchange.rank()) {}
   Status begin_shared(Exchange& exchange);
   Status begin_per_node(Exchange& exchange);
-  // Whether a checkpoint has the name that not all nodes have: what a host that died left.
-  Result<bool> name_is_torn(Exchange& exchange) const;
   bool made_by_another(const std::string& suffix) const;
   Status commit_shared(Exchange& exchange, const Result<checkpoint::Manifest>& manifest);
   Status commit_per_node(Exchange& exchange, const Result<checkpoint::Manifest>& manifest);

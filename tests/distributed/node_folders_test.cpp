@@ -185,6 +185,32 @@ TEST(NodeFolders, WhatSomeNodesLackIsNoCheckpoint) {
   }));
 }
 
+// What is whole on one node, or cannot be read, is somebody's: it is not replaced unless asked.
+TEST(NodeFolders, ANameThatOneNodeHasWholeIsTaken) {
+  const Folder folder;
+  const Nodes nodes = of_nodes("zero3", MERON_F32, 2, 1);
+  EXPECT_TRUE(run_world(world_of(nodes.way, 2), [&](int rank, meron_context context) {
+    Trainer trainer(context, MERON_F32);
+    const std::string own = folder_of(folder, nodes, rank);
+    train(trainer, rank, 2, 0, 1);
+    require(try_save(trainer, own, "one", 1).empty(), rank, "one");
+    if (rank == 0) {
+      fs::copy(folder.path + "/disk1", own,
+               fs::copy_options::recursive | fs::copy_options::skip_existing);
+      fs::remove_all(folder.path + "/disk1");
+    }
+    std::string words = try_save(trainer, own, "one", 2);
+    require(words.find("has the name already") != words.npos, rank, words);
+    std::string loaded;
+    require(try_load(trainer, own, nullptr, &loaded) == 1, rank, loaded);
+    if (rank == 0) fs::resize_file(own + "/one/meron.json", 10);
+    words = try_save(trainer, own, "one", 2);
+    require(words.find("has the name already") != words.npos, rank, words);
+    words = try_save(trainer, own, "one", 3, true);
+    require(words.empty(), rank, words);
+  }));
+}
+
 TEST(NodeFolders, AFailureOfOneNodeIsThatOfAllAndLeavesNothing) {
   const Folder folder;
   const Nodes nodes = of_nodes("zero3", MERON_F32, 2, 1);
