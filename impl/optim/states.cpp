@@ -286,8 +286,8 @@ struct FlatStates::Piece {
   uint64_t from, to;
 };
 
-// Of what lies on the device the one array comes to the host, or from it, piece by piece. States
-// there are in no blocks with a scale, so that what is written needs not be read before.
+// Copies one array between the device and the host, piece by piece. Device states have no block
+// scales, so a write needs no read before it.
 template <class Body>
 Status FlatStates::for_pieces_on_device(int state, uint64_t first, uint64_t count, bool write,
                                         Body body) {

@@ -54,12 +54,12 @@ class FlatStates final : public Master {
   const StateSplit& split() const { return split_; }
   std::vector<GroupRun> groups;
 
-  // One step, with the numbers of each group. `handed_over`: peers read the values next. Of what
-  // lies on the host: elements `range`, which begin at a multiple of kBlock.
+  // One step, with the numbers of each group. `handed_over`: peers read the values next. Of the
+  // states on the host: elements `range`, which begin at a multiple of kBlock.
   void update_host(const std::vector<kernels::UpdateStep>& steps, bool handed_over,
                    const Range& range);
-  // Of what lies on the device: asks for it.
   bool on_device() const { return split_.device.size() > 0; }
+  // Enqueues the update of the states that reside on the device.
   Status update_on_device(const std::vector<kernels::UpdateStep>& steps);
   // Verifies, updates and seals.
   Status update(const std::vector<kernels::UpdateStep>& steps, bool handed_over,

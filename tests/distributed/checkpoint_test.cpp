@@ -20,44 +20,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// What a load gave.
-struct Loaded {
-  uint64_t step = 0, bytes_read = 0, differences = 0;
-};
-
-// The words of the error, "" if it is well.
-std::string try_save(const Trainer& trainer, const std::string& folder, const std::string& name,
-                     uint64_t step) {
-  const meron_checkpoint_save_options options = save_options(trainer, step);
-  meron_future future{};
-  meron_error* error = nullptr;
-  if (meron_checkpoint_save_begin(&future, trainer.context, folder.c_str(), name.c_str(), &options,
-                                  &error) == MERON_OK) {
-    // The words tell how it ended.
-    if (meron_future_wait(future, MERON_TIMEOUT_DEFAULT, &error) == MERON_IN_PROGRESS) _exit(4);
-    (void)meron_future_release(future, nullptr);
-  }
-  return words_of(error);
-}
-
-std::string try_load(meron_context context, const meron_optimizer* optimizer,
-                     const std::string& folder, const char* name,
-                     meron_checkpoint_load_options options, Loaded* out) {
-  options.optimizers = optimizer;
-  options.optimizer_count = optimizer == nullptr ? 0 : 1;
-  meron_checkpoint checkpoint{};
-  meron_error* error = nullptr;
-  if (meron_checkpoint_load(&checkpoint, context, folder.c_str(), name, &options, &error) ==
-      MERON_OK) {
-    meron_checkpoint_info info{};
-    info.struct_size = sizeof(info);
-    CALL(meron_checkpoint_get_info, &info, checkpoint);
-    *out = {info.step, info.bytes_read, info.missing + info.unexpected};
-    CALL(meron_checkpoint_release, checkpoint);
-  }
-  return words_of(error);
-}
-
 void require_ok(const std::string& words) {
   if (words.empty()) return;
   std::fprintf(stderr, "%s\n", words.c_str());
@@ -66,7 +28,7 @@ void require_ok(const std::string& words) {
 }
 
 void save(Trainer& trainer, const std::string& folder, const std::string& name, uint64_t step) {
-  require_ok(try_save(trainer, folder, name, step));
+  require_ok(try_save(trainer, folder, name, save_options(trainer, step)));
 }
 
 Loaded load(Trainer& trainer, const std::string& folder, bool rank0_only) {
@@ -222,7 +184,7 @@ TEST(CheckpointTest, ASaveThatFailsOnOneRankFailsOnAllAndTrainingGoesOn) {
   EXPECT_TRUE(run_world({"shm", 2, "zero3"}, [&](int rank, meron_context context) {
     Trainer trainer(context, MERON_F32);
     train(trainer, rank, 2, 0, 1);
-    const std::string words = try_save(trainer, file, "one", 1);
+    const std::string words = try_save(trainer, file, "one", save_options(trainer, 1));
     if (words.empty()) _exit(7);
     if (rank == 1 && words.find("rank 0") == std::string::npos) _exit(8);
     train(trainer, rank, 2, 1, 1);

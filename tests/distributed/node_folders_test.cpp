@@ -37,34 +37,17 @@ std::string try_save(const Trainer& trainer, const std::string& folder, const st
   options.per_node = 1;
   options.overwrite = overwrite ? 1 : 0;
   options.keep = keep;
-  meron_future future{};
-  meron_error* error = nullptr;
-  if (meron_checkpoint_save_begin(&future, trainer.context, folder.c_str(), name.c_str(), &options,
-                                  &error) == MERON_OK) {
-    if (meron_future_wait(future, MERON_TIMEOUT_DEFAULT, &error) == MERON_IN_PROGRESS) _exit(4);
-    (void)meron_future_release(future, nullptr);
-  }
-  return words_of(error);
+  return test::try_save(trainer, folder, name, options);
 }
 
 // The step of what was loaded, or 0 and the words of the error.
 uint64_t try_load(const Trainer& trainer, const std::string& folder, const char* name,
                   std::string* words, bool per_node = true) {
   meron_checkpoint_load_options options = MERON_CHECKPOINT_LOAD_OPTIONS_INIT;
-  options.optimizers = &trainer.optimizer;
-  options.optimizer_count = 1;
   options.per_node = per_node ? 1 : 0;
-  meron_checkpoint checkpoint{};
-  meron_error* error = nullptr;
-  meron_checkpoint_info info{};
-  info.struct_size = sizeof(info);
-  if (meron_checkpoint_load(&checkpoint, trainer.context, folder.c_str(), name, &options, &error) ==
-      MERON_OK) {
-    CALL(meron_checkpoint_get_info, &info, checkpoint);
-    CALL(meron_checkpoint_release, checkpoint);
-  }
-  *words = words_of(error);
-  return info.step;
+  Loaded loaded;
+  *words = test::try_load(trainer.context, &trainer.optimizer, folder, name, options, &loaded);
+  return loaded.step;
 }
 
 void require(bool good, int rank, const std::string& words) {

@@ -91,4 +91,42 @@ inline std::string words_of(meron_error* error) {
   return words;
 }
 
+// Saves, and waits for the end: the words of the error.
+inline std::string try_save(const Trainer& trainer, const std::string& folder,
+                            const std::string& name, const meron_checkpoint_save_options& options) {
+  meron_future future{};
+  meron_error* error = nullptr;
+  if (meron_checkpoint_save_begin(&future, trainer.context, folder.c_str(), name.c_str(), &options,
+                                  &error) == MERON_OK) {
+    // The words tell how it ended.
+    if (meron_future_wait(future, MERON_TIMEOUT_DEFAULT, &error) == MERON_IN_PROGRESS) _exit(4);
+    (void)meron_future_release(future, nullptr);
+  }
+  return words_of(error);
+}
+
+// What a load gave.
+struct Loaded {
+  uint64_t step = 0, bytes_read = 0, differences = 0;
+};
+
+// The words of the error, or "" and what was loaded.
+inline std::string try_load(meron_context context, const meron_optimizer* optimizer,
+                            const std::string& folder, const char* name,
+                            meron_checkpoint_load_options options, Loaded* out) {
+  options.optimizers = optimizer;
+  options.optimizer_count = optimizer == nullptr ? 0 : 1;
+  meron_checkpoint checkpoint{};
+  meron_error* error = nullptr;
+  if (meron_checkpoint_load(&checkpoint, context, folder.c_str(), name, &options, &error) ==
+      MERON_OK) {
+    meron_checkpoint_info info{};
+    info.struct_size = sizeof(info);
+    CALL(meron_checkpoint_get_info, &info, checkpoint);
+    *out = {info.step, info.bytes_read, info.missing + info.unexpected};
+    CALL(meron_checkpoint_release, checkpoint);
+  }
+  return words_of(error);
+}
+
 }  // namespace meron::test

@@ -217,16 +217,20 @@ def test_optimizers_do_not_load_from_models(tmp_path: Path) -> None:
     run_ranks(2, body)
 
 
+def flip_last_bit(folder: Path, pattern: str) -> None:
+    for path in folder.glob(pattern):
+        data = bytearray(path.read_bytes())
+        data[-1] ^= 1
+        path.write_bytes(data)
+
+
 def test_rank_0_names_the_damage_to_all(tmp_path: Path) -> None:
     def save(ctx: meron.Context) -> None:
         ctx.unit("u", [ctx.param("w", (3000, 1000))])
         ctx.save(tmp_path, "one")
 
     run_ranks(2, save)
-    for path in (tmp_path / "one").glob("values-00001*"):
-        data = bytearray(path.read_bytes())
-        data[-1] ^= 1
-        path.write_bytes(data)
+    flip_last_bit(tmp_path / "one", "values-00001*")
 
     def load(ctx: meron.Context) -> str:
         ctx.unit("u", [ctx.param("w", (3000, 1000))])
@@ -250,10 +254,7 @@ def test_a_damaged_checkpoint_names_the_one_before(tmp_path: Path, before: bool)
 
     run_ranks(2, save)
     newest = "step-3" if before else "step-1"
-    for path in (tmp_path / newest).glob("values-00000*"):
-        data = bytearray(path.read_bytes())
-        data[-1] ^= 1
-        path.write_bytes(data)
+    flip_last_bit(tmp_path / newest, "values-00000*")
 
     def load(ctx: meron.Context) -> str:
         ctx.unit("u", [ctx.param("w", (3000, 1000))])

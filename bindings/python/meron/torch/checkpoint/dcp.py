@@ -160,7 +160,7 @@ def dcp_load(
     there.
 
     Args:
-        state_dict: as dcp.load takes it: what is to be loaded, with tensors to load into.
+        state_dict: as dcp.load takes it: tensors that receive the values, by key.
         checkpoint_id, storage_reader, planner, model: as of dcp_save.
 
     Raises, on all ranks: what torch's planner and reader raise (RuntimeError for a key that the
