@@ -95,8 +95,11 @@ std::vector<checkpoint::BlockPlace> Loader::edges_of_peers(uint64_t block_bytes)
         const uint64_t size = checkpoint::element_bytes(source.tensor->dtype);
         const uint64_t offset = from.offset + (low - source.first - from.begin) * size;
         const uint64_t last = offset + (high - low) * size - 1;
-        edges.push_back({from.file, offset / block_bytes});
-        edges.push_back({from.file, last / block_bytes});
+        for (const uint64_t edge : {offset, last}) {
+          const checkpoint::BlockPlace place{from.file, edge / block_bytes};
+          // Small params come one after the other: many are in one block.
+          if (edges.empty() || edges.back() != place) edges.push_back(place);
+        }
       });
     }
   };
