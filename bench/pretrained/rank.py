@@ -29,6 +29,7 @@ def meron_arm(model: Llama, folder: Path) -> tuple[Result, int]:
         context.world.barrier()
         with measured() as load:
             loaded = context.load(folder, values_only=True)
+        peak = status_bytes("VmHWM") - before  # the gather below is not the load's
         last = len(params) - 1
         name, param = list(params.items())[last]
         gathered = units[-1].gather()
@@ -36,18 +37,20 @@ def meron_arm(model: Llama, folder: Path) -> tuple[Result, int]:
             bits = np.asarray(gathered[param]).reshape(-1).view("<u2")
             if not np.array_equal(bits, values_of(last, bits.size)):
                 raise SystemExit(f"{name}: other values were loaded than the files have")
-        figures = np.zeros((context.world_size, 3), np.float32)
+        figures = np.zeros((context.world_size, 4), np.float32)
         mib = 1 << 20
         figures[context.rank] = (
             load.seconds,
-            (status_bytes("VmHWM") - before) / mib,
+            peak / mib,
             loaded.bytes_read / mib,
+            load.extra_bytes / mib,
         )
         context.world.all_reduce(figures.reshape(-1))
         result = {
             "seconds": float(figures[:, 0].max()),
             "peak_bytes": float(figures[:, 1].max()) * mib,
             "bytes_read": float(figures[:, 2].sum()) * mib,
+            "load_extra_bytes": float(figures[:, 3].max()) * mib,
         }
         return result, context.rank
 
