@@ -80,7 +80,8 @@ bool newer(const Entry& a, const Entry& b) {
          std::tuple(b.complete(), b.step, std::string_view(b.created), std::string_view(b.name));
 }
 
-Entry entry_of(const std::string& name, const Manifest& manifest) {
+Entry entry_of(const std::string& name, const Checkpoint& checkpoint) {
+  const Manifest& manifest = checkpoint.manifest;
   Entry entry{.name = name,
               .step = manifest.step,
               .created = manifest.created,
@@ -88,6 +89,8 @@ Entry entry_of(const std::string& name, const Manifest& manifest) {
               .id = manifest.id,
               .nodes = manifest.nodes};
   for (const File& file : manifest.files) entry.bytes += file.bytes;
+  auto there = nodes_there(checkpoint.path, manifest);
+  if (there.ok()) entry.nodes_there = std::move(there).value();
   return entry;
 }
 
@@ -139,9 +142,7 @@ Result<Scan> scan_once(const std::string& root, std::optional<uint32_t> node) {
       scan.entries.push_back({.name = directory.name, .defect = reason_of(checkpoint.error())});
       continue;
     }
-    scan.entries.push_back(entry_of(directory.name, checkpoint->manifest));
-    auto there = nodes_there(path, checkpoint->manifest);
-    if (there.ok()) scan.entries.back().nodes_there = std::move(there).value();
+    scan.entries.push_back(entry_of(directory.name, *checkpoint));
     if (scan.newest && !newer(scan.entries.back(), newest)) continue;
     newest = scan.entries.back();
     scan.newest = std::move(checkpoint).value();
@@ -236,6 +237,20 @@ Result<std::vector<uint32_t>> nodes_there(const std::string& path, const Manifes
     if (info) there.insert(file.node);
   }
   return std::vector<uint32_t>(there.begin(), there.end());
+}
+
+Result<std::optional<Entry>> find_entry(const std::string& root, const std::string& name) {
+  MERON_TRY(check_checkpoint_name(name));
+  const std::string path = fmt::format("{}/{}", root, name);
+  MERON_ASSIGN(const auto there, look_at(path));
+  if (!there || there->kind != EntryKind::directory) return std::optional<Entry>();
+  MERON_ASSIGN(const bool ours, has_manifest(path));
+  if (!ours) return std::optional<Entry>();
+  const auto checkpoint = open_checkpoint(path);
+  if (!checkpoint.ok()) {
+    return std::optional(Entry{.name = name, .defect = reason_of(checkpoint.error())});
+  }
+  return std::optional(entry_of(name, *checkpoint));
 }
 
 Result<std::vector<Entry>> list(const std::string& root, std::optional<uint32_t> node) {

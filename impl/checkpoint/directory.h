@@ -55,6 +55,9 @@ struct Entry {
   bool complete() const { return defect.empty(); }
 };
 
+// The checkpoint of that name, complete or not; nothing if none has it. Links are not followed.
+Result<std::optional<Entry>> find_entry(const std::string& root, const std::string& name);
+
 // Newest first: by step, then time, then name; the incomplete ones last. Links are not followed.
 Result<std::vector<Entry>> list(const std::string& root, std::optional<uint32_t> node = {});
 

@@ -10,8 +10,6 @@
 #include <tuple>
 #include <utility>
 
-#include "os/directory.h"
-
 namespace meron {
 namespace {
 
@@ -21,12 +19,21 @@ struct Candidate {
   uint64_t step = 0;
   uint32_t nodes = 1;
   std::map<uint32_t, int> holders;  // by node that saved it: the first rank that has its files
+  std::string defect;  // why a folder's part of it cannot be used: then no more is known
+  int rank = 0;        // whose folder that is
 
-  bool whole() const { return holders.size() == nodes; }
+  bool whole() const { return defect.empty() && holders.size() == nodes; }
   auto age() const { return std::tie(step, created, name, id); }
 };
 
+constexpr char kDefect = '!';
+
 std::string line_of(const checkpoint::Entry& entry) {
+  if (!entry.complete()) {
+    std::string defect = entry.defect;
+    std::replace(defect.begin(), defect.end(), '\n', ' ');
+    return fmt::format("{}\t{}{}\n", entry.name, kDefect, defect);
+  }
   return fmt::format("{}\t{}\t{}\t{}\t{}\t{}\n", entry.name, entry.id, entry.created, entry.step,
                      entry.nodes, fmt::join(entry.nodes_there, "\t"));
 }
@@ -44,26 +51,35 @@ uint64_t number_of(std::string_view digits) {
   return number;
 }
 
-// Complete ones in the folder: names have neither tabs nor line breaks.
+// Of those in the folder, or of one name: names have neither tabs nor line breaks.
 Result<std::string> lines_of(const std::string& root, const std::string& name) {
+  std::string lines;
+  if (!name.empty()) {
+    MERON_ASSIGN(const auto found, checkpoint::find_entry(root, name));
+    return found ? line_of(*found) : lines;
+  }
   const auto found = checkpoint::list(root);
   if (!found.ok() && found.error().code() != MERON_E_NOT_FOUND) return found.error();
-  std::string lines;
   if (!found.ok()) return lines;
-  for (const checkpoint::Entry& entry : *found) {
-    if (entry.complete() && (name.empty() || entry.name == name)) lines += line_of(entry);
-  }
+  for (const checkpoint::Entry& entry : *found) lines += line_of(entry);
   return lines;
 }
 
 std::vector<Candidate> candidates_of(std::span<const std::string> texts) {
   std::map<std::pair<std::string, std::string>, Candidate> all;
+  std::vector<Candidate> out;
   for (size_t rank = 0; rank < texts.size(); ++rank) {
     std::string_view text = texts[rank];
     while (!text.empty()) {
       std::string_view line = cut(&text, '\n');
       Candidate one;
       one.name = cut(&line, '\t');
+      if (line.starts_with(kDefect)) {
+        one.defect = line.substr(1);
+        one.rank = static_cast<int>(rank);
+        out.push_back(std::move(one));
+        continue;
+      }
       one.id = cut(&line, '\t');
       one.created = cut(&line, '\t');
       one.step = number_of(cut(&line, '\t'));
@@ -75,7 +91,6 @@ std::vector<Candidate> candidates_of(std::span<const std::string> texts) {
       }
     }
   }
-  std::vector<Candidate> out;
   for (auto& [key, candidate] : all) out.push_back(std::move(candidate));
   std::sort(out.begin(), out.end(),
             [](const Candidate& a, const Candidate& b) { return a.age() > b.age(); });
@@ -97,6 +112,10 @@ Error none_whole(const std::vector<Candidate>& candidates, const std::string& ro
                  const std::string& name) {
   std::string why;
   for (const Candidate& each : candidates) {
+    if (!each.defect.empty()) {
+      why += fmt::format("; {} in rank {}'s folder: {}", each.name, each.rank, each.defect);
+      continue;
+    }
     std::vector<uint32_t> absent;
     for (uint32_t node = 0; node < each.nodes; ++node) {
       if (each.holders.count(node) == 0) absent.push_back(node);
@@ -130,25 +149,10 @@ std::vector<uint32_t> node_numbers(std::span<const int> nodes) {
 
 Result<bool> name_is_free(Exchange& exchange, const std::string& root, const std::string& name,
                           std::span<const int> nodes) {
-  Status readable = Ok{};
-  std::byte unreadable{0};
-  if (leads_node(nodes, exchange.rank())) {
-    const std::string path = root + "/" + name;
-    const auto there = look_at(path);
-    if (!there.ok()) {
-      readable = there.error();
-    } else if (*there && !checkpoint::open_checkpoint(path).ok()) {
-      unreadable = std::byte{1};
-    }
-  }
-  MERON_TRY(agree(exchange, readable));
-  std::vector<std::byte> all(static_cast<size_t>(exchange.size()));
-  MERON_TRY(exchange.gather(&unreadable, 1, all.data()));
   MERON_ASSIGN(const std::vector<Candidate> candidates,
                gather_candidates(exchange, root, name, nodes));
-  return std::count(all.begin(), all.end(), std::byte{1}) == 0 &&
-         std::none_of(candidates.begin(), candidates.end(),
-                      [](const Candidate& each) { return each.whole(); });
+  return std::none_of(candidates.begin(), candidates.end(),
+                      [](const Candidate& each) { return each.whole() || !each.defect.empty(); });
 }
 
 Result<NodeCheckpoint> find_on_nodes(Exchange& exchange, const std::string& root,

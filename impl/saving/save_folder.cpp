@@ -73,7 +73,6 @@ bool SaveFolder::made_by_another(const std::string& suffix) const {
 
 Status SaveFolder::begin_per_node(Exchange& exchange) {
   MERON_ASSIGN(id_, share(exchange, rank_ == 0 ? new_id() : Result<std::string>(std::string())));
-  MERON_TRY(checkpoint::check_checkpoint_name(options_->name));
   MERON_ASSIGN(const bool free,
                name_is_free(exchange, options_->root, options_->name, options_->nodes));
   const std::string suffix = id_.substr(0, kSuffixDigits);

@@ -187,6 +187,8 @@ TEST(NodeFolders, ANameThatOneNodeHasWholeIsTaken) {
     std::string loaded;
     require(try_load(trainer, own, nullptr, &loaded) == 1, rank, loaded);
     if (rank == 0) fs::resize_file(own + "/one/meron.json", 10);
+    require(try_load(trainer, own, "one", &loaded) == 0, rank, loaded);
+    require(loaded.find("one in rank 0's folder: ") != loaded.npos, rank, loaded);
     words = try_save(trainer, own, "one", 2);
     require(words.find("has the name already") != words.npos, rank, words);
     words = try_save(trainer, own, "one", 3, true);

@@ -90,21 +90,27 @@ def entries_in(folder: str, name: str | None) -> list[dict[str, Any]]:
                     there.discard(one["node"])
             keys = ("id", "created", "step", "nodes")
             found.append({"name": each, "there": sorted(there), **{k: manifest[k] for k in keys}})
-        except (OSError, ValueError, LookupError, TypeError):
-            continue  # no checkpoint, or one that the engine would name as damaged
+        except (FileNotFoundError, NotADirectoryError):
+            continue  # no checkpoint
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            found.append({"name": each, "defect": f"{type(error).__name__}: {error}"})
     return found
 
 
-def candidates_of(texts: list[str]) -> list[Candidate]:
-    """Newest first."""
+def candidates_of(texts: list[str]) -> tuple[list[Candidate], list[str]]:
+    """Newest first; and what is wrong with others."""
+    wrong = []
     found: dict[tuple[str, str], Candidate] = {}
     for rank, text in enumerate(texts):
         for entry in json.loads(text):
+            if "defect" in entry:
+                wrong.append(f"; {entry['name']} in rank {rank}'s folder: {entry['defect']}")
+                continue
             there = entry.pop("there")
             known = found.setdefault((entry["name"], entry["id"]), Candidate(**entry))
             for node in there:
                 known.holders.setdefault(node, rank)
-    return sorted(found.values(), key=lambda each: each.age, reverse=True)
+    return sorted(found.values(), key=lambda each: each.age, reverse=True), wrong
 
 
 def open_on_nodes(
@@ -118,7 +124,7 @@ def open_on_nodes(
     own = ""
     with together(context):
         own = json.dumps(entries_in(root, name))
-    candidates = candidates_of(texts_of_all(context, own))
+    candidates, wrong = candidates_of(texts_of_all(context, own))
     chosen = next((each for each in candidates if each.whole), None)
     if chosen is None:
         lacking = "".join(
@@ -129,7 +135,8 @@ def open_on_nodes(
         what = f" '{name}'" if name else ""
         raise errors.make(
             errors.NotFoundError.status,
-            f"the nodes' folders together have no complete checkpoint{what}{lacking}",
+            f"the nodes' folders together have no complete checkpoint{what}{lacking}"
+            + "".join(wrong),
             subject=root,
             advice="Look at the path, or bring in the node that has the files.",
         )
