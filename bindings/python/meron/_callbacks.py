@@ -8,6 +8,7 @@ from collections.abc import Callable
 from threading import get_ident
 from typing import Any
 
+from meron._finalizers import called_back
 from meron._native import ffi, interrupts, lib
 
 LogFunction = Callable[[int, str], None]
@@ -46,7 +47,7 @@ def log_callback(log: LogFunction | logging.Logger | None) -> Any:
         words = ffi.buffer(message, length)[:].decode("utf-8", "replace")
         write(LEVELS.get(level, logging.INFO), words)
 
-    return ffi.callback("meron_log_fn", receive)
+    return ffi.callback("meron_log_fn", called_back(receive))
 
 
 def stop_callback(stop: StopFunction | None) -> Any:
@@ -64,4 +65,4 @@ def stop_callback(stop: StopFunction | None) -> Any:
     def keep(_kind: Any, value: BaseException, _traceback: Any) -> None:
         interrupts[get_ident()] = value
 
-    return ffi.callback("meron_should_stop_fn", ask, error=1, onerror=keep)
+    return ffi.callback("meron_should_stop_fn", called_back(ask), error=1, onerror=keep)

@@ -5,15 +5,17 @@ from __future__ import annotations
 
 import atexit
 import dataclasses
+import functools
 import logging
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any
+from typing import Any, ClassVar
 
 from meron import errors
 from meron._callbacks import LogFunction, StopFunction, log_callback, stop_callback
+from meron._finalizers import finalize, finish
 from meron._native import (
     IN_PROGRESS,
     NULL,
@@ -100,13 +102,23 @@ class Lifetime(Owner):
     that memory, so it waits until nobody can read it any more.
     """
 
-    _release_function = lib.meron_context_close
+    _finalize: ClassVar[Any] = staticmethod(finalize)
 
     def __init__(self, handle: Any, callbacks: tuple[Any, ...], abandoned: list[Any]) -> None:
         self._handle = handle
         self.callbacks = callbacks  # called as long as the context is open
         self.abandoned = abandoned  # memory that operations use as long as it is open
         opened.add(self)
+
+    def __del__(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            needed = (self.callbacks, self.abandoned)  # until the close has ended
+            self._finalize(functools.partial(self._close, handle, self._null, needed))
+
+    @staticmethod
+    def _close(handle: Any, null: Any, _needed: Any, close: Any = lib.meron_context_close) -> None:
+        close(handle, null)
 
 
 class Context(Saving):
@@ -625,3 +637,4 @@ opened: weakref.WeakSet[Lifetime] = weakref.WeakSet()
 def close_all() -> None:
     for lifetime in list(opened):
         lifetime.__del__()
+    finish()

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from meron import errors
+from meron._finalizers import called_back
 from meron._native import ffi, initial, lib
 from meron.dlpack import CUDA, borrow
 from meron.dtypes import SIZES, dtype_name
@@ -146,8 +147,8 @@ def allocator_table(allocator: DeviceAllocator) -> Any:
 
     table = initial("meron_allocator")
     functions = (
-        ffi.callback("meron_device_allocate_fn", allocate, error=ffi.NULL),
-        ffi.callback("meron_device_release_fn", release),
+        ffi.callback("meron_device_allocate_fn", called_back(allocate), error=ffi.NULL),
+        ffi.callback("meron_device_release_fn", called_back(release)),
     )
     table.allocate, table.release = functions
     kept.append((table, *functions))

@@ -7,6 +7,7 @@ import abc
 from collections.abc import Callable
 from typing import Any
 
+from meron._finalizers import called_back
 from meron._native import IN_PROGRESS, ffi, initial, lib, new
 
 
@@ -99,16 +100,16 @@ def transport_table(transport: CustomTransport) -> tuple[Any, tuple[Any, ...]]:
     table = initial("meron_transport")
     name = new("char[]", transport.name.encode())
     functions: dict[str, Any] = {
-        "send": ffi.callback("meron_send_fn", send, error=failed),
-        "receive": ffi.callback("meron_receive_fn", receive, error=failed),
-        "test": ffi.callback("meron_test_fn", test, error=failed),
-        "cancel": ffi.callback("meron_cancel_fn", cancel),
+        "send": ffi.callback("meron_send_fn", called_back(send), error=failed),
+        "receive": ffi.callback("meron_receive_fn", called_back(receive), error=failed),
+        "test": ffi.callback("meron_test_fn", called_back(test), error=failed),
+        "cancel": ffi.callback("meron_cancel_fn", called_back(cancel)),
         # What cannot say that a peer is there does not say that it is gone.
-        "alive": ffi.callback("meron_alive_fn", alive, error=1),
-        "closed": ffi.callback("meron_closed_fn", closed),
+        "alive": ffi.callback("meron_alive_fn", called_back(alive), error=1),
+        "closed": ffi.callback("meron_closed_fn", called_back(closed)),
     }
     if transport.idle is not None:
-        functions["idle"] = ffi.callback("meron_idle_fn", idle)
+        functions["idle"] = ffi.callback("meron_idle_fn", called_back(idle))
     table.name = name
     table.max_message = transport.max_message
     for field, function in functions.items():

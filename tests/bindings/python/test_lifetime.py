@@ -6,12 +6,16 @@ from __future__ import annotations
 import gc
 import random
 import threading
+from typing import Any
 
 import numpy as np
 import pytest
 from conftest import DEADLINE, run_python, run_ranks
 
 import meron
+from meron import _finalizers
+from meron._finalizers import called_back
+from meron.context import Lifetime
 
 ORDERS = 5000  # with and without a close: 10,000 in all
 
@@ -85,6 +89,30 @@ def test_cycles_are_collected_on_another_thread() -> None:
     finally:
         stop.set()
         collector.join()
+
+
+def test_a_context_that_dies_within_a_callback_is_closed_on_another_thread(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Closing waits for callbacks: on the thread of one it would wait for itself."""
+    close = Lifetime._close
+    threads: dict[int, int] = {}  # by context, who closed it
+
+    def record(handle: Any, *args: object) -> None:
+        threads[handle.id] = threading.get_ident()
+        close(handle, *args)
+
+    def open_and_lose() -> int:  # a cycle: the collector frees it
+        return int(meron.open(0, 1, "self", timeout=DEADLINE)._handle.id)
+
+    monkeypatch.setattr(Lifetime, "_close", staticmethod(record))
+    within = open_and_lose()
+    called_back(gc.collect)()
+    _finalizers.finish()
+    outside = open_and_lose()
+    gc.collect()
+    own = threading.get_ident()
+    assert threads[outside] == own and threads[within] != own
 
 
 def test_a_storm_of_the_collector_during_a_training_run() -> None:

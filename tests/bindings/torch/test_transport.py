@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import collections
 import datetime
+import gc
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -290,6 +291,32 @@ def test_goodbye(make: MakeTransports) -> None:
     assert b.test(b.receive(0, 2, memoryview(into))) is None
     b.closed()
     settle(a, b)
+
+
+def test_the_collector_frees_a_context_while_its_thread_says_goodbye(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ends = [GroupTransport(group, 0) for group in gloo_groups(2)]
+    contexts = in_threads(2, lambda rank: open_over(ends[rank], 2))
+    send = ends[1]._start_send
+    collected = []
+
+    def collect_and_send(*args: Any) -> None:
+        if threading.current_thread().name.startswith("meron-group"):
+            collected.append(gc.collect())
+        send(*args)
+
+    monkeypatch.setattr(ends[1], "_start_send", collect_and_send)
+    gc.disable()
+    try:
+        cycle: list[Any] = [contexts.pop()]
+        cycle.append(cycle)
+        del cycle
+        contexts.pop().close()  # its goodbye is answered by a thread of the other rank
+        settle(*ends)
+    finally:
+        gc.enable()
+    assert sum(collected) > 0
 
 
 def test_a_peer_that_is_gone() -> None:

@@ -31,6 +31,7 @@ import torch
 import torch.distributed as dist
 
 from meron import errors
+from meron._finalizers import called_back
 from meron.context import close_all
 from meron.transport import CustomTransport
 
@@ -369,7 +370,9 @@ polled: set[GroupTransport] = set()
 def start(function: Any, peer: Peer) -> None:
     threads.difference_update([thread for thread in threads if not thread.is_alive()])
     name = f"meron-group-{peer.rank}"
-    thread = threading.Thread(target=function, args=(peer,), name=name, daemon=True)
+    # A context that the collector frees there says goodbye by a lock that the thread may hold.
+    main = called_back(function)
+    thread = threading.Thread(target=main, args=(peer,), name=name, daemon=True)
     thread.start()
     threads.add(thread)
 
