@@ -15,7 +15,7 @@ import torch
 
 import meron
 from meron.zero.config import Config, parse
-from meron.zero.keys import BLOCKS, Off
+from meron.zero.config.keys import BLOCKS, Off
 
 
 def test_a_config_becomes_a_plan_and_limits() -> None:

@@ -19,7 +19,7 @@ from meron import errors
 from meron._files import open_regular
 
 if TYPE_CHECKING:
-    from meron.zero.config import Block
+    from meron.zero.config.block import Block
 
 DEVICES = ("none", "cpu", "nvme")
 # Elements of states that are moved together at most. DeepSpeed's default of 1e9 is a bound on what

@@ -14,7 +14,8 @@ import torch
 from meron import errors
 
 if TYPE_CHECKING:
-    from meron.zero.config import Block, Config
+    from meron.zero.config.block import Block
+    from meron.zero.config.model import Config
 
 ACCUMULATE = "data_types.grad_accum_dtype"
 TRAVEL = "communication_data_type"
