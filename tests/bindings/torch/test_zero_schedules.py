@@ -3,7 +3,11 @@
 
 from __future__ import annotations
 
+import argparse
+import dataclasses
+import itertools
 import math
+import random
 from typing import Any
 
 import pytest
@@ -11,7 +15,8 @@ import torch
 
 import meron
 from meron import zero
-from meron.zero.config import Fp16
+from meron.zero import schedulers
+from meron.zero.config.precision import Autocast, Fp16
 from meron.zero.loss_scale import LossScale
 from meron.zero.schedulers import make_scheduler
 
@@ -39,10 +44,79 @@ def test_consecutive_hysteresis_is_whole_after_every_clean_step() -> None:
 
 
 def test_the_scale_doubles_after_a_window() -> None:
+    """At the clean step after so many clean ones."""
     options = Fp16(initial_scale_power=4, hysteresis=1, loss_scale_window=3)
-    assert scales(options, "..x...") == [16, 16, 8, 8, 8, 16]
+    assert scales(options, "...x....") == [16, 16, 16, 8, 8, 8, 8, 16]
+    assert scales(options, ".......") == [16, 16, 16, 32, 32, 32, 64]
     options = Fp16(initial_scale_power=4, hysteresis=2, loss_scale_window=2)
-    assert scales(options, "x..x") == [16, 16, 32, 32]  # the hysteresis is whole again
+    assert scales(options, "x...x") == [16, 16, 16, 32, 32]  # the hysteresis is whole again
+
+
+def sequences() -> list[str]:
+    generator = random.Random(0)
+    return ["".join(generator.choices(".x", (4, 1), k=60)) for _ in range(30)]
+
+
+SCALES = [
+    Fp16(
+        initial_scale_power=8,
+        loss_scale_window=window,
+        hysteresis=hysteresis,
+        consecutive_hysteresis=consecutive,
+        min_loss_scale=floor,
+    )
+    for window in (1, 2, 5)
+    for hysteresis in (1, 2, 3)
+    for consecutive in (False, True)
+    for floor in (1, 64)
+]
+
+
+def deepspeed(name: str) -> Any:
+    """A module of DeepSpeed's own; skips where it is not installed."""
+    return pytest.importorskip(f"deepspeed.runtime.{name}", reason="deepspeed is not installed")
+
+
+def test_the_sequences_of_deepspeed(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = deepspeed("fp16.loss_scaler")
+    monkeypatch.setattr(module.dist, "get_rank", lambda: 1)  # who logs nothing
+    for options, sequence in itertools.product(SCALES, sequences()):
+        scaler = module.DynamicLossScaler(
+            init_scale=2.0**options.initial_scale_power,
+            scale_window=options.loss_scale_window,
+            min_scale=options.min_loss_scale,
+            delayed_shift=options.hysteresis,
+            consecutive_hysteresis=options.consecutive_hysteresis,
+        )
+        own = LossScale(options)
+        for step in sequence:
+            assert own.value == scaler.cur_scale
+            try:
+                scaler.update_scale(step == "x")
+            except Exception:  # DeepSpeed's, at the smallest scale
+                with pytest.raises(meron.NonFiniteError):
+                    own.update(step == "x")
+                break
+            own.update(step == "x")
+
+
+def test_the_sequences_of_a_grad_scaler() -> None:
+    """What autocast in fp16 uses."""
+    for sequence in sequences():
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**16, growth_interval=4)
+        scaling = Autocast(torch.float16).scaling
+        assert scaling is not None and scaling.loss_scale_window == 2000
+        own = LossScale(dataclasses.replace(scaling, loss_scale_window=4))
+        weight = torch.nn.Parameter(torch.ones(1))
+        optimizer = torch.optim.SGD([weight], lr=0.0)
+        for step in sequence:
+            factor = float("inf") if step == "x" else 1.0
+            scaler.scale(weight.sum() * factor).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+            own.update(step == "x")
+            assert scaler.get_scale() == own.value
 
 
 def test_an_overflow_at_the_floor_is_an_error() -> None:
@@ -123,6 +197,107 @@ def test_a_range() -> None:
     options = {"lr_range_test_min_lr": 1.0, "lr_range_test_step_size": 2}
     assert rates("LRRangeTest", 3, **options) == [1, 1.5, 2, 2.5]
     assert rates("LRRangeTest", 3, lr_range_test_staircase=True, **options) == [1, 1, 2, 2]
+
+
+PARAMS: dict[str, list[dict[str, Any]]] = {
+    "WarmupLR": [{"warmup_num_steps": 5}, {"warmup_num_steps": 5, "warmup_max_lr": None}],
+    "WarmupDecayLR": [{"warmup_num_steps": 3, "total_num_steps": 9, "warmup_type": "linear"}],
+    "WarmupCosineLR": [{"warmup_num_steps": 3, "total_num_steps": 9, "warmup_min_ratio": 0.1}],
+    "LRRangeTest": [{"lr_range_test_step_size": 3}],
+    "OneCycle": [
+        {"cycle_min_lr": 0.1, "cycle_max_lr": 0.5, "cycle_first_step_size": 4},
+        {
+            "cycle_min_lr": 0.1,
+            "cycle_max_lr": 0.5,
+            "cycle_first_step_size": 4,
+            "cycle_second_step_size": 2,
+            "decay_step_size": 2,
+            "decay_lr_rate": 0.5,
+            "decay_mom_rate": 0.1,
+        },
+    ],
+}
+
+
+# Attributes of DeepSpeed's schedules that are steps of its computation.
+INNER = [
+    "optimizer",
+    "interval_fn",
+    "inverse_log_warm_up",
+    "step_ratio",
+    "skip_lr_decay",
+    "skip_mom_decay",
+]
+
+
+@pytest.mark.parametrize("kind", PARAMS)
+def test_rates_and_attributes_of_deepspeed(kind: str) -> None:
+    theirs = deepspeed("lr_schedules")
+    for params in PARAMS[kind]:
+        optimizers = [
+            torch.optim.AdamW(
+                [{"params": [torch.nn.Parameter(torch.ones(1))], "lr": lr} for lr in (1.0, 0.5)]
+            )
+            for _ in range(2)
+        ]
+        own = make_scheduler(optimizers[0], kind, params)
+        other = getattr(theirs, kind)(optimizers[1], **params)
+        for _ in range(14):
+            for mine, its in zip(*(each.param_groups for each in optimizers)):
+                assert mine["lr"] == pytest.approx(its["lr"]), own.last_batch_iteration
+                assert mine["betas"] == pytest.approx(its["betas"]), own.last_batch_iteration
+            assert own.state_dict() == other.state_dict()
+            own.step()
+            other.step()
+            assert own.get_lr() == pytest.approx(other.get_lr())
+            assert own.get_last_lr() == pytest.approx(other.get_last_lr())
+        for name, value in vars(other).items():
+            if name not in INNER:
+                flat = [getattr(own, name), value]
+                if name in ("min_moms", "max_moms"):
+                    flat = [[beta for betas in each for beta in betas] for each in flat]
+                assert flat[0] == pytest.approx(flat[1]), name
+
+
+def test_the_constants_of_deepspeed() -> None:
+    theirs = deepspeed("lr_schedules")
+    for name, value in vars(theirs).items():
+        if name.isupper() and name not in ("EDGE_VALUE", "MID_VALUE"):
+            assert getattr(schedulers, name) == value
+    parser = schedulers.add_tuning_arguments(argparse.ArgumentParser())
+    for words in (
+        [],
+        ["--lr_schedule", "Linear"],
+        ["--lr_schedule", "OneCycle", "--cycle_max_lr", "0.3"],
+        ["--lr_schedule", "WarmupLR", "--warmup_num_steps", "7"],
+        ["--lr_schedule", "WarmupCosineLR"],
+        ["--lr_schedule", "LRRangeTest"],
+    ):
+        args = parser.parse_args(words)
+        own, other = schedulers.get_config_from_args(args)[0], theirs.get_config_from_args(args)[0]
+        assert (own is None) == (other is None)
+        if own is None:
+            continue
+        given = {name: value for name, value in other["params"].items() if value != -1}
+        assert own["type"] == other["type"] and given.items() <= own["params"].items()
+        assert schedulers.get_lr_from_config(own)[0] == theirs.get_lr_from_config(other)[0]
+
+
+@pytest.mark.parametrize("kind", PARAMS)
+def test_learning_rates_that_are_tensors(kind: str) -> None:
+    """They are changed in place, and the schedule's own numbers are not."""
+    for params in PARAMS[kind]:
+        param = torch.nn.Parameter(torch.ones(1))
+        plain = torch.optim.AdamW([param], lr=0.5)
+        tensor = torch.optim.AdamW([param], lr=torch.tensor(0.5), foreach=False)
+        held = tensor.param_groups[0]["lr"]
+        first, second = (make_scheduler(each, kind, params) for each in (plain, tensor))
+        for _ in range(14):
+            assert tensor.param_groups[0]["lr"] is held
+            assert float(held) == pytest.approx(plain.param_groups[0]["lr"])
+            assert second.get_last_lr() == pytest.approx(first.get_last_lr())
+            first.step()
+            second.step()
 
 
 def test_schedules_of_torch_and_mistakes() -> None:

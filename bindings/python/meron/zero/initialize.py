@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -29,6 +31,7 @@ from meron.zero.optimizers import (
     make_optimizer,
     params_in,
 )
+from meron.zero.reports import announce
 from meron.zero.schedulers import make_scheduler
 from meron.zero.tiers import plan_for
 from meron.zero.units import open_sharding, set_limits, shard_module, units_of
@@ -93,6 +96,8 @@ def initialize(
     )
     chosen.resolve(sharding.context.world_size)
     check_trainable(model)
+    configure_checkpointing(chosen, mpu)
+    announce(chosen, sharding.context.rank)
     if chosen.without_effect and sharding.context.rank == 0:
         logger.info("keys of the config without effect: %s", ", ".join(chosen.without_effect))
     if chosen.told and sharding.context.rank == 0:
@@ -109,6 +114,25 @@ def initialize(
         engine._let_go()
         raise
     return engine, engine.optimizer, engine.training_dataloader, engine.lr_scheduler
+
+
+def configure_checkpointing(config: Config, mpu: Any) -> None:
+    """Passes the block activation_checkpointing on to meron.checkpointing, if that is there."""
+    if config.activations is None:
+        return
+    if importlib.util.find_spec("meron.checkpointing") is None:
+        config.without_effect.append("activation_checkpointing")
+        return
+    block = config.activations
+    importlib.import_module("meron.checkpointing").configure(
+        mpu,
+        partition_activations=block.partition_activations,
+        contiguous_checkpointing=block.contiguous_memory_optimization,
+        num_checkpoints=block.number_checkpoints,
+        checkpoint_in_cpu=block.cpu_checkpointing,
+        synchronize=block.synchronize_checkpoint_boundary,
+        profile=block.profile,
+    )
 
 
 def check_free(model: torch.nn.Module) -> None:
@@ -147,8 +171,9 @@ def equip(
         block,
         model_parameters,
         chosen.clipping,
-        chosen.offload.check_optimizer,
+        chosen.check_optimizer,
         momentum,
+        chosen.bf16_values,
     )
     if lr_scheduler is None and chosen.scheduler is None:
         return

@@ -77,6 +77,7 @@ def make_optimizer(
     clipping: float,
     check: Callable[[torch.optim.Optimizer], None],
     cycles_momentum: bool = False,
+    in_place: bool = False,
 ) -> torch.optim.Optimizer | None:
     """The optimizer of an engine, on shards; None when nobody gives one. Collective.
 
@@ -88,13 +89,15 @@ def make_optimizer(
     Args:
         check: raises where torch's states cannot lie as the config has them.
         cycles_momentum: a schedule will set the momentum, also where it is 0 at first.
+        in_place: 16-bit params have no f32 values: torch's rule updates this rank's 16-bit shards,
+            with states in 16 bits.
     """
     if client is not None:
-        return take_client(model, client, model_parameters, clipping, check)
+        return take_client(model, client, model_parameters, clipping, check, in_place)
     if block is None:
         return None
     kind, name, params = block[0], *rule_of(*block)
-    own = not (name in ADAMS and params.pop("torch_adam", False))
+    own = not (name in ADAMS and params.pop("torch_adam", False)) and not in_place
     check_params(kind, name, params)
     groups = groups_of(model, model_parameters)
     if not groups:
@@ -110,7 +113,7 @@ def make_optimizer(
         return optimizer
     optimizer = RULES[name](groups, **params)
     check(optimizer)
-    keep_masters(model)
+    choose_masters(model, in_place)
     return mt.shard_optimizer(model, optimizer)
 
 
@@ -120,6 +123,7 @@ def take_client(
     model_parameters: ParamGroups,
     clipping: float,
     check: Callable[[torch.optim.Optimizer], None],
+    in_place: bool,
 ) -> torch.optim.Optimizer:
     """The caller's optimizer on shards. Collective."""
     optimizer = client
@@ -132,6 +136,7 @@ def take_client(
             subject="optimizer",
         )
     if isinstance(optimizer, mt.EngineOptimizer):
+        check(optimizer)
         check_own(model, optimizer.sharded)
         if clipping:
             raise errors.argument(
@@ -147,7 +152,7 @@ def take_client(
     if shards is not None:
         check_own(model, shards.units())
         return optimizer
-    keep_masters(model)
+    choose_masters(model, in_place)
     return mt.shard_optimizer(model, optimizer)
 
 
@@ -276,9 +281,13 @@ def params_in(groups: list[Any]) -> list[Any]:
     return [item[1] if isinstance(item, tuple) else item for item in found]
 
 
-def keep_masters(model: torch.nn.Module) -> None:
-    """f32 values of this rank's parts for every 16-bit param that has none. Collective."""
+def choose_masters(model: torch.nn.Module, in_place: bool) -> None:
+    """f32 values of this rank's parts for every 16-bit param that has none; for none of them where
+    their shards are updated in place. Collective."""
     for unit in units_of(model):
+        if in_place:
+            unit.masters.clear()
+            continue
         for i in unit.trainable:
             if unit.handles[i].dtype != "f32" and i not in unit.masters:
                 unit.masters[i] = mt.local_param(unit.params[i]).float()

@@ -165,9 +165,15 @@ def case_gradients_are_accumulated_in_the_dtype_that_is_asked_for() -> None:
     for stage in range(4):
         assert uneven_sum(stage, **accumulating("fp32", **BF16)) == exact, stage
         assert uneven_sum(stage) == exact, stage
+    for stage in (2, 3):  # sums in f32 are as exact at least
+        for dtype in ("fp16", "bf16"):
+            assert uneven_sum(stage, **accumulating(dtype)) == exact, stage
+            assert uneven_sum(stage, **accumulating(dtype, **BF16)) == exact, stage
     for stage in (0, 1):
         assert uneven_sum(stage, unsynced=True, **accumulating("fp32", **BF16)) == exact, stage
         assert uneven_sum(stage, **accumulating("bf16", **BF16)) == rounded, stage
+        assert uneven_sum(stage, **accumulating("bf16")) == rounded, stage
+        assert uneven_sum(stage, **accumulating("fp16")) == exact, stage  # 11 bits suffice
         # What travels is no narrower than what is accumulated.
         assert uneven_sum(stage, communication_data_type="bf16") == exact, stage
         assert uneven_sum(stage, communication_data_type="fp32", **BF16) == exact, stage

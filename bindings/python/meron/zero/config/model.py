@@ -10,30 +10,13 @@ from typing import Any
 import torch
 
 import meron
+import meron.torch as mt
 from meron import errors
 from meron.torch.tensors import dtype_name
 from meron.zero.config.offload import Offload
+from meron.zero.config.precision import Autocast, Fp16
+from meron.zero.config.table import KNOWN_MIXTURES
 from meron.zero.config.topology import Topology
-
-# Whose experts are leaves unless the config names other classes.
-KNOWN_MIXTURES = (
-    "transformers.models.mixtral.modeling_mixtral.MixtralSparseMoeBlock",
-    "transformers.models.qwen2_moe.modeling_qwen2_moe.Qwen2MoeSparseMoeBlock",
-    "transformers.models.qwen3_moe.modeling_qwen3_moe.Qwen3MoeSparseMoeBlock",
-)
-
-
-@dataclass
-class Fp16:
-    """The loss scale of fp16."""
-
-    loss_scale: float = 0.0  # 0: dynamic
-    initial_scale_power: int = 16
-    loss_scale_window: int = 1000
-    hysteresis: int = 2
-    consecutive_hysteresis: bool = False
-    min_loss_scale: float = 1.0
-    auto_cast: bool = False
 
 
 @dataclass
@@ -44,6 +27,33 @@ class LeafModules:
     names: list[str] = field(default_factory=list)
     name_suffixes: list[str] = field(default_factory=list)
     granularity: int = 0  # params per module below which a module is a leaf; 0 is off
+
+
+@dataclass
+class Activations:
+    """How activations are checkpointed, as meron.checkpointing.configure takes it."""
+
+    partition_activations: bool = False
+    cpu_checkpointing: bool = False
+    contiguous_memory_optimization: bool = False
+    number_checkpoints: int | None = None
+    synchronize_checkpoint_boundary: bool = False
+    profile: bool = False
+
+
+@dataclass
+class Reports:
+    """What rank 0 prints.
+
+    Attributes:
+        every: steps between two reports; None and inf are none, and for breakdowns the default.
+    """
+
+    times: bool = False
+    memory: bool = False
+    every: float | None = None
+    config: bool = False
+    log_level: str | None = None
 
 
 @dataclass
@@ -58,6 +68,10 @@ class Config:
     dtype: torch.dtype | None = None  # of params; None leaves them as they are
     buffer_dtype: torch.dtype | None = None
     fp16: Fp16 | None = None
+    autocast: Autocast | None = None  # around the engine's forward
+    bf16_values: bool = False  # optimizers update bf16 values in place: there are no f32 ones
+    bf16_states: bool = False  # of optimizers
+    sums: bool = False  # gradients are not divided by the number of ranks
     check_overflow: bool = False
     train_batch_size: int | None = None
     micro_batch_size: int | None = None
@@ -74,19 +88,51 @@ class Config:
     tag_validation: str = "warn"  # of a checkpoint's tag: "ignore", "warn" or "fail"
     node_local_checkpoints: bool = False  # each node saves on its own disk
     gather_weights: bool = True  # whether rank 0 may be given all weights, to save them
+    activations: Activations | None = None  # None: the config does not have the block
+    reports: Reports = field(default_factory=Reports)
+    table: dict[str, Any] = field(default_factory=dict, compare=False)  # the config as it was read
+    unknown: list[str] = field(default_factory=list, compare=False)  # keys that are ignored
     without_effect: list[str] = field(default_factory=list, compare=False)  # keys that it has
     told: list[str] = field(default_factory=list, compare=False)  # why rows are not on the device
+
+    @property
+    def scaling(self) -> Fp16 | None:
+        """The loss scale, of fp16 or of autocast in fp16."""
+        return self.fp16 or (self.autocast.scaling if self.autocast is not None else None)
+
+    def check_optimizer(self, optimizer: torch.optim.Optimizer) -> None:
+        """UnsupportedError for an optimizer whose states cannot be as the config has them."""
+        self.offload.check_optimizer(optimizer)
+        own = isinstance(optimizer, mt.EngineOptimizer)
+        name = type(optimizer).__name__
+        if own and self.bf16_values:
+            raise errors.UnsupportedError(
+                f"bf16.bf16_master_weights_and_grads is true, and meron.torch.{name} updates f32 "
+                "values",
+                subject="bf16.bf16_master_weights_and_grads",
+                advice="Name the optimizer in the config, or pass one of torch.optim.",
+            )
+        if not own and self.bf16_states and not self.bf16_values:
+            raise errors.UnsupportedError(
+                f"bf16.bf16_optimizer_states is true, and the states of {name} are torch's own, in "
+                "f32",
+                subject="bf16.bf16_optimizer_states",
+                advice="Name Adam, AdamW, Adagrad, Lion or SGD in the config's optimizer block, or "
+                "set bf16.bf16_master_weights_and_grads too.",
+            )
 
     def plan(self) -> meron.Plan:
         """The plan of the stage and its topology, on the host. ArgumentError for keys that
         contradict."""
-        return meron.Plan.parse(self.table())
+        return meron.Plan.parse(self.plan_table())
 
-    def table(self) -> dict[str, Any]:
+    def plan_table(self) -> dict[str, Any]:
         """The same as a table of JSON."""
         table = self.topology.table(self.stage)
         table["name"] = json.loads(meron.Plan.parse(table).json())["name"]
         self.offload.add_to(table)
+        if self.bf16_states and not self.bf16_values:
+            table.setdefault("optimizer", {})["dtype"] = "bf16"
         if self.gradient_dtype is not None:
             name = dtype_name(self.gradient_dtype, "communication_data_type")
             table.setdefault("gradient", {})["dtype"] = name

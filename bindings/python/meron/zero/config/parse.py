@@ -4,16 +4,15 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import fields
 from typing import Any
-
-import torch
 
 from meron import errors
 from meron.zero.config.block import Block
-from meron.zero.config.keys import check_keys
-from meron.zero.config.model import KNOWN_MIXTURES, Config, Fp16, LeafModules
+from meron.zero.config.check import check_keys
+from meron.zero.config.model import Activations, Config, LeafModules, Reports
 from meron.zero.config.offload import take_offload
-from meron.zero.config.precision import take_gradient_dtypes
+from meron.zero.config.precision import take_dtypes, take_gradient_dtypes
 from meron.zero.config.read import Source, read
 from meron.zero.config.topology import Topology
 
@@ -26,53 +25,77 @@ LIMITS = {
     "persist_total_elements": "model_persistence_threshold",
 }
 
-FEEDBACK = (0.8, 1024)  # of zeropp_loco_param: err_beta, reset_T
 
+def parse(source: Source, unknown: str | None = None) -> Config:
+    """A config from a dict, the path of a JSON file, or the base64 of its text.
 
-def parse(source: Source) -> Config:
-    """A config from a dict or the path of a JSON file.
+    Args:
+        unknown: what happens to unknown keys that DeepSpeed ignores, such as those of the top
+            level: "raise", or "warn", where `initialize` warns of them on rank 0. None: they raise
+            unless the name `deepspeed` is Meron's in this process, because scripts and libraries
+            that were written for DeepSpeed pass keys of their own.
 
     Raises ArgumentError for unknown keys (all of them, with the nearest known ones) and for values
-    of a wrong type or range, UnsupportedError for keys that switch on what Meron does not have.
+    of a wrong type or range, UnsupportedError for keys that switch on what Meron does not have,
+    ParseError for a file that is none.
     """
+    if unknown not in (None, "raise", "warn"):
+        raise errors.argument(f'unknown is {unknown!r}: "raise" and "warn" are known', "unknown")
     table = read(source)
-    config = Config(without_effect=check_keys(table))
+    found = check_keys(table, (unknown or policy()) == "warn")
+    config = Config(without_effect=found.idle, unknown=found.unknown, table=table)
     top = Block("", table)
     take_zero(config, table.get("zero_optimization"), top)
-    take_dtypes(config, table)
-    config.train_batch_size = top.whole("train_batch_size", None, 1)
-    config.micro_batch_size = top.whole("train_micro_batch_size_per_gpu", None, 1)
-    config.accumulation_steps = top.whole("gradient_accumulation_steps", None, 1)
-    config.managed_accumulation = top.flag("managed_gradient_accumulation", True)
-    config.clipping = top.number("gradient_clipping", 0.0)
-    config.drop_last = top.flag("dataloader_drop_last", False)
-    config.tag_validation = take_tag_validation(top.block("checkpoint"))
-    config.node_local_checkpoints = top.block("checkpoint").flag("use_node_local_storage", False)
+    take_dtypes(config, top)
+    config.train_batch_size = top.get("train_batch_size")
+    config.micro_batch_size = top.get("train_micro_batch_size_per_gpu")
+    config.accumulation_steps = top.get("gradient_accumulation_steps")
+    config.managed_accumulation = top.get("managed_gradient_accumulation")
+    config.clipping = top.get("gradient_clipping")
+    config.sums = top.get("gradient_allreduce_op") == "sum"
+    config.drop_last = top.get("dataloader_drop_last")
+    checkpoint = top.block("checkpoint")
+    config.tag_validation = checkpoint.get("tag_validation").lower()
+    config.node_local_checkpoints = checkpoint.get("use_node_local_storage")
     take_gradient_dtypes(config, top)
     config.optimizer = take_kind(top.block("optimizer"))
     config.scheduler = take_kind(top.block("scheduler"))
+    if top.given("activation_checkpointing"):
+        config.activations = take_activations(top.block("activation_checkpointing"))
+    config.reports = Reports(
+        times=top.get("wall_clock_breakdown"),
+        memory=top.get("memory_breakdown"),
+        every=top.get("steps_per_print"),
+        config=top.get("dump_state"),
+        log_level=top.get("log_level"),
+    )
     return config
 
 
-def take_tag_validation(block: Block) -> str:
-    value = block.table.get("tag_validation", "Warn")
-    if not isinstance(value, str) or value.lower() not in ("ignore", "warn", "fail"):
-        raise block.wrong("tag_validation", '"Ignore", "Warn" or "Fail"')
-    return value.lower()
+def policy() -> str:
+    """What happens to unknown keys: "warn" where the name `deepspeed` is Meron's."""
+    module = sys.modules.get("deepspeed")
+    engine = getattr(module, "DeepSpeedEngine", None)
+    own = str(getattr(engine, "__module__", "")).startswith("meron.")
+    return "warn" if own else "raise"
 
 
 def take_kind(block: Block) -> tuple[str, dict[str, Any]] | None:
     """What a block of `type` and `params` names."""
-    kind, params = block.table.get("type"), block.block("params").table
-    if isinstance(kind, str):
-        return kind, dict(params)
-    if kind is not None or params:
+    kind, params = block.get("type"), block.get("params")
+    if kind is not None:
+        return kind, dict(params or {})
+    if params:
         raise errors.argument(
-            f"{block.path}.type must be a name, not {kind!r}",
+            f"{block.path}.params is given, and {block.path}.type is not",
             subject=f"{block.path}.type",
             advice="Give it, or leave params out too.",
         )
     return None
+
+
+def take_activations(block: Block) -> Activations:
+    return Activations(**{item.name: block.get(item.name) for item in fields(Activations)})
 
 
 def take_zero(config: Config, table: Any, top: Block) -> None:
@@ -82,9 +105,9 @@ def take_zero(config: Config, table: Any, top: Block) -> None:
         config.stage = int(table)  # the oldest form
         return
     zero = Block("zero_optimization", table)
-    config.stage = zero.whole("stage", 0, 0, 3) or 0
+    config.stage = zero.get("stage")
     for limit, key in LIMITS.items():
-        value = zero.whole(zero.one_of(f"stage3_{key}", key), None, 0)
+        value = zero.get(f"stage3_{key}")
         if value is not None:
             # DeepSpeed's "no limit".
             config.limits[limit] = 2**64 - 1 if value >= sys.maxsize else value
@@ -93,66 +116,26 @@ def take_zero(config: Config, table: Any, top: Block) -> None:
     config.offload = take_offload(zero, top)
     leaf = zero.block("leaf_module")
     config.leaf = LeafModules(
-        leaf.words("classes") if leaf.table.get("classes") is not None else list(KNOWN_MIXTURES),
-        leaf.words("names"),
-        leaf.words("name_suffixes"),
-        zero.whole("stage3_module_granularity_threshold", 0, 0) or 0,
+        list(leaf.get("classes")),
+        list(leaf.get("names")),
+        list(leaf.get("name_suffixes")),
+        zero.get("stage3_module_granularity_threshold"),
     )
-    gather = "gather_16bit_weights_on_model_save"
-    config.gather_weights = zero.flag(zero.one_of(f"stage3_{gather}", gather), True)
-    config.override_apply = zero.flag("override_module_apply", True)
-    config.sanity_checks = zero.flag("enable_sanity_checks", False)
+    config.gather_weights = zero.get("stage3_gather_16bit_weights_on_model_save")
+    config.override_apply = zero.get("override_module_apply")
+    config.sanity_checks = zero.get("enable_sanity_checks")
 
 
 def take_topology(zero: Block) -> Topology:
     loco = zero.block("zeropp_loco_param")
     feedback = None
-    if zero.table.get("zeropp_loco_param") is not None:
-        beta = loco.number("err_beta", FEEDBACK[0])
-        if beta >= 1:
-            raise loco.wrong("err_beta", "a number of at least 0 and below 1")
-        feedback = (beta, loco.whole("reset_T", FEEDBACK[1], 1, 2**30) or 0)
+    if zero.given("zeropp_loco_param"):
+        feedback = (loco.get("err_beta"), loco.get("reset_T"))
     return Topology(
-        mics=max(zero.whole("mics_shard_size", -1, -1) or 0, 0),
-        hpz=zero.whole("zero_hpz_partition_size", 1, 0) or 1,
-        weights=zero.flag("zero_quantized_weights", False),
-        frozen=zero.flag("zero_quantized_nontrainable_weights", False),
-        gradients=zero.flag("zero_quantized_gradients", False),
+        mics=max(zero.get("mics_shard_size"), 0),
+        hpz=zero.get("zero_hpz_partition_size") or 1,
+        weights=zero.get("zero_quantized_weights"),
+        frozen=zero.get("zero_quantized_nontrainable_weights"),
+        gradients=zero.get("zero_quantized_gradients"),
         feedback=feedback,
     )
-
-
-def take_dtypes(config: Config, table: dict[str, Any]) -> None:
-    top = Block("", table)
-    fp16 = top.block("fp16")
-    bf16 = top.block(top.one_of("bf16", "bfloat16"))
-    types = top.block("data_types")
-    config.dtype = types.dtype("param_dtype")
-    config.buffer_dtype = types.dtype("buffer_dtype")
-    on = fp16.flag("enabled", False), bf16.flag("enabled", False)
-    if all(on):
-        raise errors.argument("fp16 and bf16 are both enabled", advice="Choose one.")
-    if on[0]:
-        config.dtype = torch.float16
-        config.check_overflow = True
-        config.fp16 = Fp16(
-            loss_scale=fp16.number("loss_scale", 0.0),
-            initial_scale_power=fp16.whole("initial_scale_power", 16, 0, 60) or 0,
-            loss_scale_window=fp16.whole("loss_scale_window", 1000, 1) or 1,
-            hysteresis=fp16.whole("hysteresis", 2, 1) or 1,
-            consecutive_hysteresis=fp16.flag("consecutive_hysteresis", False),
-            min_loss_scale=fp16.number("min_loss_scale", 1.0),
-            auto_cast=fp16.flag("auto_cast", False),
-        )
-        if config.fp16.min_loss_scale <= 0:
-            raise errors.argument("fp16.min_loss_scale must be above 0", "fp16.min_loss_scale")
-    elif on[1]:
-        config.dtype = torch.bfloat16
-        config.check_overflow = bf16.flag("check_grad_overflow", True)
-    asked = types.dtype("param_dtype")
-    if any(on) and asked not in (None, config.dtype):
-        raise errors.argument(
-            f"data_types.param_dtype is {asked}, but {'fp16' if on[0] else 'bf16'} is enabled",
-            subject="data_types.param_dtype",
-            advice="Leave one of them out.",
-        )

@@ -7,6 +7,7 @@ which micro-batches are added, and which travel as they are: one dtype for both.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import torch
@@ -21,13 +22,106 @@ ACCUMULATE = "data_types.grad_accum_dtype"
 TRAVEL = "communication_data_type"
 
 
+@dataclass
+class Fp16:
+    """A loss scale, as fp16 needs it.
+
+    Attributes:
+        late: so many clean steps more than a window come before the scale grows for the first time:
+            one in DeepSpeed, none in torch.amp.GradScaler.
+    """
+
+    loss_scale: float = 0.0  # 0: dynamic
+    initial_scale_power: int = 16
+    loss_scale_window: int = 1000
+    hysteresis: int = 2
+    consecutive_hysteresis: bool = False
+    min_loss_scale: float = 1.0
+    auto_cast: bool = False
+    late: int = 1
+
+
+@dataclass
+class Autocast:
+    """torch.autocast around a model. dtype: None is the default of the device."""
+
+    dtype: torch.dtype | None = None
+
+    @property
+    def scaling(self) -> Fp16 | None:
+        """The loss scale of torch.amp.GradScaler, which gradients of fp16 operators need."""
+        if self.dtype is not torch.float16:
+            return None
+        return Fp16(loss_scale_window=2000, hysteresis=1, min_loss_scale=2.0**-149, late=0)
+
+
+def take_dtypes(config: Config, top: Block) -> None:
+    """Sets the dtypes of params, buffers, values and states, and the loss scale."""
+    fp16, bf16, types = top.block("fp16"), top.block("bf16"), top.block("data_types")
+    asked = types.get("param_dtype")
+    config.dtype, config.buffer_dtype = asked, types.get("buffer_dtype")
+    on = fp16.get("enabled"), bf16.get("enabled")
+    if all(on):
+        raise errors.argument("fp16 and bf16 are both enabled", advice="Choose one.")
+    if on[0]:
+        config.dtype = torch.float16
+        config.check_overflow = True
+        config.fp16 = take_scale(fp16)
+    elif on[1]:
+        config.dtype = torch.bfloat16
+        config.check_overflow = bf16.get("check_grad_overflow")
+        take_bf16(config, bf16)
+    if any(on) and asked not in (None, config.dtype):
+        raise errors.argument(
+            f"data_types.param_dtype is {asked}, but {'fp16' if on[0] else 'bf16'} is enabled",
+            subject="data_types.param_dtype",
+            advice="Leave one of them out.",
+        )
+    autocast = top.block("torch_autocast")
+    if autocast.get("enabled"):
+        config.autocast = Autocast(autocast.get("dtype"))
+        if config.scaling is not None:
+            config.check_overflow = True
+
+
+def take_scale(block: Block) -> Fp16:
+    scale = Fp16(
+        loss_scale=block.get("loss_scale"),
+        initial_scale_power=block.get("initial_scale_power"),
+        loss_scale_window=block.get("loss_scale_window"),
+        hysteresis=block.get("hysteresis"),
+        consecutive_hysteresis=block.get("consecutive_hysteresis"),
+        min_loss_scale=block.get("min_loss_scale"),
+        auto_cast=block.get("auto_cast"),
+    )
+    for key in ("loss_scale_window", "min_loss_scale"):
+        if scale.loss_scale == 0 and getattr(scale, key) <= 0:
+            raise errors.argument(
+                f"fp16.{key} must be above 0: the loss scale is dynamic", f"fp16.{key}"
+            )
+    return scale
+
+
+def take_bf16(config: Config, block: Block) -> None:
+    config.bf16_states = block.get("bf16_optimizer_states")
+    config.bf16_values = block.get("bf16_master_weights_and_grads")
+    if config.bf16_values and not config.bf16_states:
+        raise errors.UnsupportedError(
+            "bf16.bf16_master_weights_and_grads without bf16.bf16_optimizer_states: no optimizer "
+            "has bf16 values and f32 states",
+            subject="bf16.bf16_master_weights_and_grads",
+            advice="Set both, or bf16_optimizer_states alone: states are then bf16, and values "
+            "f32.",
+        )
+
+
 def take_gradient_dtypes(config: Config, top: Block) -> None:
     """Sets `gradient_dtype` and `accumulation_dtype`; needs the stage and the params' dtype.
 
-    Raises UnsupportedError for sums in 16 bits at stages 2 and 3.
+    Stages 2 and 3 sum in f32, also if 16 bits are asked for: it is as exact at least.
     """
-    travel = top.dtype(TRAVEL)
-    if top.flag("fp32_allreduce", False):
+    travel = top.get(TRAVEL)
+    if top.get("fp32_allreduce"):
         if travel not in (None, torch.float32):
             raise errors.argument(
                 f"fp32_allreduce is true, and {TRAVEL} another dtype",
@@ -35,15 +129,11 @@ def take_gradient_dtypes(config: Config, top: Block) -> None:
                 advice=f"Remove it: it is the old name of {TRAVEL} fp32.",
             )
         travel = torch.float32
-    asked = top.block("data_types").dtype("grad_accum_dtype")
+    asked = top.block("data_types").get("grad_accum_dtype")
     config.accumulation_dtype = asked
     if config.stage >= 2:
         if asked not in (None, torch.float32):
-            raise errors.UnsupportedError(
-                f"{ACCUMULATE}: stage {config.stage} sums gradients in fp32",
-                subject=ACCUMULATE,
-                advice="Remove it, or write fp32.",
-            )
+            config.without_effect.append(ACCUMULATE)
         config.gradient_dtype = travel
         return
     config.gradient_dtype = whole_gradients(config, travel, asked)
