@@ -186,6 +186,7 @@ def test_a_whole_config_as_attributes(classes: Any) -> None:
         "activation_checkpointing": {"profile": True},
         "wall_clock_breakdown": False,
     }
+    assert meron.zero.config.DeepSpeedConfig is classes.DeepSpeedConfig
     own = classes.DeepSpeedConfig(table)
     assert own.train_micro_batch_size_per_gpu == 4 and own.gradient_clipping == 1.0
     with pytest.raises(meron.ArgumentError, match="neither train_batch_size"):
@@ -218,6 +219,7 @@ def test_without_pydantic(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pydantic", None)
     with pytest.raises(ImportError, match="pip install pydantic"):
         classes.DeepSpeedZeroConfig  # noqa: B018
+    assert not hasattr(meron.zero.config, "DeepSpeedZeroConfig")
     assert classes.OffloadDeviceEnum.cpu == "cpu"
     with pytest.raises(AttributeError, match="DeepSpeedMoEConfig"):
         classes.DeepSpeedMoEConfig  # noqa: B018

@@ -39,6 +39,9 @@ from meron.zero.wrapper import engine_of
 
 logger = logging.getLogger("meron.zero")
 
+# Methods of an mpu that knows a model-parallel group, over which activations are cut.
+MODEL_PARALLEL = ("get_tensor_model_parallel_group", "get_model_parallel_group")
+
 # Schedules that change more than the learning rate.
 MOMENTUM_SCHEDULES = {"OneCycle", "OneCycleLR", "CyclicLR"}
 
@@ -124,8 +127,9 @@ def configure_checkpointing(config: Config, mpu: Any) -> None:
         config.without_effect.append("activation_checkpointing")
         return
     block = config.activations
+    parallel = any(hasattr(mpu, name) for name in MODEL_PARALLEL)
     importlib.import_module("meron.checkpointing").configure(
-        mpu,
+        mpu if parallel else None,
         partition_activations=block.partition_activations,
         contiguous_checkpointing=block.contiguous_memory_optimization,
         num_checkpoints=block.number_checkpoints,

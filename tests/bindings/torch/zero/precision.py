@@ -5,6 +5,7 @@ several backward passes."""
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 import os
 import sys
@@ -17,6 +18,8 @@ from accumulation import Scale, scale_engine, weight_of
 import meron
 import meron.torch as mt
 from meron import zero
+from meron.zero.config import parse
+from meron.zero.loss_scale import LossScale
 from model import (
     RANK,
     RANKS,
@@ -88,6 +91,73 @@ def case_a_sum_of_fp16_gradients_does_not_overflow() -> None:
             engine.step()
             assert engine.skipped_steps == 0 and weight_of(model) == -40000.0, stage
             engine.destroy()
+
+
+# ---- Overflows ----------------------------------------------------------------------------------
+
+
+def case_overflows_of_any_rank_make_one_sequence() -> None:
+    """The scale of every rank is that of one which saw all of them."""
+    block = {
+        "enabled": True,
+        "initial_scale_power": 8,
+        "loss_scale_window": 2,
+        "hysteresis": 2,
+        "min_loss_scale": 2,
+    }
+    overflows = [step in (1, 4, 5, 9, 10) for step in range(12)]
+    for stage in range(4):
+        model, engine = scale_engine(stage, fp16=block, gradient_accumulation_steps=2)
+        expected = LossScale(parse({"fp16": block}).fp16)  # type: ignore[arg-type]
+        taken = 0
+        for step, overflow in enumerate(overflows):
+            factor = float("inf") if overflow and step % RANKS == RANK else 1.0
+            for part in range(2):  # in one micro-batch alone
+                engine.backward(engine() * (factor if part == step % 2 else 1.0))
+                engine.step()
+            expected.update(overflow)
+            taken += not overflow
+            assert engine.cur_scale == expected.value == engine.loss_scale(), (stage, step)
+            assert engine.was_step_applied() != overflow and engine.global_steps == step + 1
+            assert engine.skipped_steps == step + 1 - taken and weight_of(model) == -taken
+            assert (engine.get_global_grad_norm() == -1.0) == overflow
+        engine.destroy()
+
+
+def case_a_skipped_step_changes_nothing() -> None:
+    """With an optimizer of torch, and with one of the caller's; the engine's is in engine.py."""
+    schedule = {"type": "StepLR", "params": {"step_size": 1, "gamma": 0.5}}
+    rms = {"type": "RMSprop", "params": {"lr": 0.01}}
+    makes: list[Any] = [None, lambda p: torch.optim.AdamW(p, lr=0.01)]
+    blocks = ({"fp16": {"enabled": True, "initial_scale_power": 8}}, {"bf16": {"enabled": True}})
+    for stage, make, block in itertools.product((1, 3), makes, (*blocks, {"bf16": BOTH})):
+        settings = config(stage, optimizer=rms, scheduler=schedule, **block)
+        engine, optimizer, _, _ = zero.initialize(model=twins()[0], optimizer=make, config=settings)
+        good = batches_of(1)[0]
+        engine_step(engine, [good])
+        before = state_of(engine, optimizer)
+        factor = float("nan") if RANK == RANKS - 1 else 1.0
+        engine.backward(loss_of(engine, good[0][RANK], good[1][RANK]) * factor)
+        engine.step()
+        assert engine.skipped_steps == 1 and not engine.was_step_applied()
+        after = state_of(engine, optimizer)
+        assert before.keys() == after.keys()
+        assert all(torch.equal(before[name], after[name]) for name in before), stage
+        engine_step(engine, [good])
+        assert engine.was_step_applied() and engine.get_lr()[0] == 0.01 * 0.25
+        engine.destroy()
+
+
+def state_of(engine: Any, optimizer: Any) -> dict[str, torch.Tensor]:
+    """Values, f32 values, states and learning rates."""
+    found = {f"model.{name}": v.clone() for name, v in engine.module_state_dict().items()}
+    for number, param in enumerate(engine.module.parameters()):
+        found[f"value.{number}"] = zero.safe_get_full_fp32_param(param)
+    for number, state in enumerate(optimizer.state.values()):
+        for key, value in state.items():
+            found[f"{key}.{number}"] = torch.as_tensor(value).clone()
+    found["lr"] = torch.tensor(engine.get_lr())
+    return found
 
 
 # ---- One reduction ------------------------------------------------------------------------------
@@ -205,8 +275,9 @@ def case_autocast_in_fp16_scales_the_loss() -> None:
 def case_an_autocast_of_the_caller_counts() -> None:
     model, _ = twins()
     engine = zero.initialize(model=model, config=config())[0]
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
         assert engine(batches_of(1)[0][0][RANK]).dtype is torch.bfloat16
+    engine.destroy()
 
 
 # ---- bf16 values and states ---------------------------------------------------------------------

@@ -25,7 +25,7 @@ FP16 = (
         Feature("bool"),
         False,
         "Remove it, or use bf16 with `bf16_master_weights_and_grads`: an update of fp16 values "
-        "in place loses every change below a thousandth of the weight, and the eps of Adam is 0 "
+        "in place loses every change below 1/4096 of the weight, and the eps of Adam is 0 "
         "in fp16.",
     ),
 )
