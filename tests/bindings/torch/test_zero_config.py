@@ -239,6 +239,7 @@ ACTIVATIONS = {"partition_activations": True, "number_checkpoints": 4, "profile"
             {"activations": Activations(True, number_checkpoints=4)},
         ),
         ({"activation_checkpointing": {}}, {"activations": Activations()}),
+        ({"activation_checkpointing": False, "aio": False, "fp16": None}, {}),
         ({"gradient_allreduce_op": "SUM"}, {"sums": True}),
         (
             {"torch_autocast": {"enabled": True, "dtype": "bfloat16"}},

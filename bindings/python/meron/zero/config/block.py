@@ -50,8 +50,8 @@ class Block:
         return names[0] if names else key.name
 
     def given(self, name: str) -> bool:
-        """Whether a key is there, by any of its names, and not null."""
-        return self.table.get(self.name_of(name)) is not None
+        """Whether a key is there, by any of its names, and neither null nor false."""
+        return self.table.get(self.name_of(name)) not in (None, False)
 
     def get(self, name: str) -> Any:
         """The value of a key by its first name, or its default in Meron. ArgumentError for one of
@@ -65,4 +65,4 @@ class Block:
         """A block within this one; an empty one where there is none."""
         found = self.name_of(name)
         value = self.table.get(found)
-        return Block(full_path(self.path, found), {} if value is None else value)
+        return Block(full_path(self.path, found), {} if value in (None, False) else value)

@@ -246,5 +246,5 @@ def take_aio(offload: Offload, block: Block) -> None:
         offload.aio["threads"] = threads
         offload.told.append(f"aio threads {threads}: where the kernel has no io_uring")
     for key in ("single_submit", "overlap_events"):
-        if block.given(key):
+        if block.table.get(key) is not None:
             offload.told.append(f"aio.{key}: requests gather and overlap at all times")

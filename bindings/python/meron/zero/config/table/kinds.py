@@ -157,11 +157,14 @@ class Text(Kind):
 
 
 class Table(Kind):
-    """A block. Its own keys are those of a section, if there is one of its path."""
+    """A block; false is an empty one. Its keys are those of a section, if there is one of its
+    path."""
 
     name = "block"
 
     def take(self, value: Any) -> Mapping[str, Any]:
+        if value is False:
+            return {}
         if not isinstance(value, Mapping):
             raise ValueError("an object")
         return value
