@@ -14,10 +14,12 @@ def full_path(path: str, name: str) -> str:
     return f"{path}.{name}" if path else name
 
 
-def take(path: str, key: Key, name: str, value: Any) -> Any:
-    """The value of a key, as its kind reads it. ArgumentError that names the key."""
+def take(path: str, key: Key, name: str, value: Any, wide: bool = False) -> Any:
+    """The value of a key, as its kind reads it (with `wide`, DeepSpeed's). ArgumentError that names
+    the key."""
+    kind = key.wide if wide and key.wide is not None else key.kind
     try:
-        return key.kind.take(value)
+        return kind.take(value)
     except ValueError as error:
         full = full_path(path, name)
         raise errors.argument(f"{full} must be {error}, not {value!r}", full) from None

@@ -68,7 +68,7 @@ def visit(path: str, block: Mapping[str, Any], found: Findings) -> None:
             if not key.kind.is_off(value):
                 found.refused.append((full, value, key.says))
         elif value is not None:
-            take(path, key, name, value)
+            take(path, key, name, value, wide=True)
             if key.use is Use.IDLE:
                 found.idle.append(full)
             if full in KEYS and isinstance(value, Mapping):

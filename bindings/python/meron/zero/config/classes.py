@@ -16,6 +16,7 @@ import functools
 import importlib
 import json
 import logging
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Optional
@@ -43,6 +44,7 @@ NAMES = {path: name for name, path in MODELS.items()}
 # Fields that a class computes, rather than takes.
 COMPUTED = {"zero_optimization.offload_optimizer": ("pipeline",)}
 ALWAYS = ("leaf_module",)  # blocks that are there also where a config does not have them
+NUMBERS = ("loss_scale", "loss_scale_window", "min_loss_scale")
 OLD_SWITCHES = {"cpu_offload": "offload_optimizer", "cpu_offload_param": "offload_param"}
 
 
@@ -150,7 +152,7 @@ def model(name: str) -> Any:
 def field_of(path: str, key: Key, alias: str | None) -> tuple[Any, Any]:
     """The annotation of a field, and its default."""
     library = pydantic()
-    kind = key.kind
+    kind = key.wide or key.kind
     inner = NAMES.get(f"{path}.{key.name}")
     limits: dict[str, Any] = {}
     if inner is not None:
@@ -162,8 +164,9 @@ def field_of(path: str, key: Key, alias: str | None) -> tuple[Any, Any]:
     elif isinstance(kind, Whole):
         annotation, limits = int, {"ge": kind.low, "le": kind.high}
     elif isinstance(kind, Number):
-        annotation = float
-        limits = {"gt" if kind.over else "ge": kind.low, "lt" if kind.under else "le": kind.high}
+        annotation, limits = float, {"gt" if kind.over else "ge": kind.low, "allow_inf_nan": False}
+        if kind.high != math.inf:
+            limits["lt" if kind.under else "le"] = kind.high
     elif isinstance(kind, Flag) or kind.name == "bool":
         annotation = bool
     elif isinstance(kind, Text):
@@ -172,6 +175,10 @@ def field_of(path: str, key: Key, alias: str | None) -> tuple[Any, Any]:
         annotation = dict
     else:
         annotation = validated(kind.take)
+    if key.name in NUMBERS:
+        annotation = importlib.import_module("typing").Annotated[
+            annotation, library.BeforeValidator(no_flag)
+        ]
     if key.name in ALWAYS:
         return annotation, library.Field(default_factory=annotation)
     if key.nullable or key.default is None:
@@ -187,13 +194,20 @@ def validated(take: Any) -> Any:
     return typing.Annotated[Any, pydantic().BeforeValidator(lambda value: take(value))]
 
 
+def no_flag(value: Any) -> Any:
+    """Refuses true and false, which pydantic takes for 1 and 0."""
+    if isinstance(value, bool):
+        raise ValueError("must be a number, not a bool")
+    return value
+
+
 def old_names(data: Any) -> Any:
     """Fields by their old names become those of today."""
     if not isinstance(data, Mapping):
         return {} if data is None else data
     found = dict(data)
     for old, new in OLD_SWITCHES.items():
-        if found.get(old):
+        if found.get(old) in (True, "true", "1"):
             assert found.get(new) is None, f"{old} and {new} are both given"
             found[new] = {"device": "cpu"}
             found[old] = None

@@ -84,10 +84,10 @@ class Number(Kind):
 
 
 class Ratio(Number):
-    """A number above 0 and at most 1, or "auto", which is not left out here."""
+    """A number from 0 to 1, or "auto", which is not left out here."""
 
-    def __init__(self) -> None:
-        super().__init__(0, 1, over=True)
+    def __init__(self, over: bool = True) -> None:
+        super().__init__(0, 1, over=over)
 
     def take(self, value: Any) -> Any:
         return value if value == "auto" else super().take(value)

@@ -17,6 +17,7 @@ PARAM = (
         5,
         "`buffers`: units in memory because they change",
         own=None,
+        wide=Whole(),
         why="the plan sizes its own buffers",
     ),
     works(
@@ -25,6 +26,7 @@ PARAM = (
         100_000_000,
         "a bound: an error gives the size that is needed",
         own=None,
+        wide=Whole(),
         why="the plan sizes its own buffers",
     ),
     works(
@@ -47,6 +49,7 @@ OPTIMIZER = (
         4,
         "`buffers`: pieces of states in memory",
         own=None,
+        wide=Whole(),
         why="the plan sizes its own buffers",
     ),
     works(
@@ -55,6 +58,7 @@ OPTIMIZER = (
         1.0,
         '`fraction` of the states on NVMe; "auto" derives it from the rates that '
         "`meron io-bench PATH --save` has measured",
+        wide=Ratio(over=False),
     ),
     idle("pipeline_read", Flag(), False, "reading, updating and writing overlap at all times"),
     idle("pipeline_write", Flag(), False, "reading, updating and writing overlap at all times"),

@@ -19,7 +19,7 @@ FP16 = (
     ),
     works("hysteresis", Whole(1), 2, "so many overflows halve the scale for the first time"),
     works("consecutive_hysteresis", Flag(), False, "a clean step restores the hysteresis"),
-    works("min_loss_scale", Number(), 1, "an overflow at this scale raises `NonFiniteError`"),
+    works("min_loss_scale", Whole(), 1, "an overflow at this scale raises `NonFiniteError`"),
     refused(
         "fp16_master_weights_and_grads",
         Feature("bool"),

@@ -32,6 +32,8 @@ class Key:
         own: Meron's default, where it is another one; `why` is the reason.
         also: other names of the same key.
         nullable: DeepSpeed's classes accept null.
+        wide: DeepSpeed's kind, where it has more values: its classes have this one, and a value
+            that has no effect (as the block is off) may be of it.
     """
 
     name: str
@@ -43,6 +45,7 @@ class Key:
     why: str = ""
     also: tuple[str, ...] = ()
     nullable: bool = False
+    wide: Kind | None = None
 
     @property
     def fallback(self) -> Any:

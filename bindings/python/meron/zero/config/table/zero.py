@@ -65,6 +65,7 @@ STAGE = (
         "`sub_group` of states on NVMe, at most 8 Mi elements",
         own=None,
         why="pieces of 8 Mi elements keep a drive busy",
+        wide=Whole(),
     ),
 )
 
@@ -93,7 +94,7 @@ def tuning(name: str, kind: Kind, default: object, why: str, *also: str, **other
 OTHERS = (
     tuning("contiguous_gradients", Flag(), True, NO_BUCKETS),
     tuning("reduce_scatter", Flag(), True, "each rank reads its shard of all gradients"),
-    tuning("reduce_bucket_size", Whole(), 500_000_000, NO_BUCKETS),
+    tuning("reduce_bucket_size", Whole(1), 500_000_000, NO_BUCKETS),
     tuning("use_multi_rank_bucket_allreduce", Flag(), True, NO_BUCKETS),
     tuning("allgather_partitions", Flag(), True, NO_GATHER_BUCKETS),
     tuning("allgather_bucket_size", Whole(), 500_000_000, NO_GATHER_BUCKETS, "allgather_size"),
