@@ -50,7 +50,8 @@ RULES = """\
 ## Rules for all keys
 
 - **Types.** A value of another type or range raises `ArgumentError` with the key's path. `5e8` is a
-  whole number. Null is the default.
+  whole number. Null is the default. In some blocks DeepSpeed takes `"3"` for 3, and 1 for true;
+  here these raise.
 - **`"auto"`** counts as absent, so the default applies. Trainer and accelerate replace `"auto"` by
   their own arguments before `initialize`; what they leave, DeepSpeed and Meron take as the default.
   The exception is `offload_optimizer.ratio`.

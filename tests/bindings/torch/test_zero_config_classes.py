@@ -85,23 +85,11 @@ def test_the_zero_config(classes: Any) -> None:
 
 
 VALUES = [
-    True,
-    False,
-    0,
-    1,
-    2,
-    0.5,
-    1.0,
-    1e3,
-    math.inf,
-    math.nan,
-    "1",
-    "1e3",
-    "x",
-    "true",
-    "auto",
-    [],
+    *(True, False, 0, 1, 2, 0.5, 1.0, 1e3, math.inf, math.nan),
+    *("1", "1e3", "x", "true", "auto", []),
 ]
+# A scale that would never fall, and one that no dtype has.
+USELESS = (("hysteresis", 0), ("hysteresis", False), ("initial_scale_power", 1e3))
 
 
 @pytest.mark.parametrize("name", MODULES)
