@@ -172,10 +172,6 @@ def test_unknown_keys_are_listed_with_the_nearest(config: Any, words: list[str])
         ({"aio": {"use_gds": True}}, "aio.use_gds"),
         ({"zero_optimization": {"zenflow": {"topk_ratio": 0.1}}}, "zenflow"),
         ({"fp16": {"fp16_master_weights_and_grads": True}}, "fp16_master_weights_and_grads"),
-        (
-            {"bf16": {"enabled": True, "bf16_master_weights_and_grads": True}},
-            "bf16_optimizer_states",
-        ),
         ({"flops_profiler": {"enabled": True}}, "flops_profiler.*torch.profiler"),
         ({"tensor_parallel": {"autotp_size": 2}}, "tensor_parallel"),
         ({"amp": {"enabled": True}}, "amp"),

@@ -178,6 +178,7 @@ def equip(
         chosen.check_optimizer,
         momentum,
         chosen.bf16_values,
+        torch.bfloat16 if chosen.bf16_states else torch.float32,
     )
     if lr_scheduler is None and chosen.scheduler is None:
         return

@@ -15,6 +15,7 @@ import meron.torch as mt
 from meron import errors
 from meron.torch.sharding import unit_of
 from meron.torch.unit import ShardedUnit
+from meron.zero import in_place as in_place_adam
 from meron.zero.ops import FusedLion
 from meron.zero.units import units_of
 
@@ -78,6 +79,7 @@ def make_optimizer(
     check: Callable[[torch.optim.Optimizer], None],
     cycles_momentum: bool = False,
     in_place: bool = False,
+    states: torch.dtype = torch.float32,
 ) -> torch.optim.Optimizer | None:
     """The optimizer of an engine, on shards; None when nobody gives one. Collective.
 
@@ -89,8 +91,8 @@ def make_optimizer(
     Args:
         check: raises where torch's states cannot lie as the config has them.
         cycles_momentum: a schedule will set the momentum, also where it is 0 at first.
-        in_place: 16-bit params have no f32 values: torch's rule updates this rank's 16-bit shards,
-            with states in 16 bits.
+        in_place: 16-bit params have no f32 values: torch's rule updates this rank's 16-bit shards.
+        states: the dtype of the config's optimizer's states then: 16 bits, or f32.
     """
     if client is not None:
         return take_client(model, client, model_parameters, clipping, check, in_place)
@@ -111,7 +113,8 @@ def make_optimizer(
     if own and whole and name in ENGINE and engine_has(name, params, groups, cycles_momentum):
         optimizer: torch.optim.Optimizer = ENGINE[name](groups, max_norm=clipping, **params)
         return optimizer
-    optimizer = RULES[name](groups, **params)
+    rules = in_place_rules(kind, name, states) if in_place else RULES
+    optimizer = rules[name](groups, **params)
     check(optimizer)
     choose_masters(model, in_place)
     return mt.shard_optimizer(model, optimizer)
@@ -154,6 +157,21 @@ def take_client(
         return optimizer
     choose_masters(model, in_place)
     return mt.shard_optimizer(model, optimizer)
+
+
+def in_place_rules(kind: str, name: str, states: torch.dtype) -> dict[str, Any]:
+    """Rules for 16-bit values in place, with states of a dtype. UnsupportedError for one that has
+    no f32 states."""
+    if states is not torch.float32:
+        return RULES
+    if name not in in_place_adam.RULES:
+        raise errors.UnsupportedError(
+            f"bf16.bf16_master_weights_and_grads without bf16.bf16_optimizer_states: {kind} has no "
+            "f32 states beside bf16 values",
+            subject="bf16.bf16_master_weights_and_grads",
+            advice="Use Adam or AdamW, or set bf16.bf16_optimizer_states too.",
+        )
+    return in_place_adam.RULES
 
 
 def rule_of(kind: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:

@@ -112,6 +112,14 @@ class Config:
                 subject="bf16.bf16_master_weights_and_grads",
                 advice="Name the optimizer in the config, or pass one of torch.optim.",
             )
+        f32_states = hasattr(optimizer, "_meron_state_dtype")
+        if self.bf16_values and not self.bf16_states and not f32_states:
+            raise errors.UnsupportedError(
+                "bf16.bf16_master_weights_and_grads without bf16.bf16_optimizer_states: the states "
+                f"of {name} have the dtype of the values, bf16",
+                subject="bf16.bf16_master_weights_and_grads",
+                advice="Name Adam or AdamW in the config, or set bf16.bf16_optimizer_states too.",
+            )
         if not own and self.bf16_states and not self.bf16_values:
             raise errors.UnsupportedError(
                 f"bf16.bf16_optimizer_states is true, and the states of {name} are torch's own, in "

@@ -105,14 +105,6 @@ def take_scale(block: Block) -> Fp16:
 def take_bf16(config: Config, block: Block) -> None:
     config.bf16_states = block.get("bf16_optimizer_states")
     config.bf16_values = block.get("bf16_master_weights_and_grads")
-    if config.bf16_values and not config.bf16_states:
-        raise errors.UnsupportedError(
-            "bf16.bf16_master_weights_and_grads without bf16.bf16_optimizer_states: no optimizer "
-            "has bf16 values and f32 states",
-            subject="bf16.bf16_master_weights_and_grads",
-            advice="Set both, or bf16_optimizer_states alone: states are then bf16, and values "
-            "f32.",
-        )
 
 
 def take_gradient_dtypes(config: Config, top: Block) -> None:

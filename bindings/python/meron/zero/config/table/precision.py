@@ -44,8 +44,8 @@ BF16 = (
         "bf16_master_weights_and_grads",
         Flag(),
         False,
-        "there are no f32 values: PyTorch's rule updates the bf16 shards in place, with states in "
-        "bf16; needs `bf16_optimizer_states`",
+        "there are no f32 values: the bf16 shards are updated in place. States are f32, for Adam "
+        "and AdamW of the config, or bf16 with `bf16_optimizer_states`, for any optimizer",
     ),
     works(
         "bf16_optimizer_states",
