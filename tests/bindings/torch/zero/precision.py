@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Mixed precision: autocast, bf16 values and states, what sums overflow, and one reduction for
-several backward passes."""
+"""Mixed precision: sums over ranks, overflows, autocast, bf16 values and states."""
 
 from __future__ import annotations
 
@@ -30,7 +29,6 @@ from model import (
     data,
     engine_step,
     loss_of,
-    plain_step,
     raises,
     run_cases,
     twins,
@@ -160,63 +158,6 @@ def state_of(engine: Any, optimizer: Any) -> dict[str, torch.Tensor]:
             found[f"{key}.{number}"] = torch.as_tensor(value).clone()
     found["lr"] = torch.tensor(engine.get_lr())
     return found
-
-
-# ---- One reduction ------------------------------------------------------------------------------
-
-
-def case_one_reduction_for_several_backward_passes() -> None:
-    batches = batches_of(3)
-    for stage in range(4):
-        for fp16 in (False, True):
-            block = {"fp16": {"enabled": True, "initial_scale_power": 8}} if fp16 else {}
-            model, plain = twins()
-            settings = config(stage, gradient_accumulation_steps=3, **block)
-            engine = zero.initialize(model=model, config=settings)[0]
-            begun = engine.sharding.context.stats().reduce_bytes
-            with engine.coalesce_grad_reduction():
-                for batch in batches:
-                    engine.backward(loss_of(engine, batch[0][RANK], batch[1][RANK]))
-                assert engine.sharding.context.stats().reduce_bytes == begun
-                with raises(meron.StateError, "no_sync"):
-                    engine.step()
-            assert RANKS != 2 or engine.sharding.context.stats().reduce_bytes > begun
-            with raises(meron.StateError, "were not used"), engine.coalesce_grad_reduction():
-                pass
-            assert engine.is_gradient_accumulation_boundary()
-            engine.step()
-            assert engine.was_step_applied() and engine.global_steps == 1
-            assert not engine.is_gradient_accumulation_boundary()
-            plain_step(plain, torch.optim.SGD(plain.parameters(), lr=0.1), batches)
-            assert_equal_weights(model, plain, 1e-3 if fp16 else 1e-6)
-            engine.destroy()
-
-
-def case_misuse_of_one_reduction() -> None:
-    model, engine = scale_engine(2)
-    wrong = raises(meron.StateError, "no_sync() within no_sync()")
-    with engine.no_sync(), wrong, engine.coalesce_grad_reduction():
-        pass
-    with engine.coalesce_grad_reduction():
-        pass  # without a backward
-    with raises(meron.StateError, "without a backward"):
-        engine.step()
-    with raises(OSError, "on purpose"), engine.coalesce_grad_reduction():
-        engine.backward(engine())
-        raise OSError("on purpose")
-    engine.zero_grad()
-    with engine.coalesce_grad_reduction():
-        engine.backward(engine())
-    engine.zero_grad()
-    with engine.coalesce_grad_reduction():
-        engine.backward(engine())
-        engine.backward(engine())
-    engine.step()
-    assert weight_of(model) == -2.0
-    engine.destroy()
-    _, engine = scale_engine(2, managed_gradient_accumulation=False)
-    with raises(meron.StateError, "managed"), engine.coalesce_grad_reduction():
-        pass
 
 
 # ---- Autocast -----------------------------------------------------------------------------------
