@@ -43,7 +43,7 @@ def check_keys(config: Mapping[str, Any], tolerant: bool) -> Findings:
         raise errors.argument(
             f"{len(wrong)} unknown config key{'s' * (len(wrong) > 1)}: " + ", ".join(wrong),
             subject=wrong[0].split(" ")[0],
-            advice="Correct or remove them.",
+            advice="Correct or remove them. Keys of DeepSpeed 0.19.8, and older ones, are known.",
         )
     if found.refused:
         listed = ", ".join(f"{path} = {value!r}" for path, value, _ in found.refused)
