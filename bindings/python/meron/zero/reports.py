@@ -62,7 +62,7 @@ class Reporter:
         finite = reports.every is not None and math.isfinite(reports.every)
         self.every = max(int(reports.every or 0), 1) if finite else DEFAULT_EVERY
         self.logs = finite
-        self.begun = self.now()
+        self.begun: float | None = None  # of the steps of the next report
         self.times = dict.fromkeys(PHASES, 0.0)
         self.steps = 0
 
@@ -85,6 +85,8 @@ class Reporter:
     @contextlib.contextmanager
     def phase(self, name: str) -> Iterator[None]:
         begun = self.now()
+        if self.begun is None:
+            self.begun = begun
         try:
             yield
         finally:
@@ -111,7 +113,8 @@ class Reporter:
 
     def table(self) -> list[str]:
         """The mean time of a step by phase, and its share."""
-        total = max(self.now() - self.begun, 1e-9)
+        begun = self.now() if self.begun is None else self.begun
+        total = max(self.now() - begun, 1e-9)
         rows = {**self.times, "other": max(total - sum(self.times.values()), 0.0), "total": total}
         return [f"{'phase':<10}{'ms a step':>12}{'share':>8}"] + [
             f"{name:<10}{1e3 * spent / self.steps:>12.2f}{spent / total:>8.0%}"
