@@ -34,10 +34,6 @@ class Block:
             raise errors.argument(f"{path} must be an object, not {table!r}", subject=path)
         self.table = table
 
-    def wrong(self, name: str, wanted: str) -> errors.ArgumentError:
-        full = full_path(self.path, name)
-        return errors.argument(f"{full} must be {wanted}, not {self.table[name]!r}", subject=full)
-
     def name_of(self, name: str) -> str:
         """The name by which a key is there, of all that it has; ArgumentError for two."""
         key = KEYS[self.path][name]
