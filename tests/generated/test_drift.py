@@ -65,6 +65,22 @@ def test_check_agrees_and_writes_nothing(fresh: Path, tmp_path: Path) -> None:
     assert {path: (copy / path).stat().st_mtime_ns for path in generated(copy)} == before
 
 
+def test_the_page_of_config_keys_comes_from_their_table(fresh: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(fresh, copy)
+    table = Path("bindings", "python", "meron", "zero", "config", "table")
+    shutil.copytree(ROOT / table, copy / table)
+    done = generate("--root", copy, "--check")
+    assert done.returncode == 1 and "docs/config.md" in done.stdout
+    assert generate("--root", copy).returncode == 0
+    page = Path("docs", "config.md")
+    assert (copy / page).read_text() == (ROOT / page).read_text(), "run tools/generate/generate.py"
+    rows = copy / table / "zero.py"
+    rows.write_text(rows.read_text().replace('"stage", Whole(0, 3)', '"stage", Whole(0, 4)'))
+    done = generate("--root", copy, "--check")
+    assert done.returncode == 1 and "| `stage` | int 0 to 4" in done.stdout
+
+
 def test_links_of_the_reference_lead_somewhere(fresh: Path) -> None:
     import re
 

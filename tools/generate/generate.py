@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Generates everything that is derived from the public headers.
+"""Generates everything that is derived from the public headers, and the page of config keys.
 
     tools/generate/generate.py [--check] [--root DIR] [--output DIR]
 
 Reads include/meron/*.h, checks that every function says what it must (lint.py), and writes
 capi/api.json; from that alone the emitters write the rest. Needs pycparser (tools/setup brings it)
-and a C compiler.
+and a C compiler. docs/config.md is written from the table of keys of meron.zero (config_page.py).
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import difflib
 import sys
 from pathlib import Path
 
+import config_page
 import headers
 import lint
 import notes
@@ -42,6 +43,7 @@ def generate(root: Path) -> dict[str, str]:
     api = Api.from_json(text)
     for emitter in EMITTERS:
         files.update(emitter.emit(api))
+    files.update(config_page.emit(root))
     return files
 
 
@@ -85,7 +87,9 @@ def main() -> None:
     if options.check:
         count = compare(options.root, files)
         if count:
-            sys.exit(f"generate: {count} files differ from the headers: run {Path(__file__).name}")
+            sys.exit(
+                f"generate: {count} files differ from their sources: run {Path(__file__).name}"
+            )
         return
     output = options.output or options.root
     for name, text in files.items():

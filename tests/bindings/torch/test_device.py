@@ -50,6 +50,7 @@ def test_a_transformer_over_a_mesh(plan: str) -> None:
         ("steps", 1),
         ("offload", 1),
         ("gradients", 1),
+        ("precision", 1),
     ],
 )
 def test_a_program_of_zero(program: str, ranks: int, tmp_path: Path) -> None:

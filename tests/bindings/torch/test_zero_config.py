@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import math
 import os
 import sys
 import threading
@@ -15,7 +17,9 @@ import torch
 
 import meron
 from meron.zero.config import Config, parse
-from meron.zero.keys import BLOCKS, Off
+from meron.zero.config.model import Activations, Reports
+from meron.zero.config.precision import Autocast
+from meron.zero.config.table import SECTIONS, Feature, Use
 
 
 def test_a_config_becomes_a_plan_and_limits() -> None:
@@ -167,22 +171,11 @@ def test_unknown_keys_are_listed_with_the_nearest(config: Any, words: list[str])
         ({"zero_optimization": {"offload_optimizer": {"super_offload": True}}}, "super_offload"),
         ({"aio": {"use_gds": True}}, "aio.use_gds"),
         ({"zero_optimization": {"zenflow": {"topk_ratio": 0.1}}}, "zenflow"),
-        ({"prescale_gradients": True}, "prescale_gradients"),
-        ({"gradient_allreduce_op": "sum"}, "gradient_allreduce_op"),
+        ({"fp16": {"fp16_master_weights_and_grads": True}}, "fp16_master_weights_and_grads"),
+        ({"flops_profiler": {"enabled": True}}, "flops_profiler.*torch.profiler"),
+        ({"tensor_parallel": {"autotp_size": 2}}, "tensor_parallel"),
         ({"amp": {"enabled": True}}, "amp"),
         ({"tensorboard": {"enabled": True}}, "tensorboard"),
-        (
-            {"data_types": {"grad_accum_dtype": "bf16"}, "zero_optimization": {"stage": 2}},
-            "grad_accum_dtype",
-        ),
-        (
-            {"data_types": {"grad_accum_dtype": "fp16"}, "zero_optimization": {"stage": 3}},
-            "grad_accum_dtype",
-        ),
-        ({"activation_checkpointing": {"number_checkpoints": 4}}, "activation_checkpointing"),
-        ({"wall_clock_breakdown": True}, "wall_clock_breakdown"),
-        ({"memory_breakdown": True}, "memory_breakdown"),
-        ({"dump_state": True}, "dump_state"),
         ({"autotuning": {"enabled": True}}, "autotuning"),
     ],
 )
@@ -201,6 +194,12 @@ def test_what_is_not_there_is_named(config: Any, name: str) -> None:
         {"compression_training": {"layer_reduction": {"enabled": False, "keep_number_layer": 5}}},
         {"wall_clock_breakdown": False, "autotuning": {"enabled": False, "fast": True}},
         {"bf16": None, "bfloat16": {"enabled": False}},
+        {"flops_profiler": {"profile_step": 1, "module_depth": -1}, "amp": {"opt_level": "O1"}},
+        {"flops_profiler": {"enabled": False}, "tensorboard": {"enabled": False, "job_name": "x"}},
+        {"compile": {"deepcompile": False, "free_activation": True}, "comms_logger": {}},
+        {"tensor_parallel": {"autotp_size": 1}, "sequence_parallel_size": 1},
+        {"checkpoint": {"tag_validation": "warn", "load_universal": True, "writer": None}},
+        {"zero_optimization": {"elastic_checkpoint": True, "zenflow": None}},
     ],
 )
 def test_blocks_that_are_off(config: Any) -> None:
@@ -210,11 +209,43 @@ def test_blocks_that_are_off(config: Any) -> None:
 def test_keys_without_effect_are_listed() -> None:
     config = parse(
         {
-            "steps_per_print": 10,
+            "prescale_gradients": True,
             "zero_optimization": {"stage": 2, "overlap_comm": True, "reduce_bucket_size": "auto"},
         }
     )
-    assert config.without_effect == ["steps_per_print", "zero_optimization.overlap_comm"]
+    assert config.without_effect == ["prescale_gradients", "zero_optimization.overlap_comm"]
+
+
+ACTIVATIONS = {"partition_activations": True, "number_checkpoints": 4, "profile": False}
+
+
+@pytest.mark.parametrize(
+    ("config", "expected"),
+    [
+        ({"wall_clock_breakdown": True}, {"reports": Reports(times=True)}),
+        ({"memory_breakdown": True}, {"reports": Reports(memory=True)}),
+        (
+            {"dump_state": True, "log_level": "INFO"},
+            {"reports": Reports(False, False, None, True, "info")},
+        ),
+        ({"steps_per_print": math.inf}, {"reports": Reports(every=math.inf)}),
+        ({"steps_per_print": 10}, {"reports": Reports(every=10)}),
+        (
+            {"activation_checkpointing": ACTIVATIONS},
+            {"activations": Activations(True, number_checkpoints=4)},
+        ),
+        ({"activation_checkpointing": {}}, {"activations": Activations()}),
+        ({"activation_checkpointing": False, "aio": False, "fp16": None}, {}),
+        ({"gradient_allreduce_op": "SUM"}, {"sums": True}),
+        (
+            {"torch_autocast": {"enabled": True, "dtype": "bfloat16"}},
+            {"autocast": Autocast(torch.bfloat16)},
+        ),
+        ({"torch_autocast": {"dtype": "bfloat16"}}, {}),
+    ],
+)
+def test_switches_that_never_end_a_run(config: Any, expected: Any) -> None:
+    assert parse(config) == dataclasses.replace(Config(), **expected)
 
 
 def nvme(aio: Any = None, stage: int = 3, **block: Any) -> Any:
@@ -256,7 +287,10 @@ def test_an_optimizer_on_nvme() -> None:
             nvme({"thread_count": 1, "intra_op_parallelism": 2}, nvme_path="/local"),
             "two names of one key",
         ),
-        ({"zero_optimization": {"offload_optimizer": {"device": "disk"}}}, "none, cpu or nvme"),
+        (
+            {"zero_optimization": {"offload_optimizer": {"device": "disk"}}},
+            '"none", "cpu" or "nvme"',
+        ),
         (
             {"zero_optimization": {"cpu_offload": True, "offload_optimizer": {"device": "cpu"}}},
             "both given",
@@ -275,13 +309,18 @@ def test_old_names() -> None:
     assert parse({"zero_optimization": zero}).limits == {"prefetch_elements": 7}
 
 
-def test_every_unsupported_key_has_a_value_that_leaves_it_off() -> None:
-    for path, block in BLOCKS.items():
-        for key, use in block.items():
-            if isinstance(use, Off):
-                assert use.values, f"{path}.{key}"
-                assert use.accepts(use.values[0])
-    assert not Off(False).accepts(0.5) and not Off(-1).accepts(True)
+def test_every_key_says_what_becomes_of_it() -> None:
+    for section in SECTIONS:
+        for key in section.keys:
+            assert key.says and not key.says.endswith(" "), key.name
+            assert (key.use is Use.REFUSED) == isinstance(key.kind, Feature), key.name
+            if isinstance(key.kind, Feature):
+                assert key.kind.is_off(key.default) and not key.kind.is_off("on"), key.name
+            elif key.default is not None:  # DeepSpeed's default is a value of the kind
+                key.kind.take(key.default)
+            if key.fallback is not key.default:
+                assert key.why, key.name
+    assert not Feature(off=(-1,)).is_off(True) and not Feature().is_off(0.5)
 
 
 @pytest.mark.parametrize(

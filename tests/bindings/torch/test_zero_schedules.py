@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Loss scale, learning rates and estimates: numbers over time."""
+"""Learning rates and estimates: numbers over time."""
 
 from __future__ import annotations
 
+import argparse
 import math
 from typing import Any
 
@@ -11,55 +12,13 @@ import torch
 
 import meron
 from meron import zero
-from meron.zero.config import Fp16
-from meron.zero.loss_scale import LossScale
+from meron.zero import schedulers
 from meron.zero.schedulers import make_scheduler
 
 
-def scales(options: Fp16, overflows: str) -> list[float]:
-    """The scale after each step; "x" is one that overflows."""
-    scale = LossScale(options)
-    values = []
-    for step in overflows:
-        scale.update(step == "x")
-        values.append(scale.value)
-    return values
-
-
-def test_the_scale_halves_when_the_hysteresis_is_used_up() -> None:
-    options = Fp16(initial_scale_power=4, hysteresis=2, loss_scale_window=100)
-    assert scales(options, "x.x.x") == [16, 16, 8, 8, 4]
-
-
-def test_consecutive_hysteresis_is_whole_after_every_clean_step() -> None:
-    options = Fp16(
-        initial_scale_power=4, hysteresis=2, loss_scale_window=100, consecutive_hysteresis=True
-    )
-    assert scales(options, "x.x.xx") == [16, 16, 16, 16, 16, 8]
-
-
-def test_the_scale_doubles_after_a_window() -> None:
-    options = Fp16(initial_scale_power=4, hysteresis=1, loss_scale_window=3)
-    assert scales(options, "..x...") == [16, 16, 8, 8, 8, 16]
-    options = Fp16(initial_scale_power=4, hysteresis=2, loss_scale_window=2)
-    assert scales(options, "x..x") == [16, 16, 32, 32]  # the hysteresis is whole again
-
-
-def test_an_overflow_at_the_floor_is_an_error() -> None:
-    scale = LossScale(Fp16(initial_scale_power=2, hysteresis=1, min_loss_scale=3))
-    scale.update(True)
-    assert scale.value == 3
-    with pytest.raises(meron.NonFiniteError, match="smallest loss scale"):
-        scale.update(True)
-
-
-def test_a_fixed_scale_stays() -> None:
-    assert scales(Fp16(loss_scale=128), "xxxx....") == [128] * 8
-    first = LossScale(Fp16(initial_scale_power=4))
-    first.update(True)
-    second = LossScale(Fp16())
-    second.load_state_dict(first.state_dict())
-    assert second.state_dict() == first.state_dict()
+def deepspeed(name: str) -> Any:
+    """A module of DeepSpeed's own; skips where it is not installed."""
+    return pytest.importorskip(f"deepspeed.runtime.{name}", reason="deepspeed is not installed")
 
 
 def rates(kind: str, steps: int, lr: float = 1.0, **params: Any) -> list[float]:
@@ -123,6 +82,107 @@ def test_a_range() -> None:
     options = {"lr_range_test_min_lr": 1.0, "lr_range_test_step_size": 2}
     assert rates("LRRangeTest", 3, **options) == [1, 1.5, 2, 2.5]
     assert rates("LRRangeTest", 3, lr_range_test_staircase=True, **options) == [1, 1, 2, 2]
+
+
+PARAMS: dict[str, list[dict[str, Any]]] = {
+    "WarmupLR": [{"warmup_num_steps": 5}, {"warmup_num_steps": 5, "warmup_max_lr": None}],
+    "WarmupDecayLR": [{"warmup_num_steps": 3, "total_num_steps": 9, "warmup_type": "linear"}],
+    "WarmupCosineLR": [{"warmup_num_steps": 3, "total_num_steps": 9, "warmup_min_ratio": 0.1}],
+    "LRRangeTest": [{"lr_range_test_step_size": 3}],
+    "OneCycle": [
+        {"cycle_min_lr": 0.1, "cycle_max_lr": 0.5, "cycle_first_step_size": 4},
+        {
+            "cycle_min_lr": 0.1,
+            "cycle_max_lr": 0.5,
+            "cycle_first_step_size": 4,
+            "cycle_second_step_size": 2,
+            "decay_step_size": 2,
+            "decay_lr_rate": 0.5,
+            "decay_mom_rate": 0.1,
+        },
+    ],
+}
+
+
+# Attributes of DeepSpeed's schedules that are steps of its computation.
+INNER = [
+    "optimizer",
+    "interval_fn",
+    "inverse_log_warm_up",
+    "step_ratio",
+    "skip_lr_decay",
+    "skip_mom_decay",
+]
+
+
+@pytest.mark.parametrize("kind", PARAMS)
+def test_rates_and_attributes_of_deepspeed(kind: str) -> None:
+    theirs = deepspeed("lr_schedules")
+    for params in PARAMS[kind]:
+        optimizers = [
+            torch.optim.AdamW(
+                [{"params": [torch.nn.Parameter(torch.ones(1))], "lr": lr} for lr in (1.0, 0.5)]
+            )
+            for _ in range(2)
+        ]
+        own = make_scheduler(optimizers[0], kind, params)
+        other = getattr(theirs, kind)(optimizers[1], **params)
+        for _ in range(14):
+            for mine, its in zip(*(each.param_groups for each in optimizers)):
+                assert mine["lr"] == pytest.approx(its["lr"]), own.last_batch_iteration
+                assert mine["betas"] == pytest.approx(its["betas"]), own.last_batch_iteration
+            assert own.state_dict() == other.state_dict()
+            own.step()
+            other.step()
+            assert own.get_lr() == pytest.approx(other.get_lr())
+            assert own.get_last_lr() == pytest.approx(other.get_last_lr())
+        for name, value in vars(other).items():
+            if name not in INNER:
+                flat = [getattr(own, name), value]
+                if name in ("min_moms", "max_moms"):
+                    flat = [[beta for betas in each for beta in betas] for each in flat]
+                assert flat[0] == pytest.approx(flat[1]), name
+
+
+def test_the_constants_of_deepspeed() -> None:
+    theirs = deepspeed("lr_schedules")
+    for name, value in vars(theirs).items():
+        if name.isupper() and name not in ("EDGE_VALUE", "MID_VALUE"):
+            assert getattr(schedulers, name) == value
+    parser = schedulers.add_tuning_arguments(argparse.ArgumentParser())
+    for words in (
+        [],
+        ["--lr_schedule", "Linear"],
+        ["--lr_schedule", "OneCycle", "--cycle_max_lr", "0.3"],
+        ["--lr_schedule", "WarmupLR", "--warmup_num_steps", "7"],
+        ["--lr_schedule", "WarmupCosineLR"],
+        ["--lr_schedule", "LRRangeTest"],
+    ):
+        args = parser.parse_args(words)
+        own, other = schedulers.get_config_from_args(args)[0], theirs.get_config_from_args(args)[0]
+        assert (own is None) == (other is None)
+        if own is None:
+            continue
+        given = {name: value for name, value in other["params"].items() if value != -1}
+        assert own["type"] == other["type"] and given.items() <= own["params"].items()
+        assert schedulers.get_lr_from_config(own)[0] == theirs.get_lr_from_config(other)[0]
+
+
+@pytest.mark.parametrize("kind", PARAMS)
+def test_learning_rates_that_are_tensors(kind: str) -> None:
+    """They are changed in place, and the schedule's own numbers are not."""
+    for params in PARAMS[kind]:
+        param = torch.nn.Parameter(torch.ones(1))
+        plain = torch.optim.AdamW([param], lr=0.5)
+        tensor = torch.optim.AdamW([param], lr=torch.tensor(0.5), foreach=False)
+        held = tensor.param_groups[0]["lr"]
+        first, second = (make_scheduler(each, kind, params) for each in (plain, tensor))
+        for _ in range(14):
+            assert tensor.param_groups[0]["lr"] is held
+            assert float(held) == pytest.approx(plain.param_groups[0]["lr"])
+            assert second.get_last_lr() == pytest.approx(first.get_last_lr())
+            first.step()
+            second.step()
 
 
 def test_schedules_of_torch_and_mistakes() -> None:

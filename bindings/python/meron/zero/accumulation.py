@@ -21,6 +21,10 @@ class Accumulation(Facts):
     _backwards: int
     _backward_ran: bool
     _unsynced: bool
+    _coalesced = False  # gradients were reduced by coalesce_grad_reduction, for the next step
+
+    def no_sync(self) -> contextlib.AbstractContextManager[None]:
+        raise NotImplementedError
 
     def _managed(self) -> bool:
         """Whether the engine counts micro-batches, rather than that the caller decides."""
@@ -33,11 +37,16 @@ class Accumulation(Facts):
         return max(self._backwards, 1) * (self.config.micro_batch_size or 0) * self.world_size
 
     def _set_divisor(self) -> None:
+        divisor = self.gradient_accumulation_steps() * self.cur_scale
+        if self.config.sums:
+            divisor /= self.world_size  # by which gradients are divided in any case
         for unit in self.units:
-            unit.divisor = self.gradient_accumulation_steps() * self.cur_scale
+            unit.divisor = divisor
 
     def is_gradient_accumulation_boundary(self) -> bool:
         """Whether the next step() updates the params."""
+        if self._coalesced:
+            return True
         if self._boundary is not None:
             return self._boundary
         if not self.config.managed_accumulation:
@@ -57,6 +66,35 @@ class Accumulation(Facts):
                 advice="Call step() when the accumulation is complete.",
             )
         self._boundary = bool(is_boundary)
+
+    @contextlib.contextmanager
+    def coalesce_grad_reduction(self) -> Iterator[None]:
+        """Backward passes within add up on this rank, and are reduced once at the end of the block.
+        Collective; blocks on peers at its end.
+
+        The next step() updates the params, whatever the number of backward passes was; each is
+        divided by the accumulation steps of the config, as always. It works at every stage
+        (DeepSpeed's at 1 to 3). 16-bit gradients add up as in `no_sync`.
+
+        Raises StateError within no_sync or another such block, with managed_gradient_accumulation
+        false, or where gradients of the last block were not used by a step.
+        """
+        if not self.config.managed_accumulation:
+            raise errors.StateError(
+                "managed_gradient_accumulation is false: backward passes add up until step()",
+                operation="coalesce_grad_reduction",
+                advice="Leave coalesce_grad_reduction out.",
+            )
+        if self._coalesced:
+            raise errors.StateError(
+                "the gradients of the last coalesce_grad_reduction() were not used",
+                operation="coalesce_grad_reduction",
+                advice="Call engine.step() after each block, or engine.zero_grad().",
+            )
+        with self.no_sync():
+            yield
+        if self.sharding.reducer.finish(self.units):
+            self._coalesced = True
 
     def set_train_batch_size(self, train_batch_size: int) -> None:
         """Changes the accumulation steps so that a step takes that many samples.

@@ -28,6 +28,7 @@ from meron.zero.checkpoints import Checkpoints
 from meron.zero.config import Config
 from meron.zero.gathered import opened
 from meron.zero.loss_scale import LossScale
+from meron.zero.reports import Reporter, timed
 
 
 class Engine(Accumulation, Checkpoints):
@@ -53,7 +54,7 @@ class Engine(Accumulation, Checkpoints):
         self.optimizer: torch.optim.Optimizer | None = None
         self.lr_scheduler: Any = None
         self.training_dataloader: Any = None
-        self.loss_scaler = LossScale(config.fp16) if config.fp16 is not None else None
+        self.loss_scaler = LossScale(config.scaling) if config.scaling is not None else None
         self.micro_steps = 0
         self.global_steps = 0
         self.skipped_steps = 0
@@ -71,6 +72,7 @@ class Engine(Accumulation, Checkpoints):
         self._destroyed = False
         self._states_away = False
         self._owns_optimizer = False  # the config's, not the caller's
+        self._reporter = Reporter.of(config.reports, sharding)
         for part in module.modules():
             part.__dict__["_meron_engine"] = weakref.ref(self)
         for unit in units:
@@ -80,11 +82,13 @@ class Engine(Accumulation, Checkpoints):
 
     # ---- The model -----------------------------------------------------------------------------
 
+    @timed("forward")
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
         if self.config.fp16 is not None and self.config.fp16.auto_cast:
             inputs = map_tensors(inputs, to_half)
             kwargs = map_tensors(kwargs, to_half)
-        output = self.module(*inputs, **kwargs)
+        with self._autocast():
+            output = self.module(*inputs, **kwargs)
         if torch.is_grad_enabled():
             seen = [t for t in tensors_in(output) if t.requires_grad and not t.is_leaf]
             for tensor in seen:
@@ -105,6 +109,7 @@ class Engine(Accumulation, Checkpoints):
         self._scaled = True
         return loss.float() * self.loss_scaler.value if self.loss_scaler is not None else loss
 
+    @timed("backward")
     def backward(
         self, loss: torch.Tensor, retain_graph: bool = False, scale_wrt_gas: bool = True
     ) -> torch.Tensor:
@@ -139,6 +144,7 @@ class Engine(Accumulation, Checkpoints):
         self._backwards = before + 1  # also where the model was called past the engine
         return loss.detach() / steps if scale_wrt_gas else loss.detach()
 
+    @timed("step")
     def step(self, lr_kwargs: dict[str, Any] | None = None) -> None:
         """Ends a micro-batch; at the last one of an accumulation, updates the params.
 
@@ -183,6 +189,7 @@ class Engine(Accumulation, Checkpoints):
             self._accumulated = 0 if boundary else self._accumulated + 1
             if boundary:
                 self._backwards = 0
+                self._coalesced = False
             self._end_micro_batch()
 
     def _require_alive(self, operation: str) -> None:
@@ -285,7 +292,7 @@ class Engine(Accumulation, Checkpoints):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops the gradients since the last update. Collective."""
         self.sharding.reducer.discard(self.units)
-        self._backward_ran = False
+        self._backward_ran = self._coalesced = False
         self._backwards = 0
 
     @contextlib.contextmanager

@@ -3,6 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from typing import Any
+
 import torch
 
 from meron.torch.sharding import Sharding
@@ -73,6 +76,19 @@ class Facts(Wrapper):
 
     def bfloat16_enabled(self) -> bool:
         return self.config.dtype == torch.bfloat16
+
+    def torch_autocast_enabled(self) -> bool:
+        return self.config.autocast is not None
+
+    def torch_autocast_dtype(self) -> torch.dtype | None:
+        """The dtype of the config's autocast; None without one, and where it is the device's."""
+        return self.config.autocast.dtype if self.config.autocast is not None else None
+
+    def _autocast(self) -> contextlib.AbstractContextManager[Any]:
+        """What the model runs in. An autocast of the caller's counts where the config has none."""
+        if self.config.autocast is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self.device.type, self.config.autocast.dtype)
 
     def dynamic_loss_scale(self) -> bool:
         return self.loss_scaler is not None and self.loss_scaler.dynamic

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+import importlib
+import importlib.util
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -29,12 +31,16 @@ from meron.zero.optimizers import (
     make_optimizer,
     params_in,
 )
+from meron.zero.reports import announce
 from meron.zero.schedulers import make_scheduler
 from meron.zero.tiers import plan_for
 from meron.zero.units import open_sharding, set_limits, shard_module, units_of
 from meron.zero.wrapper import engine_of
 
 logger = logging.getLogger("meron.zero")
+
+# Methods of an mpu that knows a model-parallel group, over which activations are cut.
+MODEL_PARALLEL = ("get_tensor_model_parallel_group", "get_model_parallel_group")
 
 # Schedules that change more than the learning rate.
 MOMENTUM_SCHEDULES = {"OneCycle", "OneCycleLR", "CyclicLR"}
@@ -93,6 +99,8 @@ def initialize(
     )
     chosen.resolve(sharding.context.world_size)
     check_trainable(model)
+    configure_checkpointing(chosen, mpu)
+    announce(chosen, sharding.context.rank)
     if chosen.without_effect and sharding.context.rank == 0:
         logger.info("keys of the config without effect: %s", ", ".join(chosen.without_effect))
     if chosen.told and sharding.context.rank == 0:
@@ -109,6 +117,26 @@ def initialize(
         engine._let_go()
         raise
     return engine, engine.optimizer, engine.training_dataloader, engine.lr_scheduler
+
+
+def configure_checkpointing(config: Config, mpu: Any) -> None:
+    """Passes the block activation_checkpointing on to meron.checkpointing, if that is there."""
+    if config.activations is None:
+        return
+    if importlib.util.find_spec("meron.checkpointing") is None:
+        config.without_effect.append("activation_checkpointing")
+        return
+    block = config.activations
+    parallel = any(hasattr(mpu, name) for name in MODEL_PARALLEL)
+    importlib.import_module("meron.checkpointing").configure(
+        mpu if parallel else None,
+        partition_activations=block.partition_activations,
+        contiguous_checkpointing=block.contiguous_memory_optimization,
+        num_checkpoints=block.number_checkpoints,
+        checkpoint_in_cpu=block.cpu_checkpointing,
+        synchronize=block.synchronize_checkpoint_boundary,
+        profile=block.profile,
+    )
 
 
 def check_free(model: torch.nn.Module) -> None:
@@ -147,8 +175,10 @@ def equip(
         block,
         model_parameters,
         chosen.clipping,
-        chosen.offload.check_optimizer,
+        chosen.check_optimizer,
         momentum,
+        chosen.bf16_values,
+        torch.bfloat16 if chosen.bf16_states else torch.float32,
     )
     if lr_scheduler is None and chosen.scheduler is None:
         return

@@ -13,9 +13,11 @@ class LossScale:
     """A loss scale, fixed or dynamic. It depends on the history of overflows only, which ranks
     share, so it is equal on all ranks.
 
-    Dynamic: an overflow uses up one of `hysteresis`; the last one halves the scale, not below the
-    floor. After `window` steps without an overflow the scale doubles and the hysteresis is whole
-    again (with `consecutive`, it is whole again after every such step).
+    Dynamic: an overflow uses up one of `hysteresis`; from the last one on each halves the scale,
+    not below the floor. A clean step is one without an overflow. At the clean step after `window`
+    clean ones, and after every `window` more, the scale doubles and the hysteresis is restored
+    (with `consecutive`, every clean step restores it). These are the sequences of DeepSpeed's
+    DynamicLossScaler; with `Fp16.late` 0 and a hysteresis of 1, those of torch.amp.GradScaler.
 
     Attributes:
         value: the scale of the next backward.
@@ -28,6 +30,7 @@ class LossScale:
         self.window = options.loss_scale_window
         self.hysteresis = options.hysteresis
         self.consecutive = options.consecutive_hysteresis
+        self.late = options.late
         self.left = self.hysteresis
         self.clean = 0  # steps since the last overflow or growth
 
@@ -42,7 +45,8 @@ class LossScale:
             self.clean += 1
             if self.consecutive:
                 self.left = self.hysteresis
-            if self.clean % self.window == 0:
+            past = self.clean - self.late
+            if past > 0 and past % self.window == 0:
                 self.value *= 2
                 self.left = self.hysteresis
             return
@@ -50,7 +54,7 @@ class LossScale:
         if self.left > 1:
             self.left -= 1
             return
-        if self.value <= self.floor:
+        if self.value == self.floor:
             raise errors.NonFiniteError(
                 f"gradients overflow at the smallest loss scale, {self.value:g}",
                 advice="Training has diverged: lower the learning rate, or use bf16.",

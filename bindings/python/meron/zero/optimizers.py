@@ -15,6 +15,7 @@ import meron.torch as mt
 from meron import errors
 from meron.torch.sharding import unit_of
 from meron.torch.unit import ShardedUnit
+from meron.zero import in_place as in_place_adam
 from meron.zero.ops import FusedLion
 from meron.zero.units import units_of
 
@@ -77,6 +78,8 @@ def make_optimizer(
     clipping: float,
     check: Callable[[torch.optim.Optimizer], None],
     cycles_momentum: bool = False,
+    in_place: bool = False,
+    states: torch.dtype = torch.float32,
 ) -> torch.optim.Optimizer | None:
     """The optimizer of an engine, on shards; None when nobody gives one. Collective.
 
@@ -88,13 +91,15 @@ def make_optimizer(
     Args:
         check: raises where torch's states cannot lie as the config has them.
         cycles_momentum: a schedule will set the momentum, also where it is 0 at first.
+        in_place: 16-bit params have no f32 values: torch's rule updates this rank's 16-bit shards.
+        states: the dtype of the config's optimizer's states then: 16 bits, or f32.
     """
     if client is not None:
-        return take_client(model, client, model_parameters, clipping, check)
+        return take_client(model, client, model_parameters, clipping, check, in_place)
     if block is None:
         return None
     kind, name, params = block[0], *rule_of(*block)
-    own = not (name in ADAMS and params.pop("torch_adam", False))
+    own = not (name in ADAMS and params.pop("torch_adam", False)) and not in_place
     check_params(kind, name, params)
     groups = groups_of(model, model_parameters)
     if not groups:
@@ -108,9 +113,10 @@ def make_optimizer(
     if own and whole and name in ENGINE and engine_has(name, params, groups, cycles_momentum):
         optimizer: torch.optim.Optimizer = ENGINE[name](groups, max_norm=clipping, **params)
         return optimizer
-    optimizer = RULES[name](groups, **params)
+    rules = in_place_rules(kind, name, states) if in_place else RULES
+    optimizer = rules[name](groups, **params)
     check(optimizer)
-    keep_masters(model)
+    choose_masters(model, in_place)
     return mt.shard_optimizer(model, optimizer)
 
 
@@ -120,6 +126,7 @@ def take_client(
     model_parameters: ParamGroups,
     clipping: float,
     check: Callable[[torch.optim.Optimizer], None],
+    in_place: bool,
 ) -> torch.optim.Optimizer:
     """The caller's optimizer on shards. Collective."""
     optimizer = client
@@ -132,6 +139,7 @@ def take_client(
             subject="optimizer",
         )
     if isinstance(optimizer, mt.EngineOptimizer):
+        check(optimizer)
         check_own(model, optimizer.sharded)
         if clipping:
             raise errors.argument(
@@ -147,8 +155,23 @@ def take_client(
     if shards is not None:
         check_own(model, shards.units())
         return optimizer
-    keep_masters(model)
+    choose_masters(model, in_place)
     return mt.shard_optimizer(model, optimizer)
+
+
+def in_place_rules(kind: str, name: str, states: torch.dtype) -> dict[str, Any]:
+    """Rules for 16-bit values in place, with states of a dtype. UnsupportedError for one that has
+    no f32 states."""
+    if states is not torch.float32:
+        return RULES
+    if name not in in_place_adam.RULES:
+        raise errors.UnsupportedError(
+            f"bf16.bf16_master_weights_and_grads without bf16.bf16_optimizer_states: {kind} has no "
+            "f32 states beside bf16 values",
+            subject="bf16.bf16_master_weights_and_grads",
+            advice="Use Adam or AdamW, or set bf16.bf16_optimizer_states too.",
+        )
+    return in_place_adam.RULES
 
 
 def rule_of(kind: str, given: dict[str, Any]) -> tuple[str, dict[str, Any]]:
@@ -276,9 +299,13 @@ def params_in(groups: list[Any]) -> list[Any]:
     return [item[1] if isinstance(item, tuple) else item for item in found]
 
 
-def keep_masters(model: torch.nn.Module) -> None:
-    """f32 values of this rank's parts for every 16-bit param that has none. Collective."""
+def choose_masters(model: torch.nn.Module, in_place: bool) -> None:
+    """f32 values of this rank's parts for every 16-bit param that has none; for none of them where
+    their shards are updated in place. Collective."""
     for unit in units_of(model):
+        if in_place:
+            unit.masters.clear()
+            continue
         for i in unit.trainable:
             if unit.handles[i].dtype != "f32" and i not in unit.masters:
                 unit.masters[i] = mt.local_param(unit.params[i]).float()

@@ -15,8 +15,20 @@ from typing import Any
 import torch
 
 from meron import errors
+from meron.zero.schedule_names import *  # noqa: F403
+from meron.zero.schedule_values import (
+    check_kind,
+    check_total,
+    current_rates,
+    number,
+    positive,
+    warmup,
+    whole,
+)
 
 logger = logging.getLogger("meron.zero")
+
+SECOND_BETA = 0.99  # that OneCycle sets
 
 
 class Schedule:
@@ -28,7 +40,7 @@ class Schedule:
         if self.last_batch_iteration == -1:
             self.set(self.first_rates())
         else:  # it goes on at the next step
-            self._last_lr = [group["lr"] for group in optimizer.param_groups]
+            self._last_lr = current_rates(optimizer)
 
     def rates(self) -> list[float]:
         raise NotImplementedError
@@ -58,8 +70,11 @@ class Schedule:
                 advice="Make the schedule after all groups were added.",
             )
         for group, rate in zip(self.optimizer.param_groups, rates):
-            group["lr"] = rate
-        self._last_lr = rates
+            if isinstance(group["lr"], torch.Tensor):  # who holds it sees the change
+                group["lr"].fill_(rate)
+            else:
+                group["lr"] = rate
+        self._last_lr = list(rates)
 
     def step(self, last_batch_iteration: int | None = None) -> None:
         """Sets the rates after one more step, or those of step `last_batch_iteration`: 0, 1, ...
@@ -86,82 +101,38 @@ class Schedule:
         self.set(self.get_lr())
 
 
-def warmup(step: int, steps: int, kind: str) -> float:
-    """From 0 at step 0 to 1 at step `steps`, by a logarithm or a line."""
-    if step >= steps:
-        return 1.0
-    return math.log(step + 1) / math.log(steps) if kind == "log" else step / steps
-
-
-def number(value: Any, name: str, below: float = math.inf, low: float = 0.0) -> float:
-    """A number of at least `low` and less than `below`."""
-    try:
-        found = float(value)
-    except (TypeError, ValueError):
-        found = math.nan
-    if not (math.isfinite(found) and low <= found < below):
-        limit = "a finite number" if below == math.inf else f"a number below {below:g}"
-        least = f", {low:g} or more" if math.isfinite(low) else ""
-        raise errors.argument(f"{name} is {value!r}: it must be {limit}{least}", name)
-    return found
-
-
-def whole(value: Any, name: str, low: int) -> int:
-    """A whole number of at least `low`; 1e3 is one too."""
-    fits = isinstance(value, (int, float)) and not isinstance(value, bool)
-    if not fits or not math.isfinite(value) or value != int(value) or value < low:
-        raise errors.argument(
-            f"{name} is {value!r}: it must be a whole number, {low} or more", name
-        )
-    return int(value)
-
-
-def positive(value: Any, name: str) -> float:
-    if not number(value, name):
-        raise errors.argument(f"{name} is {value!r}: it must be above 0", name)
-    return float(value)
-
-
-def check_total(kind: str, warmup: int, total: int) -> None:
-    """Warns of a schedule that ends before its warm-up does."""
-    if total < warmup:
-        logger.warning("%s warms up for %d steps, of %d in total", kind, warmup, total)
-
-
-def check_kind(kind: str) -> str:
-    if kind not in ("log", "linear"):
-        raise errors.argument(f"warmup_type {kind!r}: log and linear are known", "warmup_type")
-    return kind
-
-
 class WarmupLR(Schedule):
-    """From warmup_min_lr to warmup_max_lr in warmup_num_steps, and then level."""
+    """From warmup_min_lr to warmup_max_lr in warmup_num_steps, and then level. warmup_max_lr
+    is the optimizer's own rates by default."""
 
     def __init__(
         self,
         optimizer: torch.optim.Optimizer,
         warmup_min_lr: float | list[float] = 0.0,
-        warmup_max_lr: float | list[float] = 0.001,
+        warmup_max_lr: float | list[float] | None = None,
         warmup_num_steps: int = 1000,
         warmup_type: str = "log",
         last_batch_iteration: int = -1,
     ) -> None:
         self.optimizer = optimizer
-        self.low = self.per_group(warmup_min_lr, "warmup_min_lr")
-        self.high = self.per_group(warmup_max_lr, "warmup_max_lr")
-        self.steps = max(2, whole(warmup_num_steps, "warmup_num_steps", 1))
-        self.kind = check_kind(warmup_type)
+        self.min_lrs = self.per_group(warmup_min_lr, "warmup_min_lr")
+        if warmup_max_lr is None:
+            warmup_max_lr = current_rates(optimizer)
+        self.max_lrs = self.per_group(warmup_max_lr, "warmup_max_lr")
+        self.delta_lrs = [high - low for low, high in zip(self.min_lrs, self.max_lrs)]
+        self.warmup_num_steps = max(2, whole(warmup_num_steps, "warmup_num_steps", 1))
+        self.warmup_type = check_kind(warmup_type)
         super().__init__(optimizer, last_batch_iteration)
 
     def first_rates(self) -> list[float]:
-        return self.low
+        return self.min_lrs
 
     def factor(self) -> float:
-        return warmup(self.last_batch_iteration, self.steps, self.kind)
+        return warmup(self.last_batch_iteration, self.warmup_num_steps, self.warmup_type)
 
     def rates(self) -> list[float]:
         factor = self.factor()
-        return [low + (high - low) * factor for low, high in zip(self.low, self.high)]
+        return [low + (high - low) * factor for low, high in zip(self.min_lrs, self.max_lrs)]
 
 
 class WarmupDecayLR(WarmupLR):
@@ -177,7 +148,7 @@ class WarmupDecayLR(WarmupLR):
         warmup_type: str = "log",
         last_batch_iteration: int = -1,
     ) -> None:
-        self.total = whole(total_num_steps, "total_num_steps", 1)
+        self.total_num_steps = whole(total_num_steps, "total_num_steps", 1)
         super().__init__(
             optimizer,
             warmup_min_lr,
@@ -186,13 +157,16 @@ class WarmupDecayLR(WarmupLR):
             warmup_type,
             last_batch_iteration,
         )
-        check_total("WarmupDecayLR", int(warmup_num_steps), self.total)
+        check_total("WarmupDecayLR", int(warmup_num_steps), self.total_num_steps)
 
     def factor(self) -> float:
         step = self.last_batch_iteration
-        if step < self.steps:
-            return warmup(step, self.steps, self.kind)
-        return max(0.0, (self.total - step) / max(1.0, self.total - self.steps))
+        if step < self.warmup_num_steps:
+            return warmup(step, self.warmup_num_steps, self.warmup_type)
+        return max(
+            0.0,
+            (self.total_num_steps - step) / max(1.0, self.total_num_steps - self.warmup_num_steps),
+        )
 
 
 class WarmupCosineLR(Schedule):
@@ -208,29 +182,36 @@ class WarmupCosineLR(Schedule):
         warmup_type: str = "log",
         last_batch_iteration: int = -1,
     ) -> None:
-        self.full = [group["lr"] for group in optimizer.param_groups]
-        self.total = whole(total_num_steps, "total_num_steps", 1)
-        self.warmup_low = number(warmup_min_ratio, "warmup_min_ratio")
-        self.low = number(cos_min_ratio, "cos_min_ratio")
-        self.steps = max(2, whole(warmup_num_steps, "warmup_num_steps", 1))
-        self.kind = check_kind(warmup_type)
+        self.org_lrs = current_rates(optimizer)
+        self.total_num_steps = whole(total_num_steps, "total_num_steps", 1)
+        self.warmup_min_ratio = number(warmup_min_ratio, "warmup_min_ratio")
+        self.cos_min_ratio = number(cos_min_ratio, "cos_min_ratio")
+        self.warmup_num_steps = max(2, whole(warmup_num_steps, "warmup_num_steps", 1))
+        self.warmup_type = check_kind(warmup_type)
         super().__init__(optimizer, last_batch_iteration)
-        check_total("WarmupCosineLR", int(warmup_num_steps), self.total)
+        check_total("WarmupCosineLR", int(warmup_num_steps), self.total_num_steps)
 
     def first_rates(self) -> list[float]:
-        return [0.0] * len(self.full)
+        return [0.0] * len(self.org_lrs)
 
-    def ratio(self) -> float:
+    def get_lr_ratio(self) -> float:
+        """What the optimizer's own rates are multiplied with."""
+        if self.last_batch_iteration < 0:
+            return 0.0
         step = self.last_batch_iteration
-        if step < self.steps:
-            return self.warmup_low + (1 - self.warmup_low) * warmup(step, self.steps, self.kind)
-        along = (step - self.steps + 1) / max(1, self.total - self.steps)
+        if step < self.warmup_num_steps:
+            return self.warmup_min_ratio + (1 - self.warmup_min_ratio) * warmup(
+                step, self.warmup_num_steps, self.warmup_type
+            )
+        along = (step - self.warmup_num_steps + 1) / max(
+            1, self.total_num_steps - self.warmup_num_steps
+        )
         cosine = (1 + math.cos(math.pi * min(along, 1.0))) / 2
-        return max(0.0, self.low + (1 - self.low) * cosine)
+        return max(0.0, self.cos_min_ratio + (1 - self.cos_min_ratio) * cosine)
 
     def rates(self) -> list[float]:
-        ratio = self.ratio()
-        return [full * ratio for full in self.full]
+        ratio = self.get_lr_ratio()
+        return [full * ratio for full in self.org_lrs]
 
 
 class LRRangeTest(Schedule):
@@ -246,19 +227,19 @@ class LRRangeTest(Schedule):
         last_batch_iteration: int = -1,
     ) -> None:
         self.optimizer = optimizer
-        self.low = self.per_group(lr_range_test_min_lr, "lr_range_test_min_lr")
-        self.size = positive(lr_range_test_step_size, "lr_range_test_step_size")
-        self.rate = number(lr_range_test_step_rate, "lr_range_test_step_rate")
-        self.stairs = lr_range_test_staircase
+        self.min_lr = self.per_group(lr_range_test_min_lr, "lr_range_test_min_lr")
+        self.step_size = positive(lr_range_test_step_size, "lr_range_test_step_size")
+        self.step_rate = number(lr_range_test_step_rate, "lr_range_test_step_rate")
+        self.staircase = lr_range_test_staircase
         super().__init__(optimizer, last_batch_iteration)
 
     def first_rates(self) -> list[float]:
-        return self.low
+        return self.min_lr
 
     def rates(self) -> list[float]:
-        intervals = (self.last_batch_iteration + 1) / self.size
-        factor = 1 + self.rate * (math.floor(intervals) if self.stairs else intervals)
-        return [low * factor for low in self.low]
+        intervals = (self.last_batch_iteration + 1) / self.step_size
+        factor = 1 + self.step_rate * (math.floor(intervals) if self.staircase else intervals)
+        return [low * factor for low in self.min_lr]
 
 
 class OneCycle(Schedule):
@@ -283,27 +264,30 @@ class OneCycle(Schedule):
         last_batch_iteration: int = -1,
     ) -> None:
         self.optimizer = optimizer
-        self.low = self.per_group(cycle_min_lr, "cycle_min_lr")
-        self.high = self.per_group(cycle_max_lr, "cycle_max_lr")
-        self.first = positive(cycle_first_step_size, "cycle_first_step_size")
-        self.second = (
-            self.first
+        self.min_lrs = self.per_group(cycle_min_lr, "cycle_min_lr")
+        self.max_lrs = self.per_group(cycle_max_lr, "cycle_max_lr")
+        self.first_step_size = positive(cycle_first_step_size, "cycle_first_step_size")
+        self.second_step_size = (
+            self.first_step_size
             if cycle_second_step_size is None
             else positive(cycle_second_step_size, "cycle_second_step_size")
         )
-        self.first_stairs = whole(cycle_first_stair_count, "cycle_first_stair_count", 0)
-        self.second_stairs = (
-            self.first_stairs
+        self.first_stair_count = whole(cycle_first_stair_count, "cycle_first_stair_count", 0)
+        self.second_stair_count = (
+            self.first_stair_count
             if cycle_second_stair_count is None
             else whole(cycle_second_stair_count, "cycle_second_stair_count", 0)
         )
-        self.decay_steps = number(decay_step_size, "decay_step_size")
-        self.decay_lr = number(decay_lr_rate, "decay_lr_rate")
-        self.decay_momentum = number(decay_mom_rate, "decay_mom_rate", low=-math.inf)
-        self.low_momentum = self.per_group(cycle_min_mom, "cycle_min_mom", 1.0)
-        self.high_momentum = self.per_group(cycle_max_mom, "cycle_max_mom", 1.0)
-        self.momentum = cycle_momentum and "betas" in optimizer.defaults
-        if cycle_momentum and not self.momentum:
+        self.decay_step_size = number(decay_step_size, "decay_step_size")
+        self.decay_lr_rate = number(decay_lr_rate, "decay_lr_rate")
+        self.decay_mom_rate = number(decay_mom_rate, "decay_mom_rate", low=-math.inf)
+        low_momentum = self.per_group(cycle_min_mom, "cycle_min_mom", 1.0)
+        high_momentum = self.per_group(cycle_max_mom, "cycle_max_mom", 1.0)
+        self.min_moms = [(momentum, SECOND_BETA) for momentum in low_momentum]
+        self.max_moms = [(momentum, SECOND_BETA) for momentum in high_momentum]
+        self.total_size = self.first_step_size + self.second_step_size
+        self.cycle_momentum = cycle_momentum and "betas" in optimizer.defaults
+        if cycle_momentum and not self.cycle_momentum:
             logger.warning(
                 "OneCycle leaves the momentum of %s as it is: it has no betas",
                 type(optimizer).__name__,
@@ -312,44 +296,52 @@ class OneCycle(Schedule):
 
     def height(self) -> float:
         """Where in the cycle: 0 at its ends, 1 at its top."""
-        step = (self.last_batch_iteration + 1) % (self.first + self.second)
-        if step <= self.first:
-            part, stairs = step / self.first, self.first_stairs
+        step = (self.last_batch_iteration + 1) % self.total_size
+        if step <= self.first_step_size:
+            part, stairs = step / self.first_step_size, self.first_stair_count
         else:
-            part, stairs = (self.first + self.second - step) / self.second, self.second_stairs
+            part, stairs = (
+                (self.first_step_size + self.second_step_size - step) / self.second_step_size,
+                self.second_stair_count,
+            )
         return math.floor(part * stairs + 1e-9) / stairs if stairs > 0 else part
 
     def decay(self, rate: float) -> float:
-        past = self.last_batch_iteration - (self.first + self.second) + 1
-        return 1 + rate * past / self.decay_steps if self.decay_steps else 1.0
+        past = self.last_batch_iteration - self.total_size + 1
+        return 1 + rate * past / self.decay_step_size if self.decay_step_size else 1.0
 
     def in_cycle(self) -> bool:
-        return self.last_batch_iteration < self.first + self.second
+        return self.last_batch_iteration < self.total_size
 
     def first_rates(self) -> list[float]:
-        return self.low
+        return self.min_lrs
 
     def rates(self) -> list[float]:
         if not self.in_cycle():
-            return [low / self.decay(self.decay_lr) for low in self.low]
+            return [low / self.decay(self.decay_lr_rate) for low in self.min_lrs]
         height = self.height()
-        return [low + (high - low) * height for low, high in zip(self.low, self.high)]
+        return [low + (high - low) * height for low, high in zip(self.min_lrs, self.max_lrs)]
 
     def set(self, rates: list[float]) -> None:
         super().set(rates)
-        if not self.momentum:
+        if not self.cycle_momentum:
             return
-        for group, low, high in zip(
-            self.optimizer.param_groups, self.low_momentum, self.high_momentum
-        ):
-            group["betas"] = (self.momentum_between(low, high), 0.99)
+        for group, betas in zip(self.optimizer.param_groups, self.get_mom() or []):
+            group["betas"] = betas
+
+    def get_mom(self) -> list[tuple[float, float]] | None:
+        """The betas of the param groups; None where the momentum does not cycle."""
+        if not self.cycle_momentum:
+            return None
+        pairs = zip(self.min_moms, self.max_moms)
+        return [(self.momentum_between(low, high), second) for (low, second), (high, _) in pairs]
 
     def momentum_between(self, low: float, high: float) -> float:
         if self.last_batch_iteration < 0:
             return low
         if self.in_cycle():
             return high - (high - low) * self.height()
-        return high * self.decay(self.decay_momentum)
+        return high * self.decay(self.decay_mom_rate)
 
 
 SCHEDULES: dict[str, type[Schedule]] = {

@@ -40,6 +40,8 @@ def against(config: Config, given: bool = False) -> str:
         return f"offload_param.device is {offload.param}"
     if topology.frozen:
         return "quantized frozen parameters reside on the host"
+    if config.bf16_values:
+        return "bf16 values are updated in place by torch's step, on the host"
     if given:
         return "the optimizer that was passed steps on the host"
     if config.optimizer is None:
@@ -59,7 +61,7 @@ def plan_for(config: Config, device: str, given: bool = False) -> meron.Plan:
     Args:
         given: as in `against`.
     """
-    table = config.table()
+    table = config.plan_table()
     if device:
         reason = against(config, given)
         if not reason:

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an accumulation sums, what it is divided by, and what counts its micro-batches."""
+"""What an accumulation sums, what it is divided by, what counts its micro-batches, and one
+reduction for all of them."""
 
 from __future__ import annotations
 
@@ -12,7 +13,18 @@ from torch import nn
 
 import meron
 from meron import zero
-from model import RANKS, config, raises, run_cases
+from model import (
+    RANK,
+    RANKS,
+    assert_equal_weights,
+    config,
+    data,
+    loss_of,
+    plain_step,
+    raises,
+    run_cases,
+    twins,
+)
 
 
 class Scale(nn.Module):
@@ -165,9 +177,15 @@ def case_gradients_are_accumulated_in_the_dtype_that_is_asked_for() -> None:
     for stage in range(4):
         assert uneven_sum(stage, **accumulating("fp32", **BF16)) == exact, stage
         assert uneven_sum(stage) == exact, stage
+    for stage in (2, 3):  # sums in f32 are as exact at least
+        for dtype in ("fp16", "bf16"):
+            assert uneven_sum(stage, **accumulating(dtype)) == exact, stage
+            assert uneven_sum(stage, **accumulating(dtype, **BF16)) == exact, stage
     for stage in (0, 1):
         assert uneven_sum(stage, unsynced=True, **accumulating("fp32", **BF16)) == exact, stage
         assert uneven_sum(stage, **accumulating("bf16", **BF16)) == rounded, stage
+        assert uneven_sum(stage, **accumulating("bf16")) == rounded, stage
+        assert uneven_sum(stage, **accumulating("fp16")) == exact, stage  # 11 bits suffice
         # What travels is no narrower than what is accumulated.
         assert uneven_sum(stage, communication_data_type="bf16") == exact, stage
         assert uneven_sum(stage, communication_data_type="fp32", **BF16) == exact, stage
@@ -182,6 +200,61 @@ def case_a_sum_in_torch_is_refused_where_it_would_round() -> None:
         with raises(meron.UnsupportedError, "grad_accum_dtype"):
             uneven_sum(stage, unsynced=True, **accumulating("fp32", **BF16))
         assert uneven_sum(stage, unsynced=True, **BF16) == UNEVEN[0]
+
+
+def case_one_reduction_for_several_backward_passes() -> None:
+    generator = torch.Generator().manual_seed(1)
+    batches = [data(generator) for _ in range(3)]
+    for stage in range(4):
+        for fp16 in (False, True):
+            block = {"fp16": {"enabled": True, "initial_scale_power": 8}} if fp16 else {}
+            model, plain = twins()
+            settings = config(stage, gradient_accumulation_steps=3, **block)
+            engine = zero.initialize(model=model, config=settings)[0]
+            begun = engine.sharding.context.stats().reduce_bytes
+            with engine.coalesce_grad_reduction():
+                for batch in batches:
+                    engine.backward(loss_of(engine, batch[0][RANK], batch[1][RANK]))
+                assert engine.sharding.context.stats().reduce_bytes == begun
+                with raises(meron.StateError, "no_sync"):
+                    engine.step()
+            assert RANKS != 2 or engine.sharding.context.stats().reduce_bytes > begun
+            with raises(meron.StateError, "were not used"), engine.coalesce_grad_reduction():
+                pass
+            assert engine.is_gradient_accumulation_boundary()
+            engine.step()
+            assert engine.was_step_applied() and engine.global_steps == 1
+            assert not engine.is_gradient_accumulation_boundary()
+            plain_step(plain, torch.optim.SGD(plain.parameters(), lr=0.1), batches)
+            assert_equal_weights(model, plain, 1e-3 if fp16 else 1e-6)
+            engine.destroy()
+
+
+def case_misuse_of_one_reduction() -> None:
+    model, engine = scale_engine(2)
+    wrong = raises(meron.StateError, "no_sync() within no_sync()")
+    with engine.no_sync(), wrong, engine.coalesce_grad_reduction():
+        pass
+    with engine.coalesce_grad_reduction():
+        pass  # without a backward
+    with raises(meron.StateError, "without a backward"):
+        engine.step()
+    with raises(OSError, "on purpose"), engine.coalesce_grad_reduction():
+        engine.backward(engine())
+        raise OSError("on purpose")
+    engine.zero_grad()
+    with engine.coalesce_grad_reduction():
+        engine.backward(engine())
+    engine.zero_grad()
+    with engine.coalesce_grad_reduction():
+        engine.backward(engine())
+        engine.backward(engine())
+    engine.step()
+    assert weight_of(model) == -2.0
+    engine.destroy()
+    _, engine = scale_engine(2, managed_gradient_accumulation=False)
+    with raises(meron.StateError, "managed"), engine.coalesce_grad_reduction():
+        pass
 
 
 if __name__ == "__main__":

@@ -334,16 +334,23 @@ def plan_torch(
                 state[key] = copied
             elif value.dim() or one.shape == ():
                 values = local_of(*one.sharded, one.name, key, value)
-                state[key] = values.to("cpu", dtype_of(one.part, values), copy=True)
+                dtype = dtype_of(optimizer, one.part, values)
+                state[key] = values.to("cpu", dtype, copy=True)
             else:
                 state[key] = value.detach().clone()
         if state:
             plan.states[one.part] = state
 
 
-def dtype_of(part: torch.Tensor, values: torch.Tensor) -> torch.dtype:
-    """As torch's load_state_dict: floating states have the param's dtype."""
-    return part.dtype if values.is_floating_point() else values.dtype
+def dtype_of(
+    optimizer: torch.optim.Optimizer, part: torch.Tensor, values: torch.Tensor
+) -> torch.dtype:
+    """As torch's load_state_dict: floating states have the param's dtype, but those of an optimizer
+    that names another one."""
+    if not values.is_floating_point():
+        return values.dtype
+    dtype: torch.dtype = getattr(optimizer, "_meron_state_dtype", part.dtype)
+    return dtype
 
 
 def plan_master(

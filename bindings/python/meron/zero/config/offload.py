@@ -19,9 +19,8 @@ from meron import errors
 from meron._files import open_regular
 
 if TYPE_CHECKING:
-    from meron.zero.config import Block
+    from meron.zero.config.block import Block
 
-DEVICES = ("none", "cpu", "nvme")
 # Elements of states that are moved together at most. DeepSpeed's default of 1e9 is a bound on what
 # is in memory at a time; here a small piece is enough to keep a drive busy.
 MOST_SUB_GROUP = 8 << 20
@@ -35,7 +34,7 @@ DEFAULT_PARAM_BUFFERS = 5  # as the plan has it
 class Offload:
     """Where optimizer states and params lie, and how the drive is used."""
 
-    param: str = field(default="none", compare=False)  # of DEVICES, as the config has it
+    param: str = field(default="none", compare=False)  # or "cpu" or "nvme", as the config has it
     optimizer: str = field(default="none", compare=False)
     nvme_path: str | None = None  # of the states; None: in memory
     param_path: str | None = None  # of the params
@@ -118,15 +117,6 @@ class Offload:
             row["sub_group"] = self.sub_group
 
 
-def device_of(block: Block) -> str:
-    device = block.table.get("device")
-    if device is None:
-        return "none"
-    if device not in DEVICES:
-        raise block.wrong("device", "none, cpu or nvme")
-    return str(device)
-
-
 def take_offload(zero: Block, top: Block) -> Offload:
     """The tiers that a config asks for.
 
@@ -141,15 +131,15 @@ def take_offload(zero: Block, top: Block) -> Offload:
                 advice=f"Remove {old}: it is the old name of {new} with device cpu.",
             )
     param = zero.block("offload_param")
-    offload.param = device_of(param)
-    if zero.flag("cpu_offload_param", False) or zero.flag("cpu_offload_params", False):
+    offload.param = str(param.get("device"))
+    if zero.get("cpu_offload_param"):
         offload.param = "cpu"
     if offload.param == "nvme":
         take_param(offload, param, zero)
     optimizer = zero.block("offload_optimizer")
     aio = top.block("aio")
-    offload.optimizer = device_of(optimizer)
-    if zero.flag("cpu_offload", False):
+    offload.optimizer = str(optimizer.get("device"))
+    if zero.get("cpu_offload"):
         offload.optimizer = "cpu"
     if offload.optimizer == "nvme":
         take_optimizer(offload, optimizer, zero)
@@ -170,27 +160,27 @@ def take_offload(zero: Block, top: Block) -> Offload:
 
 
 def folder_of(block: Block) -> str:
-    path = block.table.get("nvme_path")
-    if not isinstance(path, str) or not path:
+    path = block.get("nvme_path")
+    if not path:
         raise errors.argument(
             f"{block.path}.device is nvme, and nvme_path names no folder",
             subject=f"{block.path}.nvme_path",
             advice="Give a folder on the drive.",
         )
-    return path
+    return str(path)
 
 
 def take_param(offload: Offload, block: Block, zero: Block) -> None:
     offload.param_path = folder_of(block)
-    if (zero.whole("stage", 0, 0, 3) or 0) < 3:
+    if zero.get("stage") < 3:
         raise errors.argument(
             f"{block.path}.device is nvme below stage 3, and params are unsharded on every rank",
             subject=f"{block.path}.device",
             advice="Take stage 3: each rank then offloads its shard.",
         )
-    offload.resident = block.whole("max_in_cpu", 0, 0) or 0
-    offload.param_buffers = block.whole("buffer_count", None, 1, 1024)
-    offload.buffer_elements = block.whole("buffer_size", None, 1)
+    offload.resident = block.get("max_in_cpu")
+    offload.param_buffers = block.get("buffer_count")
+    offload.buffer_elements = block.get("buffer_size")
     if offload.param_buffers is not None:
         offload.told.append(
             f"offload_param.buffer_count {offload.param_buffers}: so many units of changed params "
@@ -200,21 +190,19 @@ def take_param(offload: Offload, block: Block, zero: Block) -> None:
 
 def take_optimizer(offload: Offload, block: Block, zero: Block) -> None:
     offload.nvme_path = folder_of(block)
-    if (zero.whole("stage", 0, 0, 3) or 0) < 1:
+    if zero.get("stage") < 1:
         raise errors.argument(
             f"{block.path}.device is nvme at stage 0",
             subject=f"{block.path}.device",
             advice="Take stage 1, 2 or 3: each rank then offloads its shard.",
         )
-    if block.table.get("ratio") == "auto":
+    ratio = block.get("ratio")
+    if ratio == "auto":
         take_measured(offload, offload.nvme_path)
     else:
-        ratio = block.number("ratio", 1.0)
-        if not 0 < ratio <= 1:
-            raise block.wrong("ratio", 'above 0 and at most 1, or "auto"')
         offload.fraction = ratio
-    offload.buffers = block.whole("buffer_count", None, 2, 1024)
-    size = zero.whole("sub_group_size", None, 1)
+    offload.buffers = block.get("buffer_count")
+    size = zero.get("sub_group_size")
     if size is not None:
         fits = min(-(-size // PAGE) * PAGE, MOST_SUB_GROUP)
         offload.sub_group = fits
@@ -247,26 +235,16 @@ def take_measured(offload: Offload, folder: str) -> None:
 def take_aio(offload: Offload, block: Block) -> None:
     names = {"block_size": "block", "queue_depth": "depth"}
     for key, name in names.items():
-        value = block.whole(key, None, 1)
+        value = block.get(key)
         if value is None:
             continue
         fits = -(-value // PAGE) * PAGE if name == "block" else value
         offload.aio[name] = fits
         offload.told.append(f"aio.{key} {value}: nvme.{name} {fits}")
-    threads = [
-        value
-        for key in ("intra_op_parallelism", "thread_count")
-        if (value := block.whole(key, None, 1, 64)) is not None
-    ]
-    if len(set(threads)) > 1:
-        raise errors.argument(
-            "aio.intra_op_parallelism and aio.thread_count are two names of one key",
-            subject="aio.thread_count",
-            advice="Remove one of them.",
-        )
-    if threads:
-        offload.aio["threads"] = threads[0]
-        offload.told.append(f"aio threads {threads[0]}: where the kernel has no io_uring")
+    threads = block.get("intra_op_parallelism")
+    if threads is not None:
+        offload.aio["threads"] = threads
+        offload.told.append(f"aio threads {threads}: where the kernel has no io_uring")
     for key in ("single_submit", "overlap_events"):
         if block.table.get(key) is not None:
             offload.told.append(f"aio.{key}: requests gather and overlap at all times")

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DeepSpeed's JSON config as a plan, limits of the schedule and an engine's options. Pure data.
+
+DeepSpeed's config classes are attributes too, where pydantic is installed (see `classes`).
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from meron.zero.config.block import Block
+from meron.zero.config.model import Config, LeafModules
+from meron.zero.config.parse import parse
+from meron.zero.config.precision import Fp16
+from meron.zero.config.read import Source, read
+from meron.zero.config.table import KNOWN_MIXTURES
+
+__all__ = [
+    "KNOWN_MIXTURES",
+    "Block",
+    "Config",
+    "Fp16",
+    "LeafModules",
+    "Source",
+    "parse",
+    "read",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name.startswith("DeepSpeed"):
+        try:
+            return getattr(importlib.import_module("meron.zero.config.classes"), name)
+        except ImportError as error:  # hasattr() knows AttributeError alone
+            raise AttributeError(str(error)) from error
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table of all keys of DeepSpeed's config: kind, default, and what Meron does with it.
+
+Checks, defaults, errors, the config classes and docs/config.md come from it. It imports nothing of
+Meron, so that the page can be made without the library.
+"""
+
+from __future__ import annotations
+
+from . import features, offload, precision, training, zero
+from .kinds import DTYPES, Feature, Kind
+from .rows import Key, Same, Section, Use
+from .zero import KNOWN_MIXTURES
+
+TOP = Section("", "Top level", training.TOP + features.TOP, lenient=True)
+SECTIONS = (
+    TOP,
+    *zero.SECTIONS,
+    *offload.SECTIONS,
+    *precision.SECTIONS,
+    *training.SECTIONS,
+)
+BY_PATH: dict[str, Section] = {
+    path: section for section in SECTIONS for path in (section.path, *section.also)
+}
+
+
+def keys_of(section: Section) -> dict[str, Key]:
+    """The keys of a section by each of their names."""
+    return {name: key for key in section.keys for name in (key.name, *key.also)}
+
+
+KEYS: dict[str, dict[str, Key]] = {path: keys_of(section) for path, section in BY_PATH.items()}
+
+__all__ = [
+    "BY_PATH",
+    "DTYPES",
+    "KEYS",
+    "KNOWN_MIXTURES",
+    "SECTIONS",
+    "Feature",
+    "Key",
+    "Kind",
+    "Same",
+    "Section",
+    "Use",
+]

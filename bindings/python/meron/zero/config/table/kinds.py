@@ -1,0 +1,216 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Kinds of values: what a key accepts, how a page names it, and what is read from it.
+
+`take` returns the value, or raises ValueError whose text completes "KEY must be ...".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+# Spellings of the dtypes of a config, by torch's name.
+DTYPES = {
+    "float32": ("fp32", "float32", "torch.float32", "float"),
+    "float16": ("fp16", "float16", "torch.float16", "half"),
+    "bfloat16": ("bf16", "bfloat16", "torch.bfloat16"),
+}
+
+
+class Kind:
+    """Of any value.
+
+    Attributes:
+        name: of the type, for a page.
+    """
+
+    name = "any"
+
+    def take(self, value: Any) -> Any:
+        return value
+
+
+class Whole(Kind):
+    """A whole number; 5e8 is one too."""
+
+    def __init__(self, low: int = 0, high: int | None = None) -> None:
+        self.low, self.high = low, high
+        self.name = f"int >= {low}" if high is None else f"int {low} to {high}"
+
+    def take(self, value: Any) -> int:
+        whole = isinstance(value, int) or (isinstance(value, float) and value.is_integer())
+        above = self.high is not None and whole and value > self.high
+        if isinstance(value, bool) or not whole or value < self.low or above:
+            limits = f"of at least {self.low}"
+            if self.high is not None:
+                limits = f"from {self.low} to {self.high}"
+            raise ValueError(f"a whole number {limits}")
+        return int(value)
+
+
+class Number(Kind):
+    """A number, not below `low` (with `over`: above it) and not above `high` (with `under`: below
+    it); with `infinite` also infinity."""
+
+    def __init__(
+        self,
+        low: float = 0.0,
+        high: float = math.inf,
+        *,
+        over: bool = False,
+        under: bool = False,
+        infinite: bool = False,
+    ) -> None:
+        self.low, self.high, self.over, self.under = low, high, over, under
+        self.infinite = infinite
+        self.name = f"float {'>' if over else '>='} {low:g}"
+        self.words = f"above {low:g}" if over else f"of at least {low:g}"
+        if high != math.inf:
+            self.name += f", {'<' if under else '<='} {high:g}"
+            self.words += f" and below {high:g}" if under else f" and at most {high:g}"
+        if infinite:
+            self.name += " or inf"
+
+    def take(self, value: Any) -> float:
+        if isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise ValueError(f"a number {self.words}")
+        low = value > self.low if self.over else value >= self.low
+        high = value < self.high if self.under else value <= self.high
+        finite = math.isfinite(value) or (self.infinite and value == math.inf)
+        if not (low and high and finite):
+            raise ValueError(f"a number {self.words}")
+        return float(value)
+
+
+class Ratio(Number):
+    """A number from 0 to 1, or "auto", which is not left out here."""
+
+    def __init__(self, over: bool = True) -> None:
+        super().__init__(0, 1, over=over)
+
+    def take(self, value: Any) -> Any:
+        return value if value == "auto" else super().take(value)
+
+
+class Flag(Kind):
+    name = "bool"
+
+    def take(self, value: Any) -> bool:
+        if not isinstance(value, bool):
+            raise ValueError("true or false")
+        return value
+
+
+class Choice(Kind):
+    """One of some words, in any case; it is read in lower case."""
+
+    def __init__(self, *words: str) -> None:
+        self.words = words
+        self.name = " or ".join(f'"{word}"' for word in words)
+
+    def take(self, value: Any) -> str:
+        word = getattr(value, "value", value)  # a str, or DeepSpeed's enum of it
+        known = {choice.lower() for choice in self.words}
+        if not isinstance(word, str) or word.lower() not in known:
+            listed = [f'"{choice}"' for choice in self.words]
+            raise ValueError(f"{', '.join(listed[:-1])} or {listed[-1]}")
+        return word.lower()
+
+
+class Dtype(Kind):
+    """A dtype, by name or as torch's; it is read as torch's."""
+
+    name = "dtype"
+
+    def take(self, value: Any) -> Any:
+        import torch  # pages are made without it
+
+        if isinstance(value, torch.dtype):
+            value = str(value)
+        for name, spellings in DTYPES.items():
+            if isinstance(value, str) and value.lower() in spellings:
+                return getattr(torch, name)
+        raise ValueError("fp32, fp16 or bf16")
+
+
+class Words(Kind):
+    """A list of names; one name is a list of one. Repeated names count once."""
+
+    name = "list of str"
+
+    def take(self, value: Any) -> list[str]:
+        words = [value] if isinstance(value, str) else value
+        if not isinstance(words, (list, tuple)) or not all(isinstance(w, str) for w in words):
+            raise ValueError("a list of names")
+        return list(dict.fromkeys(words))
+
+
+class Text(Kind):
+    name = "str"
+
+    def take(self, value: Any) -> str:
+        text = value.__fspath__() if hasattr(value, "__fspath__") else value
+        if not isinstance(text, str):
+            raise ValueError("a text")
+        return text
+
+
+class Table(Kind):
+    """A block; false is an empty one. Its keys are those of a section, if there is one of its
+    path."""
+
+    name = "block"
+
+    def take(self, value: Any) -> Mapping[str, Any]:
+        if value is False:
+            return {}
+        if not isinstance(value, Mapping):
+            raise ValueError("an object")
+        return value
+
+
+class OldSwitch(Table):
+    """A block, or true or false in its place."""
+
+    name = "block"
+
+    def take(self, value: Any) -> Any:
+        return value if isinstance(value, bool) else super().take(value)
+
+
+class Feature(Kind):
+    """A block, or a switch, of something that Meron does not have: it is accepted while it is off.
+
+    Args:
+        off: other values that leave it off, besides null and false.
+        switch: a key of the block that says whether it is on; a block without it is off.
+            "" for a block that is on as soon as one of its values is.
+        idle: the values of `switch` that leave it off.
+    """
+
+    def __init__(
+        self,
+        name: str = "block",
+        *,
+        off: tuple[Any, ...] = (),
+        switch: str = "enabled",
+        idle: tuple[Any, ...] = (),
+    ) -> None:
+        self.name = name
+        self.off = (None, False, *off)
+        self.switch = switch
+        self.idle = (None, False, *idle)
+
+    def is_off(self, value: Any) -> bool:
+        if not isinstance(value, Mapping):
+            return any(
+                value is off or (value == off and type(value) is type(off)) for off in self.off
+            )
+        if self.switch and self.switch in value:
+            return value[self.switch] in self.idle
+        nested = [item for item in value.values() if isinstance(item, Mapping)]
+        plain = [item for item in value.values() if not isinstance(item, Mapping)]
+        return all(map(self.is_off, nested)) and (
+            bool(self.switch) or all(item in self.idle for item in plain)
+        )

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The blocks of tiers: offload_param, offload_optimizer, aio."""
+
+from __future__ import annotations
+
+from .kinds import Choice, Feature, Flag, Number, Ratio, Text, Whole
+from .rows import Section, idle, refused, works
+
+PINNED = "memory is pinned within the system's limit"
+
+PARAM = (
+    works("device", Choice("none", "cpu", "nvme"), "none", "the tier of parameters, at stage 3"),
+    works("nvme_path", Text(), None, "the plan's `nvme.path`", nullable=True),
+    works(
+        "buffer_count",
+        Whole(1, 1024),
+        5,
+        "`buffers`: units in memory because they change",
+        own=None,
+        wide=Whole(),
+        why="the plan sizes its own buffers",
+    ),
+    works(
+        "buffer_size",
+        Whole(1),
+        100_000_000,
+        "a bound: an error gives the size that is needed",
+        own=None,
+        wide=Whole(),
+        why="the plan sizes its own buffers",
+    ),
+    works(
+        "max_in_cpu",
+        Whole(),
+        10**9,
+        "`resident`: elements that a rank keeps in memory",
+        own=0,
+        why="`nvme` means that memory is short",
+    ),
+    idle("pin_memory", Flag(), True, PINNED),
+)
+
+OPTIMIZER = (
+    works("device", Choice("none", "cpu", "nvme"), "none", "the tier of states, at stages 1 to 3"),
+    works("nvme_path", Text(), None, "the plan's `nvme.path`", nullable=True),
+    works(
+        "buffer_count",
+        Whole(2, 1024),
+        4,
+        "`buffers`: pieces of states in memory",
+        own=None,
+        wide=Whole(),
+        why="the plan sizes its own buffers",
+    ),
+    works(
+        "ratio",
+        Ratio(),
+        1.0,
+        '`fraction` of the states on NVMe; "auto" derives it from the rates that '
+        "`meron io-bench PATH --save` has measured",
+        wide=Ratio(over=False),
+    ),
+    idle("pipeline_read", Flag(), False, "reading, updating and writing overlap at all times"),
+    idle("pipeline_write", Flag(), False, "reading, updating and writing overlap at all times"),
+    idle("pipeline", Flag(), False, "reading, updating and writing overlap at all times"),
+    idle("pin_memory", Flag(), True, PINNED),
+    idle("fast_init", Flag(), False, "states are written once, at the start"),
+    idle("cpuadam_cores_perc", Number(0, 1), 0.8, "threads are the context's"),
+    refused(
+        "super_offload",
+        Feature("bool"),
+        False,
+        'Set `"device": "cpu"`: the step runs on the host.',
+    ),
+)
+
+AIO = (
+    works(
+        "block_size",
+        Whole(1),
+        1048576,
+        "`nvme.block`, in whole pages of 4096 bytes",
+        own=None,
+        why="the plan has its own, or the measured one",
+    ),
+    works(
+        "queue_depth",
+        Whole(1),
+        8,
+        "`nvme.depth`",
+        own=None,
+        why="the plan has its own, or the measured one",
+    ),
+    works(
+        "intra_op_parallelism",
+        Whole(1, 64),
+        1,
+        "`nvme.threads`, where the kernel refuses io_uring",
+        own=None,
+        why="the plan has its own, or the measured one",
+        also=("thread_count",),
+    ),
+    idle("single_submit", Flag(), False, "requests are submitted together at all times"),
+    idle("overlap_events", Flag(), True, "requests overlap at all times"),
+    refused(
+        "use_gds",
+        Feature("bool"),
+        False,
+        "Remove it: files are read by io_uring into pinned memory, and copied to the device.",
+    ),
+)
+
+SECTIONS = (
+    Section("zero_optimization.offload_param", "Offloaded parameters", PARAM),
+    Section("zero_optimization.offload_optimizer", "Offloaded optimizer states", OPTIMIZER),
+    Section("aio", "Files on NVMe", AIO, lenient=True),
+)

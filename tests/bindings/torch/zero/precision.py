@@ -1,0 +1,393 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Mixed precision: sums over ranks, overflows, autocast, bf16 values and states."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import math
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from accumulation import Scale, scale_engine, weight_of
+
+import meron
+import meron.torch as mt
+from meron import zero
+from meron.zero.config import parse
+from meron.zero.in_place import InPlaceAdamW
+from meron.zero.loss_scale import LossScale
+from model import (
+    RANK,
+    RANKS,
+    Model,
+    assert_equal_weights,
+    config,
+    data,
+    engine_step,
+    loss_of,
+    raises,
+    run_cases,
+    twins,
+)
+
+ADAM = {"type": "AdamW", "params": {"lr": 0.01, "weight_decay": 0.1}}
+VALUES = {"enabled": True, "bf16_master_weights_and_grads": True}
+BOTH = {"enabled": True, "bf16_master_weights_and_grads": True, "bf16_optimizer_states": True}
+ROOT = Path(os.environ["MEETING"]).parent
+
+
+def batches_of(count: int) -> list[Any]:
+    generator = torch.Generator().manual_seed(1)
+    return [data(generator) for _ in range(count)]
+
+
+# ---- Sums over ranks ----------------------------------------------------------------------------
+
+
+def case_gradients_are_summed_over_ranks() -> None:
+    for stage in range(4):
+        model, engine = scale_engine(stage, gradient_allreduce_op="sum")
+        for _ in range(2):
+            engine.backward(engine())
+            engine.step()
+        assert weight_of(model) == -2.0 * RANKS, stage
+        engine.destroy()
+        steps = {"gradient_accumulation_steps": 2, "gradient_clipping": 0.5}
+        model, engine = scale_engine(stage, gradient_allreduce_op="sum", **steps)
+        for _ in range(2):
+            engine.backward(engine())
+            engine.step()
+        assert abs(engine.get_global_grad_norm() - RANKS * 5**0.5) < 1e-5, stage
+        engine.destroy()
+
+
+def case_division_before_the_sum_changes_nothing() -> None:
+    batch = batches_of(1)
+    for stage in range(4):
+        weights = []
+        for options in ({}, {"prescale_gradients": True, "gradient_predivide_factor": 3.0}):
+            model, _ = twins()
+            engine = zero.initialize(model=model, config=config(stage, **options))[0]
+            engine_step(engine, batch)
+            weights.append([zero.safe_get_full_fp32_param(p) for p in model.parameters()])
+        assert all(map(torch.equal, *weights)), stage
+
+
+def case_a_sum_of_fp16_gradients_does_not_overflow() -> None:
+    """Twice 40000 is no number of fp16; its half, the mean, is."""
+    fp16 = {"enabled": True, "loss_scale": 1.0}
+    for stage in range(4):
+        for options in (
+            {},
+            {"gradient_predivide_factor": 1.0},
+            {"communication_data_type": "fp16"},
+        ):
+            model, engine = scale_engine(stage, fp16=fp16, **options)
+            engine.backward(engine() * 40000.0)
+            engine.step()
+            assert engine.skipped_steps == 0 and weight_of(model) == -40000.0, stage
+            engine.destroy()
+
+
+# ---- Overflows ----------------------------------------------------------------------------------
+
+
+def case_overflows_of_any_rank_make_one_sequence() -> None:
+    """The scale of every rank is that of one which saw all of them."""
+    block = {
+        "enabled": True,
+        "initial_scale_power": 8,
+        "loss_scale_window": 2,
+        "hysteresis": 2,
+        "min_loss_scale": 2,
+    }
+    overflows = [step in (1, 4, 5, 9, 10) for step in range(12)]
+    for stage in range(4):
+        model, engine = scale_engine(stage, fp16=block, gradient_accumulation_steps=2)
+        expected = LossScale(parse({"fp16": block}).fp16)  # type: ignore[arg-type]
+        taken = 0
+        for step, overflow in enumerate(overflows):
+            factor = float("inf") if overflow and step % RANKS == RANK else 1.0
+            for part in range(2):  # in one micro-batch alone
+                engine.backward(engine() * (factor if part == step % 2 else 1.0))
+                engine.step()
+            expected.update(overflow)
+            taken += not overflow
+            assert engine.cur_scale == expected.value == engine.loss_scale(), (stage, step)
+            assert engine.was_step_applied() != overflow and engine.global_steps == step + 1
+            assert engine.skipped_steps == step + 1 - taken and weight_of(model) == -taken
+            assert (engine.get_global_grad_norm() == -1.0) == overflow
+        engine.destroy()
+
+
+def case_a_skipped_step_changes_nothing() -> None:
+    """With an optimizer of torch, and with one of the caller's; the engine's is in engine.py."""
+    schedule = {"type": "StepLR", "params": {"step_size": 1, "gamma": 0.5}}
+    rms = {"type": "RMSprop", "params": {"lr": 0.01}}
+    makes: list[Any] = [None, lambda p: torch.optim.AdamW(p, lr=0.01)]
+    blocks = ({"fp16": {"enabled": True, "initial_scale_power": 8}}, {"bf16": {"enabled": True}})
+    for stage, make, block in itertools.product((1, 3), makes, (*blocks, {"bf16": BOTH})):
+        settings = config(stage, optimizer=rms, scheduler=schedule, **block)
+        engine, optimizer, _, _ = zero.initialize(model=twins()[0], optimizer=make, config=settings)
+        good = batches_of(1)[0]
+        engine_step(engine, [good])
+        before = state_of(engine, optimizer)
+        factor = float("nan") if RANK == RANKS - 1 else 1.0
+        engine.backward(loss_of(engine, good[0][RANK], good[1][RANK]) * factor)
+        engine.step()
+        assert engine.skipped_steps == 1 and not engine.was_step_applied()
+        after = state_of(engine, optimizer)
+        assert before.keys() == after.keys()
+        assert all(torch.equal(before[name], after[name]) for name in before), stage
+        engine_step(engine, [good])
+        assert engine.was_step_applied() and engine.get_lr()[0] == 0.01 * 0.25
+        engine.destroy()
+
+
+def state_of(engine: Any, optimizer: Any) -> dict[str, torch.Tensor]:
+    """Values, f32 values, states and learning rates."""
+    found = {f"model.{name}": v.clone() for name, v in engine.module_state_dict().items()}
+    for number, param in enumerate(engine.module.parameters()):
+        found[f"value.{number}"] = zero.safe_get_full_fp32_param(param)
+    for number, state in enumerate(optimizer.state.values()):
+        for key, value in state.items():
+            found[f"{key}.{number}"] = torch.as_tensor(value).clone()
+    found["lr"] = torch.tensor(engine.get_lr())
+    return found
+
+
+# ---- Autocast -----------------------------------------------------------------------------------
+
+
+def autocast_step(plain: Model, optimizer: Any, batch: Any, dtype: torch.dtype) -> None:
+    optimizer.zero_grad()
+    for rank in range(RANKS):
+        with torch.autocast("cpu", dtype):
+            output = plain(batch[0][rank])
+        loss_of(lambda _: output, batch[0][rank], batch[1][rank]).div(RANKS).backward()  # noqa: B023
+    optimizer.step()
+
+
+def case_autocast_around_the_engine() -> None:
+    for stage in range(4):
+        model, plain = twins()
+        block = {
+            "enabled": True,
+            "dtype": "bfloat16",
+            "lower_precision_safe_modules": ["torch.nn.Linear"],
+        }
+        engine = zero.initialize(model=model, config=config(stage, torch_autocast=block))[0]
+        assert engine.torch_autocast_enabled() and engine.torch_autocast_dtype() is torch.bfloat16
+        optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+        for batch in batches_of(3):
+            output = engine(batch[0][RANK])
+            assert output.dtype is torch.bfloat16 and not torch.is_autocast_enabled("cpu")
+            engine.backward(loss_of(lambda _: output, batch[0][RANK], batch[1][RANK]))  # noqa: B023
+            engine.step()
+            autocast_step(plain, optimizer, batch, torch.bfloat16)
+        assert all(p.dtype is torch.float32 for p in model.parameters())
+        assert_equal_weights(model, plain, 1e-6 if RANKS == 1 else 1e-3)
+        engine.destroy()
+
+
+def case_autocast_in_fp16_scales_the_loss() -> None:
+    for stage in (0, 3):
+        model, plain = twins()
+        block = {"enabled": True, "dtype": "fp16"}
+        engine = zero.initialize(model=model, config=config(stage, torch_autocast=block))[0]
+        assert engine.cur_scale == 2.0**16 and engine.dynamic_loss_scale()
+        assert not engine.fp16_enabled()
+        batch = batches_of(1)[0]
+        before = zero.safe_get_full_fp32_param(model.embed.weight)
+        factor = float("inf") if RANK == RANKS - 1 else 1.0
+        engine.backward(loss_of(engine, batch[0][RANK], batch[1][RANK]) * factor)
+        engine.step()
+        assert engine.skipped_steps == 1 and engine.cur_scale == 2.0**15
+        assert torch.equal(before, zero.safe_get_full_fp32_param(model.embed.weight))
+        engine_step(engine, [batch])
+        autocast_step(plain, torch.optim.SGD(plain.parameters(), lr=0.1), batch, torch.float16)
+        assert engine.was_step_applied()
+        assert_equal_weights(model, plain, 1e-3)
+        engine.destroy()
+
+
+def case_an_autocast_of_the_caller_counts() -> None:
+    model, _ = twins()
+    engine = zero.initialize(model=model, config=config())[0]
+    with torch.no_grad(), torch.autocast("cpu", torch.bfloat16):
+        assert engine(batches_of(1)[0][0][RANK]).dtype is torch.bfloat16
+    engine.destroy()
+
+
+# ---- bf16 values and states ---------------------------------------------------------------------
+
+
+def bf16_step(plain: Model, optimizer: Any, batch: Any) -> None:
+    """One step of plain torch on bf16 params: gradients of ranks are averaged in f32."""
+    sums = [torch.zeros_like(p, dtype=torch.float32) for p in plain.parameters()]
+    for rank in range(RANKS):
+        plain.zero_grad()
+        loss_of(plain, batch[0][rank], batch[1][rank]).backward()
+        for total, param in zip(sums, plain.parameters(), strict=True):
+            assert param.grad is not None
+            total += param.grad.float()
+    for total, param in zip(sums, plain.parameters(), strict=True):
+        param.grad = (total / RANKS).bfloat16()
+    if optimizer is not None:
+        optimizer.step()
+
+
+def case_bf16_values_are_updated_in_place() -> None:
+    makes: list[Any] = [None, lambda params: torch.optim.AdamW(params, lr=0.01, weight_decay=0.1)]
+    for stage, make in ((1, None), (2, None), (3, None), (3, makes[1])):
+        model, plain = twins()
+        plain.bfloat16()
+        settings = config(stage, bf16=BOTH, optimizer=ADAM)
+        engine, optimizer, _, _ = zero.initialize(model=model, optimizer=make, config=settings)
+        twin = torch.optim.AdamW(plain.parameters(), lr=0.01, weight_decay=0.1)
+        for batch in batches_of(4):
+            engine_step(engine, [batch])
+            bf16_step(plain, twin, batch)
+        assert not any(unit.masters for unit in engine.units)
+        for state in optimizer.state.values():
+            assert state["exp_avg"].dtype is state["exp_avg_sq"].dtype is torch.bfloat16
+        tolerance = 0.0 if RANKS in (1, 2) else 1e-2
+        for param, its in zip(model.parameters(), plain.parameters(), strict=True):
+            value = zero.safe_get_full_fp32_param(param)
+            assert torch.equal(value, value.bfloat16().float())
+            assert float((value - its.detach().float()).abs().max()) <= tolerance, stage
+        engine.destroy()
+
+
+def case_bf16_values_with_f32_states() -> None:
+    """The plain rule in f32, whose result is rounded after each step."""
+    for stage, kind in ((1, "AdamW"), (3, "AdamW"), (3, "Adam")):
+        model, plain = twins()
+        plain.bfloat16()
+        wide = copy.deepcopy(plain).float()
+        params = {"lr": 0.01, "weight_decay": 0.1, "adam_w_mode": kind == "AdamW"}
+        block = {"type": "Adam", "params": params}
+        settings = config(stage, bf16=VALUES, optimizer=block)
+        engine, optimizer, _, _ = zero.initialize(model=model, config=settings)
+        twin = getattr(torch.optim, kind)(wide.parameters(), lr=0.01, weight_decay=0.1)
+        for batch in batches_of(4):
+            engine_step(engine, [batch])
+            bf16_step(plain, None, batch)
+            for its, param in zip(wide.parameters(), plain.parameters(), strict=True):
+                its.grad = param.grad.float()
+            twin.step()
+            with torch.no_grad():
+                for its, param in zip(wide.parameters(), plain.parameters(), strict=True):
+                    param.copy_(its)
+                    its.copy_(param)
+        assert not any(unit.masters for unit in engine.units)
+        for state in optimizer.state.values():
+            assert state["exp_avg"].dtype is state["exp_avg_sq"].dtype is torch.float32
+        tolerance = 0.0 if RANKS in (1, 2) else 1e-2
+        for param, its in zip(model.parameters(), plain.parameters(), strict=True):
+            value = zero.safe_get_full_fp32_param(param)
+            assert float((value - its.detach().float()).abs().max()) <= tolerance, stage
+        engine.destroy()
+
+
+def case_f32_states_of_bf16_values_load_as_torchs_do() -> None:
+    params = [torch.nn.Parameter(torch.rand(5).bfloat16()) for _ in range(2)]
+    first = InPlaceAdamW(params[:1], lr=0.1)
+    params[0].grad = torch.rand(5).bfloat16()
+    first.step()
+    second = InPlaceAdamW(params[1:], lr=0.2)
+    second.load_state_dict(first.state_dict())
+    states = [next(iter(each.state.values())) for each in (first, second)]
+    assert states[1]["exp_avg"].dtype is torch.float32 and second.param_groups[0]["lr"] == 0.1
+    assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
+    assert states[0]["exp_avg"] is not states[1]["exp_avg"]
+
+
+def case_bf16_values_in_a_checkpoint() -> None:
+    for bf16 in (BOTH, VALUES):
+        bf16_values_go_on(config(3, bf16=bf16, optimizer=ADAM))
+
+
+def bf16_values_go_on(settings: dict[str, Any]) -> None:
+    batches = batches_of(4)
+    engine = zero.initialize(model=twins()[0], config=settings)[0]
+    engine_step_all(engine, batches[:2])
+    engine.save_checkpoint(ROOT / "bf16")
+    engine_step_all(engine, batches[2:])
+    wanted = [zero.safe_get_full_fp32_param(p) for p in engine.module.parameters()]
+    engine.destroy()
+    other = zero.initialize(model=twins()[0], config=settings)[0]
+    assert other.load_checkpoint(ROOT / "bf16")[0] is not None
+    engine_step_all(other, batches[2:])
+    found = [zero.safe_get_full_fp32_param(p) for p in other.module.parameters()]
+    assert all(map(torch.equal, wanted, found))
+    assert not any(unit.masters for unit in other.units)
+
+
+def engine_step_all(engine: Any, batches: list[Any]) -> None:
+    for batch in batches:
+        engine_step(engine, [batch])
+
+
+def case_bf16_states_beside_f32_values() -> None:
+    bf16 = {"enabled": True, "bf16_optimizer_states": True}
+    for stage in range(4):
+        model, plain = twins()
+        engine = zero.initialize(model=model, config=config(stage, bf16=bf16, optimizer=ADAM))[0]
+        assert isinstance(engine.optimizer, mt.AdamW)
+        engine_step_all(engine, batches_of(2))
+        state = zero.safe_get_full_optimizer_state(model.embed.weight, "exp_avg")
+        value = zero.safe_get_full_fp32_param(model.embed.weight)
+        assert state is not None and value is not None
+        assert torch.equal(state, state.bfloat16().float()) and bool(state.any())
+        assert not torch.equal(value, value.bfloat16().float())
+        engine.destroy()
+        del plain
+
+
+def case_optimizers_that_do_not_fit_are_refused() -> None:
+    states = {"enabled": True, "bf16_optimizer_states": True}
+    with raises(meron.UnsupportedError, "bf16_optimizer_states"):
+        zero.initialize(
+            model=Scale(),
+            optimizer=lambda p: torch.optim.SGD(p, lr=0.1),
+            config=config(bf16=states),
+        )
+    with raises(meron.UnsupportedError, "bf16_optimizer_states"):
+        rms = {"type": "RMSprop", "params": {}}
+        zero.initialize(model=Scale(), config=config(bf16=states, optimizer=rms))
+    with raises(meron.UnsupportedError, "bf16_master_weights_and_grads"):
+        zero.initialize(model=Scale(), optimizer=lambda p: mt.SGD(p), config=config(bf16=BOTH))
+    for options in ({"optimizer": torch.optim.AdamW}, {}):
+        with raises(meron.UnsupportedError, "bf16_master_weights_and_grads without"):
+            zero.initialize(model=Scale(), config=config(bf16=VALUES), **options)
+    folder = {"device": "nvme", "nvme_path": str(ROOT)}
+    with raises(meron.UnsupportedError, "offload_optimizer.device"):
+        nvme = {"stage": 3, "offload_optimizer": folder}
+        zero.initialize(
+            model=Scale(), config=config(bf16=BOTH, optimizer=ADAM, zero_optimization=nvme)
+        )
+
+
+def case_a_tensor_as_learning_rate() -> None:
+    schedule = {"type": "WarmupLR", "params": {"warmup_num_steps": 10, "warmup_max_lr": 0.1}}
+    batches = batches_of(3)
+    found = []
+    for rate in (0.1, torch.tensor(0.1)):
+        model, _ = twins()
+        block = {"type": "AdamW", "params": {"lr": copy.deepcopy(rate)}}
+        settings = config(optimizer=block, scheduler=schedule)
+        engine = zero.initialize(model=model, config=settings)[0]
+        engine_step_all(engine, batches)
+        found.append([zero.safe_get_full_fp32_param(p) for p in model.parameters()])
+        assert abs(float(engine.get_lr()[0]) - 0.1 * math.log10(3)) < 1e-6
+    for first, second in zip(*found, strict=True):
+        assert torch.allclose(first, second, atol=1e-6)
+
+
+if __name__ == "__main__":
+    run_cases(sys.modules[__name__])

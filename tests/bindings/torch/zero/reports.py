@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What rank 0 prints and logs of a run, and how unknown keys and checkpointing of activations are
+passed on."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import io
+import logging
+import math
+import re
+import sys
+import types
+from typing import Any
+
+import torch
+
+import meron
+from meron import zero
+from model import RANK, config, data, engine_step, raises, run_cases, twins
+
+
+def run(steps: int, **options: Any) -> tuple[str, list[str]]:
+    """What is printed and logged in a number of steps."""
+    lines: list[str] = []
+
+    class Keep(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            lines.append(record.getMessage())
+
+    printed = io.StringIO()
+    logger, handler = logging.getLogger("meron.zero"), Keep()
+    level = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    generator = torch.Generator().manual_seed(1)
+    try:
+        with contextlib.redirect_stdout(printed):
+            engine = zero.initialize(model=twins()[0], config=config(**options))[0]
+            for _ in range(steps):
+                engine_step(engine, [data(generator)])
+            engine.destroy()
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(level)
+    return printed.getvalue(), lines
+
+
+def case_times_of_the_phases() -> None:
+    text, _ = run(4, wall_clock_breakdown=True, steps_per_print=2)
+    titles = re.findall(r"rank 0, steps (\d) to (\d)", text)
+    assert titles == ([("1", "2"), ("3", "4")] if RANK == 0 else []), text
+    for name in ("forward", "backward", "step", "other", "total"):
+        assert len(re.findall(rf"^  {name} +\d+\.\d\d +\d+%$", text, re.M)) == len(titles), text
+    shares = [int(share) for share in re.findall(r"(\d+)%", text)]
+    for at in range(0, len(shares), 5):
+        assert abs(sum(shares[at : at + 4]) - 100) <= 4 and shares[at + 4] == 100
+    # accelerate writes inf where the caller gives nothing: the breakdown has its own default.
+    text, _ = run(10, wall_clock_breakdown=True, steps_per_print=math.inf)
+    assert text.count("steps 1 to 10") == (RANK == 0)
+    assert run(3, steps_per_print=math.inf)[0] == ""
+
+
+def case_memory() -> None:
+    text, _ = run(2, memory_breakdown=True, steps_per_print=2)
+    found = {
+        name: float(value) for name, value in re.findall(r"^  ([a-z, ]+?) +([\d.]+)$", text, re.M)
+    }
+    if RANK:
+        assert text == ""
+        return
+    assert found["process, most"] >= found["process"] > 10 and "parameters" in found, text
+
+
+def case_a_line_of_the_log() -> None:
+    _, lines = run(4, steps_per_print=2, fp16={"enabled": True, "initial_scale_power": 8})
+    lines = [line for line in lines if line.startswith("step ")]
+    assert len(lines) == (2 if RANK == 0 else 0), lines
+    for line in lines:
+        assert re.fullmatch(
+            r"step \d, lr 0.1, gradient norm [\d.e-]+, skipped 0, loss scale 256", line
+        ), line
+
+
+def case_the_config() -> None:
+    text, _ = run(0, dump_state=True, zero_optimization={"stage": 2, "overlap_comm": True})
+    assert ("keys without effect: zero_optimization.overlap_comm" in text) == (RANK == 0), text
+    assert ('"overlap_comm": true' in text) == (RANK == 0)
+
+
+def case_unknown_keys() -> None:
+    foreign = {"foreign": 1, "steps_per_prints": 2}
+    with raises(meron.ArgumentError, "2 unknown config keys: foreign"):
+        run(0, **foreign)
+    module: Any = types.ModuleType("deepspeed")
+    module.DeepSpeedEngine = zero.Engine
+    sys.modules["deepspeed"] = module
+    try:
+        _, lines = run(1, **foreign)
+    finally:
+        del sys.modules["deepspeed"]
+    warned = [line for line in lines if "unknown keys" in line]
+    assert len(warned) == (RANK == 0), lines
+    assert all("foreign, steps_per_prints (did you mean steps_per_print?)" in w for w in warned)
+
+
+def case_the_level_of_the_log() -> None:
+    _, lines = run(0, log_level="error", prescale_gradients=True)
+    assert lines == []
+
+
+def case_checkpointing_of_activations() -> None:
+    block = {"partition_activations": False, "cpu_checkpointing": True, "number_checkpoints": 3}
+    if importlib.util.find_spec("meron.checkpointing") is None:
+        _, lines = run(1, activation_checkpointing=block)
+        told = any("activation_checkpointing" in line for line in lines)
+        assert told == (RANK == 0), lines
+        return
+    module: Any = importlib.import_module("meron.checkpointing")
+    assert run(1, activation_checkpointing=block)[0] == ""
+    assert module.is_configured()
+    module.reset()
+
+
+if __name__ == "__main__":
+    run_cases(sys.modules[__name__])
