@@ -362,6 +362,39 @@ def test_kept_bytes_fall_as_predicted() -> None:
     assert kept_bytes(model, checkpointing.checkpoint)[0] == BLOCKS * X  # on the host
 
 
+def test_kept_bytes_of_example_03(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a GPT, blocks keep their inputs only: width * 4 bytes per position."""
+    monkeypatch.syspath_prepend(Path(__file__).resolve().parents[3] / "examples" / "03_gpt")
+    from gpt.model import GPT
+
+    layers, width, batch, length = 4, 64, 2, 32
+    inputs = layers * batch * length * width * 4
+    tokens = torch.randint(0, 256, (batch, length))
+
+    class Wrapped(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.gpt = GPT(width, layers, 2, length)
+
+        def forward(self, call: Callable[..., Any]) -> Any:
+            self.gpt.run = call
+            return self.gpt(tokens)
+
+    model: Any = Wrapped()
+    rest, _ = kept_bytes(model, lambda _block, x: x)  # embeddings, the last norm
+    full, full_peak = kept_bytes(model, plain)
+    for flags in FLAGS:
+        checkpointing.configure(None, {}, **flags)
+        for _ in range(2):  # a buffer is made in the second
+            kept_bytes(model, checkpointing.checkpoint)
+        kept, peak = kept_bytes(model, checkpointing.checkpoint)
+        kept += checkpointing.state.keeper.arenas.bytes
+        peak += checkpointing.state.keeper.arenas.bytes
+        assert kept == inputs + rest
+        # One block's saved tensors at a time, in place of those of all.
+        assert peak <= full_peak - (full - rest) + inputs + (full - rest) // layers
+
+
 def test_arguments_are_released_as_the_backward_goes() -> None:
     model = Model()
     alive: list[int] = []
