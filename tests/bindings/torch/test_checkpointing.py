@@ -205,6 +205,21 @@ def test_autocast_is_as_it_was() -> None:
     assert equal(*results)
 
 
+@pytest.mark.filterwarnings("ignore:Dynamo does not know how to trace")
+def test_compiled_models_and_blocks() -> None:
+    """A model that is compiled breaks at each checkpoint; blocks that are compiled stay so."""
+    model = Model()
+    for block in model.blocks:
+        block.eval()  # compiled dropout draws other numbers
+    expected = gradients(model, plain)
+    compiled: Any = torch.compile(model, backend="aot_eager")
+    compiled(checkpointing.checkpoint)
+    assert equal(expected, gradients(compiled, checkpointing.checkpoint))
+    for block in model.blocks:
+        block.compile(backend="aot_eager")
+    assert equal(expected, gradients(model, checkpointing.checkpoint))
+
+
 def test_strides_come_back() -> None:
     base = torch.randn(4, 6, 5)
     for tensor in (
@@ -422,6 +437,56 @@ def test_a_buffer_that_counts_for_itself_and_grows() -> None:
     assert arenas.bytes == BLOCKS * 3 * 9 * 16 * 4
 
 
+class Copies:
+    """In place of copies between a device and the host: what comes and goes."""
+
+    def __init__(self) -> None:
+        self.out: list[int] = []
+        self.back: list[int] = []
+
+    def to_host(self, flat: torch.Tensor, place: torch.Tensor) -> object:
+        place.copy_(flat)
+        self.out.append(flat.nbytes)
+        return self
+
+    def to_device(self, place: torch.Tensor, device: torch.device, event: object) -> torch.Tensor:
+        assert event is self
+        self.back.append(place.nbytes)
+        return place.clone()
+
+
+@pytest.mark.parametrize("flags", [{}, {"contiguous_checkpointing": True, "num_checkpoints": 4}])
+def test_activations_of_a_device_go_to_the_host(
+    flags: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the copies replaced: this host has no GPU."""
+    monkeypatch.setattr(checkpointing.keeping, "is_on_host", lambda _: False)
+    allocate = checkpointing.arena.allocate
+    for module in (checkpointing.arena, checkpointing.keeping):
+        unpinned = lambda size, kind: allocate(size, kind._replace(pinned=False))  # noqa: E731
+        monkeypatch.setattr(module, "allocate", unpinned)
+    model = Model()
+    expected = gradients(model, plain)
+    checkpointing.configure(checkpoint_in_cpu=True, **flags)
+    copies: Any = Copies()
+    checkpointing.state.keeper.copies = copies
+    assert equal(expected, gradients(model, checkpointing.checkpoint))
+    assert copies.out == copies.back == [X] * BLOCKS
+    kinds = list(checkpointing.state.keeper.arenas.by_kind)
+    assert [kind.pinned for kind in kinds] == [True] * len(kinds) and len(kinds) == len(flags) // 2
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("flags", FLAGS, ids=lambda flags: "+".join(flags) or "none")
+def test_on_a_gpu(flags: dict[str, Any]) -> None:
+    model = Model().cuda()
+    model.tokens = model.tokens.cuda()
+    expected = gradients(model, plain)
+    checkpointing.configure(None, **flags)
+    for _ in range(3):
+        assert equal(expected, gradients(model, checkpointing.checkpoint))
+
+
 # ---- Misuse -------------------------------------------------------------------------------------
 
 
@@ -626,6 +691,7 @@ except meron.MismatchError as error:
 else:
     raise AssertionError("no error")
 dist.barrier()
+dist.destroy_process_group()
 """
 
 

@@ -14,11 +14,13 @@ guide.
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.distributed as dist
+from torch._C._dynamo.eval_frame import set_eval_frame
 
 from meron.checkpointing.frame import Arguments, Frame, active
 from meron.checkpointing.keeping import Keeper
@@ -31,6 +33,9 @@ from meron.checkpointing.random_states import (
     seed_model_parallel,
 )
 from meron.checkpointing.settings import Settings, Source, settings_of
+
+# It is meant to end here (checkpoint).
+warnings.filterwarnings("ignore", r"Dynamo does not know how to trace the builtin .*set_eval_frame")
 
 
 class State:
@@ -76,6 +81,20 @@ def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """
     if not torch.is_grad_enabled():
         return function(*args, **kwargs)
+    # A graph break: code that a compiler makes of the function here would not be run by the
+    # backward, and save other tensors. A function that was compiled by itself stays so.
+    compiler = set_eval_frame(None)
+    try:
+        return begin(function, args, kwargs)
+    finally:
+        set_eval_frame(compiler)
+
+
+checkpoint._torchdynamo_disable = True  # type: ignore[attr-defined]
+
+
+def begin(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:
+    """A call that autograd records."""
     outermost = active.depth == 0
     settings = state.settings
     profile = state.profile if settings.profile else None
@@ -86,10 +105,6 @@ def checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         timed = profile.forward(frame.synchronize)
     with timed:
         return frame.run(args, kwargs)
-
-
-# torch.compile does not record it; it compiles what the function calls.
-checkpoint._torchdynamo_disable = True  # type: ignore[attr-defined]
 
 
 def non_reentrant_checkpoint(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

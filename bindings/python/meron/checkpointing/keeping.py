@@ -22,7 +22,7 @@ import torch
 import torch.distributed as dist
 
 from meron import errors
-from meron.checkpointing.arena import Arenas, Kind
+from meron.checkpointing.arena import Arenas, Kind, allocate
 from meron.checkpointing.layout import Layout
 from meron.checkpointing.settings import Settings
 
@@ -177,7 +177,7 @@ class Keeper:
         if settings.contiguous:
             place, recipe.slot = self.arenas.place(flat.numel(), kind)
         else:
-            place = torch.empty(flat.numel(), dtype=flat.dtype, device=device, pin_memory=to_host)
+            place = allocate(flat.numel(), kind)
         if to_host:
             recipe.event = self.copies.to_host(flat, place)
         else:
