@@ -67,8 +67,8 @@ class Settings:
                 subject="partition_activations",
                 advice="Call torch.distributed.init_process_group first.",
             )
-        group = method_of(self.mpu, GROUP)()
-        return group if dist.get_world_size(group) > 1 else None
+        group = method_of(self.mpu, GROUP)()  # None there is no group, and not that of all ranks
+        return group if group is not None and dist.get_world_size(group) > 1 else None
 
     def model_parallel_rank(self) -> int:
         """This rank's place in the model-parallel group; 0 without one."""
@@ -77,7 +77,8 @@ class Settings:
         for name in RANK:
             if hasattr(self.mpu, name):
                 return int(getattr(self.mpu, name)())
-        return dist.get_rank(method_of(self.mpu, GROUP)())
+        group = method_of(self.mpu, GROUP)()
+        return 0 if group is None else dist.get_rank(group)
 
 
 def method_of(mpu: Any, names: tuple[str, ...]) -> Any:

@@ -67,7 +67,7 @@ def unwrap_model_for_generation(model: ModelT) -> Iterator[ModelT]:
                 suspended.append(scope)
         yield model
     except BaseException:
-        with contextlib.suppress(errors.StateError):  # the exception tells more
+        with contextlib.suppress(errors.Error):  # the exception tells more
             end(chosen, pinned, suspended)
         raise
     else:
@@ -79,11 +79,11 @@ def end(chosen: list[ShardedUnit], pinned: list[ShardedUnit], suspended: list[Sc
     for scope in suspended:
         scope.resume()
     generating.difference_update(chosen)
-    failure: errors.StateError | None = None
+    failure: errors.Error | None = None
     for unit in reversed(pinned):
         try:
             unit.unpin()
-        except errors.StateError as error:
+        except errors.Error as error:
             failure = failure or error
     if failure is not None:
         raise failure
