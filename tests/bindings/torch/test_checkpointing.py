@@ -680,6 +680,24 @@ dist.all_gather(found, torch.cat([own, torch.rand(1)]))
 assert len({{float(each[0]) for each in found}}) == ranks
 assert len({{float(each[1]) for each in found}}) == 1
 
+# Params sharded over the ranks 0 and 1, which have parts of the same activations too.
+pair = dist.new_group([0, 1])
+if rank < 2:
+    class Pair:
+        def get_tensor_model_parallel_group(self):
+            return pair
+    import meron.torch as mt
+    checkpointing.configure(Pair(), {{}}, partition_activations=True, contiguous_checkpointing=True)
+    sharded = mt.shard(tests.Model(), units=tests.Block, plan="zero3", group=pair)
+    optimizer = mt.shard_optimizer(sharded, torch.optim.SGD(sharded.parameters(), lr=0.1))
+    for _ in range(2):
+        torch.manual_seed(1)
+        sharded(checkpointing.checkpoint).square().sum().backward()
+        found = [mt.full_grad(param) for param in sharded.parameters()]
+        assert tests.equal(found, expected[:-1])
+        optimizer.zero_grad()
+dist.barrier()
+
 # Activations that differ are no parts of one.
 checkpointing.configure(Mpu())
 with torch.no_grad():
