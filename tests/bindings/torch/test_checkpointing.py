@@ -441,18 +441,23 @@ class Copies:
     """In place of copies between a device and the host: what comes and goes."""
 
     def __init__(self) -> None:
-        self.out: list[int] = []
-        self.back: list[int] = []
+        self.log: list[str] = []
+        self.numbers: dict[int, int] = {}
 
-    def to_host(self, flat: torch.Tensor, place: torch.Tensor) -> object:
+    def to_host(self, flat: torch.Tensor, place: torch.Tensor) -> None:
         place.copy_(flat)
-        self.out.append(flat.nbytes)
-        return self
+        assert flat.nbytes == X
+        self.numbers[place.data_ptr()] = number = len(self.log)
+        self.log.append(f"out {number}")
 
-    def to_device(self, place: torch.Tensor, device: torch.device, event: object) -> torch.Tensor:
-        assert event is self
-        self.back.append(place.nbytes)
-        return place.clone()
+    def begin_back(self, place: torch.Tensor, device: torch.device) -> Any:
+        number = self.numbers[place.data_ptr()]
+        self.log.append(f"fetch {number}")
+        return place.clone(), number
+
+    def end_back(self, tensor: torch.Tensor, event: int) -> torch.Tensor:
+        self.log.append(f"use {event}")
+        return tensor
 
 
 @pytest.mark.parametrize("flags", [{}, {"contiguous_checkpointing": True, "num_checkpoints": 4}])
@@ -471,7 +476,15 @@ def test_activations_of_a_device_go_to_the_host(
     copies: Any = Copies()
     checkpointing.state.keeper.copies = copies
     assert equal(expected, gradients(model, checkpointing.checkpoint))
-    assert copies.out == copies.back == [X] * BLOCKS
+    # Each is on its way while the one that is needed before it is used.
+    backward = "fetch 3 fetch 2 use 3 fetch 1 use 2 fetch 0 use 1 use 0"
+    assert " ".join(copies.log) == "out 0 out 1 out 2 out 3 " + backward
+    copies.log.clear()
+    loss = model(checkpointing.checkpoint).square().sum()
+    for _ in range(2):
+        loss.backward(retain_graph=True)
+    uses = [line for line in copies.log if line.startswith("use")]
+    assert uses == ["use 3", "use 2", "use 1", "use 0"] * 2
     kinds = list(checkpointing.state.keeper.arenas.by_kind)
     assert [kind.pinned for kind in kinds] == [True] * len(kinds) and len(kinds) == len(flags) // 2
 

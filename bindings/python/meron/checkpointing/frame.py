@@ -134,6 +134,8 @@ class Arguments:
         self.bytes = 0
         self.devices: list[torch.device] = []
         kept = []
+        if keeper is not None:
+            keeper.calls += 1
         for place, leaf in enumerate(leaves):
             # A Parameter stays the object that it is: what it points at changes (meron.torch).
             if not isinstance(leaf, torch.Tensor) or isinstance(leaf, torch.nn.Parameter):

@@ -16,6 +16,7 @@ Everything else is kept by reference, as autograd does.
 from __future__ import annotations
 
 import hashlib
+import weakref
 from typing import Any
 
 import torch
@@ -93,47 +94,79 @@ class Partition:
 
 
 class HostCopies:
-    """Copies between devices and pinned host memory, on a stream of each device's own."""
+    """Copies between devices and pinned host memory, on a stream of each device's own.
+
+    A tensor is copied out before it is copied back, as both run on that stream.
+    """
 
     def __init__(self) -> None:
         self.streams: dict[torch.device, Any] = {}
 
-    def to_host(self, flat: torch.Tensor, place: torch.Tensor) -> Any:
-        """Begins to copy a device's tensor to the host. Returns an event: the copy is complete."""
-        module = torch.get_device_module(flat.device)
-        stream = self.streams.get(flat.device)
-        if stream is None:
-            stream = self.streams[flat.device] = module.Stream(flat.device)
+    def stream(self, device: torch.device) -> Any:
+        if device not in self.streams:
+            self.streams[device] = torch.get_device_module(device).Stream(device)
+        return self.streams[device]
+
+    def to_host(self, flat: torch.Tensor, place: torch.Tensor) -> None:
+        """Begins to copy a device's tensor to the host."""
+        module, stream = torch.get_device_module(flat.device), self.stream(flat.device)
         stream.wait_stream(module.current_stream(flat.device))
         with module.stream(stream):
             place.copy_(flat, non_blocking=True)
         flat.record_stream(stream)  # its memory is not used anew before
-        return stream.record_event()
 
-    def to_device(self, place: torch.Tensor, device: torch.device, event: Any) -> torch.Tensor:
-        """The copy on the device again, complete for what is queued there from now on."""
-        torch.get_device_module(device).current_stream(device).wait_event(event)
-        return place.to(device, non_blocking=True)
+    def begin_back(self, place: torch.Tensor, device: torch.device) -> tuple[torch.Tensor, Any]:
+        """Begins to copy it back. Returns the tensor, and an event: it is complete."""
+        module, stream = torch.get_device_module(device), self.stream(device)
+        with module.stream(stream):
+            return place.to(device, non_blocking=True), stream.record_event()
+
+    def end_back(self, tensor: torch.Tensor, event: Any) -> torch.Tensor:
+        """The tensor, complete for what is queued on the current stream from now on."""
+        current = torch.get_device_module(tensor.device).current_stream(tensor.device)
+        current.wait_event(event)
+        tensor.record_stream(current)  # its memory is of the other stream
+        return tensor
 
 
 class Recipe:
     """How to rebuild one activation of what was kept of it."""
 
-    __slots__ = ("device", "event", "keeper", "layout", "partition", "slot")
+    __slots__ = (
+        "__weakref__",
+        "ahead",
+        "call",
+        "device",
+        "keeper",
+        "layout",
+        "partition",
+        "place",
+        "slot",
+    )
 
-    def __init__(self, keeper: Keeper, tensor: torch.Tensor) -> None:
+    def __init__(self, keeper: Keeper, tensor: torch.Tensor, call: int) -> None:
         self.keeper = keeper
         self.layout = Layout(tensor)
         self.device = tensor.device
+        self.call = call  # the number of the checkpoint that keeps it
         self.partition: Partition | None = None
-        self.event: Any = None
+        self.place: torch.Tensor | None = None  # in host memory
+        self.ahead: Any = None  # a copy that is on its way back
         self.slot: Any = None
+
+    def fetch(self) -> None:
+        """Begins to copy it back to the device."""
+        if self.ahead is None and self.place is not None:
+            self.ahead = self.keeper.copies.begin_back(self.place, self.device)
 
     def rebuild(self, kept: torch.Tensor) -> torch.Tensor:
         """Collective if it was partitioned."""
         flat = kept
-        if self.event is not None:
-            flat = self.keeper.copies.to_device(kept, self.device, self.event)
+        if self.place is not None:
+            self.fetch()
+            ahead, self.ahead = self.ahead, None
+            self.keeper.fetch_before(self)
+            flat = self.keeper.copies.end_back(*ahead)
         if self.partition is not None:
             flat = self.partition.gather(flat, self.layout.size)
         return self.layout.rebuild(flat)
@@ -146,6 +179,8 @@ class Keeper:
         self.settings = settings
         self.arenas = Arenas(settings.count)
         self.copies = HostCopies()
+        self.calls = 0  # of checkpoints
+        self.sent: list[weakref.ref[Recipe]] = []  # to the host, in order
         self._partition: Partition | None = None
 
     def partition(self) -> Partition | None:
@@ -166,7 +201,7 @@ class Keeper:
         to_host = settings.to_host and not is_on_host(tensor)
         if not (partition is not None or to_host or settings.contiguous):
             return tensor, None
-        recipe = Recipe(self, tensor)
+        recipe = Recipe(self, tensor, self.calls)
         flat = recipe.layout.flatten(tensor.detach())
         if partition is not None:
             partition.check(flat)
@@ -179,10 +214,24 @@ class Keeper:
         else:
             place = allocate(flat.numel(), kind)
         if to_host:
-            recipe.event = self.copies.to_host(flat, place)
+            self.copies.to_host(flat, place)
+            recipe.place = place
+            # Without those of calls that no backward has followed.
+            self.sent = [each for each in self.sent if each() is not None]
+            self.sent.append(weakref.ref(recipe))
         else:
             place.copy_(flat)
         return place, recipe
+
+    def fetch_before(self, recipe: Recipe) -> None:
+        """One is needed now: a backward probably needs those of the checkpoint before it next.
+        Begins to copy them back, while the device computes."""
+        alive = [each for each in (reference() for reference in self.sent) if each is not None]
+        before = [each for each in alive if each.call < recipe.call]
+        for each in before:
+            if each.call == before[-1].call:
+                each.fetch()
+        self.sent = [weakref.ref(each) for each in before]
 
     def reset(self) -> None:
         """Frees the buffers. Activations that are kept still hold them for so long."""
