@@ -64,6 +64,16 @@ def test_it_learns_what_plain_pytorch_learns(
     assert run["twin"]["equal_bits"] or ranks == 3
 
 
+@pytest.mark.parametrize(("api", "flags"), [("functional", "contiguous,cpu"), ("zero", "on")])
+def test_activation_checkpointing_keeps_bits_and_less(tmp_path: Path, api: str, flags: str) -> None:
+    expected = train(tmp_path, steps=6, api=api)
+    run = train(tmp_path, "--activation-checkpointing", flags, steps=6, api=api)
+    assert run["losses"] == expected["losses"] and run["as_planned"] is True
+    inputs = run["layers"] * run["batch"] * run["context"] * run["width"] * 4
+    assert all(row["activation_bytes"] == inputs for row in run["per_rank"])
+    assert all(row["activation_bytes"] == 0 for row in expected["per_rank"])
+
+
 @pytest.mark.parametrize(("plan", "accumulate"), [("zero1", 2), ("zero3", 1), ("mics(1)", 2)])
 def test_deepspeeds_names(tmp_path: Path, plan: str, accumulate: int) -> None:
     """The engine's AdamW rounds otherwise than torch's."""
@@ -186,6 +196,7 @@ def test_bad_input(arguments: tuple[object, ...], words: str) -> None:
 
 def test_bad_input_is_answered_once() -> None:
     complain(2, ("--depth", 3), "--depth")
+    complain(2, ("--activation-checkpointing", "partition"), "'partition': must be a list of on")
 
 
 def complain(ranks: int, arguments: tuple[object, ...], words: str) -> None:

@@ -14,7 +14,16 @@ from conftest import ROOT, needs_torch, start
 
 C_ONLY = {"--product"}
 NOT_TORCH = {"--save", "--resume", "--from", "--export"}
-TORCH_ONLY = {"--api", "--size", "--heads", "--clip", "--device", "--compare", "--nvme"}
+TORCH_ONLY = {
+    "--activation",
+    "--api",
+    "--size",
+    "--heads",
+    "--clip",
+    "--device",
+    "--compare",
+    "--nvme",
+}
 
 
 def tools_train(*arguments: str) -> subprocess.CompletedProcess[str]:

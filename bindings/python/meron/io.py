@@ -45,6 +45,8 @@ Target = Union[Path, int]
 # What has been logged already: once in a process is enough.
 _told: set[str] = set()
 _telling = threading.Lock()
+# What calls past the page cache take whole ones of.
+PAGE = 4096
 # Of a comparison with what the page cache has (validate=True).
 COMPARED = 1 << 22
 
@@ -53,7 +55,8 @@ class AsyncIOHandle:
     """A handle as DeepSpeed's aio_handle: the same methods, arguments and counts.
 
     Args:
-        block_size: bytes of one call of the kernel, a multiple of 4096.
+        block_size: bytes of one call of the kernel. Rounded up to a multiple of 4096, which the
+            log says and get_block_size() returns: calls past the page cache take whole pages.
         queue_depth: calls under way at a time.
         single_submit: hand each call to the kernel alone.
         overlap_events: False: the next calls begin when the last have ended. DeepSpeed's handle has
@@ -80,8 +83,9 @@ class AsyncIOHandle:
         *,
         timeout: float | None = None,
     ) -> None:
+        block_bytes = whole_pages(block_size)
         self._io = IO(
-            block_bytes=block_size,
+            block_bytes=block_bytes,
             depth=queue_depth,
             threads=intra_op_parallelism,
             single_submit=single_submit,
@@ -91,6 +95,11 @@ class AsyncIOHandle:
         self._begun: list[tuple[Request, Any]] = []  # with what is to be compared, or None
         self._locked: dict[int, weakref.ref[Any]] = {}  # pinned memory by its address
         self._tell()
+        if block_bytes != block_size:
+            tell_once(
+                f"block_size {block_size} is rounded up to {block_bytes}: a call past the page "
+                f"cache takes whole pages of {PAGE} bytes"
+            )
 
     def __repr__(self) -> str:
         info = self._io.info()
@@ -118,7 +127,7 @@ class AsyncIOHandle:
 
     def get_alignment(self) -> int:
         """Multiples of this in memory and in the file are the fastest; nothing needs them."""
-        return 4096
+        return PAGE
 
     # ---- Blocking ------------------------------------------------------------------------------
 
@@ -190,12 +199,23 @@ class AsyncIOHandle:
         """`pread` that only begins; `wait` counts it. The buffer must not be used until then."""
         return self.pread(buffer, filename, False, True, file_offset)
 
-    def async_pwrite(self, buffer: Any, filename: Target, file_offset: int = 0) -> int:
+    def async_pwrite(
+        self,
+        buffer: Any,
+        filename: Target | None = None,
+        file_offset: int = 0,
+        *,
+        fd: int | None = None,
+    ) -> int:
         """`pwrite` that only begins; `wait` counts it. The buffer must not change until then.
 
-        `filename` may be the descriptor of an open file too.
+        The file is given by name, or as the descriptor of an open file: `filename` or `fd`.
         """
-        return self.pwrite(buffer, filename, False, True, file_offset)
+        if (filename is None) == (fd is None):
+            raise errors.argument("async_pwrite takes either filename or fd", subject="fd")
+        target = fd if filename is None else filename
+        assert target is not None
+        return self.pwrite(buffer, target, False, True, file_offset)
 
     def wait(self) -> int:
         """Waits for all that was begun.
@@ -276,11 +296,7 @@ class AsyncIOHandle:
         else:
             lines.append("queue_depth, single_submit and overlap_events have no effect on threads")
         for line in lines:
-            with _telling:
-                new = line not in _told
-                _told.add(line)
-            if new:
-                logger.info("%s", line)
+            tell_once(line)
 
 
 aio_handle = AsyncIOHandle
@@ -296,6 +312,22 @@ class AsyncIOBuilder:
     def load(self, verbose: bool = False) -> ModuleType:
         """This module."""
         return sys.modules[__name__]
+
+
+def whole_pages(block_size: int) -> int:
+    """`block_size` rounded up; what is no count of bytes goes to the engine, which refuses it."""
+    if not isinstance(block_size, int) or block_size <= 0:
+        return block_size
+    return -(-block_size // PAGE) * PAGE
+
+
+def tell_once(line: str) -> None:
+    """Logs a line, once in a process."""
+    with _telling:
+        new = line not in _told
+        _told.add(line)
+    if new:
+        logger.info("%s", line)
 
 
 def base_of(array: Any) -> Any:

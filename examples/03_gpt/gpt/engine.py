@@ -16,7 +16,7 @@ from meron.zero.config import parse
 
 from .examples import Examples
 from .model import loss_of
-from .recipe import Losses, Trained, build, gathered, learning_rate, torch_device
+from .recipe import Losses, Trained, build, checkpointed, gathered, learning_rate, torch_device
 
 
 def zero_block(plan: str) -> dict[str, Any]:
@@ -75,7 +75,7 @@ def train(
         return torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate(options.steps))
 
     engine, optimizer, *_ = zero.initialize(
-        model=build(options),
+        model=checkpointed(build(options), options),
         config=config_of(options),
         lr_scheduler=make_schedule,
         device=options.device,

@@ -18,7 +18,7 @@ from common.progress import Progress
 
 from .examples import Examples
 from .model import Block, loss_of
-from .recipe import Losses, Trained, build, gathered, learning_rate, torch_device
+from .recipe import Losses, Trained, build, checkpointed, gathered, learning_rate, torch_device
 
 
 def train(
@@ -28,7 +28,9 @@ def train(
     losses, device = Losses.of(options, ranks), torch_device(options)
 
     precision = mt.MixedPrecision(torch.bfloat16) if options.dtype == "bf16" else None
-    model = mt.shard(build(options), units=Block, context=context, mp=precision)
+    model = mt.shard(
+        checkpointed(build(options), options), units=Block, context=context, mp=precision
+    )
     optimizer = adamw(context, model, options.lr)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate(options.steps))
 

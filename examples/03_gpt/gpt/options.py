@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import re
-from argparse import Namespace
+from argparse import ArgumentTypeError, Namespace
 
 from common.command_line import PLANS, BadInput, Option, Parser, number, one_of, whole
 from common.text import DEFAULT_FOLDER
@@ -12,6 +12,18 @@ from common.text import DEFAULT_FOLDER
 COUNT, SIZE = whole(1, 10**8), whole(1, 65536)
 SIZES = {"11m": (384, 6, 6), "350m": (1024, 28, 16)}  # width, layers, heads
 IN_KEYS = r"zero[0-3]|(mics|hpz|zeropp)\([1-9]\d*\)"  # plans that DeepSpeed's keys can say
+CHECKPOINTING = ("on", "contiguous", "cpu", "synchronize")
+
+
+def flags(value: str) -> set[str]:
+    """A list such as contiguous,cpu."""
+    found = value.split(",")
+    unknown = [name for name in found if name not in CHECKPOINTING]
+    if unknown:
+        raise ArgumentTypeError(f"has {unknown[0]!r}: must be a list of {', '.join(CHECKPOINTING)}")
+    return set(found)
+
+
 OPTIONS: list[Option] = [
     (
         "--api",
@@ -71,6 +83,12 @@ OPTIONS: list[Option] = [
         "--nvme",
         "keep the optimizer's states on the drive of that folder (with --api zero)",
         {"metavar": "FOLDER"},
+    ),
+    (
+        "--activation-checkpointing",
+        "blocks keep their input only, and run again in the backward: on, or a list of "
+        "contiguous (inputs in one buffer), cpu (a GPU's inputs in host memory), synchronize",
+        {"type": flags, "metavar": "FLAGS"},
     ),
     ("--json", "write all figures and the loss curve there", {"metavar": "FILE"}),
     ("--plot", "draw the loss curve there", {"metavar": "FILE.png"}),

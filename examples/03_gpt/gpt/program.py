@@ -10,6 +10,7 @@ import json
 import sys
 from argparse import Namespace
 from dataclasses import astuple
+from resource import RUSAGE_SELF, getrusage
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ import meron.torch as mt
 from common import text
 from common.command_line import BadInput, load_plan, try_outputs
 from common.progress import Progress
+from meron import checkpointing
 
 from . import engine, plain, report
 from . import options as command_line
@@ -81,6 +83,8 @@ def collect_figures(
         planned_reduced=plan.reduce_bytes,
         on_device=counted.device_bytes,
         planned_on_device=plan.device_bytes,
+        process_peak=getrusage(RUSAGE_SELF).ru_maxrss * 1024,
+        activations=checkpointing.profile_summary().peak_kept_bytes,
         device_peak=torch.cuda.max_memory_allocated() if torch.cuda.is_initialized() else 0,
         between_nodes=plan.far_gather_bytes + plan.far_reduce_bytes > 0,
     )

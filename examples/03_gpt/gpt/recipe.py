@@ -12,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 
 import meron
+from meron import checkpointing
 
 from .model import GPT
 
@@ -53,6 +54,21 @@ def build(options: Namespace) -> GPT:
     """The same initial values in every process."""
     torch.manual_seed(options.seed)
     return GPT(options.width, options.layers, options.heads, options.context)
+
+
+def checkpointed(model: GPT, options: Namespace) -> GPT:
+    """Has blocks keep their input only, and run again in the backward, if the options say so."""
+    flags = options.activation_checkpointing
+    if flags:
+        checkpointing.configure(
+            contiguous_checkpointing="contiguous" in flags,
+            num_checkpoints=options.layers,
+            checkpoint_in_cpu="cpu" in flags,
+            synchronize="synchronize" in flags,
+            profile=True,
+        )
+        model.run = checkpointing.checkpoint
+    return model
 
 
 def count_parameters(options: Namespace) -> int:

@@ -37,6 +37,8 @@ class Figures:
     planned_reduced: int
     on_device: int  # rows of tier device; the memory above is the host's
     planned_on_device: int
+    process_peak: int  # most memory of the process, with what torch keeps
+    activations: int  # most inputs of blocks at a time, with --activation-checkpointing
     device_peak: int  # of a GPU's memory that torch has handed out, Meron's included
     between_nodes: bool  # some of the peers share no memory with this rank
 
@@ -133,6 +135,11 @@ def print_summary(summary: Summary) -> None:
         shown = [f"{cell:,}" if isinstance(cell, int) else str(cell) for cell in cells]
         print(f"  {rank!s:<5}{what:<8}" + "".join(f"{cell:>15}" for cell in shown))
 
+    peaks = ", ".join(f"{figures.process_peak / 2**20:,.0f}" for figures in summary.figures)
+    kept = ""
+    if summary.options.activation_checkpointing:
+        kept = f"; {summary.figures[0].activations / 2**20:,.1f} MiB of inputs of blocks"
+    print(f"memory  {peaks} MiB at most, by process{kept}")
     if any(figures.device_peak for figures in summary.figures):
         peaks = ", ".join(f"{figures.device_peak / 2**20:,.0f}" for figures in summary.figures)
         print(f"GPU     {peaks} MiB at most, by rank")
@@ -187,6 +194,7 @@ def as_json(summary: Summary) -> dict[str, Any]:
         "context": options.context,
         "learning_rate": options.lr,
         "clip": options.clip,
+        "activation_checkpointing": sorted(options.activation_checkpointing or ()),
         "seed": options.seed,
         "seconds": round(summary.seconds, 3),
         "step_seconds": round(summary.step_seconds, 6),
@@ -202,6 +210,8 @@ def as_json(summary: Summary) -> dict[str, Any]:
                     for name, key in names.items()
                 },
                 "device_peak_bytes": f.device_peak,
+                "process_peak_bytes": f.process_peak,
+                "activation_bytes": f.activations,
                 "gather_bytes": {"counted": f.gathered, "plan_per_step": f.planned_gathered},
                 "reduce_bytes": {"counted": f.reduced, "plan_per_step": f.planned_reduced},
             }

@@ -312,8 +312,13 @@ def test_methods_and_counts(tmp_path: Path) -> None:
     assert np.array_equal(into, data)
     with open(tmp_path / "opened", "wb") as file:
         assert handle.async_pwrite(data, file.fileno()) == 0
-        assert handle.wait() == 1
-    assert (tmp_path / "opened").read_bytes() == data.tobytes()
+        assert handle.async_pwrite(data, fd=file.fileno(), file_offset=data.size) == 0
+        assert handle.wait() == 2
+        with pytest.raises(meron.ArgumentError, match="either filename or fd"):
+            handle.async_pwrite(data)
+        with pytest.raises(meron.ArgumentError, match="either filename or fd"):
+            handle.async_pwrite(data, path, fd=file.fileno())
+    assert (tmp_path / "opened").read_bytes() == data.tobytes() * 2
     pinned = handle.new_cpu_locked_tensor(100, np.empty(0, np.float32))
     assert pinned.dtype == np.float32 and pinned.shape == (100,)
     assert handle.free_cpu_locked_tensor(pinned)
@@ -338,7 +343,25 @@ def test_failures_of_a_handle(tmp_path: Path) -> None:
     assert (tmp_path / "fine").read_bytes() == b"fine"
     assert handle.wait() == 0
     with pytest.raises(meron.ArgumentError):
-        AsyncIOHandle(block_size=1000)
+        AsyncIOHandle(block_size=-4096)
+
+
+def test_blocks_below_a_page_are_rounded_up(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from meron import io as module
+
+    module._told.clear()
+    with caplog.at_level("INFO", "meron.io"):
+        handles = [AsyncIOHandle(block_size=size) for size in (1, 512, 4096, 5000)]
+    assert [handle.get_block_size() for handle in handles] == [4096, 4096, 4096, 8192]
+    assert sum("whole pages" in record.getMessage() for record in caplog.records) == 3
+    data = noise(10_001)
+    for handle in handles:
+        assert handle.sync_pwrite(data, tmp_path / "file") == 1
+        into = bytearray(len(data))
+        assert handle.read(into, tmp_path / "file", True) == 0
+        assert into == data
 
 
 def test_logs_once_what_has_no_effect(caplog: pytest.LogCaptureFixture) -> None:

@@ -199,6 +199,34 @@ class Scope:
 
     run._torchdynamo_disable = True  # type: ignore[attr-defined]
 
+    # ---- While all params are unsharded ----------------------------------------------------------
+
+    def suspend(self) -> bool:
+        """From now on forwards without gradients only call the module: its params are unsharded
+        until `resume`. False if it is so already."""
+        attributes = self.module.__dict__
+        if attributes["_call_impl"] == self.run_unsharded:
+            return False
+        attributes["_call_impl"] = self.run_unsharded
+        return True
+
+    def resume(self) -> None:
+        """Ends `suspend`."""
+        self.module.__dict__["_call_impl"] = self.run
+
+    def run_unsharded(self, *args: Any, **kwargs: Any) -> Any:
+        if grad_enabled():
+            return self.run(*args, **kwargs)
+        if self.input_dtype is not None:
+            cast = functools.partial(cast_floating, dtype=self.input_dtype)
+            args, kwargs = map_tensors(args, cast), map_tensors(kwargs, cast)
+        call = self.call if self.compiled is None else self.compiled
+        return call(*args, **kwargs)
+
+    run_unsharded._torchdynamo_disable = True  # type: ignore[attr-defined]
+
+    # ---- Parts of a call -------------------------------------------------------------------------
+
     def call_compiled(self, compiler: Any, args: Any, kwargs: Any) -> Any:
         """The module's forward with its hooks, as torch.compile has it, by the compiler that is
         active or by the module's own."""

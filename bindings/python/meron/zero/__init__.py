@@ -17,9 +17,6 @@ docs/torch_deepspeed.md goes through DeepSpeed name by name.
 
 from __future__ import annotations
 
-from typing import Any
-
-from meron import errors
 from meron.zero import (
     dist_module,
     estimate,
@@ -39,11 +36,13 @@ from meron.zero.engine import Engine
 from meron.zero.estimate import *  # noqa: F403
 from meron.zero.external import register_external_parameter, unregister_external_parameter
 from meron.zero.gathered import GatheredParameters
+from meron.zero.generation import unwrap_model_for_generation
 from meron.zero.init import Init, MiCS_Init
 from meron.zero.initialize import initialize
 from meron.zero.leaf import *  # noqa: F403
 from meron.zero.offload_states import *  # noqa: F403
 from meron.zero.safe import *  # noqa: F403
+from meron.zero.tiling import TiledLinear, TiledLinearReturnBias
 
 __all__ = [
     "DistModule",
@@ -51,6 +50,8 @@ __all__ = [
     "GatheredParameters",
     "Init",
     "MiCS_Init",
+    "TiledLinear",
+    "TiledLinearReturnBias",
     "ZeroParamStatus",
     "ZeroParameter",
     "broadcast_and_shard_state_dict",
@@ -60,24 +61,10 @@ __all__ = [
     "register_external_parameter",
     "shard_broadcasted_state_dict",
     "unregister_external_parameter",
+    "unwrap_model_for_generation",
     "zero_to_fp32",
 ]
 __all__ += estimate.__all__
 __all__ += leaf.__all__
 __all__ += offload_states.__all__
 __all__ += safe.__all__
-
-# Of deepspeed.zero, by what does the same here.
-_MISSING = {
-    "TiledLinear": "Make a torch.nn.Sequential or a loop of smaller layers.",
-    "TiledLinearReturnBias": "Make a torch.nn.Sequential or a loop of smaller layers.",
-    "unwrap_model_for_generation": "Call engine(x) on all ranks alike, or use GatheredParameters.",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _MISSING:
-        raise errors.UnsupportedError(
-            f"Meron does not have yet: zero.{name}", subject=name, advice=_MISSING[name]
-        )
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

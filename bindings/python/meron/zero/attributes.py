@@ -7,16 +7,20 @@ import enum
 import functools
 import itertools
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from meron import errors
 from meron.torch.guard import UnshardedAlias, alias
 from meron.torch.sharding import placed
 from meron.torch.state import local_param
 from meron.torch.unit import ShardedUnit
 from meron.torch.whole import exact_param
 from meron.zero.comm import refuse_async
+
+if TYPE_CHECKING:
+    from meron.zero.coalesced import AllGatherCoalescedHandle
 
 ids = itertools.count()
 
@@ -121,6 +125,32 @@ class ZeroParameter(torch.nn.Parameter):
 
         refuse_async(async_op, "all_gather")
         open_params([self] if param_list is None else list(param_list))
+
+    def all_gather_coalesced(
+        self,
+        params: Iterable[torch.nn.Parameter],
+        safe_mode: bool = False,
+        quantize: bool = False,
+    ) -> AllGatherCoalescedHandle:
+        """Begins to gather params, whose `wait()` makes them unsharded until `partition`.
+        Collective: all ranks pass the same params, in any order.
+
+        Args:
+            safe_mode: without effect: ranks that gather other units get a MismatchError in any
+                case.
+            quantize: refused: what is gathered is quantized by the plan.
+
+        Raises StateError for a param that is gathered already.
+        """
+        from meron.zero.coalesced import AllGatherCoalescedHandle
+
+        if quantize:
+            raise errors.UnsupportedError(
+                "all_gather_coalesced(quantize=True): a gather uses the codec of the plan",
+                subject="quantize",
+                advice="Set zero_quantized_weights in the config.",
+            )
+        return AllGatherCoalescedHandle(params)
 
     def partition(
         self,

@@ -27,6 +27,7 @@ from meron.zero.accumulation import Accumulation
 from meron.zero.checkpoints import Checkpoints
 from meron.zero.config import Config
 from meron.zero.gathered import opened
+from meron.zero.generation import generating
 from meron.zero.loss_scale import LossScale
 from meron.zero.reports import Reporter, timed
 
@@ -164,13 +165,15 @@ class Engine(Accumulation, Checkpoints):
         if self._unsynced:
             raise errors.StateError("step() inside no_sync()", advice="Leave no_sync() first.")
         boundary = self.is_gradient_accumulation_boundary()
-        held = [unit.name for unit in self.units if unit in opened] if boundary else []
+        gathered = opened.keys() | generating
+        held = [unit.name for unit in self.units if unit in gathered] if boundary else []
         if held:
             raise errors.StateError(
                 f"step() while {', '.join(held[:8])} of the model are gathered",
                 operation="step",
                 subject=held[0],
-                advice="Leave GatheredParameters first, or end all_gather by partition.",
+                advice="Leave GatheredParameters or unwrap_model_for_generation first, or end "
+                "all_gather by partition.",
             )
         self._require_backward()
         if self.loss_scaler is not None and not self._scaled:

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import transformers
 
-from meron import zero
+from meron import checkpointing, zero
 from meron.torch.sharding import unit_of
 from model import RANK, config, run_cases
 
@@ -40,6 +40,50 @@ def case_models_of_transformers_load() -> None:
         plain = transformers.AutoModelForSequenceClassification.from_pretrained(path)
         fresh = [name for name in state if not torch.equal(state[name], plain.state_dict()[name])]
         assert all(name.startswith(("score", "classifier")) for name in fresh), fresh
+
+
+def case_generate_and_gradient_checkpointing() -> None:
+    """Whole for generation, and blocks that keep their input only: the same tokens and losses."""
+    chosen = transformers.LlamaConfig(
+        vocab_size=19,
+        hidden_size=16,
+        intermediate_size=24,
+        num_hidden_layers=2,
+        num_attention_heads=2,
+        pad_token_id=0,
+    )
+    torch.manual_seed(0)
+    model = transformers.LlamaForCausalLM(chosen)
+    torch.manual_seed(0)
+    plain = transformers.LlamaForCausalLM(chosen)
+    engine, *_ = zero.initialize(model=model, config=config())
+    tokens = torch.randint(1, 19, (2, 5), generator=torch.Generator().manual_seed(RANK))
+
+    def generate(from_: Any, count: int) -> torch.Tensor:
+        return from_.generate(tokens, max_new_tokens=count, min_new_tokens=count, do_sample=False)
+
+    operations = engine.sharding.context.stats().operations
+    with zero.unwrap_model_for_generation(engine) as unwrapped:
+        begun = engine.sharding.context.stats().operations
+        found = generate(unwrapped, 3 + 2 * RANK)  # ranks stop when they like
+        assert engine.sharding.context.stats().operations == begun > operations
+    assert torch.equal(found, generate(plain, 3 + 2 * RANK))
+
+    losses = []
+    for checkpoint in (None, checkpointing.checkpoint):
+        if checkpoint is not None:
+            engine.module.gradient_checkpointing_enable()
+            for part in engine.module.modules():
+                if hasattr(part, "_gradient_checkpointing_func"):
+                    part._gradient_checkpointing_func = checkpoint
+            checkpointing.configure(profile=True)
+        engine.train()
+        loss = engine(input_ids=tokens, labels=tokens).loss
+        engine.backward(loss)
+        losses.append([loss.detach(), *map(zero.safe_get_full_grad, engine.module.parameters())])
+        engine.zero_grad()
+    assert all(map(torch.equal, *losses))
+    assert checkpointing.profile_summary().recomputations == 2
 
 
 if __name__ == "__main__":

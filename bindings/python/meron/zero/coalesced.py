@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Params gathered together, in the background until they are needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import torch
+
+from meron import errors
+from meron.zero.gathered import is_open, open_params, places_of
+
+
+class AllGatherCoalescedHandle:
+    """What `param.all_gather_coalesced(params)` returns: a gather under way."""
+
+    def __init__(self, params: Iterable[torch.Tensor]) -> None:
+        self.params = list(params)
+        places = places_of(self.params)
+        for unit, i in places:
+            if is_open((unit, i)):
+                name = f"{unit.name}.{unit.names[i]}"
+                raise errors.StateError(
+                    f"{name} is gathered already",
+                    subject=name,
+                    advice="Call partition() first.",
+                )
+        self.units = list(dict.fromkeys(unit for unit, _ in places))
+        self.complete = False
+        for unit in self.units:
+            unit.prefetch()
+
+    def wait(self, handle_dependency: bool = True) -> None:
+        """The params are unsharded from now on, writable, until `partition`. Collective; blocks on
+        peers the first time.
+
+        Args:
+            handle_dependency: without effect: nothing else waits for this gather.
+        """
+        if self.complete:
+            return
+        self.complete = True
+        try:
+            open_params(self.params)
+        finally:
+            for unit in self.units:
+                unit.end_prefetch()

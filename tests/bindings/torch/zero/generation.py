@@ -1,0 +1,168 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Params that are gathered all at once, for generation, and in the background."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+
+import meron
+from meron import zero
+from model import (
+    RANK,
+    RANKS,
+    Model,
+    assert_equal_weights,
+    config,
+    data,
+    engine_step,
+    raises,
+    run_cases,
+    train,
+    twins,
+)
+
+
+def collectives(engine: Any) -> int:
+    return int(engine.sharding.context.stats().operations)
+
+
+def in_use(engine: Any) -> list[int]:
+    return [unit.uses for unit in engine.units]
+
+
+def generate(model: Any, count: int) -> torch.Tensor:
+    """Greedy, a token at a time."""
+    tokens = torch.arange(4).view(1, 4)
+    with torch.no_grad():
+        for _ in range(count):
+            tokens = torch.cat([tokens, model(tokens)[:, -1:].argmax(-1)], 1)
+    return tokens
+
+
+def case_generates_without_gathers_and_goes_on_training() -> None:
+    for stage in range(4):
+        model, plain = twins()
+        engine, *_ = zero.initialize(model=model, config=config(stage))
+        optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+        train(engine, plain, optimizer, 2)
+        for _ in range(2):
+            with zero.unwrap_model_for_generation(engine) as unwrapped:
+                assert unwrapped is engine
+                before = collectives(engine)
+                # Each rank runs as many forwards as it likes.
+                found = generate(unwrapped, 2 + RANK)
+                assert collectives(engine) == before
+                assert torch.equal(found, generate(plain, 2 + RANK))
+                assert min(in_use(engine)) == 1
+                with raises(meron.StateError, "unwrap_model_for_generation"):
+                    engine.backward(engine(data(torch.Generator())[0][0]).sum() * 0)
+                    engine.step()
+                engine.zero_grad()
+            assert max(in_use(engine)) == 0
+            train(engine, plain, optimizer, 1)
+        assert_equal_weights(model, plain, 1e-6)
+        engine.destroy()
+
+
+def case_nested_and_with_gathered_params() -> None:
+    model, plain = twins()
+    engine, *_ = zero.initialize(model=model, config=config())
+    expected = generate(plain, 2)
+    with zero.unwrap_model_for_generation(engine):
+        with zero.unwrap_model_for_generation(engine.module) as module:
+            assert module is model
+            assert torch.equal(generate(module, 2), expected)
+        assert min(in_use(engine)) == 1
+        assert torch.equal(generate(engine, 2), expected)
+        with zero.GatheredParameters(list(model.parameters())), torch.no_grad():
+            assert torch.equal(generate(engine, 2), expected)
+            model.shift.add_(1)  # dropped
+        assert torch.equal(generate(engine, 2), expected)
+        with raises(meron.StateError, "Model"), zero.GatheredParameters(model.shift, 0):
+            pass  # values do not change meanwhile
+        assert torch.equal(generate(engine, 2), expected)
+    params = list(model.parameters())
+    with zero.GatheredParameters(params), zero.unwrap_model_for_generation(engine):
+        assert torch.equal(generate(engine, 2), expected)
+    assert max(in_use(engine)) == 0
+    train(engine, plain, torch.optim.SGD(plain.parameters(), lr=0.1), 2)
+    assert_equal_weights(model, plain, 1e-6)
+
+
+def case_trains_with_gradients_within_it() -> None:
+    model, plain = twins()
+    engine, *_ = zero.initialize(model=model, config=config())
+    x, y = data(torch.Generator().manual_seed(1))
+    with zero.unwrap_model_for_generation(engine):
+        loss = torch.nn.functional.cross_entropy(engine(x[RANK]).flatten(0, 1), y[RANK].flatten())
+        engine.backward(loss)
+    engine.step()
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    for rank in range(RANKS):
+        loss = torch.nn.functional.cross_entropy(plain(x[rank]).flatten(0, 1), y[rank].flatten())
+        (loss / RANKS).backward()
+    optimizer.step()
+    assert_equal_weights(model, plain, 1e-6)
+
+
+def case_an_exception_leaves_everything_sharded() -> None:
+    model, plain = twins()
+    engine, *_ = zero.initialize(model=model, config=config())
+    with raises(KeyError, "in it"), zero.unwrap_model_for_generation(engine):
+        generate(engine, 1)
+        raise KeyError("in it")
+    assert max(in_use(engine)) == 0
+    with raises(meron.StateError, "sharded"):
+        model.shift.sum().item()
+    train(engine, plain, torch.optim.SGD(plain.parameters(), lr=0.1), 2)
+    assert_equal_weights(model, plain, 1e-6)
+
+
+def case_writes_are_found() -> None:
+    model, plain = twins()
+    engine, *_ = zero.initialize(model=model, config=config())
+    with raises(meron.StateError, "discarded"), zero.unwrap_model_for_generation(engine):
+        model.shift.data = torch.ones(12)
+    assert max(in_use(engine)) == 0
+    assert torch.equal(generate(engine, 1), generate(plain, 1))
+
+
+def case_models_without_shards_and_misuse() -> None:
+    plain = Model()
+    with zero.unwrap_model_for_generation(plain) as same:
+        assert same is plain
+    with raises(meron.ArgumentError, "list"), zero.unwrap_model_for_generation([plain]):  # type: ignore
+        pass
+
+
+def case_params_gathered_together() -> None:
+    model, plain = twins()
+    engine, *_ = zero.initialize(model=model, config=config())
+    params, expected = list(model.parameters()), list(plain.parameters())
+    first: Any = params[0]
+    handle = first.all_gather_coalesced(reversed(params) if RANK else params)
+    handle.wait()
+    handle.wait()
+    assert all(map(torch.equal, params, expected))
+    with raises(meron.StateError, "gathered already"):
+        first.all_gather_coalesced(params[:1])
+    with torch.no_grad():
+        first.mul_(2)
+        expected[0].mul_(2)
+    first.partition(params, has_been_updated=True)
+    assert max(in_use(engine)) == 0
+    with raises(meron.UnsupportedError, "zero_quantized_weights"):
+        first.all_gather_coalesced(params, quantize=True)
+    with raises(TypeError, "async_op"):
+        first.all_gather_coalesced(params, async_op=True)
+    first.all_gather_coalesced(params)  # never waited for
+    engine_step(engine, [data(torch.Generator().manual_seed(2))])
+    first.all_gather_coalesced(params[:2]).wait()
+    first.partition(params[:2])
+
+
+if __name__ == "__main__":
+    run_cases(sys.modules[__name__])
