@@ -1,0 +1,5 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The version of DeepSpeed whose names the drop-in has."""
+
+SUFFIX = "+meron"
+VERSION = f"0.19.8{SUFFIX}"
