@@ -17,6 +17,7 @@ from meron.torch.device_choice import device_for
 from meron.torch.partition import convert_buffers
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.world import asked_plan
+from meron.zero.adapters import read_keys_locally
 from meron.zero.config import Config, Source, parse
 from meron.zero.engine import Engine
 from meron.zero.engine_config import as_engine_config
@@ -104,6 +105,7 @@ def initialize(
         logger.info("offload: %s", "; ".join(chosen.offload.told))
 
     engine = Engine(model, as_engine_config(source, chosen), sharding, units_of(model))
+    read_keys_locally(model)
     try:
         equip(engine, optimizer, model_parameters, lr_scheduler)
         if training_data is not None:
