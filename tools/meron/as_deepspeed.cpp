@@ -18,7 +18,10 @@ namespace {
 
 std::string quoted(const std::string& word) {
   std::string text = "'";
-  for (const char letter : word) text += letter == '\'' ? std::string("'\\''") : std::string{letter};
+  for (const char letter : word) {
+    if (letter == '\'') text += "'\\'";  // ends the quotes, a quoted quote, and quotes again
+    text += letter;
+  }
   return text + "'";
 }
 
@@ -44,8 +47,8 @@ void put_dropin_on_python_path(const std::string& program) {
   const std::string python = interpreter_of(program);
   const std::string folder = last_line_of(quoted(python) + " -m meron.zero.dropin");
   if (folder.empty()) {
-    throw Failure(fmt::format("--as-deepspeed: `{} -m meron.zero.dropin` failed. Install the Python "
-                              "package meron, and PyTorch, for that Python",
+    throw Failure(fmt::format("--as-deepspeed: `{} -m meron.zero.dropin` failed. Install the "
+                              "Python package meron, and PyTorch, for that Python",
                               python),
                   kUsageError);
   }

@@ -33,16 +33,10 @@ class Copier:
     def __call__(self, memo: dict[int, Any]) -> torch.nn.Module:
         module = self.module()
         assert module is not None  # who copies it holds it
-        return (
-            type(module).__deepcopy__(module, memo)
-            if patched(module)
-            else copy_unsharded(module, memo)
-        )
-
-
-def patched(module: torch.nn.Module) -> bool:
-    """Whether the class says how to copy: its own way, or that of a zero.Init around."""
-    return hasattr(type(module), "__deepcopy__")
+        # The class's own way, or that of a zero.Init around.
+        own = getattr(type(module), "__deepcopy__", None)
+        result: torch.nn.Module = (own or copy_unsharded)(module, memo)
+        return result
 
 
 def let_copy(module: torch.nn.Module) -> None:

@@ -17,6 +17,7 @@ import inspect
 import sys
 from typing import Any
 
+import meron
 from meron import zero
 from meron.zero.compat import accelerator, refused, tree
 from meron.zero.compat import distributed as comm
@@ -59,6 +60,16 @@ def add_config_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentPa
     if "local_rank" not in known:
         group.add_argument("--local_rank", type=int, default=-1, help="set by launchers")
     return parser
+
+
+def __getattr__(name: str) -> Any:
+    """DeepSpeedConfig and the other classes of configs, which need pydantic."""
+    if name.startswith("DeepSpeed"):
+        return getattr(sys.modules["meron.zero.config"], name)
+    raise AttributeError(
+        f"deepspeed of Meron {meron.__version__} has no {name!r}: docs/torch_deepspeed.md lists "
+        "what it has"
+    )
 
 
 globals().update(refused.names_of(""))

@@ -101,20 +101,8 @@ def checkpointing_part() -> Content:
     return {name: refused.refusing("checkpointing", name, advice) for name in names}
 
 
-def config_part(*names: str) -> Content:
-    """Classes of the config that meron.zero.config has."""
-    module = importlib.import_module("meron.zero.config")
-    return {name: getattr(module, name) for name in names if hasattr(module, name)}
-
-
 def runtime_config() -> Content:
-    found = config_part("DeepSpeedConfig", "DeepSpeedConfigError")
-    return {"DeepSpeedConfigError": errors.ArgumentError, **public(constants), **found}
-
-
-def offload_config() -> Content:
-    found = config_part("DeepSpeedZeroOffloadParamConfig", "DeepSpeedZeroOffloadOptimizerConfig")
-    return {**picked(states, "OffloadDeviceEnum", "OffloadStateTypeEnum"), **found}
+    return {"DeepSpeedConfigError": errors.ArgumentError, **public(constants)}
 
 
 def schedules_part() -> Content:
@@ -172,11 +160,10 @@ MODULES: dict[str, Callable[[], Content]] = {
     "runtime.lr_schedules": schedules_part,
     "runtime.utils": lambda: public(helpers),
     "runtime.zero": dict,
-    "runtime.zero.config": lambda: {
-        **picked(states, "ZeroStageEnum"),
-        **config_part("DeepSpeedZeroConfig"),
-    },
-    "runtime.zero.offload_config": offload_config,
+    "runtime.zero.config": lambda: picked(states, "ZeroStageEnum"),
+    "runtime.zero.offload_config": lambda: picked(
+        states, "OffloadDeviceEnum", "OffloadStateTypeEnum"
+    ),
     "runtime.zero.partition_parameters": partition_parameters,
     "runtime.zero.stage3": lambda: public(estimate),
     "runtime.zero.stage_1_and_2": lambda: public(estimate),
@@ -205,6 +192,9 @@ for _name in refused.NAMES:
 
 # Modules whose further names are those of another module, whenever they are asked for.
 REST: dict[str, ModuleType] = {
+    "runtime.config": meron.zero.config,
+    "runtime.zero.config": meron.zero.config,
+    "runtime.zero.offload_config": meron.zero.config,
     "runtime.zero": meron.zero,
     "runtime.zero.partition_parameters": meron.zero,
     "runtime.zero.tiling": meron.zero,
@@ -242,8 +232,8 @@ def fill(root: ModuleType) -> None:
         part.__package__ = part.__name__
         part.__spec__ = importlib.machinery.ModuleSpec(part.__name__, None, is_package=True)
         part._rest = REST.get(dotted)
-        if part._rest is not None and hasattr(part._rest, "__all__"):
-            vars(part)["__all__"] = [*part._rest.__all__]
+        if part._rest is meron.zero:
+            vars(part)["__all__"] = [*meron.zero.__all__]
         parts[dotted] = part
         above, _, name = dotted.rpartition(".")
         setattr(parts[above] if above else root, name, part)

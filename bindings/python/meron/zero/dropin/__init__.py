@@ -48,7 +48,9 @@ def take_name(namespace: dict[str, Any]) -> None:
     namespace.update({name: getattr(compat, name) for name in compat.__all__})
     namespace.update({name: part for name, part in tree.parts.items() if "." not in name})
     namespace.update(__version__=VERSION, __all__=list(compat.__all__), version=VERSION)
-    namespace.update(install=tree.install, DeepSpeedEngine=compat.DeepSpeedEngine)
+    namespace.update(
+        __getattr__=compat.__getattr__, install=tree.install, DeepSpeedEngine=compat.DeepSpeedEngine
+    )
     real = tree.real_version()
     if real is not None:
         logger.warning(
