@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from meron import errors
 from meron.zero.wrapper import Wrapper
 
 if TYPE_CHECKING:
@@ -68,11 +69,34 @@ class ZeroOptimizer(DeepSpeedOptimizer):
         return step_of(self, plain, closure)
 
     def backward(self, loss: torch.Tensor, retain_graph: bool = False) -> None:
-        """As engine.backward. Raises RuntimeError if the engine is gone."""
+        """As engine.backward. Raises StateError if the engine was destroyed."""
+        self._engine("backward").backward(loss, retain_graph=retain_graph)
+
+    def offload_states(
+        self,
+        include: Any = None,
+        device: Any = "cpu",
+        pin_memory: bool = True,
+        non_blocking: bool = False,
+        nvme_path: str | None = None,
+    ) -> None:
+        """As engine.offload_states. Raises StateError if the engine was destroyed."""
+        engine = self._engine("offload_states")
+        engine.offload_states(include, device, pin_memory, non_blocking, nvme_path)
+
+    def reload_states(self, non_blocking: bool = False) -> None:
+        """As engine.reload_states. Raises StateError if the engine was destroyed."""
+        self._engine("reload_states").reload_states(non_blocking)
+
+    def _engine(self, operation: str) -> Engine:
         engine = engine_of_optimizer(self)
         if engine is None:
-            raise RuntimeError("the engine of this optimizer was destroyed")
-        engine.backward(loss, retain_graph=retain_graph)
+            raise errors.StateError(
+                "the engine of this optimizer was destroyed",
+                operation=operation,
+                advice="Use the engine that initialize made of its model since then.",
+            )
+        return engine
 
 
 class ParameterHooks:

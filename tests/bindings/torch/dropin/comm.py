@@ -165,9 +165,14 @@ def case_an_engine_beside_the_group() -> None:
     assert engine.global_steps == before + 1
     engine.backward(engine(own()).sum())  # another micro-batch may begin
     engine.step()
+    offload = deepspeed.runtime.zero.offload_config
+    optimizer.offload_states([offload.OffloadStateTypeEnum.optim_states], "cpu")
+    optimizer.reload_states()
     state = engine._consolidated_16bit_state_dict()
     assert (state is None) == (RANK != 0)
     engine.destroy()
+    with raises(meron.StateError, "destroyed"):
+        optimizer.offload_states()
 
 
 class Saved(torch.nn.Module):

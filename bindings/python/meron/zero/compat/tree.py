@@ -16,7 +16,17 @@ import torch
 
 import meron.zero
 from meron import errors
-from meron.zero import attributes, estimate, leaf, ops, safe, schedulers, utils, zero_to_fp32
+from meron.zero import (
+    attributes,
+    estimate,
+    leaf,
+    offload_states,
+    ops,
+    safe,
+    schedulers,
+    utils,
+    zero_to_fp32,
+)
 from meron.zero.compat import (
     accelerator,
     builders,
@@ -26,7 +36,6 @@ from meron.zero.compat import (
     helpers,
     logs,
     refused,
-    states,
 )
 from meron.zero.dropin import version
 from meron.zero.engine import Engine
@@ -160,9 +169,9 @@ MODULES: dict[str, Callable[[], Content]] = {
     "runtime.lr_schedules": schedules_part,
     "runtime.utils": lambda: public(helpers),
     "runtime.zero": dict,
-    "runtime.zero.config": lambda: picked(states, "ZeroStageEnum"),
+    "runtime.zero.config": lambda: picked(constants, "ZeroStageEnum"),
     "runtime.zero.offload_config": lambda: picked(
-        states, "OffloadDeviceEnum", "OffloadStateTypeEnum"
+        offload_states, "OffloadDeviceEnum", "OffloadStateTypeEnum"
     ),
     "runtime.zero.partition_parameters": partition_parameters,
     "runtime.zero.stage3": lambda: public(estimate),

@@ -36,7 +36,7 @@ def python_path(before: str | None = None) -> str:
 def take_name(namespace: dict[str, Any]) -> None:
     """Makes the module with this namespace the tree of meron.zero.compat.
 
-    Warns if DeepSpeed itself is installed, too: it is not the one that this program uses.
+    Rank 0 warns if DeepSpeed itself is installed, too: it is not the one that this program uses.
     """
     import sys
 
@@ -52,7 +52,8 @@ def take_name(namespace: dict[str, Any]) -> None:
         __getattr__=compat.__getattr__, install=tree.install, DeepSpeedEngine=compat.DeepSpeedEngine
     )
     real = tree.real_version()
-    if real is not None:
+    rank = os.environ.get("RANK", os.environ.get("MERON_RANK", "0"))
+    if real is not None and rank == "0":
         logger.warning(
             "two packages are named deepspeed: this program uses Meron's (%s, from PYTHONPATH), "
             "not DeepSpeed %s. Remove %s from PYTHONPATH to use DeepSpeed.",
