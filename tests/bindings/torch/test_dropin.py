@@ -76,6 +76,22 @@ def test_the_metadata_has_the_version_of_the_code() -> None:
     assert f"Version: {version.VERSION}" in metadata.read_text().splitlines()
 
 
+def test_a_config_is_a_dict_without_hiding_its_attributes() -> None:
+    """engine.config is both: no field may have the name of a method of dict."""
+    import dataclasses
+
+    from meron.zero.config import Config
+    from meron.zero.engine_config import as_engine_config
+
+    assert not {field.name for field in dataclasses.fields(Config)} & set(dir(dict))
+    source = {"zero_optimization": {"stage": 2}, "train_batch_size": "auto"}
+    config = as_engine_config(source, Config(stage=2))
+    assert config == source and config.stage == 2
+    config.clipping = 1.0
+    assert config.clipping == 1.0 and "clipping" not in config
+    assert not hasattr(config, "nothing")
+
+
 def test_an_installed_one_is_not_shadowed_by_accident(tmp_path: Path) -> None:
     """Only who is first on the path, or who insists, takes the name."""
     real = real_one(tmp_path)

@@ -36,6 +36,7 @@ class Accelerator:
     # ---- Devices -------------------------------------------------------------------------------
 
     def is_available(self) -> bool:
+        """Whether torch sees a device of this kind."""
         return not self.cuda or torch.cuda.is_available()
 
     def device_name(self, device_index: int | str | None = None) -> str:
@@ -49,13 +50,16 @@ class Accelerator:
         return torch.cuda.device(device_index) if self.cuda else contextlib.nullcontext()
 
     def set_device(self, device_index: int) -> None:
+        """Makes a device the current one; nothing on the CPU."""
         if self.cuda:
             torch.cuda.set_device(device_index)
 
     def current_device(self) -> int:
+        """The index of the current device; 0 on the CPU."""
         return torch.cuda.current_device() if self.cuda else 0
 
     def current_device_name(self) -> str:
+        """The current device as torch names it: "cuda:0" or "cpu"."""
         return f"cuda:{torch.cuda.current_device()}" if self.cuda else "cpu"
 
     def device_count(self) -> int:
@@ -63,13 +67,16 @@ class Accelerator:
         return torch.cuda.device_count() if self.cuda else 1
 
     def synchronize(self, device_index: int | None = None) -> None:
+        """Blocks until the device has done what it was given; nothing on the CPU."""
         if self.cuda:
             torch.cuda.synchronize(device_index)
 
     def communication_backend_name(self) -> str:
+        """The backend of torch.distributed for this kind: "nccl" or "gloo"."""
         return self._communication_backend_name
 
     def on_accelerator(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is on a device of this kind."""
         return tensor.device.type == self._name
 
     def visible_devices_envs(self) -> list[str]:
@@ -86,12 +93,15 @@ class Accelerator:
     # ---- Dtypes --------------------------------------------------------------------------------
 
     def is_bf16_supported(self) -> bool:
+        """Whether the device computes in bfloat16; the CPU does."""
         return torch.cuda.is_bf16_supported() if self.cuda else True
 
     def is_fp16_supported(self) -> bool:
+        """True: torch computes in float16 on both kinds."""
         return True
 
     def supported_dtypes(self) -> list[torch.dtype]:
+        """Dtypes of params that this kind computes in."""
         dtypes = [torch.float32, torch.float16]
         return [*dtypes, torch.bfloat16] if self.is_bf16_supported() else dtypes
 
@@ -195,8 +205,7 @@ class Accelerator:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
 
     def _resident(self) -> int:
-        pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-        resident = pages * os.sysconf("SC_PAGE_SIZE")
+        resident = resident_bytes()
         self._peak = max(self._peak, resident)
         return resident
 
@@ -217,6 +226,12 @@ class Accelerator:
         from meron.zero.compat import builders
 
         return getattr(builders, class_name)
+
+
+def resident_bytes() -> int:
+    """Memory of this process that resides in the host's memory."""
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 @functools.cache

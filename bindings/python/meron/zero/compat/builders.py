@@ -63,22 +63,32 @@ class GDSBuilder(OpBuilder):
 
 
 class CPUAdamBuilder(OpBuilder):
+    """load() has DeepSpeedCPUAdam, an optimizer of torch."""
+
     NAME, MODULE = "cpu_adam", "meron.zero.ops"
 
 
 class CPUAdagradBuilder(OpBuilder):
+    """load() has DeepSpeedCPUAdagrad, an optimizer of torch."""
+
     NAME, MODULE = "cpu_adagrad", "meron.zero.ops"
 
 
 class CPULionBuilder(OpBuilder):
+    """load() has DeepSpeedCPULion, an optimizer of torch."""
+
     NAME, MODULE = "cpu_lion", "meron.zero.ops"
 
 
 class FusedAdamBuilder(OpBuilder):
+    """load() has FusedAdam, an optimizer of torch."""
+
     NAME, MODULE = "fused_adam", "meron.zero.ops"
 
 
 class FusedLionBuilder(OpBuilder):
+    """load() has FusedLion, an optimizer of torch."""
+
     NAME, MODULE = "fused_lion", "meron.zero.ops"
 
 

@@ -234,6 +234,7 @@ class Handles:
             work.wait()
 
     def is_completed(self) -> bool:
+        """Whether all are complete. Does not block."""
         return all(work.is_completed() for work in self.works)
 
 
@@ -267,14 +268,17 @@ def all_reduce_coalesced(
 
 
 def has_all_gather_into_tensor() -> bool:
+    """True: torch has it."""
     return True
 
 
 def has_reduce_scatter_tensor() -> bool:
+    """True: torch has it."""
     return True
 
 
 def has_all_reduce_coalesced() -> bool:
+    """True: all_reduce_coalesced makes one call per tensor."""
     return True
 
 

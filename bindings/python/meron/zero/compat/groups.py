@@ -19,14 +19,17 @@ def _get_data_parallel_group() -> Any:
 
 
 def _get_data_parallel_group_ranks() -> range:
+    """The global ranks of data parallelism: all."""
     return range(distributed.get_world_size())
 
 
 def get_data_parallel_world_size() -> int:
+    """The ranks of data parallelism: all."""
     return distributed.get_world_size()
 
 
 def get_data_parallel_rank() -> int:
+    """This process's rank among all."""
     return distributed.get_rank()
 
 

@@ -18,9 +18,22 @@ import torch
 
 from meron.torch.tensors import map_tensors
 from meron.zero.compat import distributed
-from meron.zero.compat.accelerator import get_accelerator
+from meron.zero.compat.accelerator import get_accelerator, resident_bytes
 
 logger = logging.getLogger("meron.zero")
+
+# What of this module is in deepspeed.runtime.utils.
+RUNTIME_UTILS = (
+    "copy_to_device",
+    "empty_cache",
+    "ensure_directory_exists",
+    "move_to_device",
+    "noop_context",
+    "noop_decorator",
+    "partition_uniform",
+    "see_memory_usage",
+    "set_random_seed",
+)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -45,11 +58,6 @@ def see_memory_usage(message: str, force: bool = False, ranks: list[int] | None 
         parts.append(f"at most {device.max_memory_allocated() / gib:.2f} GiB")
         parts.append(f"reserved {device.memory_reserved() / gib:.2f} GiB")
     logger.info("%s: %s", message, ", ".join(parts))
-
-
-def resident_bytes() -> int:
-    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
 
 
 def empty_cache() -> None:
@@ -91,10 +99,12 @@ def copy_to_device(item: Any, device: Any, criterion_func: Callable[[torch.Tenso
 
 @contextlib.contextmanager
 def noop_context(*_arguments: Any, **_named: Any) -> Iterator[None]:
+    """A context that does nothing."""
     yield
 
 
 def noop_decorator(func: Function) -> Function:
+    """The function itself."""
     return func
 
 

@@ -49,10 +49,12 @@ def get_log_level_from_string(log_level_str: str) -> int:
 def set_log_level_from_string(
     log_level_str: str, custom_logger: logging.Logger | None = None
 ) -> None:
+    """Sets the level of a logger, the log of meron.zero by default, by the level's name."""
     (custom_logger or logger).setLevel(get_log_level_from_string(log_level_str))
 
 
 def get_current_level() -> int:
+    """The level of the log of meron.zero, a number of the module logging."""
     return logger.getEffectiveLevel()
 
 

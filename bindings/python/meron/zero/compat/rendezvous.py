@@ -25,7 +25,8 @@ from meron.zero import comm as over_meron
 
 PORT = 29500  # torch's and DeepSpeed's default
 TIMEOUT = datetime.timedelta(minutes=30)  # DeepSpeed's default
-MPI_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_NTASKS")
+# How many ranks a launcher started that says nothing of where they meet.
+MPI_VARIABLES = ("OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS")
 
 
 def init_distributed(

@@ -50,10 +50,14 @@ SCHEDULES = ["LRRangeTest", "OneCycle", "WarmupLR", "WarmupDecayLR", "WarmupCosi
 
 
 def public(module: ModuleType) -> Content:
-    """The names that a module offers."""
+    """The names that a module offers: `__all__`, or else all but modules."""
     names = getattr(module, "__all__", None)
     if names is None:
-        names = [name for name in vars(module) if not name.startswith("__")]
+        names = [
+            name
+            for name, value in vars(module).items()
+            if not name.startswith("__") and not isinstance(value, ModuleType)
+        ]
     return {name: getattr(module, name) for name in names}
 
 
@@ -121,10 +125,10 @@ def schedules_part() -> Content:
 def git_part() -> Content:
     return {
         "version": version.VERSION,
-        "git_hash": None,
-        "git_branch": None,
+        "git_hash": version.GIT,
+        "git_branch": version.GIT,
         "installed_ops": dict.fromkeys(builders.ALL_OPS, True),
-        "accelerator_name": accelerator.get_accelerator().device_name(),
+        "accelerator_name": "",  # found at run time
     }
 
 
@@ -167,7 +171,7 @@ MODULES: dict[str, Callable[[], Content]] = {
     "runtime.dataloader": lambda: picked(helpers, "RepeatingLoader"),
     "runtime.engine": engine_part,
     "runtime.lr_schedules": schedules_part,
-    "runtime.utils": lambda: public(helpers),
+    "runtime.utils": lambda: picked(helpers, *helpers.RUNTIME_UTILS),
     "runtime.zero": dict,
     "runtime.zero.config": lambda: picked(constants, "ZeroStageEnum"),
     "runtime.zero.offload_config": lambda: picked(

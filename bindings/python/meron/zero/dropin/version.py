@@ -3,3 +3,4 @@
 
 SUFFIX = "+meron"
 VERSION = f"0.19.8{SUFFIX}"
+GIT = "[none]"  # DeepSpeed's word for a version that was not built from a commit
