@@ -247,6 +247,42 @@ if os.environ["MERON_RANK"] == "1":
     assert meron("run", "-n", "2", "--", *python(code)).raw == bytes(range(256)) * 100
 
 
+# ---- --as-deepspeed -----------------------------------------------------------------------------
+
+
+def fake_python(folder: Path, text: str) -> dict[str, str]:
+    """An environment in which python3 is a script."""
+    script = folder / "python3"
+    script.write_text(f"#!/bin/sh\n{text}\n")
+    script.chmod(0o755)
+    return {**os.environ, "PATH": f"{folder}:{os.environ['PATH']}", "PYTHONPATH": "/before"}
+
+
+def test_as_deepspeed_puts_the_drop_in_first_on_the_path(tmp_path):
+    environment = fake_python(tmp_path, 'echo a warning; echo "/the drop-in/$*"')
+    code = 'echo "$RANK $WORLD_SIZE $LOCAL_RANK $LOCAL_WORLD_SIZE $MASTER_ADDR $PYTHONPATH"'
+    done = meron("run", "-n", "2", "--as-deepspeed", "--", "sh", "-c", code, env=environment)
+    path = "/the drop-in/-m meron.zero.dropin:/before"
+    expected = [f"{rank} 2 {rank} 2 127.0.0.1 {path}" for rank in range(2)]
+    assert (done.returncode, sorted(done.stdout.splitlines())) == (0, expected), done.stderr
+    code = "test $MASTER_PORT -gt 0 && echo $MASTER_PORT"
+    done = meron("run", "-n", "2", "--as-deepspeed", "--", "sh", "-c", code, env=environment)
+    assert done.returncode == 0 and len(set(done.stdout.split())) == 1
+
+
+def test_as_deepspeed_without_the_package_says_what_to_install(tmp_path):
+    environment = fake_python(tmp_path, "exit 1")
+    done = meron("run", "-n", "1", "--as-deepspeed", "true", env=environment)
+    assert done.returncode == 2
+    assert "`python3 -m meron.zero.dropin` failed" in done.stderr and "Install" in done.stderr
+
+
+def test_without_it_the_environment_has_no_ranks_of_torch():
+    environment = {key: value for key, value in os.environ.items() if key != "MASTER_PORT"}
+    done = meron("run", "-n", "1", "--", "sh", "-c", "echo ${MASTER_PORT-none}", env=environment)
+    assert done.stdout == "none\n"
+
+
 # ---- Output with --tag --------------------------------------------------------------------------
 
 

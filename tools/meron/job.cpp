@@ -155,6 +155,7 @@ void Job::start() {
   command.world_size = options_.ranks;
   command.token = make_token();
   command.capture_output = options_.tag;
+  command.torch_port = options_.torch_port;
   command.signal_mask = launcher_.outer_mask();
   command.process_group = launcher_.process_group();
   try {

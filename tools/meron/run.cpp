@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "tools/meron/as_deepspeed.h"
 #include "tools/meron/commands.h"
 #include "tools/meron/failure.h"
 #include "tools/meron/job.h"
@@ -24,6 +25,10 @@ reads the launcher's standard input, the others have none. All ranks write to th
 output and error; with --tag through pipes, which most programs buffer (in Python, set
 PYTHONUNBUFFERED=1).
 
+With --as-deepspeed, PYTHONPATH begins with the folder that `python3 -m meron.zero.dropin` prints, so
+that Trainer, accelerate, TRL and scripts for DeepSpeed use Meron; and ranks find torchrun's
+variables too: RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR and MASTER_PORT.
+
 INT, TERM, HUP, QUIT, USR1 and USR2 are passed on to every rank, once. A signal that is ignored when
 the launcher starts, as HUP is under nohup, is ignored by the ranks too and ends nothing. If a rank is
 killed or exits with a code other than 0, the others have the grace period to end by themselves (their
@@ -37,6 +42,7 @@ job are killed with it, in whatever session or process group they are.
 Examples:
   meron run -n 4 -- python3 train.py --epochs 3
   meron run -n 2 --tag ./train           each line of output begins with [rank]
+  meron run -n 2 --as-deepspeed python3 train.py
   meron run -n 2 --timeout 60 ./test     exit code 124 if that takes more than a minute)";
 
 class Formatter : public CLI::Formatter {
@@ -51,6 +57,7 @@ struct RunOptions {
   double grace = 5;
   double timeout = 0;
   bool tag = false;
+  bool as_deepspeed = false;
 };
 
 std::chrono::nanoseconds to_nanoseconds(const char* option, double value) {
@@ -91,6 +98,10 @@ int run(const RunOptions& options, const CLI::App& app, std::span<char*> after_d
   job.grace = to_nanoseconds("--grace", options.grace);
   if (app.count("--timeout") > 0) job.timeout = to_nanoseconds("--timeout", options.timeout);
   job.tag = options.tag;
+  if (options.as_deepspeed) {
+    put_dropin_on_python_path(job.command[0]);
+    job.torch_port = find_free_port();
+  }
   return run_job(job);
 }
 
@@ -109,6 +120,8 @@ Subcommand add_run(CLI::App& parent, std::span<char*> after_dashes) {
   app->add_option("--timeout", options->timeout, "end the job when it takes longer")
       ->type_name("SECONDS");
   app->add_flag("--tag", options->tag, "mark each line of output with its rank");
+  app->add_flag("--as-deepspeed", options->as_deepspeed,
+                "let `import deepspeed` of Python mean Meron");
   return {app, [options, app, after_dashes] { return run(*options, *app, after_dashes); }};
 }
 

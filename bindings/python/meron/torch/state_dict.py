@@ -10,8 +10,10 @@ with all that classes and hooks do to keys; what it copies to sharded params is 
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -36,8 +38,26 @@ def hook_state_dict(module: torch.nn.Module) -> None:
     module._register_state_dict_hook(save)
 
 
+keys_alone = threading.local()  # .depth: how many `without_values` this thread is in
+
+
+@contextlib.contextmanager
+def without_values() -> Iterator[None]:
+    """Within it, state_dict() is local: sharded params are placeholders of the right shape.
+
+    For code that runs on one rank and reads the keys alone.
+    """
+    keys_alone.depth = getattr(keys_alone, "depth", 0) + 1
+    try:
+        yield
+    finally:
+        keys_alone.depth -= 1
+
+
 def save(module: torch.nn.Module, state: Any, prefix: str, _metadata: Any) -> None:
     """After torch collected a module's own params: their values in place of placeholders."""
+    if getattr(keys_alone, "depth", 0):
+        return
     for name, param in module._parameters.items():
         if param is not None and prefix + name in state and unit_of(param) is not None:
             state[prefix + name] = exact_param(param)

@@ -274,6 +274,12 @@ def ranks_of(group: Any) -> tuple[int, ...] | None:
         return None
     if not dist.is_available() or not dist.is_initialized():
         raise errors.argument("a group was given, but torch.distributed is not initialised")
+    if group is not dist.GroupMember.NON_GROUP_MEMBER and not is_group(group):
+        raise errors.argument(
+            f"a {type(group).__name__} was given as group, and is no group of torch.distributed",
+            "group",
+            "Pass what torch.distributed.new_group returned.",
+        )
     if group is dist.GroupMember.NON_GROUP_MEMBER or dist.get_rank(group) < 0:
         raise errors.argument(
             f"rank {dist.get_rank()} is not in the group that the model is to be sharded over",
@@ -282,6 +288,14 @@ def ranks_of(group: Any) -> tuple[int, ...] | None:
         )
     ranks = tuple(dist.get_process_group_ranks(group))
     return None if ranks == tuple(range(dist.get_world_size())) else ranks
+
+
+def is_group(group: Any) -> bool:
+    try:
+        dist.get_rank(group)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def place_in(group: Any) -> tuple[int, int]:

@@ -94,6 +94,17 @@ class ZeroParameter(torch.nn.Parameter):
             value = local_param(self) if part is None else part.detach().to(self.dtype, copy=True)
         return alias(value, self, LocalPart)
 
+    @property
+    def ds_active_sub_modules(self) -> set[int]:
+        """The modules that use the param now: empty while it is not gathered. A copy."""
+        unit, _ = placed(self)
+        return {unit.index} if unit.uses else set()
+
+    def partition_numel(self) -> int:
+        """Elements of this rank's shard. Local."""
+        unit, i = placed(self)
+        return len(unit.owned(i))
+
     def ds_summary(self, slice_shape: Any = None, use_debug_name: bool = False) -> dict[str, Any]:
         """All of it as a dict, for messages. Local."""
         unit, i = placed(self)

@@ -210,6 +210,12 @@ class Checkpoints(Facts):
             )
         return state_dict_on_rank0(self.module, exclude_frozen_parameters)
 
+    def _consolidated_16bit_state_dict(
+        self, exclude_frozen_parameters: bool = False
+    ) -> dict[str, torch.Tensor] | None:
+        """As _zero3_consolidated_16bit_state_dict, at any stage. Collective."""
+        return state_dict_on_rank0(self.module, exclude_frozen_parameters)
+
     # ---- Parts ---------------------------------------------------------------------------------
 
     def _agreed_tag(self, tag: str) -> str:

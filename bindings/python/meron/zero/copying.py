@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""copy.deepcopy of sharded modules: within zero.Init, where layers are often made of copies."""
+"""copy.deepcopy of modules that zero.Init sharded: within it, where layers are often made of
+copies, the copy is sharded too; outside of it, the copy is unsharded on every rank.
+"""
 
 from __future__ import annotations
 
 import copy
+import weakref
 from typing import Any
 
 import torch
@@ -12,7 +15,34 @@ from meron.torch.sharding import unit_of
 from meron.zero.attributes import whole_copy
 
 # What sharding put into a module's __dict__.
-MARKS = ("_meron_scope", "_meron_engine", "_apply", "_call_impl", "__prepare_scriptable__")
+MARKS = (
+    *("_meron_scope", "_meron_engine", "_apply", "_call_impl", "__prepare_scriptable__"),
+    "__deepcopy__",
+)
+
+
+class Copier:
+    """`module.__deepcopy__` of a module that zero.Init sharded. Collective.
+
+    PEFT copies layers of a model that is built: trainable copies of frozen ones.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module = weakref.ref(module)
+
+    def __call__(self, memo: dict[int, Any]) -> torch.nn.Module:
+        module = self.module()
+        assert module is not None  # who copies it holds it
+        # The class's own way, or that of a zero.Init around.
+        own = getattr(type(module), "__deepcopy__", None)
+        result: torch.nn.Module = (own or copy_unsharded)(module, memo)
+        return result
+
+
+def let_copy(module: torch.nn.Module) -> None:
+    """Lets copy.deepcopy copy a module, which is refused for other sharded modules."""
+    for part in module.modules():
+        part.__dict__.setdefault("__deepcopy__", Copier(part))
 
 
 def copy_unsharded(module: torch.nn.Module, memo: dict[int, Any]) -> torch.nn.Module:

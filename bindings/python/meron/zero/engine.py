@@ -22,7 +22,6 @@ from meron.torch.sharding import Sharding, current_graph_task
 from meron.torch.state import global_norm
 from meron.torch.tensors import map_tensors, tensors_in
 from meron.torch.unit import ShardedUnit
-from meron.zero import offload_states
 from meron.zero.accumulation import Accumulation
 from meron.zero.checkpoints import Checkpoints
 from meron.zero.config import Config
@@ -30,9 +29,10 @@ from meron.zero.gathered import opened
 from meron.zero.generation import generating
 from meron.zero.loss_scale import LossScale
 from meron.zero.reports import Reporter, timed
+from meron.zero.phases import Phases
 
 
-class Engine(Accumulation, Checkpoints):
+class Engine(Accumulation, Checkpoints, Phases):
     """What `meron.zero.initialize` returns. Everything that trains is collective.
 
     Attributes:
@@ -74,6 +74,8 @@ class Engine(Accumulation, Checkpoints):
         self._states_away = False
         self._owns_optimizer = False  # the config's, not the caller's
         self._reporter = Reporter.of(config.reports, sharding)
+        self._stepping = False  # within step(), in which optimizer.step() is the plain one
+        self.is_compiled = False
         for part in module.modules():
             part.__dict__["_meron_engine"] = weakref.ref(self)
         for unit in units:
@@ -195,6 +197,15 @@ class Engine(Accumulation, Checkpoints):
                 self._coalesced = False
             self._end_micro_batch()
 
+    def _step_without_schedule(self) -> None:
+        """An update for optimizer.step(), which moves no scheduler. Collective."""
+        boundary, scheduler = self._boundary, self.lr_scheduler
+        self._boundary, self.lr_scheduler = True, None
+        try:
+            self.step()
+        finally:
+            self._boundary, self.lr_scheduler = boundary, scheduler
+
     def _require_alive(self, operation: str) -> None:
         if self._destroyed:
             raise errors.StateError(
@@ -204,18 +215,20 @@ class Engine(Accumulation, Checkpoints):
             )
 
     def _require_backward(self) -> None:
-        ran = self._backward_ran
-        if self._forwards == 0 and not ran:  # the model may have been called past the engine
-            reducer = self.sharding.reducer
-            ran = any(reducer.has_any(unit) for unit in self.units) or any(
-                unit.params[i].grad is not None for unit in self.units for i in unit.trainable
-            )
-        if not ran:
+        if not self._had_backward():
             raise errors.StateError(
                 "step without a backward",
                 operation="step",
                 advice="Call engine.backward(loss) first.",
             )
+
+    def _had_backward(self) -> bool:
+        if self._forwards or self._backward_ran:
+            return self._backward_ran
+        reducer = self.sharding.reducer  # the model may have been called past the engine
+        return any(reducer.has_any(unit) for unit in self.units) or any(
+            unit.params[i].grad is not None for unit in self.units for i in unit.trainable
+        )
 
     def _begin_again(self) -> None:
         """After a checkpoint was loaded: no micro-batch has begun."""
@@ -239,6 +252,7 @@ class Engine(Accumulation, Checkpoints):
         overflow = False
         samples = self._samples()
         self._norm = None  # not that of the step before, if this one fails
+        self._stepping = True
         try:
             self._step_optimizer()
         except errors.NonFiniteError:
@@ -247,6 +261,9 @@ class Engine(Accumulation, Checkpoints):
             if not self.config.check_overflow:
                 raise
             overflow = True
+        finally:
+            self._stepping = False
+            self.optimizer.overflow = overflow  # type: ignore[attr-defined]
         self.global_steps += 1
         self.global_samples += samples
         if self.loss_scaler is not None:
@@ -318,55 +335,7 @@ class Engine(Accumulation, Checkpoints):
             self._forwards = 0
             self._backward_ran = False
 
-    # ---- The rest ------------------------------------------------------------------------------
-
-    def empty_partition_cache(self) -> None:
-        """Releases params that stay unsharded between uses."""
-        self.sharding.drop()
-
-    def offload_states(
-        self,
-        include: Any = None,
-        device: Any = "cpu",
-        pin_memory: bool = True,
-        non_blocking: bool = False,
-        nvme_path: str | None = None,
-    ) -> None:
-        """Moves states off memory until `reload_states`, for a phase that needs it. Local.
-
-        Blocks on this rank's drive. The model can be run meanwhile, and not trained.
-
-        Args:
-            include: of "optim_states", "hp_params", "lp_params", "lp_grads" and
-                "contiguous_grad_buffer"; None is all. The first two go, and together.
-            device: "nvme", which DeepSpeed does not take here; "cpu" is where they reside, and
-                moves nothing.
-            pin_memory, non_blocking: without effect.
-            nvme_path: a folder on a drive; None is the config's.
-
-        Raises ArgumentError, StateError (they are offloaded), UnsupportedError (an optimizer of
-        torch's own), NoSpaceError, IoError: they stay where they were then.
-        """
-        self._require_alive("offload_states")
-        if offload_states.offload(self.optimizer, include, device, nvme_path):
-            self._states_away = True
-
-    def reload_states(self, non_blocking: bool = False) -> None:
-        """Brings back, bit by bit the same, what `offload_states` has moved. Local.
-
-        Blocks on this rank's drive. Raises IoError, CorruptError, NoMemoryError: they are offloaded
-        still then.
-        """
-        self._require_alive("reload_states")
-        if self._states_away:
-            offload_states.rule_of(self.optimizer).engine.reload()
-            self._states_away = False
-
-    def compile(self, *_args: Any, **_kwargs: Any) -> None:
-        raise errors.UnsupportedError(
-            "Meron does not have yet: engine.compile",
-            advice="Call engine.module.compile(), or torch.compile on parts of the model.",
-        )
+    # ---- The end -------------------------------------------------------------------------------
 
     def destroy(self) -> None:
         """Gives the model back: still sharded, and free for another engine. Collective."""

@@ -25,7 +25,7 @@ from meron.torch.device_choice import device_for, new_device
 from meron.torch.partition import is_sharded
 from meron.torch.sharding import Sharding
 from meron.zero.config import Config, Source, parse
-from meron.zero.copying import copy_unsharded
+from meron.zero.copying import copy_unsharded, let_copy
 from meron.zero.filling import apply_whole, fill_weights
 from meron.zero.gathered import LazyGather, checked
 from meron.zero.leaf import fits, set_leaves_of_config, set_z3_leaf_module
@@ -144,6 +144,7 @@ class Init:
         set_leaves_of_config(module, self.config.leaf)
         sharding = self.open()
         shard_module(sharding, module, sharding.unique(type(module).__name__), dtype=self.dtype)
+        let_copy(module)
         self.check_changes(module)
 
     def check_changes(self, module: torch.nn.Module) -> None:
@@ -286,6 +287,7 @@ class Init:
         sharding = self.open()
         name = sharding.unique(type(module).__name__)
         shard_part(sharding, module, name, dtype=self.dtype, **options)
+        let_copy(module)
         self.check_changes(module)
 
 

@@ -19,8 +19,10 @@ from meron.torch.device_choice import device_for
 from meron.torch.partition import convert_buffers
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.world import asked_plan
+from meron.zero.adapters import read_keys_locally
 from meron.zero.config import Config, Source, parse
 from meron.zero.engine import Engine
+from meron.zero.engine_config import as_engine_config
 from meron.zero.gathered import checked
 from meron.zero.init import choose_group, refuse
 from meron.zero.leaf import set_leaves_of_config
@@ -36,6 +38,7 @@ from meron.zero.schedulers import make_scheduler
 from meron.zero.tiers import plan_for
 from meron.zero.units import open_sharding, set_limits, shard_module, units_of
 from meron.zero.wrapper import engine_of
+from meron.zero.zero_optimizer import adopt
 
 logger = logging.getLogger("meron.zero")
 
@@ -93,7 +96,8 @@ def initialize(
     check_free(model)
     refuse(mesh_param=mesh_param)
     model_parameters = listed(model_parameters)
-    chosen = parse(choose_config(args, config, config_params))
+    source = choose_config(args, config, config_params)
+    chosen = parse(source)
     sharding = shard(
         model, chosen, choose_group(None, None, mpu), device, optimizer, model_parameters
     )
@@ -108,7 +112,8 @@ def initialize(
     if chosen.offload.told and sharding.context.rank == 0:
         logger.info("offload: %s", "; ".join(chosen.offload.told))
 
-    engine = Engine(model, chosen, sharding, units_of(model))
+    engine = Engine(model, as_engine_config(source, chosen), sharding, units_of(model))
+    read_keys_locally(model)
     try:
         equip(engine, optimizer, model_parameters, lr_scheduler)
         if training_data is not None:
@@ -180,6 +185,8 @@ def equip(
         chosen.bf16_values,
         torch.bfloat16 if chosen.bf16_states else torch.float32,
     )
+    if engine.optimizer is not None:
+        adopt(engine, engine.optimizer)
     if lr_scheduler is None and chosen.scheduler is None:
         return
     if engine.optimizer is None:

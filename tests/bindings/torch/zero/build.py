@@ -453,5 +453,18 @@ def case_a_param_is_copied_whole() -> None:
     assert type(alone) is nn.Parameter and torch.equal(alone, whole(layer.weight))
 
 
+def case_a_module_is_copied_unsharded_outside_of_init() -> None:
+    with zero.Init():
+        model = nn.Sequential(nn.Linear(3, 4), nn.LayerNorm(4))
+    model[0].weight.requires_grad = False
+    alone = copy.deepcopy(model)
+    assert [type(param) for param in alone.parameters()] == [nn.Parameter] * 4
+    for param, source in zip(alone.parameters(), model.parameters()):
+        assert torch.equal(param, whole(source)) and param.requires_grad == source.requires_grad
+    assert torch.equal(alone(torch.ones(2, 3)), model(torch.ones(2, 3)))
+    again = copy.deepcopy(alone)  # an ordinary module
+    assert torch.equal(again[0].weight, alone[0].weight)
+
+
 if __name__ == "__main__":
     run_cases(sys.modules[__name__])

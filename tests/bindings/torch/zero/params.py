@@ -264,6 +264,7 @@ def case_a_script_of_deepspeed() -> None:
     args = parser.parse_args(["--deepspeed", "--local_rank", "0"])
     assert args.deepspeed
     deepspeed.init_distributed("gloo")
+    assert torch.distributed.get_world_size() == RANKS
     assert deepspeed.comm.get_rank() == RANK and deepspeed.comm.get_world_size() == RANKS
     total = torch.tensor([float(RANK), 1.0])
     deepspeed.comm.all_reduce(total)

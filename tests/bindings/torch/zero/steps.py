@@ -413,8 +413,11 @@ def case_the_engine_is_the_models_face() -> None:
     alone = zero.initialize(model=nn.Linear(3, 3), config=config())[0]
     with raises(meron.StateError, "cannot be moved"):
         alone.to(torch.bfloat16)
-    with raises(meron.UnsupportedError, "torch.compile"):
-        engine.compile()
+    with raises(meron.UnsupportedError, "schedule"):
+        engine.compile(schedule=[(0, [])])
+    expected = engine(torch.ones(2, 3))
+    engine.compile(backend="eager")
+    assert engine.is_compiled and torch.equal(engine(torch.ones(2, 3)), expected)
     os.environ["LOCAL_RANK"] = "7"
     assert engine.local_rank == comm.get_local_rank() == 7
     del os.environ["LOCAL_RANK"]

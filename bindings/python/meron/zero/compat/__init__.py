@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""DeepSpeed's module tree over meron.zero.
+
+    import meron.zero.compat as deepspeed
+
+`install()` puts the same tree under the name `deepspeed` in this process, for code that imports it
+elsewhere, such as `from deepspeed.utils import safe_get_full_grad`. `python -m meron.zero.dropin`
+prints a folder for PYTHONPATH that does so for programs as they are, and for packages that ask
+importlib whether DeepSpeed is installed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import inspect
+import sys
+from typing import Any
+
+import meron
+from meron import zero
+from meron.zero.compat import accelerator, refused, tree
+from meron.zero.compat import distributed as comm
+from meron.zero.compat.accelerator import get_accelerator
+from meron.zero.compat.constants import TORCH_DISTRIBUTED_DEFAULT_PORT
+from meron.zero.compat.helpers import OnDevice
+from meron.zero.compat.rendezvous import init_distributed
+from meron.zero.compat.tree import DeepSpeedOptimizer, install
+from meron.zero.dropin.version import GIT
+from meron.zero.dropin.version import VERSION as __version__
+from meron.zero.engine import Engine as DeepSpeedEngine
+from meron.zero.initialize import initialize as initialize_engine
+from meron.zero.utils import log_dist, logger
+
+dist = comm
+version = __version__
+git_hash = git_branch = GIT
+DeepSpeedOptimizerCallable = DeepSpeedSchedulerCallable = Any
+
+
+@functools.wraps(initialize_engine)
+def initialize(*args: Any, **kwargs: Any) -> Any:
+    """As meron.zero.initialize, after init_distributed: scripts go on with torch.distributed.
+
+    `dist_init_required=False` makes no process group.
+    """
+    given = inspect.signature(initialize_engine).bind_partial(*args, **kwargs).arguments
+    if comm.is_available():
+        port = given.get("distributed_port") or TORCH_DISTRIBUTED_DEFAULT_PORT
+        required = given.get("dist_init_required")
+        init_distributed(distributed_port=port, dist_init_required=required)
+    return initialize_engine(*args, **kwargs)
+
+
+def add_config_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """The command line arguments that scripts of DeepSpeed take."""
+    group = parser.add_argument_group("DeepSpeed", "configurations of meron.zero")
+    group.add_argument("--deepspeed", action="store_true", help="use the engine")
+    group.add_argument("--deepspeed_config", type=str, help="path of the config, a JSON file")
+    known = {action.dest for action in parser._actions}
+    if "local_rank" not in known:
+        group.add_argument("--local_rank", type=int, default=-1, help="set by launchers")
+    return parser
+
+
+def __getattr__(name: str) -> Any:
+    """DeepSpeedConfig and the other classes of configs, which need pydantic."""
+    if name.startswith("DeepSpeed"):
+        return getattr(sys.modules["meron.zero.config"], name)
+    raise AttributeError(
+        f"deepspeed of Meron {meron.__version__} has no {name!r}: docs/torch_deepspeed.md lists "
+        "what it has"
+    )
+
+
+globals().update(refused.names_of(""))
+tree.fill(sys.modules[__name__])
+
+__all__ = [
+    *refused.NAMES[""],
+    "DeepSpeedEngine",
+    "DeepSpeedOptimizer",
+    "OnDevice",
+    "accelerator",
+    "add_config_arguments",
+    "comm",
+    "dist",
+    "get_accelerator",
+    "init_distributed",
+    "initialize",
+    "install",
+    "log_dist",
+    "logger",
+    "zero",
+]

@@ -1,0 +1,260 @@
+# SPDX-License-Identifier: Apache-2.0
+"""deepspeed.accelerator: the device that this process computes on, under DeepSpeed's names."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from meron import errors
+
+KINDS = ("cpu", "cuda")
+
+
+class Accelerator:
+    """One kind of device: "cuda" (torch.cuda) or "cpu".
+
+    Methods have DeepSpeed's names and the results of torch.cuda. On the CPU streams and events are
+    None, and numbers of memory are this process's resident memory, in bytes.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self._name = kind
+        self._communication_backend_name = "nccl" if kind == "cuda" else "gloo"
+        self._peak = 0
+
+    @property
+    def cuda(self) -> bool:
+        return self._name == "cuda"
+
+    # ---- Devices -------------------------------------------------------------------------------
+
+    def is_available(self) -> bool:
+        """Whether torch sees a device of this kind."""
+        return not self.cuda or torch.cuda.is_available()
+
+    def device_name(self, device_index: int | str | None = None) -> str:
+        """ "cuda", "cuda:1" for an index; always "cpu" on the CPU."""
+        if not self.cuda or device_index is None:
+            return self._name
+        return f"cuda:{device_index}"
+
+    def device(self, device_index: int | None = None) -> Any:
+        """A context within which a device is the current one."""
+        return torch.cuda.device(device_index) if self.cuda else contextlib.nullcontext()
+
+    def set_device(self, device_index: int) -> None:
+        """Makes a device the current one; nothing on the CPU."""
+        if self.cuda:
+            torch.cuda.set_device(device_index)
+
+    def current_device(self) -> int:
+        """The index of the current device; 0 on the CPU."""
+        return torch.cuda.current_device() if self.cuda else 0
+
+    def current_device_name(self) -> str:
+        """The current device as torch names it: "cuda:0" or "cpu"."""
+        return f"cuda:{torch.cuda.current_device()}" if self.cuda else "cpu"
+
+    def device_count(self) -> int:
+        """Devices; on the CPU one."""
+        return torch.cuda.device_count() if self.cuda else 1
+
+    def synchronize(self, device_index: int | None = None) -> None:
+        """Blocks until the device has done what it was given; nothing on the CPU."""
+        if self.cuda:
+            torch.cuda.synchronize(device_index)
+
+    def communication_backend_name(self) -> str:
+        """The backend of torch.distributed for this kind: "nccl" or "gloo"."""
+        return self._communication_backend_name
+
+    def on_accelerator(self, tensor: torch.Tensor) -> bool:
+        """Whether a tensor is on a device of this kind."""
+        return tensor.device.type == self._name
+
+    def visible_devices_envs(self) -> list[str]:
+        return ["CUDA_VISIBLE_DEVICES"]
+
+    def is_synchronized_device(self) -> bool:
+        """Whether operations are complete when they return."""
+        return not self.cuda
+
+    use_host_timers = resolves_data_dependency = handles_memory_backpressure = (
+        is_synchronized_device
+    )
+
+    # ---- Dtypes --------------------------------------------------------------------------------
+
+    def is_bf16_supported(self) -> bool:
+        """Whether the device computes in bfloat16; the CPU does."""
+        return torch.cuda.is_bf16_supported() if self.cuda else True
+
+    def is_fp16_supported(self) -> bool:
+        """True: torch computes in float16 on both kinds."""
+        return True
+
+    def supported_dtypes(self) -> list[torch.dtype]:
+        """Dtypes of params that this kind computes in."""
+        dtypes = [torch.float32, torch.float16]
+        return [*dtypes, torch.bfloat16] if self.is_bf16_supported() else dtypes
+
+    # ---- Random numbers ------------------------------------------------------------------------
+
+    def random(self) -> Any:
+        """torch.cuda.random, or torch.random."""
+        return torch.cuda.random if self.cuda else torch.random
+
+    def manual_seed(self, seed: int) -> Any:
+        return torch.cuda.manual_seed(seed) if self.cuda else torch.manual_seed(seed)
+
+    def manual_seed_all(self, seed: int) -> Any:
+        return torch.cuda.manual_seed_all(seed) if self.cuda else torch.manual_seed(seed)
+
+    def initial_seed(self) -> int:
+        return int(torch.cuda.initial_seed() if self.cuda else torch.initial_seed())
+
+    def get_rng_state(self, device_index: int | None = None) -> torch.Tensor:
+        if not self.cuda:
+            return torch.get_rng_state()
+        return torch.cuda.get_rng_state("cuda" if device_index is None else device_index)
+
+    def set_rng_state(self, new_state: torch.Tensor, device_index: int | None = None) -> None:
+        if not self.cuda:
+            torch.set_rng_state(new_state)
+            return
+        torch.cuda.set_rng_state(new_state, "cuda" if device_index is None else device_index)
+
+    def default_generator(self, device_index: int = 0) -> torch.Generator:
+        return torch.cuda.default_generators[device_index] if self.cuda else torch.default_generator
+
+    # ---- Streams -------------------------------------------------------------------------------
+
+    @property
+    def Stream(self) -> Any:
+        return torch.cuda.Stream if self.cuda else None
+
+    @property
+    def Event(self) -> Any:
+        return torch.cuda.Event if self.cuda else None
+
+    def stream(self, stream: Any) -> Any:
+        return torch.cuda.stream(stream) if self.cuda else contextlib.nullcontext()
+
+    def current_stream(self, device_index: int | None = None) -> Any:
+        return torch.cuda.current_stream(device_index) if self.cuda else None
+
+    def default_stream(self, device_index: int | None = None) -> Any:
+        return torch.cuda.default_stream(device_index) if self.cuda else None
+
+    def range_push(self, msg: str, domain: Any = None, category: Any = None) -> None:
+        """Begins a range of NVTX; nothing on the CPU."""
+        if self.cuda:
+            torch.cuda.nvtx.range_push(msg)
+
+    def range_pop(self, domain: Any = None) -> None:
+        if self.cuda:
+            torch.cuda.nvtx.range_pop()
+
+    def lazy_call(self, callback: Callable[[], Any]) -> Any:
+        return torch.cuda._lazy_call(callback) if self.cuda else callback()
+
+    # ---- Memory, in bytes ----------------------------------------------------------------------
+
+    def empty_cache(self) -> None:
+        if self.cuda:
+            torch.cuda.empty_cache()
+
+    def memory_allocated(self, device_index: int | None = None) -> int:
+        return torch.cuda.memory_allocated(device_index) if self.cuda else self._resident()
+
+    memory_cached = memory_reserved = memory_allocated
+
+    def max_memory_allocated(self, device_index: int | None = None) -> int:
+        if self.cuda:
+            return torch.cuda.max_memory_allocated(device_index)
+        self._resident()
+        return self._peak
+
+    max_memory_cached = max_memory_reserved = max_memory_allocated
+
+    def reset_peak_memory_stats(self, device_index: int | None = None) -> None:
+        if self.cuda:
+            torch.cuda.reset_peak_memory_stats(device_index)
+        self._peak = 0
+
+    reset_max_memory_allocated = reset_max_memory_cached = reset_peak_memory_stats
+
+    def memory_stats(self, device_index: int | None = None) -> Any:
+        return torch.cuda.memory_stats(device_index) if self.cuda else {}
+
+    def total_memory(self, device_index: int | None = None) -> int:
+        if self.cuda:
+            return int(torch.cuda.get_device_properties(device_index or 0).total_memory)
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+    def available_memory(self, device_index: int | None = None) -> int:
+        if self.cuda:
+            return int(torch.cuda.mem_get_info(device_index)[0])
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+
+    def _resident(self) -> int:
+        resident = resident_bytes()
+        self._peak = max(self._peak, resident)
+        return resident
+
+    def pin_memory(self, tensor: torch.Tensor, *_options: Any, **_named: Any) -> torch.Tensor:
+        """A copy in pinned memory; the tensor itself on the CPU."""
+        return tensor.pin_memory() if self.cuda else tensor
+
+    def is_pinned(self, tensor: torch.Tensor) -> bool:
+        return tensor.is_pinned() if self.cuda else False
+
+    # ---- Operators -----------------------------------------------------------------------------
+
+    def create_op_builder(self, class_name: str) -> Any:
+        """An object of a class of deepspeed.ops.op_builder."""
+        return self.get_op_builder(class_name)()
+
+    def get_op_builder(self, class_name: str) -> Any:
+        from meron.zero.compat import builders
+
+        return getattr(builders, class_name)
+
+
+def resident_bytes() -> int:
+    """Memory of this process that resides in the host's memory."""
+    pages = int(Path("/proc/self/statm").read_text("ascii").split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+@functools.cache
+def get_accelerator() -> Accelerator:
+    """ "cuda" if torch sees a device, else "cpu"; DS_ACCELERATOR chooses one of them.
+
+    Raises ArgumentError for another DS_ACCELERATOR, and for "cuda" where torch sees no device.
+    """
+    chosen = os.environ.get("DS_ACCELERATOR")
+    if chosen is None:
+        return Accelerator("cuda" if torch.cuda.is_available() else "cpu")
+    if chosen not in KINDS or (chosen == "cuda" and not torch.cuda.is_available()):
+        raise errors.argument(
+            f"DS_ACCELERATOR={chosen!r}: Meron computes on cpu and cuda, and torch sees "
+            f"{torch.cuda.device_count()} CUDA devices",
+            subject="DS_ACCELERATOR",
+            advice='Unset it, or set it to "cpu" or "cuda".',
+        )
+    return Accelerator(chosen)
+
+
+def is_current_accelerator_supported() -> bool:
+    return True
+
+
+__all__ = ["Accelerator", "get_accelerator", "is_current_accelerator_supported"]

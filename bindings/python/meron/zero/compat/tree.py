@@ -1,0 +1,298 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The modules of DeepSpeed by dotted name, and how they get into `sys.modules`."""
+
+from __future__ import annotations
+
+import functools
+import importlib.machinery
+import importlib.metadata
+import importlib.util
+import sys
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import torch
+
+import meron.zero
+from meron import errors
+from meron.zero import (
+    attributes,
+    estimate,
+    leaf,
+    offload_states,
+    ops,
+    safe,
+    schedulers,
+    utils,
+    zero_to_fp32,
+)
+from meron.zero.compat import (
+    accelerator,
+    builders,
+    constants,
+    distributed,
+    groups,
+    helpers,
+    logs,
+    refused,
+)
+from meron.zero.dropin import version
+from meron.zero.engine import Engine
+from meron.zero.zero_optimizer import DeepSpeedOptimizer
+
+Content = dict[str, Any]
+
+# What accelerate's launcher reads in the home folder and in the present one: variables for ranks.
+ENVIRONMENT_FILE = ".deepspeed_env"
+
+SCHEDULES = ["LRRangeTest", "OneCycle", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR"]
+
+
+def public(module: ModuleType) -> Content:
+    """The names that a module offers: `__all__`, or else all but modules."""
+    names = getattr(module, "__all__", None)
+    if names is None:
+        names = [
+            name
+            for name, value in vars(module).items()
+            if not name.startswith("__") and not isinstance(value, ModuleType)
+        ]
+    return {name: getattr(module, name) for name in names}
+
+
+def picked(module: ModuleType, *names: str) -> Content:
+    return {name: getattr(module, name) for name in names}
+
+
+# ---- What modules hold --------------------------------------------------------------------------
+
+
+def partition_parameters() -> Content:
+    """zero.Init changes no constructor of tensors, so code that exempts one finds nothing to do."""
+    return {
+        "zero_wrapper_for_fp_tensor_constructor": keep_constructor,
+        "_orig_torch_arange": torch.arange,
+        "_orig_torch_empty": torch.empty,
+        "_orig_torch_zeros": torch.zeros,
+        "_orig_torch_ones": torch.ones,
+        "_orig_torch_full": torch.full,
+        "get_accelerator": accelerator.get_accelerator,
+        "is_zero_param": is_zero_param,
+    }
+
+
+def keep_constructor(
+    fn: Callable[..., torch.Tensor], *_dtype: Any, **_options: Any
+) -> Callable[..., torch.Tensor]:
+    """The constructor itself: its dtype is the caller's."""
+    return fn
+
+
+def is_zero_param(parameter: Any) -> bool:
+    """Whether a param is sharded by Meron."""
+    return isinstance(parameter, attributes.ZeroParameter)
+
+
+def logging_part() -> Content:
+    return {**public(utils), **public(logs), **public(leaf), **public(safe)}
+
+
+def checkpointing() -> ModuleType | None:
+    """meron.checkpointing, where this installation has it."""
+    if importlib.util.find_spec("meron.checkpointing") is None:
+        return None
+    return importlib.import_module("meron.checkpointing")
+
+
+def checkpointing_part() -> Content:
+    module = checkpointing()
+    if module is not None:
+        return public(module)
+    names = ("checkpoint", "configure", "is_configured", "non_reentrant_checkpoint", "reset")
+    advice = refused.CHECKPOINTING
+    return {name: refused.refusing("checkpointing", name, advice) for name in names}
+
+
+def runtime_config() -> Content:
+    return {"DeepSpeedConfigError": errors.ArgumentError, **public(constants)}
+
+
+def schedules_part() -> Content:
+    return {**public(schedulers), "VALID_LR_SCHEDULES": list(SCHEDULES)}
+
+
+def git_part() -> Content:
+    return {
+        "version": version.VERSION,
+        "git_hash": version.GIT,
+        "git_branch": version.GIT,
+        "installed_ops": dict.fromkeys(builders.ALL_OPS, True),
+        "accelerator_name": "",  # found at run time
+    }
+
+
+def engine_part() -> Content:
+    return {
+        "DeepSpeedEngine": Engine,
+        "DeepSpeedOptimizerCallable": Any,
+        "DeepSpeedSchedulerCallable": Any,
+    }
+
+
+# By dotted name below deepspeed, parents first: what the module holds.
+MODULES: dict[str, Callable[[], Content]] = {
+    "accelerator": lambda: public(accelerator),
+    "accelerator.real_accelerator": lambda: public(accelerator),
+    "checkpoint": dict,
+    "checkpoint.utils": lambda: picked(helpers, "clone_tensors_for_torch_save"),
+    "checkpointing": checkpointing_part,
+    "comm": lambda: public(distributed),
+    "comm.comm": lambda: public(distributed),
+    "constants": lambda: picked(constants, "TORCH_DISTRIBUTED_DEFAULT_PORT"),
+    "git_version_info": git_part,
+    "launcher": dict,
+    "launcher.runner": lambda: {"DEEPSPEED_ENVIRONMENT_NAME": ENVIRONMENT_FILE},
+    "ops": dict,
+    "ops.adagrad": lambda: picked(ops, "DeepSpeedCPUAdagrad"),
+    "ops.adam": lambda: picked(ops, "DeepSpeedCPUAdam", "FusedAdam"),
+    "ops.lion": lambda: picked(ops, "DeepSpeedCPULion", "FusedLion"),
+    "ops.aio": lambda: picked(builders, "AsyncIOBuilder"),
+    "ops.op_builder": lambda: public(builders),
+    "ops.op_builder.async_io": lambda: picked(builders, "AsyncIOBuilder"),
+    "ops.op_builder.cpu_adam": lambda: picked(builders, "CPUAdamBuilder"),
+    "ops.op_builder.fused_adam": lambda: picked(builders, "FusedAdamBuilder"),
+    "runtime": dict,
+    "runtime.activation_checkpointing": dict,
+    "runtime.activation_checkpointing.checkpointing": checkpointing_part,
+    "runtime.base_optimizer": lambda: {"DeepSpeedOptimizer": DeepSpeedOptimizer},
+    "runtime.config": runtime_config,
+    "runtime.constants": lambda: public(constants),
+    "runtime.dataloader": lambda: picked(helpers, "RepeatingLoader"),
+    "runtime.engine": engine_part,
+    "runtime.lr_schedules": schedules_part,
+    "runtime.utils": lambda: picked(helpers, *helpers.RUNTIME_UTILS),
+    "runtime.zero": dict,
+    "runtime.zero.config": lambda: picked(constants, "ZeroStageEnum"),
+    "runtime.zero.offload_config": lambda: picked(
+        offload_states, "OffloadDeviceEnum", "OffloadStateTypeEnum"
+    ),
+    "runtime.zero.partition_parameters": partition_parameters,
+    "runtime.zero.stage3": lambda: public(estimate),
+    "runtime.zero.stage_1_and_2": lambda: public(estimate),
+    "runtime.zero.tiling": dict,
+    "utils": lambda: {
+        **logging_part(),
+        **picked(helpers, "OnDevice", "RepeatingLoader", "instrument_w_nvtx"),
+        **picked(helpers, "recursive_getattr", "recursive_setattr"),
+    },
+    "utils.groups": lambda: public(groups),
+    "utils.logging": lambda: public(logs),
+    "utils.nvtx": lambda: picked(helpers, "instrument_w_nvtx"),
+    "utils.tensor_fragment": lambda: public(safe),
+    "utils.z3_leaf_module": lambda: public(leaf),
+    "utils.zero_to_fp32": lambda: {
+        **public(zero_to_fp32),
+        "__file__": zero_to_fp32.__file__,
+        **refused.names_of("utils.zero_to_fp32"),
+    },
+    "zero": dict,
+}
+# Modules of which Meron has nothing. (The root is compat's own.)
+for _name in refused.NAMES:
+    if _name:
+        MODULES.setdefault(_name, functools.partial(refused.names_of, _name))
+
+# Modules whose further names are those of another module, whenever they are asked for.
+REST: dict[str, ModuleType] = {
+    "runtime.config": meron.zero.config,
+    "runtime.zero.config": meron.zero.config,
+    "runtime.zero.offload_config": meron.zero.config,
+    "runtime.zero": meron.zero,
+    "runtime.zero.partition_parameters": meron.zero,
+    "runtime.zero.tiling": meron.zero,
+    "zero": meron.zero,
+}
+
+
+class Part(ModuleType):
+    """A module of the tree. Names that it lacks are those of another module, if it has one."""
+
+    _rest: ModuleType | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or self._rest is None:
+            raise AttributeError(
+                f"{self.__name__} of Meron {meron.__version__} has no {name!r} (it has the names "
+                "that docs/torch_deepspeed.md lists)"
+            )
+        return getattr(self._rest, name)
+
+    def __dir__(self) -> list[str]:
+        rest = dir(self._rest) if self._rest is not None else []
+        return sorted({*super().__dir__(), *rest})
+
+
+parts: dict[str, ModuleType] = {}
+
+
+def fill(root: ModuleType) -> None:
+    """Makes all modules and gives `root` the ones below it as attributes."""
+    for dotted, content in MODULES.items():
+        part = Part(f"deepspeed.{dotted}", f"deepspeed.{dotted} over meron.zero.")
+        vars(part).update(content())
+        part.__path__ = []
+        part.__package__ = part.__name__
+        part.__spec__ = importlib.machinery.ModuleSpec(part.__name__, None, is_package=True)
+        part._rest = REST.get(dotted)
+        if part._rest is meron.zero:
+            vars(part)["__all__"] = [*meron.zero.__all__]
+        parts[dotted] = part
+        above, _, name = dotted.rpartition(".")
+        setattr(parts[above] if above else root, name, part)
+
+
+def put(name: str, root: ModuleType) -> None:
+    """Lets `import NAME` and imports of its parts mean the tree."""
+    sys.modules[name] = root
+    for dotted, part in parts.items():
+        sys.modules[f"{name}.{dotted}"] = part
+
+
+def real_version(name: str = "deepspeed") -> str | None:
+    """The version of an installed distribution of that name that is not Meron's; None without."""
+    for distribution in importlib.metadata.distributions(name=name):
+        if not distribution.version.endswith(version.SUFFIX):
+            return distribution.version
+    return None
+
+
+def install(name: str = "deepspeed", replace: bool = False) -> None:
+    """Lets `import deepspeed` in this process mean meron.zero.compat, before it is imported.
+
+    Args:
+        name: the name to import by.
+        replace: takes the place of an installed DeepSpeed too.
+
+    Raises StateError if DeepSpeed is imported already, or if it is installed and `replace` is not
+    given: one program must not mix two engines.
+    """
+    root = sys.modules["meron.zero.compat"]
+    found = sys.modules.get(name)
+    if found is root or getattr(found, "__version__", None) == version.VERSION:
+        return
+    if found is not None:
+        raise errors.StateError(
+            f"{name} is imported already, from {getattr(found, '__file__', 'an unknown place')}",
+            operation="install",
+            advice="Call meron.zero.compat.install() before anything imports it.",
+        )
+    real = real_version(name)
+    if real is not None and not replace:
+        raise errors.StateError(
+            f"{name} {real} is installed in this environment",
+            operation="install",
+            advice="Call meron.zero.compat.install(replace=True) to use Meron in its place in this "
+            "process, or `import meron.zero.compat as deepspeed`.",
+        )
+    put(name, root)

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A folder for PYTHONPATH in which `deepspeed` is meron.zero.
+
+    PYTHONPATH=$(python -m meron.zero.dropin) torchrun --nproc-per-node 2 train.py
+
+Programs and libraries that import DeepSpeed then run on Meron unmodified: Trainer of transformers,
+accelerate, TRL, PEFT. They ask importlib whether DeepSpeed is installed and in which version, so
+the folder holds the metadata of a distribution too. Nothing is installed, and an installed
+DeepSpeed is in use again without the folder.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from pathlib import Path
+from typing import Any
+
+from meron.zero.dropin.version import SUFFIX, VERSION
+
+FOLDER = Path(__file__).parent / "site"
+
+logger = logging.getLogger("meron.zero")
+
+
+def folder() -> str:
+    """The folder that holds the package `deepspeed` and its metadata."""
+    return str(FOLDER)
+
+
+def python_path(before: str | None = None) -> str:
+    """A value for PYTHONPATH: the folder, then what was there before."""
+    return os.pathsep.join([folder(), before]) if before else folder()
+
+
+def take_name(namespace: dict[str, Any]) -> None:
+    """Makes the module with this namespace the tree of meron.zero.compat.
+
+    Rank 0 warns if DeepSpeed itself is installed, too: it is not the one that this program uses.
+    """
+    import sys
+
+    from meron.zero import compat
+    from meron.zero.compat import tree
+
+    module = sys.modules[namespace["__name__"]]
+    tree.put(module.__name__, module)
+    namespace.update({name: getattr(compat, name) for name in compat.__all__})
+    namespace.update({name: part for name, part in tree.parts.items() if "." not in name})
+    namespace.update(__version__=VERSION, __all__=list(compat.__all__), version=VERSION)
+    namespace.update(
+        __getattr__=compat.__getattr__, install=tree.install, DeepSpeedEngine=compat.DeepSpeedEngine
+    )
+    real = tree.real_version()
+    rank = os.environ.get("RANK", os.environ.get("MERON_RANK", "0"))
+    if real is not None and rank == "0":
+        logger.warning(
+            "two packages are named deepspeed: this program uses Meron's (%s, from PYTHONPATH), "
+            "not DeepSpeed %s. Remove %s from PYTHONPATH to use DeepSpeed.",
+            VERSION,
+            real,
+            folder(),
+        )
+
+
+__all__ = ["SUFFIX", "VERSION", "folder", "python_path", "take_name"]

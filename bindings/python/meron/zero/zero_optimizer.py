@@ -1,0 +1,182 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What DeepSpeed's users read from an engine's optimizer: `overflow`, `optimizer`, `step` alone.
+
+`adopt` makes the class of an optimizer a subclass of its own, in place, with the same name, so that
+isinstance(), checkpoints and messages stay as they were.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from meron import errors
+from meron.zero.wrapper import Wrapper
+
+if TYPE_CHECKING:
+    from meron.zero.engine import Engine
+
+
+class DeepSpeedOptimizer:
+    """The base of every engine's optimizer, as deepspeed.runtime.base_optimizer has it."""
+
+
+class ZeroOptimizer(DeepSpeedOptimizer):
+    """An engine's optimizer. Instances are optimizers of torch or of meron.torch too.
+
+    Attributes:
+        overflow: whether the last step was skipped, because a gradient was NaN or infinite.
+    """
+
+    overflow = False
+    _zero_engine: weakref.ref[Engine] | None = None
+
+    @property
+    def optimizer(self) -> Any:
+        """The optimizer that changes the shards: itself."""
+        return self
+
+    @property
+    def loss_scale(self) -> float:
+        """The factor of the next loss; 1 without fp16."""
+        engine = engine_of_optimizer(self)
+        return engine.cur_scale if engine is not None else 1.0
+
+    cur_scale = loss_scale
+
+    @property
+    def parameter_offload(self) -> ParameterHooks:
+        """Stage 3 only: the hooks that TRL removes for generation. There are none."""
+        engine = engine_of_optimizer(self)
+        if engine is None or engine.zero_optimization_stage() < 3:
+            raise AttributeError("parameter_offload: this engine's stage is below 3")
+        return ParameterHooks(engine.module)
+
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
+        """One step of the engine: loss scale, clipping and counters too. Collective.
+
+        Nothing happens without a backward since the last step.
+
+        The engine's scheduler does not step: only engine.step() does that. Returns what `closure`
+        returns.
+        """
+        plain = functools.partial(super().step, closure)  # type: ignore[misc]
+        return step_of(self, plain, closure)
+
+    def backward(self, loss: torch.Tensor, retain_graph: bool = False) -> None:
+        """As engine.backward. Raises StateError if the engine was destroyed."""
+        self._engine("backward").backward(loss, retain_graph=retain_graph)
+
+    def offload_states(
+        self,
+        include: Any = None,
+        device: Any = "cpu",
+        pin_memory: bool = True,
+        non_blocking: bool = False,
+        nvme_path: str | None = None,
+    ) -> None:
+        """As engine.offload_states. Raises StateError if the engine was destroyed."""
+        engine = self._engine("offload_states")
+        engine.offload_states(include, device, pin_memory, non_blocking, nvme_path)
+
+    def reload_states(self, non_blocking: bool = False) -> None:
+        """As engine.reload_states. Raises StateError if the engine was destroyed."""
+        self._engine("reload_states").reload_states(non_blocking)
+
+    def _engine(self, operation: str) -> Engine:
+        engine = engine_of_optimizer(self)
+        if engine is None:
+            raise errors.StateError(
+                "the engine of this optimizer was destroyed",
+                operation=operation,
+                advice="Use the engine that initialize made of its model since then.",
+            )
+        return engine
+
+
+class ParameterHooks:
+    """What TRL removes before generation and registers again after it: nothing, as Meron gathers
+    params within forward passes of any kind.
+
+    Attributes: `module` (forwards to the model), `forward_hooks` and `backward_hooks` (empty),
+    `param_coordinator`.
+    """
+
+    def __init__(self, module: torch.nn.Module) -> None:
+        self.module = HookedModule(module)
+        self.forward_hooks: list[Any] = []
+        self.backward_hooks: list[Any] = []
+        self.param_coordinator = self
+
+    def is_invalid_trace(self) -> bool:
+        """True: no order of uses is kept that could be wrong."""
+        return True
+
+    def _invalidate_trace(self) -> None:
+        """Nothing: no order of uses is kept."""
+
+    def _register_deepspeed_module(self, module: torch.nn.Module) -> None:
+        """Nothing: hooks were not removed."""
+
+
+class HookedModule(Wrapper):
+    """The model, with the params that its own forward uses of other modules."""
+
+    def ds_external_parameters(self) -> list[tuple[int, torch.nn.Parameter]]:
+        """Pairs of a param's ds_id and the param that was registered as external."""
+        external = self.module.__dict__.get("_meron_external", {})
+        return [(getattr(param, "ds_id", key), param) for key, param in external.items()]
+
+
+def engine_of_optimizer(optimizer: ZeroOptimizer) -> Engine | None:
+    """The engine that an optimizer belongs to, if it is alive."""
+    engine = optimizer._zero_engine() if optimizer._zero_engine is not None else None
+    return None if engine is None or engine._destroyed else engine
+
+
+def step_of(
+    optimizer: ZeroOptimizer, plain: Callable[[], Any], closure: Callable[[], Any] | None
+) -> Any:
+    engine = engine_of_optimizer(optimizer)
+    if engine is None or engine._stepping:
+        return plain()
+    loss = None
+    if closure is not None:
+        with torch.enable_grad():
+            loss = closure()
+    if engine._had_backward():
+        engine._step_without_schedule()
+    return loss
+
+
+@functools.cache
+def zero_optimizer_class(kind: Any) -> type[torch.optim.Optimizer]:
+    names = {"__module__": kind.__module__, "__qualname__": kind.__qualname__}
+    return type(kind.__name__, (ZeroOptimizer, kind), names)
+
+
+def adopt(engine: Engine, optimizer: torch.optim.Optimizer) -> None:
+    """Makes an optimizer the engine's, in place."""
+    if not isinstance(optimizer, ZeroOptimizer):
+        kind: Any = type(optimizer)
+        optimizer.__class__ = zero_optimizer_class(kind)
+        plain = optimizer.__dict__.get("step")  # of shard_optimizer, or of a scheduler
+        if plain is not None:
+            wrap_step(optimizer, plain)
+    optimizer._zero_engine = weakref.ref(engine)  # type: ignore[attr-defined]
+
+
+def wrap_step(optimizer: Any, plain: Callable[..., Any]) -> None:
+    """Puts the engine's step before one that the object has itself, rather than its class."""
+
+    def step(self: Any, closure: Callable[[], Any] | None = None) -> Any:
+        return step_of(self, functools.partial(plain, closure), closure)
+
+    if hasattr(plain, "_wrapped_by_lr_sched"):  # by a scheduler, which looks for its mark
+        step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+    optimizer.step = types.MethodType(step, optimizer)

@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: Apache-2.0
+"""deepspeed.comm beside torch.distributed, on every rank."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import torch
+import torch.distributed as dist
+
+import meron
+import meron.zero.compat as deepspeed
+from meron.zero.compat import comm
+from model import RANK, RANKS, raises, run_cases
+
+
+def own(offset: float = 0.0) -> torch.Tensor:
+    return torch.arange(4.0) + 10 * RANK + offset
+
+
+def all_ranks() -> list[torch.Tensor]:
+    return [torch.arange(4.0) + 10 * rank for rank in range(RANKS)]
+
+
+def case_ranks_before_there_is_a_group() -> None:
+    assert not comm.is_initialized()
+    assert (comm.get_rank(), comm.get_world_size()) == (RANK, RANKS)
+    total = own()
+    comm.all_reduce(total)
+    assert torch.equal(total, sum(all_ranks(), torch.zeros(4)))
+    with raises(meron.StateError, "init_distributed"):
+        comm.all_gather([own()], own())
+    deepspeed.init_distributed(dist_init_required=False)
+    assert not comm.is_initialized()
+
+
+def case_init_distributed_makes_torchs_group() -> None:
+    deepspeed.init_distributed("gloo", timeout=None, verbose=False)
+    assert comm.is_initialized() and dist.is_initialized()
+    assert (dist.get_rank(), dist.get_world_size()) == (RANK, RANKS)
+    assert comm.get_backend() == "gloo"
+    deepspeed.init_distributed()  # once is enough
+    assert comm.get_world_group() is dist.group.WORLD
+    assert comm.get_all_ranks_from_group() == list(range(RANKS))
+
+
+def case_collectives_are_torchs() -> None:
+    gathered = [torch.empty(4) for _ in range(RANKS)]
+    comm.all_gather(gathered, own(), log_name="a log of DeepSpeed")
+    assert all(map(torch.equal, gathered, all_ranks()))
+    flat = torch.empty(4 * RANKS)
+    comm.all_gather_into_tensor(flat, own())
+    assert torch.equal(flat, torch.cat(all_ranks()))
+    comm.allgather_fn(flat.zero_(), own())
+    assert torch.equal(flat, torch.cat(all_ranks()))
+    objects: list[Any] = [None] * RANKS
+    comm.all_gather_object(objects, {"rank": RANK})
+    assert objects == [{"rank": rank} for rank in range(RANKS)]
+    total = own()
+    comm.all_reduce(total, op=comm.ReduceOp.MAX)
+    assert torch.equal(total, all_ranks()[-1])
+    total = own()
+    comm.reduce(total, 0)
+    assert RANK != 0 or torch.equal(total, sum(all_ranks(), torch.zeros(4)))
+    value = own()
+    comm.broadcast(value, src=RANKS - 1)
+    assert torch.equal(value, all_ranks()[-1])
+    words = [f"from {RANK}"]
+    comm.broadcast_object_list(words, src=0)
+    assert words == ["from 0"]
+    comm.barrier()
+
+
+def case_scatter_and_gather() -> None:
+    parts = [torch.empty(4) for _ in range(RANKS)] if RANK == 0 else None
+    comm.gather(own(), parts, dst=0)
+    assert parts is None or all(map(torch.equal, parts, all_ranks()))
+    received = torch.empty(4)
+    comm.scatter(received, all_ranks() if RANK == 0 else None, src=0)
+    assert torch.equal(received, all_ranks()[RANK])
+    comm.reduce_scatter_fn(received, torch.cat(all_ranks()))
+    assert torch.equal(received, all_ranks()[RANK] * RANKS)
+    swapped = torch.empty(RANKS)
+    comm.all_to_all_single(swapped, torch.arange(float(RANKS)) + 10 * RANK)
+    assert torch.equal(swapped, torch.arange(float(RANKS)) * 10 + RANK)
+
+
+def case_messages_between_two() -> None:
+    if RANK == 0:
+        comm.send(own(), dst=1)
+        comm.isend(own(1), dst=1).wait()
+    elif RANK == 1:
+        first, second = torch.empty(4), torch.empty(4)
+        comm.recv(first, src=0)
+        comm.irecv(second, src=0).wait()
+        assert torch.equal(second, first + 1) and torch.equal(first, all_ranks()[0])
+
+
+def case_several_at_once() -> None:
+    outputs = [torch.empty(4 * RANKS), torch.empty(4 * RANKS)]
+    handles = comm.all_gather_coalesced(outputs, [own(), own(1)], async_op=True)
+    assert handles is not None
+    handles.wait()
+    assert handles.is_completed() and torch.equal(outputs[1], outputs[0] + 1)
+    with raises(meron.ArgumentError, "2 output tensors for 1"):
+        comm.all_gather_coalesced(outputs, [own()])
+    tensors = [own(), own(1)]
+    comm.all_reduce_coalesced(tensors)
+    assert torch.equal(tensors[1], tensors[0] + RANKS)
+
+
+def case_groups() -> None:
+    last = comm.new_group([RANKS - 1])
+    if RANK == RANKS - 1:
+        assert (comm.get_rank(last), comm.get_world_size(last)) == (0, 1)
+        assert comm.get_global_rank(last, 0) == RANKS - 1
+        assert comm.get_all_ranks_from_group(last) == [RANKS - 1]
+    assert comm.get_global_rank(None, 1) == 1
+    from meron.zero.compat import groups
+
+    assert groups._get_data_parallel_world_size() == RANKS
+    assert groups._get_data_parallel_rank() == RANK
+    assert groups._get_sequence_parallel_world_size() == 1
+    with raises(meron.UnsupportedError, "context parallelism"):
+        groups._get_sequence_parallel_group()
+
+
+def case_arguments_that_are_wrong() -> None:
+    with raises(TypeError, "asinc_op"):
+        comm.barrier(asinc_op=True)
+    with raises(meron.UnsupportedError, "torch.profiler"):
+        comm.configure(enabled=True)
+    with raises(meron.UnsupportedError, "torch.profiler"):
+        comm.log_summary()
+
+
+def case_an_engine_beside_the_group() -> None:
+    model = torch.nn.Linear(4, 4)
+    config = {
+        "train_micro_batch_size_per_gpu": 1,
+        "optimizer": {"type": "AdamW", "params": {"lr": 0.1}},
+        "zero_optimization": {"stage": 3},
+        "gradient_accumulation_steps": "auto",
+    }
+    engine, optimizer, _, _ = deepspeed.initialize(model=model, config_params=config)
+    engine.backward(engine(own()).sum())
+    engine.step()
+    assert isinstance(optimizer, deepspeed.runtime.base_optimizer.DeepSpeedOptimizer)
+    assert isinstance(optimizer, torch.optim.Optimizer)
+    assert optimizer.overflow is False and optimizer.optimizer is optimizer
+    # config: a dict as the caller gave it, and the parsed one's attributes
+    assert engine.config["zero_optimization"]["stage"] == engine.config.stage == 3
+    assert engine.config.get("gradient_accumulation_steps") == "auto"
+    assert model.weight.ds_active_sub_modules == set()
+    elements = torch.tensor([float(model.weight.partition_numel())])
+    comm.all_reduce(elements)
+    assert elements.item() == model.weight.ds_numel == 16
+    hooks = optimizer.parameter_offload
+    hooks._register_deepspeed_module(hooks.module)
+    assert hooks.forward_hooks == [] and list(hooks.module.ds_external_parameters()) == []
+    before = engine.global_steps
+    engine.backward(engine(own()).sum())
+    optimizer.step()  # alone, as Fabric does
+    assert engine.global_steps == before + 1
+    engine.backward(engine(own()).sum())  # another micro-batch may begin
+    engine.step()
+    offload = deepspeed.runtime.zero.offload_config
+    optimizer.offload_states([offload.OffloadStateTypeEnum.optim_states], "cpu")
+    optimizer.reload_states()
+    state = engine._consolidated_16bit_state_dict()
+    assert (state is None) == (RANK != 0)
+    engine.destroy()
+    with raises(meron.StateError, "destroyed"):
+        optimizer.offload_states()
+
+
+class Saved(torch.nn.Module):
+    """As PEFT's ModulesToSaveWrapper: the keys of a state dict are read when rank 0 saves."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.inner(x)
+
+    def adapter_state_dict(self, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        return {key: state[f"inner.{key}"] for key in self.inner.state_dict()}
+
+
+def case_adapters_are_saved_by_rank_0_alone() -> None:
+    model = Saved()
+    config = {"train_micro_batch_size_per_gpu": 1, "zero_optimization": {"stage": 3}}
+    engine, _, _, _ = deepspeed.initialize(model=model, config=config)
+    state = engine._zero3_consolidated_16bit_state_dict()
+    if RANK == 0:
+        assert state is not None
+        saved = model.adapter_state_dict(state)
+        assert {key: value.shape for key, value in saved.items()} == {
+            "weight": (4, 4),
+            "bias": (4,),
+        }
+    whole = model.state_dict()  # elsewhere it holds values, on all ranks
+    assert RANK != 0 or torch.equal(whole["inner.weight"], state["inner.weight"])
+    engine.destroy()
+
+
+def case_the_group_ends() -> None:
+    comm.destroy_process_group()
+    assert not comm.is_initialized()
+
+
+if __name__ == "__main__":
+    run_cases(sys.modules[__name__])

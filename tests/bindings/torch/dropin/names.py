@@ -1,0 +1,169 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a program finds that imports deepspeed, with the drop-in's folder on PYTHONPATH."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.metadata
+import importlib.util
+import inspect
+
+import torch
+
+import meron
+
+# Module, and the names that transformers, accelerate, TRL, PEFT, Lightning, OpenRLHF and ms-swift
+# read in it.
+WANTED = {
+    "": "initialize init_distributed DeepSpeedEngine add_config_arguments comm zero utils ops "
+    "runtime checkpointing accelerator OnDevice tp_model_init init_inference __version__",
+    "accelerator": "get_accelerator",
+    "checkpoint.utils": "clone_tensors_for_torch_save",
+    "comm": "is_initialized init_distributed get_rank get_world_size barrier all_gather "
+    "all_gather_into_tensor all_gather_object reduce reduce_scatter gather scatter send recv "
+    "all_to_all_single broadcast_object_list new_group get_global_rank get_backend "
+    "destroy_process_group broadcast all_reduce",
+    "elasticity": "compute_elastic_config",
+    "git_version_info": "version git_hash git_branch",
+    "launcher.runner": "DEEPSPEED_ENVIRONMENT_NAME",
+    "module_inject.layers": "GatherReplacedLayerParams",
+    "ops.adagrad": "DeepSpeedCPUAdagrad",
+    "ops.adam": "DeepSpeedCPUAdam FusedAdam",
+    "ops.lion": "DeepSpeedCPULion FusedLion",
+    "ops.op_builder": "AsyncIOBuilder CPUAdamBuilder FusedAdamBuilder UtilsBuilder",
+    "runtime.base_optimizer": "DeepSpeedOptimizer",
+    "runtime.config": "TRAIN_BATCH_SIZE GRADIENT_ACCUMULATION_STEPS ADAM_OPTIMIZER",
+    "runtime.engine": "DeepSpeedEngine",
+    "runtime.lr_schedules": "VALID_LR_SCHEDULES WarmupLR WarmupDecayLR",
+    "runtime.sequence_parallel.ulysses_sp": "UlyssesSPAttentionHF UlyssesSPDataLoaderAdapter",
+    "runtime.utils": "see_memory_usage move_to_device",
+    "runtime.zero": "Init GatheredParameters",
+    "runtime.zero.offload_config": "OffloadDeviceEnum OffloadStateTypeEnum",
+    "runtime.zero.partition_parameters": "ZeroParamStatus GatheredParameters Init "
+    "zero_wrapper_for_fp_tensor_constructor _orig_torch_arange get_accelerator",
+    "runtime.zero.stage3": "estimate_zero3_model_states_mem_needs_all_live",
+    "utils": "logger log_dist safe_get_full_grad safe_get_full_fp32_param set_z3_leaf_modules "
+    "groups OnDevice RepeatingLoader",
+    "utils.groups": "_get_sequence_parallel_group _get_sequence_parallel_world_size",
+    "utils.logging": "logger log_dist set_log_level_from_string",
+    "utils.zero_to_fp32": "get_fp32_state_dict_from_zero_checkpoint get_model_state_file "
+    "get_optim_files",
+    "zero": "Init GatheredParameters register_external_parameter",
+}
+
+
+def check_gates() -> None:
+    """In the order in which libraries look: before anything imports deepspeed."""
+    spec = importlib.util.find_spec("deepspeed")
+    assert spec is not None and spec.origin is not None and "dropin" in spec.origin
+    assert importlib.metadata.version("deepspeed") == "0.19.8+meron"
+    assert importlib.metadata.metadata("deepspeed")["Name"] == "deepspeed"
+    if importlib.util.find_spec("packaging") is not None:
+        from packaging.version import Version
+
+        assert Version("0.19.8+meron") >= Version("0.18.2")
+    if importlib.util.find_spec("transformers") is not None:
+        from transformers.integrations.deepspeed import is_deepspeed_available
+
+        assert is_deepspeed_available()
+    if importlib.util.find_spec("accelerate") is not None:
+        from accelerate.utils import compare_versions, is_deepspeed_available
+
+        assert is_deepspeed_available() and compare_versions("deepspeed", ">=", "0.18.2")
+
+
+def check_names() -> None:
+    import deepspeed
+
+    assert deepspeed.__version__ == importlib.metadata.version("deepspeed")
+    for module, names in WANTED.items():
+        found = importlib.import_module(f"deepspeed.{module}" if module else "deepspeed")
+        for name in names.split():
+            assert hasattr(found, name), f"deepspeed.{module}.{name}"
+            exec(f"from {found.__name__} import {name}")
+    assert deepspeed.zero.Init is deepspeed.runtime.zero.Init is meron.zero.Init
+    assert isinstance(deepspeed.DeepSpeedEngine, type)
+    assert deepspeed.runtime.engine.DeepSpeedEngine is deepspeed.DeepSpeedEngine
+    assert issubclass(deepspeed.DeepSpeedEngine, torch.nn.Module)
+    assert importlib.util.find_spec("deepspeed.comm") is not None
+    save = inspect.signature(deepspeed.DeepSpeedEngine.save_checkpoint).parameters
+    assert "exclude_frozen_parameters" in save
+    with contextlib.suppress(ModuleNotFoundError):
+        importlib.import_module("deepspeed.nothing")
+        raise AssertionError("deepspeed.nothing was imported")
+    assert not hasattr(deepspeed, "nothing") and not hasattr(deepspeed.comm, "nothing")
+
+
+def check_refusals() -> None:
+    """Names can be imported and used by isinstance; a call says what to use."""
+    import deepspeed
+    from deepspeed.moe.layer import MoE
+    from deepspeed.pipe import PipelineModule
+    from deepspeed.runtime.sequence_parallel.ulysses_sp import UlyssesSPAttentionHF
+
+    assert not isinstance(torch.nn.Linear(1, 1), (MoE, PipelineModule))
+    for call, words in (
+        (lambda: MoE(8), "set_z3_leaf_modules"),
+        (lambda: PipelineModule([], 2), "stage 3"),
+        (lambda: deepspeed.tp_model_init(model=None), "tensor parallelism"),
+        (lambda: deepspeed.init_inference(None), "engine"),
+        (lambda: UlyssesSPAttentionHF.register_with_transformers(), "context parallelism"),
+        (lambda: deepspeed.elasticity.compute_elastic_config({}, "0.19"), "any number of ranks"),
+    ):
+        try:
+            call()
+        except meron.UnsupportedError as error:
+            assert words in str(error), error
+        else:
+            raise AssertionError(words)
+
+
+def check_meanings() -> None:
+    from deepspeed.accelerator import get_accelerator
+    from deepspeed.checkpoint.utils import clone_tensors_for_torch_save
+    from deepspeed.launcher.runner import DEEPSPEED_ENVIRONMENT_NAME
+    from deepspeed.ops.op_builder import AsyncIOBuilder, CPUAdamBuilder
+    from deepspeed.runtime.zero import partition_parameters as pp
+    from deepspeed.utils import OnDevice, RepeatingLoader
+
+    assert get_accelerator().current_device_name() in ("cpu", "cuda:0")
+    assert get_accelerator().memory_allocated() >= 0 and get_accelerator().total_memory() > 0
+    assert DEEPSPEED_ENVIRONMENT_NAME == ".deepspeed_env"
+    assert AsyncIOBuilder().is_compatible() and CPUAdamBuilder().is_compatible()
+    assert AsyncIOBuilder().load().aio_handle is meron.io.AsyncIOHandle
+    plain = pp.zero_wrapper_for_fp_tensor_constructor
+    assert plain(pp._orig_torch_arange, torch.bfloat16) is torch.arange
+    pp.zero_wrapper_for_fp_tensor_constructor = None
+    pp.zero_wrapper_for_fp_tensor_constructor = plain
+    table = torch.arange(12.0).view(3, 4)
+    state = torch.nn.Linear(4, 3).state_dict()
+    state["view"], state["tied"] = table[0], table[0]
+    cloned = clone_tensors_for_torch_save(state)
+    assert type(cloned) is type(state) and list(cloned) == list(state)
+    assert cloned["view"].untyped_storage().nbytes() == 16
+    assert cloned["view"] is cloned["tied"] and torch.equal(cloned["weight"], state["weight"])
+    with OnDevice(dtype=torch.bfloat16, device="meta"):
+        layer = torch.nn.Linear(4, 3)
+    assert layer.weight.is_meta and layer.weight.dtype is torch.bfloat16
+    assert torch.get_default_dtype() is torch.float32
+    endless = RepeatingLoader([1, 2])
+    assert [next(endless) for _ in range(5)] == [1, 2, 1, 2, 1]
+
+
+def check_comm_alone() -> None:
+    """One process without a launcher."""
+    import deepspeed
+
+    deepspeed.init_distributed()
+    assert torch.distributed.get_world_size() == deepspeed.comm.get_world_size() == 1
+    deepspeed.comm.destroy_process_group()
+
+
+if __name__ == "__main__":
+    check_gates()
+    check_names()
+    check_refusals()
+    check_meanings()
+    check_comm_alone()
+    print("done")
