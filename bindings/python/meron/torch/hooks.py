@@ -104,7 +104,13 @@ class Use:
 
 
 class Scope:
-    """A sharded module: its unit, and units of others whose params it uses too."""
+    """A sharded module: its unit, and units of others whose params it uses too.
+
+    suspended: its params are unsharded for now by others than this (unit.pin), so that forwards
+        without gradients need nothing of the engine's
+    """
+
+    suspended = False
 
     def __init__(
         self,
@@ -140,6 +146,8 @@ class Scope:
         try:
             sharding = self.sharding
             active = sharding.active
+            if self.suspended and not (grad_enabled() or active or current_graph_task() != -1):
+                return self.run_unsharded(args, kwargs)
             if current_graph_task() != -1:
                 sharding.begin_backward()  # recomputation
                 if not active:
@@ -199,33 +207,13 @@ class Scope:
 
     run._torchdynamo_disable = True  # type: ignore[attr-defined]
 
-    # ---- While all params are unsharded ----------------------------------------------------------
-
-    def suspend(self) -> bool:
-        """From now on forwards without gradients only call the module: its params are unsharded
-        until `resume`. False if it is so already."""
-        attributes = self.module.__dict__
-        if attributes["_call_impl"] == self.run_unsharded:
-            return False
-        attributes["_call_impl"] = self.run_unsharded
-        return True
-
-    def resume(self) -> None:
-        """Ends `suspend`."""
-        self.module.__dict__["_call_impl"] = self.run
-
-    def run_unsharded(self, *args: Any, **kwargs: Any) -> Any:
-        if grad_enabled():
-            return self.run(*args, **kwargs)
+    def run_unsharded(self, args: Any, kwargs: Any) -> Any:
+        """The module's forward without gradients, while its params are unsharded in any case."""
         if self.input_dtype is not None:
             cast = functools.partial(cast_floating, dtype=self.input_dtype)
             args, kwargs = map_tensors(args, cast), map_tensors(kwargs, cast)
         call = self.call if self.compiled is None else self.compiled
         return call(*args, **kwargs)
-
-    run_unsharded._torchdynamo_disable = True  # type: ignore[attr-defined]
-
-    # ---- Parts of a call -------------------------------------------------------------------------
 
     def call_compiled(self, compiler: Any, args: Any, kwargs: Any) -> Any:
         """The module's forward with its hooks, as torch.compile has it, by the compiler that is

@@ -62,9 +62,9 @@ def unwrap_model_for_generation(model: ModelT) -> Iterator[ModelT]:
                 unit.pin()
                 pinned.append(unit)
         generating.update(chosen)
-        for scope in scopes:
-            if scope.suspend():
-                suspended.append(scope)
+        suspended = [scope for scope in scopes if not scope.suspended]
+        for scope in suspended:
+            scope.suspended = True
         yield model
     except BaseException:
         with contextlib.suppress(errors.Error):  # the exception tells more
@@ -77,7 +77,7 @@ def unwrap_model_for_generation(model: ModelT) -> Iterator[ModelT]:
 def end(chosen: list[ShardedUnit], pinned: list[ShardedUnit], suspended: list[Scope]) -> None:
     """Shards all again; then raises the first error. Local."""
     for scope in suspended:
-        scope.resume()
+        scope.suspended = False
     generating.difference_update(chosen)
     failure: errors.Error | None = None
     for unit in reversed(pinned):
