@@ -107,7 +107,7 @@ def case_each_type_is_the_engines_rule() -> None:
     for kind, params, rule, torchs, options in RULES:
         model, plain = twins()
         engine, optimizer, _, _ = zero.initialize(model=model, config=block_of(kind, params))
-        assert type(optimizer) is rule, kind
+        assert rule in type(optimizer).__bases__, kind
         twin = torchs(plain.parameters(), **options)
         for key, value in optimizer.param_groups[0].items():
             if key in twin.param_groups[0] and key != "params":
@@ -132,7 +132,7 @@ def case_groups_and_schedulers() -> None:
                 model_parameters=groups_of(model, **second),
                 config=block_of(kind, params, scheduler=block, gradient_clipping=0.5),
             )
-            assert type(optimizer) is rule and optimizer.engine.groups == 2
+            assert rule in type(optimizer).__bases__ and optimizer.engine.groups == 2
             twin = torchs(groups_of(plain, **second), **options)
             other = zero.schedulers.make_scheduler(twin, block["type"], block["params"])
             generator = torch.Generator().manual_seed(1)
@@ -187,7 +187,7 @@ def case_a_cycled_momentum_is_the_engines() -> None:
         model=model,
         config=block_of("Adam", {"lr": 0.01}, scheduler={"type": "OneCycle", "params": cycle}),
     )
-    assert type(optimizer) is mt.AdamW
+    assert mt.AdamW in type(optimizer).__bases__
     twin = torch.optim.AdamW(plain.parameters(), lr=0.01, weight_decay=0.0)
     schedule = zero.schedulers.OneCycle(twin, **cycle)
     generator = torch.Generator().manual_seed(1)
@@ -235,7 +235,7 @@ def case_what_the_engine_lacks_is_torchs() -> None:
             model_parameters=chosen,
             config=block_of(kind, {"lr": 0.01}, gradient_clipping=0.1),
         )
-        assert type(optimizer) is rule
+        assert rule in type(optimizer).__bases__
         before = zero.safe_get_full_fp32_param(model.shift)
         x, y = data(torch.Generator().manual_seed(1))
         engine_step(engine, [(x, y)])
