@@ -201,10 +201,10 @@ def case_a_cycled_momentum_is_the_engines() -> None:
     # The momentum of SGD comes and goes with its state.
     cyclic = {"type": "CyclicLR", "params": {"base_lr": 0.01, "max_lr": 0.1}}
     begun = zero.initialize(model=Model(), config=block_of("SGD", {"lr": 0.1}, scheduler=cyclic))
-    assert type(begun[1]) is torch.optim.SGD
+    assert torch.optim.SGD in type(begun[1]).__bases__
     params = {"lr": 0.1, "momentum": 0.9}
     begun = zero.initialize(model=Model(), config=block_of("SGD", params, scheduler=cyclic))
-    assert type(begun[1]) is mt.SGD
+    assert mt.SGD in type(begun[1]).__bases__
     engine_step(begun[0], [data(generator)])
     assert begun[1].engine.group(0).betas[0] == 0.9
 
@@ -225,7 +225,7 @@ def case_what_the_engine_lacks_is_torchs() -> None:
     begun = zero.initialize(
         model=model, model_parameters=groups, config=block_of("SGD", {"momentum": 0.9})
     )
-    assert type(begun[1]) is torch.optim.SGD
+    assert torch.optim.SGD in type(begun[1]).__bases__
     # Params that are left out: norms and clipping are of the others alone.
     for kind, rule in (("AdamW", torch.optim.AdamW), ("Lion", Lion)):
         model, plain = twins()
