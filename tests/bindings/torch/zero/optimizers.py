@@ -107,7 +107,7 @@ def case_each_type_is_the_engines_rule() -> None:
     for kind, params, rule, torchs, options in RULES:
         model, plain = twins()
         engine, optimizer, _, _ = zero.initialize(model=model, config=block_of(kind, params))
-        assert type(optimizer) is rule, kind
+        assert rule in type(optimizer).__bases__, kind
         twin = torchs(plain.parameters(), **options)
         for key, value in optimizer.param_groups[0].items():
             if key in twin.param_groups[0] and key != "params":
@@ -132,7 +132,7 @@ def case_groups_and_schedulers() -> None:
                 model_parameters=groups_of(model, **second),
                 config=block_of(kind, params, scheduler=block, gradient_clipping=0.5),
             )
-            assert type(optimizer) is rule and optimizer.engine.groups == 2
+            assert rule in type(optimizer).__bases__ and optimizer.engine.groups == 2
             twin = torchs(groups_of(plain, **second), **options)
             other = zero.schedulers.make_scheduler(twin, block["type"], block["params"])
             generator = torch.Generator().manual_seed(1)
@@ -187,7 +187,7 @@ def case_a_cycled_momentum_is_the_engines() -> None:
         model=model,
         config=block_of("Adam", {"lr": 0.01}, scheduler={"type": "OneCycle", "params": cycle}),
     )
-    assert type(optimizer) is mt.AdamW
+    assert mt.AdamW in type(optimizer).__bases__
     twin = torch.optim.AdamW(plain.parameters(), lr=0.01, weight_decay=0.0)
     schedule = zero.schedulers.OneCycle(twin, **cycle)
     generator = torch.Generator().manual_seed(1)
@@ -201,10 +201,10 @@ def case_a_cycled_momentum_is_the_engines() -> None:
     # The momentum of SGD comes and goes with its state.
     cyclic = {"type": "CyclicLR", "params": {"base_lr": 0.01, "max_lr": 0.1}}
     begun = zero.initialize(model=Model(), config=block_of("SGD", {"lr": 0.1}, scheduler=cyclic))
-    assert type(begun[1]) is torch.optim.SGD
+    assert torch.optim.SGD in type(begun[1]).__bases__
     params = {"lr": 0.1, "momentum": 0.9}
     begun = zero.initialize(model=Model(), config=block_of("SGD", params, scheduler=cyclic))
-    assert type(begun[1]) is mt.SGD
+    assert mt.SGD in type(begun[1]).__bases__
     engine_step(begun[0], [data(generator)])
     assert begun[1].engine.group(0).betas[0] == 0.9
 
@@ -225,7 +225,7 @@ def case_what_the_engine_lacks_is_torchs() -> None:
     begun = zero.initialize(
         model=model, model_parameters=groups, config=block_of("SGD", {"momentum": 0.9})
     )
-    assert type(begun[1]) is torch.optim.SGD
+    assert torch.optim.SGD in type(begun[1]).__bases__
     # Params that are left out: norms and clipping are of the others alone.
     for kind, rule in (("AdamW", torch.optim.AdamW), ("Lion", Lion)):
         model, plain = twins()
@@ -235,7 +235,7 @@ def case_what_the_engine_lacks_is_torchs() -> None:
             model_parameters=chosen,
             config=block_of(kind, {"lr": 0.01}, gradient_clipping=0.1),
         )
-        assert type(optimizer) is rule
+        assert rule in type(optimizer).__bases__
         before = zero.safe_get_full_fp32_param(model.shift)
         x, y = data(torch.Generator().manual_seed(1))
         engine_step(engine, [(x, y)])
