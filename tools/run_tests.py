@@ -27,7 +27,7 @@ TYPED = (
     "bindings/python/*.py",
 )
 # Of those, what cannot be checked where torch is not installed.
-NEED_TORCH = ("bindings/python/meron/torch/", "bindings/python/meron/zero/")
+NEED_TORCH = tuple(f"bindings/python/meron/{name}/" for name in ("torch", "zero", "lightning"))
 # Of these the tests run a share; their tables are in bench/results.
 CAMPAIGNS = {"fault": "tests/fault/checkpoint/campaign.py"}
 

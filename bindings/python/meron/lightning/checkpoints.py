@@ -1,0 +1,282 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Checkpoints: Meron's, with what Lightning keeps beside the weights.
+
+NAME.ckpt/checkpoint/      a checkpoint of Meron (docs/checkpoint-format.md)
+NAME.ckpt/latest           its name
+NAME.ckpt/zero_to_fp32.py  makes f32 weights of it
+
+Lightning's own state (loops, callbacks, schedulers, hyperparameters) is a tensor of bytes within
+the checkpoint, as torch.save writes it. So both exist together or not at all.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from collections.abc import Iterator, Mapping, MutableMapping
+from pathlib import Path
+from typing import Any, Callable
+
+import numpy as np
+import torch
+
+import meron
+import meron.torch as mt
+from meron.lightning.session import Session
+from meron.torch.checkpoint.agreement import together
+from meron.torch.sharding import unit_of
+from meron.torch.whole import exact_param
+from meron.zero import zero_to_fp32
+from meron.zero.drive import drive_errors
+from meron.zero.targets import targets_of
+
+TAG = "checkpoint"
+STATE = "meron.lightning"  # of `extra`, and of the tensor
+ENGINE = "meron.zero"  # of `extra`: the engine's own counters and loss scale
+OWN_KEYS = ("state_dict", "optimizer_states")  # of Saved.state, besides the caller's
+Reader = Callable[[Any], Any]  # of bytes, as torch.load
+
+
+class LazyState(MutableMapping[str, torch.Tensor]):
+    """A state dict whose values are read when they are used, and that remembers its changes.
+
+    Attributes:
+        changed: values that were set.
+        removed: names that were deleted.
+    """
+
+    def __init__(self, names: list[str], read: Callable[[str], torch.Tensor]) -> None:
+        self.names = dict.fromkeys(names)
+        self.read = read
+        self.changed: dict[str, torch.Tensor] = {}
+        self.removed: set[str] = set()
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        if name in self.changed:
+            return self.changed[name]
+        if name not in self.names:
+            raise KeyError(name)
+        return self.read(name)
+
+    def __setitem__(self, name: str, value: torch.Tensor) -> None:
+        self.changed[name] = value
+        self.names.setdefault(name)
+        self.removed.discard(name)
+
+    def __delitem__(self, name: str) -> None:
+        del self.names[name]
+        self.changed.pop(name, None)
+        self.removed.add(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(list(self.names))
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+
+def model_state(model: torch.nn.Module) -> LazyState:
+    """The state dict of a sharded model. Reading a value of it is collective."""
+    targets = targets_of(model)
+
+    def read(name: str) -> torch.Tensor:
+        tensor = targets[name].tensor
+        return exact_param(tensor) if unit_of(tensor) is not None else tensor.detach()
+
+    return LazyState(list(targets), read)
+
+
+# ---- Saving -------------------------------------------------------------------------------------
+
+
+def save(
+    session: Session,
+    path: str,
+    state: Mapping[str, Any],
+    *,
+    weights_only: bool,
+    skip_frozen: bool,
+) -> None:
+    """Saves a model, its optimizers and Lightning's state as the directory `path`. Collective.
+
+    It exists whole or not at all; one of the same name is replaced. Raises, on all ranks,
+    StateError (a gradient waits for its step), NoSpaceError, InputOutputError, GroupError.
+    """
+    engine = session.engine
+    context = engine.sharding.context
+    session.drop_empty()
+    packed: dict[str, torch.Tensor] = {}
+    with together(context):
+        if context.rank == 0:
+            packed[STATE] = to_bytes(dict(state))
+    mt.save(
+        path,
+        TAG,
+        engine.module,
+        None if weights_only or not session.optimizers else session.optimizers,
+        step=engine.global_steps,
+        extra={
+            ENGINE: {**engine._own_state(), "client_state": "{}"},
+            STATE: {"version": 1, "weights_only": weights_only},
+        },
+        tensors=packed,
+        rng=not weights_only,
+        overwrite=True,
+        values_only=weights_only,
+        skip_frozen=skip_frozen,
+    )
+    with together(context), drive_errors():
+        if context.rank == 0:
+            script = Path(path) / "zero_to_fp32.py"
+            shutil.copyfile(zero_to_fp32.__file__, script)
+            script.chmod(0o755)
+
+
+def to_bytes(state: Any) -> torch.Tensor:
+    """What torch.save writes, as a tensor."""
+    out = io.BytesIO()
+    torch.save(state, out)
+    return torch.from_numpy(np.frombuffer(out.getvalue(), np.uint8).copy())
+
+
+def from_bytes(tensor: torch.Tensor, read: Reader) -> Any:
+    return read(io.BytesIO(tensor.numpy().tobytes()))
+
+
+# ---- Loading ------------------------------------------------------------------------------------
+
+
+class Saved:
+    """A directory that `save` made, opened to read.
+
+    Attributes:
+        path:         of the directory.
+        tag:          of the checkpoint in it.
+        weights_only: whether it has values only.
+        state:        Lightning's, with the model's values as `state_dict`, which are read from the
+                      files when they are used.
+    """
+
+    def __init__(self, path: Path, read: Reader) -> None:
+        self.path = path
+        self.tag = tag_in(path)
+        files = zero_to_fp32.LazyDict(path / self.tag)
+        with meron.open_checkpoint(path, self.tag) as checkpoint:
+            own = checkpoint.extra.get(STATE)
+            if own is None:
+                raise LookupError(f"{path} has no state of Lightning")
+            self.weights_only = bool(own.get("weights_only"))
+            self.engine_state: dict[str, Any] = checkpoint.extra.get(ENGINE, {})
+            data = read_bytes(path / self.tag)
+        self.state: dict[str, Any] = from_bytes(data, read)
+        self.state["state_dict"] = LazyState(list(files), files.__getitem__)
+        if not self.weights_only:
+            self.state.setdefault("optimizer_states", [])
+
+
+def read_bytes(folder: Path) -> torch.Tensor:
+    """Lightning's state in a checkpoint, by the files alone."""
+    return zero_to_fp32.lazy_state_dict(folder, False, ("extra",))[STATE].contiguous()
+
+
+def tag_in(path: Path) -> str:
+    return zero_to_fp32.find_checkpoint(path).name
+
+
+def restore(session: Session, saved: Saved, *, optimizers: bool, strict: bool) -> None:
+    """Loads what `save` saved, at any number of ranks and stage. Collective.
+
+    Changes that were made to `saved.state["state_dict"]` count: values that were set are loaded in
+    place of the file's, and params whose names were deleted stay as they are.
+
+    Raises, on all ranks, LoadError before anything has changed; CorruptError, GroupError.
+    """
+    engine = session.engine
+    session.drop_empty()
+    model = engine.module
+    given = saved.state.get("state_dict")
+    kept: dict[str, torch.Tensor] = {}
+    if isinstance(given, LazyState):
+        own = model_state(model)
+        kept = {name: own[name] for name in sorted(given.removed) if name in own}
+        kept.update(given.changed)
+    elif isinstance(given, Mapping):  # another one in its place
+        kept = dict(given)
+    with_optimizers = optimizers and not saved.weights_only and bool(session.optimizers)
+    loaded = mt.load(
+        saved.path,
+        saved.tag,
+        model,
+        session.optimizers if with_optimizers else None,
+        strict=strict and not kept,
+        values_only=not with_optimizers,
+        rng=with_optimizers,
+    )
+    if kept:
+        model.load_state_dict(kept, strict=strict and not isinstance(given, LazyState))
+    engine._take_state(loaded.extra.get(ENGINE, {}), loaded.step, with_optimizers)
+
+
+# ---- Paths --------------------------------------------------------------------------------------
+
+
+def check_directory(path: str | os.PathLike[str]) -> Path:
+    """The directory of a checkpoint. FileNotFoundError says what else was given."""
+    given = Path(path)
+    text = (
+        f"The provided path is not a valid Meron checkpoint: {given}. "
+        "Pass the directory that the strategy saved, NAME.ckpt"
+    )
+    if given.is_dir() and is_checkpoint(given):
+        return given
+    for folder in (given.parent, given.parent.parent):
+        if folder != given and is_checkpoint(folder):
+            raise FileNotFoundError(f"{text}: did you mean {folder}?")
+    if not given.exists():
+        raise FileNotFoundError(f"{text}: it does not exist.")
+    if (given / "latest").is_file():
+        raise FileNotFoundError(
+            f"{text}. It may be one of DeepSpeed: import it by `python -m meron.convert` first "
+            "(docs/importing.md)."
+        )
+    raise FileNotFoundError(f"{text}.")
+
+
+def local_directory(path: str) -> Path | None:
+    """The directory of a checkpoint; None where the path is a file or a URL.
+
+    Raises FileNotFoundError as `check_directory`.
+    """
+    if "://" in path and not path.startswith("file://"):
+        return None
+    path = path.removeprefix("file://")
+    if os.path.isfile(path) and not is_checkpoint(Path(path).parent):
+        return None
+    return check_directory(path)
+
+
+def is_checkpoint(folder: Path) -> bool:
+    """Whether a folder has a checkpoint of Meron, by the file `latest` or by this module's tag."""
+    try:
+        tag_in(folder)
+    except (ValueError, OSError):
+        return False
+    return not (folder / zero_to_fp32.MANIFEST).is_file()
+
+
+def local_path(path: str | os.PathLike[str]) -> str:
+    """A path that Meron can write to. ValueError for a URL, and for a file that is in its place."""
+    text = os.fspath(path)
+    if "://" in text and not text.startswith("file://"):
+        raise ValueError(
+            "a checkpoint of Meron is a directory of a file system that all ranks see, and "
+            f"{text} is a URL. Save to a folder, and copy it."
+        )
+    text = text.removeprefix("file://")
+    if os.path.isfile(text):
+        raise FileExistsError(
+            f"{text} is a file, and a checkpoint of Meron a directory. Move the file, or save by "
+            "another name."
+        )
+    return text

@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The optimizers of a LightningModule, on shards: their params, clipping, and the engine's twins.
+
+Where states or params reside on NVMe only the engine's optimizers step. AdamW, Adam, Adagrad and
+SGD of torch are replaced by those there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+import meron.torch as mt
+from meron import errors
+from meron.torch.checkpoint.agreement import LoadError
+from meron.torch.sharding import unit_of
+from meron.torch.unit import ShardedUnit
+
+TWINS: dict[type[torch.optim.Optimizer], tuple[Any, tuple[str, ...]]] = {
+    torch.optim.AdamW: (mt.AdamW, ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")),
+    torch.optim.Adam: (mt.Adam, ("lr", "betas", "eps", "weight_decay", "amsgrad", "maximize")),
+    torch.optim.Adagrad: (
+        mt.Adagrad,
+        ("lr", "lr_decay", "weight_decay", "initial_accumulator_value", "eps", "maximize"),
+    ),
+    torch.optim.SGD: (
+        mt.SGD,
+        ("lr", "momentum", "dampening", "weight_decay", "nesterov", "maximize"),
+    ),
+}
+
+
+# Methods that change an optimizer or its shards.
+DELEGATED = ("zero_grad", "add_param_group", "state_dict", "load_state_dict")
+
+
+def bare(optimizer: Any) -> Any:
+    """The optimizer that Lightning's wrappers stand for."""
+    for name in ("_optimizer", "optimizer"):
+        inner = getattr(optimizer, name, None) if is_wrapper(optimizer) else None
+        if isinstance(inner, torch.optim.Optimizer):
+            return inner
+    return optimizer
+
+
+def is_wrapper(optimizer: Any) -> bool:
+    return type(optimizer).__name__.startswith(("Lightning", "Fabric", "_Fabric"))
+
+
+def params_of(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
+    """The params of the model that an optimizer on shards updates."""
+    shards = getattr(optimizer, "_meron_shards", None)
+    if shards is not None:
+        return [unit.params[i] for unit in shards.units() for i in sorted(shards.parts[unit])]
+    return [param for group in optimizer.param_groups for param in group["params"]]
+
+
+def units_of(optimizer: torch.optim.Optimizer) -> list[ShardedUnit]:
+    """The units that an optimizer updates, in one order on all ranks."""
+    if isinstance(optimizer, mt.EngineOptimizer):
+        return list(optimizer.sharded)
+    shards = getattr(optimizer, "_meron_shards", None)
+    return list(shards.units()) if shards is not None else []
+
+
+def clip_norm(
+    optimizer: torch.optim.Optimizer,
+    limit: float,
+    norm_type: float = 2.0,
+    error_if_nonfinite: bool = False,
+) -> torch.Tensor:
+    """Scales the gradients of an optimizer's params to at most a global norm. Collective."""
+    return mt.clip_grad_norm_(params_of(optimizer), limit, norm_type, error_if_nonfinite)
+
+
+def clip_value(optimizer: torch.optim.Optimizer, limit: float) -> None:
+    """Clamps the gradients of an optimizer's params to [-limit, limit]. Collective."""
+    torch.nn.utils.clip_grad_value_(params_of(optimizer), limit)
+
+
+def delegate(optimizer: torch.optim.Optimizer) -> None:
+    """Lets wrappers of an optimizer call its own methods.
+
+    Lightning's wrappers are of a class below the optimizer's. So a method that is not their own
+    would run on the wrapper: `zero_grad` would drop no gradient of a shard.
+    """
+    kind = type(optimizer)
+    methods: dict[str, Any] = {name: getattr(optimizer, name) for name in DELEGATED}
+
+    def delegated(method: Any) -> Any:
+        @functools.wraps(method)
+        def call(_self: Any, *args: Any, **kwargs: Any) -> Any:
+            return method(*args, **kwargs)
+
+        return call
+
+    own = {name: delegated(method) for name, method in methods.items()}
+    own.update({"__module__": kind.__module__, "__doc__": kind.__doc__})
+    optimizer.__class__ = type(kind.__name__, (kind,), own)
+
+
+def engine_twin(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
+    """The engine's optimizer with the rule and the groups of one of torch's. Collective.
+
+    Raises UnsupportedError for a rule that the engine does not have.
+    """
+    if isinstance(optimizer, mt.EngineOptimizer):
+        return optimizer
+    kind = type(optimizer)
+    if kind not in TWINS:
+        raise errors.UnsupportedError(
+            f"{kind.__name__} of torch keeps its states and the values that it updates in memory, "
+            "and the config has them on NVMe",
+            subject="offload_optimizer",
+            advice=f"Use one of {', '.join(sorted(each.__name__ for each in TWINS))}, or offload "
+            'to "cpu".',
+        )
+    twin, options = TWINS[kind]
+    groups: list[dict[str, Any]] = []
+    for group in optimizer.param_groups:
+        kept = ("params", *options, "initial_lr", "name")
+        groups.append({key: group[key] for key in kept if key in group})
+    made: torch.optim.Optimizer = twin(groups)
+    return made
+
+
+def take_full_states(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> bool:
+    """Gives an optimizer of torch this rank's parts of states that another strategy saved. Local.
+
+    Returns False for an optimizer of the engine, which keeps what it has. Raises LoadError, before
+    anything has changed, for groups of other params.
+    """
+    shards = getattr(optimizer, "_meron_shards", None)
+    if shards is None:
+        return False
+    places = {
+        id(part): (unit, i) for unit, parts in shards.parts.items() for i, part in parts.items()
+    }
+    groups = saved.get("param_groups", [])
+    sizes = [len(group["params"]) for group in optimizer.param_groups]
+    if [len(group["params"]) for group in groups] != sizes:
+        raise LoadError(
+            f"the checkpoint has param groups of {[len(g['params']) for g in groups]} params for "
+            f"{type(optimizer).__name__}, which has {sizes}",
+            subject="optimizer_states",
+            advice="Make the optimizer as the one that was saved, or load weights alone by "
+            "MeronStrategy(load_full_weights=True).",
+        )
+    states: dict[torch.Tensor, dict[str, Any]] = {}
+    for theirs, ours in zip(groups, optimizer.param_groups):
+        for index, part in zip(theirs["params"], ours["params"]):
+            unit, i = places[id(part)]
+            shape, owned = tuple(unit.handles[i].shape), unit.owned(i)
+            states[part] = {
+                key: value.reshape(-1)[owned.start : owned.stop].clone()
+                if key != "step" and isinstance(value, torch.Tensor) and value.shape == shape
+                else value
+                for key, value in saved["state"].get(index, {}).items()
+            }
+    for theirs, ours in zip(groups, optimizer.param_groups):
+        ours.update((key, value) for key, value in theirs.items() if key != "params")
+    for part, state in states.items():
+        if state:
+            optimizer.state[part] = state
+    return True
+
+
+def move_schedulers(schedulers: Iterable[Any], old: Any, new: Any) -> None:
+    """Lets the schedulers of one optimizer set the rates of another."""
+    for scheduler in schedulers:
+        if getattr(scheduler, "optimizer", None) is old:
+            scheduler.optimizer = new
+        move_schedulers(getattr(scheduler, "_schedulers", ()), old, new)
+    if hasattr(old.step, "_wrapped_by_lr_sched"):  # a mark that schedulers look for
+        plain = new.step
+
+        def step(*args: Any, **kwargs: Any) -> Any:
+            new._opt_called = True
+            return plain(*args, **kwargs)
+
+        step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+        new.step = step
+
+
+@contextlib.contextmanager
+def trainable(model: torch.nn.Module, flag: bool) -> Iterator[None]:
+    """Within, with `flag`, all params that can require gradients do."""
+    frozen = []
+    for param in model.parameters() if flag else ():
+        if not param.requires_grad and param.is_floating_point():
+            frozen.append(param)
+            param.requires_grad_(True)
+    try:
+        yield
+    finally:
+        for param in frozen:
+            param.requires_grad_(False)
+
+
+class Toggle:
+    """`toggle_optimizer` and `untoggle_optimizer` of a LightningModule.
+
+    Lightning's own freeze what is in the param groups: on shards, that is not what the model
+    computes with.
+    """
+
+    def __init__(self, optimizers: list[torch.optim.Optimizer]) -> None:
+        self.optimizers = optimizers
+        self.before: dict[torch.nn.Parameter, bool] = {}
+
+    def toggle_optimizer(self, optimizer: Any) -> None:
+        """Lets only the params of one optimizer require gradients, until `untoggle_optimizer`."""
+        before: dict[torch.nn.Parameter, bool] = {}
+        for each in self.optimizers:
+            for param in params_of(each):
+                if param not in before:
+                    before[param] = param.requires_grad
+                    param.requires_grad = False
+        for param in params_of(bare(optimizer)):
+            param.requires_grad = before[param]
+        self.before = before
+
+    def untoggle_optimizer(self, optimizer: Any) -> None:
+        """Ends `toggle_optimizer`."""
+        own = bare(optimizer)
+        for each in self.optimizers:
+            for param in params_of(each) if each is not own else ():
+                if param in self.before:
+                    param.requires_grad = self.before[param]
+        self.before = {}
+
+    def put_on(self, module: torch.nn.Module) -> None:
+        for name in ("toggle_optimizer", "untoggle_optimizer"):
+            module.__dict__[name] = getattr(self, name)
+
+    @staticmethod
+    def take_off(module: torch.nn.Module) -> None:
+        for name in ("toggle_optimizer", "untoggle_optimizer"):
+            module.__dict__.pop(name, None)
+
+
+def sharded(model: torch.nn.Module) -> bool:
+    """Whether any param of a model is sharded."""
+    return any(unit_of(param) is not None for param in model.parameters())

@@ -1,0 +1,254 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model with its engine and its optimizers, from setup to teardown.
+
+The engine is meron.zero's, which takes everything of a config. It knows one optimizer; here are any
+number, each of which steps the units that it has.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+
+import meron.torch as mt
+import meron.zero
+from meron import errors
+from meron.lightning import optimizers as own
+from meron.lightning.settings import on_nvme
+from meron.torch.unit import ShardedUnit
+from meron.zero.gathered import opened
+
+Schedulers = Sequence[Any]
+
+
+def shard_early(
+    model: torch.nn.Module,
+    config: Mapping[str, Any],
+    device: torch.device,
+    remote_device: str | None = None,
+) -> None:
+    """Shards what is not sharded yet, before optimizers are made. Collective.
+
+    So `configure_optimizers` may make optimizers of meron.torch, which need sharded params.
+    """
+    previous = previous_of(model)
+    if previous is not None:
+        previous.release()
+    bare = {key: value for key, value in config.items() if key not in ("optimizer", "scheduler")}
+    meron.zero.Init(
+        module=model, remote_device=remote_device, config_dict_or_path=bare, device=device
+    )
+
+
+class Session:
+    """What trains, or only runs, one model.
+
+    Attributes:
+        engine:     meron.zero's, of the model.
+        optimizers: on shards, in the caller's order; the config's own, if it names one.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        config: Mapping[str, Any],
+        device: torch.device,
+        optimizers: Sequence[torch.optim.Optimizer] = (),
+        schedulers: Schedulers = (),
+        *,
+        counts: bool = False,
+        divided: bool = True,
+    ) -> None:
+        """Shards the model and makes its optimizers run on shards. Collective.
+
+        Args:
+            schedulers: of learning rates; they follow their optimizer, if it is replaced.
+            counts: the engine counts micro-batches, rather than that each step updates.
+            divided: losses are means over an accumulation already, when they arrive.
+        """
+        self.counts, self.divided = counts, divided
+        self.closed = self.released = False
+        given = list(optimizers)
+        if given and on_nvme(config):
+            twins = [own.engine_twin(optimizer) for optimizer in given]
+            for old, new in zip(given, twins):
+                if new is not old:
+                    own.move_schedulers(schedulers, old, new)
+            given = twins
+        engine, _, _, scheduler = meron.zero.initialize(
+            model=model,
+            optimizer=given[0] if given else None,
+            config=dict(config),
+            device=device,
+        )
+        self.engine: Any = engine
+        self.optimizers: list[torch.optim.Optimizer] = given
+        self.scheduler = scheduler  # the config's: the caller's loop steps it
+        engine.lr_scheduler = None
+        try:
+            for other in given[1:]:
+                if not isinstance(other, mt.EngineOptimizer):
+                    mt.shard_optimizer(model, other)
+        except BaseException:
+            self.abandon()
+            raise
+        self.optimizers = given or ([engine.optimizer] if engine.optimizer is not None else [])
+        for optimizer in self.optimizers:
+            if counts:
+                self._keep_windows(optimizer)
+            own.delegate(optimizer)
+        model.__dict__["_meron_session"] = weakref.ref(self)
+        configure_checkpointing(config)
+
+    def _keep_windows(self, optimizer: torch.optim.Optimizer) -> None:
+        """Lets `zero_grad` keep what an accumulation has so far, which the engine ends."""
+        plain = optimizer.zero_grad
+
+        def zero_grad(set_to_none: bool = True) -> None:
+            if self.engine._accumulated == 0:
+                plain(set_to_none)
+
+        optimizer.zero_grad = zero_grad  # type: ignore[method-assign]
+
+    # ---- Training ------------------------------------------------------------------------------
+
+    def scaled(self, loss: torch.Tensor) -> torch.Tensor:
+        """The loss times fp16's loss scale, ready for a backward."""
+        value: torch.Tensor = self.engine.scale(loss)
+        if self.counts and self.divided:  # the engine divides all of them
+            value = value * self.engine.gradient_accumulation_steps()
+        return value
+
+    def step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Updates the units of one optimizer, unless fp16 or bf16 has overflowed. Collective.
+
+        With `counts` this ends a micro-batch, of which the last one updates.
+
+        Raises NonFiniteError in f32, StateError for a loss that was not scaled and while params are
+        gathered.
+        """
+        engine = self.engine
+        if self.counts:
+            engine._backward_ran = True  # a loss without a graph updates nothing
+            engine.step()
+            return
+        engine._require_alive("step")
+        units = own.units_of(optimizer)
+        held = [unit.name for unit in units if unit in opened]
+        if held:
+            raise errors.StateError(
+                f"step() while {', '.join(held[:8])} of the model are gathered",
+                operation="step",
+                subject=held[0],
+                advice="Leave GatheredParameters first.",
+            )
+        if engine.loss_scaler is not None and not engine._scaled and self._pending(units):
+            raise errors.StateError(
+                "the loss was not scaled: under fp16 its gradients would be lost",
+                operation="step",
+                advice="Call self.manual_backward(loss) or fabric.backward(loss), rather than "
+                "loss.backward().",
+            )
+        before = engine.optimizer, engine.units
+        engine.optimizer, engine.units = optimizer, units
+        try:
+            engine._update(None)
+        finally:
+            engine.optimizer, engine.units = before
+            engine.micro_steps += 1
+            engine._backwards = 0
+            engine._end_micro_batch()
+
+    def _pending(self, units: list[ShardedUnit]) -> bool:
+        reducer = self.engine.sharding.reducer
+        return any(reducer.has_any(unit) for unit in units)
+
+    def optimizer_of(self, optimizer: Any) -> torch.optim.Optimizer | None:
+        """The session's optimizer behind a wrapper of Lightning's; None if it is another's."""
+        plain = own.bare(optimizer)
+        return next((each for each in self.optimizers if each is plain), None)
+
+    def take_values(self) -> None:
+        """After weights were loaded by load_state_dict: f32 masters follow them. Collective."""
+        for unit in self.engine.units:
+            for i in sorted(unit.masters):
+                unit.masters[i].copy_(mt.local_param(unit.params[i]))
+
+    def take_full_states(self, saved: Sequence[Mapping[str, Any]]) -> bool:
+        """Gives the optimizers states of unsharded params. False if not all of them take some."""
+        if not saved or len(saved) != len(self.optimizers):
+            return False
+        return all([own.take_full_states(*each) for each in zip(self.optimizers, saved)])
+
+    def drop_empty(self) -> None:
+        """Ends accumulations that brought no gradient, as of a generator whose output was detached:
+        the engine would take them for a step that has not come. All ranks must do so."""
+        reducer = self.engine.sharding.reducer
+        reducer.wait()
+        for unit in self.engine.units:
+            if unit.trainable and not unit.seen:
+                with contextlib.suppress(errors.StateError):  # it has none: only the engine knows
+                    reducer._discard(unit)
+
+    # ---- The end -------------------------------------------------------------------------------
+
+    def close(self) -> None:
+        """Gives the model back, sharded, and free for another session. Collective.
+
+        Optimizers keep their states, so that a checkpoint can be saved still, until another session
+        takes the model.
+        """
+        if not self.closed:
+            self.closed = True
+            self.engine._owns_optimizer = False
+            self.engine.destroy()
+            self.drop_empty()
+
+    def abandon(self) -> None:
+        """The same after an error, when other ranks may not come. Local."""
+        if not self.closed:
+            self.closed = True
+            self.engine._owns_optimizer = False
+            self.engine._let_go()
+
+    def release(self) -> None:
+        """Ends the engine's optimizers, of which a unit has one at a time, and drops gradients that
+        an error has left. All ranks must do so."""
+        self.engine.sharding.reducer.discard(self.engine.units)
+        self.drop_empty()
+        for optimizer in self.optimizers:
+            if isinstance(optimizer, mt.EngineOptimizer):
+                optimizer.release()
+        self.released = True
+
+
+def previous_of(model: torch.nn.Module) -> Session | None:
+    """The closed session that a model had before."""
+    reference = model.__dict__.get("_meron_session")
+    session: Session | None = reference() if reference is not None else None
+    return session if session is not None and session.closed else None
+
+
+def configure_checkpointing(config: Mapping[str, Any]) -> None:
+    """Hands `activation_checkpointing` on to meron.checkpointing, as DeepSpeed's engine does."""
+    block = config.get("activation_checkpointing")
+    if not isinstance(block, Mapping) or not any(block.values()):
+        return
+    if importlib.util.find_spec("meron.checkpointing") is None:
+        return
+    import meron.checkpointing as checkpointing  # type: ignore[import-not-found,unused-ignore]
+
+    checkpointing.configure(
+        mpu_=None,
+        partition_activations=block.get("partition_activations"),
+        contiguous_checkpointing=block.get("contiguous_memory_optimization"),
+        num_checkpoints=block.get("number_checkpoints"),
+        checkpoint_in_cpu=block.get("cpu_checkpointing"),
+        synchronize=block.get("synchronize_checkpoint_boundary"),
+        profile=block.get("profile"),
+    )

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the strategies of the Trainer and of Fabric have in common."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import functools
+import logging
+import os
+from collections.abc import Mapping
+from typing import Any, Callable
+
+import torch.distributed as dist
+
+import meron.zero
+from meron.lightning import checkpoints, settings
+from meron.lightning.session import Session
+from meron.lightning.trees import Tree
+
+ACCELERATORS = ("CPUAccelerator", "CUDAAccelerator")
+
+
+class Shared:
+    """A mixin before Lightning's DDPStrategy.
+
+    Attributes:
+        config: the DeepSpeed config that the arguments are, or that the caller gave: a copy.
+    """
+
+    tree: Tree  # of the class
+    config: dict[str, Any]
+    session: Session | None
+    accelerator: Any
+    parallel_devices: Any
+    root_device: Any
+    _saved: checkpoints.Saved | None = None
+
+    def _take_arguments(self, given: Mapping[str, Any], missing: Any, absent: Any) -> None:
+        """Keeps the arguments of a constructor; `missing` and `absent` make exceptions."""
+        logging.getLogger("meron").setLevel(given["logging_level"])
+        config = settings.load_config(given["config"], missing, absent)
+        self.config = settings.default_config(given) if config is None else config
+        settings.add_leaves(self.config, given["leaf_modules"])
+        self.remote_device = given["remote_device"]
+        self.load_full_weights = bool(given["load_full_weights"])
+        self.exclude_frozen_parameters = bool(given["exclude_frozen_parameters"])
+        self._scale = {key: given[key] for key in settings.SCALE}
+
+    @property
+    def zero_stage_3(self) -> bool:
+        """Whether the config shards params."""
+        return settings.stage_of(self.config) == 3
+
+    @property
+    def engine(self) -> Any:
+        """meron.zero's engine, between setup and teardown. RuntimeError otherwise."""
+        if self.session is None:
+            raise RuntimeError(
+                "there is no engine: the strategy makes one when it sets a model up, and frees it "
+                "at teardown"
+            )
+        return self.session.engine
+
+    def _config_with(self, precision: str) -> dict[str, Any]:
+        config = copy.deepcopy(self.config)
+        settings.add_precision(config, precision, self._scale)
+        return config
+
+    def _init_context(self, config: Mapping[str, Any]) -> contextlib.AbstractContextManager[Any]:
+        """zero.Init at stage 3, else nothing."""
+        if not self.zero_stage_3:
+            return contextlib.nullcontext()
+        bare = {
+            key: value for key, value in config.items() if key not in ("optimizer", "scheduler")
+        }
+        return meron.zero.Init(
+            remote_device=self.remote_device, config_dict_or_path=bare, device=self.root_device
+        )
+
+    def _check_accelerator(self) -> None:
+        """RuntimeError for a device that Meron does not compute on."""
+        kind = type(self.accelerator).__name__
+        if kind not in ACCELERATORS:
+            raise RuntimeError(
+                f"The Meron strategy runs on CPUs and CUDA GPUs, but `{kind}` is used. Pass "
+                "accelerator='cpu' or 'gpu'."
+            )
+        devices = [device.index for device in self.parallel_devices or ()]
+        if kind == "CUDAAccelerator" and devices != list(range(len(devices))):
+            raise RuntimeError(
+                f"The selected device indices {devices} don't match the local rank values of "
+                "processes. Set CUDA_VISIBLE_DEVICES, and pass the number of devices."
+            )
+
+    def _check_empty_init(self, empty_init: bool | None) -> None:
+        if empty_init is False:
+            raise NotImplementedError(
+                f"`{empty_init=}` is not a valid choice with `{type(self).__name__}` when ZeRO "
+                "stage 3 is enabled: modules are sharded when they are built."
+            )
+
+    def _broadcast_buffers(self) -> None:
+        """Gives all ranks rank 0's buffers, such as running statistics. Collective."""
+        if self.session is None or not dist.is_initialized() or dist.get_world_size() == 1:
+            return
+        for buffer in self.session.engine.module.buffers():
+            if not buffer.is_meta and buffer.numel():
+                dist.broadcast(buffer.detach(), 0)
+
+    # ---- Checkpoints ----------------------------------------------------------------------------
+
+    def _reader(self, weights_only: bool | None) -> Callable[[Any], Any]:
+        """torch.load as Lightning calls it. Its own state has classes of its own, so a directory
+        that a caller names is trusted unless weights_only is given, as it is for files."""
+        load = self.tree.get("fabric.utilities.cloud_io._load")
+        return functools.partial(load, map_location="cpu", weights_only=bool(weights_only))
+
+    def _load_file(self, load: Callable[..., Any], path: Any, weights_only: bool | None) -> Any:
+        """A checkpoint file, by Lightning's own function, whose arguments are its version's."""
+        if not os.path.exists(path) and "://" not in str(path):
+            checkpoints.check_directory(path)
+        try:
+            return load(path, weights_only=weights_only)
+        except TypeError as error:
+            if "weights_only" not in str(error):
+                raise
+            return load(path)

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the strategy of a Trainer saves and loads."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from meron import errors
+from meron.lightning import checkpoints
+from meron.lightning.session import Session
+
+WARN = "pl.utilities.rank_zero.rank_zero_warn"
+
+if TYPE_CHECKING:
+    Base: Any = object
+else:
+    Base = object
+
+
+class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
+    """A mixin of the strategy. A checkpoint is a directory, which `checkpoints` describes."""
+
+    session: Session | None
+    load_full_weights: bool
+    _ended: Session | None
+
+    # ---- Checkpoints ------------------------------------------------------------------------
+
+    def lightning_module_state_dict(self) -> Mapping[str, Any]:
+        """The module's state dict; a value is gathered when it is used, by all ranks."""
+        module = self.lightning_module
+        assert module is not None
+        return checkpoints.model_state(module)
+
+    def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
+        """Nothing: `save_checkpoint` saves the states of shards."""
+        return {}
+
+    def save_checkpoint(
+        self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None
+    ) -> None:
+        """Saves a checkpoint as a directory, which any number of ranks loads. Collective.
+
+        Raises TypeError for storage_options, ValueError for a URL, FileExistsError for a file
+        in its place, StateError within an accumulation.
+        """
+        if storage_options is not None:
+            raise TypeError(
+                "`Trainer.save_checkpoint(..., storage_options=...)` with `storage_options` arg"
+                f" is not supported for `{type(self).__name__}` as `CheckpointIO` is not used."
+            )
+        path = checkpoints.local_path(self.broadcast(str(filepath)))
+        state = {k: v for k, v in checkpoint.items() if k not in ("optimizer_states",)}
+        weights = state.pop("state_dict", None)
+        changed = getattr(weights, "changed", {}), getattr(weights, "removed", ())
+        if any(changed) or not isinstance(weights, checkpoints.LazyState):
+            self.tree.get(WARN)(
+                "`on_save_checkpoint` has changed `checkpoint['state_dict']`: the weights of the "
+                "model are saved all the same. Keep tensors of your own under other keys, and "
+                "leave frozen params out by MeronStrategy(exclude_frozen_parameters=True)."
+            )
+        session = self.session or self._ended
+        if session is None or session.released:
+            raise errors.StateError(
+                "the strategy has no model to save",
+                operation="save_checkpoint",
+                advice="Save within a run, or after it with the Trainer that the model ran with "
+                "last.",
+            )
+        if self.lightning_module.trainer.interrupted:
+            session.engine.zero_grad()  # of a step that did not come
+        checkpoints.save(
+            session,
+            path,
+            state,
+            weights_only="optimizer_states" not in checkpoint,
+            skip_frozen=self.exclude_frozen_parameters,
+        )
+
+    def load_checkpoint(
+        self, checkpoint_path: Any, weights_only: bool | None = None
+    ) -> dict[str, Any]:
+        """What Lightning keeps in a checkpoint. `load_model_state_dict` loads the rest.
+
+        Takes a directory that this strategy saved, at any number of ranks and stage, and a
+        file that another strategy saved.
+
+        Raises FileNotFoundError for another directory, MisconfigurationException for one
+        without a state of Lightning.
+        """
+        path = checkpoints.local_directory(self.broadcast(str(checkpoint_path)))
+        self._saved = None
+        if path is None:
+            return dict(self._load_file(super().load_checkpoint, checkpoint_path, weights_only))
+        try:
+            self._saved = checkpoints.Saved(path, self._reader(weights_only))
+        except LookupError as error:
+            raise self._failure(
+                f"Meron was unable to load the checkpoint: {error}. Pass a directory that "
+                "MeronStrategy saved, or a checkpoint file."
+            ) from None
+        return self._saved.state
+
+    def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
+        """Loads weights and, when fitting, states of optimizers. Collective.
+
+        Raises LoadError (a RuntimeError) on all ranks for what does not fit.
+        """
+        module = self.lightning_module
+        assert module is not None and self.session is not None
+        fits = module.trainer.state.fn == self._fitting
+        resumes = fits and not self.load_full_weights
+        if self._saved is not None:
+            self._saved.state = dict(checkpoint)
+            checkpoints.restore(self.session, self._saved, optimizers=resumes, strict=strict)
+            self._saved = None
+        else:
+            module.load_state_dict(checkpoint["state_dict"], strict=strict)
+            self.session.take_values()
+            states = checkpoint.get("optimizer_states", [])
+            resumes = resumes and self.session.take_full_states(states)
+        if fits and not resumes:
+            self.tree.get(WARN)(
+                "Weights alone are restored, and the states of optimizers start anew: because of "
+                "load_full_weights, because the file has none, or because the optimizer is the "
+                "engine's. Resume from a directory that MeronStrategy saved to restore them."
+            )
+
+    def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
+        """Nothing: `load_model_state_dict` has loaded them."""
