@@ -28,8 +28,8 @@ from meron.zero.config import Config
 from meron.zero.gathered import opened
 from meron.zero.generation import generating
 from meron.zero.loss_scale import LossScale
-from meron.zero.reports import Reporter, timed
 from meron.zero.phases import Phases
+from meron.zero.reports import Reporter, timed
 
 
 class Engine(Accumulation, Checkpoints, Phases):
