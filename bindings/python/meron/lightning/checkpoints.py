@@ -105,7 +105,6 @@ def save(
     """
     engine = session.engine
     context = engine.sharding.context
-    session.drop_empty()
     packed: dict[str, torch.Tensor] = {}
     with together(context):
         if context.rank == 0:
@@ -193,7 +192,6 @@ def restore(session: Session, saved: Saved, *, optimizers: bool, strict: bool) -
     Raises, on all ranks, LoadError before anything has changed; CorruptError, GroupError.
     """
     engine = session.engine
-    session.drop_empty()
     model = engine.module
     given = saved.state.get("state_dict")
     kept: dict[str, torch.Tensor] = {}

@@ -7,7 +7,6 @@ number, each of which steps the units that it has.
 
 from __future__ import annotations
 
-import contextlib
 import importlib.util
 import weakref
 from collections.abc import Mapping, Sequence
@@ -185,16 +184,6 @@ class Session:
             return False
         return all([own.take_full_states(*each) for each in zip(self.optimizers, saved)])
 
-    def drop_empty(self) -> None:
-        """Ends accumulations that brought no gradient, as of a generator whose output was detached:
-        the engine would take them for a step that has not come. All ranks must do so."""
-        reducer = self.engine.sharding.reducer
-        reducer.wait()
-        for unit in self.engine.units:
-            if unit.trainable and not unit.seen:
-                with contextlib.suppress(errors.StateError):  # it has none: only the engine knows
-                    reducer._discard(unit)
-
     # ---- The end -------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -207,7 +196,6 @@ class Session:
             self.closed = True
             self.engine._owns_optimizer = False
             self.engine.destroy()
-            self.drop_empty()
 
     def abandon(self) -> None:
         """The same after an error, when other ranks may not come. Local."""
@@ -220,7 +208,6 @@ class Session:
         """Ends the engine's optimizers, of which a unit has one at a time, and drops gradients that
         an error has left. All ranks must do so."""
         self.engine.sharding.reducer.discard(self.engine.units)
-        self.drop_empty()
         for optimizer in self.optimizers:
             if isinstance(optimizer, mt.EngineOptimizer):
                 optimizer.release()

@@ -245,7 +245,7 @@ class GradientReducer:
         unit.arrived.clear()
         if unit.waits:
             self._waits_no_more(unit)
-        unit.given = True
+        unit.given = unit.begun = True
         unit.ended = ending
 
     def _waits_no_more(self, unit: ShardedUnit) -> None:
@@ -327,7 +327,7 @@ class GradientReducer:
                     if not unit.ended:
                         self._begin_finish(unit)
                     unit.finished = True
-                elif unit.ended:  # a unit that was entered, and brought a gradient on no rank
+                elif unit.begun:  # a unit that was entered, and brought a gradient on no rank
                     self._discard(unit)
             self.wait()
         return [unit for unit in units if unit.seen]
@@ -391,12 +391,27 @@ class GradientReducer:
     def used(self, units: Iterable[ShardedUnit]) -> None:
         """The finished gradients of some units are used up."""
         for unit in units:
-            unit.finished = unit.ended = False
+            unit.finished = unit.ended = unit.begun = False
             unit.seen.clear()
+
+    def drop_empty(self) -> None:
+        """Ends accumulations of units that brought a gradient on no rank, such as of a model whose
+        output no loss used: a save would take them for a step to come. Collective."""
+        begun = [unit for unit in self.sharding.units if unit.begun and not unit.finished]
+        if not begun:
+            return
+        self.wait()
+        seen = np.array([bool(unit.seen) for unit in begun], np.float32)
+        if self.sharding.context.world_size > 1:
+            self.sharding.context.world.all_reduce(seen)
+        with plain():
+            for unit, ranks in zip(begun, seen.tolist()):
+                if not ranks:
+                    self._discard(unit)
 
     def _discard(self, unit: ShardedUnit) -> None:
         slot = self._slot
-        unit.ended = False
+        unit.ended = unit.begun = False
         status = reduce_discard(unit.unit._handle, slot)
         if status < 0 or interrupts:
             settle(status, slot)
@@ -406,7 +421,7 @@ class GradientReducer:
         self.wait()
         with plain():
             for unit in units:
-                if unit.seen or unit.ended:
+                if unit.seen or unit.begun:
                     self._discard(unit)
                     unit.seen.clear()
                 unit.arrived.clear()

@@ -102,6 +102,7 @@ class ShardedUnit:
         self.seen: set[int] = set()
         self.sources: Any = None  # for the reducer
         self.given = False  # in the present backward pass, to the engine
+        self.begun = False  # the engine accumulates, be it nothing; equal on all ranks
         self.gradient_bytes = sum(
             h.size * DTYPES[h.dtype].itemsize for h in handles if not h.frozen
         )

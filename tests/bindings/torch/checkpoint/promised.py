@@ -129,6 +129,19 @@ def gradients_that_wait_are_refused() -> None:
     mt.save(folder(), "a", model, optimizer)
 
 
+def a_model_whose_output_no_loss_used_does_not_wait() -> None:
+    model, optimizer, _ = build(JOB)
+    other = mt.shard(nn.Linear(WIDTH, WIDTH))
+    model(other(torch.zeros(2, WIDTH)).detach()).sum().backward()
+    optimizer.step()
+    where = folder()
+    mt.save(where, "a", model, optimizer)
+    mt.load(where, "a", model, optimizer)
+    other(torch.ones(2, WIDTH)).sum().backward()
+    assert float(mt.full_grad(other.bias).sum()) == 2 * WIDTH
+    mt.shard_optimizer(other, torch.optim.SGD(other.parameters(), lr=1.0)).zero_grad()
+
+
 def only_the_models_that_are_given_are_saved() -> None:
     one, two = mt.shard(nn.Linear(4, 4)), mt.shard(nn.Linear(4, 4))
     where = folder()

@@ -281,6 +281,7 @@ def apply(
     units = names.units()
     sharding.wait_copied()
     sharding.reducer.discard(units)
+    sharding.reducer.drop_empty()  # of other models
     for plan in found.plans:
         set_groups(plan)
     optimizers = [plan.optimizer for plan in found.plans]

@@ -147,6 +147,7 @@ def save(
             given += random_states.states(context.rank)
         document = document_of(names, optimizers, extra, scheduler, scaler, skip_frozen)
     waits = any(tensor.kind not in ("values", "extra") for tensor in given)
+    sharding.reducer.drop_empty()
     sharding.drop(sharding.units)
     future = context.save_begin(
         folder,
