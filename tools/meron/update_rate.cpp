@@ -22,23 +22,23 @@ void must(Call call, Args... args) {
   error.check(call(args..., error.out()));
 }
 
-struct Job {
-  Job() {
+struct OneUnit {
+  OneUnit() {
     meron_context_options options = MERON_CONTEXT_OPTIONS_INIT;
     options.transport = "self";
     options.log = [](void*, meron_log_level, const char*, size_t) {};
     must(meron_context_open, &context, &options);
   }
-  ~Job() { meron_context_close(context, nullptr); }
-  Job(const Job&) = delete;
-  Job& operator=(const Job&) = delete;
+  ~OneUnit() { meron_context_close(context, nullptr); }
+  OneUnit(const OneUnit&) = delete;
+  OneUnit& operator=(const OneUnit&) = delete;
   meron_context context{};
 };
 
 }  // namespace
 
 uint64_t update_rate() {
-  const Job job;
+  const OneUnit job;
   meron_param_desc desc = MERON_PARAM_DESC_INIT;
   desc.name = "values";
   desc.shape = &kElements;
