@@ -127,6 +127,20 @@ print(deepspeed.__version__)
     assert done.returncode == 1 and "imported already" in done.stderr
 
 
+def test_a_source_tree_is_not_shadowed_either(tmp_path: Path) -> None:
+    """DeepSpeed on the path without metadata of a distribution."""
+    for name in ("deepspeed", "mine"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text('__version__ = "0.17.1"\n')
+    code = "from meron.zero import compat; compat.install('mine')"
+    done = run("-c", code, python_path=paths(tmp_path))
+    assert done.returncode == 1 and "mine (a source tree) is installed" in done.stderr, done.stderr
+    done = run("-m", "meron.zero.dropin", "--check", python_path=paths(tmp_path))
+    assert done.returncode == 1 and "not Meron's" in done.stdout, done.stderr
+    done = run("-c", "import deepspeed", python_path=paths(folder(), tmp_path))
+    assert done.returncode == 0 and "two packages are named deepspeed" in done.stderr
+
+
 def test_install_where_there_is_none_or_the_drop_in(tmp_path: Path) -> None:
     code = "from meron.zero import compat; compat.install(name='ds'); import ds.comm, ds.moe.layer"
     code += "; compat.install(name='ds'); print(ds.__version__)"

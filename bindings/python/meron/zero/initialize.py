@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 import meron.torch as mt
-from meron import errors
+from meron import checkpointing, errors
 from meron.torch.destroy import destroy_lost
 from meron.torch.device_choice import device_for
 from meron.torch.partition import convert_buffers
@@ -125,15 +123,12 @@ def initialize(
 
 
 def configure_checkpointing(config: Config, mpu: Any) -> None:
-    """Passes the block activation_checkpointing on to meron.checkpointing, if that is there."""
-    if config.activations is None:
-        return
-    if importlib.util.find_spec("meron.checkpointing") is None:
-        config.without_effect.append("activation_checkpointing")
-        return
+    """Passes the block activation_checkpointing on to meron.checkpointing. Local."""
     block = config.activations
+    if block is None:
+        return
     parallel = any(hasattr(mpu, name) for name in MODEL_PARALLEL)
-    importlib.import_module("meron.checkpointing").configure(
+    checkpointing.configure(
         mpu if parallel else None,
         partition_activations=block.partition_activations,
         contiguous_checkpointing=block.contiguous_memory_optimization,

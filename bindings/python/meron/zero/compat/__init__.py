@@ -26,7 +26,7 @@ from meron.zero.compat.constants import TORCH_DISTRIBUTED_DEFAULT_PORT
 from meron.zero.compat.helpers import OnDevice
 from meron.zero.compat.rendezvous import init_distributed
 from meron.zero.compat.tree import DeepSpeedOptimizer, install
-from meron.zero.dropin.version import GIT
+from meron.zero.dropin.version import GIT, version_numbers
 from meron.zero.dropin.version import VERSION as __version__
 from meron.zero.engine import Engine as DeepSpeedEngine
 from meron.zero.initialize import initialize as initialize_engine
@@ -34,7 +34,8 @@ from meron.zero.utils import log_dist, logger
 
 dist = comm
 version = __version__
-git_hash = git_branch = GIT
+__version_major__, __version_minor__, __version_patch__ = version_numbers()
+git_hash = git_branch = __git_hash__ = __git_branch__ = GIT
 DeepSpeedOptimizerCallable = DeepSpeedSchedulerCallable = Any
 
 
