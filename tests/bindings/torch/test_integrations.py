@@ -40,3 +40,10 @@ def test_trainer_at_each_stage_and_resumed_at_another_size(tmp_path: Path) -> No
 
 def test_from_pretrained_under_an_active_config_gathers_no_state_dict(tmp_path: Path) -> None:
     run(2, "loading.py", tmp_path)
+
+
+@pytest.mark.parametrize("what", ["full", "lora"])
+def test_trl_fine_tunes_at_stage_3(tmp_path: Path, what: str) -> None:
+    for package in ("trl", "datasets", *(["peft"] if what == "lora" else [])):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    run(2, "adapters.py", tmp_path, what)
