@@ -99,7 +99,6 @@ def initialize(
     sharding = shard(
         model, chosen, choose_group(None, None, mpu), device, optimizer, model_parameters
     )
-    chosen.resolve(sharding.context.world_size)
     check_trainable(model)
     configure_checkpointing(chosen, mpu)
     announce(chosen, sharding.context.rank)
@@ -253,7 +252,7 @@ def shard(
     client: Client = None,
     groups: ParamGroups = None,
 ) -> Sharding:
-    """Shards what zero.Init did not. Collective."""
+    """Shards what zero.Init did not, and completes the config's batch sizes. Collective."""
     set_leaves_of_config(model, config.leaf)
     chosen = device_for([model], device)
     plan = plan_for(config, chosen, steps_on_host(model, client, groups))
@@ -279,6 +278,7 @@ def shard(
             )
     else:
         sharding = open_sharding(config, plan, group, chosen)
+    config.resolve(sharding.context.world_size)  # before the model is changed
     destroy_lost(sharding)
     set_limits(sharding, config.limits_of(sharding.context.world_size))
     name = sharding.unique(type(model).__name__)
