@@ -200,9 +200,10 @@ def read_names_alone(kind: type[torch.nn.Module]) -> None:
         function = getattr(plain, "__func__", plain)  # of a staticmethod or classmethod
         if not callable(function) or hasattr(function, "_meron_reads_names"):
             continue
-        wrapped = without_gathers(function)
-        method = isinstance(plain, (staticmethod, classmethod))
-        setattr(kind, name, type(plain)(wrapped) if method else wrapped)
+        wrapped: Any = without_gathers(function)
+        if isinstance(plain, (staticmethod, classmethod)):
+            wrapped = type(plain)(wrapped)
+        setattr(kind, name, wrapped)
 
 
 def without_gathers(plain: Callable[..., Any]) -> Callable[..., Any]:
