@@ -73,7 +73,10 @@ def over_torch(name: str) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         require_group(name)
-        assert plain is not None
+        if plain is None:
+            raise errors.UnsupportedError(
+                f"torch {torch.__version__} has no torch.distributed.{name}", operation=name
+            )
         return plain(*args, **without_log(kwargs))
 
     return functools.wraps(plain)(call) if plain is not None else call
