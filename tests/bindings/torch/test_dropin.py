@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
@@ -125,6 +127,53 @@ print(deepspeed.__version__)
     code = "import deepspeed; from meron.zero import compat; compat.install(replace=True)"
     done = run("-c", code, python_path=paths(real))
     assert done.returncode == 1 and "imported already" in done.stderr
+
+
+def test_a_model_on_the_cpu_computes_on_the_accelerator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with DeepSpeed: Trainer and scripts put inputs there, and the model is initialize's."""
+    import torch
+
+    from meron.zero import compat
+
+    chosen: list[object] = []
+    current: list[int] = [0]
+    device = types.SimpleNamespace(
+        cuda=True,
+        device_count=lambda: 4,
+        set_device=lambda index: current.append(index),
+        current_device_name=lambda: f"cuda:{current[-1]}",
+    )
+    monkeypatch.setattr(compat, "get_accelerator", lambda: device)
+    noted = functools.wraps(compat.initialize_engine)(
+        lambda **named: chosen.append(named["device"])
+    )
+    monkeypatch.setattr(compat, "initialize_engine", noted)
+    start = functools.partial(compat.initialize, dist_init_required=False, config={})
+    monkeypatch.delenv("MERON_TORCH_DEVICE", raising=False)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    start(model=torch.nn.Linear(1, 1))
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    start(model=torch.nn.Linear(1, 1))
+    start(model=torch.nn.Linear(1, 1), device="cpu")
+    monkeypatch.setenv("MERON_TORCH_DEVICE", "cpu")
+    start(model=torch.nn.Linear(1, 1))
+    device.cuda = False
+    start(model=torch.nn.Linear(1, 1))
+    assert chosen == ["cuda:0", "cuda:3", "cpu", None, None]
+
+
+def test_a_source_tree_is_not_shadowed_either(tmp_path: Path) -> None:
+    """DeepSpeed on the path without metadata of a distribution."""
+    for name in ("deepspeed", "mine"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "__init__.py").write_text('__version__ = "0.17.1"\n')
+    code = "from meron.zero import compat; compat.install('mine')"
+    done = run("-c", code, python_path=paths(tmp_path))
+    assert done.returncode == 1 and "mine (a source tree) is installed" in done.stderr, done.stderr
+    done = run("-m", "meron.zero.dropin", "--check", python_path=paths(tmp_path))
+    assert done.returncode == 1 and "not Meron's" in done.stdout, done.stderr
+    done = run("-c", "import deepspeed", python_path=paths(folder(), tmp_path))
+    assert done.returncode == 0 and "two packages are named deepspeed" in done.stderr
 
 
 def test_install_where_there_is_none_or_the_drop_in(tmp_path: Path) -> None:

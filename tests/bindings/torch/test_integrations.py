@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""transformers' Trainer on Meron, by the package `deepspeed` of meron.zero.dropin."""
+"""Libraries that use DeepSpeed on Meron, by the package `deepspeed` of meron.zero.dropin."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import pytest
 for package in ("transformers", "accelerate", "safetensors"):
     pytest.importorskip(package, reason=f"{package} is not installed")
 
-PROGRAM = Path(__file__).parent / "dropin" / "trainer.py"
+PROGRAMS = Path(__file__).parent / "dropin"
 
 
-def run(ranks: int, *arguments: object) -> None:
+def run(ranks: int, program: str, *arguments: object) -> None:
     from meron.zero import dropin
 
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += ["--nproc-per-node", str(ranks), str(PROGRAM), *map(str, arguments)]
+    command += ["--nproc-per-node", str(ranks), str(PROGRAMS / program), *map(str, arguments)]
     done = subprocess.run(
         command,
         env={**os.environ, "PYTHONPATH": dropin.python_path(os.environ.get("PYTHONPATH"))},
@@ -34,5 +34,16 @@ def run(ranks: int, *arguments: object) -> None:
 
 
 def test_trainer_at_each_stage_and_resumed_at_another_size(tmp_path: Path) -> None:
-    run(2, tmp_path, "train")
-    run(1, tmp_path, "resume")
+    run(2, "trainer.py", tmp_path, "train")
+    run(1, "trainer.py", tmp_path, "resume")
+
+
+def test_from_pretrained_under_an_active_config_gathers_no_state_dict(tmp_path: Path) -> None:
+    run(2, "loading.py", tmp_path)
+
+
+@pytest.mark.parametrize("what", ["full", "lora"])
+def test_trl_fine_tunes_at_stage_3(tmp_path: Path, what: str) -> None:
+    for package in ("trl", "datasets", *(["peft"] if what == "lora" else [])):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    run(2, "adapters.py", tmp_path, what)

@@ -202,3 +202,24 @@ def test_a_config_in_base64() -> None:
     assert parse(text.decode()).stage == 2
     long = base64.urlsafe_b64encode(b'{"train_batch_size": ' + b" " * 5000 + b"8}")
     assert parse(long.decode()).train_batch_size == 8
+
+
+@pytest.mark.parametrize("source", [5, ["config.json"], object()])
+def test_a_config_that_is_neither_dict_nor_path(source: Any) -> None:
+    with pytest.raises(meron.ArgumentError, match="dict, or the path"):
+        parse(source)
+
+
+def test_batch_sizes_that_do_not_fit_leave_the_model_as_it_is() -> None:
+    """A second initialize may choose another stage."""
+    model = torch.nn.Linear(2, 2)
+    sizes = {"train_batch_size": 3, "train_micro_batch_size_per_gpu": 2}
+    with pytest.raises(meron.ArgumentError, match="train_batch_size 3"):
+        meron.zero.initialize(model=model, config={**sizes, "zero_optimization": {"stage": 3}})
+    assert not hasattr(model.weight, "ds_id")
+    sizes["train_batch_size"] = 4
+    engine, *_ = meron.zero.initialize(
+        model=model, config={**sizes, "zero_optimization": {"stage": 2}}
+    )
+    assert engine.gradient_accumulation_steps() == 2
+    engine.destroy()

@@ -7,7 +7,6 @@ number, each of which steps the units that it has.
 
 from __future__ import annotations
 
-import importlib.util
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -102,7 +101,6 @@ class Session:
                 self._keep_windows(optimizer)
             own.delegate(optimizer)
         model.__dict__["_meron_session"] = weakref.ref(self)
-        configure_checkpointing(config)
 
     def _keep_windows(self, optimizer: torch.optim.Optimizer) -> None:
         """Lets `zero_grad` keep what an accumulation has so far, which the engine ends."""
@@ -219,23 +217,3 @@ def previous_of(model: torch.nn.Module) -> Session | None:
     reference = model.__dict__.get("_meron_session")
     session: Session | None = reference() if reference is not None else None
     return session if session is not None and session.closed else None
-
-
-def configure_checkpointing(config: Mapping[str, Any]) -> None:
-    """Hands `activation_checkpointing` on to meron.checkpointing, as DeepSpeed's engine does."""
-    block = config.get("activation_checkpointing")
-    if not isinstance(block, Mapping) or not any(block.values()):
-        return
-    if importlib.util.find_spec("meron.checkpointing") is None:
-        return
-    import meron.checkpointing as checkpointing  # type: ignore[import-not-found,unused-ignore]
-
-    checkpointing.configure(
-        mpu_=None,
-        partition_activations=block.get("partition_activations"),
-        contiguous_checkpointing=block.get("contiguous_memory_optimization"),
-        num_checkpoints=block.get("number_checkpoints"),
-        checkpoint_in_cpu=block.get("cpu_checkpointing"),
-        synchronize=block.get("synchronize_checkpoint_boundary"),
-        profile=block.get("profile"),
-    )

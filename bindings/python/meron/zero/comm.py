@@ -54,6 +54,22 @@ def get_rank(group: Any = None) -> int:
     return any_world(group).rank
 
 
+def known_rank() -> int:
+    """This process's rank among all, as far as it is known without its peers; else 0. Local.
+
+    From torch.distributed, from a context that is open, or from the launcher's environment.
+    """
+    if dist.is_available() and dist.is_initialized():
+        return int(dist.get_rank())
+    for (ranks, *_), context in contexts.items():
+        if ranks is None and not context.closed:
+            return context.rank
+    for variable in ("MERON_RANK", "RANK"):
+        if os.environ.get(variable, "").isdecimal():
+            return int(os.environ[variable])
+    return 0
+
+
 def get_world_size(group: Any = None) -> int:
     return any_world(group).world_size
 

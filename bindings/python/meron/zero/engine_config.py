@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import Any, cast
 
-from meron.zero import config as configs
 from meron.zero.config import Config, Source
 
 
@@ -36,8 +34,5 @@ class EngineConfig(dict[str, Any]):
 
 def as_engine_config(source: Source, parsed: Config) -> Config:
     """What an engine has as `config`: a Config, and a dict."""
-    if isinstance(source, (str, os.PathLike)):
-        table: Mapping[str, Any] = configs.read(source)
-    else:
-        table = {} if source is None else source
+    table = source if isinstance(source, Mapping) else parsed.table  # of a file, as it was read
     return cast(Config, EngineConfig(table, parsed))

@@ -29,7 +29,7 @@ from meron.zero.copying import copy_unsharded, let_copy
 from meron.zero.filling import apply_whole, fill_weights
 from meron.zero.gathered import LazyGather, checked
 from meron.zero.leaf import fits, set_leaves_of_config, set_z3_leaf_module
-from meron.zero.pretrained import Awaited, load_pretrained
+from meron.zero.pretrained import Awaited, load_pretrained, read_names_alone
 from meron.zero.tiers import plan_for
 from meron.zero.units import open_sharding, set_limits, shard_module, shard_part, units_of
 from meron.zero.wrapper import Wrapper
@@ -255,6 +255,7 @@ class Init:
             self.replace(kind, "from_pretrained", load_pretrained(load, self))
         if callable(fill):
             self.replace(kind, "_init_weights", fill_weights(fill, self))
+        read_names_alone(kind)
 
     def build(self, module: torch.nn.Module, plain: Any, args: Any, kwargs: Any) -> None:
         """Runs the outermost __init__ of an object, then shards what it owns."""

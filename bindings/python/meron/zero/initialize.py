@@ -3,8 +3,6 @@
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 import meron.torch as mt
-from meron import errors
+from meron import checkpointing, errors
 from meron.torch.destroy import destroy_lost
 from meron.torch.device_choice import device_for
 from meron.torch.partition import convert_buffers
@@ -101,7 +99,6 @@ def initialize(
     sharding = shard(
         model, chosen, choose_group(None, None, mpu), device, optimizer, model_parameters
     )
-    chosen.resolve(sharding.context.world_size)
     check_trainable(model)
     configure_checkpointing(chosen, mpu)
     announce(chosen, sharding.context.rank)
@@ -125,15 +122,12 @@ def initialize(
 
 
 def configure_checkpointing(config: Config, mpu: Any) -> None:
-    """Passes the block activation_checkpointing on to meron.checkpointing, if that is there."""
-    if config.activations is None:
-        return
-    if importlib.util.find_spec("meron.checkpointing") is None:
-        config.without_effect.append("activation_checkpointing")
-        return
+    """Passes the block activation_checkpointing on to meron.checkpointing. Local."""
     block = config.activations
+    if block is None:
+        return
     parallel = any(hasattr(mpu, name) for name in MODEL_PARALLEL)
-    importlib.import_module("meron.checkpointing").configure(
+    checkpointing.configure(
         mpu if parallel else None,
         partition_activations=block.partition_activations,
         contiguous_checkpointing=block.contiguous_memory_optimization,
@@ -258,7 +252,7 @@ def shard(
     client: Client = None,
     groups: ParamGroups = None,
 ) -> Sharding:
-    """Shards what zero.Init did not. Collective."""
+    """Shards what zero.Init did not, and completes the config's batch sizes. Collective."""
     set_leaves_of_config(model, config.leaf)
     chosen = device_for([model], device)
     plan = plan_for(config, chosen, steps_on_host(model, client, groups))
@@ -284,6 +278,7 @@ def shard(
             )
     else:
         sharding = open_sharding(config, plan, group, chosen)
+    config.resolve(sharding.context.world_size)  # before the model is changed
     destroy_lost(sharding)
     set_limits(sharding, config.limits_of(sharding.context.world_size))
     name = sharding.unique(type(model).__name__)

@@ -3,35 +3,17 @@
 
 from __future__ import annotations
 
-import enum
 import logging
 from collections.abc import Container
 from typing import Any
 
 import meron.torch as mt
 from meron import errors
+from meron.zero.config.enums import OffloadDeviceEnum, OffloadStateTypeEnum
 
 logger = logging.getLogger("meron.zero")
 
 __all__ = ["OffloadDeviceEnum", "OffloadStateTypeEnum"]
-
-
-class OffloadDeviceEnum(str, enum.Enum):
-    """Where states go. They lie in host memory, so that `cpu` moves nothing."""
-
-    none = "none"
-    cpu = "cpu"
-    nvme = "nvme"
-
-
-class OffloadStateTypeEnum(str, enum.Enum):
-    """Kinds of states. The first two lie together and go together; the others stay."""
-
-    optim_states = "optim_states"
-    hp_params = "hp_params"
-    lp_params = "lp_params"
-    lp_grads = "lp_grads"
-    contiguous_grad_buffer = "contiguous_grad_buffer"
 
 
 MOVED = {OffloadStateTypeEnum.optim_states, OffloadStateTypeEnum.hp_params}

@@ -5,6 +5,10 @@ transformers builds the model on the device "meta", then gives one module after 
 values. Within `from_pretrained` a module that is built on meta is not sharded until all its params
 have values. It becomes a unit then, so one module of the model is unsharded at a time. Every rank
 reads the files, which it maps: a host has them once, in the page cache.
+
+If a config of stage 3 is active (HfDeepSpeedConfig, TrainingArguments), transformers enters
+zero.Init itself, and fills the model after that context. It gathers one module at a time for that,
+and reads names and flags from state dicts of the model on every rank, which have no values here.
 """
 
 from __future__ import annotations
@@ -12,14 +16,16 @@ from __future__ import annotations
 import functools
 import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from meron import errors
+from meron.torch.partition import is_sharded
 from meron.torch.sharding import unit_of
+from meron.torch.state_dict import without_values
 from meron.zero.filling import LOADED
 from meron.zero.leaf import is_leaf
 from meron.zero.units import fill_buffers
@@ -30,6 +36,8 @@ if TYPE_CHECKING:
 # Has transformers read a tensor when its module takes it, and none ahead.
 ONE_AT_A_TIME = "HF_DEACTIVATE_ASYNC_LOAD"
 SAMPLES = 32  # elements of a param that ranks compare
+# Methods of transformers' models that read no value of a state dict.
+READ_NAMES = ("_load_pretrained_model", "_initialize_missing_keys")
 
 
 class AwaitedParams(dict[str, Any]):
@@ -179,3 +187,33 @@ def load_pretrained(plain: classmethod[Any, Any, Any], init: Init) -> Any:
                 os.environ.pop(ONE_AT_A_TIME, None)
 
     return classmethod(load)
+
+
+def read_names_alone(kind: type[torch.nn.Module]) -> None:
+    """Lets the methods of transformers that fill a sharded model gather no state dict.
+
+    For good, as they run after the context of zero.Init; models that are not sharded see nothing
+    of it. Local.
+    """
+    for name in READ_NAMES:
+        plain = kind.__dict__.get(name)
+        function = getattr(plain, "__func__", plain)  # of a staticmethod or classmethod
+        if not callable(function) or hasattr(function, "_meron_reads_names"):
+            continue
+        wrapped: Any = without_gathers(function)
+        if isinstance(plain, (staticmethod, classmethod)):
+            wrapped = type(plain)(wrapped)
+        setattr(kind, name, wrapped)
+
+
+def without_gathers(plain: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(plain)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        models = [each for each in (*args, *kwargs.values()) if isinstance(each, torch.nn.Module)]
+        if not any(is_sharded(part) for model in models for part in model.modules()):
+            return plain(*args, **kwargs)
+        with without_values():
+            return plain(*args, **kwargs)
+
+    call._meron_reads_names = True  # type: ignore[attr-defined]
+    return call

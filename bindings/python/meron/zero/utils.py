@@ -18,6 +18,7 @@ logger = logging.getLogger("meron.zero")
 
 
 def log_dist(message: str, ranks: Sequence[int] | None = None, level: int = logging.INFO) -> None:
-    """Logs a message on some ranks; on all for None or -1."""
-    if not ranks or -1 in ranks or comm.get_rank() in ranks:
-        logger.log(level, "[rank %d] %s", comm.get_rank(), message)
+    """Logs a message on some ranks; on all for None or -1. Local."""
+    rank = comm.known_rank()
+    if not ranks or -1 in ranks or rank in ranks:
+        logger.log(level, "[rank %d] %s", rank, message)

@@ -4,10 +4,14 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import importlib
 import importlib.metadata
 import importlib.util
 import inspect
+import os
+import tempfile
+from pathlib import Path
 
 import torch
 
@@ -33,6 +37,9 @@ WANTED = {
     "ops.lion": "DeepSpeedCPULion FusedLion",
     "ops.op_builder": "AsyncIOBuilder CPUAdamBuilder FusedAdamBuilder UtilsBuilder",
     "runtime.base_optimizer": "DeepSpeedOptimizer",
+    "ops.adam.cpu_adam": "DeepSpeedCPUAdam",
+    "runtime.precision_config": "BFLOAT16 FP16 get_float16_config get_bfloat16_config",
+    "runtime.zero.config": "ZeroStageEnum",
     "runtime.config": "TRAIN_BATCH_SIZE GRADIENT_ACCUMULATION_STEPS ADAM_OPTIMIZER",
     "runtime.engine": "DeepSpeedEngine",
     "runtime.lr_schedules": "VALID_LR_SCHEDULES WarmupLR WarmupDecayLR",
@@ -82,6 +89,8 @@ def check_names() -> None:
         for name in names.split():
             assert hasattr(found, name), f"deepspeed.{module}.{name}"
             exec(f"from {found.__name__} import {name}")
+    numbers = (deepspeed.__version_major__, deepspeed.__version_minor__)
+    assert numbers == (0, 19) and deepspeed.git_hash == deepspeed.__git_hash__
     assert deepspeed.zero.Init is deepspeed.runtime.zero.Init is meron.zero.Init
     assert isinstance(deepspeed.DeepSpeedEngine, type)
     assert deepspeed.runtime.engine.DeepSpeedEngine is deepspeed.DeepSpeedEngine
@@ -147,8 +156,87 @@ def check_meanings() -> None:
         layer = torch.nn.Linear(4, 3)
     assert layer.weight.is_meta and layer.weight.dtype is torch.bfloat16
     assert torch.get_default_dtype() is torch.float32
+    from deepspeed.runtime.zero.config import ZeroStageEnum
+    from deepspeed.runtime.zero.offload_config import OffloadDeviceEnum
+
+    assert OffloadDeviceEnum is meron.zero.OffloadDeviceEnum and ZeroStageEnum.weights == 3
     endless = RepeatingLoader([1, 2])
     assert [next(endless) for _ in range(5)] == [1, 2, 1, 2, 1]
+
+
+def check_configs() -> None:
+    """The config classes, by each of their paths, and the error that callers catch."""
+    if importlib.util.find_spec("pydantic") is None:
+        return
+    from deepspeed.runtime import config as configs
+    from deepspeed.runtime.config_utils import DeepSpeedConfigModel
+    from deepspeed.runtime.precision_config import (
+        DeepSpeedBF16Config,
+        DeepSpeedFP16Config,
+        get_bfloat16_config,
+        get_float16_config,
+    )
+
+    old = get_bfloat16_config({"bfloat16": {"enabled": True}})
+    assert isinstance(old, DeepSpeedBF16Config) and old.enabled
+    assert issubclass(DeepSpeedFP16Config, DeepSpeedConfigModel)
+    assert get_float16_config({}).initial_scale_power == 16
+    for wrong in ({"zero_optimization": {"stge": 1}}, {"amp": {"enabled": True}}):
+        try:
+            configs.DeepSpeedConfig(wrong)
+        except configs.DeepSpeedConfigError:
+            continue
+        raise AssertionError(wrong)
+
+
+def check_files_of_checkpoints() -> None:
+    """What Lightning's converter asks for is there for DeepSpeed's folders alone."""
+    from deepspeed.utils import zero_to_fp32 as files
+
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for rank in (10, 2, 0):
+            for kind in ("optim", "model"):
+                (folder / f"zero_pp_rank_{rank}_mp_rank_00_{kind}_states.pt").touch()
+        found = [Path(file).name.split("_")[3] for file in files.get_optim_files(name)]
+        assert found == ["0", "2", "10"] and len(files.get_model_state_files(folder)) == 3
+        assert Path(files.get_model_state_file(name, 3)).name.startswith("zero_pp_rank_0_")
+        for call, words in (
+            (lambda: files.get_model_state_file(name, 2), "no file mp_rank_00_model_states.pt"),
+            (lambda: files.get_optim_files(folder / "none"), "no directory"),
+            (
+                lambda: files.get_checkpoint_files(meron_folder(folder), "*_optim_states.pt"),
+                "Meron",
+            ),
+        ):
+            try:
+                call()
+            except FileNotFoundError as error:
+                assert words in str(error), error
+            else:
+                raise AssertionError(words)
+
+
+def meron_folder(folder: Path) -> Path:
+    """A folder that has the manifest of a checkpoint."""
+    made = folder / "global_step1"
+    made.mkdir()
+    (made / "meron.json").touch()
+    return made
+
+
+def check_logs_are_local() -> None:
+    """One rank of two may log alone: no peer is waited for."""
+    from deepspeed.runtime.utils import see_memory_usage
+    from deepspeed.utils import log_dist
+
+    os.environ.update(RANK="1", WORLD_SIZE="2", MASTER_ADDR="127.0.0.1", MASTER_PORT="1")
+    try:
+        log_dist("alone", ranks=[1])
+        see_memory_usage("alone", force=True, ranks=[1])
+    finally:
+        for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
+            del os.environ[name]
 
 
 def check_comm_alone() -> None:
@@ -158,6 +246,21 @@ def check_comm_alone() -> None:
     deepspeed.init_distributed()
     assert torch.distributed.get_world_size() == deepspeed.comm.get_world_size() == 1
     deepspeed.comm.destroy_process_group()
+    # Ranks that the caller numbers itself are not taken for one process of their own.
+    os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT="0")
+    try:
+        deepspeed.init_distributed(rank=0, world_size=1)
+        assert torch.distributed.get_world_size() == 1
+        deepspeed.comm.destroy_process_group()
+        limit = datetime.timedelta(seconds=1)
+        try:
+            deepspeed.init_distributed(rank=0, world_size=2, timeout=limit)
+        except torch.distributed.DistError:
+            pass  # the second rank has not arrived
+        else:
+            raise AssertionError(f"{torch.distributed.get_world_size()} ranks")
+    finally:
+        del os.environ["MASTER_ADDR"], os.environ["MASTER_PORT"]
 
 
 if __name__ == "__main__":
@@ -165,5 +268,8 @@ if __name__ == "__main__":
     check_names()
     check_refusals()
     check_meanings()
+    check_configs()
+    check_files_of_checkpoints()
+    check_logs_are_local()
     check_comm_alone()
     print("done")

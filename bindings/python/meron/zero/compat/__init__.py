@@ -14,11 +14,16 @@ from __future__ import annotations
 import argparse
 import functools
 import inspect
+import os
 import sys
 from typing import Any
 
+import torch
+
 import meron
 from meron import zero
+from meron.torch.device_choice import DEVICE_VARIABLE
+from meron.torch.sharding import unit_of
 from meron.zero.compat import accelerator, refused, tree
 from meron.zero.compat import distributed as comm
 from meron.zero.compat.accelerator import get_accelerator
@@ -26,7 +31,7 @@ from meron.zero.compat.constants import TORCH_DISTRIBUTED_DEFAULT_PORT
 from meron.zero.compat.helpers import OnDevice
 from meron.zero.compat.rendezvous import init_distributed
 from meron.zero.compat.tree import DeepSpeedOptimizer, install
-from meron.zero.dropin.version import GIT
+from meron.zero.dropin.version import GIT, version_numbers
 from meron.zero.dropin.version import VERSION as __version__
 from meron.zero.engine import Engine as DeepSpeedEngine
 from meron.zero.initialize import initialize as initialize_engine
@@ -34,7 +39,8 @@ from meron.zero.utils import log_dist, logger
 
 dist = comm
 version = __version__
-git_hash = git_branch = GIT
+__version_major__, __version_minor__, __version_patch__ = version_numbers()
+git_hash = git_branch = __git_hash__ = __git_branch__ = GIT
 DeepSpeedOptimizerCallable = DeepSpeedSchedulerCallable = Any
 
 
@@ -42,14 +48,34 @@ DeepSpeedOptimizerCallable = DeepSpeedSchedulerCallable = Any
 def initialize(*args: Any, **kwargs: Any) -> Any:
     """As meron.zero.initialize, after init_distributed: scripts go on with torch.distributed.
 
-    `dist_init_required=False` makes no process group.
+    `dist_init_required=False` makes no process group. As DeepSpeed does, a model that was built on
+    the CPU computes on the accelerator, if there is one: on the CUDA device LOCAL_RANK, which
+    becomes the current one. `device` or MERON_TORCH_DEVICE choose another.
     """
     given = inspect.signature(initialize_engine).bind_partial(*args, **kwargs).arguments
     if comm.is_available():
         port = given.get("distributed_port") or TORCH_DISTRIBUTED_DEFAULT_PORT
         required = given.get("dist_init_required")
         init_distributed(distributed_port=port, dist_init_required=required)
+    if kwargs.get("device") is None:
+        kwargs["device"] = accelerator_device(given.get("model"))
     return initialize_engine(*args, **kwargs)
+
+
+def accelerator_device(model: Any) -> str | None:
+    """The CUDA device for a model that resides on the CPU and is not sharded; None leaves the
+    choice to meron.zero.initialize."""
+    device = get_accelerator()
+    if not device.cuda or DEVICE_VARIABLE in os.environ or not isinstance(model, torch.nn.Module):
+        return None
+    if any(
+        unit_of(p) is not None or p.device.type not in ("cpu", "meta") for p in model.parameters()
+    ):
+        return None
+    local_rank = os.environ.get("LOCAL_RANK", "")
+    if local_rank.isdecimal() and int(local_rank) < device.device_count():
+        device.set_device(int(local_rank))
+    return device.current_device_name()
 
 
 def add_config_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:

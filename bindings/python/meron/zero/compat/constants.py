@@ -6,19 +6,6 @@ Defaults are Meron's where they differ from DeepSpeed's: GRADIENT_CLIPPING_DEFAU
 
 from __future__ import annotations
 
-import enum
-
-
-class ZeroStageEnum(int, enum.Enum):
-    """The stages of zero_optimization."""
-
-    disabled = 0
-    optimizer_states = 1
-    gradients = 2
-    weights = 3
-    max_stage = 3  # noqa: PIE796
-
-
 ROUTE_TRAIN, ROUTE_EVAL, ROUTE_PREDICT, ROUTE_ENCODE = "train", "eval", "predict", "encode"
 
 TRAIN_BATCH_SIZE = "train_batch_size"

@@ -5,8 +5,9 @@ Functions work on torch's process group, which `init_distributed` makes. Without
 `get_world_size`, `barrier`, `broadcast` and `all_reduce` use the ranks of Meron instead, so that a
 script under `meron run` needs no process group.
 
-Arguments are torch's. DeepSpeed's extra arguments `prof`, `log_name` and `debug` feed its own
-communication log; they are accepted and have no effect. Errors of a collective are torch's.
+Arguments are DeepSpeed's, which are torch's but for a few names. The extra ones, `prof`, `log_name`
+and `debug`, feed its log of collectives; they are accepted and have no effect. Errors of a
+collective are torch's.
 """
 
 from __future__ import annotations
@@ -33,7 +34,6 @@ SAME = (
     "all_gather",
     "all_gather_object",
     "all_to_all",
-    "all_to_all_single",
     "batch_isend_irecv",
     "broadcast_object_list",
     "gather",
@@ -43,7 +43,6 @@ SAME = (
     "recv",
     "reduce",
     "reduce_scatter",
-    "reduce_scatter_tensor",
     "scatter",
     "send",
 )
@@ -74,7 +73,10 @@ def over_torch(name: str) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         require_group(name)
-        assert plain is not None
+        if plain is None:
+            raise errors.UnsupportedError(
+                f"torch {torch.__version__} has no torch.distributed.{name}", operation=name
+            )
         return plain(*args, **without_log(kwargs))
 
     return functools.wraps(plain)(call) if plain is not None else call
@@ -178,9 +180,28 @@ def all_reduce(
     return over_meron.all_reduce(tensor, op, group, async_op)
 
 
-def inference_all_reduce(tensor: torch.Tensor, op: Any = None, group: Any = None) -> Any:
+def inference_all_reduce(
+    tensor: torch.Tensor, op: Any = None, group: Any = None, async_op: bool = False, **log: Any
+) -> Any:
     """As all_reduce."""
-    return all_reduce(tensor, op, group)
+    return all_reduce(tensor, op, group, async_op, **log)
+
+
+def all_to_all_single(
+    output: torch.Tensor,
+    tensor: torch.Tensor,
+    output_split_sizes: list[int] | None = None,
+    input_split_sizes: list[int] | None = None,
+    group: Any = None,
+    async_op: bool = False,
+    **log: Any,
+) -> Any:
+    """Sends a piece of a tensor to each rank, and receives one of each into `output`."""
+    refuse_unknown("all_to_all_single", log)
+    require_group("all_to_all_single")
+    return dist.all_to_all_single(
+        output, tensor, output_split_sizes, input_split_sizes, group, async_op
+    )
 
 
 def all_gather_into_tensor(
@@ -207,7 +228,7 @@ def allgather_fn(
     return all_gather_into_tensor(output_tensor, input_tensor, group, async_op)
 
 
-def reduce_scatter_fn(
+def reduce_scatter_tensor(
     output_tensor: torch.Tensor,
     tensor: torch.Tensor,
     op: Any = None,
@@ -215,11 +236,14 @@ def reduce_scatter_fn(
     async_op: bool = False,
     **log: Any,
 ) -> Any:
-    """As torch's reduce_scatter_tensor."""
-    refuse_unknown("reduce_scatter_fn", log)
-    require_group("reduce_scatter_fn")
+    """Reduces a tensor over ranks, of which each receives its piece; a sum if `op` is None."""
+    refuse_unknown("reduce_scatter_tensor", log)
+    require_group("reduce_scatter_tensor")
     op = ReduceOp.SUM if op is None else op
     return dist.reduce_scatter_tensor(output_tensor, tensor, op, group, async_op)
+
+
+reduce_scatter_fn = reduce_scatter_tensor
 
 
 class Handles:
@@ -328,6 +352,7 @@ __all__ = [
     "all_gather_into_tensor",
     "all_reduce",
     "all_reduce_coalesced",
+    "all_to_all_single",
     "allgather_fn",
     "barrier",
     "broadcast",
@@ -351,4 +376,5 @@ __all__ = [
     "log_summary",
     "new_group",
     "reduce_scatter_fn",
+    "reduce_scatter_tensor",
 ]

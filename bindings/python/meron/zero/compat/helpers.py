@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from meron.torch.tensors import map_tensors
-from meron.zero.compat import distributed
+from meron.zero.comm import known_rank
 from meron.zero.compat.accelerator import get_accelerator, resident_bytes
 
 logger = logging.getLogger("meron.zero")
@@ -43,11 +43,12 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 def see_memory_usage(message: str, force: bool = False, ranks: list[int] | None = None) -> None:
     """Logs the memory of this process and of its device, at INFO. Does nothing without `force`.
+    Local.
 
     Args:
         ranks: which ranks log; default is rank 0.
     """
-    if not force or distributed.get_rank() not in ([0] if ranks is None else ranks):
+    if not force or known_rank() not in ([0] if ranks is None else ranks):
         return
     gc.collect()
     device = get_accelerator()

@@ -37,8 +37,6 @@ ELASTIC = (
     "at any number of ranks."
 )
 KERNELS = "Use torch.nn.functional.scaled_dot_product_attention, or the model's own layers."
-FILES = "Call meron.open_checkpoint, or get_fp32_state_dict_from_zero_checkpoint of this module."
-CHECKPOINTING = "Use torch.utils.checkpoint."
 
 # By module of DeepSpeed: names of functions (lower case) and classes, and what to use instead.
 NAMES: dict[str, dict[str, str]] = {
@@ -109,7 +107,6 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "profiling": {},
     "profiling.flops_profiler": {"FlopsProfiler": PROFILER, "get_model_profile": PROFILER},
-    "utils.zero_to_fp32": {"get_model_state_file": FILES, "get_optim_files": FILES},
     "elasticity": {"compute_elastic_config": ELASTIC},
 }
 

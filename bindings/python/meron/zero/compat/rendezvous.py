@@ -50,8 +50,8 @@ def init_distributed(
         distributed_port: the port of rank 0, if the environment has no MASTER_PORT.
         verbose, config: without effect, as they control DeepSpeed's log of collectives.
         timeout: of collectives and of this call; default is 30 minutes.
-        init_method, rank, world_size: as torch.distributed.init_process_group takes them; without
-            them the environment says where ranks meet.
+        init_method, rank, world_size: as torch.distributed.init_process_group takes them: without
+            init_method ranks meet at MASTER_ADDR; without any of them the environment decides.
         dist_init_required: False makes none.
 
     Raises ArgumentError if a launcher of MPI or Slurm started several ranks and the environment
@@ -65,7 +65,9 @@ def init_distributed(
         return
     backend = dist_backend or default_backend()
     limit = TIMEOUT if timeout is None else timeout
-    if init_method is not None:
+    if init_method is not None or rank >= 0 or world_size > 0:
+        if init_method is None:
+            os.environ.setdefault("MASTER_PORT", str(distributed_port))
         dist.init_process_group(
             backend, init_method=init_method, timeout=limit, rank=rank, world_size=world_size
         )

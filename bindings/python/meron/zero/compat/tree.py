@@ -6,7 +6,6 @@ from __future__ import annotations
 import functools
 import importlib.machinery
 import importlib.metadata
-import importlib.util
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -15,12 +14,11 @@ from typing import Any
 import torch
 
 import meron.zero
-from meron import errors
+from meron import checkpointing, errors
 from meron.zero import (
     attributes,
     estimate,
     leaf,
-    offload_states,
     ops,
     safe,
     schedulers,
@@ -31,13 +29,16 @@ from meron.zero.compat import (
     accelerator,
     builders,
     constants,
+    deepspeed_files,
     distributed,
     groups,
     helpers,
     logs,
+    precision_config,
     refused,
 )
-from meron.zero.dropin import version
+from meron.zero.config import enums
+from meron.zero.dropin import folder, version
 from meron.zero.engine import Engine
 from meron.zero.zero_optimizer import DeepSpeedOptimizer
 
@@ -45,8 +46,6 @@ Content = dict[str, Any]
 
 # What accelerate's launcher reads in the home folder and in the present one: variables for ranks.
 ENVIRONMENT_FILE = ".deepspeed_env"
-
-SCHEDULES = ["LRRangeTest", "OneCycle", "WarmupLR", "WarmupDecayLR", "WarmupCosineLR"]
 
 
 def public(module: ModuleType) -> Content:
@@ -98,30 +97,6 @@ def logging_part() -> Content:
     return {**public(utils), **public(logs), **public(leaf), **public(safe)}
 
 
-def checkpointing() -> ModuleType | None:
-    """meron.checkpointing, where this installation has it."""
-    if importlib.util.find_spec("meron.checkpointing") is None:
-        return None
-    return importlib.import_module("meron.checkpointing")
-
-
-def checkpointing_part() -> Content:
-    module = checkpointing()
-    if module is not None:
-        return public(module)
-    names = ("checkpoint", "configure", "is_configured", "non_reentrant_checkpoint", "reset")
-    advice = refused.CHECKPOINTING
-    return {name: refused.refusing("checkpointing", name, advice) for name in names}
-
-
-def runtime_config() -> Content:
-    return {"DeepSpeedConfigError": errors.ArgumentError, **public(constants)}
-
-
-def schedules_part() -> Content:
-    return {**public(schedulers), "VALID_LR_SCHEDULES": list(SCHEDULES)}
-
-
 def git_part() -> Content:
     return {
         "version": version.VERSION,
@@ -146,7 +121,7 @@ MODULES: dict[str, Callable[[], Content]] = {
     "accelerator.real_accelerator": lambda: public(accelerator),
     "checkpoint": dict,
     "checkpoint.utils": lambda: picked(helpers, "clone_tensors_for_torch_save"),
-    "checkpointing": checkpointing_part,
+    "checkpointing": lambda: public(checkpointing),
     "comm": lambda: public(distributed),
     "comm.comm": lambda: public(distributed),
     "constants": lambda: picked(constants, "TORCH_DISTRIBUTED_DEFAULT_PORT"),
@@ -156,6 +131,8 @@ MODULES: dict[str, Callable[[], Content]] = {
     "ops": dict,
     "ops.adagrad": lambda: picked(ops, "DeepSpeedCPUAdagrad"),
     "ops.adam": lambda: picked(ops, "DeepSpeedCPUAdam", "FusedAdam"),
+    "ops.adam.cpu_adam": lambda: picked(ops, "DeepSpeedCPUAdam"),
+    "ops.adam.fused_adam": lambda: picked(ops, "FusedAdam"),
     "ops.lion": lambda: picked(ops, "DeepSpeedCPULion", "FusedLion"),
     "ops.aio": lambda: picked(builders, "AsyncIOBuilder"),
     "ops.op_builder": lambda: public(builders),
@@ -164,18 +141,20 @@ MODULES: dict[str, Callable[[], Content]] = {
     "ops.op_builder.fused_adam": lambda: picked(builders, "FusedAdamBuilder"),
     "runtime": dict,
     "runtime.activation_checkpointing": dict,
-    "runtime.activation_checkpointing.checkpointing": checkpointing_part,
+    "runtime.activation_checkpointing.checkpointing": lambda: public(checkpointing),
     "runtime.base_optimizer": lambda: {"DeepSpeedOptimizer": DeepSpeedOptimizer},
-    "runtime.config": runtime_config,
+    "runtime.config": lambda: public(constants),
+    "runtime.config_utils": dict,
     "runtime.constants": lambda: public(constants),
     "runtime.dataloader": lambda: picked(helpers, "RepeatingLoader"),
     "runtime.engine": engine_part,
-    "runtime.lr_schedules": schedules_part,
+    "runtime.lr_schedules": lambda: public(schedulers),
+    "runtime.precision_config": lambda: public(precision_config),
     "runtime.utils": lambda: picked(helpers, *helpers.RUNTIME_UTILS),
     "runtime.zero": dict,
-    "runtime.zero.config": lambda: picked(constants, "ZeroStageEnum"),
+    "runtime.zero.config": lambda: picked(enums, "ZeroStageEnum"),
     "runtime.zero.offload_config": lambda: picked(
-        offload_states, "OffloadDeviceEnum", "OffloadStateTypeEnum"
+        enums, "OffloadDeviceEnum", "OffloadStateTypeEnum"
     ),
     "runtime.zero.partition_parameters": partition_parameters,
     "runtime.zero.stage3": lambda: public(estimate),
@@ -186,6 +165,7 @@ MODULES: dict[str, Callable[[], Content]] = {
         **picked(helpers, "OnDevice", "RepeatingLoader", "instrument_w_nvtx"),
         **picked(helpers, "recursive_getattr", "recursive_setattr"),
     },
+    "utils.init_on_device": lambda: picked(helpers, "OnDevice"),
     "utils.groups": lambda: public(groups),
     "utils.logging": lambda: public(logs),
     "utils.nvtx": lambda: picked(helpers, "instrument_w_nvtx"),
@@ -194,7 +174,7 @@ MODULES: dict[str, Callable[[], Content]] = {
     "utils.zero_to_fp32": lambda: {
         **public(zero_to_fp32),
         "__file__": zero_to_fp32.__file__,
-        **refused.names_of("utils.zero_to_fp32"),
+        **public(deepspeed_files),
     },
     "zero": dict,
 }
@@ -206,6 +186,8 @@ for _name in refused.NAMES:
 # Modules whose further names are those of another module, whenever they are asked for.
 REST: dict[str, ModuleType] = {
     "runtime.config": meron.zero.config,
+    "runtime.config_utils": meron.zero.config,
+    "runtime.precision_config": meron.zero.config,
     "runtime.zero.config": meron.zero.config,
     "runtime.zero.offload_config": meron.zero.config,
     "runtime.zero": meron.zero,
@@ -260,10 +242,18 @@ def put(name: str, root: ModuleType) -> None:
 
 
 def real_version(name: str = "deepspeed") -> str | None:
-    """The version of an installed distribution of that name that is not Meron's; None without."""
+    """The version of a package of that name that is not Meron's; None if there is none.
+
+    A source tree on the path has no metadata of a distribution: its version is "(a source tree)".
+    """
     for distribution in importlib.metadata.distributions(name=name):
         if not distribution.version.endswith(version.SUFFIX):
             return distribution.version
+    for place in sys.path:
+        found = importlib.machinery.PathFinder.find_spec(name, [place])
+        origin = found.origin if found is not None else None
+        if origin is not None and not origin.startswith(folder()):
+            return "(a source tree)"
     return None
 
 

@@ -11,7 +11,6 @@ that raises ImportError. `parse` needs neither them nor pydantic.
 
 from __future__ import annotations
 
-import enum
 import functools
 import importlib
 import json
@@ -23,6 +22,8 @@ from typing import Any, Optional
 
 from meron import errors
 from meron.zero.config.check import check_keys
+from meron.zero.config.enums import *  # noqa: F403
+from meron.zero.config.enums import OffloadDeviceEnum, ZeroStageEnum
 from meron.zero.config.parse import policy
 from meron.zero.config.read import Source, read
 from meron.zero.config.table import BY_PATH, KEYS, Feature, Key, Kind
@@ -46,34 +47,6 @@ COMPUTED = {"zero_optimization.offload_optimizer": ("pipeline",)}
 ALWAYS = ("leaf_module",)  # blocks that are there also where a config does not have them
 NUMBERS = ("loss_scale", "loss_scale_window", "min_loss_scale")
 OLD_SWITCHES = {"cpu_offload": "offload_optimizer", "cpu_offload_param": "offload_param"}
-
-
-class ZeroStageEnum(int, enum.Enum):
-    """Stages by what they shard, and what the stages before do."""
-
-    disabled = 0
-    optimizer_states = 1
-    gradients = 2
-    weights = 3
-    max_stage = 3  # noqa: PIE796 - another name of it
-
-
-class OffloadDeviceEnum(str, enum.Enum):
-    """Where offloaded states reside."""
-
-    none = "none"
-    cpu = "cpu"
-    nvme = "nvme"
-
-
-class OffloadStateTypeEnum(str, enum.Enum):
-    """What `engine.offload_states` may move."""
-
-    optim_states = "optim_states"
-    hp_params = "hp_params"
-    lp_params = "lp_params"
-    lp_grads = "lp_grads"
-    contiguous_grad_buffer = "contiguous_grad_buffer"
 
 
 # What `except DeepSpeedConfigError` is to catch: ArgumentError, ParseError, UnsupportedError.
@@ -208,7 +181,8 @@ def old_names(data: Any) -> Any:
     found = dict(data)
     for old, new in OLD_SWITCHES.items():
         if found.get(old) in (True, "true", "1"):
-            assert found.get(new) is None, f"{old} and {new} are both given"
+            if found.get(new) is not None:
+                raise ValueError(f"{old} and {new} are both given: remove {old}, the old name")
             found[new] = {"device": "cpu"}
             found[old] = None
             logger.warning("%s is the old name of %s with device cpu", old, new)

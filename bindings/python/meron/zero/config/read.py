@@ -26,12 +26,18 @@ def read(source: Source) -> dict[str, Any]:
     Files are JSON; with comments and the rest of Hjson where the package hjson is installed. A text
     that is no path may be the base64 of one, as DeepSpeed's launchers pass it on.
 
-    Raises ParseError (where, and what), ArgumentError (no such file).
+    Raises ParseError (where, and what), ArgumentError (no such file, or neither dict nor path).
     """
     if source is None:
         return {}
     if isinstance(source, Mapping):
         return plain(source)
+    if not isinstance(source, (str, os.PathLike)):
+        raise errors.argument(
+            f"the config is a {type(source).__name__}",
+            subject="config",
+            advice="Pass a dict, or the path of a JSON file.",
+        )
     try:
         name, text = os.fspath(source), read_text(source)
     except FileNotFoundError:

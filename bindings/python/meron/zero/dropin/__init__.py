@@ -18,6 +18,11 @@ from typing import Any
 
 from meron.zero.dropin.version import SUFFIX, VERSION
 
+# What deepspeed says of itself, beside its version.
+VERSIONS = (
+    *("__git_branch__", "__git_hash__", "git_branch", "git_hash"),
+    *("__version_major__", "__version_minor__", "__version_patch__"),
+)
 FOLDER = Path(__file__).parent / "site"
 
 logger = logging.getLogger("meron.zero")
@@ -40,7 +45,7 @@ def take_name(namespace: dict[str, Any]) -> None:
     """
     import sys
 
-    from meron.zero import compat
+    from meron.zero import comm, compat
     from meron.zero.compat import tree
 
     module = sys.modules[namespace["__name__"]]
@@ -51,9 +56,9 @@ def take_name(namespace: dict[str, Any]) -> None:
     namespace.update(
         __getattr__=compat.__getattr__, install=tree.install, DeepSpeedEngine=compat.DeepSpeedEngine
     )
+    namespace.update({name: getattr(compat, name) for name in VERSIONS})
     real = tree.real_version()
-    rank = os.environ.get("RANK", os.environ.get("MERON_RANK", "0"))
-    if real is not None and rank == "0":
+    if real is not None and comm.known_rank() == 0:
         logger.warning(
             "two packages are named deepspeed: this program uses Meron's (%s, from PYTHONPATH), "
             "not DeepSpeed %s. Remove %s from PYTHONPATH to use DeepSpeed.",

@@ -19,6 +19,14 @@ USERS = {
 }
 
 
+def version_of(taken: bool) -> str:
+    """The version that importlib.metadata finds; a source tree has none."""
+    try:
+        return dropin.VERSION if taken else importlib.metadata.version("deepspeed")
+    except importlib.metadata.PackageNotFoundError:
+        return "a source tree"
+
+
 def lines() -> tuple[list[str], bool]:
     """The report, and whether `import deepspeed` means Meron here."""
     spec = importlib.util.find_spec("deepspeed")
@@ -28,8 +36,7 @@ def lines() -> tuple[list[str], bool]:
     else:
         taken = spec.origin.startswith(dropin.folder())
         owner = "Meron's" if taken else "not Meron's"
-        version = importlib.metadata.version("deepspeed")
-        text = [f"deepspeed: {version}, {owner}: {spec.origin}"]
+        text = [f"deepspeed: {version_of(taken)}, {owner}: {spec.origin}"]
     installed = [one.version for one in importlib.metadata.distributions(name="deepspeed")]
     others = [version for version in installed if not version.endswith(dropin.SUFFIX)]
     if others and taken:

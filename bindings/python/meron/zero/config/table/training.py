@@ -51,7 +51,7 @@ BLOCKS = (
         "activation_checkpointing",
         Table(),
         None,
-        "`initialize` passes it to `meron.checkpointing.configure`, where that module is installed",
+        "`initialize` passes it to `meron.checkpointing.configure`",
         nullable=True,
     ),
 )
