@@ -7,7 +7,6 @@ number, each of which steps the units that it has.
 
 from __future__ import annotations
 
-import importlib.util
 import weakref
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,11 +15,8 @@ import torch
 
 import meron.torch as mt
 import meron.zero
-from meron import errors
 from meron.lightning import optimizers as own
 from meron.lightning.settings import on_nvme
-from meron.torch.unit import ShardedUnit
-from meron.zero.gathered import opened
 
 Schedulers = Sequence[Any]
 
@@ -101,8 +97,8 @@ class Session:
             if counts:
                 self._keep_windows(optimizer)
             own.delegate(optimizer)
+            optimizer._meron_session = weakref.ref(self)  # type: ignore[attr-defined]
         model.__dict__["_meron_session"] = weakref.ref(self)
-        configure_checkpointing(config)
 
     def _keep_windows(self, optimizer: torch.optim.Optimizer) -> None:
         """Lets `zero_grad` keep what an accumulation has so far, which the engine ends."""
@@ -135,37 +131,12 @@ class Session:
         if self.counts:
             engine._backward_ran = True  # a loss without a graph updates nothing
             engine.step()
-            return
-        engine._require_alive("step")
-        units = own.units_of(optimizer)
-        held = [unit.name for unit in units if unit in opened]
-        if held:
-            raise errors.StateError(
-                f"step() while {', '.join(held[:8])} of the model are gathered",
-                operation="step",
-                subject=held[0],
-                advice="Leave GatheredParameters first.",
-            )
-        if engine.loss_scaler is not None and not engine._scaled and self._pending(units):
-            raise errors.StateError(
-                "the loss was not scaled: under fp16 its gradients would be lost",
-                operation="step",
-                advice="Call self.manual_backward(loss) or fabric.backward(loss), rather than "
-                "loss.backward().",
-            )
-        before = engine.optimizer, engine.units
-        engine.optimizer, engine.units = optimizer, units
-        try:
-            engine._update(None)
-        finally:
-            engine.optimizer, engine.units = before
-            engine.micro_steps += 1
-            engine._backwards = 0
-            engine._end_micro_batch()
+        else:
+            engine.step_units(optimizer, own.units_of(optimizer))
 
-    def _pending(self, units: list[ShardedUnit]) -> bool:
-        reducer = self.engine.sharding.reducer
-        return any(reducer.has_any(unit) for unit in units)
+    def waits(self) -> bool:
+        """Whether the next step only ends a micro-batch, and gradients are incomplete until then."""
+        return self.counts and not self.engine.is_gradient_accumulation_boundary()
 
     def optimizer_of(self, optimizer: Any) -> torch.optim.Optimizer | None:
         """The session's optimizer behind a wrapper of Lightning's; None if it is another's."""
@@ -219,23 +190,3 @@ def previous_of(model: torch.nn.Module) -> Session | None:
     reference = model.__dict__.get("_meron_session")
     session: Session | None = reference() if reference is not None else None
     return session if session is not None and session.closed else None
-
-
-def configure_checkpointing(config: Mapping[str, Any]) -> None:
-    """Hands `activation_checkpointing` on to meron.checkpointing, as DeepSpeed's engine does."""
-    block = config.get("activation_checkpointing")
-    if not isinstance(block, Mapping) or not any(block.values()):
-        return
-    if importlib.util.find_spec("meron.checkpointing") is None:
-        return
-    import meron.checkpointing as checkpointing  # type: ignore[import-not-found,unused-ignore]
-
-    checkpointing.configure(
-        mpu_=None,
-        partition_activations=block.get("partition_activations"),
-        contiguous_checkpointing=block.get("contiguous_memory_optimization"),
-        num_checkpoints=block.get("number_checkpoints"),
-        checkpoint_in_cpu=block.get("cpu_checkpointing"),
-        synchronize=block.get("synchronize_checkpoint_boundary"),
-        profile=block.get("profile"),
-    )
