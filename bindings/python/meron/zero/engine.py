@@ -25,8 +25,6 @@ from meron.torch.unit import ShardedUnit
 from meron.zero.accumulation import Accumulation
 from meron.zero.checkpoints import Checkpoints
 from meron.zero.config import Config
-from meron.zero.gathered import opened
-from meron.zero.generation import generating
 from meron.zero.loss_scale import LossScale
 from meron.zero.phases import Phases
 from meron.zero.reports import Reporter, timed
@@ -197,50 +195,6 @@ class Engine(Accumulation, Checkpoints, Phases):
             self.step()
         finally:
             self._boundary, self.lr_scheduler = boundary, scheduler
-
-    def step_units(self, optimizer: torch.optim.Optimizer, units: list[ShardedUnit]) -> None:
-        """One update by an optimizer that has some of the model's units, for models with several
-        optimizers. Each call ends an accumulation; the scheduler is not stepped. Collective.
-
-        Args:
-            optimizer: an EngineOptimizer, or one that shard_optimizer has made run on shards.
-            units: those that it updates, in one order on all ranks.
-
-        Raises StateError: params are gathered, or under fp16 the loss was not scaled;
-        NonFiniteError as `step`.
-        """
-        self._require_alive("step")
-        self._require_sharded(units)
-        reducer = self.sharding.reducer
-        if self.loss_scaler is not None and not self._scaled and any(map(reducer.has_any, units)):
-            raise errors.StateError(
-                "the loss was not scaled: under fp16 its gradients would be lost",
-                operation="step",
-                advice="Call engine.scale(loss).backward(); with Lightning "
-                "self.manual_backward(loss) or fabric.backward(loss).",
-            )
-        before = self.optimizer, self.units, self.lr_scheduler
-        self.optimizer, self.units, self.lr_scheduler = optimizer, units, None
-        try:
-            self._update(None)
-        finally:
-            self.optimizer, self.units, self.lr_scheduler = before
-            self.micro_steps += 1
-            self._backwards = 0
-            self._coalesced = False
-            self._end_micro_batch()
-
-    def _require_sharded(self, units: list[ShardedUnit]) -> None:
-        gathered = opened.keys() | generating
-        held = [unit.name for unit in units if unit in gathered]
-        if held:
-            raise errors.StateError(
-                f"step() while {', '.join(held[:8])} of the model are gathered",
-                operation="step",
-                subject=held[0],
-                advice="Leave GatheredParameters or unwrap_model_for_generation first, or end "
-                "all_gather by partition.",
-            )
 
     def _require_alive(self, operation: str) -> None:
         if self._destroyed:
