@@ -77,7 +77,7 @@ def test_lightning(tmp_path):
     assert "Trainer, ms per step" in text
     (run,) = report["series"]
     assert run["stage"] == 2 and len(run["loop"]) >= len(run["fit"]) == 2
-    assert run["bytes"]["fit"] == run["bytes"]["loop"] > 0
+    assert 0 < run["bytes"]["fit"] <= run["bytes"]["loop"]
     assert len(report["goals"]) == 2
 
 
