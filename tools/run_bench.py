@@ -19,6 +19,7 @@ BENCHES = {
     "io": "storage for swapped states against fio on the same file, in rate and kernel CPU time",
     "overhead": "begin + wait + release of a unit that is at hand, in C, Rust, Julia and Python",
     "torch": "a GPT and many small layers: Meron, FSDP2, DeepSpeed, DDP and plain torch",
+    "lightning": "Lightning's Trainer with MeronStrategy against a loop over meron.zero",
     "offload-step": "the optimizer step with states on a drive against what drive and update take",
     "gpu": "a GPU: kernels against its copy of memory, the link to the host, a step over it",
     "slow-link": "what plans save where two hosts are joined by a slow link",
@@ -32,14 +33,16 @@ TARGETS = {
     "io": ("bench_io",),
     "overhead": ("meron_cli", "bench_overhead"),
     "torch": ("meron_cli", "meron"),
+    "lightning": ("meron_cli", "meron"),
     "offload-step": ("bench_offload_step",),
     "gpu": ("meron_cli", "bench_gpu"),
     "slow-link": ("meron_cli", "meron"),
     "checkpoint": ("meron_cli", "meron"),
     "pretrained": ("meron_cli", "meron"),
 }
-# Where the folder has another name than the benchmark: torch/ could be imported as PyTorch.
-FOLDERS = {"torch": "pytorch"}
+# Where the folder has another name than the benchmark: torch/ could be imported as
+# PyTorch, and lightning/ as Lightning.
+FOLDERS = {"torch": "pytorch", "lightning": "trainer"}
 CHART = ROOT / "bench" / "shared" / "chart.py"
 # What --help prints for those that are one program, which may not have been built yet.
 OPTIONS = {

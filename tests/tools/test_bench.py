@@ -71,6 +71,16 @@ def test_torch(tmp_path):
         assert (run["bytes"] > 0) == sent
 
 
+def test_lightning(tmp_path):
+    pytest.importorskip("lightning", reason="tools/setup --integrations installs it")
+    text, report = bench("lightning", tmp_path / "report.json", "--stages", "2")
+    assert "Trainer, ms per step" in text
+    (run,) = report["series"]
+    assert run["stage"] == 2 and len(run["loop"]) >= len(run["fit"]) == 2
+    assert 0 < run["bytes"]["fit"] <= run["bytes"]["loop"]
+    assert len(report["goals"]) == 2
+
+
 def test_collectives_without_open_mpi(tmp_path):
     if not (BUILD / "bench" / "collectives" / "bench_collectives").exists():
         pytest.skip("the benchmarks were not built")
@@ -181,7 +191,7 @@ def test_without_torch_each_bench_measures_the_rest_or_says_in_one_line_what_to_
     done = without_torch("gpu", "--device", "emulated", "--parts", "host")
     assert (done.returncode, done.stderr) == (0, "")
     assert "PyTorch is not installed (tools/setup --torch" in done.stdout
-    for name in ("torch", "slow-link"):
+    for name in ("torch", "slow-link", "lightning"):
         done = without_torch(name)
         assert done.returncode in (1, 77)
         said = (done.stdout + done.stderr).splitlines()
@@ -194,7 +204,8 @@ def test_no_folder_stands_in_for_a_package():
         if folder.is_relative_to(ROOT / "bench"):
             assert [path for path in folder.iterdir() if path.suffix != ".py"] == []
     names = {path.name for path in (ROOT / "bench").iterdir() if path.is_dir()}
-    assert not names & {"torch", "numpy", "deepspeed", "meron", "matplotlib", "cffi"}
+    packages = {"torch", "numpy", "deepspeed", "lightning", "meron", "matplotlib", "cffi"}
+    assert not names & packages
 
 
 @pytest.mark.parametrize("name", run_bench.BENCHES)

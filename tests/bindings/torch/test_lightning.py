@@ -37,6 +37,10 @@ def test_the_trainer_beside_ddp(folder: Path) -> None:
     run_program("training", 2, folder)
 
 
+def test_models_beside_each_other_and_refusals(folder: Path) -> None:
+    run_program("models", 2, folder)
+
+
 def test_fabric_beside_ddp(folder: Path) -> None:
     run_program("fabric_runs", 2, folder)
 

@@ -14,8 +14,6 @@ import torch
 from meron.lightning import checkpoints
 from meron.zero import zero_to_fp32
 
-Path_ = "str | os.PathLike[str]"
-
 
 def convert_zero_checkpoint_to_fp32_state_dict(
     checkpoint_dir: str | os.PathLike[str],
@@ -37,8 +35,11 @@ def convert_zero_checkpoint_to_fp32_state_dict(
     content = read(checkpoint_dir, tag)
     target = Path(output_file)
     part = target.with_name(f".{target.name}.part")
-    torch.save(content, part)
-    os.replace(part, target)
+    try:
+        torch.save(content, part)
+        os.replace(part, target)
+    finally:
+        part.unlink(missing_ok=True)
     return content
 
 

@@ -198,8 +198,8 @@ class MeronFabricStrategy(FabricCheckpoints, Shared, LightningBase):  # type: ig
     ) -> tuple[Any, ...]:
         """Shards a model, and makes its optimizers run on shards. Collective.
 
-        Returns the engine, the optimizers and, from Lightning 2.6 on, the scheduler. If the config
-        names an optimizer, it is the first.
+        Returns the engine, the optimizers and, from Lightning 2.6 on, the scheduler. The optimizers
+        count rather than the config's, which is made if there are none.
         """
         made = self._set_up(module, list(optimizers), scheduler)
         # Fabric 2.5 has no schedulers, and takes two.

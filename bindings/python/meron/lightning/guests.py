@@ -12,6 +12,7 @@ import torch
 import meron.torch as mt
 from meron.lightning.trees import Tree
 from meron.torch.sharding import unit_of
+from meron.zero.wrapper import engine_of
 
 # Callbacks that cannot work on shards: the path in the tree, why, what to use.
 REFUSED = {
@@ -68,7 +69,8 @@ def grad_norm(
     """Norms of each param's gradient, and of all together, over all ranks. Collective.
 
     As `lightning.pytorch.utilities.grad_norm`, also for sharded params, whose `grad` is None. The
-    gradients are those that the optimizer will see. All ranks call it.
+    gradients are those that the optimizer will see; if the engine counts micro-batches, there are
+    none before the last of an accumulation. All ranks call it.
 
     Args:
         norm_type: a power above 0, or "inf".
@@ -79,9 +81,11 @@ def grad_norm(
             f"`norm_type` must be a positive number or 'inf' (infinity norm). Got {norm_type}"
         )
     norms: dict[str, torch.Tensor] = {}
+    engine = engine_of(module)
+    waits = engine is not None and not engine.is_gradient_accumulation_boundary()
     for name, param in module.named_parameters():
         if unit_of(param) is not None:
-            if not param.requires_grad or mt.local_grad(param) is None:
+            if waits or not param.requires_grad or mt.local_grad(param) is None:
                 continue
             # A limit of infinity only measures.
             norm = mt.clip_grad_norm_([param], float("inf"), power)

@@ -51,6 +51,12 @@ def is_wrapper(optimizer: Any) -> bool:
     return type(optimizer).__name__.startswith(("Lightning", "Fabric", "_Fabric"))
 
 
+def waits(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether the engine counts micro-batches, and the optimizer's gradients are incomplete yet."""
+    session = getattr(optimizer, "_meron_session", lambda: None)()
+    return session is not None and session.waits()
+
+
 def params_of(optimizer: torch.optim.Optimizer) -> list[torch.nn.Parameter]:
     """The params of the model that an optimizer on shards updates."""
     shards = getattr(optimizer, "_meron_shards", None)
@@ -106,11 +112,14 @@ def delegate(optimizer: torch.optim.Optimizer) -> None:
 def engine_twin(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     """The engine's optimizer with the rule and the groups of one of torch's. Collective.
 
-    Raises UnsupportedError for a rule that the engine does not have.
+    Groups keep keys of the caller's and of schedulers. Raises UnsupportedError for a rule that the
+    engine does not have.
     """
     if isinstance(optimizer, mt.EngineOptimizer):
         return optimizer
     kind = type(optimizer)
+    if kind is torch.optim.Adam and is_decoupled(optimizer):
+        kind = torch.optim.AdamW
     if kind not in TWINS:
         raise errors.UnsupportedError(
             f"{kind.__name__} of torch keeps its states and the values that it updates in memory, "
@@ -122,10 +131,32 @@ def engine_twin(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
     twin, options = TWINS[kind]
     groups: list[dict[str, Any]] = []
     for group in optimizer.param_groups:
-        kept = ("params", *options, "initial_lr", "name")
-        groups.append({key: group[key] for key in kept if key in group})
+        groups.append({key: group[key] for key in ("params", *options) if key in group})
     made: torch.optim.Optimizer = twin(groups)
+    for ours, theirs in zip(made.param_groups, optimizer.param_groups):
+        known = {*ours, *optimizer.defaults}
+        ours.update((key, value) for key, value in theirs.items() if key not in known)
     return made
+
+
+def is_decoupled(adam: torch.optim.Optimizer) -> bool:
+    """Whether torch's Adam decays weights as AdamW does: its decoupled_weight_decay.
+
+    Raises UnsupportedError if it does so in some groups only.
+    """
+    flags = {
+        bool(group.get("decoupled_weight_decay"))
+        for group in adam.param_groups
+        if group["weight_decay"]
+    }
+    if len(flags) > 1:
+        raise errors.UnsupportedError(
+            "Adam has groups with and without decoupled_weight_decay, and the engine's optimizers, "
+            "which step states on NVMe, have one rule for all groups",
+            subject="offload_optimizer",
+            advice='Make two optimizers, or offload to "cpu".',
+        )
+    return flags == {True}
 
 
 def take_full_states(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> bool:
@@ -239,6 +270,11 @@ class Toggle:
 
     @staticmethod
     def take_off(module: torch.nn.Module) -> None:
+        """Ends this, and a toggle that an exception has left."""
+        method = module.__dict__.get("untoggle_optimizer")
+        if method is not None:
+            for param, flag in method.__self__.before.items():
+                param.requires_grad = flag
         for name in ("toggle_optimizer", "untoggle_optimizer"):
             module.__dict__.pop(name, None)
 

@@ -66,13 +66,17 @@ def trainer_precision(name: str) -> Any:
         def clip_gradients(
             self, optimizer: Any, clip_val: Any = 0.0, gradient_clip_algorithm: Any = "norm"
         ) -> None:
-            """Clips the gradients of the optimizer's params, over all ranks. Collective."""
-            if clip_val is None or clip_val <= 0:
+            """Clips the gradients of the optimizer's params, over all ranks. Collective.
+
+            If the engine counts micro-batches, it does so at the last of an accumulation only.
+            """
+            plain = own.bare(optimizer)
+            if clip_val is None or clip_val <= 0 or own.waits(plain):
                 return
             if getattr(gradient_clip_algorithm, "value", gradient_clip_algorithm) == "value":
-                own.clip_value(own.bare(optimizer), clip_val)
+                own.clip_value(plain, clip_val)
             else:
-                own.clip_norm(own.bare(optimizer), clip_val)
+                own.clip_norm(plain, clip_val)
 
     return MeronPrecision
 

@@ -15,11 +15,8 @@ import torch
 
 import meron.torch as mt
 import meron.zero
-from meron import errors
 from meron.lightning import optimizers as own
 from meron.lightning.settings import on_nvme
-from meron.torch.unit import ShardedUnit
-from meron.zero.gathered import opened
 
 Schedulers = Sequence[Any]
 
@@ -100,6 +97,7 @@ class Session:
             if counts:
                 self._keep_windows(optimizer)
             own.delegate(optimizer)
+            optimizer._meron_session = weakref.ref(self)  # type: ignore[attr-defined]
         model.__dict__["_meron_session"] = weakref.ref(self)
 
     def _keep_windows(self, optimizer: torch.optim.Optimizer) -> None:
@@ -133,37 +131,12 @@ class Session:
         if self.counts:
             engine._backward_ran = True  # a loss without a graph updates nothing
             engine.step()
-            return
-        engine._require_alive("step")
-        units = own.units_of(optimizer)
-        held = [unit.name for unit in units if unit in opened]
-        if held:
-            raise errors.StateError(
-                f"step() while {', '.join(held[:8])} of the model are gathered",
-                operation="step",
-                subject=held[0],
-                advice="Leave GatheredParameters first.",
-            )
-        if engine.loss_scaler is not None and not engine._scaled and self._pending(units):
-            raise errors.StateError(
-                "the loss was not scaled: under fp16 its gradients would be lost",
-                operation="step",
-                advice="Call self.manual_backward(loss) or fabric.backward(loss), rather than "
-                "loss.backward().",
-            )
-        before = engine.optimizer, engine.units
-        engine.optimizer, engine.units = optimizer, units
-        try:
-            engine._update(None)
-        finally:
-            engine.optimizer, engine.units = before
-            engine.micro_steps += 1
-            engine._backwards = 0
-            engine._end_micro_batch()
+        else:
+            engine.step_units(optimizer, own.units_of(optimizer))
 
-    def _pending(self, units: list[ShardedUnit]) -> bool:
-        reducer = self.engine.sharding.reducer
-        return any(reducer.has_any(unit) for unit in units)
+    def waits(self) -> bool:
+        """Whether gradients are incomplete, as the next step only ends a micro-batch."""
+        return self.counts and not self.engine.is_gradient_accumulation_boundary()
 
     def optimizer_of(self, optimizer: Any) -> torch.optim.Optimizer | None:
         """The session's optimizer behind a wrapper of Lightning's; None if it is another's."""

@@ -108,10 +108,10 @@ def load_config(source: Source, missing: Failure, absent: Failure) -> dict[str, 
 
 def default_config(given: Mapping[str, Any]) -> dict[str, Any]:
     """The config that the arguments stand for, where the caller gives none."""
-    config: dict[str, Any] = {
-        "activation_checkpointing": {key: given[key] for key in CHECKPOINTING},
-        "aio": {key: given[key] for key in AIO},
-    }
+    config: dict[str, Any] = {"aio": {key: given[key] for key in AIO}}
+    # Without any of them what the caller has set by meron.checkpointing.configure stays.
+    if any(given[key] for key in CHECKPOINTING):
+        config["activation_checkpointing"] = {key: given[key] for key in CHECKPOINTING}
     if given["zero_optimization"]:
         zero: dict[str, Any] = {key: given[key] for key in ZERO}
         if given["offload_optimizer"]:

@@ -17,6 +17,7 @@ import meron.zero
 from meron.lightning import checkpoints, settings
 from meron.lightning.session import Session
 from meron.lightning.trees import Tree
+from meron.torch.checkpoint.agreement import together
 
 ACCELERATORS = ("CPUAccelerator", "CUDAAccelerator")
 
@@ -109,6 +110,12 @@ class Shared:
                 dist.broadcast(buffer.detach(), 0)
 
     # ---- Checkpoints ----------------------------------------------------------------------------
+
+    def _together(self) -> contextlib.AbstractContextManager[None]:
+        """Around a block without collectives: if it raises on any rank, it raises on all."""
+        if self.session is None:
+            return contextlib.nullcontext()
+        return together(self.session.engine.sharding.context)
 
     def _reader(self, weights_only: bool | None) -> Callable[[Any], Any]:
         """torch.load as Lightning calls it. Its own state has classes of its own, so a directory

@@ -327,12 +327,20 @@ class MeronStrategy(TrainerCheckpoints, Shared, LightningBase):  # type: ignore[
             return module.training_step(*args, **kwargs)
 
     def step(self, optimizer: Any) -> None:
-        """Updates what an optimizer has. Collective."""
+        """Updates what an optimizer has; nothing for the one that stands for none. Collective.
+
+        Raises MisconfigurationException for an optimizer that configure_optimizers did not return.
+        """
         session = self.session
         assert session is not None
         chosen = session.optimizer_of(optimizer)
         if chosen is not None:
             session.step(chosen)
+        elif not isinstance(own.bare(optimizer), self.tree.get(EMPTY_OPTIMIZER)):
+            raise self._failure(
+                f"this {type(own.bare(optimizer)).__name__} is none of those that "
+                "configure_optimizers returned: it has no shards to update. Return it there."
+            )
 
     def pre_backward(self, closure_loss: torch.Tensor) -> None:
         """Nothing: no wrapper waits for gradients."""

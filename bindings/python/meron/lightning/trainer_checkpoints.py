@@ -50,7 +50,9 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
                 "`Trainer.save_checkpoint(..., storage_options=...)` with `storage_options` arg"
                 f" is not supported for `{type(self).__name__}` as `CheckpointIO` is not used."
             )
-        path = checkpoints.local_path(self.broadcast(str(filepath)))
+        given = self.broadcast(str(filepath))
+        with self._together():
+            path = checkpoints.local_path(given)
         state = {k: v for k, v in checkpoint.items() if k not in ("optimizer_states",)}
         weights = state.pop("state_dict", None)
         changed = getattr(weights, "changed", {}), getattr(weights, "removed", ())
@@ -86,20 +88,23 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
         Takes a directory that this strategy saved, at any number of ranks and stage, and a
         file that another strategy saved.
 
-        Raises FileNotFoundError for another directory, MisconfigurationException for one
-        without a state of Lightning.
+        Raises, on all ranks if on any, FileNotFoundError for another directory,
+        MisconfigurationException for one without a state of Lightning. Collective.
         """
-        path = checkpoints.local_directory(self.broadcast(str(checkpoint_path)))
+        given = self.broadcast(str(checkpoint_path))
+        load = super().load_checkpoint
         self._saved = None
-        if path is None:
-            return dict(self._load_file(super().load_checkpoint, checkpoint_path, weights_only))
-        try:
-            self._saved = checkpoints.Saved(path, self._reader(weights_only))
-        except LookupError as error:
-            raise self._failure(
-                f"Meron was unable to load the checkpoint: {error}. Pass a directory that "
-                "MeronStrategy saved, or a checkpoint file."
-            ) from None
+        with self._together():
+            path = checkpoints.local_directory(given)
+            if path is None:
+                return dict(self._load_file(load, checkpoint_path, weights_only))
+            try:
+                self._saved = checkpoints.Saved(path, self._reader(weights_only))
+            except LookupError as error:
+                raise self._failure(
+                    f"Meron was unable to load the checkpoint: {error}. Pass a directory that "
+                    "MeronStrategy saved, or a checkpoint file."
+                ) from None
         return self._saved.state
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:

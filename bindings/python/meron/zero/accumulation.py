@@ -5,11 +5,17 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
+
+import torch
 
 from meron import errors
 from meron.torch.tensors import DTYPES
 from meron.torch.unit import ShardedUnit
 from meron.zero.facts import Facts
+from meron.zero.gathered import opened
+from meron.zero.generation import generating
+from meron.zero.loss_scale import LossScale
 
 
 class Accumulation(Facts):
@@ -23,7 +29,22 @@ class Accumulation(Facts):
     _unsynced: bool
     _coalesced = False  # gradients were reduced by coalesce_grad_reduction, for the next step
 
+    loss_scaler: LossScale | None
+    optimizer: torch.optim.Optimizer | None
+    lr_scheduler: Any
+    micro_steps: int
+    _scaled: bool
+
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
+        raise NotImplementedError
+
+    def _require_alive(self, operation: str) -> None:
+        raise NotImplementedError
+
+    def _update(self, lr_kwargs: dict[str, Any] | None) -> None:
+        raise NotImplementedError
+
+    def _end_micro_batch(self) -> None:
         raise NotImplementedError
 
     def _managed(self) -> bool:
@@ -95,6 +116,50 @@ class Accumulation(Facts):
             yield
         if self.sharding.reducer.finish(self.units):
             self._coalesced = True
+
+    def step_units(self, optimizer: torch.optim.Optimizer, units: list[ShardedUnit]) -> None:
+        """One update by an optimizer that has some of the model's units, for models with several
+        optimizers. Each call ends an accumulation; the scheduler is not stepped. Collective.
+
+        Args:
+            optimizer: an EngineOptimizer, or one that shard_optimizer has made run on shards.
+            units: those that it updates, in one order on all ranks.
+
+        Raises StateError: params are gathered, or under fp16 the loss was not scaled;
+        NonFiniteError as `step`.
+        """
+        self._require_alive("step")
+        self._require_sharded(units)
+        reducer = self.sharding.reducer
+        if self.loss_scaler is not None and not self._scaled and any(map(reducer.has_any, units)):
+            raise errors.StateError(
+                "the loss was not scaled: under fp16 its gradients would be lost",
+                operation="step",
+                advice="Call engine.scale(loss).backward(); with Lightning "
+                "self.manual_backward(loss) or fabric.backward(loss).",
+            )
+        before = self.optimizer, self.units, self.lr_scheduler
+        self.optimizer, self.units, self.lr_scheduler = optimizer, units, None
+        try:
+            self._update(None)
+        finally:
+            self.optimizer, self.units, self.lr_scheduler = before
+            self.micro_steps += 1
+            self._backwards = 0
+            self._coalesced = False
+            self._end_micro_batch()
+
+    def _require_sharded(self, units: list[ShardedUnit]) -> None:
+        gathered = opened.keys() | generating
+        held = [unit.name for unit in units if unit in gathered]
+        if held:
+            raise errors.StateError(
+                f"step() while {', '.join(held[:8])} of the model are gathered",
+                operation="step",
+                subject=held[0],
+                advice="Leave GatheredParameters or unwrap_model_for_generation first, or end "
+                "all_gather by partition.",
+            )
 
     def set_train_batch_size(self, train_batch_size: int) -> None:
         """Changes the accumulation steps so that a step takes that many samples.

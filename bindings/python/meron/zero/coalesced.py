@@ -39,9 +39,9 @@ class AllGatherCoalescedHandle:
         """
         if self.complete:
             return
-        self.complete = True
         try:
             open_params(self.params)
+            self.complete = True  # not after a failure: it can be waited for again
         finally:
             for unit in self.units:
                 unit.end_prefetch()

@@ -25,8 +25,6 @@ from meron.torch.unit import ShardedUnit
 from meron.zero.accumulation import Accumulation
 from meron.zero.checkpoints import Checkpoints
 from meron.zero.config import Config
-from meron.zero.gathered import opened
-from meron.zero.generation import generating
 from meron.zero.loss_scale import LossScale
 from meron.zero.phases import Phases
 from meron.zero.reports import Reporter, timed
@@ -167,16 +165,8 @@ class Engine(Accumulation, Checkpoints, Phases):
         if self._unsynced:
             raise errors.StateError("step() inside no_sync()", advice="Leave no_sync() first.")
         boundary = self.is_gradient_accumulation_boundary()
-        gathered = opened.keys() | generating
-        held = [unit.name for unit in self.units if unit in gathered] if boundary else []
-        if held:
-            raise errors.StateError(
-                f"step() while {', '.join(held[:8])} of the model are gathered",
-                operation="step",
-                subject=held[0],
-                advice="Leave GatheredParameters or unwrap_model_for_generation first, or end "
-                "all_gather by partition.",
-            )
+        if boundary:
+            self._require_sharded(self.units)
         self._require_backward()
         if self.loss_scaler is not None and not self._scaled:
             self.zero_grad()

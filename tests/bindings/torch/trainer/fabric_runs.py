@@ -108,6 +108,14 @@ def case_checkpoints() -> None:
     assert losses == plain[0][3:] and distance(values, plain[1]) == 0
 
 
+def case_a_file_of_ddp() -> None:
+    run("ddp", steps=3, save=FOLDER / "fabric.pt")
+    plain = run("ddp", resume=FOLDER / "fabric.pt")
+    for stage in (1, 3):
+        losses, values = run(f"meron_stage_{stage}", resume=FOLDER / "fabric.pt")
+        assert losses == plain[0] and distance(values, plain[1]) == 0
+
+
 def case_two_models() -> None:
     fabric = fabric_of("meron_stage_2")
     teacher, student = layers(), layers()
@@ -136,6 +144,8 @@ def case_misuse() -> None:
     model = fabric.setup(layers())
     state = {"model": model, "absent": 1}
     raises("KeyError", "'absent'", lambda: fabric.load(FOLDER / "fabric", state))
+    fabric.save(FOLDER / "raw", {"model": model})
+    raises("ValueError", "load_raw", lambda: fabric.load_raw(FOLDER / "raw", model))
     save = fabric.strategy.save_checkpoint
     raises("TypeError", "filter", lambda: save(FOLDER / "x", {}, filter={}))
     raises("TypeError", "storage_options", lambda: save(FOLDER / "x", {}, storage_options={}))

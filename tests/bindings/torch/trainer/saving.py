@@ -10,7 +10,7 @@ from lightning.pytorch import LightningModule
 from lightning.pytorch.callbacks import ModelCheckpoint, OnExceptionCheckpoint
 from modules import FOLDER, RANK, Regression, distance, fit, loader, raises, run_cases, trainer
 
-from meron.lightning import MeronStrategy
+from meron.lightning import MeronStrategy, checkpoints
 
 
 class Kept(Regression):
@@ -119,6 +119,22 @@ def case_a_checkpoint_on_exception() -> None:
     raises("ValueError", "after backward", lambda: fit("meron", Failing(), callbacks=[callback]))
     _, made = fit("meron", Regression(), FOLDER / "failed.ckpt", max_epochs=1)
     assert made.global_step >= 4, made.global_step
+
+
+def case_a_file_that_one_rank_cannot_read() -> None:
+    def absent(folder: object) -> None:
+        raise OSError(f"{folder} is not on this host")
+
+    plain = checkpoints.read_bytes
+    if RANK == 1:
+        checkpoints.read_bytes = absent
+    try:
+        check = lambda: trainer("meron").validate(  # noqa: E731
+            Kept(), loader(), ckpt_path=FOLDER / "end.ckpt"
+        )
+        raises("Exception", "is not on this host", check)  # on all ranks
+    finally:
+        checkpoints.read_bytes = plain
 
 
 def case_misuse() -> None:

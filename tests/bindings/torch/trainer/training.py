@@ -66,6 +66,29 @@ def case_states_on_nvme() -> None:
     assert distance(module, plain) < 1e-6
     assert made.optimizers[0].param_groups[0]["lr"] == 1e-2 / 8  # the scheduler followed
 
+    class Cycled(Regression):
+        """Its scheduler keeps values of its own in the param groups."""
+
+        def configure_optimizers(self) -> object:
+            rule = torch.optim.Adam(
+                self.parameters(), lr=1e-2, weight_decay=0.5, decoupled_weight_decay=True
+            )
+            cycle = torch.optim.lr_scheduler.OneCycleLR(rule, 1e-2, total_steps=6)
+            return [rule], [{"scheduler": cycle, "interval": "step"}]
+
+    plain, _ = fit("ddp", Cycled())
+    strategy = MeronStrategy(**NAMES["meron_stage_3_offload_nvme"][1], nvme_path=str(FOLDER))
+    assert distance(fit(strategy, Cycled(late=True))[0], plain) < 1e-6
+
+    class Mixed(Regression):
+        def configure_optimizers(self) -> object:
+            groups = [{"params": [each]} for each in self.parameters()]
+            groups[0]["decoupled_weight_decay"] = True
+            return torch.optim.Adam(groups, lr=1e-2, weight_decay=0.5)
+
+    strategy = MeronStrategy(**NAMES["meron_stage_3_offload_nvme"][1], nvme_path=str(FOLDER))
+    raises("UnsupportedError", "decoupled_weight_decay", lambda: fit(strategy, Mixed()))
+
 
 def case_running_statistics_are_rank_0s() -> None:
     plain, of_plain = fit("ddp", Normed(), validates=True)
@@ -90,6 +113,10 @@ def case_accumulation() -> None:
 
     fit(strategy, Counting(), **options)
     assert seen == [3]
+    options = {"accumulate_grad_batches": 2, "gradient_clip_val": 0.05}
+    plain, _ = fit("ddp", **options)  # clips complete gradients only
+    module, _ = fit(MeronStrategy(gradient_accumulation="engine"), **options)
+    assert distance(module, plain) < 1e-6
     windows = [GradientAccumulationScheduler({0: 1, 1: 2})]
     plain, _ = fit("ddp", max_epochs=2, callbacks=windows)
     module, _ = fit("meron", max_epochs=2, callbacks=windows)
@@ -166,9 +193,11 @@ def case_norms_of_gradients() -> None:
 
     fit("ddp", Watched())
     fit("meron_stage_3", Watched())
-    plain, ours = found["DDPStrategy"], found["MeronStrategy"]
+    plain, ours = found["DDPStrategy"], found.pop("MeronStrategy")
     assert len(plain) == len(ours) == 6 and plain[0].keys() == ours[0].keys()
     assert max(abs(a[k] - b[k]) for a, b in zip(plain, ours) for k in a) < 1e-6
+    fit(MeronStrategy(gradient_accumulation="engine"), Watched(), accumulate_grad_batches=2)
+    assert [bool(norms) for norms in found["MeronStrategy"]] == [False, True] * 3
 
 
 def case_optimizers_of_the_engine() -> None:
