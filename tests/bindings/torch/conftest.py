@@ -23,7 +23,9 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """A file that is skipped as a whole has no tests, which pytest takes for an error: CTest reads
     77 as skipped."""
     reporter = session.config.pluginmanager.get_plugin("terminalreporter")
-    if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and reporter.stats.get("skipped"):
+    if reporter is None or exitstatus != pytest.ExitCode.NO_TESTS_COLLECTED:
+        return
+    if reporter.stats.get("skipped"):
         session.exitstatus = 77
 
 
