@@ -96,7 +96,7 @@ def test_a_buffer_that_counts_for_itself_and_grows() -> None:
 
 
 class Copies:
-    """In place of copies between a device and the host: what comes and goes."""
+    """Replaces copies between a device and the host: records each copy in and out."""
 
     def __init__(self) -> None:
         self.log: list[str] = []

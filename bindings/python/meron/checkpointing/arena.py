@@ -67,8 +67,8 @@ class Arena:
             self.renew(size)
         if self.count is not None and self.live >= self.count:
             raise errors.StateError(
-                f"number_checkpoints is {self.count}, and argument {self.kind.position} of "
-                f"checkpoint {self.live + 1} is to be kept before a backward has used one",
+                f"number_checkpoints is {self.count}, and checkpoint {self.live + 1} (argument "
+                f"{self.kind.position}) starts before a backward has used an earlier one",
                 subject="number_checkpoints",
                 advice="Pass configure(num_checkpoints=) as often as a forward calls checkpoint(); "
                 "call reset() after forwards that no backward follows.",

@@ -123,10 +123,10 @@ class RNGStatesTracker:
 
     @contextlib.contextmanager
     def fork(self, name: str = MODEL_PARALLEL) -> Iterator[None]:
-        """Draws from the generator `name` within, which goes on from where it was left.
+        """Draws from the generator `name` within; it continues where it was left.
 
-        Raises ArgumentError for an unknown name, and StateError if a generator that is in use
-        further out is to be used again within that of another.
+        Raises ArgumentError for an unknown name, and StateError if an outer fork uses the same
+        generator and a fork of another generator is between them.
         """
         if name not in self._states:
             raise errors.argument(

@@ -43,7 +43,7 @@ keys_alone = threading.local()  # .depth: how many `without_values` this thread 
 
 @contextlib.contextmanager
 def without_values() -> Iterator[None]:
-    """Within it, state_dict() is local: sharded params are placeholders of the right shape.
+    """Within it, state_dict() is local: sharded params have their full shape and no values.
 
     For code that runs on one rank and reads the keys alone.
     """
