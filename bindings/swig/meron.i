@@ -321,7 +321,7 @@ struct meron_stats {
   uint64_t operations; /**< collectives begun */
   uint64_t wait_ns; /**< time spent waiting for peers */
   uint64_t param_bytes; /**< held now, by kind */
-  uint64_t gradient_bytes;
+  uint64_t gradient_bytes; /**< counted from meron_unit_create on, taken by the first gradient */
   uint64_t optimizer_bytes;
   uint64_t staging_bytes;
   uint64_t control_bytes;
@@ -1241,11 +1241,13 @@ inline int32_t meron_param_release(int64_t param) {
 
 /**
  * Makes a unit and reserves the memory that the plan gives it on this rank; values are zero at
- * version 0. Collective over the params' group. Ownership: the caller releases *out; the memory
- * stays until meron_unit_destroy or until the context is closed, because peers may read it. Blocks:
- * never on peers. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param twice, or in a
- * unit already, or the name), MERON_E_NO_MEMORY (figures), -3xx. In a group of several ranks, a
- * lack of memory on one of them breaks the group: all are told which rank.
+ * version 0. The memory of gradients is counted, and the host asked for it, but it is taken by the
+ * first gradient: see meron_gradient_view. Collective over the params' group. Ownership: the caller
+ * releases *out; the memory stays until meron_unit_destroy or until the context is closed, because
+ * peers may read it. Blocks: never on peers. Threads: any. Errors: MERON_E_ARGUMENT,
+ * MERON_E_DUPLICATE (a param twice, or in a unit already, or the name), MERON_E_NO_MEMORY
+ * (figures), -3xx. In a group of several ranks, a lack of memory on one of them breaks the group:
+ * all are told which rank.
  */
 inline int64_t meron_unit_create(int64_t context, const char *name, int64_array params) {
   ::meron_unit out = {};
@@ -2132,10 +2134,12 @@ inline int32_t meron_io_buffer_release(int64_t buffer) {
  * When an accumulation starts it is zero (unless MERON_GRADIENT_OVERWRITE is given); under a plan
  * that keeps whole gradients it holds the sum of the micro-batches so far. Ownership: borrowed
  * until meron_reduce_begin of the unit. Blocks: on peers that still read the bucket's last
- * contents, at most the deadline. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (frozen,
- * not in a unit, the gradient is reduced and not used, or all buckets are being filled),
- * MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED (no bucket is taken), -3xx; those also of
- * another group whose reduction keeps the buckets.
+ * contents, at most the deadline. The unit's first gradient takes the memory of gradients, which
+ * meron_unit_create has only counted. Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE
+ * (frozen, not in a unit, the gradient is reduced and not used, or all buckets are being filled),
+ * MERON_E_NO_MEMORY (nothing has changed: the call may be made again), MERON_E_HANDLE,
+ * MERON_E_STALE, MERON_E_CANCELLED (no bucket is taken), -3xx; those also of another group whose
+ * reduction keeps the buckets.
  */
 inline ::meron_view meron_gradient_view(int64_t param, int64_t flags) {
   ::meron_view out = {};
@@ -2209,7 +2213,8 @@ inline ::meron_view meron_reduced_view(int64_t param) {
  * the unit's group. Ownership: the caller releases *out. Blocks: under a plan that keeps whole
  * gradients as meron_gradient_view, else never. Threads: any. Errors: MERON_E_ARGUMENT,
  * MERON_E_STATE (a gradient was written and not given to meron_reduce_begin, reduced already and
- * not used, or all params frozen), MERON_E_HANDLE, MERON_E_STALE, -3xx.
+ * not used, or all params frozen), MERON_E_NO_MEMORY (as meron_gradient_view), MERON_E_HANDLE,
+ * MERON_E_STALE, -3xx.
  */
 inline int64_t meron_reduce_finish_begin(int64_t unit, int32_t op, int32_t boundary, double divisor, int64_t stream) {
   ::meron_reduce_options options = initial(api().meron_reduce_options_init);

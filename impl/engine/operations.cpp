@@ -248,6 +248,7 @@ Status Context::open_bucket(const std::shared_ptr<Unit>& unit) {
     }
     if (unit->gradient_state() == GradientState::filling) return Ok{};
     MERON_TRY(unit->channel().status());
+    MERON_TRY(unit->provide_gradients());
     opening = std::make_shared<OpenBucketOperation>(unit, rank_->deadline());
     submit_locked(held, opening);
   }
@@ -318,6 +319,11 @@ Result<std::shared_ptr<Operation>> Context::finish_reduction(const std::shared_p
       MERON_TRY(check());
     }
     MERON_TRY(open_bucket(unit));
+  } else {
+    // An accumulation may end without a gradient: its sum is zero.
+    auto held = lock();
+    MERON_TRY(check());
+    MERON_TRY(unit->provide_gradients());
   }
   MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
   auto held = lock();

@@ -12,6 +12,7 @@
 #include "memory/reserve.h"
 #include "memory/sanitizer.h"
 #include "os/host.h"
+#include "os/memory_guard.h"
 #include "os/process.h"
 
 namespace meron {
@@ -59,14 +60,54 @@ bool Arena::forked() const {
   return process_id() != owner_pid_;
 }
 
+Status Arena::check_process(std::string_view name) const {
+  if (!forked()) return Ok{};
+  return Error(MERON_E_FORKED, "this process is a fork of the one that owns the memory",
+               "open a context of its own in the child, or start it with exec")
+      .on(std::string(name));
+}
+
+Result<Arena::Block> Arena::take_block(uint64_t bytes, MemoryKind kind, std::string_view name,
+                                       Starts starts) {
+  // footprint() of a size beyond the mapping could wrap around.
+  const bool fits = bytes <= mapping_.size();
+  const uint64_t charge = fits ? footprint(bytes) : bytes;
+  MERON_TRY(check_limit(charge, bytes, kind, name));
+  const auto begin = fits ? offsets_.allocate(charge, kPage) : std::nullopt;
+  if (!begin) {
+    return no_room(
+        bytes, kind, name,
+        fmt::format("of the address space of {} the largest free range has {}",
+                    readable_bytes(mapping_.size()), readable_bytes(offsets_.largest_free())),
+        "open the context with a larger arena_reserve, or shard more of the state");
+  }
+  Block block{.begin = *begin, .charge = charge, .start = *begin};
+  if (bytes >= kColorThreshold) {
+    const uint64_t color = next_color_++ % kColors * kColorStep;
+    block.start += starts == Starts::anywhere ? color : color / kPage * kPage;
+  }
+  high_end_ = std::max(high_end_, block.begin + charge);
+  pending_ += charge;
+  return block;
+}
+
+Buffer Arena::add_live(const Block& block, uint64_t bytes, MemoryKind kind, bool promised) {
+  const uint64_t id = next_id_++;
+  live_.emplace(
+      id, Live{.block = block.begin, .charge = block.charge, .kind = kind, .promised = promised});
+  counts_[static_cast<size_t>(kind)].add(block.charge);
+  total_.add(block.charge);
+  if (promised) promised_ += block.charge;
+  forbid_access(mapping_.data() + block.begin, block.charge);
+  std::byte* const data = mapping_.data() + block.start;
+  if (!promised) allow_access(data, bytes);
+  return Buffer{.offset = block.start, .data = data, .bytes = bytes, .id = id};
+}
+
 Result<Buffer> Arena::allocate(uint64_t bytes, MemoryKind kind, std::string_view name,
                                Starts starts) {
   if (bytes >= kLongBytes) expect_unheld("taking much memory");
-  if (forked()) {
-    return Error(MERON_E_FORKED, "this process is a fork of the one that owns the memory",
-                 "open a context of its own in the child, or start it with exec")
-        .on(std::string(name));
-  }
+  MERON_TRY(check_process(name));
   std::unique_lock lock(mutex_);
   if (bytes == 0) {
     const uint64_t id = next_id_++;
@@ -74,45 +115,64 @@ Result<Buffer> Arena::allocate(uint64_t bytes, MemoryKind kind, std::string_view
     const uint64_t offset = id * 64 % kPage;
     return Buffer{.offset = offset, .data = mapping_.data() + offset, .bytes = 0, .id = id};
   }
-  // footprint() of a size beyond the mapping could wrap around.
-  const bool fits = bytes <= mapping_.size();
-  const uint64_t charge = fits ? footprint(bytes) : bytes;
-  MERON_TRY(check_limit(charge, bytes, kind, name));
-  const auto block = fits ? offsets_.allocate(charge, kPage) : std::nullopt;
-  if (!block) {
-    return no_room(
-        bytes, kind, name,
-        fmt::format("of the address space of {} the largest free range has {}",
-                    readable_bytes(mapping_.size()), readable_bytes(offsets_.largest_free())),
-        "open the context with a larger arena_reserve, or shard more of the state");
-  }
-  uint64_t start = *block;
-  if (bytes >= kColorThreshold) {
-    const uint64_t color = next_color_++ % kColors * kColorStep;
-    start += starts == Starts::anywhere ? color : color / kPage * kPage;
-  }
-  const uint64_t id = next_id_++;
-  high_end_ = std::max(high_end_, *block + charge);
-  pending_ += charge;
+  MERON_ASSIGN(const Block block, take_block(bytes, kind, name, starts));
   lock.unlock();
 
-  auto populated = mapping_.populate(*block, charge);
+  auto populated = mapping_.populate(block.begin, block.charge);
   // What was made before the refusal is still zero.
-  if (!populated.ok()) static_cast<void>(mapping_.discard(*block, charge));
+  if (!populated.ok()) static_cast<void>(mapping_.discard(block.begin, block.charge));
 
   lock.lock();
-  pending_ -= charge;
+  pending_ -= block.charge;
   if (!populated.ok()) {
-    offsets_.free(*block);
+    offsets_.free(block.begin);
     const ErrorInfo& info = populated.error().info();
     return no_room(bytes, kind, name, info.what, info.advice);
   }
-  live_.emplace(id, Live{.block = *block, .charge = charge, .kind = kind});
-  counts_[static_cast<size_t>(kind)].add(charge);
-  total_.add(charge);
-  forbid_access(mapping_.data() + *block, charge);
-  allow_access(mapping_.data() + start, bytes);
-  return Buffer{.offset = start, .data = mapping_.data() + start, .bytes = bytes, .id = id};
+  return add_live(block, bytes, kind, false);
+}
+
+Result<Buffer> Arena::promise(uint64_t bytes, MemoryKind kind, std::string_view name) {
+  if (bytes == 0) return allocate(0, kind, name);
+  MERON_TRY(check_process(name));
+  std::unique_lock lock(mutex_);
+  MERON_ASSIGN(const Block block, take_block(bytes, kind, name, Starts::anywhere));
+  const uint64_t all = promised_ + block.charge;
+  lock.unlock();
+  const Status possible = require_memory(all);
+  lock.lock();
+  pending_ -= block.charge;
+  if (!possible.ok()) {
+    offsets_.free(block.begin);
+    const ErrorInfo& info = possible.error().info();
+    return no_room(bytes, kind, name, info.what, info.advice);
+  }
+  return add_live(block, bytes, kind, true);
+}
+
+Status Arena::provide(const Buffer& buffer, std::string_view name) {
+  if (buffer.bytes >= kLongBytes) expect_unheld("taking much memory");
+  MERON_TRY(check_process(name));
+  std::unique_lock lock(mutex_);
+  const auto promised = live_.find(buffer.id);
+  if (promised == live_.end() || !promised->second.promised) return Ok{};
+  const Live live = promised->second;
+  lock.unlock();
+
+  // Changes no page that another thread has made real meanwhile.
+  const auto populated = mapping_.populate(live.block, live.charge);
+
+  lock.lock();
+  const auto now = live_.find(buffer.id);
+  if (now == live_.end() || !now->second.promised) return Ok{};
+  if (!populated.ok()) {
+    const ErrorInfo& info = populated.error().info();
+    return no_room(buffer.bytes, live.kind, name, info.what, info.advice);
+  }
+  now->second.promised = false;
+  promised_ -= live.charge;
+  allow_access(buffer.data, buffer.bytes);
+  return Ok{};
 }
 
 void Arena::release(const Buffer& buffer) {
@@ -125,6 +185,7 @@ void Arena::release(const Buffer& buffer) {
   if (live.charge == 0) return;
   counts_[static_cast<size_t>(live.kind)].usage -= live.charge;
   total_.usage -= live.charge;
+  if (live.promised) promised_ -= live.charge;
   // Nobody else gets the range before its pages are gone.
   lock.unlock();
   clear(live.block, live.charge);

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // All memory of one rank: one memory file, mapped once, that peers on the host map read-only.
 //
-// Memory is real before it is handed out (see os/mapping.h), zeroed, and charged exactly as
-// footprint() of base/layout.h predicts. Large buffers are staggered, see kColorThreshold there.
+// Memory is zeroed, real before it is handed out (see os/mapping.h), but for what promise() gives,
+// and charged exactly as footprint() of base/layout.h predicts. Large buffers are staggered, see
+// kColorThreshold there.
 // After fork() the child's arena refuses: allocate() fails and release() does nothing, so that a
 // child that runs finalizers cannot destroy its parent's data.
 #pragma once
@@ -58,6 +59,14 @@ class Arena {
   Result<Buffer> allocate(uint64_t bytes, MemoryKind kind, std::string_view name,
                           Starts starts = Starts::anywhere);
 
+  // The same, but the memory is not real yet: nobody may touch it before provide() has made it so.
+  // Counts at once, against the limit too, and is refused where the host could not give this and
+  // all else that is promised now. For what may never be used.
+  Result<Buffer> promise(uint64_t bytes, MemoryKind kind, std::string_view name);
+  // Makes promised memory real, zeroed. Does nothing for other buffers. MERON_E_NO_MEMORY: nothing
+  // has changed, and it may be called again. Several threads may.
+  Status provide(const Buffer& buffer, std::string_view name);
+
   // Returns the memory to the host. Does nothing for a buffer that is not live.
   void release(const Buffer& buffer);
 
@@ -83,6 +92,7 @@ class Arena {
     uint64_t block = 0;   // where the allocator's range begins
     uint64_t charge = 0;  // its length: footprint(bytes)
     MemoryKind kind = MemoryKind::control;
+    bool promised = false;  // not real yet
   };
   struct Count {
     uint64_t usage = 0;
@@ -95,6 +105,13 @@ class Arena {
 
   Arena(MemoryFile file, Mapping mapping, uint64_t limit);
   bool forked() const;
+  Status check_process(std::string_view name) const;
+  struct Block {
+    uint64_t begin = 0, charge = 0, start = 0;  // where the buffer starts
+  };
+  // Finds a range within the limit; mutex_ is held.
+  Result<Block> take_block(uint64_t bytes, MemoryKind kind, std::string_view name, Starts starts);
+  Buffer add_live(const Block& block, uint64_t bytes, MemoryKind kind, bool promised);
   // Gives the block's memory back; it reads as zero from now on.
   void clear(uint64_t begin, uint64_t bytes);
   // What is wrong with taking `charge` bytes more for a buffer of `bytes`; mutex_ is held.
@@ -114,6 +131,7 @@ class Arena {
   uint64_t next_color_ = 0;
   uint64_t high_end_ = 0;  // where the highest block that ever was ends
   uint64_t pending_ = 0;   // charges of allocations under way: they count against the limit only
+  uint64_t promised_ = 0;  // charges of what is promised and not real
   std::array<Count, kMemoryKinds> counts_{};
   Count total_;
 };

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // A shared mapping of a file, sparse until populated.
 //
-// Memory must be populated before it is handed out: touching a page that the host cannot provide
-// ends the process (SIGBUS or the OOM killer), while populate() returns an error.
+// Memory must be populated before it is touched: a page that the host cannot provide ends the
+// process (SIGBUS or the OOM killer), while populate() returns an error.
 #pragma once
 
 #include <cstddef>

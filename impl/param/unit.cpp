@@ -260,60 +260,6 @@ Status Unit::reserve_encoded(size_t index) {
   return Ok{};
 }
 
-Status Unit::reserve_gradients() {
-  // Ranks whose devices are not joined exchange by the host, which the device then reads.
-  if (rank_.plan.gradient.tier == Tier::device && joined_on_device()) {
-    if (!trainable()) return Ok{};
-    MERON_ASSIGN(resident_gradient_, ResidentGradient::create(*this));
-    return Ok{};
-  }
-  const bool whole = !is_sharded(rank_.plan.gradient);
-  uint64_t ring_bytes = 0;
-  for (size_t f = 0; f < flats_.size(); ++f) {
-    Flat& flat = flats_[f];
-    if (!flat.desc.trainable) continue;
-    const DType type = gradient_type(flat);
-    const uint64_t bucket_bytes = flat.desc.elements * size_of(type);
-    const uint64_t exchange =
-        exchange_bytes(rank_.plan, {flat.desc}, static_cast<uint64_t>(axes_.index()), axes_.mesh);
-    ring_bytes += round_up(bucket_bytes, kPage) + exchange;
-    uint64_t bucket_offset = 0;
-    if (whole) {
-      MERON_ASSIGN(flat.bucket, allocate(bucket_bytes, MemoryKind::gradient, "the gradient bucket",
-                                         &bucket_offset));
-      for (auto& offsets : own_slot().bucket_offset) {
-        offsets[f].store(bucket_offset, std::memory_order_relaxed);
-      }
-      uint64_t exchange_offset = 0;
-      MERON_ASSIGN(flat.exchange, allocate(exchange, MemoryKind::gradient, "what replicas exchange",
-                                           &exchange_offset));
-      for (auto& offsets : own_slot().exchange_offset) {
-        offsets[f].store(exchange_offset, std::memory_order_relaxed);
-      }
-    }
-    if (axes_.replicas() && rank_.plan.gradient.codec.feedback) {
-      MERON_ASSIGN(std::byte* const residual,
-                   allocate(flat.row.size() * sizeof(float), MemoryKind::gradient,
-                            "the feedback of the gradient"));
-      flat.residual = reinterpret_cast<float*>(residual);
-    }
-    if (whole && type == DType::f32) {
-      flat.sum = reinterpret_cast<float*>(flat.bucket) + flat.summed.begin;
-      own_slot().sum_offset[f].store(bucket_offset + flat.summed.begin * sizeof(float),
-                                     std::memory_order_relaxed);
-    } else {
-      uint64_t offset = 0;
-      MERON_ASSIGN(std::byte* const sum,
-                   allocate(flat.summed.size() * sizeof(float), MemoryKind::gradient,
-                            "the reduced gradient", &offset));
-      flat.sum = reinterpret_cast<float*>(sum);
-      own_slot().sum_offset[f].store(offset, std::memory_order_relaxed);
-    }
-  }
-  if (!whole) rank_.ring.require(ring_bytes);
-  return Ok{};
-}
-
 bool Unit::trainable() const {
   return std::any_of(flats_.begin(), flats_.end(),
                      [](const Flat& flat) { return flat.desc.trainable; });

@@ -340,6 +340,9 @@ class Unit {
   Status drop_feedback();
 
   // Gradient; see gradient.h for how the bucket is filled.
+  // Gives them their memory, which must be real before the state leaves `empty`. Waits for no
+  // rank; may release the lock. MERON_E_NO_MEMORY: nothing has changed, and it may be called again.
+  Status provide_gradients();
   GradientState gradient_state() const { return gradient_state_; }
   Status enter(GradientState state);
   uint64_t reductions = 0;  // begun so far: the value that `contributed` was last set to
@@ -411,6 +414,9 @@ class Unit {
   Ranges passing() const;
   Result<std::byte*> allocate(uint64_t bytes, MemoryKind kind, const char* what,
                               uint64_t* offset = nullptr);
+  // The same for gradients; real from provide_gradients() on.
+  Result<std::byte*> promise_gradient(uint64_t bytes, const char* what, uint64_t* offset);
+  void pin_gradients();
 
   Rank& rank_;
   const Axes& axes_;
@@ -419,6 +425,7 @@ class Unit {
   std::vector<std::shared_ptr<Param>> params_;
   std::vector<Flat> flats_;
   std::vector<Buffer> buffers_;                              // in the arena
+  std::vector<Buffer> promised_;                             // of these, what is not real yet
   std::vector<std::pair<uint64_t, uint64_t>> window_parts_;  // in the window: offset, bytes
   Ranges window_ranges_;  // of it that the unit has, of all ranks
   std::vector<std::shared_ptr<Batch>> exchanges_;

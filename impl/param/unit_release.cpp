@@ -145,6 +145,7 @@ void Unit::release_memory() {
     resident.clear();
     resident_gradient_.reset();
     for (const auto& [offset, bytes] : written) window.clear(offset, bytes);
+    promised_.clear();
     for (const Buffer& buffer : std::exchange(buffers_, {})) rank_.arena().release(buffer);
   }
   for (const auto& [offset, bytes] : std::exchange(window_parts_, {})) {

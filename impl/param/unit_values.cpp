@@ -325,9 +325,6 @@ Status Unit::prepare_device() {
   for (Flat& flat : flats_) {
     // Pages that come and go cannot be pinned: the device would go on with those that are gone.
     if (!brings_) rank_.pin(flat.writable, flat.value_bytes());
-    if (!is_sharded(rank_.plan.gradient) && flat.bucket != nullptr) {
-      rank_.pin(flat.bucket, flat.desc.elements * size_of(gradient_type(flat)));
-    }
   }
   return Ok{};
 }

@@ -204,7 +204,7 @@ typedef struct {
   uint64_t operations;          /* collectives begun */
   uint64_t wait_ns;             /* time spent waiting for peers */
   uint64_t param_bytes;         /* held now, by kind */
-  uint64_t gradient_bytes;
+  uint64_t gradient_bytes;      /* counted from meron_unit_create on, taken by the first gradient */
   uint64_t optimizer_bytes;
   uint64_t staging_bytes;
   uint64_t control_bytes;

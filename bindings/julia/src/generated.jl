@@ -280,7 +280,7 @@ struct meron_stats
     operations::UInt64 # collectives begun
     wait_ns::UInt64 # time spent waiting for peers
     param_bytes::UInt64 # held now, by kind
-    gradient_bytes::UInt64
+    gradient_bytes::UInt64 # counted from meron_unit_create on, taken by the first gradient
     optimizer_bytes::UInt64
     staging_bytes::UInt64
     control_bytes::UInt64
@@ -1816,7 +1816,8 @@ Errors: MERON_E_HANDLE, MERON_E_STALE.
     meron_unit_create(out, context, name, params, count, err)
 
 Makes a unit and reserves the memory that the plan gives it on this rank; values are zero at
-version 0. Collective over the params' group.
+version 0. The memory of gradients is counted, and the host asked for it, but it is taken by the
+first gradient: see meron_gradient_view. Collective over the params' group.
 
 - `name`: unique in the context, 1 to 512 bytes of UTF-8.
 
@@ -3025,11 +3026,13 @@ that keeps whole gradients it holds the sum of the micro-batches so far.
 - `flags`: 0 or MERON_GRADIENT_OVERWRITE; the first call for the unit in a micro-batch counts.
 
 Ownership: borrowed until meron_reduce_begin of the unit.
-Blocks: on peers that still read the bucket's last contents, at most the deadline.
+Blocks: on peers that still read the bucket's last contents, at most the deadline. The unit's
+first gradient takes the memory of gradients, which meron_unit_create has only counted.
 Threads: any.
 Errors: MERON_E_ARGUMENT, MERON_E_STATE (frozen, not in a unit, the gradient is reduced and not
-used, or all buckets are being filled), MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED (no
-bucket is taken), -3xx; those also of another group whose reduction keeps the buckets.
+used, or all buckets are being filled), MERON_E_NO_MEMORY (nothing has changed: the call may be
+made again), MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED (no bucket is taken), -3xx; those
+also of another group whose reduction keeps the buckets.
 """
 @inline meron_gradient_view(out, param, flags, err) = @blocking_ccall(
         functions.meron_gradient_view, meron_status, (Ptr{meron_view}, meron_param, UInt64,
@@ -3135,8 +3138,8 @@ Ownership: the caller releases *out.
 Blocks: under a plan that keeps whole gradients as meron_gradient_view, else never.
 Threads: any.
 Errors: MERON_E_ARGUMENT, MERON_E_STATE (a gradient was written and not given to
-meron_reduce_begin, reduced already and not used, or all params frozen), MERON_E_HANDLE,
-MERON_E_STALE, -3xx.
+meron_reduce_begin, reduced already and not used, or all params frozen), MERON_E_NO_MEMORY (as
+meron_gradient_view), MERON_E_HANDLE, MERON_E_STALE, -3xx.
 """
 @inline meron_reduce_finish_begin(out, unit, options, err) = @blocking_ccall(
         functions.meron_reduce_finish_begin, meron_status, (Ptr{meron_future}, meron_unit,

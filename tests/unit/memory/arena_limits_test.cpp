@@ -103,6 +103,55 @@ TEST(ArenaLimits, ARefusalInTheMiddleOfPopulatingIsUndone) {
             0);
 }
 
+TEST(ArenaLimits, PromisesThatTheHostCannotKeepAreRefusedTogether) {
+  const uint64_t available = host_memory().available;
+  auto arena = std::move(Arena::create({.reserve = 3 * host_memory().total})).value();
+  const uint64_t piece = available / 5 * 2;
+  const auto first = arena->promise(piece, MemoryKind::gradient, "first");
+  ASSERT_TRUE(first.ok());
+  ASSERT_TRUE(arena->promise(piece, MemoryKind::gradient, "second").ok());
+  const auto refused = arena->promise(piece, MemoryKind::gradient, "third");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code(), MERON_E_NO_MEMORY);
+  EXPECT_EQ(refused.error().info().subject, "third");
+  EXPECT_TRUE(contains(refused.error().info().what, "of gradient memory"));
+  EXPECT_EQ(arena->total_usage(), 2 * footprint(piece));
+  EXPECT_EQ(arena->file().allocated_bytes(), 0u);
+  arena->release(*first);
+  EXPECT_TRUE(arena->promise(piece, MemoryKind::gradient, "third").ok());
+}
+
+TEST(ArenaLimits, PromisesKeepToTheBudget) {
+  auto arena = std::move(Arena::create({.reserve = 64 * kMebibyte, .limit = 4 * kPage})).value();
+  ASSERT_TRUE(arena->promise(3 * kPage, MemoryKind::gradient, "first").ok());
+  const auto refused = arena->promise(kPage + 1, MemoryKind::gradient, "second");
+  ASSERT_FALSE(refused.ok());
+  EXPECT_TRUE(contains(refused.error().info().what, "the memory budget of 16.0 KiB"));
+  EXPECT_FALSE(arena->allocate(kPage + 1, MemoryKind::param, "third").ok());
+  EXPECT_FALSE(arena->promise(UINT64_MAX, MemoryKind::gradient, "absurd").ok());
+  EXPECT_TRUE(arena->allocate(kPage, MemoryKind::param, "fits").ok());
+}
+
+TEST(ArenaLimits, AProvisionThatIsRefusedMayBeRepeated) {
+  EXPECT_EQ(test::run_in_child([] {
+              auto arena = std::move(Arena::create({.reserve = 64 * kMebibyte})).value();
+              const auto kept = arena->promise(kMebibyte, MemoryKind::gradient, "the sum");
+              CHILD_EXPECT(kept.ok());
+              CHILD_EXPECT(test::deny_syscall(SYS_madvise, ENOMEM, 23));  // MADV_POPULATE_WRITE
+              for (int attempt = 0; attempt < 2; ++attempt) {
+                const auto refused = arena->provide(*kept, "the sum");
+                CHILD_EXPECT(!refused.ok() && refused.error().code() == MERON_E_NO_MEMORY);
+                CHILD_EXPECT(contains(refused.error().info().what, "ENOMEM"));
+                CHILD_EXPECT(refused.error().info().subject == "the sum");
+              }
+              CHILD_EXPECT(arena->total_usage() == footprint(kMebibyte));
+              arena->release(*kept);
+              CHILD_EXPECT(arena->total_usage() == 0);
+              return 0;
+            }),
+            0);
+}
+
 TEST(ArenaLimits, TakesLessAddressSpaceWhereThatIsLimited) {
   EXPECT_EQ(test::run_in_child([] {
               CHILD_EXPECT(limit_address_space(1200 * kMebibyte));

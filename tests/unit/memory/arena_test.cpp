@@ -91,6 +91,50 @@ TEST(Arena, CountsPerKindAndKeepsPeaks) {
   EXPECT_EQ(arena->file().allocated_bytes(), 0u);
 }
 
+TEST(Arena, PromisedMemoryCountsAtOnceAndTakesPagesWhenProvided) {
+  const auto arena = make_arena();
+  const Buffer old = take(*arena, 5 * kMiB);
+  std::memset(old.data, 0xAB, old.bytes);
+  arena->release(old);
+  const auto promised = arena->promise(5 * kMiB, MemoryKind::gradient, "sum");
+  ASSERT_TRUE(promised.ok());
+  EXPECT_EQ(arena->usage(MemoryKind::gradient), footprint(5 * kMiB));
+  EXPECT_EQ(arena->file().allocated_bytes(), 0u);
+  ASSERT_TRUE(arena->provide(*promised, "sum").ok());
+  EXPECT_EQ(arena->file().allocated_bytes(), footprint(5 * kMiB));
+  EXPECT_TRUE(all_are(*promised, 0));
+  std::memset(promised->data, 0x5A, promised->bytes);
+  ASSERT_TRUE(arena->provide(*promised, "sum").ok());
+  EXPECT_TRUE(all_are(*promised, 0x5A)) << "provided twice";
+  EXPECT_EQ(arena->usage(MemoryKind::gradient), footprint(5 * kMiB));
+  arena->release(*promised);
+  EXPECT_TRUE(arena->provide(*promised, "sum").ok()) << "a released one is nobody's";
+  EXPECT_EQ(arena->file().allocated_bytes(), 0u);
+  EXPECT_EQ(arena->total_usage(), 0u);
+  const auto empty = arena->promise(0, MemoryKind::gradient, "nothing");
+  ASSERT_TRUE(empty.ok());
+  EXPECT_NE(empty->data, nullptr);
+  EXPECT_TRUE(arena->provide(*empty, "nothing").ok());
+}
+
+TEST(Arena, ThreadsThatProvideTheSameBufferLoseNothing) {
+  const auto arena = make_arena();
+  for (int round = 0; round < 20; ++round) {
+    const auto promised = arena->promise(kMiB, MemoryKind::gradient, "sum");
+    ASSERT_TRUE(promised.ok());
+    std::vector<std::thread> threads;
+    for (size_t t = 0; t < 4; ++t) {
+      threads.emplace_back([&, t] {
+        EXPECT_TRUE(arena->provide(*promised, "sum").ok());
+        std::memset(promised->data + t * kMiB / 4, 0x5A, kMiB / 4);
+      });
+    }
+    for (auto& thread : threads) thread.join();
+    EXPECT_TRUE(all_are(*promised, 0x5A));
+    arena->release(*promised);
+  }
+}
+
 TEST(Arena, ReusedMemoryIsZero) {
   const auto arena = make_arena(64 * kMiB);
   for (const uint64_t bytes : {uint64_t{100}, kPage, 5 * kMiB, 20 * kMiB}) {

@@ -406,7 +406,7 @@ pub struct meron_stats {
     pub wait_ns: u64,
     /// Held now, by kind
     pub param_bytes: u64,
-    /// See the struct.
+    /// Counted from meron_unit_create on, taken by the first gradient
     pub gradient_bytes: u64,
     /// See the struct.
     pub optimizer_bytes: u64,
@@ -2187,7 +2187,8 @@ extern "C" {
     pub fn meron_param_release(param: meron_param, err: *mut *mut meron_error) -> meron_status;
 
     /// Makes a unit and reserves the memory that the plan gives it on this rank; values are zero
-    /// at version 0. Collective over the params' group.
+    /// at version 0. The memory of gradients is counted, and the host asked for it, but it is
+    /// taken by the first gradient: see meron_gradient_view. Collective over the params' group.
     ///
     /// - `name`: unique in the context, 1 to 512 bytes of UTF-8.
     /// - `params`: `count` params of one group, none of them in a unit.
@@ -3478,14 +3479,16 @@ extern "C" {
     ///
     /// **Ownership**: borrowed until meron_reduce_begin of the unit.
     ///
-    /// **Blocks**: on peers that still read the bucket's last contents, at most the deadline.
+    /// **Blocks**: on peers that still read the bucket's last contents, at most the deadline. The
+    /// unit's first gradient takes the memory of gradients, which meron_unit_create has only
+    /// counted.
     ///
     /// **Threads**: any.
     ///
     /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (frozen, not in a unit, the gradient is reduced
-    /// and not used, or all buckets are being filled), MERON_E_HANDLE, MERON_E_STALE,
-    /// MERON_E_CANCELLED (no bucket is taken), -3xx; those also of another group whose reduction
-    /// keeps the buckets.
+    /// and not used, or all buckets are being filled), MERON_E_NO_MEMORY (nothing has changed:
+    /// the call may be made again), MERON_E_HANDLE, MERON_E_STALE, MERON_E_CANCELLED (no bucket
+    /// is taken), -3xx; those also of another group whose reduction keeps the buckets.
     #[must_use]
     pub fn meron_gradient_view(
         out: *mut meron_view,
@@ -3599,8 +3602,8 @@ extern "C" {
     /// **Threads**: any.
     ///
     /// **Errors**: MERON_E_ARGUMENT, MERON_E_STATE (a gradient was written and not given to
-    /// meron_reduce_begin, reduced already and not used, or all params frozen), MERON_E_HANDLE,
-    /// MERON_E_STALE, -3xx.
+    /// meron_reduce_begin, reduced already and not used, or all params frozen), MERON_E_NO_MEMORY
+    /// (as meron_gradient_view), MERON_E_HANDLE, MERON_E_STALE, -3xx.
     #[must_use]
     pub fn meron_reduce_finish_begin(
         out: *mut meron_future,
