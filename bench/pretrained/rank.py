@@ -37,14 +37,13 @@ def meron_arm(model: Llama, folder: Path) -> tuple[Result, int]:
             bits = np.asarray(gathered[param]).reshape(-1).view("<u2")
             if not np.array_equal(bits, values_of(last, bits.size)):
                 raise SystemExit(f"{name}: other values were loaded than the files have")
-        figures = np.zeros((context.world_size, 5), np.float32)
+        figures = np.zeros((context.world_size, 4), np.float32)
         mib = 1 << 20
         figures[context.rank] = (
             load.seconds,
             peak / mib,
             loaded.bytes_read / mib,
             load.extra_bytes / mib,
-            context.stats().gradient_bytes / mib,
         )
         context.world.all_reduce(figures.reshape(-1))
         result = {
@@ -52,7 +51,6 @@ def meron_arm(model: Llama, folder: Path) -> tuple[Result, int]:
             "peak_bytes": float(figures[:, 1].max()) * mib,
             "bytes_read": float(figures[:, 2].sum()) * mib,
             "load_extra_bytes": float(figures[:, 3].max()) * mib,
-            "gradient_bytes": float(figures[:, 4].max()) * mib,
         }
         return result, context.rank
 

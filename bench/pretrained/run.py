@@ -132,14 +132,12 @@ def goals_of(bench: Bench, size: int) -> list[Goal]:
     once = median(run["seconds"] for run in bench.runs["files"])
     allowed = size / bench.arguments.ranks + 2 * BUCKET
     peak = max(run["peak_bytes"] for run in own)
-    without = max(run["peak_bytes"] - run["gradient_bytes"] for run in own)
     seconds = median(run["seconds"] for run in own)
     extra = max(run["load_extra_bytes"] for run in own)
     read = max(run["bytes_read"] for run in own)
     goals = [
         Goal("load, of reading the files once", seconds / once, 1.15, at_least=False),
         Goal("peak per rank, of shard + 2 buckets", peak / allowed, 1.0, at_least=False),
-        Goal("the same without gradients", without / allowed, 1.0, at_least=False),
         Goal("memory of the load alone, buckets", extra / BUCKET, 2.0, at_least=False),
         Goal("bytes read per host, of the files'", read / size, 1.01, at_least=False),
     ]
