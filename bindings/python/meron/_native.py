@@ -17,6 +17,7 @@ from typing import Any, ClassVar, Final, NoReturn
 
 from meron import errors
 from meron._library import load
+from meron._types import named_types
 
 loaded = load()
 ffi: Final[Any] = loaded[0]
@@ -27,11 +28,22 @@ NULL: Final[Any] = ffi.NULL
 DEFAULT_TIMEOUT: Final[int] = lib.MERON_TIMEOUT_DEFAULT
 IN_PROGRESS: Final[int] = lib.MERON_IN_PROGRESS
 
-new = ffi.new
-ERROR_OUT: Final[Any] = ffi.typeof("meron_error **")
+TYPES: Final[dict[str, Any]] = named_types(ffi)
+ERROR_OUT: Final[Any] = TYPES["meron_error **"]
 
 # What was raised inside should_stop hooks and is still to be raised, by the thread's ident.
 interrupts: dict[int, BaseException] = {}
+
+
+def new(ctype: Any, *initial_value: Any) -> Any:
+    """`ffi.new` that knows the package's types by name."""
+    return ffi.new(TYPES.get(ctype, ctype), *initial_value)
+
+
+def size_of(struct: str) -> int:
+    """Bytes of a struct of the library."""
+    size: int = ffi.sizeof(TYPES[f"{struct} *"].item)
+    return size
 
 
 def call(function: Any, *arguments: Any) -> int:
@@ -39,7 +51,7 @@ def call(function: Any, *arguments: Any) -> int:
 
     Returns its status (0, or IN_PROGRESS where the function has that); raises its error.
     """
-    error = new(ERROR_OUT)
+    error = ffi.new(ERROR_OUT)
     status: int = function(*arguments, error)
     if status < 0 or interrupts:
         settle(status, error)
@@ -128,13 +140,13 @@ def text(value: str, what: str) -> bytes:
 def initial(struct: str) -> Any:
     """A new options struct with the library's initial values."""
     options = new(f"{struct} *")
-    call(getattr(lib, f"{struct}_init"), options, ffi.sizeof(struct))
+    call(getattr(lib, f"{struct}_init"), options, size_of(struct))
     return options
 
 
 def sized(struct: str) -> Any:
     """A new struct for the library to fill, with its struct_size set."""
-    return new(f"{struct} *", {"struct_size": ffi.sizeof(struct)})
+    return new(f"{struct} *", {"struct_size": size_of(struct)})
 
 
 def nanoseconds(seconds: float | None) -> int:

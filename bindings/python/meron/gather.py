@@ -20,6 +20,7 @@ from meron._native import (
     DEFAULT_TIMEOUT,
     ERROR_OUT,
     NULL,
+    TYPES,
     call,
     ffi,
     initial,
@@ -38,7 +39,7 @@ if TYPE_CHECKING:
     from meron.context import Context
     from meron.param import Param, Unit
 
-GATHER_OUT = ffi.typeof("meron_gather *")
+GATHER_OUT = TYPES["meron_gather *"]
 gather_begin = lib.meron_gather_begin
 gather_wait = lib.meron_gather_wait
 gather_poll = lib.meron_gather_poll

@@ -134,7 +134,7 @@ class Unit(Owner):
         self.name = name
         self.params: tuple[Param, ...] = tuple(params)
         handles = new("meron_param[]", handles_of(self.params, Param))
-        out = new("meron_unit[1]")
+        out = new("meron_unit[]", 1)
         c_name = text(name, "the name of a unit")
         call(lib.meron_unit_create, out, context._handle, c_name, handles, len(self.params))
         self._array = out  # what a gather of this unit alone takes

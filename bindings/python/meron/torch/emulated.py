@@ -12,7 +12,7 @@ import torch
 
 from meron import errors
 from meron._memory import Memory
-from meron._native import NULL, ffi
+from meron._native import NULL, ffi, new
 
 # The beginning of the structs of meron/backend.h.
 ffi.cdef(
@@ -46,7 +46,7 @@ def device() -> tuple[Any, Any]:
     module = ffi.dlopen("libmeron_emulated.so")
     backend = ffi.new("meron_python_backend *")
     backend.struct_size = ffi.sizeof("meron_python_backend")
-    out = ffi.new("void **")
+    out = new("void **")
     status = module.meron_backend_query(ABI, backend, NULL)
     if status == 0:
         status = backend.device.open(out, 0, NULL)
@@ -67,7 +67,7 @@ class Block:
 
     def __init__(self, size: int) -> None:
         table, handle = device()
-        out = ffi.new("void **")
+        out = new("void **")
         status = table.allocate(out, handle, max(size, 1), NULL, NULL)
         if status != 0:
             raise errors.make(status, f"the emulated device has no {size} bytes")

@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The C types that the package names are those that are read when the library is loaded."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import meron
+from meron._native import TYPES, ffi, initial, new, size_of
+
+PACKAGE = Path(meron.__file__).parent
+# Not the library's: the structs between the Python and the C++ of meron.torch.
+APART = {"meron_python_backend *"}
+
+
+def test_every_type_that_the_package_names_is_known() -> None:
+    asked = set()
+    for file in PACKAGE.rglob("*.py"):
+        text = file.read_text()
+        asked |= set(re.findall(r'\b(?:new|receive)\(\s*"([^"]+)"', text))
+        asked |= {f"{name} *" for name in re.findall(r'\b(?:initial|sized)\("([^"]+)"', text)}
+    assert len(asked) > 30
+    assert asked - APART <= set(TYPES)
+
+
+def test_known_types_are_those_of_cffi() -> None:
+    for name, ctype in TYPES.items():
+        assert ctype is ffi.typeof(name)
+    assert size_of("meron_view") == ffi.sizeof("meron_view")
+    assert len(new("meron_unit[]", 3)) == 3
+    assert new("int *", 7)[0] == 7  # one that is not known
+    assert initial("meron_gather_options").struct_size == size_of("meron_gather_options")
