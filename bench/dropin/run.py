@@ -14,8 +14,6 @@ import report
 from report import Goal, Json, median
 from torch_arms import free_port
 
-from meron.zero import dropin
-
 SCRIPT = Path(__file__).with_name("train.py")
 FLOOR, DEEPSPEED, MERON = "floor", "deepspeed", "meron"
 PACKAGES = ("torch", "transformers", "accelerate")
@@ -33,6 +31,8 @@ def run_arm(arm: str, arguments: argparse.Namespace) -> Json:
     words += ["--floor"] if arm == FLOOR else []
     path = os.environ.get("PYTHONPATH")
     if arm == MERON:
+        from meron.zero import dropin  # needs torch, which --help does without
+
         path = dropin.python_path(path)
     elif arm == DEEPSPEED and not report.has_module("deepspeed"):
         folder = deepspeed_package.folder_of(arguments.build)

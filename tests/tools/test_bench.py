@@ -207,7 +207,7 @@ def test_without_torch_each_bench_measures_the_rest_or_says_in_one_line_what_to_
     done = without_torch("gpu", "--device", "emulated", "--parts", "host")
     assert (done.returncode, done.stderr) == (0, "")
     assert "PyTorch is not installed (tools/setup --torch" in done.stdout
-    for name in ("torch", "slow-link", "lightning"):
+    for name in ("torch", "slow-link", "lightning", "dropin"):
         done = without_torch(name)
         assert done.returncode in (1, 77)
         said = (done.stdout + done.stderr).splitlines()
