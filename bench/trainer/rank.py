@@ -145,8 +145,9 @@ class Fitted(LightningModule):
         done = index + 1 - WARM
         if done > 0:
             self.ms.append(1e3 * (now - self.mark))
-            self.within.append(getattr(self.trainer.strategy, "spent", 0.0))
-        self.trainer.strategy.spent = 0.0
+        if isinstance(self.trainer.strategy, Timed):
+            self.within += [self.trainer.strategy.spent] if done > 0 else []
+            self.trainer.strategy.spent = 0.0
         if done >= 0 and done % len(self.data) == 0:
             self.pause()
             now = time.perf_counter()

@@ -79,6 +79,7 @@ def test_lightning(tmp_path):
     assert (run["stage"], plain["stage"]) == (2, None)
     for each in (run, plain):
         assert len(each["again"]) == len(each["loop"]) >= len(each["fit"]) == 2
+    assert plain["within"] == []
     assert all(0 < part < whole for part, whole in zip(run["within"], run["fit"]))
     assert 0 < run["bytes"]["fit"] <= run["bytes"]["loop"]
     assert len(report["goals"]) == 3
