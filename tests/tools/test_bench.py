@@ -82,7 +82,7 @@ def test_lightning(tmp_path):
     assert plain["within"] == []
     assert all(0 < part < whole for part, whole in zip(run["within"], run["fit"]))
     assert 0 < run["bytes"]["fit"] <= run["bytes"]["loop"]
-    assert len(report["goals"]) == 3
+    assert len(report["goals"]) == 2
 
 
 def test_dropin(tmp_path):
