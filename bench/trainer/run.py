@@ -11,6 +11,7 @@ import report
 from report import Goal, Json, median
 
 RANK = Path(__file__).with_name("rank.py")
+ARMS = ("loop", "again", "fit", "within")
 
 
 def measure(arguments: argparse.Namespace, stage: int | None) -> Json:
@@ -22,29 +23,35 @@ def measure(arguments: argparse.Namespace, stage: int | None) -> Json:
     return report.run_ranks(words, {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"})
 
 
-def figures(run: Json) -> Json:
-    """Of one run: milliseconds, and what the Trainer takes of the loops' time."""
-    loop, fit = median([*run["loop"], *run["again"]]), median(run["fit"])
-    within = run.get("within") or run["fit"]
-    return {
-        "loop": loop,
-        "again": median(run["again"]) / median(run["loop"]),
-        "fit": fit,
-        "x": fit / loop,
-        "own": median(whole - part for whole, part in zip(run["fit"], within)),
-        "strategy": median(within) / loop,
+def turns(run: Json, steps: int) -> list[Json]:
+    """Milliseconds of each turn: of both loops, the Trainer, and what of it is the strategy's."""
+    arms = {arm: ms[len(ms) - len(run["fit"]) :] for arm, ms in run.items() if arm in ARMS and ms}
+    return [
+        {arm: sum(ms[i : i + steps]) for arm, ms in arms.items()}
+        for i in range(0, len(run["fit"]), steps)
+    ]
+
+
+def figures(runs: list[Json], steps: int) -> Json:
+    """Medians: milliseconds of a step, and ratios of turns, whose arms ran within seconds of each
+    other."""
+    every = [turn for run in runs for turn in turns(run, steps)]
+    loops = [(turn["loop"] + turn["again"]) / 2 for turn in every]
+    found = {
+        "loop": median(loops) / steps,
+        "again": median(turn["again"] / turn["loop"] for turn in every),
+        "fit": median(turn["fit"] for turn in every) / steps,
+        "x": median(turn["fit"] / loop for turn, loop in zip(every, loops)),
     }
+    if "within" in every[0]:
+        found["own"] = median(turn["fit"] - turn["within"] for turn in every) / steps
+        found["strategy"] = median(turn["within"] / loop for turn, loop in zip(every, loops))
+    return found
 
 
-def middle(runs: list[Json]) -> Json:
-    """Of each figure the median over the runs: models of one process differ by where they lie."""
-    every = [figures(run) for run in runs]
-    return {name: median(each[name] for each in every) for name in every[0]}
-
-
-def compare(stage: int, runs: list[Json]) -> tuple[list[str], list[Goal]]:
+def compare(stage: int, runs: list[Json], steps: int) -> tuple[list[str], list[Goal]]:
     """A row of the table, and the goals."""
-    found = middle(runs)
+    found = figures(runs, steps)
     held = max(run["bytes"]["fit"] / run["bytes"]["loop"] for run in runs)
     row = [f"stage {stage}", f"{found['loop']:.2f}", f"{found['again']:.3f}"]
     row += [f"{found['fit']:.2f}", f"{found['x']:.3f}", f"{found['own']:.2f}"]
@@ -97,10 +104,10 @@ def main() -> None:
     for stage, found in runs.items():
         series += [{"stage": stage, "ranks": arguments.ranks, **run} for run in found]
         if stage is not None:
-            row, of_stage = compare(stage, found)
+            row, of_stage = compare(stage, found, arguments.steps)
             rows.append(row)
             goals += of_stage
-    plain = middle(runs[None])
+    plain = figures(runs[None], arguments.steps)
     rows.append(["DDP", f"{plain['loop']:.2f}", "", f"{plain['fit']:.2f}", f"{plain['x']:.3f}"])
     rows[-1] += ["", "", ""]
     print(f"A GPT of 3.3 million parameters, {arguments.rows} x 64 tokens a rank, ", end="")
