@@ -74,11 +74,28 @@ def test_torch(tmp_path):
 def test_lightning(tmp_path):
     pytest.importorskip("lightning", reason="tools/setup --integrations installs it")
     text, report = bench("lightning", tmp_path / "report.json", "--stages", "2")
-    assert "Trainer, ms per step" in text
-    (run,) = report["series"]
-    assert run["stage"] == 2 and len(run["loop"]) >= len(run["fit"]) == 2
+    assert "Trainer, ms" in text
+    run, plain = report["series"]
+    assert (run["stage"], plain["stage"]) == (2, None)
+    for each in (run, plain):
+        assert len(each["again"]) == len(each["loop"]) >= len(each["fit"]) == 2
+    assert plain["within"] == []
+    assert all(0 < part < whole for part, whole in zip(run["within"], run["fit"]))
     assert 0 < run["bytes"]["fit"] <= run["bytes"]["loop"]
     assert len(report["goals"]) == 2
+
+
+def test_dropin(tmp_path):
+    for package in ("transformers", "accelerate"):
+        pytest.importorskip(package, reason="tools/setup --integrations installs it")
+    text, report = bench(
+        "dropin", tmp_path / "report.json", "--stages", "1", "--arms", "floor,meron"
+    )
+    assert "floor, ms" in text
+    arms = {(row["arm"], row["stage"]): row["runs"] for row in report["series"]}
+    assert arms.keys() == {("floor", "1"), ("meron", "1")}
+    for (run,) in arms.values():
+        assert len(run["ms"]) == 5 and min(run["ms"]) > 0 and run["losses"]
 
 
 def test_collectives_without_open_mpi(tmp_path):
@@ -191,7 +208,7 @@ def test_without_torch_each_bench_measures_the_rest_or_says_in_one_line_what_to_
     done = without_torch("gpu", "--device", "emulated", "--parts", "host")
     assert (done.returncode, done.stderr) == (0, "")
     assert "PyTorch is not installed (tools/setup --torch" in done.stdout
-    for name in ("torch", "slow-link", "lightning"):
+    for name in ("torch", "slow-link", "lightning", "dropin"):
         done = without_torch(name)
         assert done.returncode in (1, 77)
         said = (done.stdout + done.stderr).splitlines()
