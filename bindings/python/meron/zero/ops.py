@@ -85,7 +85,7 @@ class DeepSpeedCPUAdam(FusedAdam):
         if found is None:
             return loss
         group, param = found
-        state = self.state[subgroup_id]
+        state = self.state[subgroup_id]  # type: ignore[index]
         if not state:
             state["step"] = torch.tensor(0.0)
             for name in ("exp_avg", "exp_avg_sq"):

@@ -164,6 +164,7 @@ def take_client(
     if not isinstance(optimizer, torch.optim.Optimizer) and callable(optimizer):
         optimizer = optimizer(groups_of(model, model_parameters))
     check_client(optimizer, clipping)
+    assert isinstance(optimizer, torch.optim.Optimizer)
     if isinstance(optimizer, mt.EngineOptimizer):
         check(optimizer)
         check_own(model, optimizer.sharded)

@@ -128,7 +128,7 @@ class DynamicLossScaler(LossScalerBase):
         self.dtype = dtype
 
     @property
-    def cur_scale(self) -> float:  # type: ignore[override]
+    def cur_scale(self) -> float:
         return self.scaler.value
 
     @cur_scale.setter
