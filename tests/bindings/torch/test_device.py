@@ -113,6 +113,7 @@ def two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda index: None)
 
 
 def test_names(two_gpus: None) -> None:
@@ -146,6 +147,23 @@ def test_the_params_say_it(two_gpus: None, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv(DEVICE_VARIABLE, "emulated")
     assert device_for([OnDevices("meta")]) == device_for([OnDevices("cpu")]) == "emulated"
     assert device_for([OnDevices("cpu")], "cpu") == ""
+
+
+def test_zero_init_takes_the_device_of_its_local_rank(
+    two_gpus: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As DeepSpeed, which makes it the current one."""
+    current = [1]
+    monkeypatch.setattr(torch.cuda, "set_device", lambda index: current.append(index))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current[-1])
+    monkeypatch.setenv("LOCAL_RANK", "0")
+    assert new_device(None) == "cuda:0" and current == [1, 0]
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    assert new_device(None) == "cuda:1"
+    monkeypatch.setenv("LOCAL_RANK", "5")  # of a rank that sees its own device alone
+    current.append(0)
+    assert new_device(None) == "cuda:0" and current[-1] == 0
+    assert new_device("cuda:1") == "cuda:1" and current[-1] == 0
 
 
 def test_params_elsewhere_are_named(two_gpus: None, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,6 +53,12 @@ def test_names_and_gates_of_libraries() -> None:
     assert done.stdout.splitlines()[-1] == "done"
 
 
+def test_every_name_exists_or_refuses_in_words() -> None:
+    done = run(str(PROGRAMS / "surface.py"), python_path=paths(folder()))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines()[-1] == "done"
+
+
 @pytest.mark.parametrize("ranks", [2])
 def test_comm_is_torchs(ranks: int) -> None:
     done = run_ranks(ranks, PROGRAMS / "comm.py", PYTHONPATH=paths(COMMON))

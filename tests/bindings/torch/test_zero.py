@@ -35,6 +35,7 @@ PROGRAMS = Path(__file__).parent / "zero"
         ("groups", 3),
         ("groups", 4),
         ("mesh", 4),
+        ("misuse", 2),
         ("optimizers", 1),
         ("optimizers", 2),
         ("optimizers", 3),

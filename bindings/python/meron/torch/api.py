@@ -19,6 +19,7 @@ from meron.torch.options import (
     MixedPrecision,
     check_context,
     check_offload,
+    from_config,
     given_limits,
     group_of,
     ignored_of,
@@ -114,7 +115,8 @@ def shard(
         plan: "zero0" to "zero3", "mics(8)" and others over a mesh of ranks, or as meron.open takes
             it. Default is zero3.
         config: in its place a DeepSpeed config, a dict or a JSON file's path: its stage, dtypes and
-            limits count. (meron.zero.initialize makes an engine of the rest.)
+            limits count. (meron.zero, which reads it, must be imported; its initialize makes an
+            engine of the rest.)
         leaf: the module must be one unit: an error if submodules are sharded already.
         ignored_params: stay as they are on every rank; their gradients are not reduced.
         mp: dtypes of compute and reduction. `mp_policy` is the same for FSDP2's
@@ -268,22 +270,6 @@ def chosen_units(module: torch.nn.Module, units: Units | None) -> list[tuple[str
             advice="Pass a class that occurs in it; print(model) shows which do.",
         )
     return sorted(chosen, key=lambda item: -item[0].count("."))
-
-
-def from_config(
-    config: Any, plan: Any, mp: MixedPrecision | None, limits: dict[str, int]
-) -> tuple[meron.Plan, MixedPrecision, dict[str, int]]:
-    """What a DeepSpeed config says of sharding; arguments of the caller's go before."""
-    from meron.zero.config import parse  # which is built upon this package
-
-    if plan is not None:
-        raise errors.argument("give either a plan or a config, not both")
-    parsed = parse(config)
-    return (
-        parsed.plan(),
-        mp or MixedPrecision(parsed.dtype, buffer_dtype=parsed.buffer_dtype),
-        {**parsed.limits, **limits},
-    )
 
 
 def context_device(context: meron.Context | None, device: Any) -> Any:

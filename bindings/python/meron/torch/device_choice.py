@@ -116,12 +116,19 @@ def device_for(
 
 
 def new_device(asked: str | torch.device | None) -> str:
-    """The device of modules that are not built yet: as for params on the device meta."""
+    """The device of modules that are not built yet, of a program in DeepSpeed's names: what is
+    asked for; MERON_TORCH_DEVICE; on a rank that a launcher started, the CUDA device of its number
+    LOCAL_RANK, which becomes the current one, as in DeepSpeed (the current one stays, if there is
+    no such device: each rank sees its own alone)."""
     chosen = asked_device(asked)
-    if chosen is None:
-        started = "LOCAL_RANK" in os.environ and torch.cuda.is_available()
-        chosen = device_name("cuda") if started else ""
-    return chosen
+    if chosen is not None:
+        return chosen
+    local_rank = os.environ.get("LOCAL_RANK")
+    if local_rank is None or not torch.cuda.is_available():
+        return ""
+    if local_rank.isdecimal() and int(local_rank) < torch.cuda.device_count():
+        torch.cuda.set_device(int(local_rank))
+    return device_name("cuda")
 
 
 def check_place(name: str, lies: torch.device, device: str) -> None:

@@ -7,7 +7,7 @@ Arguments of FSDP2's fully_shard are translated, or refused with what to use ins
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +40,29 @@ class MixedPrecision:
     reduce_dtype: torch.dtype | None = None
     cast_forward_inputs: bool = True
     buffer_dtype: torch.dtype | None = None
+
+
+# What a DeepSpeed config says of sharding: plan, dtypes, limits. Those who read such configs, which
+# are above this package, add their function: meron.zero does when it is imported.
+ConfigReader = Callable[[Any], "tuple[meron.Plan, MixedPrecision, dict[str, int]]"]
+config_readers: list[ConfigReader] = []
+
+
+def from_config(
+    config: Any, plan: Any, mp: MixedPrecision | None, limits: dict[str, int]
+) -> tuple[meron.Plan, MixedPrecision, dict[str, int]]:
+    """What a DeepSpeed config says of sharding; arguments of the caller's go before."""
+    if plan is not None:
+        raise errors.argument("give either a plan or a config, not both")
+    if not config_readers:
+        raise errors.StateError(
+            "a DeepSpeed config is read by meron.zero, which is not imported",
+            subject="config",
+            operation="shard",
+            advice="Call `import meron.zero` before, or pass plan, mp and limits.",
+        )
+    own_plan, own_mp, own_limits = config_readers[-1](config)
+    return own_plan, mp or own_mp, {**own_limits, **limits}
 
 
 def given_limits(**limits: int | None) -> dict[str, int]:

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """state_dict and load_state_dict of sharded modules hold unsharded tensors.
 
-Both are collective: a rank that calls them alone waits for the others.
+Both are collective: a rank that calls them alone waits for the others. As torch's,
+`state_dict(keep_vars=True)` has the params themselves: it is local, and gathers nothing.
 
 A load changes nothing before all ranks know that it fits. Torch's own load_state_dict runs first,
 with all that classes and hooks do to keys; what it copies to sharded params is only noted
@@ -59,7 +60,9 @@ def save(module: torch.nn.Module, state: Any, prefix: str, _metadata: Any) -> No
     if getattr(keys_alone, "depth", 0):
         return
     for name, param in module._parameters.items():
-        if param is not None and prefix + name in state and unit_of(param) is not None:
+        if param is None or unit_of(param) is None or prefix + name not in state:
+            continue
+        if state[prefix + name] is not param:  # else torch's keep_vars
             state[prefix + name] = exact_param(param)
 
 

@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 
 from meron import errors
@@ -34,6 +35,7 @@ class Accumulation(Facts):
     lr_scheduler: Any
     micro_steps: int
     _scaled: bool
+    _unscaled = False  # a backward of this accumulation ran past the loss scale
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
         raise NotImplementedError
@@ -46,6 +48,43 @@ class Accumulation(Facts):
 
     def _end_micro_batch(self) -> None:
         raise NotImplementedError
+
+    def _begin_again(self) -> None:
+        raise NotImplementedError
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        raise NotImplementedError
+
+    def _note_scaling(self) -> None:
+        """Under fp16, at the end of a micro-batch: whether its loss was scaled. Local."""
+        self._unscaled |= self.loss_scaler is not None and not self._scaled
+
+    def _require_scaled(self) -> None:
+        """StateError on all ranks if the loss of one of them was not scaled under fp16: the
+        gradients of all are dropped then. Collective under fp16."""
+        if self.loss_scaler is None:
+            return
+        missing, self._unscaled = self._ranks_with(self._unscaled), False
+        if not missing:
+            return
+        self.zero_grad()
+        self._begin_again()
+        raise errors.StateError(
+            f"the loss was not scaled on {spelled_ranks(missing)}: under fp16 its gradients would "
+            "be lost",
+            operation="step",
+            advice="Call engine.backward(loss), or engine.scale(loss).backward(); with Lightning "
+            "self.manual_backward(loss) or fabric.backward(loss).",
+        )
+
+    def _ranks_with(self, flag: bool) -> list[int]:
+        """The ranks on which a flag is set. Collective."""
+        context = self.sharding.context
+        flags = np.zeros(context.world_size, np.float32)
+        flags[context.rank] = flag
+        if context.world_size > 1:
+            context.world.all_reduce(flags)
+        return [rank for rank, value in enumerate(flags) if value]
 
     def _managed(self) -> bool:
         """Whether the engine counts micro-batches, rather than that the caller decides."""
@@ -130,14 +169,9 @@ class Accumulation(Facts):
         """
         self._require_alive("step")
         self._require_sharded(units)
-        reducer = self.sharding.reducer
-        if self.loss_scaler is not None and not self._scaled and any(map(reducer.has_any, units)):
-            raise errors.StateError(
-                "the loss was not scaled: under fp16 its gradients would be lost",
-                operation="step",
-                advice="Call engine.scale(loss).backward(); with Lightning "
-                "self.manual_backward(loss) or fabric.backward(loss).",
-            )
+        if any(map(self.sharding.reducer.has_any, units)):
+            self._note_scaling()
+        self._require_scaled()
         before = self.optimizer, self.units, self.lr_scheduler
         self.optimizer, self.units, self.lr_scheduler = optimizer, units, None
         try:
@@ -166,6 +200,7 @@ class Accumulation(Facts):
 
         Raises StateError within an accumulation: its gradients are divided by one number.
         """
+        check_samples(train_batch_size, "train_batch_size")
         begun = max(self._backwards, self._accumulated + self._backward_ran)
         if begun:
             raise errors.StateError(
@@ -187,10 +222,7 @@ class Accumulation(Facts):
 
     def set_train_micro_batch_size(self, micro_batch_size: int) -> None:
         """Changes what a step counts as samples. Batches themselves are the caller's."""
-        if micro_batch_size < 1:
-            raise errors.argument(
-                f"train_micro_batch_size is {micro_batch_size}", subject="micro_batch_size"
-            )
+        check_samples(micro_batch_size, "micro_batch_size")
         self.config.micro_batch_size = micro_batch_size
         self.config.train_batch_size = (
             micro_batch_size * self.gradient_accumulation_steps() * self.world_size
@@ -225,3 +257,13 @@ class Accumulation(Facts):
             yield
         finally:
             reducer.last = before
+
+
+def spelled_ranks(ranks: list[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"
+
+
+def check_samples(value: Any, name: str) -> None:
+    """ArgumentError for what is no number of samples."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise errors.argument(f"{name} is {value!r}: it must be a whole number above 0", name)

@@ -157,7 +157,9 @@ class Engine(Accumulation, Checkpoints, Phases):
         is True, and get_global_grad_norm() is 0.
 
         Raises:
-            StateError: no backward came before, or this is inside no_sync.
+            StateError: no backward came before, or this is inside no_sync. Under fp16, on all ranks
+                at the accumulation boundary: a rank did not scale the loss of a micro-batch; the
+                gradients are dropped.
             NonFiniteError: NaN or infinity in other dtypes, or at the smallest loss scale.
         """
         self._require_alive("step")
@@ -168,14 +170,9 @@ class Engine(Accumulation, Checkpoints, Phases):
         if boundary:
             self._require_sharded(self.units)
         self._require_backward()
-        if self.loss_scaler is not None and not self._scaled:
-            self.zero_grad()
-            self._end_micro_batch()
-            raise errors.StateError(
-                "the loss was not scaled: under fp16 its gradients would be lost",
-                operation="step",
-                advice="Call engine.backward(loss), or engine.scale(loss).backward().",
-            )
+        self._note_scaling()
+        if boundary or self.world_size == 1:
+            self._require_scaled()
         try:
             if boundary:
                 self._update(lr_kwargs)
@@ -223,6 +220,7 @@ class Engine(Accumulation, Checkpoints, Phases):
     def _begin_again(self) -> None:
         """After a checkpoint was loaded: no micro-batch has begun."""
         self._accumulated = self._backwards = 0
+        self._unscaled = False
         self._norm = None
         self._applied = False
         self._end_micro_batch()
@@ -302,7 +300,7 @@ class Engine(Accumulation, Checkpoints, Phases):
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Drops the gradients since the last update. Collective."""
         self.sharding.reducer.discard(self.units)
-        self._backward_ran = self._coalesced = False
+        self._backward_ran = self._coalesced = self._unscaled = False
         self._backwards = 0
 
     @contextlib.contextmanager

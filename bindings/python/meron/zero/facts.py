@@ -65,6 +65,10 @@ class Facts(Wrapper):
     def gradient_clipping(self) -> float:
         return self.config.clipping
 
+    def zero_optimization(self) -> bool:
+        """Whether the stage is above 0."""
+        return self.config.stage > 0
+
     def zero_optimization_stage(self) -> int:
         return self.config.stage
 

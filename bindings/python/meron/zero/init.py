@@ -67,8 +67,8 @@ class Init:
         zero_quantized_weights, zero_quantized_nontrainable_weights: as the config's keys.
         mem_efficient_linear, pin_memory: without effect here.
         device: where the model computes, as meron.torch.shard has it. Default is where `module` is;
-            else MERON_TORCH_DEVICE, or the current CUDA device of a rank that a launcher started
-            (LOCAL_RANK).
+            else MERON_TORCH_DEVICE, or on a rank that a launcher started the CUDA device of its
+            LOCAL_RANK, which becomes the current one.
 
     Raises ArgumentError, and UnsupportedError for what Meron does not have.
     """

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 import meron.torch as mt
 from meron import checkpointing, errors
 from meron.torch.destroy import destroy_lost
-from meron.torch.device_choice import device_for
+from meron.torch.device_choice import device_for, new_device
 from meron.torch.partition import convert_buffers
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.world import asked_plan
@@ -31,6 +31,13 @@ from meron.zero.optimizers import (
     make_optimizer,
     params_in,
 )
+from meron.zero.rehearsal import (
+    check_same_optimizer,
+    cycles_momentum,
+    is_function,
+    rehearse,
+    require_optimizer,
+)
 from meron.zero.reports import announce
 from meron.zero.schedulers import make_scheduler
 from meron.zero.tiers import plan_for
@@ -42,9 +49,6 @@ logger = logging.getLogger("meron.zero")
 
 # Methods of an mpu that knows a model-parallel group, over which activations are cut.
 MODEL_PARALLEL = ("get_tensor_model_parallel_group", "get_model_parallel_group")
-
-# Schedules that change more than the learning rate.
-MOMENTUM_SCHEDULES = {"OneCycle", "OneCycleLR", "CyclicLR"}
 
 
 def initialize(
@@ -77,7 +81,8 @@ def initialize(
         mpu: get_data_parallel_group() of it is the group to shard over; default is all ranks.
         config, config_params: a dict or the path of a JSON file; one of them.
         device: where the model computes, as meron.torch.shard has it; default is where its params
-            are. (DeepSpeed always takes its accelerator.)
+            are, and for a model on the device "meta" as for zero.Init. (DeepSpeed always takes its
+            accelerator.)
         distributed_port, dist_init_required: without effect, as ranks find each other by
             `meron run`, torchrun, or an initialised torch.distributed.
 
@@ -87,7 +92,9 @@ def initialize(
     Raises:
         ArgumentError: no model, no config or two, unknown keys, batch sizes that do not fit, a
         scheduler without its optimizer. UnsupportedError: names what Meron does not have.
-        StateError: the model, or a param of it, has an engine.
+        StateError: the model, or a param of it, has an engine. Errors of the config, and of the
+        objects that are passed, are raised before the model is sharded: it can be given to
+        initialize again, with a mended config of any stage.
     """
     if not isinstance(model, torch.nn.Module):
         raise errors.argument("initialize needs a torch.nn.Module as model", subject="model")
@@ -96,6 +103,7 @@ def initialize(
     model_parameters = listed(model_parameters)
     source = choose_config(args, config, config_params)
     chosen = parse(source)
+    rehearse(model, chosen, optimizer, model_parameters, lr_scheduler)
     sharding = shard(
         model, chosen, choose_group(None, None, mpu), device, optimizer, model_parameters
     )
@@ -139,13 +147,16 @@ def configure_checkpointing(config: Config, mpu: Any) -> None:
 
 
 def check_free(model: torch.nn.Module) -> None:
-    """StateError when a model, or a param of it, belongs to an engine."""
+    """StateError when a model, or a param of it, belongs to an engine; ArgumentError if it has no
+    params."""
     if isinstance(model, Engine) or engine_of(model) is not None:
         raise errors.StateError(
             f"{type(model).__name__} has an engine already",
             operation="initialize",
             advice="Call initialize once per model, or engine.destroy() before.",
         )
+    if next(model.parameters(), None) is None:
+        raise errors.argument(f"{type(model).__name__} has no params", subject="model")
     for name, param in model.named_parameters():
         other = engine_of(param)
         if other is not None:
@@ -166,7 +177,6 @@ def equip(
     """Gives an engine its optimizer and scheduler. Collective."""
     model, chosen = engine.module, engine.config
     block = chosen.optimizer
-    momentum = chosen.scheduler is not None and chosen.scheduler[0] in MOMENTUM_SCHEDULES
     engine._owns_optimizer = optimizer is None
     engine.optimizer = make_optimizer(
         model,
@@ -175,7 +185,7 @@ def equip(
         model_parameters,
         chosen.clipping,
         chosen.check_optimizer,
-        momentum,
+        cycles_momentum(chosen),
         chosen.bf16_values,
         torch.bfloat16 if chosen.bf16_states else torch.float32,
     )
@@ -183,26 +193,15 @@ def equip(
         adopt(engine, engine.optimizer)
     if lr_scheduler is None and chosen.scheduler is None:
         return
-    if engine.optimizer is None:
-        raise errors.argument(
-            "there is a scheduler, but no optimizer for it",
-            subject="scheduler" if lr_scheduler is None else "lr_scheduler",
-            advice="Pass an optimizer to initialize, name one in the config, or leave the "
-            "scheduler out.",
-        )
+    require_optimizer(engine.optimizer, lr_scheduler)
+    assert engine.optimizer is not None
     if lr_scheduler is None:
         assert chosen.scheduler is not None
         engine.lr_scheduler = make_scheduler(engine.optimizer, *chosen.scheduler)
         return
-    made = callable(lr_scheduler) and not hasattr(lr_scheduler, "step")
+    made = is_function(lr_scheduler)
     engine.lr_scheduler = lr_scheduler(engine.optimizer) if made else lr_scheduler
-    its_optimizer = getattr(engine.lr_scheduler, "optimizer", None)
-    if isinstance(its_optimizer, torch.optim.Optimizer) and its_optimizer is not engine.optimizer:
-        raise errors.argument(
-            f"the {type(engine.lr_scheduler).__name__} is of another optimizer than the engine's",
-            subject="lr_scheduler",
-            advice="Pass its optimizer to initialize too, or pass a function of the optimizer.",
-        )
+    check_same_optimizer(engine.lr_scheduler, engine.optimizer)
 
 
 def choose_config(args: Any, config: Source, config_params: Source) -> Source:
@@ -244,6 +243,11 @@ def steps_on_host(model: torch.nn.Module, client: Client, groups: ParamGroups) -
     return any(param.requires_grad and id(param) not in chosen for param in model.parameters())
 
 
+def is_unbuilt(model: torch.nn.Module) -> bool:
+    """Whether all params are on the device "meta", where nothing says where they will be."""
+    return all(param.is_meta and unit_of(param) is None for param in model.parameters())
+
+
 def shard(
     model: torch.nn.Module,
     config: Config,
@@ -254,7 +258,7 @@ def shard(
 ) -> Sharding:
     """Shards what zero.Init did not, and completes the config's batch sizes. Collective."""
     set_leaves_of_config(model, config.leaf)
-    chosen = device_for([model], device)
+    chosen = device_for([model], new_device(device) if is_unbuilt(model) else device)
     plan = plan_for(config, chosen, steps_on_host(model, client, groups))
     places = [place for place in map(unit_of, model.parameters()) if place is not None]
     shardings = {place[0].sharding for place in places}
@@ -283,8 +287,6 @@ def shard(
     set_limits(sharding, config.limits_of(sharding.context.world_size))
     name = sharding.unique(type(model).__name__)
     shard_module(sharding, model, name, dtype=config.dtype)
-    if not units_of(model):
-        raise errors.argument(f"{type(model).__name__} has no params", subject="model")
     elements = {u.name: sum(handle.size for handle in u.handles) for u in units_of(model)}
     config.offload.check_units(elements, config.param_ranks(sharding.context.world_size))
     if config.sanity_checks:

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch.optim.adamw import adamw
 
 from meron import errors
 
@@ -68,6 +69,105 @@ class DeepSpeedCPUAdam(FusedAdam):
         super().__init__(
             model_params, lr, bias_correction, betas, eps, adamw_mode, weight_decay, amsgrad
         )
+
+    @torch.no_grad()
+    def step_subgroup(self, subgroup_id: int, closure: Any = None) -> Any:
+        """One step of the param that has a gradient, with the states of a sub-group. Local.
+
+        For code that keeps one flat param and swaps the values and gradients of one sub-group after
+        the other into it, as DeepSpeed's stage 3 does. The states are state[subgroup_id]: step,
+        exp_avg and exp_avg_sq, which are f32.
+
+        Returns the result of `closure`. Nothing happens without a gradient. Raises StateError if
+        several params have gradients, or if the optimizer is an engine's.
+        """
+        loss, found = self._subgroup("step_subgroup", closure)
+        if found is None:
+            return loss
+        group, param = found
+        state = self.state[subgroup_id]  # type: ignore[index]
+        if not state:
+            state["step"] = torch.tensor(0.0)
+            for name in ("exp_avg", "exp_avg_sq"):
+                state[name] = torch.zeros_like(param, dtype=torch.float32)
+        values = param.float()
+        adamw(
+            [values],
+            [param.grad.float()],
+            [state["exp_avg"]],
+            [state["exp_avg_sq"]],
+            [],
+            [state["step"]],
+            foreach=False,
+            amsgrad=False,
+            beta1=group["betas"][0],
+            beta2=group["betas"][1],
+            lr=float(group["lr"]),
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            maximize=False,
+        )
+        param.copy_(values)
+        return loss
+
+    @torch.no_grad()
+    def rollback_subgroup(self, sub_group_id: int, closure: Any = None) -> Any:
+        """Undoes the last step_subgroup of a sub-group, up to rounding. Local.
+
+        The param must hold the values and the gradient of that step.
+
+        Returns the result of `closure`. Raises StateError as step_subgroup, and for a sub-group
+        that has no step to undo.
+        """
+        loss, found = self._subgroup("rollback_subgroup", closure)
+        state = self.state.get(sub_group_id)  # type: ignore[call-overload]
+        if not state or not state["step"] > 0:
+            raise errors.StateError(
+                f"sub-group {sub_group_id} has no step to undo",
+                operation="rollback_subgroup",
+                advice="Call step_subgroup with its number first.",
+            )
+        if found is None:
+            return loss
+        group, param = found
+        step, (first, second) = float(state["step"]), group["betas"]
+        gradient = param.grad.float()
+        average, square = state["exp_avg"], state["exp_avg_sq"]
+        size = group["lr"] / (1 - first**step)
+        scale = (square / (1 - second**step)).sqrt_().add_(group["eps"])
+        values = param.float().addcdiv_(average, scale, value=size)
+        param.copy_(values.div_(1 - group["lr"] * group["weight_decay"]))
+        for mean, beta, sample in ((average, first, gradient), (square, second, gradient.square())):
+            mean.sub_(sample, alpha=1 - beta)
+            mean.div_(beta) if beta and step > 1 else mean.zero_()
+        state["step"] -= 1
+        return loss
+
+    def _subgroup(self, operation: str, closure: Any) -> tuple[Any, Any]:
+        """What `closure` returns, and the group and param that have a gradient (or None)."""
+        if hasattr(self, "_meron_shards"):
+            raise errors.StateError(
+                "this optimizer is an engine's, which steps its shards",
+                operation=operation,
+                advice="Call engine.step().",
+            )
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        found = [
+            (group, param)
+            for group in self.param_groups
+            for param in group["params"]
+            if param.grad is not None
+        ]
+        if len(found) > 1:
+            raise errors.StateError(
+                f"{len(found)} params have gradients: a sub-group is one flat param",
+                operation=operation,
+                advice="Flatten the params of the sub-group into one tensor, or call step().",
+            )
+        return loss, found[0] if found else None
 
 
 class DeepSpeedCPUAdagrad(torch.optim.Adagrad):

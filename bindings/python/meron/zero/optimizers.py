@@ -7,6 +7,7 @@ import difflib
 import inspect
 import json
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Any, Union
 
 import torch
@@ -98,6 +99,40 @@ def make_optimizer(
         return take_client(model, client, model_parameters, clipping, check, in_place)
     if block is None:
         return None
+    chosen = choose_rule(model, block, model_parameters, cycles_momentum, in_place, states)
+    if chosen.own:
+        own: torch.optim.Optimizer = chosen.rule(chosen.groups, max_norm=clipping, **chosen.params)
+        return own
+    optimizer = chosen.rule(chosen.groups, **chosen.params)
+    check(optimizer)
+    choose_masters(model, in_place)
+    return mt.shard_optimizer(model, optimizer)
+
+
+@dataclass
+class ChosenRule:
+    """What a config's optimizer block becomes: `rule(groups, **params)`.
+
+    `name` is its key of RULES; `own` says that it is the engine's, which clips too.
+    """
+
+    name: str
+    rule: Any
+    params: dict[str, Any]
+    groups: list[Any]
+    own: bool
+
+
+def choose_rule(
+    model: torch.nn.Module,
+    block: tuple[str, dict[str, Any]],
+    model_parameters: ParamGroups,
+    cycles_momentum: bool,
+    in_place: bool,
+    states: torch.dtype,
+) -> ChosenRule:
+    """The rule of a config's optimizer block, for arguments of make_optimizer. Local: whether the
+    model is sharded makes no difference. Raises ArgumentError, UnsupportedError."""
     kind, name, params = block[0], *rule_of(*block)
     own = not (name in ADAMS and params.pop("torch_adam", False)) and not in_place
     check_params(kind, name, params)
@@ -111,13 +146,9 @@ def make_optimizer(
     trainable = {id(param) for param in model.parameters() if param.requires_grad}
     whole = trainable <= {id(param) for param in params_in(groups)}
     if own and whole and name in ENGINE and engine_has(name, params, groups, cycles_momentum):
-        optimizer: torch.optim.Optimizer = ENGINE[name](groups, max_norm=clipping, **params)
-        return optimizer
+        return ChosenRule(name, ENGINE[name], params, groups, True)
     rules = in_place_rules(kind, name, states) if in_place else RULES
-    optimizer = rules[name](groups, **params)
-    check(optimizer)
-    choose_masters(model, in_place)
-    return mt.shard_optimizer(model, optimizer)
+    return ChosenRule(name, rules[name], params, groups, False)
 
 
 def take_client(
@@ -132,22 +163,11 @@ def take_client(
     optimizer = client
     if not isinstance(optimizer, torch.optim.Optimizer) and callable(optimizer):
         optimizer = optimizer(groups_of(model, model_parameters))
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise errors.argument(
-            f"optimizer is a {type(client).__name__}: a torch.optim.Optimizer, or a function "
-            "of params that makes one, is known",
-            subject="optimizer",
-        )
+    check_client(optimizer, clipping)
+    assert isinstance(optimizer, torch.optim.Optimizer)
     if isinstance(optimizer, mt.EngineOptimizer):
         check(optimizer)
         check_own(model, optimizer.sharded)
-        if clipping:
-            raise errors.argument(
-                f"gradient_clipping of the config is no option of a meron.torch."
-                f"{type(optimizer).__name__} that is made already",
-                subject="gradient_clipping",
-                advice="Pass it max_norm instead, and leave gradient_clipping out.",
-            )
         return optimizer
     check(optimizer)
     check_rows(model, optimizer)
@@ -157,6 +177,23 @@ def take_client(
         return optimizer
     choose_masters(model, in_place)
     return mt.shard_optimizer(model, optimizer)
+
+
+def check_client(optimizer: Any, clipping: float) -> None:
+    """ArgumentError for what is no optimizer, or cannot clip as the config says."""
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise errors.argument(
+            f"optimizer is a {type(optimizer).__name__}: a torch.optim.Optimizer, or a function "
+            "of params that makes one, is known",
+            subject="optimizer",
+        )
+    if clipping and isinstance(optimizer, mt.EngineOptimizer):
+        raise errors.argument(
+            f"gradient_clipping of the config is no option of a meron.torch."
+            f"{type(optimizer).__name__} that is made already",
+            subject="gradient_clipping",
+            advice="Pass it max_norm instead, and leave gradient_clipping out.",
+        )
 
 
 def in_place_rules(kind: str, name: str, states: torch.dtype) -> dict[str, Any]:

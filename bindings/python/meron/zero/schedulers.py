@@ -349,8 +349,8 @@ SCHEDULES: dict[str, type[Schedule]] = {
 }
 
 
-def make_scheduler(optimizer: torch.optim.Optimizer, kind: str, params: dict[str, Any]) -> Any:
-    """The schedule of a config: one of the above, or of torch.optim.lr_scheduler."""
+def scheduler_class(kind: str) -> Any:
+    """The class of a config's schedule: one of the above, or of torch.optim.lr_scheduler."""
     base = torch.optim.lr_scheduler.LRScheduler
     found: Any = SCHEDULES.get(kind) or getattr(torch.optim.lr_scheduler, kind, None)
     if not (isinstance(found, type) and issubclass(found, (Schedule, base))) or found is base:
@@ -359,6 +359,12 @@ def make_scheduler(optimizer: torch.optim.Optimizer, kind: str, params: dict[str
             "torch.optim.lr_scheduler are known",
             subject="scheduler.type",
         )
+    return found
+
+
+def make_scheduler(optimizer: torch.optim.Optimizer, kind: str, params: dict[str, Any]) -> Any:
+    """The schedule of a config, by its class and params."""
+    found = scheduler_class(kind)
     try:
         return found(optimizer, **params)
     except TypeError as error:

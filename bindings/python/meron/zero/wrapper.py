@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from meron import errors
+
 if TYPE_CHECKING:
     from meron.zero.engine import Engine
 
@@ -25,6 +27,16 @@ class Wrapper(torch.nn.Module):
         if module is None:
             raise AttributeError(name)
         return getattr(module, name)
+
+    def __delattr__(self, name: str) -> None:
+        if name == "module":
+            raise errors.StateError(
+                f"the module of a {type(self).__name__} cannot be deleted",
+                subject="module",
+                advice="Call engine.destroy() and drop both, `del engine, model`: their memory is "
+                "released then.",
+            )
+        super().__delattr__(name)
 
     def train(self, mode: bool = True) -> Wrapper:
         self.module.train(mode)

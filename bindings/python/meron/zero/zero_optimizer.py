@@ -72,17 +72,10 @@ class ZeroOptimizer(DeepSpeedOptimizer):
         """As engine.backward. Raises StateError if the engine was destroyed."""
         self._engine("backward").backward(loss, retain_graph=retain_graph)
 
-    def offload_states(
-        self,
-        include: Any = None,
-        device: Any = "cpu",
-        pin_memory: bool = True,
-        non_blocking: bool = False,
-        nvme_path: str | None = None,
-    ) -> None:
-        """As engine.offload_states. Raises StateError if the engine was destroyed."""
-        engine = self._engine("offload_states")
-        engine.offload_states(include, device, pin_memory, non_blocking, nvme_path)
+    def offload_states(self, *arguments: Any, **named: Any) -> None:
+        """As engine.offload_states, with its arguments. Raises StateError if the engine was
+        destroyed."""
+        self._engine("offload_states").offload_states(*arguments, **named)
 
     def reload_states(self, non_blocking: bool = False) -> None:
         """As engine.reload_states. Raises StateError if the engine was destroyed."""

@@ -8,6 +8,7 @@ a failure the ranks go on together as long as they can.
 from __future__ import annotations
 
 import copy
+import importlib
 import json
 import pickle
 import sys
@@ -203,6 +204,9 @@ def a_deepspeed_config_is_a_plan() -> None:
         "zero_optimization": {"stage": 2, "stage3_param_persistence_threshold": 0},
         "bf16": {"enabled": True},
     }
+    if "meron.zero" not in sys.modules:
+        raises(meron.StateError, "import meron.zero", lambda: mt.shard(mlp(), config=config))
+        importlib.import_module("meron.zero")
     model = mt.shard(mlp(), config=config)
     assert model(data(RANK)).dtype == torch.bfloat16
     unit = model[0].weight._meron[0]

@@ -28,17 +28,12 @@ from model import (
     run_cases,
     train,
     twins,
+    whole,
 )
 
 
 def sharded(param: torch.Tensor) -> bool:
     return unit_of(param) is not None
-
-
-def whole(param: torch.Tensor) -> torch.Tensor:
-    value = zero.safe_get_full_fp32_param(param)
-    assert value is not None
-    return value
 
 
 def case_a_model_is_sharded_as_it_is_built() -> None:

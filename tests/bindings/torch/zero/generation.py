@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import sys
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 import meron
+import meron.torch as mt
 from meron import zero
 from model import (
     RANK,
@@ -177,6 +179,39 @@ def case_params_gathered_together() -> None:
     engine_step(engine, [data(torch.Generator().manual_seed(2))])
     first.all_gather_coalesced(params[:2]).wait()
     first.partition(params[:2])
+
+
+def case_a_gather_that_nobody_waits_for() -> None:
+    """Whatever comes next releases it, and ranks may drop the handle at different times."""
+    for following in ("step", "forward", "gather", "again", "state", "late", "destroy"):
+        model, _ = twins()
+        engine = zero.initialize(model=model, config=config())[0]
+        batch = data(torch.Generator().manual_seed(1))
+        engine_step(engine, [batch])
+        params = list(model.parameters())
+        handle = params[0].all_gather_coalesced(params)  # type: ignore[attr-defined]
+        if RANK == 0 and following != "late":
+            del handle
+            gc.collect()
+        if following == "forward":
+            model(batch[0][RANK])
+        elif following == "gather":
+            with zero.GatheredParameters(params):
+                pass
+        elif following == "again":
+            params[0].all_gather_coalesced(params).wait()  # type: ignore[attr-defined]
+            params[0].partition(params)  # type: ignore[attr-defined]
+        elif following == "state":
+            model.state_dict()
+        elif following == "late":
+            engine_step(engine, [batch])
+            handle.wait()
+            params[0].partition(params)  # type: ignore[attr-defined]
+        if following != "destroy":
+            engine_step(engine, [batch])
+            assert params[0].ds_status is zero.ZeroParamStatus.NOT_AVAILABLE  # type: ignore
+        engine.destroy()
+        mt.destroy(model)
 
 
 if __name__ == "__main__":

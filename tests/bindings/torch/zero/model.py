@@ -59,6 +59,19 @@ def data(generator: torch.Generator, words: int = 19) -> tuple[torch.Tensor, tor
     return x, torch.randint(0, words, shape, generator=generator)
 
 
+def batches_of(count: int, seed: int = 1) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Micro-batches for every rank."""
+    generator = torch.Generator().manual_seed(seed)
+    return [data(generator) for _ in range(count)]
+
+
+def whole(param: torch.Tensor) -> torch.Tensor:
+    """The f32 values of a sharded param. Collective."""
+    value = zero.safe_get_full_fp32_param(param)
+    assert value is not None
+    return value
+
+
 def loss_of(model: Callable[[torch.Tensor], Any], x: torch.Tensor, y: torch.Tensor) -> Any:
     return F.cross_entropy(model(x).flatten(0, 1).float(), y.flatten())
 

@@ -14,7 +14,7 @@ import torch
 import meron
 from meron import zero
 from meron.zero.units import units_of
-from model import RANK, config, data, engine_step, raises, run_cases, twins
+from model import RANK, batches_of, config, engine_step, raises, run_cases, twins
 
 # On a drive, where a folder for temporary files need not be; nothing is left there.
 DRIVE = str(Path(__file__).parent)
@@ -29,15 +29,10 @@ def settings(stage: int, device: str | None, **keys: Any) -> dict[str, Any]:
     return config(zero_optimization=zero_block, optimizer=block, **keys)
 
 
-def batches(count: int) -> list[Any]:
-    generator = torch.Generator().manual_seed(7)
-    return [data(generator) for _ in range(count)]
-
-
 def trained(given: dict[str, Any], steps: int = 3) -> Any:
     model, _ = twins()
     engine = zero.initialize(model=model, config=given)[0]
-    for batch in batches(steps):
+    for batch in batches_of(steps, 7):
         engine_step(engine, [batch])
     return engine
 
@@ -96,7 +91,7 @@ def case_init_on_nvme() -> None:
     with zero.Init(remote_device="nvme", config_dict_or_path=given):
         sharded = type(model)()
     engine = zero.initialize(model=sharded, config=given)[0]
-    for batch in batches(2):
+    for batch in batches_of(2, 7):
         engine_step(engine, [batch])
     with raises(meron.ArgumentError, "names no folder for params"):
         zero.Init(remote_device="nvme", config_dict_or_path=settings(3, "nvme"))
@@ -139,7 +134,7 @@ def case_every_rule_has_its_states_on_a_drive() -> None:
                 model_parameters=[{"params": wide, "lr": 0.01}, {"params": rest}],
                 config=given,
             )[0]
-            drawn = batches(6)
+            drawn = batches_of(6, 7)
             for batch in drawn[:3]:
                 engine_step(engine, [batch])
             # Where it goes on from its own states they are read from the drive, and written there.
@@ -173,7 +168,7 @@ def case_states_leave_memory_and_come_back() -> None:
     kinds = [zero.OffloadStateTypeEnum.optim_states]
     engine.offload_states(include=kinds, device=zero.OffloadDeviceEnum.nvme, nvme_path=DRIVE)
     assert context.stats().optimizer_bytes < before or before == 0
-    third, fourth = batches(4)[2:]
+    third, fourth = batches_of(4, 7)[2:]
     with torch.no_grad():
         engine(third[0])
     with raises(meron.StateError, "offloaded"):

@@ -264,7 +264,7 @@ def case_params_that_nobody_knows_are_all_named() -> None:
     for key in ("bias_correction", "fp32_optimizer_states"):
         with raises(meron.UnsupportedError, f"{key} = false"):
             zero.initialize(model=nn.Linear(3, 3), config=block_of("AdamW", {key: False}))
-    with raises(meron.ArgumentError, "param group 0 of AdamW: lr is -1"):
+    with raises(meron.ArgumentError, "AdamW: Invalid learning rate: -1"):
         zero.initialize(model=nn.Linear(3, 3), config=block_of("AdamW", {"lr": -1.0}))
 
 

@@ -10,13 +10,7 @@ from torch import nn
 
 import meron
 from meron import zero
-from model import RANK, RANKS, raises
-
-
-def whole(param: torch.Tensor) -> torch.Tensor:
-    value = zero.safe_get_full_fp32_param(param)
-    assert value is not None
-    return value
+from model import RANK, RANKS, raises, whole
 
 
 class Gathers(nn.Module):

@@ -25,8 +25,8 @@ from model import (
     RANKS,
     Model,
     assert_equal_weights,
+    batches_of,
     config,
-    data,
     engine_step,
     loss_of,
     raises,
@@ -38,11 +38,6 @@ ADAM = {"type": "AdamW", "params": {"lr": 0.01, "weight_decay": 0.1}}
 VALUES = {"enabled": True, "bf16_master_weights_and_grads": True}
 BOTH = {"enabled": True, "bf16_master_weights_and_grads": True, "bf16_optimizer_states": True}
 ROOT = Path(os.environ["MEETING"]).parent
-
-
-def batches_of(count: int) -> list[Any]:
-    generator = torch.Generator().manual_seed(1)
-    return [data(generator) for _ in range(count)]
 
 
 # ---- Sums over ranks ----------------------------------------------------------------------------

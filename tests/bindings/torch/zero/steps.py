@@ -24,8 +24,8 @@ from model import (
     RANKS,
     Model,
     assert_equal_weights,
+    batches_of,
     config,
-    data,
     engine_step,
     loss_of,
     plain_step,
@@ -35,11 +35,6 @@ from model import (
 )
 
 Batch = tuple[torch.Tensor, torch.Tensor]
-
-
-def batches_of(count: int) -> list[Batch]:
-    generator = torch.Generator().manual_seed(1)
-    return [data(generator) for _ in range(count)]
 
 
 def backward(engine: Any, batch: Batch) -> None:

@@ -47,6 +47,7 @@ def save_pretrained(
         check_values(names)
         kind = None if dtype is None else dtype_name(dtype, "dtype")
         others = others_of(names, skip_frozen=False)
+    sharding.reducer.drop_empty()
     sharding.drop(sharding.units)
     try:
         context.export(

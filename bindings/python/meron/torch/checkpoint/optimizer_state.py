@@ -218,6 +218,7 @@ def set_optimizer_state_dict(
         plans = plans_from(names, found, given, chosen)
     sharding.wait_copied()
     sharding.reducer.discard(names.units())
+    sharding.reducer.drop_empty()  # of other models
     for plan in plans:
         set_groups(plan)
     for plan in plans:

@@ -259,6 +259,7 @@ def apply(
     sharding = names.sharding
     sharding.wait_copied()
     sharding.reducer.discard(names.units())
+    sharding.reducer.drop_empty()  # of other models
     mapping: dict[str, str | list[str]] = {}
     for handle, name in names.mapping().items():
         listed = sources.get(name, [])

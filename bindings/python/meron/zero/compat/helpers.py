@@ -7,6 +7,7 @@ import contextlib
 import functools
 import gc
 import logging
+import math
 import os
 import random
 from collections.abc import Callable, Iterable, Iterator
@@ -24,9 +25,11 @@ logger = logging.getLogger("meron.zero")
 
 # What of this module is in deepspeed.runtime.utils.
 RUNTIME_UTILS = (
+    "clip_grad_norm_",
     "copy_to_device",
     "empty_cache",
     "ensure_directory_exists",
+    "get_global_norm",
     "move_to_device",
     "noop_context",
     "noop_decorator",
@@ -59,6 +62,23 @@ def see_memory_usage(message: str, force: bool = False, ranks: list[int] | None 
         parts.append(f"at most {device.max_memory_allocated() / gib:.2f} GiB")
         parts.append(f"reserved {device.memory_reserved() / gib:.2f} GiB")
     logger.info("%s: %s", message, ", ".join(parts))
+
+
+def clip_grad_norm_(
+    parameters: Any, max_norm: float, norm_type: float = 2.0, mpu: Any = None
+) -> torch.Tensor:
+    """torch.nn.utils.clip_grad_norm_, which sees all ranks' gradients of sharded params. Returns
+    the norm before. Collective for those.
+
+    Args:
+        mpu: without effect: the ranks are those that shard the params.
+    """
+    return torch.nn.utils.clip_grad_norm_(parameters, max_norm, norm_type)
+
+
+def get_global_norm(norm_list: Iterable[float]) -> float:
+    """The L2 norm of values whose parts have these L2 norms."""
+    return math.sqrt(sum(float(norm) ** 2 for norm in norm_list))
 
 
 def empty_cache() -> None:
@@ -116,6 +136,11 @@ def partition_uniform(num_items: int, num_parts: int) -> list[int]:
     """
     size, rest = divmod(num_items, num_parts)
     return [part * size + min(part, rest) for part in range(num_parts + 1)]
+
+
+def is_compile_supported() -> bool:
+    """Whether torch.compile is there. (deepspeed.runtime.compiler)"""
+    return hasattr(torch, "compile")
 
 
 # ---- deepspeed.checkpoint.utils -----------------------------------------------------------------

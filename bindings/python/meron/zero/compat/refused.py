@@ -32,9 +32,13 @@ LAMB = "Use AdamW of the config, or pass an elementwise optimizer to initialize.
 COMPRESSION = "Quantise the saved weights with the tools of your inference server."
 PROFILER = "Use torch.profiler, or torch.utils.flop_counter.FlopCounterMode."
 HYBRID = "Generate with the engine of initialize within zero.unwrap_model_for_generation."
-ELASTIC = (
-    "Leave the elasticity block out and choose the batch size: a checkpoint of Meron is loaded "
-    "at any number of ranks."
+TIMERS = "Set wall_clock_breakdown in the config, or use torch.profiler."
+LAUNCH = "Start `deepspeed`, or `python -m deepspeed.launcher.runner`, on each node."
+MONITOR = "Log engine.get_global_grad_norm(), engine.get_lr() and losses with your own logger."
+LOADER = "Pass training_data to initialize, which returns a loader, or use torch's DataLoader."
+UNIVERSAL = (
+    "Checkpoints of Meron load at any number of ranks as they are; `python -m meron.convert` reads "
+    "those of DeepSpeed."
 )
 KERNELS = "Use torch.nn.functional.scaled_dot_product_attention, or the model's own layers."
 
@@ -72,7 +76,6 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "sequence": {},
     "sequence.layer": {"DistributedAttention": SEQUENCE},
-    "runtime.fp16": {},
     "runtime.fp16.onebit": {
         "OnebitAdam": ONE_BIT,
         "OnebitLamb": ONE_BIT,
@@ -107,7 +110,12 @@ NAMES: dict[str, dict[str, str]] = {
     },
     "profiling": {},
     "profiling.flops_profiler": {"FlopsProfiler": PROFILER, "get_model_profile": PROFILER},
-    "elasticity": {"compute_elastic_config": ELASTIC},
+    "utils.timer": {"SynchronizedWallClockTimer": TIMERS, "ThroughputTimer": TIMERS},
+    "monitor": {},
+    "monitor.monitor": {"MonitorMaster": MONITOR, "TensorBoardMonitor": MONITOR},
+    "launcher.launch": {"main": LAUNCH},
+    "checkpoint.ds_to_universal": {"main": UNIVERSAL},
+    "runtime.fp16.unfused_optimizer": {"FP16_UnfusedOptimizer": LAMB},
 }
 
 

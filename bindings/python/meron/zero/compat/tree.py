@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import importlib.machinery
 import importlib.metadata
+import inspect
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -31,14 +32,17 @@ from meron.zero.compat import (
     constants,
     deepspeed_files,
     distributed,
+    elasticity,
     groups,
     helpers,
     logs,
+    loss_scaler,
+    optimizer_kinds,
     precision_config,
     refused,
 )
 from meron.zero.config import enums
-from meron.zero.dropin import folder, version
+from meron.zero.dropin import folder, launcher, report, version
 from meron.zero.engine import Engine
 from meron.zero.zero_optimizer import DeepSpeedOptimizer
 
@@ -119,15 +123,25 @@ def engine_part() -> Content:
 MODULES: dict[str, Callable[[], Content]] = {
     "accelerator": lambda: public(accelerator),
     "accelerator.real_accelerator": lambda: public(accelerator),
-    "checkpoint": dict,
+    "checkpoint": lambda: {
+        "DeepSpeedCheckpoint": refused.refusing(
+            "checkpoint", "DeepSpeedCheckpoint", refused.UNIVERSAL
+        )
+    },
     "checkpoint.utils": lambda: picked(helpers, "clone_tensors_for_torch_save"),
     "checkpointing": lambda: public(checkpointing),
     "comm": lambda: public(distributed),
     "comm.comm": lambda: public(distributed),
     "constants": lambda: picked(constants, "TORCH_DISTRIBUTED_DEFAULT_PORT"),
+    "elasticity": lambda: public(elasticity),
+    "elasticity.elasticity": lambda: public(elasticity),
     "git_version_info": git_part,
     "launcher": dict,
-    "launcher.runner": lambda: {"DEEPSPEED_ENVIRONMENT_NAME": ENVIRONMENT_FILE},
+    "launcher.runner": lambda: {
+        **picked(launcher, "main"),
+        "DEEPSPEED_ENVIRONMENT_NAME": ENVIRONMENT_FILE,
+    },
+    "env_report": lambda: {"main": report.main, "cli_main": report.main},
     "ops": dict,
     "ops.adagrad": lambda: picked(ops, "DeepSpeedCPUAdagrad"),
     "ops.adam": lambda: picked(ops, "DeepSpeedCPUAdam", "FusedAdam"),
@@ -143,11 +157,21 @@ MODULES: dict[str, Callable[[], Content]] = {
     "runtime.activation_checkpointing": dict,
     "runtime.activation_checkpointing.checkpointing": lambda: public(checkpointing),
     "runtime.base_optimizer": lambda: {"DeepSpeedOptimizer": DeepSpeedOptimizer},
+    "runtime.bf16_optimizer": lambda: picked(optimizer_kinds, "BF16_Optimizer"),
+    "runtime.compiler": lambda: picked(helpers, "is_compile_supported"),
     "runtime.config": lambda: public(constants),
     "runtime.config_utils": dict,
     "runtime.constants": lambda: public(constants),
-    "runtime.dataloader": lambda: picked(helpers, "RepeatingLoader"),
+    "runtime.dataloader": lambda: {
+        **picked(helpers, "RepeatingLoader"),
+        "DeepSpeedDataLoader": refused.refusing(
+            "runtime.dataloader", "DeepSpeedDataLoader", refused.LOADER
+        ),
+    },
     "runtime.engine": engine_part,
+    "runtime.fp16": dict,
+    "runtime.fp16.fused_optimizer": lambda: picked(optimizer_kinds, "FP16_Optimizer"),
+    "runtime.fp16.loss_scaler": lambda: public(loss_scaler),
     "runtime.lr_schedules": lambda: public(schedulers),
     "runtime.precision_config": lambda: public(precision_config),
     "runtime.utils": lambda: picked(helpers, *helpers.RUNTIME_UTILS),
@@ -157,8 +181,15 @@ MODULES: dict[str, Callable[[], Content]] = {
         enums, "OffloadDeviceEnum", "OffloadStateTypeEnum"
     ),
     "runtime.zero.partition_parameters": partition_parameters,
-    "runtime.zero.stage3": lambda: public(estimate),
-    "runtime.zero.stage_1_and_2": lambda: public(estimate),
+    "runtime.zero.mics": lambda: picked(meron.zero, "MiCS_Init"),
+    "runtime.zero.stage3": lambda: {
+        **public(estimate),
+        **picked(optimizer_kinds, "DeepSpeedZeroOptimizer_Stage3"),
+    },
+    "runtime.zero.stage_1_and_2": lambda: {
+        **public(estimate),
+        **picked(optimizer_kinds, "DeepSpeedZeroOptimizer"),
+    },
     "runtime.zero.tiling": dict,
     "utils": lambda: {
         **logging_part(),
@@ -182,6 +213,26 @@ MODULES: dict[str, Callable[[], Content]] = {
 for _name in refused.NAMES:
     if _name:
         MODULES.setdefault(_name, functools.partial(refused.names_of, _name))
+
+# Modules that `python -m` runs: their main.
+RUNNABLE: dict[str, Callable[[], Any]] = {
+    "env_report": report.main,
+    "launcher.runner": launcher.main,
+    "utils.zero_to_fp32": zero_to_fp32.main,
+}
+
+
+class MainLoader:
+    """The loader of a module of the tree that `python -m` runs."""
+
+    def __init__(self, main: Callable[[], Any]) -> None:
+        self.main = main
+
+    def get_code(self, _name: str) -> Any:
+        """Code that calls the main function of the module."""
+        source = f"from {self.main.__module__} import main\nmain()"
+        return compile(source, inspect.getfile(self.main), "exec")
+
 
 # Modules whose further names are those of another module, whenever they are asked for.
 REST: dict[str, ModuleType] = {
@@ -225,7 +276,14 @@ def fill(root: ModuleType) -> None:
         vars(part).update(content())
         part.__path__ = []
         part.__package__ = part.__name__
-        part.__spec__ = importlib.machinery.ModuleSpec(part.__name__, None, is_package=True)
+        main = RUNNABLE.get(dotted)
+        loader: Any = MainLoader(main) if main is not None else None
+        part.__spec__ = importlib.machinery.ModuleSpec(
+            part.__name__,
+            loader,
+            origin=inspect.getfile(main) if main is not None else None,
+            is_package=main is None,
+        )
         part._rest = REST.get(dotted)
         if part._rest is meron.zero:
             vars(part)["__all__"] = [*meron.zero.__all__]

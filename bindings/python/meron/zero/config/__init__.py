@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
+import meron
+from meron.torch.options import MixedPrecision, config_readers
 from meron.zero.config.block import Block
 from meron.zero.config.model import Config, LeafModules
 from meron.zero.config.parse import parse
@@ -26,6 +28,16 @@ __all__ = [
     "parse",
     "read",
 ]
+
+
+def read_sharding(config: Source) -> tuple[meron.Plan, MixedPrecision, dict[str, int]]:
+    """What meron.torch.shard(config=...) takes of a config: plan, dtypes, limits."""
+    parsed = parse(config)
+    mp = MixedPrecision(parsed.dtype, buffer_dtype=parsed.buffer_dtype)
+    return parsed.plan(), mp, parsed.limits
+
+
+config_readers.append(read_sharding)
 
 
 def __getattr__(name: str) -> Any:

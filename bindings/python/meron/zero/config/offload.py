@@ -159,6 +159,16 @@ def take_offload(zero: Block, top: Block) -> Offload:
     return offload
 
 
+def require_stage(block: Block, zero: Block, least: int, stages: str, why: str) -> None:
+    """ArgumentError for nvme at a stage at which ranks have no shards of these values."""
+    if zero.get("stage") < least:
+        raise errors.argument(
+            f"{block.path}.device is nvme {why}",
+            subject=f"{block.path}.device",
+            advice=f"Take stage {stages}: each rank then offloads its shard.",
+        )
+
+
 def folder_of(block: Block) -> str:
     path = block.get("nvme_path")
     if not path:
@@ -172,12 +182,8 @@ def folder_of(block: Block) -> str:
 
 def take_param(offload: Offload, block: Block, zero: Block) -> None:
     offload.param_path = folder_of(block)
-    if zero.get("stage") < 3:
-        raise errors.argument(
-            f"{block.path}.device is nvme below stage 3, and params are unsharded on every rank",
-            subject=f"{block.path}.device",
-            advice="Take stage 3: each rank then offloads its shard.",
-        )
+    why = "below stage 3, and params are unsharded on every rank"
+    require_stage(block, zero, 3, "3", why)
     offload.resident = block.get("max_in_cpu")
     offload.param_buffers = block.get("buffer_count")
     offload.buffer_elements = block.get("buffer_size")
@@ -190,12 +196,7 @@ def take_param(offload: Offload, block: Block, zero: Block) -> None:
 
 def take_optimizer(offload: Offload, block: Block, zero: Block) -> None:
     offload.nvme_path = folder_of(block)
-    if zero.get("stage") < 1:
-        raise errors.argument(
-            f"{block.path}.device is nvme at stage 0",
-            subject=f"{block.path}.device",
-            advice="Take stage 1, 2 or 3: each rank then offloads its shard.",
-        )
+    require_stage(block, zero, 1, "1, 2 or 3", "at stage 0")
     ratio = block.get("ratio")
     if ratio == "auto":
         take_measured(offload, offload.nvme_path)

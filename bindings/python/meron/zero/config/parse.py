@@ -114,6 +114,13 @@ def take_zero(config: Config, table: Any, top: Block) -> None:
     config.topology = take_topology(zero)
     config.topology.check(config.stage)
     config.offload = take_offload(zero, top)
+    if config.topology.hpz > 1 and config.offload.param_path is not None:
+        raise errors.argument(
+            "zero_hpz_partition_size keeps a secondary partition in memory, and "
+            "offload_param.device is nvme",
+            subject="zero_optimization.zero_hpz_partition_size",
+            advice="Leave one of them out, or offload params to cpu.",
+        )
     leaf = zero.block("leaf_module")
     config.leaf = LeafModules(
         list(leaf.get("classes")),

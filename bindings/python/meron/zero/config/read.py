@@ -34,7 +34,7 @@ def read(source: Source) -> dict[str, Any]:
         return plain(source)
     if not isinstance(source, (str, os.PathLike)):
         raise errors.argument(
-            f"the config is a {type(source).__name__}",
+            f"the config is of type {type(source).__name__}",
             subject="config",
             advice="Pass a dict, or the path of a JSON file.",
         )
@@ -45,11 +45,25 @@ def read(source: Source) -> dict[str, Any]:
         if decoded is None:
             raise errors.argument(f"there is no config file {os.fspath(source)!r}") from None
         name, text = "the config in base64", decoded
+    except UnicodeDecodeError as error:
+        raise errors.ParseError(
+            f"{os.fspath(source)} is no text in UTF-8: {error.reason} at byte {error.start}",
+            subject=str(source),
+            advice="Save it as UTF-8.",
+        ) from None
+    except (IsADirectoryError, PermissionError) as error:
+        raise errors.argument(
+            f"the config file {os.fspath(source)!r} cannot be read: {error.strerror}",
+            subject="config",
+            advice="Pass a dict, or the path of a JSON file.",
+        ) from None
     except OSError:  # a text that is longer than a path may be
         decoded = decode(source)
         if decoded is None:
             raise
         name, text = "the config in base64", decoded
+    if not text.strip():
+        raise errors.ParseError(f"{name} is empty", subject=name)
     table = parse_text(name, text)
     if not isinstance(table, dict):
         raise errors.ParseError(f"{name} holds no JSON object")

@@ -6,7 +6,8 @@
 Programs and libraries that import DeepSpeed then run on Meron unmodified: Trainer of transformers,
 accelerate, TRL, PEFT. They ask importlib whether DeepSpeed is installed and in which version, so
 the folder holds the metadata of a distribution too. Nothing is installed, and an installed
-DeepSpeed is in use again without the folder.
+DeepSpeed is in use again without the folder. `python -m meron.zero.dropin --bin` prints a folder
+for PATH with the commands `deepspeed` and `ds_report`.
 """
 
 from __future__ import annotations
@@ -31,6 +32,11 @@ logger = logging.getLogger("meron.zero")
 def folder() -> str:
     """The folder that holds the package `deepspeed` and its metadata."""
     return str(FOLDER)
+
+
+def bin_folder() -> str:
+    """The folder of the commands `deepspeed` and `ds_report`, for PATH."""
+    return str(FOLDER / "bin")
 
 
 def python_path(before: str | None = None) -> str:
@@ -68,4 +74,4 @@ def take_name(namespace: dict[str, Any]) -> None:
         )
 
 
-__all__ = ["SUFFIX", "VERSION", "folder", "python_path", "take_name"]
+__all__ = ["SUFFIX", "VERSION", "bin_folder", "folder", "python_path", "take_name"]

@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `python -m meron.zero.dropin --check` prints."""
+"""What `python -m meron.zero.dropin --check` and `ds_report` print."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
+import platform
 
+import torch
+
+import meron
 from meron.zero import dropin
 
 # Libraries that use DeepSpeed, and the version of it that they ask for.
@@ -50,3 +54,36 @@ def lines() -> tuple[list[str], bool]:
     if not taken:
         text.append("To use Meron: PYTHONPATH=$(python -m meron.zero.dropin)")
     return text, taken
+
+
+def environment_lines() -> list[str]:
+    """The table of ds_report: operators, then versions and places."""
+    from meron.zero.compat import builders  # imports this package
+    from meron.zero.dropin.launcher import find_meron
+
+    text = ["operator".ljust(24) + "compatible"]
+    for name in sorted(builders.ALL_OPS):
+        builder = builders.ALL_OPS[name]
+        compatible = builder.is_compatible() if hasattr(builder, "is_compatible") else True
+        text.append(name.ljust(24) + ("yes" if compatible else "no"))
+    devices = torch.cuda.device_count()
+    names = sorted({torch.cuda.get_device_name(index) for index in range(devices)})
+    rows = {
+        "meron": f"{meron.__version__} ({meron.__file__})",
+        "library": meron.library_path,
+        "command": find_meron() or "not found (`deepspeed` then uses torchrun)",
+        "torch": f"{torch.__version__} ({torch.__file__})",
+        "CUDA of torch": torch.version.cuda or "none",
+        "devices": f"{devices} ({', '.join(names)})"
+        if devices
+        else "none: ranks compute on the CPU",
+        "Python": platform.python_version(),
+    }
+    text.append("")
+    text += [f"{name.ljust(24)}{value}" for name, value in rows.items()]
+    return [*text, *lines()[0]]
+
+
+def main() -> None:
+    """The command ds_report."""
+    print("\n".join(environment_lines()))

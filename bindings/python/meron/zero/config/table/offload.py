@@ -3,31 +3,33 @@
 
 from __future__ import annotations
 
-from .kinds import Choice, Feature, Flag, Number, Ratio, Text, Whole
-from .rows import Section, idle, refused, works
+from typing import Any
+
+from .kinds import Choice, Feature, Flag, Kind, Number, Ratio, Text, Whole
+from .rows import Key, Section, idle, refused, works
 
 PINNED = "memory is pinned within the system's limit"
+NVME_PATH = works("nvme_path", Text(), None, "the plan's `nvme.path`", nullable=True)
+
+
+def buffers(name: str, kind: Kind, default: int, says: str) -> Key:
+    """A size of buffers, which the plan chooses where it is not given."""
+    why = "the plan sizes its own buffers"
+    return works(name, kind, default, says, own=None, wide=Whole(), why=why)
+
+
+def tuned(name: str, kind: Kind, default: int, says: str, **more: Any) -> Key:
+    """A setting of reads and writes, which is measured where it is not given."""
+    why = "the plan has its own, or the measured one"
+    return works(name, kind, default, says, own=None, why=why, **more)
+
 
 PARAM = (
     works("device", Choice("none", "cpu", "nvme"), "none", "the tier of parameters, at stage 3"),
-    works("nvme_path", Text(), None, "the plan's `nvme.path`", nullable=True),
-    works(
-        "buffer_count",
-        Whole(1, 1024),
-        5,
-        "`buffers`: units in memory because they change",
-        own=None,
-        wide=Whole(),
-        why="the plan sizes its own buffers",
-    ),
-    works(
-        "buffer_size",
-        Whole(1),
-        100_000_000,
-        "a bound: an error gives the size that is needed",
-        own=None,
-        wide=Whole(),
-        why="the plan sizes its own buffers",
+    NVME_PATH,
+    buffers("buffer_count", Whole(1, 1024), 5, "`buffers`: units in memory because they change"),
+    buffers(
+        "buffer_size", Whole(1), 100_000_000, "a bound: an error gives the size that is needed"
     ),
     works(
         "max_in_cpu",
@@ -42,16 +44,8 @@ PARAM = (
 
 OPTIMIZER = (
     works("device", Choice("none", "cpu", "nvme"), "none", "the tier of states, at stages 1 to 3"),
-    works("nvme_path", Text(), None, "the plan's `nvme.path`", nullable=True),
-    works(
-        "buffer_count",
-        Whole(2, 1024),
-        4,
-        "`buffers`: pieces of states in memory",
-        own=None,
-        wide=Whole(),
-        why="the plan sizes its own buffers",
-    ),
+    NVME_PATH,
+    buffers("buffer_count", Whole(2, 1024), 4, "`buffers`: pieces of states in memory"),
     works(
         "ratio",
         Ratio(),
@@ -75,29 +69,13 @@ OPTIMIZER = (
 )
 
 AIO = (
-    works(
-        "block_size",
-        Whole(1),
-        1048576,
-        "`nvme.block`, in whole pages of 4096 bytes",
-        own=None,
-        why="the plan has its own, or the measured one",
-    ),
-    works(
-        "queue_depth",
-        Whole(1),
-        8,
-        "`nvme.depth`",
-        own=None,
-        why="the plan has its own, or the measured one",
-    ),
-    works(
+    tuned("block_size", Whole(1), 1048576, "`nvme.block`, in whole pages of 4096 bytes"),
+    tuned("queue_depth", Whole(1), 8, "`nvme.depth`"),
+    tuned(
         "intra_op_parallelism",
         Whole(1, 64),
         1,
         "`nvme.threads`, where the kernel refuses io_uring",
-        own=None,
-        why="the plan has its own, or the measured one",
         also=("thread_count",),
     ),
     idle("single_submit", Flag(), False, "requests are submitted together at all times"),

@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is wrong with an optimizer or scheduler, found before a model is sharded.
+
+A model that `initialize` has sharded keeps the plan of that config. So an error in the config's
+other blocks is raised first: initialize can be called again with a mended config, of any stage.
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import torch
+
+from meron import errors
+from meron.zero.config import Config
+from meron.zero.optimizers import (
+    RULES,
+    Client,
+    ParamGroups,
+    check_client,
+    choose_rule,
+)
+from meron.zero.schedulers import make_scheduler, scheduler_class
+
+# Schedules that change more than the learning rate.
+MOMENTUM_SCHEDULES = {"OneCycle", "OneCycleLR", "CyclicLR"}
+# Options of torch's rules that need params on a device, which the stand-in has not.
+ON_DEVICES = ("fused", "capturable", "foreach")
+
+
+def rehearse(
+    model: torch.nn.Module,
+    config: Config,
+    client: Client,
+    groups: ParamGroups,
+    lr_scheduler: Any,
+) -> None:
+    """Raises what making the optimizer and the scheduler of an engine would raise. Local.
+
+    Both are made of a param that stands in for the model's. Not called are the caller's functions
+    that make an optimizer or a scheduler, as they may count on a sharded model.
+    """
+    if makes_optimizer(client):
+        if lr_scheduler is None and config.scheduler is not None:
+            scheduler_class(config.scheduler[0])
+        return
+    stand_in = optimizer_for_rehearsal(model, config, client, groups)
+    if lr_scheduler is None and config.scheduler is None:
+        return
+    require_optimizer(stand_in, lr_scheduler)
+    if lr_scheduler is None:
+        assert config.scheduler is not None and stand_in is not None
+        make_scheduler(stand_in, *config.scheduler)
+    elif not is_function(lr_scheduler):
+        check_same_optimizer(lr_scheduler, client)
+
+
+def cycles_momentum(config: Config) -> bool:
+    """Whether the config's schedule sets the momentum too."""
+    return config.scheduler is not None and config.scheduler[0] in MOMENTUM_SCHEDULES
+
+
+def is_function(given: Any) -> bool:
+    """Whether a caller passes what makes a scheduler, rather than one."""
+    return callable(given) and not hasattr(given, "step")
+
+
+def makes_optimizer(given: Any) -> bool:
+    """Whether a caller passes what makes an optimizer, such as its class, rather than one."""
+    return callable(given) and not isinstance(given, torch.optim.Optimizer)
+
+
+def optimizer_for_rehearsal(
+    model: torch.nn.Module, config: Config, client: Client, groups: ParamGroups
+) -> torch.optim.Optimizer | None:
+    """One like the engine's, of a param of its own; None where there will be none."""
+    if client is not None:
+        check_client(client, config.clipping)
+        assert isinstance(client, torch.optim.Optimizer)
+        config.check_optimizer(client)
+        return stand_in_of(client.param_groups)
+    if config.optimizer is None:
+        return None
+    states = torch.bfloat16 if config.bf16_states else torch.float32
+    chosen = choose_rule(
+        model, config.optimizer, groups, cycles_momentum(config), config.bf16_values, states
+    )
+    known = set(inspect.signature(RULES[chosen.name].__init__).parameters) - set(ON_DEVICES)
+    options = {key: value for key, value in chosen.params.items() if key in known}
+    own = stand_in_groups(chosen.groups)
+    try:
+        made: torch.optim.Optimizer = RULES[chosen.name](own, **options)
+    except (TypeError, ValueError) as error:
+        raise errors.argument(
+            f"{config.optimizer[0]}: {error}", subject="optimizer.params"
+        ) from None
+    if not chosen.own:
+        config.check_optimizer(chosen.rule(stand_in_groups(chosen.groups), **options))
+    return made
+
+
+def stand_in_param() -> torch.nn.Parameter:
+    return torch.nn.Parameter(torch.zeros(1))
+
+
+def stand_in_groups(items: list[Any]) -> list[dict[str, Any]]:
+    """As many param groups, with their numbers."""
+    groups = [item for item in items if isinstance(item, dict)]
+    return [{**group, "params": [stand_in_param()]} for group in groups or [{}]]
+
+
+def stand_in_of(groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
+    """An optimizer with the numbers of some param groups."""
+    numbers = [{key: value for key, value in group.items() if key != "params"} for group in groups]
+    made = torch.optim.SGD([{"params": [stand_in_param()]} for _ in numbers], lr=1e-3)
+    for group, own in zip(made.param_groups, numbers):
+        group.update(own)
+    made.defaults.update(numbers[0])
+    return made
+
+
+def require_optimizer(optimizer: Any, lr_scheduler: Any) -> None:
+    """ArgumentError for a scheduler without an optimizer."""
+    if optimizer is None:
+        raise errors.argument(
+            "there is a scheduler, but no optimizer for it",
+            subject="scheduler" if lr_scheduler is None else "lr_scheduler",
+            advice="Pass an optimizer to initialize, name one in the config, or leave the "
+            "scheduler out.",
+        )
+
+
+def check_same_optimizer(lr_scheduler: Any, optimizer: Any) -> None:
+    """ArgumentError for a scheduler whose optimizer is another one."""
+    its_optimizer = getattr(lr_scheduler, "optimizer", None)
+    if isinstance(its_optimizer, torch.optim.Optimizer) and its_optimizer is not optimizer:
+        raise errors.argument(
+            f"the {type(lr_scheduler).__name__} is of another optimizer than the engine's",
+            subject="lr_scheduler",
+            advice="Pass its optimizer to initialize too, or pass a function of the optimizer.",
+        )
+
+
+__all__ = [
+    "check_same_optimizer",
+    "cycles_momentum",
+    "is_function",
+    "rehearse",
+    "require_optimizer",
+]

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""An engine as users misuse it: the error is in words, on all ranks, and training goes on."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import os
+import sys
+import threading
+import weakref
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+import meron
+import meron.torch as mt
+from meron import zero
+from meron.torch import checkpoint
+from model import (
+    RANK,
+    RANKS,
+    Model,
+    assert_equal_weights,
+    batches_of,
+    config,
+    engine_step,
+    loss_of,
+    plain_step,
+    raises,
+    run_cases,
+    twins,
+)
+
+FP16 = {"enabled": True, "initial_scale_power": 8, "hysteresis": 1}
+
+
+def refuse(_given: Any) -> Any:
+    raise RuntimeError("mine")
+
+
+def case_a_mended_config_of_another_stage() -> None:
+    """What is wrong besides the stage is found before the model is sharded."""
+    foreign = torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)
+    stray = torch.optim.lr_scheduler.StepLR(foreign, 1)
+    adam = {"type": "AdamW", "params": {"lr": -1.0}}
+    wrong: list[tuple[dict[str, Any], dict[str, Any], str]] = [
+        ({"optimizer": {"type": "Adammm"}}, {}, "Adammm"),
+        ({"optimizer": {"type": "Adam", "params": {"lrr": 1}}}, {}, "did you mean lr"),
+        ({"optimizer": adam}, {}, "-1.0"),
+        ({"scheduler": {"type": "WarmUp"}}, {}, "unknown scheduler"),
+        ({"scheduler": {"type": "WarmupLR", "params": {"steps": 1}}}, {}, "steps"),
+        ({"scheduler": {"type": "StepLR", "params": {}}}, {}, "step_size"),
+        ({"optimizer": None, "scheduler": {"type": "WarmupLR"}}, {}, "no optimizer"),
+        ({}, {"lr_scheduler": stray}, "another optimizer"),
+        ({}, {"optimizer": 3}, "torch.optim.Optimizer"),
+        ({"bf16": {"enabled": True}, "fp16": {"enabled": True}}, {}, "both enabled"),
+        ({"train_batch_size": 5}, {}, "train_batch_size"),
+    ]
+    model, plain = twins()
+    for changes, arguments, text in wrong:
+        settings = {key: value for key, value in {**config(1), **changes}.items() if value}
+        with raises(meron.ArgumentError, text):
+            zero.initialize(model=model, config=settings, **arguments)
+    engine = zero.initialize(model=model, config=config(3))[0]
+    batches = batches_of(1)
+    engine_step(engine, batches)
+    plain_step(plain, torch.optim.SGD(plain.parameters(), lr=0.1), batches)
+    assert_equal_weights(model, plain, 1e-6)
+
+
+def case_functions_that_fail() -> None:
+    """They run when the model is sharded: the same stage works again."""
+    model, _ = twins()
+    for arguments in ({"optimizer": refuse}, {"lr_scheduler": refuse}):
+        with raises(RuntimeError, "mine"):
+            zero.initialize(model=model, config=config(2), **arguments)
+    engine = zero.initialize(model=model, config=config(2), optimizer=torch.optim.SGD)[0]
+    engine_step(engine, batches_of(1))
+    assert engine.was_step_applied()
+
+
+def case_one_rank_forgets_the_loss_scale() -> None:
+    for stage in (1, 2, 3):
+        model, _ = twins()
+        settings = config(stage, fp16=FP16, gradient_accumulation_steps=2)
+        engine = zero.initialize(model=model, config=settings)[0]
+        first, second = batches_of(2)
+        engine_step(engine, [first, second])
+        before = zero.safe_get_full_fp32_param(model.shift).clone()
+        loss = loss_of(engine, first[0][RANK], first[1][RANK])
+        if RANK == RANKS - 1:
+            loss.backward()
+        else:
+            engine.backward(loss)
+        caught: list[meron.StateError] = []
+        try:
+            engine.step()
+            engine_step(engine, [second])
+        except meron.StateError as error:
+            caught.append(error)
+        assert len(caught) == 1 and f"not scaled on rank {RANKS - 1}" in str(caught[0]), caught
+        assert torch.equal(before, zero.safe_get_full_fp32_param(model.shift))
+        engine_step(engine, [first, second])
+        assert engine.was_step_applied() and engine.global_steps == 2
+
+
+def case_keep_vars_are_the_params() -> None:
+    """As torch has it, so what is set on params is there, and nothing is gathered."""
+    for stage in (1, 3):
+        model, _ = twins()
+        model.shift.requires_grad_(False)
+        model.shift.mine = "flag"  # type: ignore[attr-defined]
+        zero.initialize(model=model, config=config(stage))
+        if RANK == 0:  # local
+            state = model.state_dict(keep_vars=True)
+            assert all(state[name] is param for name, param in model.named_parameters())
+            assert state["shift"].mine == "flag" and not state["shift"].requires_grad
+            assert state["shift"].ds_shape == (12,) and state["shift"].ds_numel == 12
+            assert hasattr(state["shift"], "ds_id") and hasattr(state["shift"], "ds_status")
+        plain = model.state_dict()
+        assert not hasattr(plain["shift"], "ds_id") and plain["embed.weight"].shape == (19, 12)
+
+
+def case_values_are_loaded_beside_another_models_empty_accumulation() -> None:
+    """Of a model whose output no loss used."""
+    folder = Path(f"{os.environ['MEETING']}_weights")
+    student, other = mt.shard(Model()), mt.shard(Model())
+    optimizer = mt.AdamW(student, lr=0.1)
+    mt.AdamW(other, lr=0.1)
+    x, y = batches_of(1)[0]
+
+    def begin() -> None:
+        other(x[RANK])
+        loss_of(student, x[RANK], y[RANK]).backward()
+
+    begin()
+    optimizer.step()
+    begin()
+    states = checkpoint.get_optimizer_state_dict(student, optimizer)
+    checkpoint.set_optimizer_state_dict(student, optimizer, states)
+    begin()
+    optimizer.step()
+    mt.save_pretrained(student, folder)
+    begin()
+    mt.load_pretrained(student, folder)
+    begin()
+    optimizer.step()
+
+
+def case_engines_are_freed_when_dropped() -> None:
+    """A teacher and a student train in turn; the memory of one that is dropped is used again."""
+    teacher = zero.initialize(model=twins()[0], config=config())[0]
+    student = zero.initialize(model=twins()[0], config=config())[0]
+    x, y = batches_of(1)[0]
+    for _ in range(2):
+        with torch.no_grad():
+            wanted = teacher(x[RANK])
+        student.backward(
+            (student(x[RANK]) - wanted).square().sum() + loss_of(student, x[RANK], y[RANK])
+        )
+        student.step()
+    sharding = student.sharding
+    units = 2 * len(student.units)  # of the models that live
+    gone = [weakref.ref(teacher), weakref.ref(teacher.module), weakref.ref(teacher.optimizer)]
+    del teacher
+    gc.collect()
+    assert all(reference() is None for reference in gone)
+    for _ in range(3):  # each takes the place of the one before
+        again = zero.initialize(model=twins()[0], config=config())[0]
+        engine_step(again, [(x, y)])
+        assert len(sharding.units) == units, (len(sharding.units), units)
+        del again
+        gc.collect()
+    engine_step(student, [(x, y)])
+
+
+def case_another_thread_trains() -> None:
+    model, plain = twins()
+    engine = zero.initialize(model=model, config=config())[0]
+    batches = batches_of(2)
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for batch in batches:
+                engine_step(engine, [batch])
+        except BaseException as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    thread.join()
+    assert not failures, failures
+    optimizer = torch.optim.SGD(plain.parameters(), lr=0.1)
+    for batch in batches:
+        plain_step(plain, optimizer, [batch])
+    assert_equal_weights(model, plain, 1e-6)
+
+
+def case_calls_in_a_wrong_order() -> None:
+    model, _ = twins()
+    engine = zero.initialize(model=model, config=config(gradient_accumulation_steps=2))[0]
+    x, y = batches_of(1)[0]
+    loss: Callable[[], Any] = functools.partial(loss_of, engine, x[RANK], y[RANK])
+    assert engine.get_global_grad_norm() is None
+    with raises(meron.StateError, "has an engine already"):
+        zero.initialize(model=model, config=config())
+    with raises(meron.StateError, "has an engine already"):
+        zero.initialize(model=engine, config=config())
+    with raises(TypeError, "modle"):
+        zero.initialize(modle=model, config=config())  # type: ignore[call-arg]
+    with raises(meron.StateError, "without a backward"):
+        engine.step()
+    engine.backward(loss())
+    with raises(meron.StateError, "ran already"):
+        engine.backward(loss())
+    with raises(meron.StateError, "micro-batch"):
+        engine.set_train_batch_size(8 * RANKS)
+    assert not engine.is_gradient_accumulation_boundary()
+    engine.step()
+    assert engine.is_gradient_accumulation_boundary() and engine.get_global_grad_norm() is None
+    with engine.no_sync():
+        with raises(meron.StateError, "inside no_sync"):
+            engine.step()
+        with raises(meron.StateError, "within no_sync"), engine.no_sync():
+            pass
+    engine.backward(loss())
+    engine.step()
+    assert engine.get_global_grad_norm() > 0
+    for wrong in (0, "4", 2.0, True):
+        with raises(meron.ArgumentError, "train_batch_size"):
+            engine.set_train_batch_size(wrong)
+        with raises(meron.ArgumentError, "micro_batch_size"):
+            engine.set_train_micro_batch_size(wrong)
+    engine.set_train_batch_size(2 * RANKS)
+    assert engine.gradient_accumulation_steps() == 1
+    with raises(meron.StateError, "cannot be deleted"):
+        del engine.module
+    engine_step(engine, [(x, y)])
+    engine.destroy()
+    engine.destroy()
+    for call in (engine.step, functools.partial(engine.backward, loss().detach())):
+        with raises(meron.StateError, "was destroyed"):
+            call()
+
+
+if __name__ == "__main__":
+    run_cases(sys.modules[__name__])
