@@ -15,9 +15,10 @@ from torch.distributed.constants import default_pg_timeout
 
 from meron.lightning import environment, settings
 from meron.lightning import optimizers as own
+from meron.lightning.early import check_config, setting_up, shard_early
 from meron.lightning.fabric_checkpoints import FabricCheckpoints
 from meron.lightning.precision import check_precision, fabric_precision
-from meron.lightning.session import Session, shard_early
+from meron.lightning.session import Session
 from meron.lightning.shared import Shared
 from meron.lightning.trees import Tree, tree
 from meron.zero import Engine
@@ -186,6 +187,7 @@ class MeronFabricStrategy(FabricCheckpoints, Shared, LightningBase):  # type: ig
         config = self._config_with(self.precision.precision)
         if not self._counts:  # steps are the caller's
             config.setdefault("managed_gradient_accumulation", False)
+        check_config(config)
         return config
 
     @property
@@ -216,15 +218,16 @@ class MeronFabricStrategy(FabricCheckpoints, Shared, LightningBase):  # type: ig
         config = self._engine_config()
         shard_early(module, config, self.root_device, self.remote_device)
         schedulers = [scheduler] if scheduler is not None else []
-        session = Session(
-            module,
-            config,
-            self.root_device,
-            optimizers,
-            schedulers,
-            counts=self._counts,
-            divided=False,
-        )
+        with setting_up(module):
+            session = Session(
+                module,
+                config,
+                self.root_device,
+                optimizers,
+                schedulers,
+                counts=self._counts,
+                divided=False,
+            )
         self.sessions.append(session)
         self.session = session
         self._broadcast_buffers()

@@ -21,25 +21,6 @@ from meron.lightning.settings import on_nvme
 Schedulers = Sequence[Any]
 
 
-def shard_early(
-    model: torch.nn.Module,
-    config: Mapping[str, Any],
-    device: torch.device,
-    remote_device: str | None = None,
-) -> None:
-    """Shards what is not sharded yet, before optimizers are made. Collective.
-
-    So `configure_optimizers` may make optimizers of meron.torch, which need sharded params.
-    """
-    previous = previous_of(model)
-    if previous is not None:
-        previous.release()
-    bare = {key: value for key, value in config.items() if key not in ("optimizer", "scheduler")}
-    meron.zero.Init(
-        module=model, remote_device=remote_device, config_dict_or_path=bare, device=device
-    )
-
-
 class Session:
     """What trains, or only runs, one model.
 
@@ -183,10 +164,3 @@ class Session:
             if isinstance(optimizer, mt.EngineOptimizer):
                 optimizer.release()
         self.released = True
-
-
-def previous_of(model: torch.nn.Module) -> Session | None:
-    """The closed session that a model had before."""
-    reference = model.__dict__.get("_meron_session")
-    session: Session | None = reference() if reference is not None else None
-    return session if session is not None and session.closed else None

@@ -15,6 +15,7 @@ import torch.distributed as dist
 
 import meron.zero
 from meron.lightning import checkpoints, settings
+from meron.lightning.early import check_config
 from meron.lightning.session import Session
 from meron.lightning.trees import Tree
 from meron.torch.checkpoint.agreement import together
@@ -43,10 +44,12 @@ class Shared:
         config = settings.load_config(given["config"], missing, absent)
         self.config = settings.default_config(given) if config is None else config
         settings.add_leaves(self.config, given["leaf_modules"])
+        self._scale = {key: given[key] for key in settings.SCALE}
+        for each in (self.config, {"fp16": {"enabled": True, **self._scale}}):
+            check_config(each)
         self.remote_device = given["remote_device"]
         self.load_full_weights = bool(given["load_full_weights"])
         self.exclude_frozen_parameters = bool(given["exclude_frozen_parameters"])
-        self._scale = {key: given[key] for key in settings.SCALE}
 
     @property
     def zero_stage_3(self) -> bool:
@@ -56,12 +59,17 @@ class Shared:
     @property
     def engine(self) -> Any:
         """meron.zero's engine, between setup and teardown. RuntimeError otherwise."""
+        return self._running.engine
+
+    @property
+    def _running(self) -> Session:
+        """The session, between setup and teardown. RuntimeError otherwise."""
         if self.session is None:
             raise RuntimeError(
                 "there is no engine: the strategy makes one when it sets a model up, and frees it "
                 "at teardown"
             )
-        return self.session.engine
+        return self.session
 
     def _config_with(self, precision: str) -> dict[str, Any]:
         config = copy.deepcopy(self.config)

@@ -29,9 +29,7 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
 
     def lightning_module_state_dict(self) -> Mapping[str, Any]:
         """The module's state dict; a value is gathered when it is used, by all ranks."""
-        module = self.lightning_module
-        assert module is not None
-        return checkpoints.model_state(module)
+        return checkpoints.model_state(self._module)
 
     def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
         """Nothing: `save_checkpoint` saves the states of shards."""
@@ -112,19 +110,18 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
 
         Raises LoadError (a RuntimeError) on all ranks for what does not fit.
         """
-        module = self.lightning_module
-        assert module is not None and self.session is not None
+        module, session = self._module, self._running
         fits = module.trainer.state.fn == self._fitting
         resumes = fits and not self.load_full_weights
         if self._saved is not None:
             self._saved.state = dict(checkpoint)
-            checkpoints.restore(self.session, self._saved, optimizers=resumes, strict=strict)
+            checkpoints.restore(session, self._saved, optimizers=resumes, strict=strict)
             self._saved = None
         else:
             module.load_state_dict(checkpoint["state_dict"], strict=strict)
-            self.session.take_values()
+            session.take_values()
             states = checkpoint.get("optimizer_states", [])
-            resumes = resumes and self.session.take_full_states(states)
+            resumes = resumes and session.take_full_states(states)
         if fits and not resumes:
             self.tree.get(WARN)(
                 "Weights alone are restored, and the states of optimizers start anew: because of "

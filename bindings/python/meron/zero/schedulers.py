@@ -8,6 +8,7 @@ not fit the param groups) raise ArgumentError that names the param.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 from typing import Any
@@ -351,6 +352,14 @@ SCHEDULES: dict[str, type[Schedule]] = {
 
 def make_scheduler(optimizer: torch.optim.Optimizer, kind: str, params: dict[str, Any]) -> Any:
     """The schedule of a config: one of the above, or of torch.optim.lr_scheduler."""
+    found = schedule_class(kind)
+    try:
+        return found(optimizer, **params)
+    except TypeError as error:
+        raise errors.argument(f"scheduler {kind}: {error}", "scheduler.params") from None
+
+
+def schedule_class(kind: str) -> Any:
     base = torch.optim.lr_scheduler.LRScheduler
     found: Any = SCHEDULES.get(kind) or getattr(torch.optim.lr_scheduler, kind, None)
     if not (isinstance(found, type) and issubclass(found, (Schedule, base))) or found is base:
@@ -359,7 +368,16 @@ def make_scheduler(optimizer: torch.optim.Optimizer, kind: str, params: dict[str
             "torch.optim.lr_scheduler are known",
             subject="scheduler.type",
         )
+    return found
+
+
+def check_block(block: tuple[str, dict[str, Any]] | None) -> None:
+    """ArgumentError for a schedule of a config, or an argument of it, that is unknown or missing.
+    Local: before anything is sharded."""
+    if block is None:
+        return
+    kind, params = block
     try:
-        return found(optimizer, **params)
+        inspect.signature(schedule_class(kind)).bind(None, **params)
     except TypeError as error:
         raise errors.argument(f"scheduler {kind}: {error}", "scheduler.params") from None
