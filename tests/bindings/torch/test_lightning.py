@@ -41,6 +41,10 @@ def test_models_beside_each_other_and_refusals(folder: Path) -> None:
     run_program("models", 2, folder)
 
 
+def test_runs_that_fail(folder: Path) -> None:
+    run_program("failures", 2, folder)
+
+
 def test_fabric_beside_ddp(folder: Path) -> None:
     run_program("fabric_runs", 2, folder)
 

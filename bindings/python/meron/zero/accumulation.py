@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import torch
 
 from meron import errors
@@ -130,14 +131,7 @@ class Accumulation(Facts):
         """
         self._require_alive("step")
         self._require_sharded(units)
-        reducer = self.sharding.reducer
-        if self.loss_scaler is not None and not self._scaled and any(map(reducer.has_any, units)):
-            raise errors.StateError(
-                "the loss was not scaled: under fp16 its gradients would be lost",
-                operation="step",
-                advice="Call engine.scale(loss).backward(); with Lightning "
-                "self.manual_backward(loss) or fabric.backward(loss).",
-            )
+        self._require_scaled(units, any(map(self.sharding.reducer.has_any, units)))
         before = self.optimizer, self.units, self.lr_scheduler
         self.optimizer, self.units, self.lr_scheduler = optimizer, units, None
         try:
@@ -148,6 +142,31 @@ class Accumulation(Facts):
             self._backwards = 0
             self._coalesced = False
             self._end_micro_batch()
+
+    def _require_scaled(self, units: list[ShardedUnit], backward: bool = True) -> None:
+        """StateError on all ranks if under fp16 any rank has a gradient of a loss that was not
+        scaled; all gradients of the units are dropped then. Collective."""
+        if self.loss_scaler is None:
+            return
+        context = self.sharding.context
+        unscaled = [0.0] * context.world_size
+        unscaled[context.rank] = float(backward and not self._scaled)
+        table = np.array(unscaled, np.float32)
+        if context.world_size > 1:
+            context.world.all_reduce(table)
+        ranks = np.flatnonzero(table)
+        if not len(ranks):
+            return
+        self.sharding.reducer.discard(units)
+        self._backwards = 0
+        self._end_micro_batch()
+        raise errors.StateError(
+            f"the loss was not scaled on rank{'s' * (len(ranks) > 1)} "
+            f"{', '.join(map(str, ranks))}: under fp16 its gradients would be lost",
+            operation="step",
+            advice="Call engine.backward(loss), or engine.scale(loss).backward(); with Lightning "
+            "self.manual_backward(loss) or fabric.backward(loss).",
+        )
 
     def _require_sharded(self, units: list[ShardedUnit]) -> None:
         gathered = opened.keys() | generating

@@ -168,14 +168,7 @@ class Engine(Accumulation, Checkpoints, Phases):
         if boundary:
             self._require_sharded(self.units)
         self._require_backward()
-        if self.loss_scaler is not None and not self._scaled:
-            self.zero_grad()
-            self._end_micro_batch()
-            raise errors.StateError(
-                "the loss was not scaled: under fp16 its gradients would be lost",
-                operation="step",
-                advice="Call engine.backward(loss), or engine.scale(loss).backward().",
-            )
+        self._require_scaled(self.units)
         try:
             if boundary:
                 self._update(lr_kwargs)

@@ -6,11 +6,11 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from modules import RANK, Gan, Regression, distance, fit, raises, run_cases
+from modules import RANK, Gan, Regression, distance, fit, layers, mse, raises, run_cases
 
 import meron.torch as mt
 from meron.lightning import MeronStrategy
-from meron.zero import Init
+from meron.zero import Init, initialize
 
 
 def strategy_of(**config: Any) -> Any:
@@ -25,6 +25,10 @@ class Broken(Regression):
     def configure_optimizers(self) -> Any:
         made = super().configure_optimizers()
         return made if self.breaks is None else self.breaks(self)
+
+
+def fail(_module: Any) -> None:
+    raise ValueError("in configure_optimizers")
 
 
 def fail_after_engine_optimizer(module: Any) -> None:
@@ -54,10 +58,11 @@ TRIES = {
     "unknown config key": lambda: strategy_of(zero_optimisation={"stage": 2}),
     "loss_scale": lambda: strategy_of(fp16={"enabled": True, "loss_scale": "high"}),
     "zero_optimization.stage": lambda: MeronStrategy(stage="three"),
+    "not 'x'": lambda: MeronStrategy(loss_scale="x"),
     "bf16": lambda: strategy_of(fp16={"enabled": True}, bf16={"enabled": True}),
 }
 WAYS = {
-    "in configure_optimizers": ValueError("in configure_optimizers"),
+    "in configure_optimizers": fail,
     "LBFGS": lambda module: torch.optim.LBFGS(module.parameters()),
     "after the optimizer": fail_after_engine_optimizer,
     "on rank 1 alone": fail_on_rank_1,
@@ -65,30 +70,24 @@ WAYS = {
 }
 
 
+def refuses(text: str, strategy: Any, module: Any) -> None:
+    raises("Exception", text, lambda: fit(strategy() if callable(strategy) else strategy, module))
+
+
 def case_a_failed_setup_leaves_the_model_free() -> None:
     plain, _ = fit("ddp")
     for late in (False, True):
         module = Broken(late)
         for text, strategy in TRIES.items():
-            raises("Exception", text, lambda strategy=strategy: fit(strategy(), module))
+            refuses(text, strategy, module)
         for text, way in WAYS.items():
-            error = way if isinstance(way, Exception) else None
-            module.breaks = lambda module, way=way: throw(way) if error else way(module)
+            module.breaks = way
             for stage in (1, 3):
-                raises("Exception", text, lambda stage=stage: fit(f"meron_stage_{stage}", module))
+                refuses(text, f"meron_stage_{stage}", module)
         module.breaks = None
-        raises(
-            "Exception",
-            "loss_scale",
-            lambda: fit(MeronStrategy(loss_scale="x", stage=1), module, precision="16-true"),
-        )
         module.losses.clear()
         fit("meron_stage_2", module)
         assert module.losses == plain.losses and distance(module, plain) == 0
-
-
-def throw(error: Exception) -> None:
-    raise error
 
 
 def case_a_model_takes_another_stage_and_precision() -> None:
@@ -121,7 +120,7 @@ def case_params_are_thawed_between_runs() -> None:
 
 def case_another_stage_of_a_model_that_the_caller_sharded() -> None:
     module = Regression()
-    mt.shard(module.net, stage=3)
+    mt.shard(module.net, plan="zero3")
     raises("StateError", "the strategy asks for stage 1", lambda: fit("meron_stage_1", module))
     config = {"zero_optimization": {"stage": 3}}
     module = Regression()
@@ -134,7 +133,7 @@ def case_a_failure_in_the_middle_and_another_stage() -> None:
         at = "training_step"
 
         def fail(self, where: str) -> None:
-            if self.at == where:
+            if where and self.at == where:
                 raise ValueError(where)
 
         def training_step(self, batch: Any, index: int) -> torch.Tensor:
@@ -161,11 +160,8 @@ def case_a_failure_in_the_middle_and_another_stage() -> None:
     places = [name for name in vars(Failing) if name.startswith("on_")] + ["training_step"]
     for number, place in enumerate(places):
         module.at = place
-        raises(
-            "ValueError",
-            place,
-            lambda number=number: fit(f"meron_stage_{number % 3 + 1}", module, validates=True),
-        )
+        name = f"meron_stage_{number % 3 + 1}"
+        raises("ValueError", place, lambda name=name: fit(name, module, validates=True))
     module.at = ""
     fit("meron_stage_3", module, validates=True)
     assert module.losses[-1] < module.losses[0]
@@ -177,6 +173,52 @@ def case_a_gan_after_a_failure() -> None:
     plain, _ = fit("ddp_find_unused_parameters_true", Gan())
     fit("meron_stage_3", module)
     assert module.losses == plain.losses
+
+
+def case_initialize_checks_names_before_it_shards() -> None:
+    model = layers()
+    for text, config in (
+        ("Adamm", {"optimizer": {"type": "Adamm"}}),
+        ("Warmup", {"optimizer": {"type": "AdamW"}, "scheduler": {"type": "Warmup"}}),
+    ):
+        config["zero_optimization"] = {"stage": 2}
+        raises("ArgumentError", text, lambda config=config: initialize(model=model, config=config))
+        assert not any(hasattr(param, "ds_id") for param in model.parameters())
+
+
+class ByHand(Regression):
+    """Manual optimization; one rank alone forgets manual_backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+
+    def training_step(self, batch: Any, index: int) -> None:
+        loss = mse(self(batch[0]).float(), batch[1].float())
+        (loss.backward if RANK == 1 and index == 2 else self.manual_backward)(loss)
+        self.optimizers().step()
+
+
+def case_one_rank_forgets_the_loss_scale() -> None:
+    for stage in (1, 2, 3):
+        run = lambda stage=stage: fit(f"meron_stage_{stage}", ByHand(), precision="16-true")  # noqa: E731
+        raises("StateError", "not scaled on rank 1", run)
+    config = {
+        "fp16": {"enabled": True}, "optimizer": {"type": "AdamW"}, "zero_optimization": {"stage": 2}
+    }  # fmt: skip
+    engine = initialize(model=layers(), config=config)[0]
+
+    def step(forgets: bool) -> None:
+        loss = engine(torch.ones(2, 16).half()).sum()
+        (loss if forgets else engine.scale(loss)).backward()
+        engine.step()
+
+    step(False)
+    raises("StateError", "not scaled on rank 1", lambda: step(RANK == 1))
+    raises("StateError", "not scaled on ranks 0, 1", lambda: step(True))
+    step(False)
+    assert engine.global_steps == 2
+    engine.destroy()
 
 
 if __name__ == "__main__":
