@@ -53,6 +53,10 @@ def test_checkpoints(folder: Path) -> None:
     run_program("saving", 2, folder)
 
 
+def test_checkpoints_as_one_file(folder: Path) -> None:
+    run_program("files", 2, folder)
+
+
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_resuming_at_another_number_of_ranks(ranks: int, folder: Path) -> None:
     run_program("resuming", ranks, folder)

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 
 import meron.torch as mt
 from meron import errors
-from meron.torch.checkpoint.agreement import LoadError
 from meron.torch.sharding import unit_of
 from meron.torch.unit import ShardedUnit
 
@@ -157,47 +156,6 @@ def is_decoupled(adam: torch.optim.Optimizer) -> bool:
             advice='Make two optimizers, or offload to "cpu".',
         )
     return flags == {True}
-
-
-def take_full_states(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> bool:
-    """Gives an optimizer of torch this rank's parts of states that another strategy saved. Local.
-
-    Returns False for an optimizer of the engine, which keeps what it has. Raises LoadError, before
-    anything has changed, for groups of other params.
-    """
-    shards = getattr(optimizer, "_meron_shards", None)
-    if shards is None:
-        return False
-    places = {
-        id(part): (unit, i) for unit, parts in shards.parts.items() for i, part in parts.items()
-    }
-    groups = saved.get("param_groups", [])
-    sizes = [len(group["params"]) for group in optimizer.param_groups]
-    if [len(group["params"]) for group in groups] != sizes:
-        raise LoadError(
-            f"the checkpoint has param groups of {[len(g['params']) for g in groups]} params for "
-            f"{type(optimizer).__name__}, which has {sizes}",
-            subject="optimizer_states",
-            advice="Make the optimizer as the one that was saved, or load weights alone by "
-            "MeronStrategy(load_full_weights=True).",
-        )
-    states: dict[torch.Tensor, dict[str, Any]] = {}
-    for theirs, ours in zip(groups, optimizer.param_groups):
-        for index, part in zip(theirs["params"], ours["params"]):
-            unit, i = places[id(part)]
-            shape, owned = tuple(unit.handles[i].shape), unit.owned(i)
-            states[part] = {
-                key: value.reshape(-1)[owned.start : owned.stop].clone()
-                if key != "step" and isinstance(value, torch.Tensor) and value.shape == shape
-                else value
-                for key, value in saved["state"].get(index, {}).items()
-            }
-    for theirs, ours in zip(groups, optimizer.param_groups):
-        ours.update((key, value) for key, value in theirs.items() if key != "params")
-    for part, state in states.items():
-        if state:
-            optimizer.state[part] = state
-    return True
 
 
 def move_schedulers(schedulers: Iterable[Any], old: Any, new: Any) -> None:

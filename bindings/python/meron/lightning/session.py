@@ -124,18 +124,6 @@ class Session:
         plain = own.bare(optimizer)
         return next((each for each in self.optimizers if each is plain), None)
 
-    def take_values(self) -> None:
-        """After weights were loaded by load_state_dict: f32 masters follow them. Collective."""
-        for unit in self.engine.units:
-            for i in sorted(unit.masters):
-                unit.masters[i].copy_(mt.local_param(unit.params[i]))
-
-    def take_full_states(self, saved: Sequence[Mapping[str, Any]]) -> bool:
-        """Gives the optimizers states of unsharded params. False if not all of them take some."""
-        if not saved or len(saved) != len(self.optimizers):
-            return False
-        return all([own.take_full_states(*each) for each in zip(self.optimizers, saved)])
-
     # ---- The end -------------------------------------------------------------------------------
 
     def close(self) -> None:

@@ -18,7 +18,7 @@ from meron.lightning import checkpoints, settings
 from meron.lightning.early import check_config
 from meron.lightning.session import Session
 from meron.lightning.trees import Tree
-from meron.torch.checkpoint.agreement import together
+from meron.torch.checkpoint.agreement import LoadError, together
 
 ACCELERATORS = ("CPUAccelerator", "CUDAAccelerator")
 
@@ -50,6 +50,8 @@ class Shared:
         self.remote_device = given["remote_device"]
         self.load_full_weights = bool(given["load_full_weights"])
         self.exclude_frozen_parameters = bool(given["exclude_frozen_parameters"])
+        self.save_distributed_checkpoint = bool(given["save_distributed_checkpoint"])
+        self.reshard_on_load = bool(given["reshard_on_load"])
 
     @property
     def zero_stage_3(self) -> bool:
@@ -124,6 +126,17 @@ class Shared:
         if self.session is None:
             return contextlib.nullcontext()
         return together(self.session.engine.sharding.context)
+
+    def _check_world(self, saved: checkpoints.Saved) -> None:
+        """LoadError for a checkpoint of other ranks, if reshard_on_load is False. Local."""
+        world = self.world_size
+        if not self.reshard_on_load and saved.world != world:
+            raise LoadError(
+                f"{saved.path} was saved by {saved.world} ranks, this run has {world}, and "
+                "reshard_on_load is False",
+                subject="reshard_on_load",
+                advice=f"Start {saved.world} ranks, or leave reshard_on_load at True.",
+            )
 
     def _reader(self, weights_only: bool | None) -> Callable[[Any], Any]:
         """torch.load as Lightning calls it. Its own state has classes of its own, so a directory

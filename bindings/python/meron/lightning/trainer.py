@@ -59,10 +59,12 @@ class MeronStrategy(TrainerSetup, TrainerCheckpoints, Shared, LightningBase):  #
     Args:
         config: a dict, which is not changed, or a JSON file's path. Default is the file that
             MERON_CONFIG_PATH or PL_DEEPSPEED_CONFIG_PATH names.
+        save_distributed_checkpoint: False saves one file, as DDP does: rank 0 gathers and writes.
         gradient_accumulation: "lightning": Lightning counts the micro-batches of
             `accumulate_grad_batches`, and a short last window of an epoch is stepped. "engine":
             as under DeepSpeed, a short window goes on in the next epoch, and `optimizer_step` is
             called for every micro-batch.
+        reshard_on_load: False refuses checkpoints that another number of ranks has saved.
         leaf_modules: classes of modules that are gathered as one, or their names.
 
     Raises MisconfigurationException: a path without a file, a config that is none;
@@ -120,7 +122,9 @@ class MeronStrategy(TrainerSetup, TrainerCheckpoints, Shared, LightningBase):  #
         timeout: timedelta | None = default_pg_timeout,
         exclude_frozen_parameters: bool = False,
         *,
+        save_distributed_checkpoint: bool = True,
         gradient_accumulation: str = "lightning",
+        reshard_on_load: bool = True,
         leaf_modules: Any = (),
     ) -> None:
         given = {key: value for key, value in locals().items() if key in settings.ARGUMENTS}

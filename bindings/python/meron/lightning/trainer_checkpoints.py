@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from meron import errors
-from meron.lightning import checkpoints
+from meron.lightning import checkpoints, unsharded
+from meron.lightning import optimizers as own
 from meron.lightning.session import Session
+from meron.lightning.trainer_setup import EMPTY_OPTIMIZER
+from meron.torch.checkpoint.agreement import together
 
 WARN = "pl.utilities.rank_zero.rank_zero_warn"
 
@@ -23,26 +26,40 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
 
     session: Session | None
     load_full_weights: bool
+    save_distributed_checkpoint: bool
     _ended: Session | None
 
     # ---- Checkpoints ------------------------------------------------------------------------
 
     def lightning_module_state_dict(self) -> Mapping[str, Any]:
         """The module's state dict; a value is gathered when it is used, by all ranks."""
-        return checkpoints.model_state(self._module)
+        if self.save_distributed_checkpoint:
+            return checkpoints.model_state(self._module)
+        return checkpoints.full_model_state(self._module)
 
     def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
-        """Nothing: `save_checkpoint` saves the states of shards."""
-        return {}
+        """Nothing: `save_checkpoint` saves the states of shards. For a single file
+        (`save_distributed_checkpoint=False`) unsharded states. Collective then."""
+        if self.save_distributed_checkpoint or isinstance(
+            own.bare(optimizer), self.tree.get(EMPTY_OPTIMIZER)
+        ):
+            return {}
+        return unsharded.full_states(own.bare(optimizer))
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None
     ) -> None:
         """Saves a checkpoint as a directory, which any number of ranks loads. Collective.
 
+        With `save_distributed_checkpoint=False` as one file, which rank 0 writes by Lightning's
+        CheckpointIO, also to a URL.
+
         Raises TypeError for storage_options, ValueError for a URL, FileExistsError for a file
         in its place, StateError within an accumulation.
         """
+        if not self.save_distributed_checkpoint:
+            self._save_file(checkpoint, filepath, storage_options)
+            return
         if storage_options is not None:
             raise TypeError(
                 "`Trainer.save_checkpoint(..., storage_options=...)` with `storage_options` arg"
@@ -60,14 +77,7 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
                 "model are saved all the same. Keep tensors of your own under other keys, and "
                 "leave frozen params out by MeronStrategy(exclude_frozen_parameters=True)."
             )
-        session = self.session or self._ended
-        if session is None or session.released:
-            raise errors.StateError(
-                "the strategy has no model to save",
-                operation="save_checkpoint",
-                advice="Save within a run, or after it with the Trainer that the model ran with "
-                "last.",
-            )
+        session = self._saved_session()
         if self.lightning_module.trainer.interrupted:
             session.engine.zero_grad()  # of a step that did not come
         checkpoints.save(
@@ -77,6 +87,33 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
             weights_only="optimizer_states" not in checkpoint,
             skip_frozen=self.exclude_frozen_parameters,
         )
+
+    def _saved_session(self) -> Session:
+        session = self.session or self._ended
+        if session is None or session.released:
+            raise errors.StateError(
+                "the strategy has no model to save",
+                operation="save_checkpoint",
+                advice="Save within a run, or after it with the Trainer that the model ran with "
+                "last.",
+            )
+        return session
+
+    def _save_file(self, checkpoint: dict[str, Any], path: Any, storage_options: Any) -> None:
+        """One file, as of another strategy, with f32 weights. Collective."""
+        context = self._saved_session().engine.sharding.context
+        given = self.broadcast(str(path))
+        weights = checkpoint.get("state_dict", {})
+        if isinstance(weights, checkpoints.LazyState):
+            if self.exclude_frozen_parameters:
+                for name, param in self._module.named_parameters(remove_duplicate=False):
+                    if not param.requires_grad and name in weights:
+                        del weights[name]
+            checkpoint["state_dict"] = checkpoints.read_values(weights, keep=context.rank == 0)
+        with together(context):
+            if context.rank == 0:
+                checkpoints.file_path(given)
+                self.checkpoint_io.save_checkpoint(checkpoint, given, storage_options)
 
     def load_checkpoint(
         self, checkpoint_path: Any, weights_only: bool | None = None
@@ -103,6 +140,7 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
                     f"Meron was unable to load the checkpoint: {error}. Pass a directory that "
                     "MeronStrategy saved, or a checkpoint file."
                 ) from None
+            self._check_world(self._saved)
         return self._saved.state
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
@@ -118,15 +156,19 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
             checkpoints.restore(session, self._saved, optimizers=resumes, strict=strict)
             self._saved = None
         else:
-            module.load_state_dict(checkpoint["state_dict"], strict=strict)
-            session.take_values()
             states = checkpoint.get("optimizer_states", [])
-            resumes = resumes and session.take_full_states(states)
+            resumes = resumes and bool(states)
+            if resumes:
+                with self._together():
+                    unsharded.check_all(session.optimizers, states)
+            module.load_state_dict(checkpoint["state_dict"], strict=strict)
+            for optimizer, state in zip(session.optimizers, states) if resumes else ():
+                unsharded.take_full_states(optimizer, state)
         if fits and not resumes:
             self.tree.get(WARN)(
                 "Weights alone are restored, and the states of optimizers start anew: because of "
-                "load_full_weights, because the file has none, or because the optimizer is the "
-                "engine's. Resume from a directory that MeronStrategy saved to restore them."
+                "load_full_weights, or because the checkpoint has none. Resume from one that was "
+                "saved without save_weights_only to restore them."
             )
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
