@@ -57,6 +57,11 @@ def test_checkpoints_as_one_file(folder: Path) -> None:
     run_program("files", 2, folder)
 
 
+def test_runs_of_deepspeed_go_on(tmp_path: Path) -> None:
+    pytest.importorskip("deepspeed", reason="DeepSpeed is not installed")
+    run_program("deepspeed_runs", 2, tmp_path)
+
+
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_resuming_at_another_number_of_ranks(ranks: int, folder: Path) -> None:
     run_program("resuming", ranks, folder)

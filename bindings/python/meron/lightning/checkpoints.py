@@ -254,8 +254,8 @@ def check_directory(path: str | os.PathLike[str]) -> Path:
         raise FileNotFoundError(f"{text}: it does not exist.")
     if (given / "latest").is_file():
         raise FileNotFoundError(
-            f"{text}. It may be one of DeepSpeed: import it by `python -m meron.convert` first "
-            "(docs/importing.md)."
+            f"{text}. It may be one of DeepSpeed that lacks files: `python -m meron.convert import "
+            f"{given} FOLDER` says which."
         )
     raise FileNotFoundError(f"{text}.")
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from meron.lightning import checkpoints, unsharded
+from meron.lightning import checkpoints, deepspeed_folder, unsharded
 from meron.lightning import optimizers as own
 from meron.lightning.session import Session
 from meron.zero import Engine
@@ -86,7 +86,7 @@ class FabricCheckpoints(Base):  # type: ignore[misc,unused-ignore]
         """Loads what `save_checkpoint` saved, at any number of ranks and stage. Collective.
 
         A file that another strategy saved is loaded too; each rank cuts its shards of the states
-        of torch's optimizers.
+        of optimizers. So is a folder of Fabric's DeepSpeedStrategy.
 
         Returns what the checkpoint has besides. Raises ValueError for no model or several,
         FileNotFoundError for no checkpoint, LoadError for one that does not fit.
@@ -136,12 +136,33 @@ class FabricCheckpoints(Base):  # type: ignore[misc,unused-ignore]
                 state[key] = value
         return rest
 
-    def _load_plain_file(
-        self, load: Any, path: Any, state: Any, strict: bool, weights_only: bool | None
+    def _read_deepspeed(self, path: Any, state: Any, weights_only: bool | None) -> dict[str, Any]:
+        """A folder of Fabric's DeepSpeedStrategy as a file with the keys of the state. Local, but
+        for the agreement of all ranks."""
+        if not isinstance(state, Mapping):
+            raise ValueError(
+                f"{path} is a folder of DeepSpeed, and `load_raw` reads a file. Pass "
+                "`fabric.load(path, {'model': model, 'optimizer': optimizer})`."
+            )
+        session = self._only_session(state, "load")
+        with self._together():
+            read = deepspeed_folder.Folder(path, weights_only)
+            weights = read.state.pop("state_dict")
+            found = dict(read.state)
+            for key, value in state.items():
+                if value is session.engine:
+                    found[key] = weights
+                elif (optimizer := session.optimizer_of(value)) is not None:
+                    states = read.optimizer_states([optimizer], session.engine.module)
+                    if states:
+                        found[key] = states[0]
+        return found
+
+    def _load_plain(
+        self, saved: dict[str, Any], path: Any, state: Any, strict: bool = True
     ) -> dict[str, Any]:
         """A file of unsharded values. All of the optimizers' states are checked before any value
         is loaded."""
-        saved: dict[str, Any] = self._load_file(load, path, weights_only)
         if not state:
             return saved
         single = not isinstance(state, Mapping)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from meron import errors
-from meron.lightning import checkpoints, unsharded
+from meron.lightning import checkpoints, deepspeed_folder, unsharded
 from meron.lightning import optimizers as own
 from meron.lightning.session import Session
 from meron.lightning.trainer_setup import EMPTY_OPTIMIZER
@@ -120,8 +120,8 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
     ) -> dict[str, Any]:
         """What Lightning keeps in a checkpoint. `load_model_state_dict` loads the rest.
 
-        Takes a directory that this strategy saved, at any number of ranks and stage, and a
-        file that another strategy saved.
+        Takes a directory that this strategy saved, at any number of ranks and stage, a file that
+        another strategy saved, and a folder that Lightning's DeepSpeedStrategy saved.
 
         Raises, on all ranks if on any, FileNotFoundError for another directory,
         MisconfigurationException for one without a state of Lightning. Collective.
@@ -130,6 +130,9 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
         load = super().load_checkpoint
         self._saved = None
         with self._together():
+            foreign = deepspeed_folder.find(given)
+            if foreign is not None:
+                return self._read_deepspeed(foreign, weights_only)
             path = checkpoints.local_directory(given)
             if path is None:
                 return dict(self._load_file(load, checkpoint_path, weights_only))
@@ -142,6 +145,22 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
                 ) from None
             self._check_world(self._saved)
         return self._saved.state
+
+    def _read_deepspeed(self, path: Any, weights_only: bool | None) -> dict[str, Any]:
+        """A folder of Lightning's DeepSpeedStrategy as a file of another strategy. Local."""
+        found = deepspeed_folder.Folder(path, weights_only)
+        if "pytorch-lightning_version" not in found.state:
+            raise self._failure(
+                f"Meron was unable to load the checkpoint: {path} was saved by DeepSpeed without "
+                "Lightning. Make one of Meron of it by `python -m meron.convert import "
+                f"{path} FOLDER`, and load its weights by meron.torch.load."
+            )
+        session = self._running
+        if self._module.trainer.state.fn == self._fitting and not self.load_full_weights:
+            found.state["optimizer_states"] = found.optimizer_states(
+                session.optimizers, session.engine.module
+            )
+        return found.state
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         """Loads weights and, when fitting, states of optimizers. Collective.
