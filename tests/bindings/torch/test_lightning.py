@@ -45,6 +45,10 @@ def test_runs_that_fail(folder: Path) -> None:
     run_program("failures", 2, folder)
 
 
+def test_copies_and_calls_out_of_order(folder: Path) -> None:
+    run_program("copies", 2, folder)
+
+
 def test_fabric_beside_ddp(folder: Path) -> None:
     run_program("fabric_runs", 2, folder)
 

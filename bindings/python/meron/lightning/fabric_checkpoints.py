@@ -93,9 +93,14 @@ class FabricCheckpoints(Base):  # type: ignore[misc,unused-ignore]
         """
         given = self.broadcast(str(path))
         with self._together():
-            found_at = checkpoints.local_directory(given)
+            foreign = deepspeed_folder.find(given)
+            found_at = checkpoints.local_directory(given) if foreign is None else None
+        if foreign is not None:
+            read = self._read_deepspeed(foreign, state, weights_only)
+            return self._load_plain(read, path, state, strict)
         if found_at is None:
-            return self._load_plain_file(super().load_checkpoint, path, state, strict, weights_only)
+            read = self._load_file(super().load_checkpoint, path, weights_only)
+            return self._load_plain(read, path, state, strict)
         if isinstance(state, (torch.nn.Module, torch.optim.Optimizer)):
             raise ValueError(
                 f"{found_at} is a directory, and `load_raw` reads a file. Pass "

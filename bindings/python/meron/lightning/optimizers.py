@@ -105,7 +105,20 @@ def delegate(optimizer: torch.optim.Optimizer) -> None:
 
     own = {name: delegated(method) for name, method in methods.items()}
     own.update({"__module__": kind.__module__, "__doc__": kind.__doc__})
+    own["__reduce_ex__"] = refuse_copy
     optimizer.__class__ = type(kind.__name__, (kind,), own)
+
+
+def refuse_copy(optimizer: torch.optim.Optimizer, _protocol: Any) -> Any:
+    """In place of __reduce_ex__, by which optimizers are copied and pickled: a copy would have
+    shards that no model has."""
+    raise errors.StateError(
+        f"this {type(optimizer).__name__} runs on shards of a model: it cannot be copied or "
+        "pickled",
+        operation="copy",
+        advice="Save optimizer.state_dict(), which has this rank's shards, or a checkpoint by "
+        "trainer.save_checkpoint or fabric.save.",
+    )
 
 
 def engine_twin(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
@@ -221,6 +234,10 @@ class Toggle:
                 if param in self.before:
                     param.requires_grad = self.before[param]
         self.before = {}
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Toggle:
+        """Itself: a copy of the module has no optimizers of its own."""
+        return self
 
     def put_on(self, module: torch.nn.Module) -> None:
         for name in ("toggle_optimizer", "untoggle_optimizer"):

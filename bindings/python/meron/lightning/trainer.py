@@ -241,6 +241,16 @@ class MeronStrategy(TrainerSetup, TrainerCheckpoints, Shared, LightningBase):  #
                 "configure_optimizers returned: it has no shards to update. Return it there."
             )
 
+    def refuse_skip(self) -> None:
+        """MisconfigurationException if a training_step that returned None would leave other ranks
+        waiting."""
+        if self.world_size > 1:
+            raise self._failure(
+                "Skipping backward by returning `None` from your `training_step` is not supported "
+                "by MeronStrategy on several ranks: the others would wait for this one's "
+                "gradients. Return a loss times 0, or use manual optimization."
+            )
+
     def pre_backward(self, closure_loss: torch.Tensor) -> None:
         """Nothing: no wrapper waits for gradients."""
 
