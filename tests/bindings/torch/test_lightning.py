@@ -125,3 +125,11 @@ def test_a_tree_that_is_not_installed_or_was_withdrawn() -> None:
         [sys.executable, "-c", hidden + source], capture_output=True, text=True, env=os.environ
     )
     assert "ImportError" in done.stderr and "pip install" in done.stderr, done.stderr
+
+
+def test_without_torch() -> None:
+    source = "import sys; sys.modules['torch'] = None\nimport meron.lightning"
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, env=os.environ
+    )
+    assert "needs torch" in done.stderr and "pip install torch" in done.stderr, done.stderr
