@@ -36,6 +36,7 @@ class Shared:
     accelerator: Any
     parallel_devices: Any
     root_device: Any
+    world_size: int
     _saved: checkpoints.Saved | None = None
 
     def _take_arguments(self, given: Mapping[str, Any], missing: Any, absent: Any) -> None:

@@ -28,6 +28,7 @@ class TrainerSetup(Base):  # type: ignore[misc,unused-ignore]
     """A mixin of the strategy. After an exception the module is free for another run."""
 
     session: Session | None
+    _ended: Session | None
 
     @property
     def _module(self) -> Any:
@@ -130,7 +131,7 @@ class TrainerSetup(Base):  # type: ignore[misc,unused-ignore]
 
     def _engine_config(self) -> dict[str, Any]:
         """The config of the engine: the caller's, with what the Trainer knows."""
-        config = self._config_with(self.precision_plugin.precision)
+        config: dict[str, Any] = self._config_with(self.precision_plugin.precision)
         trainer = getattr(self.lightning_module, "_trainer", None)
         if trainer is None:
             return config
