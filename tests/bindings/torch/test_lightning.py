@@ -41,12 +41,29 @@ def test_models_beside_each_other_and_refusals(folder: Path) -> None:
     run_program("models", 2, folder)
 
 
+def test_runs_that_fail(folder: Path) -> None:
+    run_program("failures", 2, folder)
+
+
+def test_copies_and_calls_out_of_order(folder: Path) -> None:
+    run_program("copies", 2, folder)
+
+
 def test_fabric_beside_ddp(folder: Path) -> None:
     run_program("fabric_runs", 2, folder)
 
 
 def test_checkpoints(folder: Path) -> None:
     run_program("saving", 2, folder)
+
+
+def test_checkpoints_as_one_file(folder: Path) -> None:
+    run_program("files", 2, folder)
+
+
+def test_runs_of_deepspeed_go_on(tmp_path: Path) -> None:
+    pytest.importorskip("deepspeed", reason="DeepSpeed is not installed")
+    run_program("deepspeed_runs", 2, tmp_path)
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
@@ -108,3 +125,11 @@ def test_a_tree_that_is_not_installed_or_was_withdrawn() -> None:
         [sys.executable, "-c", hidden + source], capture_output=True, text=True, env=os.environ
     )
     assert "ImportError" in done.stderr and "pip install" in done.stderr, done.stderr
+
+
+def test_without_torch() -> None:
+    source = "import sys; sys.modules['torch'] = None\nimport meron.lightning"
+    done = subprocess.run(
+        [sys.executable, "-c", source], capture_output=True, text=True, env=os.environ
+    )
+    assert "needs torch" in done.stderr and "pip install torch" in done.stderr, done.stderr

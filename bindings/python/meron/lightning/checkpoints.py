@@ -24,6 +24,7 @@ import torch
 import meron
 import meron.torch as mt
 from meron.lightning.session import Session
+from meron.lightning.unsharded import full_value
 from meron.torch.checkpoint.agreement import together
 from meron.torch.sharding import unit_of
 from meron.torch.whole import exact_param
@@ -85,6 +86,22 @@ def model_state(model: torch.nn.Module) -> LazyState:
         return exact_param(tensor) if unit_of(tensor) is not None else tensor.detach()
 
     return LazyState(list(targets), read)
+
+
+def full_model_state(model: torch.nn.Module) -> LazyState:
+    """The same with the f32 values that optimizers update, in host memory."""
+    targets = targets_of(model)
+    return LazyState(list(targets), lambda name: full_value(targets[name].tensor))
+
+
+def read_values(state: LazyState, keep: bool) -> dict[str, torch.Tensor]:
+    """All values of a model's state, or none, if this rank does not keep them. Collective."""
+    found = {}
+    for name in state:
+        value = state[name]
+        if keep:
+            found[name] = value
+    return found
 
 
 # ---- Saving -------------------------------------------------------------------------------------
@@ -153,6 +170,7 @@ class Saved:
         path:         of the directory.
         tag:          of the checkpoint in it.
         weights_only: whether it has values only.
+        world:        ranks that saved it.
         state:        Lightning's, with the model's values as `state_dict`, which are read from the
                       files when they are used.
     """
@@ -166,6 +184,7 @@ class Saved:
             if own is None:
                 raise LookupError(f"{path} has no state of Lightning")
             self.weights_only = bool(own.get("weights_only"))
+            self.world = checkpoint.world
             self.engine_state: dict[str, Any] = checkpoint.extra.get(ENGINE, {})
             data = read_bytes(path / self.tag)
         self.state: dict[str, Any] = from_bytes(data, read)
@@ -235,8 +254,8 @@ def check_directory(path: str | os.PathLike[str]) -> Path:
         raise FileNotFoundError(f"{text}: it does not exist.")
     if (given / "latest").is_file():
         raise FileNotFoundError(
-            f"{text}. It may be one of DeepSpeed: import it by `python -m meron.convert` first "
-            "(docs/importing.md)."
+            f"{text}. It may be one of DeepSpeed that lacks files: `python -m meron.convert import "
+            f"{given} FOLDER` says which."
         )
     raise FileNotFoundError(f"{text}.")
 
@@ -278,3 +297,12 @@ def local_path(path: str | os.PathLike[str]) -> str:
             "another name."
         )
     return text
+
+
+def file_path(path: str) -> None:
+    """FileExistsError for a directory where a file is to be."""
+    if os.path.isdir(path):
+        raise FileExistsError(
+            f"{path} is a directory, and save_distributed_checkpoint=False saves a file. Move it, "
+            "or save by another name."
+        )

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from meron.lightning import checkpoints
+from meron.lightning import checkpoints, deepspeed_folder
 from meron.zero import zero_to_fp32
 
 
@@ -20,7 +20,8 @@ def convert_zero_checkpoint_to_fp32_state_dict(
     output_file: str | os.PathLike[str],
     tag: str | None = None,
 ) -> dict[str, Any]:
-    """Writes a directory that a strategy of Meron saved as one file of Lightning. Local.
+    """Writes a directory that a strategy of Meron, or Lightning's DeepSpeedStrategy, saved as one
+    file of Lightning. Local.
 
     The file has f32 weights as `state_dict`, beside all that Lightning saved: any strategy and
     `load_from_checkpoint` take it. It exists whole or not at all.
@@ -46,7 +47,8 @@ def convert_zero_checkpoint_to_fp32_state_dict(
 def load_from_checkpoint(
     module_class: Any, checkpoint_path: str | os.PathLike[str], **arguments: Any
 ) -> Any:
-    """As `module_class.load_from_checkpoint`, of a directory that a strategy of Meron saved. Local.
+    """As `module_class.load_from_checkpoint`, of a directory that a strategy of Meron, or
+    Lightning's DeepSpeedStrategy, saved. Local.
 
         model = meron.lightning.load_from_checkpoint(LitGPT, "runs/last.ckpt")
 
@@ -64,7 +66,13 @@ def load_from_checkpoint(
 
 
 def read(folder: str | os.PathLike[str], tag: str | None = None) -> dict[str, Any]:
-    """All of a checkpoint, with f32 weights, in memory."""
+    """All of a checkpoint, of Meron or of Lightning's DeepSpeedStrategy, with f32 weights, in
+    memory."""
+    foreign = deepspeed_folder.find(os.fspath(folder))
+    if foreign is not None:
+        content = deepspeed_folder.Folder(foreign, None, tag).state
+        content.setdefault("optimizer_states", [])
+        return content
     found = zero_to_fp32.find_checkpoint(folder, tag)
     load = functools.partial(torch.load, map_location="cpu", weights_only=False)
     try:

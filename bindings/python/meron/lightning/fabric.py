@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.distributed.constants import default_pg_timeout
 
-from meron.lightning import environment, settings
+from meron.lightning import checkpoints, environment, settings, unsharded
 from meron.lightning import optimizers as own
+from meron.lightning.early import check_config, setting_up, shard_early
 from meron.lightning.fabric_checkpoints import FabricCheckpoints
 from meron.lightning.precision import check_precision, fabric_precision
-from meron.lightning.session import Session, shard_early
+from meron.lightning.session import Session
 from meron.lightning.shared import Shared
 from meron.lightning.trees import Tree, tree
 from meron.zero import Engine
@@ -68,7 +69,7 @@ class MeronFabricStrategy(FabricCheckpoints, Shared, LightningBase):  # type: ig
         model, optimizer = fabric.setup(model, optimizer)
 
     The arguments are those of Fabric's DeepSpeedStrategy, in its order and with its defaults,
-    and `leaf_modules` as MeronStrategy has it. Any number of models and optimizers can be set
+    and those by keyword are MeronStrategy's. Any number of models and optimizers can be set
     up; a checkpoint holds one model.
 
     Raises FileNotFoundError: a config's path without a file; ValueError: a config that is none;
@@ -124,6 +125,8 @@ class MeronFabricStrategy(FabricCheckpoints, Shared, LightningBase):  # type: ig
         timeout: timedelta | None = default_pg_timeout,
         exclude_frozen_parameters: bool = False,
         *,
+        save_distributed_checkpoint: bool = True,
+        reshard_on_load: bool = True,
         leaf_modules: Any = (),
     ) -> None:
         given = {key: value for key, value in locals().items() if key in settings.ARGUMENTS}
@@ -186,6 +189,7 @@ class MeronFabricStrategy(FabricCheckpoints, Shared, LightningBase):  # type: ig
         config = self._config_with(self.precision.precision)
         if not self._counts:  # steps are the caller's
             config.setdefault("managed_gradient_accumulation", False)
+        check_config(config)
         return config
 
     @property
@@ -216,15 +220,16 @@ class MeronFabricStrategy(FabricCheckpoints, Shared, LightningBase):  # type: ig
         config = self._engine_config()
         shard_early(module, config, self.root_device, self.remote_device)
         schedulers = [scheduler] if scheduler is not None else []
-        session = Session(
-            module,
-            config,
-            self.root_device,
-            optimizers,
-            schedulers,
-            counts=self._counts,
-            divided=False,
-        )
+        with setting_up(module):
+            session = Session(
+                module,
+                config,
+                self.root_device,
+                optimizers,
+                schedulers,
+                counts=self._counts,
+                divided=False,
+            )
         self.sessions.append(session)
         self.session = session
         self._broadcast_buffers()
@@ -296,21 +301,24 @@ class MeronFabricStrategy(FabricCheckpoints, Shared, LightningBase):  # type: ig
         own.clip_value(own.bare(optimizer), float(clip_val))
 
     def get_module_state_dict(self, module: torch.nn.Module) -> dict[str, Any]:
-        """Unsharded tensors, on every rank. Collective."""
-        return dict(module.state_dict())
+        """Unsharded tensors, on every rank; f32 ones for a single file. Collective."""
+        if self.save_distributed_checkpoint:
+            return dict(module.state_dict())
+        return checkpoints.read_values(checkpoints.full_model_state(module), keep=True)
 
     def get_optimizer_state(self, optimizer: Any) -> dict[str, Any]:
-        """This rank's shard of an optimizer's states; save_checkpoint saves those of all."""
-        return dict(own.bare(optimizer).state_dict())
+        """This rank's shard of an optimizer's states, of which save_checkpoint saves those of all;
+        unsharded states for a single file. Collective then."""
+        plain = own.bare(optimizer)
+        if self.save_distributed_checkpoint:
+            return dict(plain.state_dict())
+        return unsharded.full_states(plain)
 
     def load_module_state_dict(
         self, module: torch.nn.Module, state_dict: Any, strict: bool = True
     ) -> None:
         """Loads unsharded tensors, the same on all ranks. Collective."""
-        session = self._session_of(module) if self.sessions else None
         module.load_state_dict(state_dict, strict=strict)
-        if session is not None:
-            session.take_values()
 
     def teardown(self) -> None:
         """Frees the engines. Collective."""

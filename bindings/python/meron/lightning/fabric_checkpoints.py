@@ -3,16 +3,14 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from meron.lightning import checkpoints
+from meron.lightning import checkpoints, deepspeed_folder, unsharded
 from meron.lightning import optimizers as own
 from meron.lightning.session import Session
-from meron.torch.checkpoint.agreement import LoadError
 from meron.zero import Engine
 
 if TYPE_CHECKING:
@@ -39,8 +37,14 @@ class FabricCheckpoints(Base):  # type: ignore[misc,unused-ignore]
             state: has one model that was set up. Its optimizers are saved if one of them is in
                 it.
 
+        With `save_distributed_checkpoint=False` as one file, of any number of models, which rank 0
+        writes by Fabric's CheckpointIO; storage_options and filter count then.
+
         Raises TypeError for storage_options and filter, ValueError for no model or several.
         """
+        if not self.save_distributed_checkpoint:
+            self._save_file(super().save_checkpoint, path, state, storage_options, filter)
+            return
         for key, value in {"storage_options": storage_options, "filter": filter}.items():
             if value is not None:
                 raise TypeError(
@@ -62,6 +66,16 @@ class FabricCheckpoints(Base):  # type: ignore[misc,unused-ignore]
             skip_frozen=self.exclude_frozen_parameters,
         )
 
+    def _save_file(
+        self, save: Any, path: Any, state: dict[str, Any], storage_options: Any, filter: Any
+    ) -> None:
+        given = self.broadcast(str(path))
+        with self._together():
+            checkpoints.file_path(given)
+        if self.exclude_frozen_parameters:
+            filter = {**without_frozen(state), **(filter or {})}
+        save(given, state, storage_options, filter)
+
     def load_checkpoint(
         self,
         path: Any,
@@ -72,17 +86,21 @@ class FabricCheckpoints(Base):  # type: ignore[misc,unused-ignore]
         """Loads what `save_checkpoint` saved, at any number of ranks and stage. Collective.
 
         A file that another strategy saved is loaded too; each rank cuts its shards of the states
-        of torch's optimizers.
+        of optimizers. So is a folder of Fabric's DeepSpeedStrategy.
 
         Returns what the checkpoint has besides. Raises ValueError for no model or several,
         FileNotFoundError for no checkpoint, LoadError for one that does not fit.
         """
         given = self.broadcast(str(path))
         with self._together():
-            found_at = checkpoints.local_directory(given)
+            foreign = deepspeed_folder.find(given)
+            found_at = checkpoints.local_directory(given) if foreign is None else None
+        if foreign is not None:
+            read = self._read_deepspeed(foreign, state, weights_only)
+            return self._load_plain(read, path, state, strict)
         if found_at is None:
-            load = functools.partial(super().load_checkpoint, strict=strict)
-            return self._load_plain_file(load, path, state, weights_only)
+            read = self._load_file(super().load_checkpoint, path, weights_only)
+            return self._load_plain(read, path, state, strict)
         if isinstance(state, (torch.nn.Module, torch.optim.Optimizer)):
             raise ValueError(
                 f"{found_at} is a directory, and `load_raw` reads a file. Pass "
@@ -103,6 +121,7 @@ class FabricCheckpoints(Base):  # type: ignore[misc,unused-ignore]
                     f"Meron was unable to load the checkpoint: {error}. Pass a directory that "
                     f"{type(self).__name__} saved, or a checkpoint file."
                 ) from None
+            self._check_world(saved)
         rest = {k: v for k, v in saved.state.items() if k not in checkpoints.OWN_KEYS}
         wanted = {k for k, v in state.items() if not belongs(v, session)}
         lacking = sorted(wanted - rest.keys())
@@ -122,25 +141,66 @@ class FabricCheckpoints(Base):  # type: ignore[misc,unused-ignore]
                 state[key] = value
         return rest
 
-    def _load_plain_file(
-        self, load: Any, path: Any, state: Any, weights_only: bool | None
+    def _read_deepspeed(self, path: Any, state: Any, weights_only: bool | None) -> dict[str, Any]:
+        """A folder of Fabric's DeepSpeedStrategy as a file with the keys of the state. Local, but
+        for the agreement of all ranks."""
+        if not isinstance(state, Mapping):
+            raise ValueError(
+                f"{path} is a folder of DeepSpeed, and `load_raw` reads a file. Pass "
+                "`fabric.load(path, {'model': model, 'optimizer': optimizer})`."
+            )
+        session = self._only_session(state, "load")
+        with self._together():
+            read = deepspeed_folder.Folder(path, weights_only)
+            weights = read.state.pop("state_dict")
+            found = dict(read.state)
+            for key, value in state.items():
+                if value is session.engine:
+                    found[key] = weights
+                elif (optimizer := session.optimizer_of(value)) is not None:
+                    states = read.optimizer_states([optimizer], session.engine.module)
+                    if states:
+                        found[key] = states[0]
+        return found
+
+    def _load_plain(
+        self, saved: dict[str, Any], path: Any, state: Any, strict: bool = True
     ) -> dict[str, Any]:
-        """A file of unsharded values, by Lightning's own function."""
-        if isinstance(state, torch.optim.Optimizer):
-            saved = self._load_file(functools.partial(load, state=None), path, weights_only)
-            UnshardedStates(state).load_state_dict(saved)
-            return {}
-        if not isinstance(state, dict):
-            return dict(self._load_file(functools.partial(load, state=state), path, weights_only))
-        taken = {
-            key: UnshardedStates(value) if isinstance(value, torch.optim.Optimizer) else value
-            for key, value in state.items()
+        """A file of unsharded values. All of the optimizers' states are checked before any value
+        is loaded."""
+        if not state:
+            return saved
+        single = not isinstance(state, Mapping)
+        given: Mapping[str, Any] = {"": state} if single else state
+        found: dict[str, Any] = {"": saved} if single else saved
+        lacking = [key for key in given if key not in found]
+        if strict and lacking:
+            raise KeyError(
+                f"The checkpoint {path} has no {', '.join(map(repr, lacking))} that the state asks "
+                f"for; it has {sorted(found)}. Pass strict=False to leave them."
+            )
+        steppers = {
+            key: own.bare(value)
+            for key, value in given.items()
+            if isinstance(value, torch.optim.Optimizer) and key in found
         }
-        rest = self._load_file(functools.partial(load, state=taken), path, weights_only)
-        state.update(
-            (key, value) for key, value in taken.items() if not isinstance(value, UnshardedStates)
-        )
-        return dict(rest)
+        with self._together():
+            for key, optimizer in steppers.items():
+                unsharded.check_full_states(optimizer, found[key])
+        models = [key for key, value in given.items() if isinstance(value, torch.nn.Module)]
+        for key in (*models, *(key for key in given if key not in models)):
+            if key not in found:
+                continue
+            value, target = found.pop(key), given[key]
+            if isinstance(target, torch.nn.Module):
+                self.load_module_state_dict(target, value, strict)
+            elif key in steppers:
+                unsharded.take_full_states(steppers[key], value)
+            elif hasattr(target, "load_state_dict"):
+                target.load_state_dict(value)
+            else:
+                state[key] = value
+        return found
 
     def _only_session(self, state: Mapping[str, Any], verb: str) -> Session:
         engines = [value for value in state.values() if isinstance(value, Engine)]
@@ -155,24 +215,17 @@ class FabricCheckpoints(Base):  # type: ignore[misc,unused-ignore]
         return session
 
 
-class UnshardedStates:
-    """In place of an optimizer on shards, while Lightning loads a file of unsharded states."""
+def without_frozen(state: Mapping[str, Any]) -> dict[str, Any]:
+    """Fabric's filters that leave out the frozen params of the models of a state."""
 
-    def __init__(self, optimizer: torch.optim.Optimizer) -> None:
-        self.optimizer = own.bare(optimizer)
+    def trained(frozen: set[str]) -> Any:
+        return lambda name, _value: name not in frozen
 
-    def state_dict(self) -> dict[str, Any]:
-        return dict(self.optimizer.state_dict())
-
-    def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Takes this rank's parts. LoadError for other params, and for the engine's optimizers."""
-        if not own.take_full_states(self.optimizer, saved):
-            raise LoadError(
-                f"{type(self.optimizer).__name__} is the engine's, and takes no states of a file",
-                subject="optimizer",
-                advice="Leave the optimizer out of the state to load weights alone, or load a "
-                "directory that this strategy saved.",
-            )
+    return {
+        key: trained({n for n, param in value.named_parameters() if not param.requires_grad})
+        for key, value in state.items()
+        if isinstance(value, torch.nn.Module)
+    }
 
 
 def belongs(value: Any, session: Session) -> bool:

@@ -9,14 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import torch
 
 import meron.torch as mt
 from meron import errors
-from meron.torch.checkpoint.agreement import LoadError
 from meron.torch.sharding import unit_of
 from meron.torch.unit import ShardedUnit
 
@@ -106,7 +105,20 @@ def delegate(optimizer: torch.optim.Optimizer) -> None:
 
     own = {name: delegated(method) for name, method in methods.items()}
     own.update({"__module__": kind.__module__, "__doc__": kind.__doc__})
+    own["__reduce_ex__"] = refuse_copy
     optimizer.__class__ = type(kind.__name__, (kind,), own)
+
+
+def refuse_copy(optimizer: torch.optim.Optimizer, _protocol: Any) -> Any:
+    """In place of __reduce_ex__, by which optimizers are copied and pickled: a copy would have
+    shards that no model has."""
+    raise errors.StateError(
+        f"this {type(optimizer).__name__} runs on shards of a model: it cannot be copied or "
+        "pickled",
+        operation="copy",
+        advice="Save optimizer.state_dict(), which has this rank's shards, or a checkpoint by "
+        "trainer.save_checkpoint or fabric.save.",
+    )
 
 
 def engine_twin(optimizer: torch.optim.Optimizer) -> torch.optim.Optimizer:
@@ -157,47 +169,6 @@ def is_decoupled(adam: torch.optim.Optimizer) -> bool:
             advice='Make two optimizers, or offload to "cpu".',
         )
     return flags == {True}
-
-
-def take_full_states(optimizer: torch.optim.Optimizer, saved: Mapping[str, Any]) -> bool:
-    """Gives an optimizer of torch this rank's parts of states that another strategy saved. Local.
-
-    Returns False for an optimizer of the engine, which keeps what it has. Raises LoadError, before
-    anything has changed, for groups of other params.
-    """
-    shards = getattr(optimizer, "_meron_shards", None)
-    if shards is None:
-        return False
-    places = {
-        id(part): (unit, i) for unit, parts in shards.parts.items() for i, part in parts.items()
-    }
-    groups = saved.get("param_groups", [])
-    sizes = [len(group["params"]) for group in optimizer.param_groups]
-    if [len(group["params"]) for group in groups] != sizes:
-        raise LoadError(
-            f"the checkpoint has param groups of {[len(g['params']) for g in groups]} params for "
-            f"{type(optimizer).__name__}, which has {sizes}",
-            subject="optimizer_states",
-            advice="Make the optimizer as the one that was saved, or load weights alone by "
-            "MeronStrategy(load_full_weights=True).",
-        )
-    states: dict[torch.Tensor, dict[str, Any]] = {}
-    for theirs, ours in zip(groups, optimizer.param_groups):
-        for index, part in zip(theirs["params"], ours["params"]):
-            unit, i = places[id(part)]
-            shape, owned = tuple(unit.handles[i].shape), unit.owned(i)
-            states[part] = {
-                key: value.reshape(-1)[owned.start : owned.stop].clone()
-                if key != "step" and isinstance(value, torch.Tensor) and value.shape == shape
-                else value
-                for key, value in saved["state"].get(index, {}).items()
-            }
-    for theirs, ours in zip(groups, optimizer.param_groups):
-        ours.update((key, value) for key, value in theirs.items() if key != "params")
-    for part, state in states.items():
-        if state:
-            optimizer.state[part] = state
-    return True
 
 
 def move_schedulers(schedulers: Iterable[Any], old: Any, new: Any) -> None:
@@ -263,6 +234,10 @@ class Toggle:
                 if param in self.before:
                     param.requires_grad = self.before[param]
         self.before = {}
+
+    def __deepcopy__(self, _memo: dict[int, Any]) -> Toggle:
+        """Itself: a copy of the module has no optimizers of its own."""
+        return self
 
     def put_on(self, module: torch.nn.Module) -> None:
         for name in ("toggle_optimizer", "untoggle_optimizer"):

@@ -59,6 +59,7 @@ def trainer_precision(name: str) -> Any:
             result = closure()
             self._after_closure(model, optimizer)
             if model.automatic_optimization and result is None:
+                model.trainer.strategy.refuse_skip()
                 return None  # training_step returned None: there is nothing to step for
             model.trainer.strategy.step(optimizer)
             return result

@@ -21,25 +21,6 @@ from meron.lightning.settings import on_nvme
 Schedulers = Sequence[Any]
 
 
-def shard_early(
-    model: torch.nn.Module,
-    config: Mapping[str, Any],
-    device: torch.device,
-    remote_device: str | None = None,
-) -> None:
-    """Shards what is not sharded yet, before optimizers are made. Collective.
-
-    So `configure_optimizers` may make optimizers of meron.torch, which need sharded params.
-    """
-    previous = previous_of(model)
-    if previous is not None:
-        previous.release()
-    bare = {key: value for key, value in config.items() if key not in ("optimizer", "scheduler")}
-    meron.zero.Init(
-        module=model, remote_device=remote_device, config_dict_or_path=bare, device=device
-    )
-
-
 class Session:
     """What trains, or only runs, one model.
 
@@ -143,18 +124,6 @@ class Session:
         plain = own.bare(optimizer)
         return next((each for each in self.optimizers if each is plain), None)
 
-    def take_values(self) -> None:
-        """After weights were loaded by load_state_dict: f32 masters follow them. Collective."""
-        for unit in self.engine.units:
-            for i in sorted(unit.masters):
-                unit.masters[i].copy_(mt.local_param(unit.params[i]))
-
-    def take_full_states(self, saved: Sequence[Mapping[str, Any]]) -> bool:
-        """Gives the optimizers states of unsharded params. False if not all of them take some."""
-        if not saved or len(saved) != len(self.optimizers):
-            return False
-        return all([own.take_full_states(*each) for each in zip(self.optimizers, saved)])
-
     # ---- The end -------------------------------------------------------------------------------
 
     def close(self) -> None:
@@ -183,10 +152,3 @@ class Session:
             if isinstance(optimizer, mt.EngineOptimizer):
                 optimizer.release()
         self.released = True
-
-
-def previous_of(model: torch.nn.Module) -> Session | None:
-    """The closed session that a model had before."""
-    reference = model.__dict__.get("_meron_session")
-    session: Session | None = reference() if reference is not None else None
-    return session if session is not None and session.closed else None

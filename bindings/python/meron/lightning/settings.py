@@ -74,6 +74,7 @@ ARGUMENTS = frozenset(
     "params_buffer_size", "max_in_cpu", "offload_optimizer_device", "optimizer_buffer_count",
     "pin_memory", "zero_allow_untested_optimizer", "logging_batch_size_per_gpu", "config",
     "logging_level", "load_full_weights", "exclude_frozen_parameters", "leaf_modules",
+    "save_distributed_checkpoint", "reshard_on_load",
 }  # fmt: skip
 
 Failure = Callable[[str], Exception]

@@ -15,9 +15,10 @@ import torch.distributed as dist
 
 import meron.zero
 from meron.lightning import checkpoints, settings
+from meron.lightning.early import check_config
 from meron.lightning.session import Session
 from meron.lightning.trees import Tree
-from meron.torch.checkpoint.agreement import together
+from meron.torch.checkpoint.agreement import LoadError, together
 
 ACCELERATORS = ("CPUAccelerator", "CUDAAccelerator")
 
@@ -35,6 +36,7 @@ class Shared:
     accelerator: Any
     parallel_devices: Any
     root_device: Any
+    world_size: int
     _saved: checkpoints.Saved | None = None
 
     def _take_arguments(self, given: Mapping[str, Any], missing: Any, absent: Any) -> None:
@@ -43,10 +45,14 @@ class Shared:
         config = settings.load_config(given["config"], missing, absent)
         self.config = settings.default_config(given) if config is None else config
         settings.add_leaves(self.config, given["leaf_modules"])
+        self._scale = {key: given[key] for key in settings.SCALE}
+        for each in (self.config, {"fp16": {"enabled": True, **self._scale}}):
+            check_config(each)
         self.remote_device = given["remote_device"]
         self.load_full_weights = bool(given["load_full_weights"])
         self.exclude_frozen_parameters = bool(given["exclude_frozen_parameters"])
-        self._scale = {key: given[key] for key in settings.SCALE}
+        self.save_distributed_checkpoint = bool(given["save_distributed_checkpoint"])
+        self.reshard_on_load = bool(given["reshard_on_load"])
 
     @property
     def zero_stage_3(self) -> bool:
@@ -56,12 +62,17 @@ class Shared:
     @property
     def engine(self) -> Any:
         """meron.zero's engine, between setup and teardown. RuntimeError otherwise."""
+        return self._running.engine
+
+    @property
+    def _running(self) -> Session:
+        """The session, between setup and teardown. RuntimeError otherwise."""
         if self.session is None:
             raise RuntimeError(
                 "there is no engine: the strategy makes one when it sets a model up, and frees it "
                 "at teardown"
             )
-        return self.session.engine
+        return self.session
 
     def _config_with(self, precision: str) -> dict[str, Any]:
         config = copy.deepcopy(self.config)
@@ -116,6 +127,17 @@ class Shared:
         if self.session is None:
             return contextlib.nullcontext()
         return together(self.session.engine.sharding.context)
+
+    def _check_world(self, saved: checkpoints.Saved) -> None:
+        """LoadError for a checkpoint of other ranks, if reshard_on_load is False. Local."""
+        world = self.world_size
+        if not self.reshard_on_load and saved.world != world:
+            raise LoadError(
+                f"{saved.path} was saved by {saved.world} ranks, this run has {world}, and "
+                "reshard_on_load is False",
+                subject="reshard_on_load",
+                advice=f"Start {saved.world} ranks, or leave reshard_on_load at True.",
+            )
 
     def _reader(self, weights_only: bool | None) -> Callable[[Any], Any]:
         """torch.load as Lightning calls it. Its own state has classes of its own, so a directory

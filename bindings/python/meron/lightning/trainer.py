@@ -15,11 +15,12 @@ from torch.distributed.constants import default_pg_timeout
 
 from meron.lightning import environment, settings
 from meron.lightning import optimizers as own
-from meron.lightning.guests import check_callbacks, check_compiled, hook_norms
+from meron.lightning.guests import check_compiled
 from meron.lightning.precision import check_precision, trainer_precision
-from meron.lightning.session import Session, shard_early
+from meron.lightning.session import Session
 from meron.lightning.shared import Shared
 from meron.lightning.trainer_checkpoints import TrainerCheckpoints
+from meron.lightning.trainer_setup import EMPTY_OPTIMIZER, TrainerSetup
 from meron.lightning.trees import tree
 
 if TYPE_CHECKING:  # the class of the tree, which comes after this one
@@ -28,10 +29,6 @@ else:
     LightningBase = object
 
 ACCUMULATIONS = ("lightning", "engine")
-MAKE_OPTIMIZERS = "pl.core.optimizer._init_optimizers_and_lr_schedulers"
-EMPTY_OPTIMIZER = "pl.core.optimizer._MockOptimizer"
-SCHEDULER_CONFIG = "pl.utilities.types.LRSchedulerConfig"
-INFO = "pl.utilities.rank_zero.rank_zero_info"
 
 
 @functools.cache
@@ -48,7 +45,7 @@ def trainer_strategy(name: str) -> Any:
     )
 
 
-class MeronStrategy(TrainerCheckpoints, Shared, LightningBase):  # type: ignore[misc]
+class MeronStrategy(TrainerSetup, TrainerCheckpoints, Shared, LightningBase):  # type: ignore[misc]
     """Trains a LightningModule with ZeRO on Meron: on CPUs, on GPUs, with any optimizers.
 
         import meron.lightning
@@ -62,10 +59,12 @@ class MeronStrategy(TrainerCheckpoints, Shared, LightningBase):  # type: ignore[
     Args:
         config: a dict, which is not changed, or a JSON file's path. Default is the file that
             MERON_CONFIG_PATH or PL_DEEPSPEED_CONFIG_PATH names.
+        save_distributed_checkpoint: False saves one file, as DDP does: rank 0 gathers and writes.
         gradient_accumulation: "lightning": Lightning counts the micro-batches of
             `accumulate_grad_batches`, and a short last window of an epoch is stepped. "engine":
             as under DeepSpeed, a short window goes on in the next epoch, and `optimizer_step` is
             called for every micro-batch.
+        reshard_on_load: False refuses checkpoints that another number of ranks has saved.
         leaf_modules: classes of modules that are gathered as one, or their names.
 
     Raises MisconfigurationException: a path without a file, a config that is none;
@@ -123,7 +122,9 @@ class MeronStrategy(TrainerCheckpoints, Shared, LightningBase):  # type: ignore[
         timeout: timedelta | None = default_pg_timeout,
         exclude_frozen_parameters: bool = False,
         *,
+        save_distributed_checkpoint: bool = True,
         gradient_accumulation: str = "lightning",
+        reshard_on_load: bool = True,
         leaf_modules: Any = (),
     ) -> None:
         given = {key: value for key, value in locals().items() if key in settings.ARGUMENTS}
@@ -216,111 +217,10 @@ class MeronStrategy(TrainerCheckpoints, Shared, LightningBase):  # type: ignore[
 
     # ---- The life of a run ------------------------------------------------------------------
 
-    def setup(self, trainer: Any) -> None:
-        """Shards the model, makes its optimizers, and connects them. Collective."""
-        assert self.accelerator is not None
-        self.accelerator.setup(trainer)
-        module = self.lightning_module
-        assert module is not None
-        fits = trainer.state.fn == self._fitting
-        self._failed = False
-        self._release()
-        self._ended = None
-        config = self._engine_config()
-        if fits:
-            check_callbacks(self.tree, trainer, self.handles_gradient_accumulation, self._failure)
-            self._sync_layers(module)
-        hook_norms(self.tree, module)
-        self.model = self.precision_plugin.convert_module(module)
-        shard_early(module, config, self.root_device, self.remote_device)
-        if fits:
-            self.setup_optimizers(trainer)
-        else:
-            self._start(config, [], [])
-        self._broadcast_buffers()
-        self.model = self.engine
-        self.setup_precision_plugin()
-        self.barrier()
-
-    def setup_optimizers(self, trainer: Any) -> None:
-        """Calls `configure_optimizers`, and makes what it returns run on shards. Collective."""
-        module, config = self.lightning_module, self._engine_config()
-        given: list[Any] = []
-        schedules: list[Any] = []
-        if "optimizer" in config:
-            self.tree.get(INFO)(
-                "You have specified an optimizer and/or scheduler within the config: "
-                "`configure_optimizers` is not called."
-            )
-        else:
-            given, schedules = self.tree.get(MAKE_OPTIMIZERS)(module)
-            given = [each for each in given if not isinstance(each, self.tree.get(EMPTY_OPTIMIZER))]
-        if len(given) > 1:
-            self._check_many(config)
-        self._start(config, given, [each.scheduler for each in schedules])
-        session = self.session
-        assert session is not None
-        if session.scheduler is not None:
-            schedules = [self.tree.get(SCHEDULER_CONFIG)(session.scheduler, interval="step")]
-        self.optimizers = session.optimizers or [self.tree.get(EMPTY_OPTIMIZER)()]
-        self.lr_scheduler_configs = schedules
-        own.Toggle(session.optimizers).put_on(module)
-
-    def _start(self, config: dict[str, Any], optimizers: Any, schedulers: Any) -> None:
-        counts = self.handles_gradient_accumulation
-        for each in optimizers:
-            if isinstance(each, torch.optim.LBFGS):
-                raise self._failure(
-                    "Meron and the LBFGS optimizer are not compatible: it is not elementwise."
-                )
-        if counts and len(optimizers) > 1:
-            raise self._failure(
-                "gradient_accumulation='engine' takes a single optimizer. Leave it at "
-                "'lightning' for several."
-            )
-        self.session = Session(
-            self.lightning_module,
-            config,
-            self.root_device,
-            optimizers,
-            schedulers,
-            counts=counts,
-        )
-
-    def _check_many(self, config: dict[str, Any]) -> None:
-        fp16 = config.get("fp16") or {}
-        if fp16.get("enabled") and not fp16.get("loss_scale"):
-            raise self._failure(
-                "Several optimizers and the dynamic loss scale of fp16 exclude each other: a "
-                "step of one would change the scale of the gradients that wait for another. "
-                "Use precision='bf16-mixed', or pass the strategy a fixed loss_scale."
-            )
-
-    def _sync_layers(self, module: torch.nn.Module) -> None:
-        if not self._layer_sync:
-            return
-        if own.sharded(module):
-            raise self._failure(
-                "sync_batchnorm replaces modules, and these are sharded already. Call "
-                "torch.nn.SyncBatchNorm.convert_sync_batchnorm in configure_model."
-            )
-        self._layer_sync.apply(module)
-
-    def _engine_config(self) -> dict[str, Any]:
-        """The config of the engine: the caller's, with what the Trainer knows."""
-        config = self._config_with(self.precision_plugin.precision)
-        trainer = getattr(self.lightning_module, "_trainer", None)
-        if trainer is None:
-            return config
-        counts = self.handles_gradient_accumulation
-        settings.add_trainer(config, trainer, counts, self._failure)
-        return config
-
     def training_step(self, *args: Any, **kwargs: Any) -> Any:
         """The module's, within the model's forward; but with manual optimization, whose steps
         may not be within a forward."""
-        module = self.lightning_module
-        assert module is not None
+        module = self._module
         if module.automatic_optimization:
             return super().training_step(*args, **kwargs)
         with self.precision_plugin.train_step_context():
@@ -331,8 +231,7 @@ class MeronStrategy(TrainerCheckpoints, Shared, LightningBase):  # type: ignore[
 
         Raises MisconfigurationException for an optimizer that configure_optimizers did not return.
         """
-        session = self.session
-        assert session is not None
+        session = self._running
         chosen = session.optimizer_of(optimizer)
         if chosen is not None:
             session.step(chosen)
@@ -340,6 +239,16 @@ class MeronStrategy(TrainerCheckpoints, Shared, LightningBase):  # type: ignore[
             raise self._failure(
                 f"this {type(own.bare(optimizer)).__name__} is none of those that "
                 "configure_optimizers returned: it has no shards to update. Return it there."
+            )
+
+    def refuse_skip(self) -> None:
+        """MisconfigurationException if a training_step that returned None would leave other ranks
+        waiting."""
+        if self.world_size > 1:
+            raise self._failure(
+                "Skipping backward by returning `None` from your `training_step` is not supported "
+                "by MeronStrategy on several ranks: the others would wait for this one's "
+                "gradients. Return a loss times 0, or use manual optimization."
             )
 
     def pre_backward(self, closure_loss: torch.Tensor) -> None:

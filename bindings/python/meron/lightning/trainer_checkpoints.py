@@ -7,8 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from meron import errors
-from meron.lightning import checkpoints
+from meron.lightning import checkpoints, deepspeed_folder, unsharded
+from meron.lightning import optimizers as own
 from meron.lightning.session import Session
+from meron.lightning.trainer_setup import EMPTY_OPTIMIZER
+from meron.torch.checkpoint.agreement import together
 
 WARN = "pl.utilities.rank_zero.rank_zero_warn"
 
@@ -23,28 +26,40 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
 
     session: Session | None
     load_full_weights: bool
+    save_distributed_checkpoint: bool
     _ended: Session | None
 
     # ---- Checkpoints ------------------------------------------------------------------------
 
     def lightning_module_state_dict(self) -> Mapping[str, Any]:
         """The module's state dict; a value is gathered when it is used, by all ranks."""
-        module = self.lightning_module
-        assert module is not None
-        return checkpoints.model_state(module)
+        if self.save_distributed_checkpoint:
+            return checkpoints.model_state(self._module)
+        return checkpoints.full_model_state(self._module)
 
     def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
-        """Nothing: `save_checkpoint` saves the states of shards."""
-        return {}
+        """Nothing: `save_checkpoint` saves the states of shards. For a single file
+        (`save_distributed_checkpoint=False`) unsharded states. Collective then."""
+        if self.save_distributed_checkpoint or isinstance(
+            own.bare(optimizer), self.tree.get(EMPTY_OPTIMIZER)
+        ):
+            return {}
+        return unsharded.full_states(own.bare(optimizer))
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None
     ) -> None:
         """Saves a checkpoint as a directory, which any number of ranks loads. Collective.
 
+        With `save_distributed_checkpoint=False` as one file, which rank 0 writes by Lightning's
+        CheckpointIO, also to a URL.
+
         Raises TypeError for storage_options, ValueError for a URL, FileExistsError for a file
         in its place, StateError within an accumulation.
         """
+        if not self.save_distributed_checkpoint:
+            self._save_file(checkpoint, filepath, storage_options)
+            return
         if storage_options is not None:
             raise TypeError(
                 "`Trainer.save_checkpoint(..., storage_options=...)` with `storage_options` arg"
@@ -62,14 +77,7 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
                 "model are saved all the same. Keep tensors of your own under other keys, and "
                 "leave frozen params out by MeronStrategy(exclude_frozen_parameters=True)."
             )
-        session = self.session or self._ended
-        if session is None or session.released:
-            raise errors.StateError(
-                "the strategy has no model to save",
-                operation="save_checkpoint",
-                advice="Save within a run, or after it with the Trainer that the model ran with "
-                "last.",
-            )
+        session = self._saved_session()
         if self.lightning_module.trainer.interrupted:
             session.engine.zero_grad()  # of a step that did not come
         checkpoints.save(
@@ -80,13 +88,40 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
             skip_frozen=self.exclude_frozen_parameters,
         )
 
+    def _saved_session(self) -> Session:
+        session = self.session or self._ended
+        if session is None or session.released:
+            raise errors.StateError(
+                "the strategy has no model to save",
+                operation="save_checkpoint",
+                advice="Save within a run, or after it with the Trainer that the model ran with "
+                "last.",
+            )
+        return session
+
+    def _save_file(self, checkpoint: dict[str, Any], path: Any, storage_options: Any) -> None:
+        """One file, as of another strategy, with f32 weights. Collective."""
+        context = self._saved_session().engine.sharding.context
+        given = self.broadcast(str(path))
+        weights = checkpoint.get("state_dict", {})
+        if isinstance(weights, checkpoints.LazyState):
+            if self.exclude_frozen_parameters:
+                for name, param in self._module.named_parameters(remove_duplicate=False):
+                    if not param.requires_grad and name in weights:
+                        del weights[name]
+            checkpoint["state_dict"] = checkpoints.read_values(weights, keep=context.rank == 0)
+        with together(context):
+            if context.rank == 0:
+                checkpoints.file_path(given)
+                self.checkpoint_io.save_checkpoint(checkpoint, given, storage_options)
+
     def load_checkpoint(
         self, checkpoint_path: Any, weights_only: bool | None = None
     ) -> dict[str, Any]:
         """What Lightning keeps in a checkpoint. `load_model_state_dict` loads the rest.
 
-        Takes a directory that this strategy saved, at any number of ranks and stage, and a
-        file that another strategy saved.
+        Takes a directory that this strategy saved, at any number of ranks and stage, a file that
+        another strategy saved, and a folder that Lightning's DeepSpeedStrategy saved.
 
         Raises, on all ranks if on any, FileNotFoundError for another directory,
         MisconfigurationException for one without a state of Lightning. Collective.
@@ -95,6 +130,9 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
         load = super().load_checkpoint
         self._saved = None
         with self._together():
+            foreign = deepspeed_folder.find(given)
+            if foreign is not None:
+                return self._read_deepspeed(foreign, weights_only)
             path = checkpoints.local_directory(given)
             if path is None:
                 return dict(self._load_file(load, checkpoint_path, weights_only))
@@ -105,31 +143,51 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
                     f"Meron was unable to load the checkpoint: {error}. Pass a directory that "
                     "MeronStrategy saved, or a checkpoint file."
                 ) from None
+            self._check_world(self._saved)
         return self._saved.state
+
+    def _read_deepspeed(self, path: Any, weights_only: bool | None) -> dict[str, Any]:
+        """A folder of Lightning's DeepSpeedStrategy as a file of another strategy. Local."""
+        found = deepspeed_folder.Folder(path, weights_only)
+        if "pytorch-lightning_version" not in found.state:
+            raise self._failure(
+                f"Meron was unable to load the checkpoint: {path} was saved by DeepSpeed without "
+                "Lightning. Make one of Meron of it by `python -m meron.convert import "
+                f"{path} FOLDER`, and load its weights by meron.torch.load."
+            )
+        session = self._running
+        if self._module.trainer.state.fn == self._fitting and not self.load_full_weights:
+            found.state["optimizer_states"] = found.optimizer_states(
+                session.optimizers, session.engine.module
+            )
+        return found.state
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         """Loads weights and, when fitting, states of optimizers. Collective.
 
         Raises LoadError (a RuntimeError) on all ranks for what does not fit.
         """
-        module = self.lightning_module
-        assert module is not None and self.session is not None
+        module, session = self._module, self._running
         fits = module.trainer.state.fn == self._fitting
         resumes = fits and not self.load_full_weights
         if self._saved is not None:
             self._saved.state = dict(checkpoint)
-            checkpoints.restore(self.session, self._saved, optimizers=resumes, strict=strict)
+            checkpoints.restore(session, self._saved, optimizers=resumes, strict=strict)
             self._saved = None
         else:
-            module.load_state_dict(checkpoint["state_dict"], strict=strict)
-            self.session.take_values()
             states = checkpoint.get("optimizer_states", [])
-            resumes = resumes and self.session.take_full_states(states)
+            resumes = resumes and bool(states)
+            if resumes:
+                with self._together():
+                    unsharded.check_all(session.optimizers, states)
+            module.load_state_dict(checkpoint["state_dict"], strict=strict)
+            for optimizer, state in zip(session.optimizers, states) if resumes else ():
+                unsharded.take_full_states(optimizer, state)
         if fits and not resumes:
             self.tree.get(WARN)(
                 "Weights alone are restored, and the states of optimizers start anew: because of "
-                "load_full_weights, because the file has none, or because the optimizer is the "
-                "engine's. Resume from a directory that MeronStrategy saved to restore them."
+                "load_full_weights, or because the checkpoint has none. Resume from one that was "
+                "saved without save_weights_only to restore them."
             )
 
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:

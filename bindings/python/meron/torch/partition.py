@@ -95,7 +95,7 @@ def make_scope(
         params, names = list(own), list(own.values())
         check_params(name, params, names, sharding.context.device)
         unit = sharding.add_unit(name, params, names, dtype, broadcast)
-        sharding.reducer.watch(unit)
+        unit.watches = sharding.reducer.watch(unit)
         unit.owner = weakref.ref(module)
         units.insert(0, unit)
     if scope is not None:

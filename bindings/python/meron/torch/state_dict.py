@@ -36,7 +36,8 @@ class LoadError(errors.ArgumentError, RuntimeError):
 
 def hook_state_dict(module: torch.nn.Module) -> None:
     """For a module that owns sharded params itself."""
-    module._register_state_dict_hook(save)
+    if save not in module._state_dict_hooks.values():  # of a sharding that was undone
+        module._register_state_dict_hook(save)
 
 
 keys_alone = threading.local()  # .depth: how many `without_values` this thread is in

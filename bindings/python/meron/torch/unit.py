@@ -92,6 +92,7 @@ class ShardedUnit:
         self.arrived: set[int] = set()
         # Of params that are on the device meta still, by index: the dtype that the model gave them.
         self.unmade: dict[int, torch.dtype] = {}
+        self.built = [param.dtype for param in params]  # the dtypes that the model was built with
         self.optimizer: Callable[[], Any] | None = None  # a weak reference: the engine's, if any
         # A weak reference to the module that it was made for; and whether no one has its params.
         self.owner: weakref.ref[torch.nn.Module] | None = None
@@ -101,6 +102,7 @@ class ShardedUnit:
         # Those that have brought one since the last step; of all ranks once it is `finished`.
         self.seen: set[int] = set()
         self.sources: Any = None  # for the reducer
+        self.watches: list[Any] = []  # handles of its hooks on the params
         self.given = False  # in the present backward pass, to the engine
         self.begun = False  # the engine accumulates, be it nothing; equal on all ranks
         self.gradient_bytes = sum(

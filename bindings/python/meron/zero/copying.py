@@ -17,7 +17,7 @@ from meron.zero.attributes import whole_copy
 # What sharding put into a module's __dict__.
 MARKS = (
     *("_meron_scope", "_meron_engine", "_apply", "_call_impl", "__prepare_scriptable__"),
-    "__deepcopy__",
+    *("__deepcopy__", "_meron_session"),
 )
 
 
@@ -45,6 +45,15 @@ def let_copy(module: torch.nn.Module) -> None:
         part.__dict__.setdefault("__deepcopy__", Copier(part))
 
 
+def state_of(module: torch.nn.Module) -> dict[str, Any]:
+    """What a copy of a module begins with: its attributes, or what its class's __getstate__ gives
+    (a LightningModule leaves its Trainer out)."""
+    own = getattr(type(module), "__getstate__", None)
+    if own is None or own is getattr(object, "__getstate__", None):  # which Python 3.11 brought
+        return module.__dict__
+    return dict(own(module))
+
+
 def copy_unsharded(module: torch.nn.Module, memo: dict[int, Any]) -> torch.nn.Module:
     """A copy of a module whose own params are whole and not sharded. Collective.
 
@@ -52,7 +61,7 @@ def copy_unsharded(module: torch.nn.Module, memo: dict[int, Any]) -> torch.nn.Mo
     """
     result = type(module).__new__(type(module))
     memo[id(module)] = result
-    state = {key: value for key, value in module.__dict__.items() if key not in MARKS}
+    state = {key: value for key, value in state_of(module).items() if key not in MARKS}
     params = state.pop("_parameters")
     state["_parameters"] = {}
     external = state.pop("_meron_external", {})

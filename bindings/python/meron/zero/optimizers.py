@@ -272,6 +272,17 @@ def check_params(kind: str, name: str, params: dict[str, Any]) -> None:
     )
 
 
+def check_block(block: tuple[str, dict[str, Any]] | None) -> None:
+    """ArgumentError and UnsupportedError for an optimizer of a config, or a param of it, that is
+    unknown. Local: before anything is sharded."""
+    if block is None:
+        return
+    name, params = rule_of(*block)
+    if name in ADAMS:
+        params.pop("torch_adam", None)
+    check_params(block[0], name, params)
+
+
 def engine_has(name: str, params: dict[str, Any], groups: list[Any], cycles_momentum: bool) -> bool:
     """Whether the engine's rule has all that the groups ask for."""
     rows = [{**params, **item} if isinstance(item, dict) else params for item in groups]

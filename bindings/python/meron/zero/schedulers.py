@@ -8,6 +8,7 @@ not fit the param groups) raise ArgumentError that names the param.
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 from typing import Any
@@ -367,5 +368,17 @@ def make_scheduler(optimizer: torch.optim.Optimizer, kind: str, params: dict[str
     found = scheduler_class(kind)
     try:
         return found(optimizer, **params)
+    except TypeError as error:
+        raise errors.argument(f"scheduler {kind}: {error}", "scheduler.params") from None
+
+
+def check_block(block: tuple[str, dict[str, Any]] | None) -> None:
+    """ArgumentError for a schedule of a config, or an argument of it, that is unknown or missing.
+    Local: before anything is sharded."""
+    if block is None:
+        return
+    kind, params = block
+    try:
+        inspect.signature(scheduler_class(kind)).bind(None, **params)
     except TypeError as error:
         raise errors.argument(f"scheduler {kind}: {error}", "scheduler.params") from None

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import torch
 from fabric_runs import resume_fabric
-from modules import FOLDER, WORLD, Regression, fit, loader, run_cases, trainer
+from modules import FOLDER, WORLD, Regression, fit, loader, raises, run_cases, trainer
 
 import meron.lightning
 
@@ -30,6 +30,12 @@ def case_the_middle_of_an_epoch() -> None:
     module, made = fit("meron_stage_2", Regression(), FOLDER / "step=8.ckpt", max_epochs=2)
     assert made.global_step == 8 + len(module.losses)
     assert made.optimizers[0].param_groups[0]["lr"] == 1e-2 * 0.5 ** (made.global_step // 2)
+
+
+def case_another_number_of_ranks_is_refused_if_asked() -> None:
+    strategy = meron.lightning.MeronStrategy(reshard_on_load=False)
+    check = lambda: fit(strategy, Regression(), FOLDER / "end.ckpt", max_epochs=3)  # noqa: E731
+    raises("LoadError", "was saved by 2 ranks", check)
 
 
 def case_a_fabric_checkpoint() -> None:

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A model before its session: sharded early, anew where an earlier run's sharding does not fit, and
+left free for another try if its setup fails."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import torch
+
+import meron.torch as mt
+import meron.zero
+from meron import errors
+from meron.lightning.session import Session
+from meron.torch.checkpoint.agreement import together
+from meron.torch.tensors import DTYPES
+from meron.torch.unit import ShardedUnit
+from meron.torch.world import asked_plan
+from meron.zero.config import Config, parse
+from meron.zero.initialize import check_blocks
+from meron.zero.revert import revert
+from meron.zero.tiers import plan_for
+from meron.zero.units import units_of
+from meron.zero.wrapper import engine_of
+
+
+def check_config(config: Mapping[str, Any]) -> Config:
+    """Raises, before anything is sharded, for what a config has that is unknown. Local."""
+    parsed = parse(dict(config))
+    check_blocks(parsed)
+    return parsed
+
+
+def shard_early(
+    model: torch.nn.Module,
+    config: Mapping[str, Any],
+    device: torch.device,
+    remote_device: str | None = None,
+) -> None:
+    """Shards what is not sharded yet, before optimizers are made. Collective.
+
+    So `configure_optimizers` may make optimizers of meron.torch, which need sharded params. What an
+    earlier run has sharded by another stage, in another dtype, or with params frozen that are to be
+    trained now, is sharded anew.
+
+    Raises StateError: the model has an engine, or was sharded otherwise by meron.torch.shard.
+    """
+    check_free(model)
+    previous = previous_of(model)
+    if previous is not None:
+        previous.release()
+    units = units_of(model)
+    parsed = parse(dict(config))
+    misfit = next(filter(None, (misfit_of(unit, parsed, device) for unit in units)), None)
+    if misfit is not None:
+        if not all(hasattr(param, "ds_id") for unit in units for param in unit.params):
+            raise errors.StateError(
+                f"{type(model).__name__} is sharded already, and {misfit}: the strategy asks for "
+                f"stage {parsed.stage}",
+                operation="setup",
+                advice="Leave meron.torch.shard out: the strategy shards the module. Or choose the "
+                "strategy of the same stage.",
+            )
+        revert(model)
+    bare = {key: value for key, value in config.items() if key not in ("optimizer", "scheduler")}
+    meron.zero.Init(
+        module=model, remote_device=remote_device, config_dict_or_path=bare, device=device
+    )
+
+
+def check_free(model: torch.nn.Module) -> None:
+    """StateError for a model that another strategy, which is not torn down, has in use."""
+    if engine_of(model) is None and all(engine_of(each) is None for each in model.parameters()):
+        return
+    raise errors.StateError(
+        f"{type(model).__name__}, or a part of it, is in use by another Trainer, Fabric or engine",
+        operation="setup",
+        advice="Let its run end (Trainer), call fabric.strategy.teardown(), or engine.destroy(), "
+        "before.",
+    )
+
+
+def misfit_of(unit: ShardedUnit, config: Config, device: torch.device) -> str | None:
+    """Why a unit that is there already does not fit a config; None if it does. Local."""
+    sharding = unit.sharding
+    place = "" if device.type == "cpu" else str(device)
+    fitting = [config.plan(), plan_for(config, place), plan_for(config, place, True)]
+    if asked_plan(sharding.context) not in fitting:
+        return f"'{unit.name}' by the plan {asked_plan(sharding.context).json()}"
+    if sharding.torch_device.type != device.type:
+        return f"'{unit.name}' computes on {sharding.torch_device}"
+    for i, handle in enumerate(unit.handles):
+        if DTYPES[handle.dtype] is not (config.dtype or unit.built[i]):
+            return f"'{handle.name}' in {handle.dtype}"
+        if handle.frozen and unit.params[i].requires_grad:
+            return f"'{handle.name}' was frozen then"
+    return None
+
+
+@contextlib.contextmanager
+def setting_up(model: torch.nn.Module) -> Iterator[None]:
+    """If the block raises, ends the engine's optimizers that it has made, of which a unit has one
+    at a time, so that another setup can follow. Local."""
+    before = engine_optimizers(model)
+    try:
+        yield
+    except BaseException:
+        for optimizer in engine_optimizers(model):
+            if not any(optimizer is each for each in before):
+                optimizer.release()
+        raise
+
+
+def engine_optimizers(model: torch.nn.Module) -> list[Any]:
+    """The engine's optimizers of a model's units that were not released."""
+    found: dict[int, Any] = {}
+    for unit in units_of(model):
+        optimizer = unit.optimizer() if unit.optimizer is not None else None
+        if isinstance(optimizer, mt.EngineOptimizer) and hasattr(optimizer, "engine"):
+            found[id(optimizer)] = optimizer
+    return list(found.values())
+
+
+def agreed(model: torch.nn.Module) -> contextlib.AbstractContextManager[None]:
+    """Around code of the caller's: if it raises on one rank, it raises on all. Collective."""
+    units = units_of(model)
+    return together(units[0].sharding.context) if units else contextlib.nullcontext()
+
+
+def previous_of(model: torch.nn.Module) -> Session | None:
+    """The closed session that a model had before."""
+    reference = model.__dict__.get("_meron_session")
+    session: Session | None = reference() if reference is not None else None
+    return session if session is not None and session.closed else None

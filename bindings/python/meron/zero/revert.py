@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""revert: a sharded model becomes an ordinary one again, to be sharded in another way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from meron import errors
+from meron.torch.destroy import (
+    agree,
+    check_owned,
+    check_unused,
+    let_go_of_values,
+    optimizers_of,
+    remove,
+)
+from meron.torch.sharding import unit_of
+from meron.torch.unit import ShardedUnit
+from meron.torch.whole import exact_param, whole_of
+from meron.zero.attributes import ZeroParameter
+from meron.zero.copying import MARKS
+from meron.zero.units import units_of
+from meron.zero.wrapper import engine_of
+
+# Attributes of a param that sharding and an engine set.
+PARAM_MARKS = ("_meron", "_meron_engine", "_meron_replaced", "ds_id")
+
+
+def revert(model: torch.nn.Module) -> None:
+    """Undoes the sharding of a model that has no engine. Collective; blocks on peers.
+
+    Its Parameter objects stay the same. Every rank gets all values, in the dtypes that the model
+    was built with, of the f32 values where an optimizer has updated these. Memory: the whole model
+    on each rank. Optimizers of the engine on it are released; others step shards that are gone, and
+    must not be used any more.
+
+    Raises StateError, on all ranks and before anything has changed: the model has an engine, is in
+    a forward, or shares a unit with another model. Nothing happens if it is not sharded.
+    """
+    units = units_of(model)
+    if not units:
+        return
+    shardings = list({unit.sharding: None for unit in units})
+    refusal: errors.Error | None = None
+    optimizers: list[Any] = []
+    try:
+        check_apart(model)
+        check_owned(model, units)
+        optimizers = optimizers_of(units)
+        for sharding in shardings:
+            let_go_of_values(sharding, units)
+        check_unused(units)
+    except errors.Error as error:
+        refusal = error
+    for sharding in shardings:
+        agree(sharding, model, refusal)
+    for optimizer in optimizers:
+        optimizer.release()  # its f32 values are the units' then
+    places = {param: unit_of(param) for unit in units for param in unit.params}
+    values = {param: value_of(*place) for param, place in places.items() if place is not None}
+    kinds = {param: kind for unit in units for param, kind in zip(unit.params, unit.kinds)}
+    for unit in units:
+        for handle in unit.watches:
+            handle.remove()
+    for sharding in shardings:
+        remove(sharding, [unit for unit in units if unit.sharding is sharding])
+    for part in model.modules():
+        unhook(part)
+    for param, value in values.items():
+        param.__class__ = plain_kind(kinds[param])
+        param.data = value
+        for name in PARAM_MARKS:
+            param.__dict__.pop(name, None)
+
+
+def check_apart(model: torch.nn.Module) -> None:
+    """StateError for a model with an engine, or in a forward."""
+    if engine_of(model) is not None or any(engine_of(p) is not None for p in model.parameters()):
+        raise errors.StateError(
+            f"{type(model).__name__} has an engine",
+            operation="revert",
+            advice="Call engine.destroy() before.",
+        )
+    if any(unit.sharding.active for unit in units_of(model)):
+        raise errors.StateError(
+            f"{type(model).__name__} is in a forward",
+            operation="revert",
+            advice="Do it between steps.",
+        )
+
+
+def value_of(unit: ShardedUnit, i: int) -> torch.Tensor:
+    """All of a param as its model was built, where it computes. Collective."""
+    master = unit.masters.get(i)
+    value = exact_param(unit.params[i]) if master is None else whole_of(unit, i, master)
+    return value.to(unit.sharding.torch_device, unit.built[i])
+
+
+def plain_kind(kind: type[torch.nn.Parameter]) -> Any:
+    """The class that a param had before it became a ZeroParameter."""
+    return kind.__bases__[-1] if issubclass(kind, ZeroParameter) else kind
+
+
+def unhook(part: torch.nn.Module) -> None:
+    """Takes off a module what sharding has put on it; not what the caller registered."""
+    attributes = part.__dict__
+    scope = attributes.get("_meron_scope")
+    if scope is not None and "_call_impl" in attributes:
+        scope.remove()
+    for name in MARKS:
+        attributes.pop(name, None)
+    attributes["_parameters"] = dict(part._parameters)
