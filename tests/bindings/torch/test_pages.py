@@ -16,8 +16,12 @@ from conftest import run_ranks
 
 ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted(
-    [*ROOT.glob("docs/**/*.md"), *ROOT.glob("bindings/python/**/*.md"), ROOT / "README.md"]
-    + [*ROOT.glob("examples/**/*.md")]
+    [
+        *ROOT.glob("docs/**/*.md"),
+        *ROOT.glob("bindings/python/**/*.md"),
+        ROOT / "README.md",
+        *ROOT.glob("examples/**/*.md"),
+    ]
 )
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 PROGRAM = re.compile(r"[Ss]ave\s+this\s+as\s+`(\w+\.py)`:\s+```python\n(.*?)^```\n", re.M | re.S)
