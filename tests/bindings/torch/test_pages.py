@@ -15,14 +15,9 @@ import pytest
 from conftest import run_ranks
 
 ROOT = Path(__file__).resolve().parents[3]
-PAGES = sorted(
-    [
-        *ROOT.glob("docs/**/*.md"),
-        *ROOT.glob("bindings/python/**/*.md"),
-        ROOT / "README.md",
-        *ROOT.glob("examples/**/*.md"),
-    ]
-)
+FOLDERS = ("docs", "bindings/python", "examples")
+PAGES = sorted(page for folder in FOLDERS for page in (ROOT / folder).rglob("*.md"))
+PAGES.append(ROOT / "README.md")
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```\n", re.MULTILINE | re.DOTALL)
 PROGRAM = re.compile(r"[Ss]ave\s+this\s+as\s+`(\w+\.py)`:\s+```python\n(.*?)^```\n", re.M | re.S)
 # What blocks take for granted: their page, or a block before, imports it.
