@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from meron import _needs_torch  # noqa: F401 - says so if PyTorch is missing
 from meron.lightning.consolidate import (
     convert_zero_checkpoint_to_fp32_state_dict,
     load_from_checkpoint,
