@@ -233,8 +233,8 @@ def check_directory(path: str | os.PathLike[str]) -> Path:
         raise FileNotFoundError(f"{text}: it does not exist. {advice}")
     if (given / "latest").is_file():
         raise FileNotFoundError(
-            f"{text}. {advice} It may be one of DeepSpeed: import it by `python -m meron.convert` first "
-            "(docs/importing.md)."
+            f"{text}. {advice} It may be one of DeepSpeed: import it by `python -m meron.convert` "
+            "first (docs/importing.md)."
         )
     raise FileNotFoundError(f"{text}. {advice}")
 
