@@ -23,7 +23,7 @@ from common.command_line import (
     try_outputs,
     whole,
 )
-from common.text import DEFAULT_FOLDER
+from common.text import DEFAULT_FOLDER, load
 
 COUNT, SIZE = whole(1, 10**8), whole(1, 65536)
 PRECISIONS = ("32-true", "bf16-mixed", "bf16-true", "16-true")
@@ -77,6 +77,7 @@ def read(script: str, description: str) -> Namespace:
             raise BadInput(f"--width {options.width} is no multiple of --heads {options.heads}")
         if not options.help:
             try_outputs(options)
+            load(options.data, options.context + 1)  # to say now what is wrong with the text
     except BadInput as error:
         if leads:
             print(f"lightning: {error}", file=sys.stderr, flush=True)

@@ -44,5 +44,11 @@ def test_losses_are_those_of_ddp(script: str, tmp_path: Path) -> None:
 
 
 def test_bad_input(tmp_path: Path) -> None:
-    done = start("train.py", "--strategy", "meron_stage_4")
-    assert done.returncode == 2 and "meron_stage_3_offload_nvme" in done.stderr
+    for arguments, words in (
+        (("--strategy", "meron_stage_4"), "meron_stage_3_offload_nvme"),
+        (("--stpes", 3), "--help lists the options"),
+        (("--data", tmp_path / "nowhere.txt"), "name files that have text in them"),
+    ):
+        done = start("train.py", *arguments)
+        assert done.returncode == 2 and words in done.stderr, done.stderr
+        assert "Traceback" not in done.stderr

@@ -13,6 +13,9 @@ guide.
 
 from __future__ import annotations
 
+from meron import _needs_torch  # noqa: F401 - says so if PyTorch is missing
+
+# isort: split
 import contextlib
 import warnings
 from collections.abc import Callable

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from meron import _needs_torch  # noqa: F401 - says so if PyTorch is missing
 from meron.convert.detect import read
 from meron.convert.export import export_checkpoint
 from meron.convert.write import import_checkpoint

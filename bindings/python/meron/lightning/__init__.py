@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from meron.lightning import _requires  # noqa: F401 - first: it says what is missing
+from meron import _needs_torch  # noqa: F401 - says so if PyTorch is missing
 from meron.lightning.consolidate import (
     convert_zero_checkpoint_to_fp32_state_dict,
     load_from_checkpoint,

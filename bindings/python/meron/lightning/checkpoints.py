@@ -241,23 +241,21 @@ def restore(session: Session, saved: Saved, *, optimizers: bool, strict: bool) -
 def check_directory(path: str | os.PathLike[str]) -> Path:
     """The directory of a checkpoint. FileNotFoundError says what else was given."""
     given = Path(path)
-    text = (
-        f"The provided path is not a valid Meron checkpoint: {given}. "
-        "Pass the directory that the strategy saved, NAME.ckpt"
-    )
+    text = f"The provided path is not a valid Meron checkpoint: {given}"
+    advice = "Pass the directory that the strategy saved, NAME.ckpt."
     if given.is_dir() and is_checkpoint(given):
         return given
     for folder in (given.parent, given.parent.parent):
         if folder != given and is_checkpoint(folder):
-            raise FileNotFoundError(f"{text}: did you mean {folder}?")
+            raise FileNotFoundError(f"{text}: did you mean {folder}? {advice}")
     if not given.exists():
-        raise FileNotFoundError(f"{text}: it does not exist.")
+        raise FileNotFoundError(f"{text}: it does not exist. {advice}")
     if (given / "latest").is_file():
         raise FileNotFoundError(
-            f"{text}. It may be one of DeepSpeed that lacks files: `python -m meron.convert import "
-            f"{given} FOLDER` says which."
+            f"{text}. {advice} It may be one of DeepSpeed that lacks files: "
+            f"`python -m meron.convert import {given} FOLDER` says which."
         )
-    raise FileNotFoundError(f"{text}.")
+    raise FileNotFoundError(f"{text}. {advice}")
 
 
 def local_directory(path: str) -> Path | None:

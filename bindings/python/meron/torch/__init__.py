@@ -15,6 +15,7 @@ Start it with `meron run -n 2 python train.py` or with torchrun. Every rank runs
 
 from __future__ import annotations
 
+from meron import _needs_torch  # noqa: F401 - says so if PyTorch is missing
 from meron.torch import grad_scaler  # noqa: F401  (makes torch.amp.GradScaler see shards)
 from meron.torch.api import (
     MixedPrecision,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from meron._native import DEFAULT_TIMEOUT, ffi, interrupts, lib, new, settle
+from meron._native import DEFAULT_TIMEOUT, ERROR_OUT, ffi, interrupts, lib, new, settle
 from meron.torch.gradients import GradientReducer
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class DeviceReducer(GradientReducer):
     def let_go_of_oldest(self, timeout: int) -> bool:
         """Whether the engine has the oldest unit's gradients, or has them within `timeout` ns."""
         unit, held = self.going[0]
-        slot = self._slot
+        slot = ffi.new(ERROR_OUT)
         table = new("meron_unit[]", [unit.unit._handle])
         status = lib.meron_reduce_wait(table, 1, timeout, slot)
         if status < 0 or interrupts:

@@ -24,7 +24,18 @@ import numpy as np
 import torch
 
 from meron import errors
-from meron._native import DEFAULT_TIMEOUT, NULL, call, ffi, initial, interrupts, lib, new, settle
+from meron._native import (
+    DEFAULT_TIMEOUT,
+    ERROR_OUT,
+    NULL,
+    call,
+    ffi,
+    initial,
+    interrupts,
+    lib,
+    new,
+    settle,
+)
 from meron.torch.guard import plain
 from meron.torch.tensors import CODES_OF_TORCH, tensor_of
 
@@ -72,7 +83,6 @@ class GradientReducer:
         self.peak = 0  # the most of these
         self.under_way = False  # something was begun and not waited for
         self._table: tuple[int, Any] = (0, NULL)  # so many units of the sharding, for the engine
-        self._slot = new("meron_error **")
         self._options = initial("meron_reduce_options")
         self._options.op = lib.MERON_MEAN
         self._options.boundary = 0
@@ -287,7 +297,7 @@ class GradientReducer:
 
         An interrupt of one that has begun is left to `wait`: what it took has to be let go first.
         """
-        slot = self._slot
+        slot = ffi.new(ERROR_OUT)
         self.under_way = True
         status = function(NULL, *arguments, slot)
         if status < 0:
@@ -302,7 +312,7 @@ class GradientReducer:
         if count != len(units):
             count, table = len(units), new("meron_unit[]", [unit.unit._handle for unit in units])
             self._table = (count, table)
-        slot = self._slot
+        slot = ffi.new(ERROR_OUT)
         status = lib.meron_reduce_wait(table, count, DEFAULT_TIMEOUT, slot)
         if status < 0 or interrupts:
             settle(status, slot)
@@ -410,7 +420,7 @@ class GradientReducer:
                     self._discard(unit)
 
     def _discard(self, unit: ShardedUnit) -> None:
-        slot = self._slot
+        slot = ffi.new(ERROR_OUT)
         unit.ended = unit.begun = False
         status = reduce_discard(unit.unit._handle, slot)
         if status < 0 or interrupts:

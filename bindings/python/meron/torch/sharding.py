@@ -21,7 +21,7 @@ import torch
 
 import meron
 from meron import errors
-from meron._native import call, ffi, lib, new, settle
+from meron._native import ERROR_OUT, call, ffi, lib, new, settle
 from meron.torch.copy_on_write import CopyOnWrite, refuse_written
 from meron.torch.device import TorchDevice, torch_device_of
 from meron.torch.device_gradients import DeviceReducer
@@ -108,7 +108,6 @@ class Sharding:
         self.in_backward = False
         self.copying = False  # a save reads states that Python holds
         self.names: dict[str, int] = {}
-        self._slot = new("meron_error **")
 
     @property
     def torch_device(self) -> torch.device:
@@ -273,13 +272,13 @@ class Sharding:
     def enter_unit(self, index: int) -> None:
         if self.schedule is None:
             self.require_schedule()
-        slot = self._slot
+        slot = ffi.new(ERROR_OUT)
         status = schedule_enter(self.handle, index, DEFAULT_TIMEOUT, slot)
         if status:
             settle(status, slot)
 
     def leave_unit(self, index: int) -> None:
-        slot = self._slot
+        slot = ffi.new(ERROR_OUT)
         status = schedule_leave(self.handle, index, slot)
         if status:
             settle(status, slot)

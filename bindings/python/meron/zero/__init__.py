@@ -17,6 +17,7 @@ docs/torch_deepspeed.md goes through DeepSpeed name by name.
 
 from __future__ import annotations
 
+from meron import _needs_torch  # noqa: F401 - says so if PyTorch is missing
 from meron.zero import (
     dist_module,
     estimate,

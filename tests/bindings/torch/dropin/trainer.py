@@ -97,6 +97,9 @@ def main() -> None:
     for stage in range(4):
         if RESUME and PartialState().is_main_process:
             shutil.rmtree(FOLDER / f"stage{stage}" / f"checkpoint-{STEPS}")
+            # transformers 4 goes on with the checkpoint's batch size per process.
+            file = FOLDER / f"stage{stage}" / f"checkpoint-{STEPS // 2}" / "trainer_state.json"
+            file.write_text(json.dumps({**json.loads(file.read_text()), "train_batch_size": BATCH}))
         PartialState().wait_for_everyone()
         losses, measures, weights = train(stage)
         assert len(losses) == STEPS and measures["eval_length"] > 8

@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Other threads use a sharded model: what all ranks do in one order works.
+
+threads.py FOLDER
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import nn
+
+import meron
+import meron.torch as mt
+import meron.zero
+from meron.torch.api import shardings_below
+
+LIMIT = 60  # seconds until a thread counts as locked up
+FOLDER = sys.argv[1]
+X = torch.ones(4, 16)
+
+
+class Work:
+    """A model on a context of its own, which a case may break."""
+
+    def __init__(self) -> None:
+        self.context = mt.context_for(meron.Plan.preset("zero3"), timeout=20.0)
+        torch.manual_seed(0)
+        self.model = nn.Sequential(*(nn.Sequential(nn.Linear(16, 16), nn.ReLU()) for _ in range(4)))
+        mt.shard(self.model, units=nn.Sequential, context=self.context)
+        self.optimizer = mt.AdamW(self.model, lr=1e-2)
+
+    def step(self) -> float:
+        loss = self.model(X).square().mean()
+        loss.backward()
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+        return loss.item()
+
+    def steps(self, count: int) -> list[float]:
+        return [self.step() for _ in range(count)]
+
+
+class Thread(threading.Thread):
+    """Keeps what its function returned or raised."""
+
+    def __init__(self, body: Callable[..., Any], *arguments: Any) -> None:
+        super().__init__(daemon=True)
+        self.body, self.arguments = body, arguments
+        self.value: Any = None
+        self.error: BaseException | None = None
+        self.start()
+
+    def run(self) -> None:
+        try:
+            self.value = self.body(*self.arguments)
+        except BaseException as error:  # joined() hands it over
+            self.error = error
+
+    def joined(self) -> Thread:
+        self.join(LIMIT)
+        assert not self.is_alive(), "a thread has locked up"
+        return self
+
+
+def case_threads_take_turns() -> None:
+    """Forward, backward and step by any thread, one after the other: the same losses."""
+    here, there = Work(), Work()
+    expected = here.steps(4)
+    found = [there.step()]
+    thread = Thread(there.steps, 2).joined()
+    assert thread.error is None, thread.error
+    found += thread.value
+    loss = there.model(X).square().mean()
+    for part in (loss.backward, there.optimizer.step, there.optimizer.zero_grad):
+        thread = Thread(part).joined()
+        assert thread.error is None, thread.error
+    assert [*found, loss.item()] == expected
+    for work in (here, there):
+        work.context.close()
+
+
+def case_a_forward_of_another_thread_within_a_forward() -> None:
+    work, plain = Work(), Work()
+    begun, seen = threading.Event(), []
+
+    def evaluate() -> float:
+        with torch.no_grad():
+            return work.model(X).sum().item()
+
+    def hook(*_: Any) -> None:
+        if not begun.is_set():
+            begun.set()
+            seen.append(Thread(evaluate))
+            seen[0].joined()
+
+    work.model[1].register_forward_pre_hook(hook)
+    assert work.steps(3) == plain.steps(3)
+    assert seen[0].error is None and seen[0].value != 0
+    for each in (work, plain):
+        each.context.close()
+
+
+def case_a_save_in_the_background_while_training() -> None:
+    work, plain = Work(), Work()
+    handle = mt.save(FOLDER, "background", work.model, work.optimizer, background=True)
+    assert work.steps(20) == plain.steps(20)
+    waiting = Thread(handle.wait).joined()  # which any thread may do
+    assert waiting.error is None, waiting.error
+    for each in (work, plain):
+        each.context.close()
+
+
+def case_each_thread_has_the_words_of_its_own_errors() -> None:
+    work = Work()
+    (sharding,) = shardings_below(work.model)
+
+    def texts() -> set[str]:
+        seen = set()
+        for _ in range(500):
+            try:
+                sharding.leave_unit(1 << 20)
+            except meron.Error as error:
+                seen.add(str(error))
+        return seen
+
+    threads = [Thread(texts) for _ in range(4)]
+    seen = set.union(*(thread.joined().value for thread in threads))
+    assert len(seen) == 1 and "leave" in seen.pop(), seen
+    work.context.close()
+
+
+def case_an_engine_by_another_thread() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 16), nn.ReLU(), nn.Linear(16, 1))
+    config = {
+        "train_micro_batch_size_per_gpu": 4,
+        "optimizer": {"type": "AdamW", "params": {"lr": 1e-2}},
+        "zero_optimization": {"stage": 3},
+    }
+    engine = meron.zero.initialize(model=model, config=config)[0]
+
+    def train() -> float:
+        loss = engine(X).square().mean()
+        engine.backward(loss)
+        engine.step()
+        return loss.item()
+
+    losses = [train()]
+    thread = Thread(lambda: [train(), train()]).joined()
+    assert thread.error is None, thread.error
+    losses += thread.value
+    assert len(set(losses)) == 3 and engine.global_steps == 3, losses
+    step = Thread(engine.step).joined()  # without a backward: the same words as in the main thread
+    assert isinstance(step.error, meron.Error) and "backward" in str(step.error), repr(step.error)
+    thread = Thread(engine.save_checkpoint, f"{FOLDER}/engine").joined()
+    assert thread.error is None, thread.error
+    engine.destroy()
+
+
+def main() -> None:
+    for name, case in list(globals().items()):
+        if name.startswith("case_"):
+            begin = time.monotonic()
+            case()
+            print(f"{name} {time.monotonic() - begin:.1f} s", flush=True)
+
+
+if __name__ == "__main__":
+    main()
