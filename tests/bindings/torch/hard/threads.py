@@ -118,6 +118,7 @@ def case_a_save_in_the_background_while_training() -> None:
 
 def case_each_thread_has_the_words_of_its_own_errors() -> None:
     work = Work()
+    work.step()
     (sharding,) = shardings_below(work.model)
 
     def texts() -> set[str]:
@@ -125,7 +126,7 @@ def case_each_thread_has_the_words_of_its_own_errors() -> None:
         for _ in range(500):
             try:
                 sharding.leave_unit(1 << 20)
-            except meron.Error as error:
+            except meron.errors.Error as error:
                 seen.add(str(error))
         return seen
 
