@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import math
 from typing import Any
 
@@ -13,6 +14,7 @@ import torch
 import meron
 from meron import zero
 from meron.zero import schedulers
+from meron.zero.rehearsal import rehearse
 from meron.zero.schedulers import make_scheduler
 
 
@@ -295,6 +297,24 @@ def test_a_cycle_without_a_momentum_is_told(caplog: pytest.LogCaptureFixture) ->
         "OneCycle leaves the momentum of SGD as it is",
         "WarmupDecayLR warms up for 4 steps, of 3 in total",
     ]
+
+
+def test_a_rehearsal_changes_nothing_and_warns_of_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    model = torch.nn.Linear(2, 2)
+    rate = torch.tensor(0.5)
+    cycle = {"cycle_min_lr": 0.1, "cycle_max_lr": 0.2}
+    for optimizer, kind, params in (
+        (torch.optim.AdamW(model.parameters(), lr=rate), "WarmupLR", {}),
+        (torch.optim.AdamW(model.parameters(), lr=rate), "LambdaLR", {"lr_lambda": lambda _: 0.1}),
+        (torch.optim.Adagrad(model.parameters(), lr=rate), "OneCycle", cycle),
+    ):
+        config = zero.config.parse(
+            {"train_batch_size": 1, "scheduler": {"type": kind, "params": params}}
+        )
+        rehearse(model, config, optimizer, None, None)
+        assert optimizer.param_groups[0]["lr"] is rate and rate == 0.5
+        assert "initial_lr" not in optimizer.param_groups[0]
+    assert not caplog.records and not logging.getLogger("meron.zero").disabled
 
 
 def test_a_schedule_goes_on() -> None:

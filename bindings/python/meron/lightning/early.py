@@ -19,7 +19,7 @@ from meron.torch.tensors import DTYPES
 from meron.torch.unit import ShardedUnit
 from meron.torch.world import asked_plan
 from meron.zero.config import Config, parse
-from meron.zero.initialize import check_blocks
+from meron.zero.rehearsal import check_names
 from meron.zero.revert import revert
 from meron.zero.tiers import plan_for
 from meron.zero.units import units_of
@@ -29,7 +29,7 @@ from meron.zero.wrapper import engine_of
 def check_config(config: Mapping[str, Any]) -> Config:
     """Raises, before anything is sharded, for what a config has that is unknown. Local."""
     parsed = parse(dict(config))
-    check_blocks(parsed)
+    check_names(parsed)
     return parsed
 
 
@@ -52,6 +52,9 @@ def shard_early(
     if previous is not None:
         previous.release()
     units = units_of(model)
+    for sharding in {unit.sharding: None for unit in units}:
+        # What a run that failed has left, whether or not its session is there still on this rank.
+        sharding.reducer.discard([unit for unit in units if unit.sharding is sharding])
     parsed = parse(dict(config))
     misfit = next(filter(None, (misfit_of(unit, parsed, device) for unit in units)), None)
     if misfit is not None:

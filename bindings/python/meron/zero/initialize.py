@@ -31,7 +31,6 @@ from meron.zero.optimizers import (
     make_optimizer,
     params_in,
 )
-from meron.zero.optimizers import check_block as check_optimizer_block
 from meron.zero.rehearsal import (
     check_same_optimizer,
     cycles_momentum,
@@ -40,7 +39,6 @@ from meron.zero.rehearsal import (
     require_optimizer,
 )
 from meron.zero.reports import announce
-from meron.zero.schedulers import check_block as check_scheduler_block
 from meron.zero.schedulers import make_scheduler
 from meron.zero.tiers import plan_for
 from meron.zero.units import open_sharding, set_limits, shard_module, units_of
@@ -146,14 +144,6 @@ def configure_checkpointing(config: Config, mpu: Any) -> None:
         synchronize=block.synchronize_checkpoint_boundary,
         profile=block.profile,
     )
-
-
-def check_blocks(config: Config, optimizer: Client = None, lr_scheduler: Any = None) -> None:
-    """Raises for an optimizer or a scheduler of a config that counts, and is unknown. Local."""
-    if optimizer is None:
-        check_optimizer_block(config.optimizer)
-    if lr_scheduler is None:
-        check_scheduler_block(config.scheduler)
 
 
 def check_free(model: torch.nn.Module) -> None:

@@ -7,7 +7,12 @@ other blocks is raised first: initialize can be called again with a mended confi
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import inspect
+import logging
+import warnings
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -21,7 +26,9 @@ from meron.zero.optimizers import (
     check_client,
     choose_rule,
 )
-from meron.zero.schedulers import make_scheduler, scheduler_class
+from meron.zero.optimizers import check_block as check_optimizer_block
+from meron.zero.schedulers import check_block as check_scheduler_block
+from meron.zero.schedulers import make_scheduler
 
 # Schedules that change more than the learning rate.
 MOMENTUM_SCHEDULES = {"OneCycle", "OneCycleLR", "CyclicLR"}
@@ -39,11 +46,12 @@ def rehearse(
     """Raises what making the optimizer and the scheduler of an engine would raise. Local.
 
     Both are made of a param that stands in for the model's. Not called are the caller's functions
-    that make an optimizer or a scheduler, as they may count on a sharded model.
+    that make an optimizer or a scheduler, as they may count on a sharded model. Nothing of the
+    caller's changes, and warnings are left to the engine's own.
     """
     if makes_optimizer(client):
-        if lr_scheduler is None and config.scheduler is not None:
-            scheduler_class(config.scheduler[0])
+        if lr_scheduler is None:
+            check_scheduler_block(config.scheduler)
         return
     stand_in = optimizer_for_rehearsal(model, config, client, groups)
     if lr_scheduler is None and config.scheduler is None:
@@ -51,9 +59,30 @@ def rehearse(
     require_optimizer(stand_in, lr_scheduler)
     if lr_scheduler is None:
         assert config.scheduler is not None and stand_in is not None
-        make_scheduler(stand_in, *config.scheduler)
+        with unheard():
+            make_scheduler(stand_in, *copy.deepcopy(config.scheduler))
     elif not is_function(lr_scheduler):
         check_same_optimizer(lr_scheduler, client)
+
+
+def check_names(config: Config) -> None:
+    """Raises for an optimizer or a scheduler of a config, or an argument of it, that is unknown.
+    Local: for configs whose model is not built yet."""
+    check_optimizer_block(config.optimizer)
+    check_scheduler_block(config.scheduler)
+
+
+@contextlib.contextmanager
+def unheard() -> Iterator[None]:
+    """Within, no warning of a schedule is shown."""
+    logger = logging.getLogger("meron.zero")
+    before, logger.disabled = logger.disabled, True
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logger.disabled = before
 
 
 def cycles_momentum(config: Config) -> bool:
@@ -87,7 +116,7 @@ def optimizer_for_rehearsal(
         model, config.optimizer, groups, cycles_momentum(config), config.bf16_values, states
     )
     known = set(inspect.signature(RULES[chosen.name].__init__).parameters) - set(ON_DEVICES)
-    options = {key: value for key, value in chosen.params.items() if key in known}
+    options = copied({key: value for key, value in chosen.params.items() if key in known})
     own = stand_in_groups(chosen.groups)
     try:
         made: torch.optim.Optimizer = RULES[chosen.name](own, **options)
@@ -100,6 +129,11 @@ def optimizer_for_rehearsal(
     return made
 
 
+def copied(numbers: dict[str, Any]) -> dict[str, Any]:
+    """The numbers of a param group. A learning rate may be a tensor, which schedules write."""
+    return {key: copy.deepcopy(value) for key, value in numbers.items() if key != "params"}
+
+
 def stand_in_param() -> torch.nn.Parameter:
     return torch.nn.Parameter(torch.zeros(1))
 
@@ -107,12 +141,12 @@ def stand_in_param() -> torch.nn.Parameter:
 def stand_in_groups(items: list[Any]) -> list[dict[str, Any]]:
     """As many param groups, with their numbers."""
     groups = [item for item in items if isinstance(item, dict)]
-    return [{**group, "params": [stand_in_param()]} for group in groups or [{}]]
+    return [{**copied(group), "params": [stand_in_param()]} for group in groups or [{}]]
 
 
 def stand_in_of(groups: list[dict[str, Any]]) -> torch.optim.Optimizer:
     """An optimizer with the numbers of some param groups."""
-    numbers = [{key: value for key, value in group.items() if key != "params"} for group in groups]
+    numbers = [copied(group) for group in groups]
     made = torch.optim.SGD([{"params": [stand_in_param()]} for _ in numbers], lr=1e-3)
     for group, own in zip(made.param_groups, numbers):
         group.update(own)
@@ -143,6 +177,7 @@ def check_same_optimizer(lr_scheduler: Any, optimizer: Any) -> None:
 
 
 __all__ = [
+    "check_names",
     "check_same_optimizer",
     "cycles_momentum",
     "is_function",
