@@ -63,14 +63,13 @@ def copy_unsharded(module: torch.nn.Module, memo: dict[int, Any]) -> torch.nn.Mo
     memo[id(module)] = result
     state = {key: value for key, value in state_of(module).items() if key not in MARKS}
     params = state.pop("_parameters")
-    state["_parameters"] = {}
     external = state.pop("_meron_external", {})
     for param in params.values():
         if param is not None and unit_of(param) is not None and id(param) not in memo:
             memo[id(param)] = whole_copy(param)
-    result.__dict__.update(copy.deepcopy(state, memo))
-    for name, param in params.items():
-        result.__dict__["_parameters"][name] = copy.deepcopy(param, memo)
+    own = {name: copy.deepcopy(param, memo) for name, param in params.items()}
+    # As copy and pickle do: an RNN makes there what its __getstate__ left out.
+    result.__setstate__({**copy.deepcopy(state, memo), "_parameters": own})
     if external:  # params of others stay those of others, unless they are copied too
         copied = [memo.get(id(param), param) for param in external.values()]
         result.__dict__["_meron_external"] = {id(param): param for param in copied}

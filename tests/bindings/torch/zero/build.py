@@ -461,5 +461,15 @@ def case_a_module_is_copied_unsharded_outside_of_init() -> None:
     assert torch.equal(again[0].weight, alone[0].weight)
 
 
+def case_an_rnn_is_copied_with_what_it_keeps_of_its_weights() -> None:
+    with zero.Init():
+        model = nn.LSTM(3, 4)
+    alone = copy.deepcopy(model)
+    steps = torch.ones(2, 1, 3)
+    assert torch.equal(alone(steps)[0], model(steps)[0])
+    alone(steps)[0].sum().backward()
+    assert all(param.grad is not None for param in alone.parameters())
+
+
 if __name__ == "__main__":
     run_cases(sys.modules[__name__])
