@@ -181,7 +181,10 @@ class Accumulation(Facts):
             self.micro_steps += 1
             self._backwards = 0
             self._coalesced = False
+            scaled = self._scaled
             self._end_micro_batch()
+            # One backward may have given the gradients of several optimizers.
+            self._scaled = scaled and any(map(self.sharding.reducer.has_any, self.units))
 
     def _require_sharded(self, units: list[ShardedUnit]) -> None:
         gathered = opened.keys() | generating

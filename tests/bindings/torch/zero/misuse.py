@@ -108,6 +108,25 @@ def case_one_rank_forgets_the_loss_scale() -> None:
         assert engine.was_step_applied() and engine.global_steps == 2
 
 
+def case_one_backward_gives_gradients_to_two_optimizers() -> None:
+    for stage in (1, 2, 3):
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        settings = config(stage, fp16=FP16)
+        del settings["optimizer"]
+        engine = zero.initialize(model=model, config=settings)[0]
+        both = [torch.optim.SGD(part.parameters(), lr=0.1) for part in model]
+        units = [list(mt.shard_optimizer(model, each)._meron_shards.units()) for each in both]
+        before = model.state_dict()
+        engine.scale(engine(torch.ones(2, 4).half()).float().mean()).backward()
+        for each, own in zip(both, units):
+            engine.step_units(each, own)
+        after = model.state_dict()
+        assert not any(torch.equal(before[name], after[name]) for name in before)
+        engine(torch.ones(2, 4).half()).float().mean().backward()
+        with raises(meron.StateError, "not scaled"):
+            engine.step_units(both[0], units[0])
+
+
 def case_keep_vars_are_the_params() -> None:
     """As torch has it, so what is set on params is there, and nothing is gathered."""
     for stage in (1, 3):
