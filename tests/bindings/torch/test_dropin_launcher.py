@@ -99,7 +99,15 @@ def planned(
             "python -m torch.distributed.run --nproc-per-node 8 --nnodes 2 --node-rank 1 "
             "--master-addr a --master-port 29500 --no-python python RANK --local-rank 3 -- "
             "python -u t.py",
-            None,
+            "0,1,2,3,4,5,6,7",
+        ),
+        (
+            "--no_ssh --num_nodes 2 --node_rank 0 --master_addr a --include localhost:1,3 t.py",
+            4,
+            "python -m torch.distributed.run --nproc-per-node 2 --nnodes 2 --node-rank 0 "
+            "--master-addr a --master-port 29500 --no-python python RANK --local-rank 3 -- "
+            "python -u t.py",
+            "1,3",
         ),
     ],
 )

@@ -169,15 +169,16 @@ def plan(options: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
     environment = {"PYTHONPATH": dropin.python_path(os.environ.get("PYTHONPATH"))}
     nodes = max(options.num_nodes, len(hosts))
     if nodes > 1 or options.no_ssh:
-        return command_of_node(options, hosts, nodes, program), environment
+        command = command_of_node(options, hosts, nodes, program)
+        mine = options.node_rank if len(hosts) == nodes else 0  # without a hostfile: this host
+        return command, {**environment, **visible_devices(list(hosts.values())[mine])}
     (name, slots), *_ = hosts.items()
     if not is_local(name):
         raise LaunchError(
             f"the host {name} is another one than this: Meron's launcher starts ranks on its own "
             "host. Start this command there, without --hostfile and --include"
         )
-    if device_count():
-        environment[DEVICES] = ",".join(map(str, slots))
+    environment.update(visible_devices(slots))
     if options.master_port is not None:
         environment["MASTER_PORT"] = str(options.master_port)
     meron = find_meron()
@@ -186,6 +187,11 @@ def plan(options: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
         return [meron, "run", "-n", str(len(slots)), "--as-deepspeed", "--", *program], environment
     where = ["--standalone"] if options.master_port is None else torch_rendezvous(options)
     return [*torchrun(len(slots)), *where, "--no-python", *program], environment
+
+
+def visible_devices(slots: list[int]) -> dict[str, str]:
+    """The variable that shows ranks the devices of some slots; nothing on a host without any."""
+    return {DEVICES: ",".join(map(str, slots))} if device_count() else {}
 
 
 def torchrun(ranks: int) -> list[str]:
@@ -233,7 +239,12 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
         parser.error(str(error))
     if not options.quiet and options.log_level in ("debug", "info"):
         print(f"deepspeed (Meron): {shlex.join(command)}", file=sys.stderr, flush=True)
-    os.execve(shutil.which(command[0]) or command[0], command, {**os.environ, **environment})
+    try:
+        os.execve(shutil.which(command[0]) or command[0], command, {**os.environ, **environment})
+    except OSError as error:
+        parser.error(
+            f"cannot start {command[0]}: {error.strerror}. Look at $MERON_COMMAND and PATH"
+        )
 
 
 if __name__ == "__main__":
