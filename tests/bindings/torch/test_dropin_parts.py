@@ -183,3 +183,5 @@ def test_misuse_of_sub_groups() -> None:
         param.grad = torch.ones(2)
     with pytest.raises(meron.StateError, match="2 params have gradients"):
         optimizer.step_subgroup(0)
+    with pytest.raises(meron.UnsupportedError, match="step_subgroup with amsgrad"):
+        DeepSpeedCPUAdam(params, amsgrad=True).step_subgroup(0)

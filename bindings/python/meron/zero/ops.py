@@ -79,7 +79,8 @@ class DeepSpeedCPUAdam(FusedAdam):
         exp_avg and exp_avg_sq, which are f32.
 
         Returns the result of `closure`. Nothing happens without a gradient. Raises StateError if
-        several params have gradients, or if the optimizer is an engine's.
+        several params have gradients, or if the optimizer is an engine's; UnsupportedError for
+        amsgrad.
         """
         loss, found = self._subgroup("step_subgroup", closure)
         if found is None:
@@ -151,6 +152,7 @@ class DeepSpeedCPUAdam(FusedAdam):
                 operation=operation,
                 advice="Call engine.step().",
             )
+        refuse_options(operation, {"amsgrad": any(g["amsgrad"] for g in self.param_groups)})
         loss = None
         if closure is not None:
             with torch.enable_grad():
