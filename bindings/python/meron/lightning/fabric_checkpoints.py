@@ -43,7 +43,7 @@ class FabricCheckpoints(Base):  # type: ignore[misc,unused-ignore]
         Raises TypeError for storage_options and filter, ValueError for no model or several.
         """
         if not self.save_distributed_checkpoint:
-            self._save_file(super().save_checkpoint, path, state, storage_options, filter)
+            self._save_file(path, state, storage_options, filter)
             return
         for key, value in {"storage_options": storage_options, "filter": filter}.items():
             if value is not None:
@@ -67,14 +67,18 @@ class FabricCheckpoints(Base):  # type: ignore[misc,unused-ignore]
         )
 
     def _save_file(
-        self, save: Any, path: Any, state: dict[str, Any], storage_options: Any, filter: Any
+        self, path: Any, state: dict[str, Any], storage_options: Any, filter: Any
     ) -> None:
+        """One file, as of another strategy. Collective; if rank 0 cannot write, all raise."""
         given = self.broadcast(str(path))
         with self._together():
             checkpoints.file_path(given)
         if self.exclude_frozen_parameters:
             filter = {**without_frozen(state), **(filter or {})}
-        save(given, state, storage_options, filter)
+        content = self._convert_stateful_objects_in_state(state, filter=filter or {})
+        with self._together():
+            if self.is_global_zero:
+                self.checkpoint_io.save_checkpoint(content, given, storage_options)
 
     def load_checkpoint(
         self,
@@ -97,10 +101,12 @@ class FabricCheckpoints(Base):  # type: ignore[misc,unused-ignore]
             found_at = checkpoints.local_directory(given) if foreign is None else None
         if foreign is not None:
             read = self._read_deepspeed(foreign, state, weights_only)
-            return self._load_plain(read, path, state, strict)
+            return self._load_plain(read, given, state, strict)
         if found_at is None:
-            read = self._load_file(super().load_checkpoint, path, weights_only)
-            return self._load_plain(read, path, state, strict)
+            load = super().load_checkpoint
+            with self._together():
+                read = self._load_file(load, given, weights_only)
+            return self._load_plain(read, given, state, strict)
         if isinstance(state, (torch.nn.Module, torch.optim.Optimizer)):
             raise ValueError(
                 f"{found_at} is a directory, and `load_raw` reads a file. Pass "
@@ -173,6 +179,10 @@ class FabricCheckpoints(Base):  # type: ignore[misc,unused-ignore]
         single = not isinstance(state, Mapping)
         given: Mapping[str, Any] = {"": state} if single else state
         found: dict[str, Any] = {"": saved} if single else saved
+        if self.load_full_weights and not single:  # weights alone
+            for key in [k for k, v in given.items() if isinstance(v, torch.optim.Optimizer)]:
+                found.pop(key, None)
+                given = {k: v for k, v in given.items() if k != key}
         lacking = [key for key in given if key not in found]
         if strict and lacking:
             raise KeyError(

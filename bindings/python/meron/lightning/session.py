@@ -145,9 +145,7 @@ class Session:
             self.engine._let_go()
 
     def release(self) -> None:
-        """Ends the engine's optimizers, of which a unit has one at a time, and drops gradients that
-        an error has left. All ranks must do so."""
-        self.engine.sharding.reducer.discard(self.engine.units)
+        """Ends the engine's optimizers, of which a unit has one at a time. Local."""
         for optimizer in self.optimizers:
             if isinstance(optimizer, mt.EngineOptimizer):
                 optimizer.release()

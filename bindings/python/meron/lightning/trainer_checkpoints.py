@@ -135,7 +135,7 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
                 return self._read_deepspeed(foreign, weights_only)
             path = checkpoints.local_directory(given)
             if path is None:
-                return dict(self._load_file(load, checkpoint_path, weights_only))
+                return dict(self._load_file(load, given, weights_only))
             try:
                 self._saved = checkpoints.Saved(path, self._reader(weights_only))
             except LookupError as error:
@@ -175,7 +175,8 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
             checkpoints.restore(session, self._saved, optimizers=resumes, strict=strict)
             self._saved = None
         else:
-            states = checkpoint.get("optimizer_states", [])
+            # {} is that of the optimizer that stands for none.
+            states = [state for state in checkpoint.get("optimizer_states", []) if state]
             resumes = resumes and bool(states)
             if resumes:
                 with self._together():

@@ -111,6 +111,24 @@ def case_a_refused_optimizer_leaves_the_weights() -> None:
     assert len(anew.losses) == 6
 
 
+def case_a_module_without_optimizers_goes_on() -> None:
+    class Idle(Regression):
+        def __init__(self) -> None:
+            super().__init__()
+            self.automatic_optimization = False
+
+        def training_step(self, batch: Any, index: int) -> None:
+            self(batch[0])
+
+        def configure_optimizers(self) -> None:
+            return None
+
+    module, made = fit(single(stage=2), Idle())
+    made.save_checkpoint(HERE / "idle.ckpt")
+    again, _ = fit("meron_stage_3", Idle(), HERE / "idle.ckpt", max_epochs=2)
+    assert distance(again, module) == 0
+
+
 def case_other_ranks_are_refused_if_asked() -> None:
     _, made = fit("meron_stage_2")
     made.save_checkpoint(HERE / "two.ckpt")
@@ -139,6 +157,22 @@ def case_fabric_files() -> None:
     assert all(map(torch.equal, before, model.state_dict().values())) and state["step"] == 0
     state["absent"] = 1
     raises("KeyError", "'absent'", lambda: fabric.load(HERE / "fabric1.pt", state))
+    fabric.strategy.teardown()
+
+
+def case_fabric_loads_weights_alone() -> None:
+    strategy = MeronFabricStrategy(save_distributed_checkpoint=False, load_full_weights=True)
+    fabric = fabric_of(strategy)
+    model = layers()
+    model, optimizer = fabric.setup(model, torch.optim.SGD(model.parameters(), lr=0.5))
+    state = {"model": model, "optimizer": optimizer}
+    rest = fabric.load(HERE / "fabric1.pt", state, strict=False)
+    assert "optimizer" not in rest and optimizer.param_groups[0]["lr"] == 0.5
+    values = torch.load(HERE / "fabric1.pt", weights_only=False)["model"]
+    assert all(torch.equal(value, values[name]) for name, value in model.state_dict().items())
+    # Rank 0 alone writes, and cannot.
+    raises("Exception", "", lambda: fabric.save(HERE / "fabric1.pt" / "below.pt", state))
+    fabric.save(HERE / "again.pt", state)
     fabric.strategy.teardown()
 
 
