@@ -9,6 +9,7 @@ those that all of them have lost.
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import numpy as np
@@ -42,10 +43,34 @@ def destroy(model: torch.nn.Module) -> None:
         raise errors.StateError(
             "a model cannot be destroyed in a forward or backward", advice="Do it between steps."
         )
-    shardings = list({unit.sharding: None for unit in units})
+    optimizers = agree_to_end(model, units, "destroy")
+    # Nothing is refused from here on.
+    for optimizer in optimizers:
+        optimizer._let_go()
+    remove_all(units)
+    for part in model.modules():
+        scope = part.__dict__.pop("_meron_scope", None)
+        if scope is not None:
+            part.__dict__["_call_impl"] = refuse_use
+
+
+def agree_to_end(
+    model: torch.nn.Module,
+    units: list[ShardedUnit],
+    verb: str,
+    check: Callable[[], None] | None = None,
+) -> list[Any]:
+    """The engine's optimizers of a model's units, which no caller uses then. Collective.
+
+    StateError, on all ranks and with nothing changed, if a rank refuses: its `check` raises, or a
+    unit is in use. `verb` is what they refuse.
+    """
+    shardings = shardings_of(units)
     refusal: errors.Error | None = None
     optimizers: list[Any] = []
     try:
+        if check is not None:
+            check()
         check_owned(model, units)
         optimizers = optimizers_of(units)
         for sharding in shardings:
@@ -54,16 +79,13 @@ def destroy(model: torch.nn.Module) -> None:
     except errors.Error as error:
         refusal = error
     for sharding in shardings:
-        agree(sharding, model, refusal)
-    # Nothing is refused from here on.
-    for optimizer in optimizers:
-        optimizer._let_go()
-    for sharding in shardings:
-        remove(sharding, [unit for unit in units if unit.sharding is sharding])
-    for part in model.modules():
-        scope = part.__dict__.pop("_meron_scope", None)
-        if scope is not None:
-            part.__dict__["_call_impl"] = refuse_use
+        agree(sharding, model, verb, refusal)
+    return optimizers
+
+
+def shardings_of(units: list[ShardedUnit]) -> list[Sharding]:
+    """In the order of the units, which is the same on all ranks."""
+    return list({unit.sharding: None for unit in units})
 
 
 def check_owned(model: torch.nn.Module, units: list[ShardedUnit]) -> None:
@@ -109,7 +131,9 @@ def check_unused(units: list[ShardedUnit]) -> None:
             )
 
 
-def agree(sharding: Sharding, model: torch.nn.Module, refusal: errors.Error | None) -> None:
+def agree(
+    sharding: Sharding, model: torch.nn.Module, verb: str, refusal: errors.Error | None
+) -> None:
     """Raises on all ranks what one of them has against it. Collective."""
     context = sharding.context
     refusing = np.zeros(context.world_size, np.float32)
@@ -121,7 +145,7 @@ def agree(sharding: Sharding, model: torch.nn.Module, refusal: errors.Error | No
     if refusing.any():
         rank = int(refusing.argmax())
         raise errors.StateError(
-            f"rank {rank} refuses to destroy {type(model).__name__}: nothing was changed",
+            f"rank {rank} refuses to {verb} {type(model).__name__}: nothing was changed",
             advice=f"See the error on rank {rank}.",
         )
 
@@ -148,6 +172,12 @@ def optimizers_of(units: list[ShardedUnit]) -> list[Any]:
                     advice="Call its release() on all ranks first; steps end then for both models.",
                 )
     return list(found)
+
+
+def remove_all(units: list[ShardedUnit]) -> None:
+    """Destroys unused units of any shardings. Collective; in the same order on all ranks."""
+    for sharding in shardings_of(units):
+        remove(sharding, [unit for unit in units if unit.sharding is sharding])
 
 
 def remove(sharding: Sharding, units: list[ShardedUnit]) -> None:

@@ -8,14 +8,7 @@ from typing import Any
 import torch
 
 from meron import errors
-from meron.torch.destroy import (
-    agree,
-    check_owned,
-    check_unused,
-    let_go_of_values,
-    optimizers_of,
-    remove,
-)
+from meron.torch.destroy import agree_to_end, remove_all
 from meron.torch.sharding import unit_of
 from meron.torch.unit import ShardedUnit
 from meron.torch.whole import exact_param, whole_of
@@ -42,20 +35,7 @@ def revert(model: torch.nn.Module) -> None:
     units = units_of(model)
     if not units:
         return
-    shardings = list({unit.sharding: None for unit in units})
-    refusal: errors.Error | None = None
-    optimizers: list[Any] = []
-    try:
-        check_apart(model)
-        check_owned(model, units)
-        optimizers = optimizers_of(units)
-        for sharding in shardings:
-            let_go_of_values(sharding, units)
-        check_unused(units)
-    except errors.Error as error:
-        refusal = error
-    for sharding in shardings:
-        agree(sharding, model, refusal)
+    optimizers = agree_to_end(model, units, "revert", lambda: check_apart(model))
     for optimizer in optimizers:
         optimizer.release()  # its f32 values are the units' then
     places = {param: unit_of(param) for unit in units for param in unit.params}
@@ -64,8 +44,7 @@ def revert(model: torch.nn.Module) -> None:
     for unit in units:
         for handle in unit.watches:
             handle.remove()
-    for sharding in shardings:
-        remove(sharding, [unit for unit in units if unit.sharding is sharding])
+    remove_all(units)
     for part in model.modules():
         unhook(part)
     for param, value in values.items():
