@@ -132,7 +132,7 @@ class Bench:
             )
 
     def saves_beside(self, size: int, compute: str) -> int:
-        """Where a copy is short, a step varies by more than the goal; the median of many, by less."""
+        """A step varies by more than the goal where a copy is short; the median of many by less."""
         return 9 if compute == "device" and size <= 1024 * MIB else 3
 
 
