@@ -43,9 +43,10 @@ keys_alone = threading.local()  # .depth: how many `without_values` this thread 
 
 @contextlib.contextmanager
 def without_values() -> Iterator[None]:
-    """Within it, state_dict() is local: sharded params have their full shape and no values.
+    """Within it, state_dict() is local: it has sharded params themselves, which have their full
+    shape and no values.
 
-    For code that runs on one rank and reads the keys alone.
+    For code that runs on one rank and reads the keys alone, or shapes and attributes of params.
     """
     keys_alone.depth = getattr(keys_alone, "depth", 0) + 1
     try:
@@ -56,11 +57,10 @@ def without_values() -> Iterator[None]:
 
 def save(module: torch.nn.Module, state: Any, prefix: str, _metadata: Any) -> None:
     """After torch collected a module's own params: their values in place of placeholders."""
-    if getattr(keys_alone, "depth", 0):
-        return
+    local = getattr(keys_alone, "depth", 0)
     for name, param in module._parameters.items():
         if param is not None and prefix + name in state and unit_of(param) is not None:
-            state[prefix + name] = exact_param(param)
+            state[prefix + name] = param if local else exact_param(param)
 
 
 plain_load = torch.nn.Module.load_state_dict
