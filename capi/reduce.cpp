@@ -189,14 +189,16 @@ meron_status meron_reduce_begin(meron_future* out, meron_unit unit, const meron_
     for (const Source& source : checked) {
       const auto* const data = static_cast<const std::byte*>(source.given->data);
       const auto dtype = static_cast<DType>(source.given->dtype);
-      if (source.on_device) {
-        on_device.push_back({source.index, data, dtype});
-      } else {
-        add_gradient(*target, source.index, data, dtype);
-      }
+      if (source.on_device) on_device.push_back({source.index, data, dtype});
     }
+    // Before anything is added, as it may lack memory: the call may be made again.
     if (!on_device.empty()) {
       MERON_ASSIGN(target->download, Download::begin(*target, on_device, stream));
+    }
+    for (const Source& source : checked) {
+      if (source.on_device) continue;
+      add_gradient(*target, source.index, static_cast<const std::byte*>(source.given->data),
+                   static_cast<DType>(source.given->dtype));
     }
     MERON_ASSIGN(auto reduce, holder->context->reduce_locked(held, target, given));
     return put_future(out, *holder, std::move(reduce));

@@ -127,10 +127,13 @@ class Bench:
                 size,
                 Path(folder),
                 step_seconds=max(0.2, 1.5 * save_seconds),
-                # A step varies by more than the goal, and the median of many saves by less.
-                saves=1 if self.arguments.quick else 9 if compute == "device" else 3,
+                saves=1 if self.arguments.quick else self.saves_beside(size, compute),
                 compute=compute,
             )
+
+    def saves_beside(self, size: int, compute: str) -> int:
+        """A step varies by more than the goal where a copy is short; the median of many by less."""
+        return 9 if compute == "device" and size <= 1024 * MIB else 3
 
 
 def rate(runs: list[Json], what: str) -> float:

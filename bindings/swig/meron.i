@@ -1241,13 +1241,13 @@ inline int32_t meron_param_release(int64_t param) {
 
 /**
  * Makes a unit and reserves the memory that the plan gives it on this rank; values are zero at
- * version 0. The memory of gradients is counted, and the host asked for it, but it is taken by the
- * first gradient: see meron_gradient_view. Collective over the params' group. Ownership: the caller
- * releases *out; the memory stays until meron_unit_destroy or until the context is closed, because
- * peers may read it. Blocks: never on peers. Threads: any. Errors: MERON_E_ARGUMENT,
- * MERON_E_DUPLICATE (a param twice, or in a unit already, or the name), MERON_E_NO_MEMORY
- * (figures), -3xx. In a group of several ranks, a lack of memory on one of them breaks the group:
- * all are told which rank.
+ * version 0. The memory of gradients is counted, and the host asked whether it has what this rank
+ * needs, but it is taken by the first gradient: see meron_gradient_view. Collective over the
+ * params' group. Ownership: the caller releases *out; the memory stays until meron_unit_destroy or
+ * until the context is closed, because peers may read it. Blocks: never on peers. Threads: any.
+ * Errors: MERON_E_ARGUMENT, MERON_E_DUPLICATE (a param twice, or in a unit already, or the name),
+ * MERON_E_NO_MEMORY (figures), -3xx. In a group of several ranks, a lack of memory on one of them
+ * breaks the group: all are told which rank.
  */
 inline int64_t meron_unit_create(int64_t context, const char *name, int64_array params) {
   ::meron_unit out = {};
@@ -2211,7 +2211,7 @@ inline ::meron_view meron_reduced_view(int64_t param) {
  * shards gradients nothing moves, what was summed is scaled; under one that keeps whole gradients,
  * what was accumulated is reduced. A rank without a gradient takes part with zeros. Collective over
  * the unit's group. Ownership: the caller releases *out. Blocks: under a plan that keeps whole
- * gradients as meron_gradient_view, else never. Threads: any. Errors: MERON_E_ARGUMENT,
+ * gradients as meron_gradient_view, else never on peers. Threads: any. Errors: MERON_E_ARGUMENT,
  * MERON_E_STATE (a gradient was written and not given to meron_reduce_begin, reduced already and
  * not used, or all params frozen), MERON_E_NO_MEMORY (as meron_gradient_view), MERON_E_HANDLE,
  * MERON_E_STALE, -3xx.

@@ -232,6 +232,7 @@ class Context : public std::enable_shared_from_this<Context> {
 
   // Makes the unit's bucket writable, waiting for peers that still read it.
   Status open_bucket(const std::shared_ptr<Unit>& unit);
+  Status provide_gradients(const std::shared_ptr<Unit>& unit);
 
   // True: ended well. False: not yet. `timeout_ns` < 0: until the operation's own deadline.
   Result<bool> wait(const std::shared_ptr<Operation>& operation, int64_t timeout_ns);
@@ -324,6 +325,7 @@ class Context : public std::enable_shared_from_this<Context> {
   // Where a unit's memory in the window is being released, none is allocated: ranks would get
   // different places.
   Status check_window_settled() const;
+  Status check_no_gradient_begins(const Unit& unit) const;
   static Error destroyed_error(const Unit& unit);
   // To the units' group where no channel is given.
   Result<uint64_t> post_call(CallKind kind, std::span<const std::shared_ptr<Unit>> units,

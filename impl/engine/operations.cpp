@@ -236,7 +236,24 @@ Result<std::shared_ptr<UpdateOperation>> Context::update_locked(
   return update;
 }
 
+// A turn, as the lock is released while the host gives memory: nobody closes the context, destroys
+// the unit or does the same meanwhile.
+Status Context::provide_gradients(const std::shared_ptr<Unit>& unit) {
+  {
+    auto held = lock();
+    MERON_TRY(check_open());
+    if (unit->has_gradients()) return Ok{};
+  }
+  MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
+  auto held = lock();
+  MERON_TRY(check_open());
+  MERON_TRY(unit->channel().status());
+  if (unit->destroying) return destroyed_error(*unit);
+  return unit->provide_gradients();
+}
+
 Status Context::open_bucket(const std::shared_ptr<Unit>& unit) {
+  MERON_TRY(provide_gradients(unit));
   std::shared_ptr<Operation> opening;
   {
     auto held = lock();
@@ -247,8 +264,8 @@ Status Context::open_bucket(const std::shared_ptr<Unit>& unit) {
           .on(unit->name());
     }
     if (unit->gradient_state() == GradientState::filling) return Ok{};
+    if (unit->destroying) return destroyed_error(*unit);
     MERON_TRY(unit->channel().status());
-    MERON_TRY(unit->provide_gradients());
     opening = std::make_shared<OpenBucketOperation>(unit, rank_->deadline());
     submit_locked(held, opening);
   }
@@ -321,9 +338,11 @@ Result<std::shared_ptr<Operation>> Context::finish_reduction(const std::shared_p
     MERON_TRY(open_bucket(unit));
   } else {
     // An accumulation may end without a gradient: its sum is zero.
-    auto held = lock();
-    MERON_TRY(check());
-    MERON_TRY(unit->provide_gradients());
+    {
+      auto held = lock();
+      MERON_TRY(check());
+    }
+    MERON_TRY(provide_gradients(unit));
   }
   MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
   auto held = lock();

@@ -60,6 +60,19 @@ bool Arena::forked() const {
   return process_id() != owner_pid_;
 }
 
+namespace {
+
+// Whether the host could give so much, of which gradients were promised all or a part.
+Status require_promised(uint64_t bytes) {
+  Status possible = require_memory(bytes);
+  if (possible.ok()) return possible;
+  Error error = std::move(possible).error();
+  error.info().what = "with all that gradients will take, " + error.info().what;
+  return error;
+}
+
+}  // namespace
+
 Status Arena::check_process(std::string_view name) const {
   if (!forked()) return Ok{};
   return Error(MERON_E_FORKED, "this process is a fork of the one that owns the memory",
@@ -116,9 +129,11 @@ Result<Buffer> Arena::allocate(uint64_t bytes, MemoryKind kind, std::string_view
     return Buffer{.offset = offset, .data = mapping_.data() + offset, .bytes = 0, .id = id};
   }
   MERON_ASSIGN(const Block block, take_block(bytes, kind, name, starts));
+  const uint64_t promised = bytes >= kLongBytes ? promised_ : 0;
   lock.unlock();
 
-  auto populated = mapping_.populate(block.begin, block.charge);
+  Status populated = promised > 0 ? require_promised(promised + block.charge) : Status(Ok{});
+  if (populated.ok()) populated = mapping_.populate(block.begin, block.charge);
   // What was made before the refusal is still zero.
   if (!populated.ok()) static_cast<void>(mapping_.discard(block.begin, block.charge));
 
@@ -139,7 +154,7 @@ Result<Buffer> Arena::promise(uint64_t bytes, MemoryKind kind, std::string_view 
   MERON_ASSIGN(const Block block, take_block(bytes, kind, name, Starts::anywhere));
   const uint64_t all = promised_ + block.charge;
   lock.unlock();
-  const Status possible = require_memory(all);
+  const Status possible = require_promised(all);
   lock.lock();
   pending_ -= block.charge;
   if (!possible.ok()) {
@@ -154,23 +169,23 @@ Status Arena::provide(const Buffer& buffer, std::string_view name) {
   if (buffer.bytes >= kLongBytes) expect_unheld("taking much memory");
   MERON_TRY(check_process(name));
   std::unique_lock lock(mutex_);
-  const auto promised = live_.find(buffer.id);
-  if (promised == live_.end() || !promised->second.promised) return Ok{};
-  const Live live = promised->second;
+  const auto found = live_.find(buffer.id);
+  if (found == live_.end() || !found->second.promised) return Ok{};
+  const Live live = found->second;
+  promised_ -= live.charge;  // while the host gives it, it is no more to come
   lock.unlock();
 
-  // Changes no page that another thread has made real meanwhile.
   const auto populated = mapping_.populate(live.block, live.charge);
+  // What was made before the refusal is still zero.
+  if (!populated.ok()) static_cast<void>(mapping_.discard(live.block, live.charge));
 
   lock.lock();
-  const auto now = live_.find(buffer.id);
-  if (now == live_.end() || !now->second.promised) return Ok{};
   if (!populated.ok()) {
+    promised_ += live.charge;
     const ErrorInfo& info = populated.error().info();
     return no_room(buffer.bytes, live.kind, name, info.what, info.advice);
   }
-  now->second.promised = false;
-  promised_ -= live.charge;
+  live_.at(buffer.id).promised = false;
   allow_access(buffer.data, buffer.bytes);
   return Ok{};
 }
@@ -188,7 +203,7 @@ void Arena::release(const Buffer& buffer) {
   if (live.promised) promised_ -= live.charge;
   // Nobody else gets the range before its pages are gone.
   lock.unlock();
-  clear(live.block, live.charge);
+  if (!live.promised) clear(live.block, live.charge);
   forbid_access(mapping_.data() + live.block, live.charge);
   lock.lock();
   offsets_.free(live.block);

@@ -60,11 +60,11 @@ class Arena {
                           Starts starts = Starts::anywhere);
 
   // The same, but the memory is not real yet: nobody may touch it before provide() has made it so.
-  // Counts at once, against the limit too, and is refused where the host could not give this and
-  // all else that is promised now. For what may never be used.
+  // Counts at once, against the limit too, and the host must be able to give this rank this and all
+  // else that it was promised: also when allocate() is called. For what may never be used.
   Result<Buffer> promise(uint64_t bytes, MemoryKind kind, std::string_view name);
   // Makes promised memory real, zeroed. Does nothing for other buffers. MERON_E_NO_MEMORY: nothing
-  // has changed, and it may be called again. Several threads may.
+  // has changed, and it may be called again. One thread at a time may, for one buffer.
   Status provide(const Buffer& buffer, std::string_view name);
 
   // Returns the memory to the host. Does nothing for a buffer that is not live.

@@ -26,6 +26,7 @@ class OpenBucketOperation final : public Operation {
   Channel& missing_in() const override;
   std::shared_ptr<Operation> behind() const override;
   std::string describe() const override;
+  const Unit& unit() const { return *unit_; }
 
  private:
   Result<bool> take_from_ring();

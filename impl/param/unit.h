@@ -340,9 +340,11 @@ class Unit {
   Status drop_feedback();
 
   // Gradient; see gradient.h for how the bucket is filled.
-  // Gives them their memory, which must be real before the state leaves `empty`. Waits for no
-  // rank; may release the lock. MERON_E_NO_MEMORY: nothing has changed, and it may be called again.
+  // Gives them their memory, which must be real before the state leaves `empty`. Within the
+  // caller's turn; waits for no rank; may release the lock. MERON_E_NO_MEMORY: it may be called
+  // again.
   Status provide_gradients();
+  bool has_gradients() const { return promised_.empty(); }  // whether they have their memory
   GradientState gradient_state() const { return gradient_state_; }
   Status enter(GradientState state);
   uint64_t reductions = 0;  // begun so far: the value that `contributed` was last set to

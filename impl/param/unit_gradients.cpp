@@ -82,14 +82,15 @@ Status Unit::provide_gradients() {
   if (promised_.empty()) return Ok{};
   const std::vector<Buffer> promised = promised_;
   const auto provide = [&]() -> Status {
-    const Recess recess;  // while the host gives it; other threads may do the same
+    const Recess recess;  // while the host gives it: other threads wait for their turn
     for (const Buffer& buffer : promised) {
       MERON_TRY(rank_.arena().provide(buffer, fmt::format("the gradients of unit '{}'", name_)));
     }
     return Ok{};
   };
   MERON_TRY(provide());
-  if (!std::exchange(promised_, {}).empty()) pin_gradients();
+  pin_gradients();
+  promised_.clear();
   return Ok{};
 }
 

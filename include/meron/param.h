@@ -120,8 +120,9 @@ MERON_API meron_status meron_param_release(meron_param param, meron_error **err)
 
 /**
  * Makes a unit and reserves the memory that the plan gives it on this rank; values are zero at
- * version 0. The memory of gradients is counted, and the host asked for it, but it is taken by the
- * first gradient: see meron_gradient_view. Collective over the params' group.
+ * version 0. The memory of gradients is counted, and the host asked whether it has what this rank
+ * needs, but it is taken by the first gradient: see meron_gradient_view. Collective over the
+ * params' group.
  * @param name    unique in the context, 1 to 512 bytes of UTF-8.
  * @param params  `count` params of one group, none of them in a unit.
  * Ownership: the caller releases *out; the memory stays until meron_unit_destroy or until the

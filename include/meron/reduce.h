@@ -126,7 +126,7 @@ MERON_API MERON_NODISCARD meron_status meron_reduced_view(meron_view *out, meron
  *                 gradient is reduced.
  * @param options  op and divisor; boundary must be 1. NULL for a mean.
  * Ownership: the caller releases *out. Blocks: under a plan that keeps whole gradients as
- * meron_gradient_view, else never. Threads: any.
+ * meron_gradient_view, else never on peers. Threads: any.
  * Errors: MERON_E_ARGUMENT, MERON_E_STATE (a gradient was written and not given to
  * meron_reduce_begin, reduced already and not used, or all params frozen), MERON_E_NO_MEMORY (as
  * meron_gradient_view), MERON_E_HANDLE, MERON_E_STALE, -3xx.

@@ -4,9 +4,12 @@
 #include <gtest/gtest.h>
 #include <sys/syscall.h>
 
+#include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <fstream>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "tests/distributed/one_param.h"
@@ -87,6 +90,59 @@ TEST_P(GradientMemory, ARefusalLosesNothing) {
     }
     require(model.gather() == std::vector<float>(kCount, 2), "the values are as before");
   }));
+}
+
+// While the host gives the memory the lock is released, and other threads come first or after.
+TEST_P(GradientMemory, NobodyDestroysTheUnitMeanwhile) {
+  World world;
+  world.plan = GetParam();
+  world.ranks = 1;
+  EXPECT_TRUE(run_world(world, [](int, meron_context context) {
+    for (int round = 0; round < 8; ++round) {
+      const OneParam model(context, 4 * kCount);
+      std::atomic<bool> begun{false};
+      meron_status filled = MERON_OK;
+      std::thread other([&] {
+        begun = true;
+        meron_view view{};
+        filled = meron_gradient_view(&view, model.param, 0, nullptr);
+      });
+      while (!begun) std::this_thread::yield();
+      std::this_thread::sleep_for(std::chrono::microseconds(300 * round));
+      const meron_status destroyed = meron_unit_destroy(model.unit, nullptr);
+      other.join();
+      require((filled == MERON_OK) != (destroyed == MERON_OK), "one of them came first");
+      if (destroyed == MERON_OK) continue;
+      CALL(meron_reduce_begin, nullptr, model.unit, nullptr, 0, nullptr);
+      CALL(meron_reduce_wait, &model.unit, 1, MERON_TIMEOUT_DEFAULT);
+      CALL(meron_reduce_discard, model.unit);
+      CALL(meron_unit_destroy, model.unit);
+    }
+  }));
+}
+
+TEST_P(GradientMemory, AContextThatIsClosedMeanwhileSaysSo) {
+  for (int round = 0; round < 8; ++round) {
+    World world;
+    world.plan = GetParam();
+    world.ranks = 1;
+    const meron_context context = open_context(world, 0, fresh_token());
+    const OneParam model(context, 4 * kCount);
+    std::atomic<bool> begun{false};
+    meron_status filled = MERON_OK;
+    std::thread other([&] {
+      begun = true;
+      const std::vector<float> ones(4 * kCount, 1);
+      const meron_source source{model.param, ones.data(), ones.size(), MERON_F32, 0};
+      filled = meron_reduce_begin(nullptr, model.unit, &source, 1, nullptr, nullptr);
+    });
+    while (!begun) std::this_thread::yield();
+    std::this_thread::sleep_for(std::chrono::milliseconds(2 * round));
+    CALL(meron_context_close, context);
+    other.join();
+    EXPECT_TRUE(filled == MERON_OK || filled == MERON_E_CLOSED || filled == MERON_E_STALE)
+        << filled;
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(Plans, GradientMemory, testing::Values("zero0", "zero1", "zero2", "zero3"),

@@ -1816,8 +1816,9 @@ Errors: MERON_E_HANDLE, MERON_E_STALE.
     meron_unit_create(out, context, name, params, count, err)
 
 Makes a unit and reserves the memory that the plan gives it on this rank; values are zero at
-version 0. The memory of gradients is counted, and the host asked for it, but it is taken by the
-first gradient: see meron_gradient_view. Collective over the params' group.
+version 0. The memory of gradients is counted, and the host asked whether it has what this rank
+needs, but it is taken by the first gradient: see meron_gradient_view. Collective over the
+params' group.
 
 - `name`: unique in the context, 1 to 512 bytes of UTF-8.
 
@@ -3135,7 +3136,7 @@ reduced.
 - `options`: op and divisor; boundary must be 1. NULL for a mean.
 
 Ownership: the caller releases *out.
-Blocks: under a plan that keeps whole gradients as meron_gradient_view, else never.
+Blocks: under a plan that keeps whole gradients as meron_gradient_view, else never on peers.
 Threads: any.
 Errors: MERON_E_ARGUMENT, MERON_E_STATE (a gradient was written and not given to
 meron_reduce_begin, reduced already and not used, or all params frozen), MERON_E_NO_MEMORY (as

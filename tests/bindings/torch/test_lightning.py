@@ -132,4 +132,4 @@ def test_without_torch() -> None:
     done = subprocess.run(
         [sys.executable, "-c", source], capture_output=True, text=True, env=os.environ
     )
-    assert "needs torch" in done.stderr and "pip install torch" in done.stderr, done.stderr
+    assert "need PyTorch" in done.stderr and "pip install torch" in done.stderr, done.stderr

@@ -114,6 +114,8 @@ TEST(ArenaLimits, PromisesThatTheHostCannotKeepAreRefusedTogether) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().code(), MERON_E_NO_MEMORY);
   EXPECT_EQ(refused.error().info().subject, "third");
+  EXPECT_TRUE(contains(refused.error().info().what, "with all that gradients will take"));
+  EXPECT_FALSE(arena->allocate(piece, MemoryKind::optimizer, "states").ok());
   EXPECT_TRUE(contains(refused.error().info().what, "of gradient memory"));
   EXPECT_EQ(arena->total_usage(), 2 * footprint(piece));
   EXPECT_EQ(arena->file().allocated_bytes(), 0u);

@@ -117,24 +117,6 @@ TEST(Arena, PromisedMemoryCountsAtOnceAndTakesPagesWhenProvided) {
   EXPECT_TRUE(arena->provide(*empty, "nothing").ok());
 }
 
-TEST(Arena, ThreadsThatProvideTheSameBufferLoseNothing) {
-  const auto arena = make_arena();
-  for (int round = 0; round < 20; ++round) {
-    const auto promised = arena->promise(kMiB, MemoryKind::gradient, "sum");
-    ASSERT_TRUE(promised.ok());
-    std::vector<std::thread> threads;
-    for (size_t t = 0; t < 4; ++t) {
-      threads.emplace_back([&, t] {
-        EXPECT_TRUE(arena->provide(*promised, "sum").ok());
-        std::memset(promised->data + t * kMiB / 4, 0x5A, kMiB / 4);
-      });
-    }
-    for (auto& thread : threads) thread.join();
-    EXPECT_TRUE(all_are(*promised, 0x5A));
-    arena->release(*promised);
-  }
-}
-
 TEST(Arena, ReusedMemoryIsZero) {
   const auto arena = make_arena(64 * kMiB);
   for (const uint64_t bytes : {uint64_t{100}, kPage, 5 * kMiB, 20 * kMiB}) {

@@ -13,8 +13,10 @@ handles params out of use does so within `plain()`.
 
 from __future__ import annotations
 
+import contextlib
 import sys
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -140,6 +142,8 @@ class Sharded(Guarded):
                 return function(*args, **kwargs)
         written = next(written_by(function, args, kwargs), None)
         if written is not None:
+            if may_skip(written):
+                return written
             refuse_write(written, name_of(function))
         refuse_read(found, name_of(function))
 
@@ -249,7 +253,7 @@ def written_by(function: Any, args: Any, kwargs: Any) -> Iterator[Any]:
     if "out" in kwargs:
         yield from guarded_in(kwargs["out"])
     if not args:
-        return
+        args = (kwargs.get("tensor"),)  # as functions of torch.nn.init pass theirs
     name = name_of(function)
     in_place = (
         (name.endswith("_") and not name.endswith("__") and name not in NO_WRITES)
@@ -314,6 +318,28 @@ def refuse_parameter(tensor: Any) -> None:
             subject=name,
             advice="Pass a copy of the values, meron.torch.full_param(param), on all ranks.",
         )
+
+
+skipping = threading.local()  # .applies(param): whether this thread's writes to it have no effect
+
+
+@contextlib.contextmanager
+def skip_writes(applies: Callable[[Any], bool]) -> Iterator[None]:
+    """Within it, writes to some sharded params out of use have no effect, and raise nothing.
+
+    For code that initialises params which get other values in any case.
+    """
+    outer = getattr(skipping, "applies", None)
+    skipping.applies = applies
+    try:
+        yield
+    finally:
+        skipping.applies = outer
+
+
+def may_skip(tensor: Any) -> bool:
+    applies = getattr(skipping, "applies", None)
+    return applies is not None and bool(applies(tensor.__dict__.get("_meron_of", tensor)))
 
 
 def refuse_write(tensor: Any, what: str) -> Any:

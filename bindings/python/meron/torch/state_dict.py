@@ -45,9 +45,10 @@ keys_alone = threading.local()  # .depth: how many `without_values` this thread 
 
 @contextlib.contextmanager
 def without_values() -> Iterator[None]:
-    """Within it, state_dict() is local: sharded params have their full shape and no values.
+    """Within it, state_dict() is local: it has sharded params themselves, which have their full
+    shape and no values.
 
-    For code that runs on one rank and reads the keys alone.
+    For code that runs on one rank and reads the keys alone, or shapes and attributes of params.
     """
     keys_alone.depth = getattr(keys_alone, "depth", 0) + 1
     try:
@@ -58,12 +59,13 @@ def without_values() -> Iterator[None]:
 
 def save(module: torch.nn.Module, state: Any, prefix: str, _metadata: Any) -> None:
     """After torch collected a module's own params: their values in place of placeholders."""
-    if getattr(keys_alone, "depth", 0):
-        return
+    local = getattr(keys_alone, "depth", 0)
     for name, param in module._parameters.items():
         if param is None or unit_of(param) is None or prefix + name not in state:
             continue
-        if state[prefix + name] is not param:  # else torch's keep_vars
+        if local:
+            state[prefix + name] = param
+        elif state[prefix + name] is not param:  # else torch's keep_vars
             state[prefix + name] = exact_param(param)
 
 

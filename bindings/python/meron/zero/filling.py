@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
+from meron.torch.guard import skip_writes
 from meron.torch.partition import is_sharded
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.unit import ShardedUnit
@@ -19,6 +21,12 @@ if TYPE_CHECKING:
 
 # How Hugging Face marks params whose values were loaded: its initialisation leaves them alone.
 LOADED = "_is_hf_initialized"
+
+
+def keep_loaded() -> contextlib.AbstractContextManager[None]:
+    """Within it, initialisation leaves sharded params alone whose values are in files, as it leaves
+    DeepSpeed's. Those that are gathered can be written."""
+    return skip_writes(lambda param: getattr(param, LOADED, False))
 
 
 def apply_whole(

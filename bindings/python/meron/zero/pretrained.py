@@ -8,7 +8,9 @@ reads the files, which it maps: a host has them once, in the page cache.
 
 If a config of stage 3 is active (HfDeepSpeedConfig, TrainingArguments), transformers enters
 zero.Init itself, and fills the model after that context. It gathers one module at a time for that,
-and reads names and flags from state dicts of the model on every rank, which have no values here.
+and reads names, params and flags from state dicts of the model on every rank, which have no values
+here. It gathers the params that the files lack to initialise them. transformers 4 initialises
+others of a module with them, before it loads these: such writes have no effect here.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ from meron import errors
 from meron.torch.partition import is_sharded
 from meron.torch.sharding import unit_of
 from meron.torch.state_dict import without_values
-from meron.zero.filling import LOADED
+from meron.zero.filling import LOADED, keep_loaded, not_gathered
+from meron.zero.gathered import GatheredParameters
 from meron.zero.leaf import is_leaf
 from meron.zero.units import fill_buffers
 
@@ -36,8 +39,9 @@ if TYPE_CHECKING:
 # Has transformers read a tensor when its module takes it, and none ahead.
 ONE_AT_A_TIME = "HF_DEACTIVATE_ASYNC_LOAD"
 SAMPLES = 32  # elements of a param that ranks compare
-# Methods of transformers' models that read no value of a state dict.
-READ_NAMES = ("_load_pretrained_model", "_initialize_missing_keys")
+# Methods of transformers' models. The first two read no value of a state dict; the third, of
+# transformers 5, compares params within from_pretrained.
+LOADS, INITIALISES, TIES = "_load_pretrained_model", "_initialize_missing_keys", "tie_weights"
 
 
 class AwaitedParams(dict[str, Any]):
@@ -195,25 +199,55 @@ def read_names_alone(kind: type[torch.nn.Module]) -> None:
     For good, as they run after the context of zero.Init; models that are not sharded see nothing
     of it. Local.
     """
-    for name in READ_NAMES:
-        plain = kind.__dict__.get(name)
-        function = getattr(plain, "__func__", plain)  # of a staticmethod or classmethod
-        if not callable(function) or hasattr(function, "_meron_reads_names"):
-            continue
-        wrapped: Any = without_gathers(function)
-        if isinstance(plain, (staticmethod, classmethod)):
-            wrapped = type(plain)(wrapped)
-        setattr(kind, name, wrapped)
+    wrap_own(kind, LOADS, functools.partial(without_gathers, initialises=False))
+    wrap_own(kind, INITIALISES, functools.partial(without_gathers, initialises=True))
 
 
-def without_gathers(plain: Callable[..., Any]) -> Callable[..., Any]:
+def wrap_own(kind: type[Any], name: str, wrap: Callable[[Callable[..., Any]], Any]) -> None:
+    """Wraps a method that a class has itself, once."""
+    plain = kind.__dict__.get(name)
+    function = getattr(plain, "__func__", plain)  # of a staticmethod or classmethod
+    if not callable(function) or hasattr(function, "_meron_wrapped"):
+        return
+    wrapped = wrap(function)
+    wrapped._meron_wrapped = True
+    if isinstance(plain, (staticmethod, classmethod)):
+        wrapped = type(plain)(wrapped)
+    setattr(kind, name, wrapped)
+
+
+def without_gathers(plain: Callable[..., Any], initialises: bool) -> Callable[..., Any]:
     @functools.wraps(plain)
     def call(*args: Any, **kwargs: Any) -> Any:
         models = [each for each in (*args, *kwargs.values()) if isinstance(each, torch.nn.Module)]
         if not any(is_sharded(part) for model in models for part in model.modules()):
             return plain(*args, **kwargs)
-        with without_values():
+        if not initialises:
+            with without_values():
+                return plain(*args, **kwargs)
+        for owner in type(models[0]).__mro__:
+            # Not earlier: while transformers builds the model, this method is another.
+            wrap_own(owner, TIES, with_compared)
+        with without_values(), keep_loaded():
             return plain(*args, **kwargs)
 
-    call._meron_reads_names = True  # type: ignore[attr-defined]
+    return call
+
+
+def with_compared(plain: Callable[..., Any]) -> Callable[..., Any]:
+    """`tie_weights(missing_keys)`, which ties params that are both in the files if they are equal.
+    Collective if there are such params."""
+
+    @functools.wraps(plain)
+    def call(model: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
+        missing = kwargs.get("missing_keys", args[0] if args else None)
+        if missing is None:
+            return plain(model, *args, **kwargs)
+        params = dict(model.named_parameters(remove_duplicate=False))
+        pairs = getattr(model, "all_tied_weights_keys", {}).items()
+        compared = [name for pair in pairs if missing.isdisjoint(pair) for name in pair]
+        found = [params[name] for name in compared if name in params]
+        with GatheredParameters(not_gathered(found)):
+            return plain(model, *args, **kwargs)
+
     return call

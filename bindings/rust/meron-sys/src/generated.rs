@@ -2187,8 +2187,9 @@ extern "C" {
     pub fn meron_param_release(param: meron_param, err: *mut *mut meron_error) -> meron_status;
 
     /// Makes a unit and reserves the memory that the plan gives it on this rank; values are zero
-    /// at version 0. The memory of gradients is counted, and the host asked for it, but it is
-    /// taken by the first gradient: see meron_gradient_view. Collective over the params' group.
+    /// at version 0. The memory of gradients is counted, and the host asked whether it has what
+    /// this rank needs, but it is taken by the first gradient: see meron_gradient_view.
+    /// Collective over the params' group.
     ///
     /// - `name`: unique in the context, 1 to 512 bytes of UTF-8.
     /// - `params`: `count` params of one group, none of them in a unit.
@@ -3597,7 +3598,8 @@ extern "C" {
     ///
     /// **Ownership**: the caller releases \*out.
     ///
-    /// **Blocks**: under a plan that keeps whole gradients as meron_gradient_view, else never.
+    /// **Blocks**: under a plan that keeps whole gradients as meron_gradient_view, else never on
+    /// peers.
     ///
     /// **Threads**: any.
     ///

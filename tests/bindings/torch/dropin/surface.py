@@ -91,8 +91,17 @@ def check_modules() -> list[str]:
         except ImportError:
             missing.append(full)
             continue
-        missing += [f"{full}.{name}" for name in names.split() if not hasattr(found, name)]
+        missing += [f"{full}.{name}" for name in names.split() if not there(found, name)]
     return missing
+
+
+def there(module: object, name: str) -> bool:
+    """Whether a module has a name, or says which package it needs for it."""
+    try:
+        getattr(module, name)
+    except AttributeError as error:
+        return "pip install pydantic" in str(error)
+    return True
 
 
 def check_objects() -> list[str]:

@@ -141,6 +141,8 @@ def writes_out_of_use_are_told() -> None:
                 lambda: torch.add(before, 1, out=weight),
                 lambda: torch._foreach_mul_([weight], 0.5),
                 lambda: nn.init.ones_(weight),
+                lambda: nn.init.normal_(weight),
+                lambda: nn.init.kaiming_uniform_(weight.data),
                 lambda: nn.utils.vector_to_parameters(torch.ones(64), [weight]),
             ):
                 raises(meron.StateError, "2.weight' is sharded", write)
