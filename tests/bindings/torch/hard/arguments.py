@@ -16,6 +16,7 @@ from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, Offlo
 
 import meron
 import meron.torch as mt
+import meron.zero  # reads configs
 
 ZERO3 = meron.Plan.preset("zero3")
 
