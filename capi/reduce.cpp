@@ -28,9 +28,11 @@ Status check_trainable(const Param& param) {
   return Ok{};
 }
 
-// The context keeps its units; this makes one of them a shared_ptr again.
-std::shared_ptr<Unit> shared_unit(const std::shared_ptr<Context>& context, const Param& param) {
-  return {context, param.unit};
+// Of a param. Another thread may destroy it from here on: it stays an object that refuses.
+Result<std::shared_ptr<Unit>> trainable_unit(Context& context, const Param& param) {
+  const auto held = context.lock();
+  MERON_TRY(check_trainable(param));
+  return param.unit->shared_from_this();
 }
 
 // A source, checked before anything is written.
@@ -124,8 +126,7 @@ meron_status meron_gradient_view(meron_view* out, meron_param param, uint64_t fl
       return unknown_enum("flags", static_cast<int64_t>(flags));
     }
     const Param& value = *holder->value;
-    MERON_TRY(check_trainable(value));
-    const auto unit = shared_unit(holder->context, value);
+    MERON_ASSIGN(const auto unit, trainable_unit(*holder->context, value));
     if (unit->resident_gradient() != nullptr) {
       return Error(MERON_E_UNSUPPORTED,
                    fmt::format("the gradient of '{}' is summed on the device", value.desc.name),
@@ -162,7 +163,11 @@ meron_status meron_reduce_begin(meron_future* out, meron_unit unit, const meron_
     MERON_ASSIGN(const ReduceOptions given, to_options(options));
     if (sources == nullptr && count > 0) MERON_TRY(need(sources, "sources"));
     const std::shared_ptr<Unit>& target = holder->value;
-    MERON_ASSIGN(const std::vector<Source> checked, check_sources(*target, sources, count));
+    const auto check = [&] {
+      const auto held = holder->context->lock();
+      return check_sources(*target, sources, count);
+    };
+    MERON_ASSIGN(const std::vector<Source> checked, check());
     void* const stream = options == nullptr ? nullptr : given_stream(*options);
     if (std::any_of(checked.begin(), checked.end(),
                     [](const Source& source) { return source.on_device; })) {
@@ -233,9 +238,9 @@ meron_status meron_reduced_view(meron_view* out, meron_param param, meron_error*
     MERON_TRY(need(out, "out"));
     MERON_ASSIGN(const auto holder, get<ParamHolder>(param, rank));
     const Param& value = *holder->value;
-    MERON_TRY(check_trainable(value));
     MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
     auto held = holder->context->lock();
+    MERON_TRY(check_trainable(value));
     Unit& unit = *value.unit;
     if (unit.gradient_state() != GradientState::ready) {
       return Error(MERON_E_STATE,

@@ -139,7 +139,7 @@ struct Flat {
 
 // Its memory stays until the context closes, or until every rank has agreed to destroy the unit
 // (unit_release.cpp): a peer may be a step behind, and read it after this rank has used it last.
-class Unit {
+class Unit : public std::enable_shared_from_this<Unit> {
  public:
   // Lays out the params and reserves memory by the plan. The caller has posted the call.
   static Result<std::shared_ptr<Unit>> create(Rank& rank, const Axes& axes, std::string name,
