@@ -236,8 +236,8 @@ Result<std::shared_ptr<UpdateOperation>> Context::update_locked(
   return update;
 }
 
-// A turn, as the lock is released while the host gives memory: nobody closes the context, destroys
-// the unit or does the same meanwhile.
+// Takes the turn, because the lock is released while the host allocates: no other thread closes the
+// context, destroys the unit or allocates the same gradients in the meantime.
 Status Context::provide_gradients(const std::shared_ptr<Unit>& unit) {
   {
     auto held = lock();

@@ -59,11 +59,11 @@ class Arena {
   Result<Buffer> allocate(uint64_t bytes, MemoryKind kind, std::string_view name,
                           Starts starts = Starts::anywhere);
 
-  // The same, but the memory is not real yet: nobody may touch it before provide() has made it so.
-  // Counts at once, against the limit too, and the host must be able to give this rank this and all
-  // else that it was promised: also when allocate() is called. For what may never be used.
+  // Reserves memory without pages: it must not be touched before provide() has populated it.
+  // Charged at once, against the limit too; refused if the host lacks memory for this and all that
+  // this rank was promised before, which allocate() checks too. For memory that may never be used.
   Result<Buffer> promise(uint64_t bytes, MemoryKind kind, std::string_view name);
-  // Makes promised memory real, zeroed. Does nothing for other buffers. MERON_E_NO_MEMORY: nothing
+  // Populates promised memory, zeroed. Does nothing for other buffers. MERON_E_NO_MEMORY: nothing
   // has changed, and it may be called again. One thread at a time may, for one buffer.
   Status provide(const Buffer& buffer, std::string_view name);
 

@@ -108,7 +108,7 @@ TEST(Arena, PromisedMemoryCountsAtOnceAndTakesPagesWhenProvided) {
   EXPECT_TRUE(all_are(*promised, 0x5A)) << "provided twice";
   EXPECT_EQ(arena->usage(MemoryKind::gradient), footprint(5 * kMiB));
   arena->release(*promised);
-  EXPECT_TRUE(arena->provide(*promised, "sum").ok()) << "a released one is nobody's";
+  EXPECT_TRUE(arena->provide(*promised, "sum").ok()) << "released: nothing to provide";
   EXPECT_EQ(arena->file().allocated_bytes(), 0u);
   EXPECT_EQ(arena->total_usage(), 0u);
   const auto empty = arena->promise(0, MemoryKind::gradient, "nothing");

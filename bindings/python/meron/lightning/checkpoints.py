@@ -298,7 +298,7 @@ def local_path(path: str | os.PathLike[str]) -> str:
 
 
 def file_path(path: str) -> None:
-    """FileExistsError for a directory where a file is to be."""
+    """FileExistsError if the path of a file is a directory."""
     if os.path.isdir(path):
         raise FileExistsError(
             f"{path} is a directory, and save_distributed_checkpoint=False saves a file. Move it, "
