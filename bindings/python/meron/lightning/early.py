@@ -41,9 +41,9 @@ def shard_early(
 ) -> None:
     """Shards what is not sharded yet, before optimizers are made. Collective.
 
-    So `configure_optimizers` may make optimizers of meron.torch, which need sharded params. What an
-    earlier run has sharded by another stage, in another dtype, or with params frozen that are to be
-    trained now, is sharded anew.
+    So `configure_optimizers` may make optimizers of meron.torch, which need sharded params. A model
+    that an earlier run sharded is sharded again if the stage or the dtype differs, or if params
+    that were frozen then are trained now.
 
     Raises StateError: the model has an engine, or was sharded otherwise by meron.torch.shard.
     """

@@ -14,7 +14,7 @@ from meron.zero.gathered import is_open, open_params, places_of
 class AllGatherCoalescedHandle:
     """What `param.all_gather_coalesced(params)` returns: a gather under way.
 
-    If wait() is never called, the params stay in memory until the next forward that uses them, step,
+    Without wait() the params stay in memory until the next forward that uses them, step,
     load or destroy releases them, as these are the next points that all ranks reach together: ranks
     drop a handle at different times, and a gather that only some of them released would make the
     others wait. A handle of such a gather can be waited for, later too.
