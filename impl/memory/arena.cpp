@@ -141,8 +141,7 @@ Result<Buffer> Arena::allocate(uint64_t bytes, MemoryKind kind, std::string_view
   pending_ -= block.charge;
   if (!populated.ok()) {
     offsets_.free(block.begin);
-    const ErrorInfo& info = populated.error().info();
-    return no_room(bytes, kind, name, info.what, info.advice);
+    return no_room(bytes, kind, name, populated.error());
   }
   return add_live(block, bytes, kind, false);
 }
@@ -159,8 +158,7 @@ Result<Buffer> Arena::promise(uint64_t bytes, MemoryKind kind, std::string_view 
   pending_ -= block.charge;
   if (!possible.ok()) {
     offsets_.free(block.begin);
-    const ErrorInfo& info = possible.error().info();
-    return no_room(bytes, kind, name, info.what, info.advice);
+    return no_room(bytes, kind, name, possible.error());
   }
   return add_live(block, bytes, kind, true);
 }
@@ -182,8 +180,7 @@ Status Arena::provide(const Buffer& buffer, std::string_view name) {
   lock.lock();
   if (!populated.ok()) {
     promised_ += live.charge;
-    const ErrorInfo& info = populated.error().info();
-    return no_room(buffer.bytes, live.kind, name, info.what, info.advice);
+    return no_room(buffer.bytes, live.kind, name, populated.error());
   }
   live_.at(buffer.id).promised = false;
   allow_access(buffer.data, buffer.bytes);
@@ -243,6 +240,10 @@ Status Arena::check_limit(uint64_t charge, uint64_t bytes, MemoryKind kind,
                  fmt::format("the memory budget of {} has {} left", readable_bytes(limit_),
                              readable_bytes(limit_ - std::min(limit_, taken))),
                  "raise the context's host_memory_limit, or shard more of the state");
+}
+
+Error Arena::no_room(uint64_t bytes, MemoryKind kind, std::string_view name, const Error& why) {
+  return no_room(bytes, kind, name, why.info().what, why.info().advice);
 }
 
 Error Arena::no_room(uint64_t bytes, MemoryKind kind, std::string_view name, std::string_view why,

@@ -116,6 +116,7 @@ class Arena {
   void clear(uint64_t begin, uint64_t bytes);
   // What is wrong with taking `charge` bytes more for a buffer of `bytes`; mutex_ is held.
   Status check_limit(uint64_t charge, uint64_t bytes, MemoryKind kind, std::string_view name) const;
+  static Error no_room(uint64_t bytes, MemoryKind kind, std::string_view name, const Error& why);
   static Error no_room(uint64_t bytes, MemoryKind kind, std::string_view name, std::string_view why,
                        std::string_view advice);
 

@@ -15,6 +15,36 @@ from torch.optim.adam import adam
 from torch.optim.adamw import adamw
 
 
+def update(rule: Any, group: dict[str, Any], param: torch.Tensor, state: dict[str, Any]) -> None:
+    """One step of a param by its gradient, in f32 with f32 states, which the first one makes.
+
+    rule: torch's function adam or adamw; group: the numbers of a param group.
+    """
+    assert param.grad is not None
+    if not state:
+        state["step"] = torch.tensor(0.0, device="cpu")
+        for name in ("exp_avg", "exp_avg_sq"):
+            state[name] = torch.zeros_like(param, dtype=torch.float32)
+    values = param.float()
+    rule(
+        [values],
+        [param.grad.float()],
+        [state["exp_avg"]],
+        [state["exp_avg_sq"]],
+        [],
+        [state["step"]],
+        foreach=False,
+        amsgrad=False,
+        beta1=group["betas"][0],
+        beta2=group["betas"][1],
+        lr=float(group["lr"]),
+        weight_decay=group["weight_decay"],
+        eps=group["eps"],
+        maximize=group["maximize"],
+    )
+    param.copy_(values)
+
+
 class InPlaceAdam(torch.optim.Adam):
     """Adam (arXiv 1412.6980) on values of any dtype; states, and the numbers of a step, are f32.
 
@@ -40,31 +70,7 @@ class InPlaceAdam(torch.optim.Adam):
         return loss
 
     def _update(self, group: dict[str, Any], param: torch.Tensor) -> None:
-        assert param.grad is not None
-        state = self.state[param]
-        if not state:
-            state["step"] = torch.tensor(0.0, device="cpu")
-            for name in ("exp_avg", "exp_avg_sq"):
-                state[name] = torch.zeros_like(param, dtype=torch.float32)
-        rule = adamw if self.decoupled else adam
-        values = param.float()
-        rule(
-            [values],
-            [param.grad.float()],
-            [state["exp_avg"]],
-            [state["exp_avg_sq"]],
-            [],
-            [state["step"]],
-            foreach=False,
-            amsgrad=False,
-            beta1=group["betas"][0],
-            beta2=group["betas"][1],
-            lr=float(group["lr"]),
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            maximize=group["maximize"],
-        )
-        param.copy_(values)
+        update(adamw if self.decoupled else adam, group, param, self.state[param])
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """As torch's, but that states stay f32."""

@@ -10,6 +10,7 @@ import torch
 from torch.optim.adamw import adamw
 
 from meron import errors
+from meron.zero.in_place import update
 
 
 def refuse_options(kind: str, unsupported: dict[str, bool]) -> None:
@@ -87,28 +88,7 @@ class DeepSpeedCPUAdam(FusedAdam):
             return loss
         group, param = found
         state = self.state[subgroup_id]  # type: ignore[index]
-        if not state:
-            state["step"] = torch.tensor(0.0)
-            for name in ("exp_avg", "exp_avg_sq"):
-                state[name] = torch.zeros_like(param, dtype=torch.float32)
-        values = param.float()
-        adamw(
-            [values],
-            [param.grad.float()],
-            [state["exp_avg"]],
-            [state["exp_avg_sq"]],
-            [],
-            [state["step"]],
-            foreach=False,
-            amsgrad=False,
-            beta1=group["betas"][0],
-            beta2=group["betas"][1],
-            lr=float(group["lr"]),
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            maximize=False,
-        )
-        param.copy_(values)
+        update(adamw, group, param, state)
         return loss
 
     @torch.no_grad()
