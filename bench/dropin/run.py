@@ -83,9 +83,9 @@ def main() -> None:
     parser.add_argument(
         "--stages", default="1,2,3", metavar="A,B", help="of ZeRO (default: %(default)s)"
     )
-    parser.add_argument("--steps", type=int, default=20, metavar="N", help="a stage (default: 20)")
+    parser.add_argument("--steps", type=int, default=50, metavar="N", help="a stage (default: 50)")
     parser.add_argument(
-        "--rounds", type=int, default=2, metavar="N", help="turns of each arm (default: 2)"
+        "--rounds", type=int, default=1, metavar="N", help="turns of each arm (default: 1)"
     )
     parser.add_argument(
         "--rows", type=int, default=2, metavar="N", help="of a rank's batch (default: 2)"
