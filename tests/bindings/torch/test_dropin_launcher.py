@@ -120,6 +120,17 @@ def test_a_command_line_becomes_a_command(
     assert environment["PYTHONPATH"].split(os.pathsep)[0] == dropin.folder()
 
 
+def test_devices_that_have_names_keep_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    named = "GPU-8932f937,GPU-aaaa,MIG-7"
+    command, environment = planned(monkeypatch, "t.py", 4, CUDA_VISIBLE_DEVICES=named)
+    assert "-n 3 " in command and environment["CUDA_VISIBLE_DEVICES"] == named
+    command, environment = planned(
+        monkeypatch, "--include localhost:0,2 t.py", 4, CUDA_VISIBLE_DEVICES=named
+    )
+    assert "-n 2 " in command
+    assert environment["CUDA_VISIBLE_DEVICES"] == "GPU-8932f937,MIG-7"
+
+
 def test_visible_devices_count_where_no_option_does(monkeypatch: pytest.MonkeyPatch) -> None:
     command, environment = planned(monkeypatch, "t.py", 4, CUDA_VISIBLE_DEVICES="2,3")
     assert "-n 2 " in command and environment["CUDA_VISIBLE_DEVICES"] == "2,3"
@@ -138,6 +149,7 @@ def test_without_the_command_meron_torchrun_starts_ranks(monkeypatch: pytest.Mon
     ("line", "words"),
     [
         ("--num_nodes 2 --num_gpus 4 t.py --x 1", "deepspeed --no_ssh --num_nodes 2 --node_rank R"),
+        ("--num_nodes 2 --num_gpus 4 --module pkg.t --x 1", "--num_gpus 4 --module pkg.t --x 1"),
         ("--no_ssh --num_nodes 2 t.py", "--no_ssh needs --master_addr"),
         ("--num_gpus 9 t.py", "localhost has 4"),
         ("--include localhost:7 t.py", "localhost has no slot 7, but 0, 1, 2, 3"),

@@ -103,6 +103,9 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
         """One file, as of another strategy, with f32 weights. Collective."""
         context = self._saved_session().engine.sharding.context
         given = self.broadcast(str(path))
+        with together(context):  # before values are gathered
+            if context.rank == 0:
+                checkpoints.file_path(given)
         weights = checkpoint.get("state_dict", {})
         if isinstance(weights, checkpoints.LazyState):
             if self.exclude_frozen_parameters:
@@ -112,7 +115,6 @@ class TrainerCheckpoints(Base):  # type: ignore[misc,unused-ignore]
             checkpoint["state_dict"] = checkpoints.read_values(weights, keep=context.rank == 0)
         with together(context):
             if context.rank == 0:
-                checkpoints.file_path(given)
                 self.checkpoint_io.save_checkpoint(checkpoint, given, storage_options)
 
     def load_checkpoint(

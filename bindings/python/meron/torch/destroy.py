@@ -97,7 +97,7 @@ def check_owned(model: torch.nn.Module, units: list[ShardedUnit]) -> None:
             raise errors.StateError(
                 f"unit '{unit.name}' has params that are not this model's",
                 subject=unit.name,
-                advice="Destroy the model that was sharded with these params.",
+                advice="Give the model that was sharded with these params.",
             )
         if unit.lent:
             raise errors.StateError(

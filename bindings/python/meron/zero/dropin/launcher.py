@@ -31,6 +31,8 @@ RANK_PROGRAM = str(Path(__file__).with_name("rank_program.py"))
 # Options that DeepSpeed has for several nodes, which it reaches by ssh. On one node they have no
 # effect in DeepSpeed either.
 FOR_SSH = ("--launcher", "--launcher_args", "--ssh_port", "--venv_script")
+# Switches that a command for one node of several has too.
+ON_EACH_NODE = ("module", "no_python", "no_local_rank", "bind_cores_to_rank")
 REFUSED = {
     "autotuning": "use `meron plan` to compare plans, and leave --autotuning out",
     "save_pid": "the launcher's pid is $! of the shell that started it; leave --save_pid out",
@@ -98,7 +100,9 @@ def choose_hosts(options: argparse.Namespace) -> Hosts:
     else:
         visible = os.environ.get(DEVICES)
         free = not (options.include or options.exclude or options.num_gpus > 0)
-        if visible and free and all(one.isdecimal() for one in visible.split(",")):
+        if visible and not are_numbers(visible):  # slots are places in the list
+            hosts = {"localhost": list(range(len(visible.split(","))))}
+        elif visible and free:
             hosts = {"localhost": [int(one) for one in visible.split(",")]}
         else:
             count = device_count() or max(options.num_gpus, 1)
@@ -112,6 +116,11 @@ def choose_hosts(options: argparse.Namespace) -> Hosts:
             )
         hosts = {name: slots[: options.num_gpus] for name, slots in hosts.items()}
     return hosts
+
+
+def are_numbers(visible: str) -> bool:
+    """Whether CUDA_VISIBLE_DEVICES has numbers, and not names such as GPU-8932f937."""
+    return all(one.isdecimal() for one in visible.split(","))
 
 
 def core_list(text: str | None) -> list[int]:
@@ -191,6 +200,10 @@ def plan(options: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
 
 def visible_devices(slots: list[int]) -> dict[str, str]:
     """The variable that shows ranks the devices of some slots; nothing on a host without any."""
+    visible = os.environ.get(DEVICES)
+    if visible and not are_numbers(visible):
+        names = visible.split(",")
+        return {DEVICES: ",".join(names[slot] for slot in slots if slot < len(names))}
     return {DEVICES: ",".join(map(str, slots))} if device_count() else {}
 
 
@@ -201,6 +214,15 @@ def torchrun(ranks: int) -> list[str]:
 def torch_rendezvous(options: argparse.Namespace) -> list[str]:
     address = options.master_addr or "127.0.0.1"
     return ["--master-addr", address, "--master-port", str(options.master_port or 29500)]
+
+
+def given_again(options: argparse.Namespace) -> list[str]:
+    """The options of a command that holds on each node as well."""
+    words = [f"--{name}" for name in ON_EACH_NODE if getattr(options, name) is True]
+    for name in ("master_port", "bind_core_list", "enable_each_rank_log"):
+        if getattr(options, name) not in (None, "None"):
+            words += [f"--{name}", str(getattr(options, name))]
+    return words
 
 
 def command_of_node(
@@ -214,7 +236,7 @@ def command_of_node(
             f"--num_gpus {counts[0]}"
         )
     if not options.no_ssh:
-        script = shlex.join([options.user_script, *options.user_args])
+        script = shlex.join([*given_again(options), options.user_script, *options.user_args])
         raise LaunchError(
             f"{nodes} hosts: Meron's launcher starts ranks on its own host, and uses no ssh. Start "
             f"on each node, with its number in place of R: deepspeed --no_ssh --num_nodes {nodes} "
