@@ -42,8 +42,9 @@ BUDGET = 540.0
 
 HELP = """\
 On a machine with an NVIDIA GPU: builds Meron, runs every GPU test (CTest label gpu; those in C++
-under compute-sanitizer too), measures with tools/bench gpu, and trains example 03 with 350 million
-parameters on one rank and on two that share the GPU. A short table, with all goals, comes last.
+under compute-sanitizer too), runs the examples of Lightning, Trainer and accelerate, measures with
+tools/bench gpu, and trains example 03 with 350 million parameters on one rank and on two that share
+the GPU. A short table, with all goals, comes last.
 
 It installs nothing and needs no network. The machine has CUDA (nvcc 12 or later), CMake 3.25 or
 later, ninja, a C++20 compiler, and a python3 with PyTorch for CUDA, pytest and numpy; what is
@@ -248,10 +249,11 @@ PHASES = (
     Phase("torch", 60, 1, look_at_torch),
     Phase("tests", 180, 30, run_ctest, ("configure",)),
     Phase("torch training", 60, 20, program("python3", "tests/gpu/torch/train.py"), AFTER_BUILD),
+    Phase("doors", 90, 30, program("python3", "tests/gpu/torch/doors.py"), (*AFTER_BUILD, "torch")),
     Phase("bench kernels", 80, 30, bench("kernels,link", "kernels"), AFTER_BUILD),
     Phase("bench offload", 125, 40, bench("offload", "offload"), AFTER_BUILD),
-    Phase("example 03, one rank", 80, 40, example("1"), AFTER_BUILD),
-    Phase("example 03, two ranks on one GPU", 60, 30, example("2"), AFTER_BUILD),
+    Phase("example 03 on one rank", 80, 40, example("1"), AFTER_BUILD),
+    Phase("example 03 on two ranks", 60, 30, example("2"), AFTER_BUILD),
     Phase("bench host time", 110, 45, bench("host", "host"), (*AFTER_BUILD, "torch")),
     Phase("memcheck", 90, 15, sanitize("memcheck", ""), ("configure",)),
     Phase("racecheck", 60, 10, sanitize("racecheck", "kernel"), ("configure",)),
@@ -312,6 +314,19 @@ def write_report(check: Check, results: Sequence[Result], seconds: float) -> Non
 # ---- Main ---------------------------------------------------------------------------------------
 
 
+def chosen(text: str) -> tuple[Phase, ...]:
+    """The phases that a comma-separated list names, in their order, after those that they need."""
+    known = {phase.name: phase for phase in PHASES}
+    names = [word.strip() for word in text.split(",")]
+    for name in names:
+        if name not in known:
+            raise argparse.ArgumentTypeError(
+                f"there is no phase {name!r}; there are: {', '.join(known)}"
+            )
+    wanted = {*names, *(need for name in names for need in known[name].needs)}
+    return tuple(phase for phase in PHASES if phase.name in wanted)
+
+
 def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="tools/gpu-check",
@@ -332,6 +347,13 @@ def parse_arguments(words: Sequence[str] | None) -> argparse.Namespace:
         default=BUDGET,
         metavar="SECONDS",
         help="all phases together (default: %(default).0f)",
+    )
+    parser.add_argument(
+        "--only",
+        type=chosen,
+        default=PHASES,
+        metavar="PHASE[,PHASE...]",
+        help="these phases, and those that they need: " + ", ".join(one.name for one in PHASES),
     )
     parser.add_argument("--pack", action="store_true", help="make .gpu-pack, and nothing else")
     return parser.parse_args(words)
@@ -372,7 +394,7 @@ def main(words: Sequence[str] | None = None) -> int:
         try:
             for line in check.machine.lines():
                 check.say(f"  {line}")
-            results = run_phases(PHASES, check, begin + arguments.budget)
+            results = run_phases(arguments.only, check, begin + arguments.budget)
         finally:
             asked.kill()
         write_report(check, results, time.monotonic() - begin)

@@ -3,7 +3,7 @@
 """A training loop of accelerate with --use_deepspeed. Nothing in it is of Meron.
 
     PYTHONPATH=$(python3 -m meron.zero.dropin) accelerate launch --use_deepspeed --zero_stage 3 \\
-      --num_processes 2 train.py
+      --zero3_save_16bit_model true --num_processes 2 train.py
 
 It trains a small network, saves accelerator's state in the middle, goes back to it, and writes the
 weights at the end.

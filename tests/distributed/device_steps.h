@@ -31,11 +31,11 @@ inline bool on_device(const DeviceWay& way) {
   return way.computes != Computes::on_host;
 }
 
-// run_world, with the devices of `way`.
+// run_world, with the devices of `way`. Ranks share a GPU: there are no more of them.
 inline bool run_device_world(const DeviceWay& way, int ranks, const RankMain& body) {
   World world = world_of(way.way, ranks);
   if (on_device(way)) world.device = kDevice;
-  world.devices = way.computes == Computes::on_own;
+  world.devices = way.computes == Computes::on_own && emulated();
   ::setenv("MERON_EMULATED_DEVICE", world.devices ? "count=8" : "shared=1", 1);
   const bool well = run_world(world, body);
   ::unsetenv("MERON_EMULATED_DEVICE");

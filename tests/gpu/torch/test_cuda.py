@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -157,6 +158,56 @@ def test_what_the_engine_takes_is_counted_by_torch() -> None:
         assert torch.cuda.memory_allocated() - before >= 4 << 20
     torch.cuda.synchronize()
     assert torch.cuda.memory_allocated() == before
+
+
+THERE = {"tier": "device"}
+TIERS = [{}, {"param": THERE}, {"param": THERE, "gradient": THERE, "optimizer": THERE}]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("tiers", TIERS)
+def test_what_is_saved_while_it_trains_goes_on(
+    tmp_path: Path, tiers: dict[str, Any], dtype: torch.dtype
+) -> None:
+    plan = meron.Plan.parse({"preset": "zero3", **tiers})
+
+    def build(device: str) -> tuple[torch.nn.Module, Any]:
+        where = plan if device == "cuda" else meron.Plan.preset("zero3")
+        made = mt.shard(stack(3, dtype=dtype), units=torch.nn.Linear, plan=where, device=device)
+        return made, mt.AdamW(made, lr=1e-2)
+
+    def train(model: torch.nn.Module, optimizer: Any, first: int, last: int) -> None:
+        for step in range(first, last):
+            model(batch(step).to(dtype)).float().square().mean().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+    def states(model: torch.nn.Module, optimizer: Any) -> list[torch.Tensor]:
+        found = []
+        for param in model.parameters():
+            found.append(mt.full_param(param).cpu().clone())
+            for key in ("exp_avg", "exp_avg_sq"):
+                state = mt.full_optimizer_state(optimizer, param, key)
+                assert state is not None
+                found.append(state.cpu().clone())
+        return found
+
+    model, optimizer = build("cuda")
+    train(model, optimizer, 0, 2)
+    before = states(model, optimizer)
+    saving = mt.save(tmp_path, "it", model, optimizer, step=2, background=True)
+    train(model, optimizer, 2, 4)
+    saving.wait()
+    after = states(model, optimizer)
+    again, resumed = build("cuda")
+    train(again, resumed, 7, 8)
+    mt.load(tmp_path, "it", again, resumed)
+    assert all(map(torch.equal, states(again, resumed), before))
+    train(again, resumed, 2, 4)
+    assert all(map(torch.equal, states(again, resumed), after))
+    on_host = build("cpu")
+    mt.load(tmp_path, "it", *on_host)
+    assert all(map(torch.equal, states(*on_host), before))
 
 
 def test_what_does_not_fit_is_told() -> None:
