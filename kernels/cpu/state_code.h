@@ -96,7 +96,9 @@ struct Code {
     if (kKind == StateKind::average) {
       return static_cast<uint8_t>(cut(size, below) | sign >> 24);
     }
-    return static_cast<uint8_t>(cut(value > 0.0f ? std::max(scaled, kLeast) : 0.0f, below));
+    // No std::max: it takes a reference, and in a device's code there is no kLeast to refer to.
+    const float positive = scaled < kLeast ? kLeast : scaled;
+    return static_cast<uint8_t>(cut(value > 0.0f ? positive : 0.0f, below));
   }
   static constexpr float decode(uint8_t code, float scale) {
     const uint32_t size = kKind == StateKind::average ? code & 0x7fu : code;

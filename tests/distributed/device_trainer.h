@@ -33,6 +33,7 @@ inline constexpr int kDeviceAccumulate = 2;
 // What a trainer has of the device: a stream, memory, and copies.
 class TrainersDevice {
  public:
+  // Ranks share a GPU, whatever they are told: there need not be more of them.
   explicit TrainersDevice(int index = 0) {
     meron_backend backend{};
     backend.struct_size = sizeof(backend);
@@ -43,7 +44,7 @@ class TrainersDevice {
         reinterpret_cast<meron_backend_query_fn>(dlsym(module, "meron_backend_query"));
     require(query(MERON_BACKEND_ABI, &backend, nullptr) == MERON_OK, "the module works");
     table_ = backend.device;
-    require(table_->open(&handle_, index, nullptr) == MERON_OK, "a device");
+    require(table_->open(&handle_, emulated() ? index : 0, nullptr) == MERON_OK, "a device");
     require(table_->stream_create(&stream_, handle_, 0, nullptr) == MERON_OK, "a stream");
   }
   ~TrainersDevice() {

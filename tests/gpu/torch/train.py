@@ -10,6 +10,7 @@ missing. tools/gpu-check runs it.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import subprocess
 import sys
@@ -168,6 +169,8 @@ def require(fine: bool, what: str) -> None:
 
 
 def run_rank(rank: int) -> None:
+    faulthandler.dump_traceback_later(LIMIT - 5)  # where a rank hangs, if it does
+
     import torch
 
     expected = plain()
@@ -204,6 +207,8 @@ def main() -> int:
         return SKIPPED
     with tempfile.TemporaryDirectory() as store:
         shared = {**os.environ, "MERON_STORE": store, "MERON_WORLD_SIZE": str(RANKS)}
+        # More threads than cores wait for each other.
+        shared["OMP_NUM_THREADS"] = str(max(1, min(4, len(os.sched_getaffinity(0)) // RANKS)))
         command = [sys.executable, __file__]
         ranks = [
             subprocess.Popen(command, env={**shared, "MERON_RANK": str(rank)})
