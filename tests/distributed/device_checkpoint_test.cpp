@@ -42,15 +42,18 @@ std::vector<DeviceWay> ways() {
   const std::string narrow = zero3(kValues + R"(, "gradient": {"tier": "device"},
                                    "optimizer": {"tier": "device", "dtype": "bf16"})");
   const std::string copied = R"(, "second_copy": "shard", "codec": "int8")";
-  return {{{zero3(kValues), MERON_BF16}, Computes::on_own},
-          {{zero3(kValues)}, Computes::on_shared},
-          {{zero3(kAll)}, Computes::on_own},
-          {{zero3(kAll), MERON_BF16}, Computes::on_own},
-          {{zero3(kAll), MERON_BF16}, Computes::on_shared},
-          {{narrow, MERON_BF16}, Computes::on_own},
-          {{nvme, MERON_BF16}, Computes::on_shared},
-          {{mesh(true), MERON_F32, "cluster", 2}, Computes::on_own},
-          {{mesh(true, copied), MERON_BF16, "cluster", 2}, Computes::on_own}};
+  std::vector<DeviceWay> found = {
+      {{zero3(kValues), MERON_BF16}, Computes::on_own},
+      {{zero3(kValues)}, Computes::on_shared},
+      {{zero3(kAll)}, Computes::on_own},
+      {{zero3(kAll), MERON_BF16}, Computes::on_own},
+      {{zero3(kAll), MERON_BF16}, Computes::on_shared},
+      {{narrow, MERON_BF16}, Computes::on_own},
+      {{nvme, MERON_BF16}, Computes::on_shared},
+      {{mesh(true), MERON_F32, "cluster", 2}, Computes::on_own},
+      {{mesh(true, copied), MERON_BF16, "cluster", 2}, Computes::on_own}};
+  if (!emulated()) found.pop_back();  // second copies need a device for each rank
+  return found;
 }
 
 void save(const Trainer& trainer, const std::string& folder, uint64_t step, bool wait,
