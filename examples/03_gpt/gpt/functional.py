@@ -31,7 +31,7 @@ def train(
     model = mt.shard(
         checkpointed(build(options), options), units=Block, context=context, mp=precision
     )
-    optimizer = adamw(context, model, options.lr)
+    optimizer = adamw(context, model, options)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, learning_rate(options.steps))
 
     before = gathered(context)
@@ -42,7 +42,7 @@ def train(
                 loss = loss_of(model, examples[number].to(device))
                 (loss / accumulate).backward()
                 losses.values[step, turn, rank] = loss.item()
-            if options.clip:
+            if options.clip and not isinstance(optimizer, mt.AdamW):
                 mt.clip_grad_norm_(model, options.clip)
             optimizer.step()
             optimizer.zero_grad()
@@ -53,14 +53,17 @@ def train(
     return Trained(context, losses, model, optimizer, own_bytes, before)
 
 
-def adamw(context: meron.Context, model: torch.nn.Module, lr: float) -> torch.optim.Optimizer:
+def adamw(
+    context: meron.Context, model: torch.nn.Module, options: Namespace
+) -> torch.optim.Optimizer:
     """Torch's own, whose states the shards have; the engine's where the plan has those, or their
-    states, elsewhere or in fewer bits."""
+    states, elsewhere or in fewer bits. The engine clips in its step, where the gradients are:
+    clip_grad_norm_ would bring those of a GPU to the host."""
     plan = json.loads(context.plan.json())
     states = plan["optimizer"]
     if (plan["param"]["tier"], states["tier"], states["dtype"]) != ("host", "host", "f32"):
-        return mt.AdamW(model, lr=lr)
-    optimizer = torch.optim.AdamW(model.parameters(), lr=lr)
+        return mt.AdamW(model, lr=options.lr, max_norm=options.clip)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=options.lr)
     mt.shard_optimizer(model, optimizer)
     return optimizer
 
