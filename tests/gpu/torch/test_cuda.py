@@ -156,7 +156,7 @@ def test_what_the_engine_takes_is_counted_by_torch() -> None:
     before = torch.cuda.memory_allocated()
     with unit.gather():
         assert torch.cuda.memory_allocated() - before >= 4 << 20
-    context.world.barrier()  # an allocator of the trainer's is called by the next call at the latest
+    context.world.barrier()  # the trainer's allocator is called by the next call at the latest
     assert torch.cuda.memory_allocated() == before
 
 

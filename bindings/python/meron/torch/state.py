@@ -90,8 +90,8 @@ def clip_grad_norm_(
     As torch.nn.utils.clip_grad_norm_, over all ranks, and over all plans and groups that the params
     are sharded by. Params in no unit neither count nor are scaled. If groups of ranks have
     different gradients, as those of experts, the mean over the groups counts, so that all ranks
-    scale alike. Ends the accumulation as full_grad does. Gradients on a device come to the host for
-    it, and go back: an optimizer of Meron's with `max_norm` clips where they are. Collective; blocks
+    scale alike. Ends the accumulation as full_grad does. Gradients on a device travel to the host
+    and back: an optimizer of Meron's with `max_norm` clips them where they are. Collective; blocks
     on peers.
 
     Args:
@@ -159,11 +159,12 @@ def norm_in_double(part: torch.Tensor, norm_type: float) -> torch.Tensor:
     element: 24 times as slow as the memory.)"""
     most = 1 << 20  # elements that a cache holds
     buffer = torch.empty(min(most, part.numel()), dtype=torch.float64, device=part.device)
-    norms = [
+    norms: list[torch.Tensor] = [
         torch.linalg.vector_norm(buffer[: piece.numel()].copy_(piece), norm_type)
         for piece in part.split(most)
     ]
-    return norms[0] if len(norms) == 1 else torch.linalg.vector_norm(torch.stack(norms), norm_type)
+    whole: torch.Tensor = torch.linalg.vector_norm(torch.stack(norms), norm_type)
+    return whole
 
 
 def agreed_power(shardings: list[Sharding], power: float) -> float:
