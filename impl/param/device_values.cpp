@@ -87,9 +87,16 @@ Status DeviceValues::unlease(std::optional<void*> user) {
   return noted.ok() ? followed : noted;
 }
 
+Status DeviceValues::begin_copies() {
+  return join(side_.up());
+}
+
 Status DeviceValues::copy_out(std::byte* to, const std::byte* from, uint64_t bytes) {
-  MERON_TRY(join(side_.up()));
   return side_.device().copy(to, from, bytes, side_.up());
+}
+
+Status DeviceValues::copy_out(std::span<const meron_cast_task> params, DType type) {
+  return side_.device().cast(params, type, type, false, side_.up());
 }
 
 Status DeviceValues::follow(void* user, void* stream) {

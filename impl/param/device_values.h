@@ -56,8 +56,12 @@ class DeviceValues {
   std::byte* data(size_t piece) const { return places_[piece]; }
 
   // Copies into the caller's memory of the device, from the host's values or from those that lie on
-  // the device; note_copies() then says of all of them that they were asked for.
+  // the device: begin_copies() comes first, and note_copies() then says of all of them that they
+  // were asked for.
+  Status begin_copies();
   Status copy_out(std::byte* to, const std::byte* from, uint64_t bytes);
+  // The same of params that lie on the device, all at once: places are aligned to their element.
+  Status copy_out(std::span<const meron_cast_task> params, DType type);
   Status note_copies();
   // What is asked of `stream` from now on waits for all copies that were asked for.
   Status join(void* stream) const { return side_.device().wait(stream, copied_); }

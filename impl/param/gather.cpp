@@ -5,23 +5,10 @@
 
 #include <algorithm>
 
-#include "kernels/cpu/copy.h"
+#include "param/parallel_copy.h"
 #include "param/staging.h"
 
 namespace meron {
-namespace {
-
-// Copies in cache-line grains, so that threads do not share lines.
-void parallel_copy(Rank& rank, std::byte* to, const std::byte* from, uint64_t bytes) {
-  const Recess recess(bytes >= kInlineElements * sizeof(float));
-  rank.threads.for_range(0, bytes, 4096, kInlineElements * sizeof(float),
-                         [&](int, uint64_t begin, uint64_t end) {
-                           kernels::copy(to + begin, from + begin, end - begin);
-                         });
-}
-
-}  // namespace
-
 Channel& GatherOperation::channel_for(const std::vector<std::shared_ptr<Unit>>& units) {
   const Axes& axes = units.front()->axes();
   // Devices of both axes take turns in the order of one channel's calls.
@@ -353,73 +340,6 @@ void GatherOperation::copy_from_holders(Unit& unit) {
       add(rank.counters.gather_copied, range.size() * size);
     }
   }
-}
-
-Result<bool> GatherOperation::copy_targets() {
-  const bool first = !std::exchange(asked_, true);
-  Status copied = first ? ask_for_copies() : Ok{};
-  if (copied.ok() && upload_) copied = upload_->advance(units_.front()->rank().threads);
-  const bool done = !copied.ok() || upload_ == nullptr || upload_->done();
-  // Once for all: what wakes the host stands between copies. Also after an error, because what was
-  // asked for is still read.
-  if (targets_on_device_ && (first || done)) {
-    Status noted = note_copies();
-    if (copied.ok()) copied = std::move(noted);
-  }
-  if (!copied.ok()) return std::move(copied).error();
-  return done;
-}
-
-// Piece by piece: who releases the gather meanwhile may take the memory back soon.
-void GatherOperation::copy_to_caller(Rank& rank, std::byte* to, const std::byte* from,
-                                     uint64_t bytes) const {
-  constexpr uint64_t kPiece = uint64_t{8} << 20;
-  for (uint64_t at = 0; at < bytes && !given_up_; at += kPiece) {
-    parallel_copy(rank, to + at, from + at, std::min(kPiece, bytes - at));
-  }
-}
-
-Status GatherOperation::note_copies() {
-  Status all = Ok{};
-  for (const auto& unit : units_) {
-    Status noted = unit->on_device()->note_copies();
-    if (all.ok()) all = std::move(noted);
-  }
-  return all;
-}
-
-Status GatherOperation::ask_for_copies() {
-  for (const GatherTarget& target : targets_) {
-    const Param& param = *target.param;
-    const Flat& flat = param.unit->flat_of(param);
-    const uint64_t size = size_of(flat.desc.dtype);
-    Rank& rank = param.unit->rank();
-    const std::byte* const from = flat.values + param.place.offset * size;
-    if (by_devices_ || (target.on_device && only_on_device_ && param.unit->whole_on_device())) {
-      const std::byte* const whole =
-          by_devices_ ? param.unit->on_device()->data(param.place.flat) : flat.resident->data();
-      const std::byte* const there = whole + param.place.offset * size;
-      MERON_TRY(param.unit->on_device()->copy_out(target.data, there, param.count * size));
-    } else if (target.on_device) {
-      const std::byte* const values = flat.writable + param.place.offset * size;
-      if (param.unit->brings()) {
-        if (upload_ == nullptr) upload_ = std::make_unique<Upload>(*rank.device);
-        upload_->add(target.data, values, param.count * size);
-      } else {
-        MERON_TRY(param.unit->on_device()->copy_out(target.data, values, param.count * size));
-      }
-      add(rank.counters.device_up, param.count * size);
-    } else {
-      copy_to_caller(rank, target.data, from, param.count * size);
-      if (given_up_) return Ok{};
-    }
-    // Where other nodes have some of it, what is brought in is counted.
-    const bool near = by_devices_ ? channel_.link() == nullptr : !param.unit->brings();
-    if (is_sharded(rank.plan.param) && near) {
-      add(rank.counters.gather_copied, (param.count - part_of(param, flat.rest).size()) * size);
-    }
-  }
-  return Ok{};
 }
 
 Status GatherOperation::release(std::optional<void*> user) {

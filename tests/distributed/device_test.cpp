@@ -120,6 +120,67 @@ TEST(DeviceTest, GathersAtATimeShareOneCopy) {
   }));
 }
 
+// Gathers a unit of some params that lies on the device into the device's memory, at addresses that
+// this is added to. The device breaks in its operation `broken`; whether all went well before.
+bool gathers_into(int params, uintptr_t offset, int broken) {
+  ::setenv("MERON_EMULATED_DEVICE", ("break=" + std::to_string(broken)).c_str(), 1);
+  World world{"self", 1, R"({"preset": "zero3", "param": {"tier": "device"}})"};
+  world.device = kDevice;
+  Shared<int> well(1);
+  (void)run_world(world, [&](int, meron_context context) {
+    const TrainersDevice device;
+    constexpr int64_t kCount = 7;
+    std::vector<meron_param> all(static_cast<size_t>(params));
+    for (size_t i = 0; i < all.size(); ++i) {
+      const std::string name = "p" + std::to_string(i);
+      meron_param_desc desc = MERON_PARAM_DESC_INIT;
+      desc.name = name.c_str();
+      desc.shape = &kCount;
+      desc.dims = 1;
+      desc.dtype = i % 2 == 0 ? MERON_F32 : MERON_BF16;
+      CALL(meron_param_register, &all[i], context, &desc);
+    }
+    meron_unit unit{};
+    if (meron_unit_create(&unit, context, "u", all.data(), all.size(), nullptr) < 0) _exit(0);
+    auto* const memory = static_cast<std::byte*>(device.allocate(all.size() * 64));
+    std::vector<meron_destination> places;
+    for (size_t i = 0; i < all.size(); ++i) {
+      meron_destination place{};
+      place.param = all[i];
+      place.data = memory + i * 64 + offset;
+      place.bytes = kCount * (i % 2 == 0 ? 4 : 2);
+      places.push_back(place);
+    }
+    meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
+    options.mode = MERON_GATHER_INTO;
+    options.destinations = places.data();
+    options.destination_count = places.size();
+    meron_gather gather{};
+    const bool begun = meron_gather_begin(&gather, &unit, 1, &options, nullptr) >= 0;
+    well[0] = begun && meron_gather_wait(gather, MERON_TIMEOUT_DEFAULT, nullptr) >= 0 ? 1 : 0;
+    _exit(0);
+  });
+  ::unsetenv("MERON_EMULATED_DEVICE");
+  return well[0] != 0;
+}
+
+int operations_of(int params, uintptr_t offset = 0) {
+  for (int broken = 1; broken < 200; ++broken) {
+    if (gathers_into(params, offset, broken)) return broken;
+  }
+  return -1;
+}
+
+// A copy by itself is a call of the driver: what lies on the device is copied at once.
+TEST(DeviceTest, AGatherOnTheDeviceIsOneOperationForEachType) {
+  if (!emulated()) GTEST_SKIP() << "of the emulated device";
+  const int few = operations_of(2), many = operations_of(12);
+  EXPECT_GT(few, 0);
+  EXPECT_EQ(many, few);
+  // No kernel writes where an element is not aligned.
+  EXPECT_EQ(operations_of(12, 1) - operations_of(2, 1), 10);
+}
+
 // Large buffers do not begin at a page.
 TEST(DeviceTest, BuffersOfAnySizeArePinned) {
   World world{"shm", 2, "zero3"};
