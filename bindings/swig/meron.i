@@ -1294,7 +1294,7 @@ inline int32_t meron_unit_release(int64_t unit) {
 }
 
 /**
- * Begins an update of some units: asks every rank to let go of the present version. Collective over
+ * Begins an update of some units: asks every rank to release the present version. Collective over
  * the units' group. Ownership: the caller ends *out by meron_update_publish. Blocks: never.
  * Threads: any. Errors: MERON_E_ARGUMENT, MERON_E_STATE (a unit is leased here or being updated),
  * MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE, -3xx.
@@ -1307,7 +1307,7 @@ inline int64_t meron_update_begin(int64_array units) {
 }
 
 /**
- * Waits until every rank has let go, after which this rank's parts may be written. Blocks: on
+ * Waits until every rank has released it, after which this rank's parts may be written. Blocks: on
  * peers, at most the deadline. Threads: any. Errors: as meron_future_wait.
  */
 inline int32_t meron_update_wait(int64_t update, int64_t timeout_ns) {

@@ -78,7 +78,7 @@ constexpr Range part_range(uint64_t elements, uint64_t rank, const MeshShape& me
   return {row.begin + part.begin, row.begin + part.end};
 }
 
-// Ranks of a node share memory: what a rank of another node has is brought in once, by the rank at
+// Ranks of a node share memory: what a remote rank has is staged once, by the rank at
 // `position` (that of the owner among the `importers` of its own node) modulo their number.
 constexpr uint64_t importer_of(uint64_t position, uint64_t importers) {
   return position % importers;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Looks after what devices were asked to exchange. A peer that never joins would hold this rank's
 // streams, and with them a trainer that waits for its device outside of Meron, for good: the group
-// is broken instead, with the culprit's name, and the streams are let go.
+// is broken instead, with the culprit's name, and the streams are released.
 #pragma once
 
 #include <condition_variable>

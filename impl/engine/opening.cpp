@@ -64,7 +64,7 @@ Status Context::start() {
   const int threads =
       options_.threads > 0 ? options_.threads : std::max(1, cpu_count() / met->local_size);
   int rank_here = 0;
-  for (int r = 0; r < identity.rank; ++r) rank_here += transport_->near(r) ? 1 : 0;
+  for (int r = 0; r < identity.rank; ++r) rank_here += transport_->is_local(r) ? 1 : 0;
   rank_ = std::make_unique<Rank>(*transport_, options_.plan, threads, timeout,
                                  near_cpus(numa_nodes(), rank_here, transport_->ranks_here()));
   if (device) {

@@ -321,7 +321,7 @@ void Context::inspect_locked(Held& held, Operation& target) {
   const std::vector<int> missing = missing_of(operation);
   for (const int m : missing) {
     if (!left[static_cast<size_t>(m)]) continue;
-    if (!channel.near(m) && !operation.suspected_for_long(now_ns())) break;
+    if (!channel.is_local(m) && !operation.suspected_for_long(now_ns())) break;
     const int rank = channel.members().world_rank(m);
     return break_group(
         Error(MERON_E_PEER_CLOSED,

@@ -58,7 +58,7 @@ IoMemory::~IoMemory() {
 IoRequest::~IoRequest() {
   if (!memory_ || !ticket_) return;
   const Status status = ticket_->status();
-  // What a drive did not let go of it may still write to: such memory stays for good.
+  // What a drive did not release it may still write to: such memory stays for good.
   if (!ticket_->done() || (!status.ok() && status.error().code() == MERON_E_CLOSED)) {
     (void)new std::shared_ptr<IoMemory>(std::move(memory_));
   }
@@ -221,13 +221,13 @@ Status FileIo::close() {
     engine = std::exchange(engine_, nullptr);
   }
   if (!engine) return Ok{};
-  // A call of another thread that still holds it lets go at once; who is last closes it.
+  // A call of another thread that still holds it releases it at once; who is last closes it.
   const Deadline deadline = Deadline::after(kCloseNs);
   engine.reset();
   while (const auto request = first_under_way()) {
     if (request->ticket_->wait(deadline.remaining())) continue;
     return Error(MERON_E_TIMEOUT,
-                 fmt::format("the drive has not let go of a request for {} s",
+                 fmt::format("the drive has not released a request for {} s",
                              kCloseNs / kNanosPerSecond),
                  "look at the drive and the kernel's log; memory of the requests stays in use")
         .on(request->path());

@@ -83,7 +83,7 @@ class IoEngine {
 
   // `wake` is called after each ticket that ends, from a thread of the engine's, one call at a
   // time; not for those that have ended when read() or write() returns, refused or empty. It must
-  // be short, and must neither call on_end nor let go of the engine. Once this returns the former
+  // be short, and must neither call on_end nor release the engine. Once this returns the former
   // one is not called any more.
   void on_end(std::function<void()> wake);
 

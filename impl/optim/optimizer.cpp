@@ -119,7 +119,7 @@ Result<bool> Optimizer::fill_unit(size_t index) {
                   [](const auto& states) { return states && states->shape().master; });
   if (needs_values) {
     if (!std::exchange(holds_values_, true)) unit.lease();
-    MERON_ASSIGN(const bool here, unit.bring_own());
+    MERON_ASSIGN(const bool here, unit.stage_own());
     if (!here) return false;
   }
   while (filling_ && filling_->handed_out() < sub_groups_end_[index]) {
@@ -191,7 +191,7 @@ Status Optimizer::reload() {
                  "offload them before");
   }
   std::vector<Buffer> buffers;
-  const auto bring = [&]() -> Status {
+  const auto read_back = [&]() -> Status {
     for (const auto& unit : states_) {
       for (const auto& states : unit) {
         if (states) MERON_TRY(states->allocate(buffers));
@@ -200,16 +200,16 @@ Status Optimizer::reload() {
     const Recess recess;
     return parked_->read(buffers);
   };
-  if (Status brought = bring(); !brought.ok()) {
+  if (Status read = read_back(); !read.ok()) {
     for (const auto& unit : states_) {
       for (const auto& states : unit) {
         if (states) states->park();
       }
     }
-    if (brought.error().code() == MERON_E_TIMEOUT) return brought;
+    if (read.error().code() == MERON_E_TIMEOUT) return read;
     const Recess recess;
     for (const Buffer& buffer : buffers) rank_.arena().release(buffer);
-    return brought;
+    return read;
   }
   buffers_ = std::move(buffers);
   parked_.reset();

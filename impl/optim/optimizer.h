@@ -28,7 +28,7 @@ class Optimizer {
 
   // Gives the states their first values: on nvme by writing all of them once, so that steps only
   // write over what is there. Each call does what it can without waiting for the drive; true: done.
-  // Between calls the lock may be let go of; wait for the drive by wait_for_drive().
+  // Between calls the lock may be released; wait for the drive by wait_for_drive().
   Result<bool> prepare();
   void wait_for_drive(int64_t timeout_ns);
   // Bytes that prepare() has given out to be written, of how many.

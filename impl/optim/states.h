@@ -78,7 +78,7 @@ class FlatStates final : public Master {
     return read(kMaster, first, count, out);
   }
   bool parked() const override { return parked_; }
-  // What lies on the host has been moved off, its buffers are gone; allocate() brings room again.
+  // What lies on the host has been moved off, its buffers are gone; allocate() takes memory again.
   void park();
 
  private:

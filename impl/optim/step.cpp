@@ -237,10 +237,10 @@ bool StepOperation::whole(size_t unit) const {
          (!pass_ || pass_->handed_out() >= optimizer_->sub_groups_end_[unit]);
 }
 
-// What the drive has brought comes first, so that the drive has something to do; what lies on the
-// host, of whichever unit, is for the time in which it has brought nothing.
+// What was read from the drive comes first, so that the drive has something to do; what lies on the
+// host, of whichever unit, is for the time in which it has read nothing.
 Result<bool> StepOperation::update_some() {
-  MERON_ASSIGN(std::byte* const records, brought());
+  MERON_ASSIGN(std::byte* const records, records_read());
   if (records != nullptr) {
     const StateFile::SubGroup& group = pass_->sub_group();
     FlatStates& states = optimizer_->states_of(group);
@@ -255,7 +255,7 @@ Result<bool> StepOperation::update_some() {
   return true;
 }
 
-Result<std::byte*> StepOperation::brought() {
+Result<std::byte*> StepOperation::records_read() {
   std::byte* const nothing = nullptr;
   if (!pass_ || pass_->handed_out_all()) return nothing;
   std::byte* const records = pass_->front();

@@ -45,10 +45,10 @@ class StepOperation final : public Operation {
   bool begin_pass();
   // Looks after the drive.
   Status move_pass();
-  // Updates what the drive has brought, or some of what lies in memory; false: there is nothing
+  // Updates what was read from the drive, or some of what lies in memory; false: there is nothing
   // that may be updated now.
   Result<bool> update_some();
-  Result<std::byte*> brought();
+  Result<std::byte*> records_read();
   Result<bool> update_memory();
   // Asks the device for it, behind all that reads the values.
   Status update_on_device(FlatStates& states);
@@ -68,7 +68,7 @@ class StepOperation final : public Operation {
   StatePass* pass_ = nullptr;                 // the optimizer's; null: nothing lies on nvme
   size_t updated_ = 0;                        // units done
   size_t opened_ = 0;      // whose old values no rank uses any more, and whose new ones have room
-  size_t drive_unit_ = 0;  // of what the drive brings next
+  size_t drive_unit_ = 0;  // of what the drive reads next
   // What lies in memory has been updated before that unit, flat of it and element of that.
   size_t host_unit_ = 0, host_flat_ = 0;
   uint64_t host_elements_ = 0;

@@ -60,7 +60,7 @@ Status GatherOperation::begin(uint64_t sequence, Deadline deadline) {
     if (item.between) unit->exchanged = item.version;
     const bool in_place = by_devices_ || (only_on_device_ && unit->whole_on_device());
     if (unit->state() == ValueState::available) {
-      if (in_place || !unit->brings()) item.stage = Stage::whole;
+      if (in_place || !unit->stages_values()) item.stage = Stage::whole;
     } else {
       MERON_TRY(unit->enter(ValueState::gathering));
       if (in_place) {
@@ -86,7 +86,7 @@ GatherOperation::~GatherOperation() {
 Result<bool> GatherOperation::advance() {
   Result<bool> moved = move();
   if (given_up_ && !released_) {  // in the middle of this
-    if (Status released = let_go(given_up_stream_); !released.ok()) {
+    if (Status released = release_now(given_up_stream_); !released.ok()) {
       moved = std::move(released).error();
     }
   }
@@ -97,8 +97,8 @@ Result<bool> GatherOperation::move() {
   bool all = true;
   for (Item& item : items_) {
     if (item.stage == Stage::whole) continue;
-    // What others rely on goes on after this rank has let go.
-    if (released_ && !item.unit->brings()) continue;
+    // What others rely on goes on after this rank has released the gather.
+    if (released_ && !item.unit->stages_values()) continue;
     if (item.unit->busy_with_values()) {
       all = false;
       continue;
@@ -109,8 +109,8 @@ Result<bool> GatherOperation::move() {
       continue;
     }
     item.stage = Stage::whole;
-    // What was brought in after this rank had let go.
-    if (released_) item.unit->drop_brought();
+    // What was staged after this rank had released the gather.
+    if (released_) item.unit->drop_staged();
     if (!released_ && item.unit->state() == ValueState::gathering) {
       MERON_TRY(item.unit->enter(ValueState::available));
     }
@@ -120,20 +120,20 @@ Result<bool> GatherOperation::move() {
   // What fails here fails on this rank alone: the peers have what they need of it.
   Result<bool> done = view_on_device_ ? lease_device() : copy_targets();
   if (!done.ok()) {
-    MERON_TRY(let_go({}));
+    MERON_TRY(release_now({}));
     return std::move(done).error();
   }
   if (!*done) return false;
   // The copy is the caller's; the values may change from now on.
-  if (mode_ != GatherMode::view) MERON_TRY(let_go({}));
+  if (mode_ != GatherMode::view) MERON_TRY(release_now({}));
   return true;
 }
 
 Result<bool> GatherOperation::advance(Item& item) {
   Unit& unit = *item.unit;
   if (!is_sharded(unit.rank().plan.param)) return advance_replicated(item);
-  if (unit.brings()) return advance_brought(item);
-  if (!unit.reached(unit.mates(), item.version, &UnitSlot::published)) return false;
+  if (unit.stages_values()) return advance_staged(item);
+  if (!unit.reached(unit.local_peers(), item.version, &UnitSlot::published)) return false;
   if (mode_ != GatherMode::view) return true;
   for (const Flat& flat : unit.flats()) {
     add(unit.rank().counters.gather_mapped,
@@ -147,7 +147,7 @@ Status GatherOperation::begin_parts(Item& item) {
   Unit& unit = *item.unit;
   const Unit::Busy busy(unit);  // memory is taken, for which the lock is released
   const Axes& axes = unit.axes();
-  MERON_TRY(unit.hold_brought());
+  MERON_TRY(unit.hold_staged());
   item.stage = Stage::parts;
   item.leads_parts = unit.parts_asked != item.version;
   unit.parts_asked = item.version;
@@ -182,22 +182,22 @@ Result<bool> GatherOperation::arrived(const std::shared_ptr<Import>& import) {
 bool GatherOperation::in_turn(const Item& item) const {
   if (channel_.link() == nullptr) return true;
   return std::none_of(items_.data(), &item, [&](const Item& before) {
-    return before.unit->brings() && before.stage <= item.stage;
+    return before.unit->stages_values() && before.stage <= item.stage;
   });
 }
 
-Result<bool> GatherOperation::brought_own(Unit& unit) {
-  Result<bool> own = unit.bring_own();
+Result<bool> GatherOperation::staged_own(Unit& unit) {
+  Result<bool> own = unit.stage_own();
   if (!own.ok()) return channel_.fail(std::move(own).error());
   return own;
 }
 
-Result<bool> GatherOperation::advance_brought(Item& item) {
+Result<bool> GatherOperation::advance_staged(Item& item) {
   Unit& unit = *item.unit;
   if (item.stage == Stage::begun) {
     // What is sent must be in memory, but for what is sent as it is encoded.
     if (unit.stores()) {
-      MERON_ASSIGN(const bool own, brought_own(unit));
+      MERON_ASSIGN(const bool own, staged_own(unit));
       if (!own) return false;
     }
     if (!in_turn(item)) return false;
@@ -206,7 +206,7 @@ Result<bool> GatherOperation::advance_brought(Item& item) {
   // Without replicas rows are whole already, and need not wait for anyone to be sent.
   if (item.stage == Stage::parts && !unit.axes().replicas()) {
     unit.parts_here = item.version;
-    MERON_ASSIGN(const bool own, brought_own(unit));
+    MERON_ASSIGN(const bool own, staged_own(unit));
     if (!own || !in_turn(item)) return false;
     if (Status begun = begin_rows(item); !begun.ok()) return channel_.fail(begun.error());
   }
@@ -214,7 +214,7 @@ Result<bool> GatherOperation::advance_brought(Item& item) {
     if (!unit.reached(unit.readers(), item.version, &UnitSlot::published)) return false;
     MERON_ASSIGN(const bool here, arrived(item.parts));
     if (!here) return false;
-    MERON_ASSIGN(const bool own, brought_own(unit));
+    MERON_ASSIGN(const bool own, staged_own(unit));
     if (!own) return false;
     if (item.parts) item.parts->unpack();
     if (item.leads_parts) {
@@ -233,17 +233,17 @@ Result<bool> GatherOperation::advance_brought(Item& item) {
     if (unit.rows_here != item.version) return false;
     unit.own_slot().arrived.store(item.number, std::memory_order_seq_cst);
     channel_.transport().ring();
-    item.stage = Stage::mates;
+    item.stage = Stage::local_peers;
   }
-  if (!unit.reached(unit.mates(), item.number, &UnitSlot::arrived)) return false;
+  if (!unit.reached(unit.local_peers(), item.number, &UnitSlot::arrived)) return false;
   if (mode_ == GatherMode::view && unit.state() != ValueState::available) {
-    const Unit::Brought brought = unit.brought();
+    const Unit::Staged staged = unit.staged();
     uint64_t mapped = 0;
     for (const Flat& flat : unit.flats()) {
       mapped += (flat.desc.elements - flat.rest.size()) * size_of(flat.desc.dtype);
     }
-    for (const auto& [offset, bytes] : brought.parts) mapped -= bytes;
-    for (const auto& [offset, bytes] : brought.rows) mapped -= bytes;
+    for (const auto& [offset, bytes] : staged.parts) mapped -= bytes;
+    for (const auto& [offset, bytes] : staged.rows) mapped -= bytes;
     add(unit.rank().counters.gather_mapped, mapped);
   }
   return true;
@@ -259,7 +259,7 @@ void GatherOperation::refresh(Unit& unit) {
     const Unit::Busy busy(unit);
     flat.fetched = flat.version;
     const uint64_t size = size_of(flat.desc.dtype);
-    for (const int m : unit.near_replicas()) {
+    for (const int m : unit.local_replicas()) {
       if (m == axes.index()) continue;
       const Range part = part_range(flat.desc.elements, static_cast<uint64_t>(m), axes.mesh);
       std::byte* const to = flat.writable + part.begin * size;
@@ -300,15 +300,16 @@ Result<bool> GatherOperation::advance_replicated(Item& item) {
     }
   }
   if (item.stage == Stage::parts) {
-    if (!unit.reached(unit.mates(), item.version, &UnitSlot::published)) return false;
+    if (!unit.reached(unit.local_peers(), item.version, &UnitSlot::published)) return false;
     MERON_ASSIGN(const bool here, arrived(item.parts));
     if (!here || (unit.exchanging() && axis.link() != nullptr)) return false;
     if (item.parts) item.parts->unpack();
     unit.own_slot().arrived.store(item.number, std::memory_order_seq_cst);
     if (axis.link() != nullptr) channel_.transport().ring();
-    item.stage = Stage::mates;
+    item.stage = Stage::local_peers;
   }
-  if (axis.link() != nullptr && !unit.reached(unit.mates(), item.number, &UnitSlot::arrived)) {
+  if (axis.link() != nullptr &&
+      !unit.reached(unit.local_peers(), item.number, &UnitSlot::arrived)) {
     return false;
   }
   if (fetches) copy_from_holders(unit);
@@ -343,13 +344,13 @@ void GatherOperation::copy_from_holders(Unit& unit) {
 }
 
 Status GatherOperation::release(std::optional<void*> user) {
-  if (!running() || released_) return let_go(user);
+  if (!running() || released_) return release_now(user);
   given_up_ = true;
   given_up_stream_ = user;
   return Ok{};
 }
 
-Status GatherOperation::let_go(std::optional<void*> user) {
+Status GatherOperation::release_now(std::optional<void*> user) {
   if (released_) return Ok{};
   released_ = true;
   Status followed = Ok{};
@@ -389,8 +390,8 @@ std::vector<int> GatherOperation::missing() const {
     const Axes& axes = unit.axes();
     if (item.stage == Stage::whole) continue;
     auto members = unit.behind(unit.readers(), item.version, &UnitSlot::published);
-    if (members.empty() && item.stage == Stage::mates) {
-      members = unit.behind(unit.mates(), item.number, &UnitSlot::arrived);
+    if (members.empty() && item.stage == Stage::local_peers) {
+      members = unit.behind(unit.local_peers(), item.number, &UnitSlot::arrived);
     }
     if (item.stage == Stage::parts && item.parts) {
       const Channel& axis = is_sharded(unit.rank().plan.param)                ? *axes.replica
@@ -417,7 +418,7 @@ std::vector<int> GatherOperation::missing() const {
 
 std::string GatherOperation::waits_for_drive() const {
   for (const Item& item : items_) {
-    if (item.stage == Stage::whole || item.stage == Stage::mates) continue;
+    if (item.stage == Stage::whole || item.stage == Stage::local_peers) continue;
     if (std::string text = item.unit->drive_text(); !text.empty()) return text;
   }
   return {};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // A gather: units on their way to full, then leased. Where all who hold values share memory, these
 // are full as soon as every owner has published the version; replicated values are made whole by
-// copying the peers' parts once per version. Between nodes each rank first brings in its share
-// (import.h), and then waits until its mates have. Where all that is wanted, and all that is held,
-// lies on devices that are joined, these bring it together (DeviceGroup), and the host does not
-// wait.
+// copying the peers' parts once per version. Between nodes each rank first stages its share
+// (import.h), and then waits until its local peers have. Where all that is wanted, and all that is
+// held, lies on devices that are joined, these gather it themselves (DeviceGroup), and the host
+// does not wait.
 #pragma once
 
 #include <cstdint>
@@ -61,7 +61,7 @@ class GatherOperation final : public Operation {
   bool begins_alone() const override { return true; }
 
   GatherMode mode() const { return mode_; }
-  // Whether devices bring the values together: the same on all ranks.
+  // Whether devices gather the values themselves: the same on all ranks.
   bool by_devices() const { return by_devices_; }
   // Where in the window whole values come, the first of them, of those that do; of all of them
   // `detail` gets a hash. Equal on all ranks too.
@@ -86,32 +86,32 @@ class GatherOperation final : public Operation {
   bool released() const { return released_; }
 
  private:
-  // A unit on its way. `mates`: what this rank brings in is there, and its mates' may be not yet.
-  enum class Stage { begun, parts, rows, mates, whole };
+  // A unit on its way. `local_peers`: what this rank stages is ready; its local peers' may not be.
+  enum class Stage { begun, parts, rows, local_peers, whole };
   struct Item {
     Unit* unit = nullptr;  // of units_
     uint64_t version = 0;  // that is gathered
     uint64_t number = 0;   // of the unit's gathers
     bool between = false;  // replicas
-    // Whether what this gather brings in is used: an earlier one may be bringing in the same.
+    // Whether what this gather stages is used: an earlier one may be staging the same.
     bool leads_parts = false, leads_rows = false;
     Stage stage = Stage::begun;
     std::shared_ptr<Import> parts = nullptr, rows = nullptr;
   };
 
   Result<bool> move();
-  Status let_go(std::optional<void*> user);
+  Status release_now(std::optional<void*> user);
   // Whether the unit is whole.
   Result<bool> advance(Item& item);
   Result<bool> advance_replicated(Item& item);
-  Result<bool> advance_brought(Item& item);
-  Result<bool> brought_own(Unit& unit);
+  Result<bool> advance_staged(Item& item);
+  Result<bool> staged_own(Unit& unit);
   // Whether the units before it have begun their exchange of the same stage: what all send then has
   // one tag, and is told apart by its order.
   bool in_turn(const Item& item) const;
   Status begin_parts(Item& item);
   Status begin_rows(Item& item);
-  // Rows that replicas hold alike: what near ones have updated.
+  // Rows that replicas hold alike: what local ones have updated.
   void refresh(Unit& unit);
   void copy_from_holders(Unit& unit);
   Result<bool> arrived(const std::shared_ptr<Import>& import);

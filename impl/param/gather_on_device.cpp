@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What of a gather lies in memory of the device: brought there by the devices themselves, or copied
+// What of a gather lies in memory of the device: gathered by the devices themselves, or copied
 // from the host's memory; and who waits for it.
 #include <fmt/format.h>
 
@@ -149,7 +149,7 @@ void GatherOperation::add_refresh(Unit& unit, std::vector<DeviceGroup::Part>& pa
     parts.push_back({row + static_cast<uint64_t>(axes.own_replica()) * part, row, part});
     add(counters.gather_copied, (flat.row.size() - flat.part.size()) * size);
     for (int i = 0; i < axes.replica->size(); ++i) {
-      if (axes.replica->near(i)) continue;
+      if (axes.replica->is_local(i)) continue;
       const auto place = static_cast<uint64_t>(axes.of_replica(i));
       add(counters.far_gather, part_range(flat.desc.elements, place, axes.mesh).size() * size);
     }
@@ -213,21 +213,21 @@ Status GatherOperation::refresh_rows() {
   return Ok{};
 }
 
-// Counted as on the host: a node brings in what others have once, and its ranks each a share.
+// Counted as on the host: a node stages what others have once, and its ranks each a share.
 void GatherOperation::count(Unit& unit) const {
-  const Unit::Brought far = unit.brought();
+  const Unit::Staged remote = unit.staged();
   Counters& counters = unit.rank().counters;
-  uint64_t near = 0;
+  uint64_t local = 0;
   for (const Flat& flat : unit.flats()) {
-    near += (flat.desc.elements - flat.rest.size()) * size_of(flat.desc.dtype);
+    local += (flat.desc.elements - flat.rest.size()) * size_of(flat.desc.dtype);
   }
-  for (const auto& [offset, bytes] : far.parts) near -= bytes;
-  for (const auto& [offset, bytes] : far.rows) {
-    near -= bytes;
+  for (const auto& [offset, bytes] : remote.parts) local -= bytes;
+  for (const auto& [offset, bytes] : remote.rows) {
+    local -= bytes;
     add(counters.gather_copied, bytes);
     add(counters.far_gather, bytes);
   }
-  if (mode_ == GatherMode::view) add(counters.gather_mapped, near);
+  if (mode_ == GatherMode::view) add(counters.gather_mapped, local);
 }
 
 Status GatherOperation::launch() {
@@ -259,7 +259,7 @@ Status GatherOperation::launch() {
   for (; device_leases_ < units_.size(); ++device_leases_) {
     Unit& unit = *units_[device_leases_];
     MERON_TRY(unit.on_device()->note_gathered());
-    // Rows that are whole: where they were brought together for this gather, or where they stay.
+    // Rows that are whole: where they were gathered for this call, or where they stay.
     if (mesh.shards == 1) rooms_[device_leases_] = std::move(rows_[device_leases_]);
     if (rooms_[device_leases_].empty()) {
       std::vector<std::byte*> places;

@@ -86,7 +86,7 @@ Status GatherOperation::ask_for_copies() {
       }
     } else if (target.on_device) {
       const std::byte* const values = flat.writable + offset;
-      if (unit.brings()) {
+      if (unit.stages_values()) {
         if (upload_ == nullptr) upload_ = std::make_unique<Upload>(*rank.device);
         upload_->add(target.data, values, param.count * size);
       } else {
@@ -97,9 +97,9 @@ Status GatherOperation::ask_for_copies() {
       copy_to_caller(rank, target.data, flat.values + offset, param.count * size);
       if (given_up_) return Ok{};
     }
-    // Where other nodes have some of it, what is brought in is counted.
-    const bool near = by_devices_ ? channel_.link() == nullptr : !unit.brings();
-    if (is_sharded(rank.plan.param) && near) {
+    // Where other nodes have some of it, what is staged is counted.
+    const bool local = by_devices_ ? channel_.link() == nullptr : !unit.stages_values();
+    if (is_sharded(rank.plan.param) && local) {
       add(rank.counters.gather_copied, (param.count - part_of(param, flat.rest).size()) * size);
     }
   }

@@ -59,7 +59,7 @@ Status Import::exchange(Flat& flat, Channel& axis, uint64_t tag) {
   const uint64_t size = size_of(flat.desc.dtype);
   const Range own = range_of(flat, axis, axis.index());
   const std::byte* const from = encoded(flat) ? flat.encoded : flat.writable + own.begin * size;
-  // Replicas that hold rows alike share them with nobody: each brings in its own.
+  // Replicas that hold rows alike share them with nobody: each stages its own.
   const bool each = kind_ == Kind::parts && !over_all(rank.plan.param, unit_.axes().mesh);
   const auto send = [&](int m) {
     link.send(batch_, axis.members().world_rank(m), tag, from, wire_bytes_of(flat, own));
@@ -68,7 +68,7 @@ Status Import::exchange(Flat& flat, Channel& axis, uint64_t tag) {
     for (const int m : axis.exports()) send(m);
   }
   for (int m = 0; m < axis.size(); ++m) {
-    if (axis.near(m)) continue;
+    if (axis.is_local(m)) continue;
     if (each) send(m);
     if (!each && axis.holder(m) != axis.index()) continue;
     const Range range = range_of(flat, axis, m);

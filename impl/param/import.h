@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Values on their way between nodes. Of what a rank of another node holds, one rank of this node
-// brings in, for all of it: each byte crosses the link once per node, and lands in memory that the
-// node's ranks share. First parts along the replica axis, which makes the node's rows whole, then
-// rows along the shard axis.
+// Values on their way between nodes. What a remote rank holds is staged by one rank of this node
+// for all of them: each byte crosses the link once per node, and lands in memory that the node's
+// ranks share. First parts along the replica axis, which makes the node's rows whole, then rows
+// along the shard axis.
 #pragma once
 
 #include <memory>
@@ -19,8 +19,9 @@ class Import {
   // of values that every rank holds whole, what each member of `axis` has updated.
   enum class Kind { parts, rows, whole };
 
-  // Begins to send what this rank holds and to receive what is its to bring in, under `tag`, for
-  // flats that need it. `again`: what comes is in place already, or about to be, and is dropped.
+  // Begins to send what this rank holds and to receive its share of what is staged, under `tag`,
+  // for flats that need it. `again`: what comes is in place already, or about to be, and is
+  // dropped.
   static Result<std::shared_ptr<Import>> begin(Unit& unit, Kind kind, Channel& axis, uint64_t tag,
                                                bool again);
 

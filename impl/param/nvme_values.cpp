@@ -68,7 +68,7 @@ void NvmeValues::begin_read() {
   add(rank_.counters.nvme_read, bytes_);
 }
 
-Result<bool> NvmeValues::bring() {
+Result<bool> NvmeValues::stage() {
   MERON_TRY(settle());
   if (here_ || bytes_ == 0) return true;
   if (transfer_) return false;
@@ -87,14 +87,14 @@ Result<bool> NvmeValues::open(bool whole) {
   MERON_TRY(settle());
   // It may have ended since, with an error that settle() has not seen.
   if (transfer_) return false;
-  if (!whole) return bring();
+  if (!whole) return stage();
   here_ = true;
   return true;
 }
 
 void NvmeValues::forget() {
   here_ = false;
-  // What a read brought that nobody has looked at has gone with the memory.
+  // What was read and not looked at has gone with the memory.
   if (transfer_ && !writing_) transfer_.reset();
 }
 

@@ -25,7 +25,7 @@ class NvmeValues final : public StoredValues {
   static Result<std::unique_ptr<StoredValues>> create(Rank& rank, std::byte* data, uint64_t bytes,
                                                       uint64_t phase, std::string name);
 
-  Result<bool> bring() override;
+  Result<bool> stage() override;
   Result<bool> open(bool whole) override;
   void store() override;
   void give_back() override;

@@ -143,7 +143,7 @@ Result<bool> ReduceOperation::advance() {
 
 // Whom this rank's sums are read by, in place.
 std::vector<int> ReduceOperation::near_peers() const {
-  return between_ ? unit_->near_replicas() : unit_->near_shards();
+  return between_ ? unit_->local_replicas() : unit_->local_shards();
 }
 
 Result<bool> ReduceOperation::contributed() {
@@ -155,7 +155,7 @@ Result<bool> ReduceOperation::contributed() {
     MERON_ASSIGN(const bool agreed, channel_.agreed(sequence()));
     if (!agreed || (batch_ && !batch_->done())) return false;
   }
-  return unit_->reached(unit_->near_shards(), reduction_, &UnitSlot::contributed);
+  return unit_->reached(unit_->local_shards(), reduction_, &UnitSlot::contributed);
 }
 
 Status ReduceOperation::send_buckets() {
@@ -176,7 +176,7 @@ Status ReduceOperation::send_buckets() {
         Staging::allocate(channel_.transport().shared_arena(), own_bytes * axes.mesh.shards,
                           fmt::format("the peers' gradients of unit '{}'", unit.name())));
     for (int m = 0; m < axis.size(); ++m) {
-      if (axis.near(m)) continue;
+      if (axis.is_local(m)) continue;
       const int peer = axis.members().world_rank(m);
       const Range row = row_range(flat.desc.elements, static_cast<uint64_t>(m), axes.mesh);
       link.receive(batch_, peer, tag, received_[f]->data() + static_cast<uint64_t>(m) * own_bytes,
@@ -200,7 +200,7 @@ void ReduceOperation::send_sums() {
     // A sum that every rank is to have begins with the flat.
     auto* const sum = reinterpret_cast<std::byte*>(flat.sum);
     for (int m = 0; m < axis.size(); ++m) {
-      if (axis.near(m)) continue;
+      if (axis.is_local(m)) continue;
       const int peer = axis.members().world_rank(m);
       const Range row = row_range(flat.desc.elements, static_cast<uint64_t>(m), axes.mesh);
       axis.link()->receive(batch_, peer, tag, sum + row.begin * sizeof(float),
@@ -223,8 +223,8 @@ void ReduceOperation::sum_rows() {
   const float scale = last ? options_.scale(axis.size()) : 1.0f;
   const bool squares_wanted = last && unit.has_optimizer;
   const bool accumulate = accumulate_ && !(axes.replicas() && sums_apart(unit));
-  const bool read_next = axes.replicas() ? between_ && unit.near_replicas().size() > 1
-                                         : shares() && unit.near_shards().size() > 1;
+  const bool read_next = axes.replicas() ? between_ && unit.local_replicas().size() > 1
+                                         : shares() && unit.local_shards().size() > 1;
   if (squares_wanted) unit.squares = {};
   unit.squares_known = squares_wanted;
 
@@ -239,7 +239,7 @@ void ReduceOperation::sum_rows() {
     std::vector<const std::byte*> buckets(members);
     for (size_t m = 0; m < members; ++m) {
       const int member = static_cast<int>(m);
-      if (!axis.near(member)) {
+      if (!axis.is_local(member)) {
         buckets[m] = received_[f]->data() + m * row.size() * size;
         continue;
       }
@@ -287,7 +287,7 @@ void ReduceOperation::fetch_sums() {
   for (size_t f = 0; f < unit.flats().size(); ++f) {
     Flat& flat = unit.flats()[f];
     if (!flat.desc.trainable) continue;
-    for (const int m : unit.near_shards()) {
+    for (const int m : unit.local_shards()) {
       if (m == axes.index()) continue;
       const Range row = row_range(flat.desc.elements, static_cast<uint64_t>(m), axes.mesh);
       const uint64_t offset = unit.slot(m).sum_offset[f].load(std::memory_order_relaxed);
@@ -330,10 +330,10 @@ std::vector<int> ReduceOperation::missing() const {
     case Stage::downloading:
       break;
     case Stage::contributing:
-      late = unit.behind(unit.near_shards(), reduction_, &UnitSlot::contributed);
+      late = unit.behind(unit.local_shards(), reduction_, &UnitSlot::contributed);
       break;
     case Stage::exchanging:
-      late = unit.behind(unit.near_replicas(), reduction_, &UnitSlot::rowed);
+      late = unit.behind(unit.local_replicas(), reduction_, &UnitSlot::shard_ready);
       break;
     case Stage::sharing:
       late = unit.behind(near_peers(), reduction_, &UnitSlot::summed);

@@ -73,7 +73,7 @@ Status ReduceOperation::begin_exchange() {
     }
   }
   if (has_codec(unit)) MERON_TRY(encode_rows());
-  unit.own_slot().rowed.store(reduction_, std::memory_order_seq_cst);
+  unit.own_slot().shard_ready.store(reduction_, std::memory_order_seq_cst);
   channel_.transport().ring();
   return send_rows();
 }
@@ -139,7 +139,7 @@ Status ReduceOperation::send_rows() {
                                                  fmt::format("the replicas' gradients of unit '{}'",
                                                              unit.name())));
     for (int m = 0; m < axis.size(); ++m) {
-      if (axis.near(m)) continue;
+      if (axis.is_local(m)) continue;
       const int peer = axis.members().world_rank(m);
       const Range part = part_of_replica(unit, flat, m);
       const std::byte* from =
@@ -159,7 +159,7 @@ Result<bool> ReduceOperation::exchanged() {
     MERON_ASSIGN(const bool agreed, channel_.agreed(sequence()));
     if (!agreed || (batch_ && !batch_->done())) return false;
   }
-  return unit_->reached(unit_->near_replicas(), reduction_, &UnitSlot::rowed);
+  return unit_->reached(unit_->local_replicas(), reduction_, &UnitSlot::shard_ready);
 }
 
 void ReduceOperation::sum_parts() {
@@ -174,7 +174,7 @@ void ReduceOperation::sum_parts() {
   // What travels on encoded is squared as it is decoded.
   const bool squares_wanted = options_.boundary && unit.has_optimizer;
   const bool squares_now = squares_wanted && !(coded && shares());
-  const bool read_next = shares() && unit.near_replicas().size() > 1;
+  const bool read_next = shares() && unit.local_replicas().size() > 1;
   if (squares_wanted) unit.squares = {};
   unit.squares_known = squares_wanted;
   const Wire wire(unit.gradient_codec, rank.threads);
@@ -188,7 +188,7 @@ void ReduceOperation::sum_parts() {
     for (size_t i = 0; i < replicas; ++i) {
       const int member = static_cast<int>(i);
       const int place = axes.of_replica(member);
-      if (!axis.near(member)) {
+      if (!axis.is_local(member)) {
         inputs[i] = received_[f]->data() + i * sum_bytes(unit, part);
       } else if (coded) {
         // Its row is as long as this rank's, and so is its way to this part.
@@ -285,7 +285,7 @@ Status ReduceOperation::send_parts() {
                                      fmt::format("the replicas' sums of unit '{}'", unit.name())));
     }
     for (int m = 0; m < axis.size(); ++m) {
-      if (axis.near(m)) continue;
+      if (axis.is_local(m)) continue;
       const int peer = axis.members().world_rank(m);
       const Range part = part_of_replica(unit, flat, m);
       std::byte* const to = coded ? received_[f]->data() + static_cast<uint64_t>(m) * room
@@ -318,13 +318,13 @@ void ReduceOperation::fetch_parts() {
       const int place = axes.of_replica(i);
       float* const to = at(flat, part.begin);
       if (coded) {
-        const std::byte* const from = axis.near(i)
+        const std::byte* const from = axis.is_local(i)
                                           ? exchange_of(place, f) + encoded_sum_offset(flat)
                                           : received_[f]->data() + static_cast<uint64_t>(i) * room;
         wire.decode(to, DType::f32, from, part.size(), false);
         continue;
       }
-      if (!axis.near(i)) continue;  // received where it belongs
+      if (!axis.is_local(i)) continue;  // received where it belongs
       const uint64_t offset = unit.slot(place).sum_offset[f].load(std::memory_order_relaxed);
       const std::byte* from =
           unit.channel().memory(place, offset + (part.begin - flat.summed.begin) * sizeof(float));

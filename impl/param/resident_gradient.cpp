@@ -233,7 +233,7 @@ DeviceGroup::Call ResidentGradient::call_of(const Pass& pass) const {
 
 void ResidentGradient::count(const Channel& axis, int peer, uint64_t bytes) const {
   ::meron::add(unit_.rank().counters.reduced, bytes);
-  if (!axis.near(peer)) ::meron::add(unit_.rank().counters.far_reduced, bytes);
+  if (!axis.is_local(peer)) ::meron::add(unit_.rank().counters.far_reduced, bytes);
 }
 
 Status ResidentGradient::exchange_rows(const Pass& pass) {

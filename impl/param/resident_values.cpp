@@ -57,7 +57,7 @@ Status ResidentValues::transfer(void* to, const void* from, std::atomic<uint64_t
   return side.wake_after(side.work());
 }
 
-Result<bool> ResidentValues::bring() {
+Result<bool> ResidentValues::stage() {
   MERON_TRY(settle());
   if (here_ || bytes_ == 0) return true;
   if (reading_) return false;
@@ -82,7 +82,7 @@ Result<bool> ResidentValues::open(bool whole) {
   MERON_TRY(settle());
   if (reading_ || writing_) return false;
   if (!whole) {
-    MERON_ASSIGN(const bool here, bring());
+    MERON_ASSIGN(const bool here, stage());
     opened_ = here;
     return here;
   }

@@ -33,7 +33,7 @@ class ResidentValues final : public StoredValues {
                                                         const std::string& name);
   ~ResidentValues() override;
 
-  Result<bool> bring() override;
+  Result<bool> stage() override;
   Result<bool> open(bool whole) override;
   void store() override;
   void give_back() override {}
@@ -48,7 +48,7 @@ class ResidentValues final : public StoredValues {
     std::move(registrations.begin(), registrations.end(), std::back_inserter(registrations_));
   }
   // Takes `room` bytes more, if any, for the second copy of the row that these values are a part
-  // of: written on DeviceSide::up(), by the gather that brings the row together. MERON_E_NO_MEMORY.
+  // of: written on DeviceSide::up(), by the gather that gathers the row. MERON_E_NO_MEMORY.
   Status hold_copy(uint64_t room, const std::string& name);
   std::byte* copy() const { return copy_.data(); }  // null: there is none
   uint64_t copy_room() const { return copy_room_; }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What this rank holds of a flat's values where they lie elsewhere between gathers: brought into
+// What this rank holds of a flat's values where they lie elsewhere between gathers: staged in
 // the window for a gather or an update, and taken back when they have changed.
 #pragma once
 
@@ -21,7 +21,7 @@ class StoredValues {
   // Never waits, and begins to read where that has not begun. Whether they are in memory. An error
   // is that of a transfer, also of an earlier write, and stays: MERON_E_CORRUPT where they are not
   // what was written.
-  virtual Result<bool> bring() = 0;
+  virtual Result<bool> stage() = 0;
   // The same for a change, which no transfer may be under way at. `whole`: all of them will be
   // written, so that nothing has to be read.
   virtual Result<bool> open(bool whole) = 0;
@@ -33,7 +33,7 @@ class StoredValues {
   virtual void forget() = 0;
   // Copies bytes [offset, offset + bytes) of the values as they were last stored, whether they are
   // in memory or not. Waits for a transfer under way; releases the lock meanwhile. Not between
-  // open() and store(). Errors as bring(); MERON_E_TIMEOUT.
+  // open() and store(). Errors as stage(); MERON_E_TIMEOUT.
   virtual Status read(uint64_t offset, uint64_t bytes, std::byte* out) = 0;
 
   virtual bool busy() const = 0;

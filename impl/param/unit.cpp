@@ -103,24 +103,24 @@ void Unit::find_peers() {
   // Who fetches whole values from whom depends on who updates them.
   const bool over_world = over_all(whole ? rank_.plan.optimizer : rank_.plan.param, axes_.mesh);
   const bool refreshed = !over_world && over_all(rank_.plan.optimizer, axes_.mesh);
-  bool far = false;
+  bool remote = false;
   for (int m = 0; m < group.size(); ++m) {
     const auto shards = static_cast<int>(axes_.mesh.shards);
     const bool on_shard = m / shards == axes_.own_replica();
     const bool on_replica = m % shards == axes_.own_shard();
     const bool seen = over_world || on_shard;
-    if (!group.near(m)) {
-      far = far || seen || (on_replica && refreshed);
+    if (!group.is_local(m)) {
+      remote = remote || seen || (on_replica && refreshed);
       continue;
     }
-    if (seen) mates_.push_back(m);
+    if (seen) local_peers_.push_back(m);
     if (seen || (on_replica && refreshed)) readers_.push_back(m);
-    if (on_shard) near_shards_.push_back(m);
-    if (on_replica) near_replicas_.push_back(m);
+    if (on_shard) local_shards_.push_back(m);
+    if (on_replica) local_replicas_.push_back(m);
   }
   const bool packed =
       std::any_of(flats_.begin(), flats_.end(), [](const Flat& flat) { return flat.packed; });
-  brings_ = far || packed || stores_ || (!whole && refreshed);
+  stages_values_ = remote || packed || stores_ || (!whole && refreshed);
 }
 
 std::vector<int> Unit::places(const Channel& channel, const std::vector<int>& members) const {
@@ -282,21 +282,21 @@ Status Unit::enter(GradientState state) {
 
 Status Unit::unlease() {
   if (--leases_ > 0) return Ok{};
-  if (!brings_ && !holds_passing_) return enter(ValueState::partitioned);
-  letting_mates_go_ = brings_;
+  if (!stages_values_ && !holds_staged_) return enter(ValueState::partitioned);
+  releasing_local_peers_ = stages_values_;
   Status entered = enter(ValueState::partitioned);
   settle();  // which may release the lock
   return entered;
 }
 
 void Unit::settle() {
-  if (letting_mates_go_) {
+  if (releasing_local_peers_) {
     if (copied_from()) return settle_later();
-    letting_mates_go_ = false;
-    own_slot().let_go.store(gathers, std::memory_order_seq_cst);
+    releasing_local_peers_ = false;
+    own_slot().views_released.store(gathers, std::memory_order_seq_cst);
     rank_.transport.ring();
   }
-  drop_brought();
+  drop_staged();
 }
 
 void Unit::settle_waiting(Rank& rank) {
@@ -315,20 +315,20 @@ void Unit::settle_later() {
 }
 
 bool Unit::has_parts() const {
-  if (!brings_ || !keeps_parts() || !is_sharded(rank_.plan.param)) return true;
+  if (!stages_values_ || !keeps_parts() || !is_sharded(rank_.plan.param)) return true;
   return parts_here == parts_asked && (exchanged == kNothing || parts_here == exchanged);
 }
 
-void Unit::let_go_of_version() {
-  if (!letting_go_ || held_for_save_ || !has_parts() || copied_from()) return;
-  letting_go_ = false;
+void Unit::release_version_now() {
+  if (!releasing_version_ || held_for_save_ || !has_parts() || copied_from()) return;
+  releasing_version_ = false;
   own_slot().released.store(version_ + 1, std::memory_order_seq_cst);
   rank_.transport.ring();
 }
 
 void Unit::end_hold() {
   if (!std::exchange(held_for_save_, false)) return;
-  let_go_of_version();
+  release_version_now();
   rank_.transport.ring();
 }
 
@@ -345,8 +345,9 @@ bool Unit::keeps_feedback(size_t flat) const {
 }
 
 bool Unit::all_released() {
-  let_go_of_version();
-  return !letting_go_ && reached(readers_, version_ + 1, &UnitSlot::released) && !exchanging();
+  release_version_now();
+  return !releasing_version_ && reached(readers_, version_ + 1, &UnitSlot::released) &&
+         !exchanging();
 }
 
 // This rank is not missing where it copies the version for a save: see drive_text().
@@ -399,8 +400,8 @@ Status Unit::check_updatable() const {
 
 Status Unit::release_version() {
   MERON_TRY(enter(ValueState::updating));
-  letting_go_ = true;
-  let_go_of_version();
+  releasing_version_ = true;
+  release_version_now();
   return Ok{};
 }
 
@@ -410,16 +411,18 @@ bool Unit::sums_leave_bucket() const {
 }
 
 bool Unit::bucket_read(uint64_t reduction, bool between) const {
-  if (between && sums_leave_bucket()) return reached(near_shards_, reduction, &UnitSlot::rowed);
-  return reached(near_shards_, reduction, &UnitSlot::consumed) &&
-         (!between || reached(near_replicas_, reduction, &UnitSlot::consumed));
+  if (between && sums_leave_bucket())
+    return reached(local_shards_, reduction, &UnitSlot::shard_ready);
+  return reached(local_shards_, reduction, &UnitSlot::consumed) &&
+         (!between || reached(local_replicas_, reduction, &UnitSlot::consumed));
 }
 
 std::vector<int> Unit::bucket_readers(uint64_t reduction, bool between) const {
-  if (between && sums_leave_bucket()) return behind(near_shards_, reduction, &UnitSlot::rowed);
-  auto readers = behind(near_shards_, reduction, &UnitSlot::consumed);
+  if (between && sums_leave_bucket())
+    return behind(local_shards_, reduction, &UnitSlot::shard_ready);
+  auto readers = behind(local_shards_, reduction, &UnitSlot::consumed);
   if (!between) return readers;
-  for (const int m : behind(near_replicas_, reduction, &UnitSlot::consumed)) readers.push_back(m);
+  for (const int m : behind(local_replicas_, reduction, &UnitSlot::consumed)) readers.push_back(m);
   return readers;
 }
 
@@ -434,7 +437,7 @@ Status Unit::publish(bool frozen_too) {
     if (!flat.desc.trainable && !frozen_too) continue;
     flat.version = version_;
     flat.difference = difference && flat.desc.trainable;
-    // What lies on the device is encoded there, and here when a gather brings it.
+    // What lies on the device is encoded there, and here when a gather stages it.
     if (flat.coded() && flat.stored) {
       flat.unpacked = false;
     } else if (flat.coded() || flat.packed) {

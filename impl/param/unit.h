@@ -53,14 +53,14 @@ inline constexpr size_t kMaxFlats = 6;
 // A member's side of a unit, in the window. Words only grow. Each is stored seq_cst after the data
 // that it announces, and followed by Transport::ring.
 struct alignas(128) UnitSlot {
-  std::atomic<uint64_t> published{0};    // version whose values this member's part holds
-  std::atomic<uint64_t> released{0};     // 1 + the last version this member let go of
-  std::atomic<uint64_t> arrived{0};      // gathers for which it has brought in what is its to bring
-  std::atomic<uint64_t> let_go{0};       // gathers up to which it reads no values any more
-  std::atomic<uint64_t> contributed{0};  // reductions for which its bucket may be read
-  std::atomic<uint64_t> rowed{0};        // reductions whose row replicas may read
-  std::atomic<uint64_t> summed{0};       // reductions whose part, that others need, it has summed
-  std::atomic<uint64_t> consumed{0};     // reductions for which it reads no bucket any more
+  std::atomic<uint64_t> published{0};       // version whose values this member's part holds
+  std::atomic<uint64_t> released{0};        // 1 + the last version this member released
+  std::atomic<uint64_t> arrived{0};         // gathers for which its share is staged
+  std::atomic<uint64_t> views_released{0};  // gathers up to which it reads no values any more
+  std::atomic<uint64_t> contributed{0};     // reductions for which its bucket may be read
+  std::atomic<uint64_t> shard_ready{0};     // reductions whose row replicas may read
+  std::atomic<uint64_t> summed{0};    // reductions whose part, that others need, it has summed
+  std::atomic<uint64_t> consumed{0};  // reductions for which it reads no bucket any more
   // Where its buffers lie in its arena. The bucket's are set before `contributed` is, in turn for
   // odd and even reductions: a rank that is ahead fills the bucket of reduction r + 1 while a peer
   // may still read that of r, and cannot begin r + 2 before every peer has begun r + 1.
@@ -89,8 +89,7 @@ struct Flat {
   // with the peers' parts; `values` is the read-only mapping. Replicated: a private copy, of which
   // peers read `owned`.
   const std::byte* values = nullptr;
-  std::byte* writable =
-      nullptr;  // the same memory; only `rest` (and what is brought in) is written
+  std::byte* writable = nullptr;  // the same memory; only `rest` (and what is staged) is written
   // Where values travel by a codec: the exact values of `owned`, which is `part`, and the encoded
   // ones. The window has what comes of decoding, also of this rank's own part.
   std::byte* exact = nullptr;
@@ -183,9 +182,9 @@ class Unit : public std::enable_shared_from_this<Unit> {
   // Members of the group, this rank among them, that share its memory and: read what it holds of
   // the values; see the same whole values; lie on its shard axis; on its replica axis.
   const std::vector<int>& readers() const { return readers_; }
-  const std::vector<int>& mates() const { return mates_; }
-  const std::vector<int>& near_shards() const { return near_shards_; }
-  const std::vector<int>& near_replicas() const { return near_replicas_; }
+  const std::vector<int>& local_peers() const { return local_peers_; }
+  const std::vector<int>& local_shards() const { return local_shards_; }
+  const std::vector<int>& local_replicas() const { return local_replicas_; }
   // Where members of the group are on another channel that they are in.
   std::vector<int> places(const Channel& channel, const std::vector<int>& members) const;
 
@@ -196,10 +195,10 @@ class Unit : public std::enable_shared_from_this<Unit> {
   uint32_t leases() const { return leases_; }
   void lease() {
     ++leases_;
-    letting_mates_go_ = false;
+    releasing_local_peers_ = false;
   }
   Status unlease();
-  // What waits until a device, or a mate, reads its values no more: goes on with it.
+  // What waits until a device, or a local peer, reads its values no more: goes on with it.
   void settle();
   // The same for all units of the rank that settle() could not end with. May release the lock.
   static void settle_waiting(Rank& rank);
@@ -208,7 +207,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   // Takes a lease of these for whole values, whose copies DeviceValues::advance() then asks for.
   // MERON_E_NO_MEMORY: nothing has changed.
   Status lease_device();
-  // Whether devices bring together what lies on them: one alone, or all of the group's ranks.
+  // Whether devices gather what lies on them themselves: one alone, or all of the group's ranks.
   bool joined_on_device() const { return channel().size() == 1 || axes_.devices != nullptr; }
   // Whether whole values lie on this rank's device: gathers there see them in place. Or else
   // whether they come together there by DeviceGroup.
@@ -227,7 +226,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   bool updated_on_device() const { return rank_.plan.optimizer.tier == Tier::device; }
   // MERON_E_STATE while a lease or an update stands against a new update.
   Status check_updatable() const;
-  // Lets go of the present version: from here to publish(), peers may not rely on this rank's
+  // Releases the present version: from here to publish(), peers may not rely on this rank's
   // reads. What is to stay of it must have come first, also where the gather was given up: it is
   // read where peers have encoded it, and is not sent again.
   Status release_version();
@@ -239,7 +238,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   // Whether a reduction changes what is saved: what its codec loses is kept.
   bool keeps_feedback() const;
   bool keeps_feedback(size_t flat) const;
-  // Whether nobody uses the present version any more: readers have let go of it, and what was sent
+  // Whether nobody uses the present version any more: readers have released it, and what was sent
   // of it to other nodes has gone.
   bool all_released();
   std::vector<int> unreleased() const;
@@ -247,31 +246,31 @@ class Unit : public std::enable_shared_from_this<Unit> {
   // Whether peers read its values and gradients where this rank writes them.
   bool read_by_peers() const { return readers_.size() > 1; }
 
-  // What gathers bring in from other nodes: see import.h. Versions of which parts of the row, or
-  // other rows, are on their way or in place.
+  // What gathers stage of remote ranks' values: see import.h. Versions of which parts of the row,
+  // or other rows, are on their way or in place.
   static constexpr uint64_t kNothing = UINT64_MAX;
   uint64_t gathers = 0;  // begun so far
   uint64_t parts_asked = kNothing, parts_here = kNothing;
   uint64_t rows_asked = kNothing, rows_here = kNothing;
-  // Whether gathers bring in anything at all, on this rank or on a mate.
-  bool brings() const { return brings_; }
+  // Whether gathers stage anything at all, on this rank or on a local peer.
+  bool stages_values() const { return stages_values_; }
   // Whether the next gather is between replicas too: the same on all ranks.
   bool between_replicas() const;
   // The last version of which replicas have what the others own: the same on all ranks.
   uint64_t exchanged = kNothing;
   // Whether what came from other replicas stays when a gather ends: until the values change.
   bool keeps_parts() const;
-  // Ranges of the window, offset and bytes, that this rank brings in: parts of its row from far
+  // Ranges of the window, offset and bytes, that this rank stages: parts of its row from remote
   // replicas, other rows; and what it holds packed or on nvme.
   using Ranges = std::vector<std::pair<uint64_t, uint64_t>>;
-  struct Brought {
+  struct Staged {
     Ranges parts, rows, own;
   };
-  Brought brought() const;
+  Staged staged() const;
   Ranges parts_of(const Flat& flat) const;
-  // Makes room for what is brought in; gives it back when no mate reads it any more.
-  Status hold_brought();
-  void drop_brought();
+  // Takes memory for what is staged; gives it back when no local peer reads it any more.
+  Status hold_staged();
+  void drop_staged();
   // While it lives an operation releases the lock in the middle of its work on the values: others
   // leave them alone.
   class Busy {
@@ -290,10 +289,10 @@ class Unit : public std::enable_shared_from_this<Unit> {
   // Its own values, where the window has them not yet: unpacks them, and reads them from where they
   // lie.
   // Never waits; whether they are there.
-  Result<bool> bring_own();
+  Result<bool> stage_own();
   // Whether values of its own lie on nvme or on the device.
   bool stores() const { return stores_; }
-  // The same for a change, once every rank has let go of the version: open_change() first, and then
+  // The same for a change, once every rank has released the version: open_change() first, and then
   // they must not be written before changeable(). `step`: those of trainable flats that have a
   // master are about to be written, all of them, and the others stay as they are.
   Status open_change(bool step);
@@ -378,7 +377,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   void find_peers();
   // Whether all of this version has come that stays and that a gather has been begun for.
   bool has_parts() const;
-  void let_go_of_version();
+  void release_version_now();
   // Gives back what a creation that failed had taken.
   void undo();
   Status reserve_values();
@@ -413,7 +412,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   // Whether parts go with the rest; and all that does. (Parts of rows that replicas hold alike
   // stay.)
   bool drops_parts() const;
-  Ranges passing() const;
+  Ranges staged_ranges() const;
   Result<std::byte*> allocate(uint64_t bytes, MemoryKind kind, const char* what,
                               uint64_t* offset = nullptr);
   // The same for gradients; real from provide_gradients() on.
@@ -431,12 +430,12 @@ class Unit : public std::enable_shared_from_this<Unit> {
   std::vector<std::pair<uint64_t, uint64_t>> window_parts_;  // in the window: offset, bytes
   Ranges window_ranges_;  // of it that the unit has, of all ranks
   std::vector<std::shared_ptr<Batch>> exchanges_;
-  std::vector<int> readers_, mates_, near_shards_, near_replicas_;
-  bool brings_ = false;
+  std::vector<int> readers_, local_peers_, local_shards_, local_replicas_;
+  bool stages_values_ = false;
   bool stores_ = false;
   int busy_ = 0;
-  bool step_opens_ = false;     // as open_change() was told
-  bool holds_passing_ = false;  // memory of what is gone with the lease
+  bool step_opens_ = false;    // as open_change() was told
+  bool holds_staged_ = false;  // memory of what is gone with the lease
   UnitSlot* slots_ = nullptr;
   uint64_t bytes_ = 0;
 
@@ -445,8 +444,8 @@ class Unit : public std::enable_shared_from_this<Unit> {
   uint64_t version_ = 0;
   uint32_t leases_ = 0;
   bool held_for_save_ = false;
-  bool letting_go_ = false;        // of this version, once its parts have come
-  bool letting_mates_go_ = false;  // once the device reads what they have brought in no more
+  bool releasing_version_ = false;      // of this version, once its parts have come
+  bool releasing_local_peers_ = false;  // once the device no longer reads what they staged
   std::unique_ptr<DeviceValues> on_device_;
   std::unique_ptr<ResidentGradient> resident_gradient_;
   std::vector<DeviceEvent> last_work_;  // on each of the engine's streams; see streams_done()

@@ -20,8 +20,8 @@ void clear_words(Words& words) {
 }
 
 void clear_slot(UnitSlot& slot) {
-  for (auto* word : {&slot.published, &slot.released, &slot.arrived, &slot.let_go,
-                     &slot.contributed, &slot.rowed, &slot.summed, &slot.consumed}) {
+  for (auto* word : {&slot.published, &slot.released, &slot.arrived, &slot.views_released,
+                     &slot.contributed, &slot.shard_ready, &slot.summed, &slot.consumed}) {
     word->store(0, std::memory_order_seq_cst);
   }
   clear_words(slot.value_offset);
@@ -74,7 +74,7 @@ Status Unit::check_destroyable() const {
 
 bool Unit::quiet() {
   settle();
-  return !letting_mates_go_ && !holds_passing_ && !exchanging() && !busy() && !copied_from() &&
+  return !releasing_local_peers_ && !holds_staged_ && !exchanging() && !busy() && !copied_from() &&
          streams_done();
 }
 
@@ -108,7 +108,7 @@ void Unit::detach() {
 
 void Unit::release_memory() {
   Window& window = rank_.transport.window();
-  const Brought others = brought();
+  const Staged others = staged();
   // All that this rank may have written of the window. Pages at the ends, which are shared with
   // neighbours, stay: each clears its bytes there, because the next unit begins with zeros.
   Ranges written = window_parts_;
@@ -152,7 +152,7 @@ void Unit::release_memory() {
     rank_.arena().discharge(bytes, MemoryKind::param);
   }
   for (int m = 0; m < channel().size(); ++m) {
-    if (m == axes_.index() || !channel().near(m)) clear_slot(slots_[m]);
+    if (m == axes_.index() || !channel().is_local(m)) clear_slot(slots_[m]);
   }
   for (const auto& [offset, bytes] : std::exchange(window_ranges_, {})) {
     rank_.transport.window_free(offset, bytes, axes_.number);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a unit's values need beyond the rank's own: memory for what is brought in, and encodings.
+// What a unit's values need beyond the rank's own: memory for what is staged, and encodings.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -57,7 +57,7 @@ Unit::Ranges Unit::parts_of(const Flat& flat) const {
   const uint64_t size = size_of(flat.desc.dtype);
   const Channel& replica = *axes_.replica;
   for (int i = 0; i < replica.size(); ++i) {
-    if (replica.near(i) || replica.holder(i) != replica.index()) continue;
+    if (replica.is_local(i) || replica.holder(i) != replica.index()) continue;
     const Range part =
         part_range(flat.desc.elements, static_cast<uint64_t>(axes_.of_replica(i)), axes_.mesh);
     parts.emplace_back(flat.window_offset + part.begin * size, part.size() * size);
@@ -65,8 +65,8 @@ Unit::Ranges Unit::parts_of(const Flat& flat) const {
   return parts;
 }
 
-Unit::Brought Unit::brought() const {
-  Brought out;
+Unit::Staged Unit::staged() const {
+  Staged out;
   if (!is_sharded(rank_.plan.param)) return out;
   const Channel& shard = *axes_.shard;
   for (const Flat& flat : flats_) {
@@ -75,7 +75,7 @@ Unit::Brought Unit::brought() const {
       return std::pair(flat.window_offset + range.begin * size, range.size() * size);
     };
     for (int j = 0; j < shard.size(); ++j) {
-      if (shard.near(j) || shard.holder(j) != shard.index()) continue;
+      if (shard.is_local(j) || shard.holder(j) != shard.index()) continue;
       out.rows.push_back(
           place(row_range(flat.desc.elements, static_cast<uint64_t>(j), axes_.mesh)));
     }
@@ -121,32 +121,32 @@ bool Unit::drops_parts() const {
   return !copies_on_host(rank_.plan) && over_all(rank_.plan.param, axes_.mesh);
 }
 
-Unit::Ranges Unit::passing() const {
-  Brought ranges = brought();
+Unit::Ranges Unit::staged_ranges() const {
+  Staged ranges = staged();
   Ranges all = std::move(ranges.rows);
   all.insert(all.end(), ranges.own.begin(), ranges.own.end());
   if (drops_parts()) all.insert(all.end(), ranges.parts.begin(), ranges.parts.end());
   return all;
 }
 
-Status Unit::hold_brought() {
+Status Unit::hold_staged() {
   const Busy busy(*this);
   if (copies_on_host(rank_.plan)) MERON_TRY(hold_copies());
-  if (holds_passing_) return Ok{};
+  if (holds_staged_) return Ok{};
   // Before more is taken: whoever could release memory by now does.
   settle_waiting(rank_);
   // Counted first: the lock may be released while memory is reserved.
   if (takes_buffer()) ++rank_.stored_units_here;
-  Status held = hold(passing(), MemoryKind::staging);
-  holds_passing_ = held.ok();
+  Status held = hold(staged_ranges(), MemoryKind::staging);
+  holds_staged_ = held.ok();
   if (!held.ok() && takes_buffer()) --rank_.stored_units_here;
   return held;
 }
 
-void Unit::drop_brought() {
-  if (!holds_passing_ || leases_ > 0 || state_ == ValueState::updating) return;
+void Unit::drop_staged() {
+  if (!holds_staged_ || leases_ > 0 || state_ == ValueState::updating) return;
   if (exchanging() || busy() || busy_with_values() || copied_from() ||
-      !reached(mates_, gathers, &UnitSlot::let_go)) {
+      !reached(local_peers_, gathers, &UnitSlot::views_released)) {
     return settle_later();
   }
   const Busy busy(*this);  // others hold it again when it is gone
@@ -157,8 +157,8 @@ void Unit::drop_brought() {
   }
   // Parts of rows that replicas hold alike stay.
   if (drops_parts()) parts_here = parts_asked = kNothing;
-  give_back(passing(), MemoryKind::staging);
-  holds_passing_ = false;
+  give_back(staged_ranges(), MemoryKind::staging);
+  holds_staged_ = false;
   if (takes_buffer()) --rank_.stored_units_here;
 }
 
@@ -171,7 +171,7 @@ Status Unit::hold_copies() {
   return Ok{};
 }
 
-// Of what has changed: frozen values are brought in once, and stay; and so does what the next
+// Of what has changed: frozen values are staged once, and stay; and so does what the next
 // version is a difference to.
 void Unit::drop_copies() {
   {
@@ -183,10 +183,10 @@ void Unit::drop_copies() {
       give_back(parts_of(flat), MemoryKind::param);
     }
   }
-  drop_brought();
+  drop_staged();
 }
 
-Result<bool> Unit::bring_own() {
+Result<bool> Unit::stage_own() {
   if (busy_with_values()) return false;
   if (lacks_buffer()) {
     units_being_stored(rank_);  // releases memory of those that have been written
@@ -200,11 +200,11 @@ Result<bool> Unit::bring_own_while_busy() {
   bool here = true;
   for (Flat& flat : flats_) {
     if (!flat.packed && !flat.stored) continue;
-    MERON_TRY(hold_brought());
+    MERON_TRY(hold_staged());
     if (flat.stored) {
-      MERON_ASSIGN(const bool brought, flat.stored->bring());
-      here = here && brought;
-      if (!brought || !flat.coded() || std::exchange(flat.unpacked, true)) continue;
+      MERON_ASSIGN(const bool staged, flat.stored->stage());
+      here = here && staged;
+      if (!staged || !flat.coded() || std::exchange(flat.unpacked, true)) continue;
       kernels::QuantError lost;
       encode_values(flat, &lost);
       continue;
@@ -230,7 +230,7 @@ Result<bool> Unit::changeable() {
   if (!step_opens_) {
     for (Flat& flat : flats_) {
       if (!flat.stored) continue;
-      MERON_TRY(hold_brought());
+      MERON_TRY(hold_staged());
       MERON_ASSIGN(const bool free, flat.stored->open(false));
       if (!free) return false;
     }
@@ -239,7 +239,7 @@ Result<bool> Unit::changeable() {
   bool ready = true;
   for (Flat& flat : flats_) {
     if (!flat.stored || !flat.desc.trainable) continue;
-    MERON_TRY(hold_brought());
+    MERON_TRY(hold_staged());
     MERON_ASSIGN(const bool free, flat.stored->open(flat.master != nullptr));
     ready = ready && free;
   }
@@ -261,11 +261,11 @@ bool Unit::may_change(size_t open) const {
   const size_t changing = open + units_being_stored(rank_);
   if (changing == 0) return true;
   if (changing >= rank_.plan.param_buffers) return false;
-  return holds_passing_ || !takes_buffer() || rank_.stored_units_here < rank_.plan.param_buffers;
+  return holds_staged_ || !takes_buffer() || rank_.stored_units_here < rank_.plan.param_buffers;
 }
 
 const Unit* Unit::unit_being_stored_first() const {
-  if (holds_passing_ || !takes_buffer()) return nullptr;
+  if (holds_staged_ || !takes_buffer()) return nullptr;
   if (rank_.stored_units_here < rank_.plan.param_buffers) return nullptr;
   const auto first = std::find_if(rank_.storing.begin(), rank_.storing.end(),
                                   [](const Unit* unit) { return unit->busy(); });
@@ -305,7 +305,7 @@ Status Unit::use_values(const std::function<void()>& use) {
 Status Unit::await_own() {
   const Deadline deadline = rank_.deadline();
   while (true) {
-    MERON_ASSIGN(const bool here, bring_own());
+    MERON_ASSIGN(const bool here, stage_own());
     if (here) return Ok{};
     if (deadline.passed()) {
       return drive_silent_error(rank_.storage->path(), rank_.timeout_ns);
@@ -324,7 +324,7 @@ Status Unit::prepare_device() {
   if (all_resident()) MERON_TRY(on_device_->note_written());
   for (Flat& flat : flats_) {
     // Pages that come and go cannot be pinned: the device would go on with those that are gone.
-    if (!brings_) rank_.pin(flat.writable, flat.value_bytes());
+    if (!stages_values_) rank_.pin(flat.writable, flat.value_bytes());
   }
   return Ok{};
 }
@@ -350,7 +350,8 @@ Status Unit::lease_device() {
   std::vector<DeviceValues::Piece> pieces;
   pieces.reserve(flats_.size());
   // By the address that was pinned.
-  for (const Flat& flat : flats_) pieces.push_back({flat.writable, flat.value_bytes(), !brings_});
+  for (const Flat& flat : flats_)
+    pieces.push_back({flat.writable, flat.value_bytes(), !stages_values_});
   uint64_t copied = 0;
   Status leased = on_device_->lease(pieces, &copied);
   add(rank_.counters.device_up, copied);

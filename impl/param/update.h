@@ -18,7 +18,7 @@ class UpdateOperation final : public Operation {
   static Result<std::shared_ptr<UpdateOperation>> begin(std::vector<std::shared_ptr<Unit>> units,
                                                         Deadline deadline);
 
-  // Ends when every rank has let go of the present versions.
+  // Ends when every rank has released the present versions.
   Result<bool> advance() override;
   std::vector<int> missing() const override;
   std::string describe() const override;

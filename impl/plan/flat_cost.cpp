@@ -102,7 +102,7 @@ class FlatCost {
   // `of(m)`: the sum of a class, without its own. (On its own node its class is itself.) `kind`
   // tells the axes apart.
   template <class Of>
-  Wide brought(int kind, uint64_t members, uint64_t own, Of of) {
+  Wide staged(int kind, uint64_t members, uint64_t own, Of of) {
     const uint64_t near = std::min(node_, members);
     if (near == members) return 0;
     // The axis' last node may have fewer ranks, each of which then brings in more.
@@ -148,12 +148,12 @@ class FlatCost {
           footprint(part_ * size_) + footprint(room_bytes(plan_.param.codec, part_, size_));
 
     const uint64_t shard = rank_ % mesh_.shards;
-    const Wide rows = brought(0, mesh_.shards, shard, [&](uint64_t j) { return row_of(j); });
+    const Wide rows = staged(0, mesh_.shards, shard, [&](uint64_t j) { return row_of(j); });
     Wide apart = rows;  // per gather, and so not mapped
     cost[kCopied] += gathers * rows * size_;
     // Between the nodes of one shard axis values go as they are, but for frozen ones.
     const Wide row_wire = replicas() ? rows * size_
-                                     : brought(1, mesh_.shards, shard,
+                                     : staged(1, mesh_.shards, shard,
                                                [&](uint64_t j) { return param_wire(row_of(j)); });
     cost[kFarGather] += gathers * row_wire;
     if (replicas() && world_param) {
@@ -178,13 +178,13 @@ class FlatCost {
   void add_refresh_of_whole(Tally& cost) {
     if (over_all(plan_.optimizer, mesh_) && replicas()) {
       cost[kCopied] = Wide{flat_.elements - part_} * size_;
-      cost[kFarGather] = brought(2, mesh_.ranks(), rank_, [&](uint64_t m) {
+      cost[kFarGather] = staged(2, mesh_.ranks(), rank_, [&](uint64_t m) {
         return part_range(flat_.elements, m, mesh_).size() * size_;
       });
       return;
     }
     cost[kCopied] = Wide{flat_.elements - row_} * size_;
-    cost[kFarGather] = brought(3, mesh_.shards, rank_ % mesh_.shards,
+    cost[kFarGather] = staged(3, mesh_.shards, rank_ % mesh_.shards,
                                [&](uint64_t j) { return row_of(j) * size_; });
   }
 

@@ -61,7 +61,7 @@ bool read_by_local_peers(const UnitState& unit, const State& state) {
   if (state.kind == StateKind::residual) return false;
   const Channel& channel = unit.unit().channel();
   for (int member = 0; member < channel.size(); ++member) {
-    if (member == channel.index() || !channel.near(member)) continue;
+    if (member == channel.index() || !channel.is_local(member)) continue;
     if (overlap(unit.loaded(state), unit.loaded(state, member)).size() > 0) return true;
   }
   return false;
@@ -108,7 +108,7 @@ std::vector<checkpoint::BlockPlace> Loader::edges_of_peers(uint64_t block_bytes)
     for (const State& state : unit.states()) {
       if (state.kind == StateKind::residual) continue;
       for (int member = 0; member < channel.size(); ++member) {
-        if (member == channel.index() || !channel.near(member)) continue;
+        if (member == channel.index() || !channel.is_local(member)) continue;
         for (const ParamSpan& span : unit.spans(state, unit.loaded(state, member))) {
           note(state, span);
         }

@@ -95,8 +95,8 @@ Channel::Channel(Transport& transport, Counters& counters, Members members, uint
   std::vector<uint64_t> positions;  // in its node
   for (int m = 0; m < size(); ++m) {
     const int rank = members_.world_rank(m);
-    near_.push_back(transport.near(rank));
-    if (!near_.back()) link_ = transport.link();
+    local_.push_back(transport.is_local(rank));
+    if (!local_.back()) link_ = transport.link();
     auto& node = nodes[transport.node(rank)];
     positions.push_back(node.size());
     node.push_back(m);
@@ -110,7 +110,7 @@ Channel::Channel(Transport& transport, Counters& counters, Members members, uint
       exports_.push_back(of(node, positions[static_cast<size_t>(index())]));
   }
   for (int m = 0; m < size(); ++m) {
-    holders_.push_back(near(m) ? m : of(nodes.at(home), positions[static_cast<size_t>(m)]));
+    holders_.push_back(is_local(m) ? m : of(nodes.at(home), positions[static_cast<size_t>(m)]));
   }
 }
 

@@ -74,10 +74,10 @@ class Channel {
   // What joins its members; null where they all share memory.
   Link* link() const { return link_; }
   // Whether a member shares memory with this rank.
-  bool near(int member) const { return near_[static_cast<size_t>(member)]; }
-  // What a member of another node has, one of each node brings in for all of it. Whom this rank so
-  // sends to, and who of its own node brings in what `owner` has (`owner` itself, where it is
-  // near).
+  bool is_local(int member) const { return local_[static_cast<size_t>(member)]; }
+  // What a remote member has is staged by one member of each node for all of that node. Whom this
+  // rank so sends to, and who of its own node stages what `owner` has (`owner` itself, where it is
+  // local).
   const std::vector<int>& exports() const { return exports_; }
   int holder(int owner) const { return holders_[static_cast<size_t>(owner)]; }
   Counters& counters() const { return counters_; }
@@ -182,7 +182,7 @@ class Channel {
   Counters& counters_;
   Members members_;
   Link* link_ = nullptr;
-  std::vector<bool> near_;
+  std::vector<bool> local_;
   std::vector<int> exports_;
   std::vector<int> holders_;
   uint64_t control_offset_;

@@ -33,7 +33,7 @@ Transport::Transport(Joined joined)
 
 int Transport::ranks_here() const {
   int here = 0;
-  for (int rank = 0; rank < joined_.world_size; ++rank) here += near(rank) ? 1 : 0;
+  for (int rank = 0; rank < joined_.world_size; ++rank) here += is_local(rank) ? 1 : 0;
   return here;
 }
 
@@ -44,7 +44,7 @@ void Transport::prefault_peer(int rank, uint64_t offset, uint64_t bytes) const {
 
 bool Transport::alive(int rank) {
   if (rank == joined_.rank) return true;
-  if (!near(rank)) return !joined_.link->gone(rank);
+  if (!is_local(rank)) return !joined_.link->gone(rank);
   const auto watch = joined_.watches.find(rank);
   return watch == joined_.watches.end() || watch->second.alive();
 }
@@ -53,7 +53,7 @@ std::string Transport::obituary(int rank) const {
   const std::string host =
       joined_.hosts.empty() ? ""
                             : fmt::format(" on host {}", joined_.hosts[static_cast<size_t>(rank)]);
-  if (!near(rank)) {
+  if (!is_local(rank)) {
     return fmt::format("rank {}{} cannot be reached any more (transport '{}' says {})", rank, host,
                        joined_.link->name(), joined_.link->reason(rank));
   }

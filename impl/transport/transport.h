@@ -67,7 +67,7 @@ class Transport {
   // Null where all ranks share the window.
   Link* link() const { return joined_.link.get(); }
   // Whether a rank shares the window with this one, and which ranks share one.
-  bool near(int rank) const { return node(rank) == node(joined_.rank); }
+  bool is_local(int rank) const { return node(rank) == node(joined_.rank); }
   int node(int rank) const {
     return joined_.nodes.empty() ? 0 : joined_.nodes[static_cast<size_t>(rank)];
   }

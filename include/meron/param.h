@@ -4,7 +4,7 @@
  * (how a rank writes its part).
  *
  * Life of a unit's values: version v is readable by everybody who gathered it. An update (or an
- * optimizer step) waits until every rank has let go of v, writes each rank's part in place, and
+ * optimizer step) waits until every rank has released v, writes each rank's part in place, and
  * publishes v + 1.
  */
 #ifndef MERON_PARAM_H
@@ -206,7 +206,7 @@ MERON_API MERON_NODISCARD meron_status meron_unit_get_info(meron_unit_info *out,
 MERON_API meron_status meron_unit_release(meron_unit unit, meron_error **err);
 
 /**
- * Begins an update of some units: asks every rank to let go of the present version. Collective over
+ * Begins an update of some units: asks every rank to release the present version. Collective over
  * the units' group.
  * @param out    receives the update.
  * @param units  `count` units of one group, none leased on this rank.
@@ -219,7 +219,7 @@ MERON_API MERON_NODISCARD meron_status meron_update_begin(meron_update *out,
                                                           meron_error **err);
 
 /**
- * Waits until every rank has let go, after which this rank's parts may be written.
+ * Waits until every rank has released it, after which this rank's parts may be written.
  * @param timeout_ns  as meron_future_wait.
  * Blocks: on peers, at most the deadline. Threads: any. Errors: as meron_future_wait.
  */

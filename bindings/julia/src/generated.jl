@@ -1889,8 +1889,8 @@ Errors: MERON_E_HANDLE, MERON_E_STALE.
 """
     meron_update_begin(out, units, count, err)
 
-Begins an update of some units: asks every rank to let go of the present version. Collective
-over the units' group.
+Begins an update of some units: asks every rank to release the present version. Collective over
+the units' group.
 
 - `out`: receives the update.
 
@@ -1909,7 +1909,7 @@ MERON_E_DUPLICATE, MERON_E_HANDLE, MERON_E_STALE, -3xx.
 """
     meron_update_wait(update, timeout_ns, err)
 
-Waits until every rank has let go, after which this rank's parts may be written.
+Waits until every rank has released it, after which this rank's parts may be written.
 
 - `timeout_ns`: as meron_future_wait.
 

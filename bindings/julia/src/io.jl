@@ -23,7 +23,7 @@ Options:
   false lets the next calls begin when the last have ended.
 - `timeout` = nothing: seconds; a wait ends when nothing has moved for so long. `nothing`: 600.
 
-Memory is a dense array of plain elements, which is kept until the drive has let go of it, and must not
+Memory is a dense array of plain elements, which is kept until the drive has released it, and must not
 be used or resized meanwhile. Offsets are in bytes; offset, length and memory need no alignment, though
 multiples of the page are the fastest.
 
@@ -88,7 +88,7 @@ function Base.close(io::Io)
     return
 end
 
-# What a drive has not let go of stays alive: it may still write there.
+# What a drive has not released stays alive: it may still write there.
 function close_io(id, error)
     status = LibMeron.meron_io_close(LibMeron.meron_io(id), error)
     status in (LibMeron.MERON_E_CLOSED, LibMeron.MERON_E_TIMEOUT) || forget_context(id)

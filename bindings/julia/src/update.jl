@@ -23,7 +23,7 @@ end
     update(body, units)
 
 Opens units for writing: `update(unit) do u; write!(u, param, array); end`. Collective over the units'
-group: waits until all ranks have let go of the present version, and after `body(u)` publishes what
+group: waits until all ranks have released the present version, and after `body(u)` publishes what
 this rank has written as the next one. What was not written keeps its value.
 
 If `body` throws, the exception is rethrown and nothing written in part is published: if this rank has

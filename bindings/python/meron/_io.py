@@ -37,7 +37,7 @@ BACKENDS = {
 }
 # How long a wait goes without letting Python run its signal handlers.
 SLICE = 100_000_000
-# Memory that a drive has not let go of when its IO was closed: it may still write there.
+# Memory that a drive has not released when its IO was closed: it may still write there.
 _held: list[Any] = []
 
 

@@ -23,7 +23,7 @@ class Update(Owner):
     """Units opened for writing: `with ctx.update([unit]) as update: update.write(param, array)`.
 
     Collective over the units' group: every rank of it enters and leaves. Entering waits until all
-    ranks have let go of the present version; leaving publishes what this rank has written as the
+    ranks have released the present version; leaving publishes what this rank has written as the
     next one. What was not written keeps its value.
 
     If the block ends by an exception, the exception is raised and nothing written in part is
@@ -44,7 +44,7 @@ class Update(Owner):
     def __enter__(self) -> Update:
         """Begins the update and waits.
 
-        Blocks on peers until all have let go, with the GIL given up.
+        Blocks on peers until all have released it, with the GIL given up.
 
         Raises:
             StateError: a unit is gathered on this rank, or being updated.

@@ -70,7 +70,7 @@ class Update : public Handle<meron_update, meron_update_release> {
  public:
   using Handle::Handle;
 
-  // Waits until every rank has let go of the present version; then this rank's parts may be
+  // Waits until every rank has released the present version; then this rank's parts may be
   // written. Blocks on peers, at most the deadline.
   void wait() const { detail::call(meron_update_wait, handle(), int64_t{MERON_TIMEOUT_DEFAULT}); }
   [[nodiscard]] bool wait_for(std::chrono::nanoseconds duration) const {
@@ -98,7 +98,7 @@ class Update : public Handle<meron_update, meron_update_release> {
   }
 };
 
-// Asks every rank to let go of the units' present version. Collective over their group. Throws
+// Asks every rank to release the units' present version. Collective over their group. Throws
 // MERON_E_STATE when a unit is gathered on this rank.
 [[nodiscard]] inline Update update_begin(const UnitList& units) {
   return Update(detail::receive(meron_update_begin, units.data(), units.size()));

@@ -295,7 +295,7 @@ class GradientReducer:
     def _begin(self, function: Any, *arguments: Any) -> None:
         """Begins an operation, for which `wait` waits.
 
-        An interrupt of one that has begun is left to `wait`: what it took has to be let go first.
+        An interrupt of one that has begun is left to `wait`: what it took has to be released first.
         """
         slot = ffi.new(ERROR_OUT)
         self.under_way = True

@@ -2259,8 +2259,8 @@ extern "C" {
     /// **Errors**: MERON_E_HANDLE, MERON_E_STALE.
     pub fn meron_unit_release(unit: meron_unit, err: *mut *mut meron_error) -> meron_status;
 
-    /// Begins an update of some units: asks every rank to let go of the present version.
-    /// Collective over the units' group.
+    /// Begins an update of some units: asks every rank to release the present version. Collective
+    /// over the units' group.
     ///
     /// - `out`: receives the update.
     /// - `units`: `count` units of one group, none leased on this rank.
@@ -2281,7 +2281,7 @@ extern "C" {
         err: *mut *mut meron_error,
     ) -> meron_status;
 
-    /// Waits until every rank has let go, after which this rank's parts may be written.
+    /// Waits until every rank has released it, after which this rank's parts may be written.
     ///
     /// - `timeout_ns`: as meron_future_wait.
     ///

@@ -249,7 +249,7 @@ impl Context {
         PendingGather::begin(shared, &raw_units(units), place)
     }
 
-    /// Opens units for writing, and waits until every rank has let go of the present version.
+    /// Opens units for writing, and waits until every rank has released the present version.
     /// Collective over the units' group.
     ///
     /// Blocks on peers, at most until the deadline. When `should_stop` ends the wait, the update is

@@ -144,7 +144,7 @@ impl Io {
 
     /// Fills all of `into` from byte `offset` of a file on, and waits for it.
     ///
-    /// Blocks until the drive has let go of the memory, however long that takes: borrowed memory
+    /// Blocks until the drive has released the memory, however long that takes: borrowed memory
     /// cannot stay with it. ([`read_begin`](Io::read_begin) has a bound.)
     ///
     /// # Errors

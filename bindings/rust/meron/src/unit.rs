@@ -24,7 +24,7 @@ use crate::param::Param;
 /// Params that are gathered and reduced together, such as a layer's. Made by
 /// [`Context::unit`](crate::Context::unit).
 ///
-/// Dropping it lets go of the handle; the memory stays until the context is closed, because peers may
+/// Dropping it releases the handle; the memory stays until the context is closed, because peers may
 /// read it.
 pub struct Unit {
     handle: Owned<sys::meron_unit>,

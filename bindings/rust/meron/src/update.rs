@@ -17,7 +17,7 @@ use crate::param::Param;
 use crate::unit::Unit;
 use crate::view::ViewMut;
 
-/// An update that was begun: every rank is asked to let go of the present version.
+/// An update that was begun: every rank is asked to release the present version.
 ///
 /// Dropping it gives it up, which breaks the group with an error of kind
 /// [`Aborted`](crate::ErrorKind::Aborted) on every rank, because its peers go on with it.
@@ -38,7 +38,7 @@ impl PendingUpdate {
         Ok(PendingUpdate(Update { handle: Owned::new(handle), _in_use: in_use, _open: open }))
     }
 
-    /// Waits until every rank has let go, after which this rank's parts may be written.
+    /// Waits until every rank has released it, after which this rank's parts may be written.
     ///
     /// Blocks on peers, at most until the deadline. Whatever the error, the update is given up;
     /// [`wait_timeout`](PendingUpdate::wait_timeout) keeps it.
@@ -51,7 +51,7 @@ impl PendingUpdate {
         Ok(self.0)
     }
 
-    /// Waits at most so long. `false` when that has passed first; `true` when all have let go, and
+    /// Waits at most so long. `false` when that has passed first; `true` when all have released it, and
     /// [`wait`](PendingUpdate::wait) returns at once.
     pub fn wait_timeout(&self, timeout: Duration) -> Result<bool> {
         self.0.wait(nanoseconds(timeout))
@@ -113,7 +113,7 @@ impl Update {
     ///
     /// [`Argument`](crate::ErrorKind::Argument) for a param of none of the units.
     pub fn view(&mut self, param: &Param) -> Result<ViewMut<'_>> {
-        // SAFETY: every rank has let go of the values; `_in_use` and the exclusive borrow keep others of
+        // SAFETY: every rank has released the values; `_in_use` and the exclusive borrow keep others of
         // this process away, and `_open` keeps the mapping.
         unsafe {
             let raw = receive(std::mem::zeroed(), |out, err| {

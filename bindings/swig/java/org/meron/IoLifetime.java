@@ -9,7 +9,7 @@ import org.meron.abi.Abi;
 
 /** The library's side of an Io, and memory of requests that nobody waits for any more. */
 final class IoLifetime extends Handle.Release {
-    /** Memory that a drive has not let go of: it may still write there. */
+    /** Memory that a drive has not released: it may still write there. */
     private static final Queue<Object> HELD = new ConcurrentLinkedQueue<>();
 
     private static final class Abandoned {

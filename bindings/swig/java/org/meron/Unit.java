@@ -85,7 +85,7 @@ public final class Unit extends Handle {
     }
 
     /**
-     * Begins an update and waits until every rank has let go of the present values. Collective; close
+     * Begins an update and waits until every rank has released the present values. Collective; close
      * (or publish) of every rank's update publishes the next version. Throws STATE when the unit is
      * gathered here.
      */
