@@ -154,7 +154,7 @@ class FlatCost {
     // Between the nodes of one shard axis values go as they are, but for frozen ones.
     const Wide row_wire = replicas() ? rows * size_
                                      : staged(1, mesh_.shards, shard,
-                                               [&](uint64_t j) { return param_wire(row_of(j)); });
+                                              [&](uint64_t j) { return param_wire(row_of(j)); });
     cost[kFarGather] += gathers * row_wire;
     if (replicas() && world_param) {
       const Wide parts = row_cost_->far_parts[replica_];
@@ -185,7 +185,7 @@ class FlatCost {
     }
     cost[kCopied] = Wide{flat_.elements - row_} * size_;
     cost[kFarGather] = staged(3, mesh_.shards, rank_ % mesh_.shards,
-                               [&](uint64_t j) { return row_of(j) * size_; });
+                              [&](uint64_t j) { return row_of(j) * size_; });
   }
 
   void add_gradients(Tally& cost) const {
