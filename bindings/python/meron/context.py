@@ -3,23 +3,19 @@
 
 from __future__ import annotations
 
-import atexit
 import dataclasses
-import functools
 import logging
 import weakref
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, ClassVar
+from typing import Any
 
 from meron import errors
 from meron._callbacks import LogFunction, StopFunction, log_callback, stop_callback
-from meron._finalizers import finalize, finish
 from meron._native import (
     IN_PROGRESS,
     NULL,
-    Owner,
     call,
     initial,
     lib,
@@ -95,32 +91,6 @@ class Prediction:
     device_bytes: int  # at all times, where ranks exchange on their devices
 
 
-class Lifetime(Owner):
-    """Closes the library's context when it dies.
-
-    A Context holds one, and so does every array that shows the context's memory: closing unmaps
-    that memory, so it waits until nobody can read it any more.
-    """
-
-    _finalize: ClassVar[Any] = staticmethod(finalize)
-
-    def __init__(self, handle: Any, callbacks: tuple[Any, ...], abandoned: list[Any]) -> None:
-        self._handle = handle
-        self.callbacks = callbacks  # called as long as the context is open
-        self.abandoned = abandoned  # memory that operations use as long as it is open
-        opened.add(self)
-
-    def __del__(self) -> None:
-        handle, self._handle = self._handle, None
-        if handle is not None:
-            needed = (self.callbacks, self.abandoned)  # until the close has ended
-            self._finalize(functools.partial(self._close, handle, self._null, needed))
-
-    @staticmethod
-    def _close(handle: Any, null: Any, _needed: Any, close: Any = lib.meron_context_close) -> None:
-        close(handle, null)
-
-
 class Context(Saving):
     """This rank's engine. Made by `meron.open`; a context manager that closes itself.
 
@@ -136,13 +106,8 @@ class Context(Saving):
     def __init__(
         self, handle: Any, callbacks: tuple[Any, ...], plan: Plan, device: str = ""
     ) -> None:
-        self._abandoned: list[tuple[Any, Any]] = []
-        self._lifetime: Lifetime | None = Lifetime(handle, callbacks, self._abandoned)
+        super().__init__(handle, callbacks, device)
         self.plan = plan
-        self.device = device
-        # Whether NumPy cannot read what the device has.
-        self._remote: bool = device.startswith("cuda")
-        self._dlpack_device: tuple[int, int] | None = None
         # Bytes of gradients that meron.torch holds, now and at most.
         self._closing: Callable[[], Callable[[], None] | None] = lambda: None
         self._caller_gradients: Callable[[], Callable[[], tuple[int, int]] | None] = lambda: None
@@ -156,10 +121,6 @@ class Context(Saving):
         return f"<meron.Context: rank {self.rank} of {self.world_size}, {state}>"
 
     # ---- Life ----------------------------------------------------------------------------------
-
-    @property
-    def closed(self) -> bool:
-        return self._lifetime is None
 
     def close(self) -> None:
         """Closes the context; doing so twice is fine.
@@ -196,18 +157,6 @@ class Context(Saving):
         if value is not None and lifetime is not None and lifetime() is not None:
             reason = f"rank {self.rank} left its context by {type(value).__name__}: {value}"
             lib.meron_group_abort(self.world._handle, reason.encode("utf-8", "replace"), NULL)
-
-    @property
-    def _handle(self) -> Any:
-        return self._require_open()._handle
-
-    def _require_open(self) -> Lifetime:
-        lifetime = self._lifetime
-        if lifetime is None:
-            raise errors.ClosedError(
-                "the context was closed", advice="Open another one with meron.open."
-            )
-        return lifetime
 
     # ---- Making things -------------------------------------------------------------------------
 
@@ -626,15 +575,3 @@ def open(
     options.should_stop = callbacks[1]
     handle = receive("meron_context *", lib.meron_context_open, options)
     return Context(handle, callbacks, chosen, device or "")
-
-
-# At the interpreter's end contexts are closed while callbacks can still run, and without regard to
-# arrays: nobody will read those.
-opened: weakref.WeakSet[Lifetime] = weakref.WeakSet()
-
-
-@atexit.register
-def close_all() -> None:
-    for lifetime in list(opened):
-        lifetime.__del__()
-    finish()

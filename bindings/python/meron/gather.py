@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from meron import errors
+from meron._base_context import BaseContext
 from meron._memory import as_array, byte_count
 from meron._native import (
     DEFAULT_TIMEOUT,
@@ -36,7 +37,6 @@ from meron.dlpack import DLPackTensor
 from meron.dtypes import NUMPY, require_writable
 
 if TYPE_CHECKING:
-    from meron.context import Context
     from meron.param import Param, Unit
 
 GATHER_OUT = TYPES["meron_gather *"]
@@ -79,7 +79,7 @@ class Gather:
 
     def __init__(
         self,
-        context: Context,
+        context: BaseContext,
         units: Any,
         count: int,
         into: Mapping[Param, Any] | None,

@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy.typing as npt
 
 from meron import errors
+from meron._base_context import BaseContext
 from meron._memory import Loans, as_array, as_part
 from meron._native import NULL, Owner, call, ffi, initial, lib, new, receive, sized, string, text
 from meron.device import device_array, stream_pointer
@@ -16,9 +17,6 @@ from meron.dtypes import CODES, NAMES, Array, as_source, dtype_name, require_sha
 from meron.future import Future
 from meron.gather import Gather, chosen_destinations
 from meron.group import Group, operation_code
-
-if TYPE_CHECKING:
-    from meron.context import Context
 
 STATES = {
     lib.MERON_UNIT_PARTITIONED: "partitioned",
@@ -48,7 +46,7 @@ class Param(Owner):
 
     _release_function = lib.meron_param_release
 
-    def __init__(self, context: Context, handle: Any) -> None:
+    def __init__(self, context: BaseContext, handle: Any) -> None:
         self._context = context
         self._handle = handle
         info = self._info()
@@ -75,7 +73,7 @@ class Param(Owner):
 
 
 def register(
-    context: Context,
+    context: BaseContext,
     name: str,
     shape: int | Sequence[int],
     dtype: Any,
@@ -129,7 +127,7 @@ class Unit(Owner):
 
     _release_function = lib.meron_unit_release
 
-    def __init__(self, context: Context, name: str, params: Iterable[Param]) -> None:
+    def __init__(self, context: BaseContext, name: str, params: Iterable[Param]) -> None:
         self._context = context
         self.name = name
         self.params: tuple[Param, ...] = tuple(params)
