@@ -67,11 +67,12 @@ from meron.future import Future
 from meron.gather import Gather
 from meron.group import Group
 from meron.optimizer import Optimizer, ParamGroup
-from meron.param import Param, Unit, UnitInfo
+from meron.param import Param
 from meron.plan import Plan, rank_cluster, rank_cluster_table, safetensors_model
 from meron.schedule import Schedule, ScheduleInfo
 from meron.system import system_info, version
 from meron.transport import CustomTransport
+from meron.unit import Unit, UnitInfo
 from meron.update import Update
 
 __version__ = version

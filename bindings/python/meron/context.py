@@ -30,13 +30,14 @@ from meron._native import (
 from meron._saving import Saving
 from meron.device import DeviceAllocator, allocator_table
 from meron.future import sweep
-from meron.gather import Gather, chosen_destinations
+from meron.gather import Gather
 from meron.group import Group
 from meron.optimizer import Optimizer
-from meron.param import Param, Unit, register, unit_table
+from meron.param import Param, register
 from meron.plan import Json, Plan, as_plan, workload_of
 from meron.schedule import Schedule
 from meron.transport import CustomTransport, transport_table
+from meron.unit import Unit, chosen_destinations, unit_table
 from meron.update import Update
 
 

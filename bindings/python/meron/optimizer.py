@@ -16,7 +16,8 @@ from meron._base_context import BaseContext
 from meron._memory import Loans, as_part
 from meron._native import NULL, Owner, call, ffi, initial, lib, new, receive, sized
 from meron.future import Future
-from meron.param import Param, Unit, handles_of, unit_table
+from meron.param import Param, handles_of
+from meron.unit import Unit, unit_table
 
 STATES = {
     "master": lib.MERON_STATE_MASTER,

@@ -32,7 +32,8 @@ from meron._native import (
 )
 from meron.device import DeviceArray, place_code, stream_pointer
 from meron.gather import spare_slots, take_slot
-from meron.param import Param, Unit, unit_table
+from meron.param import Param
+from meron.unit import Unit, unit_table
 
 schedule_enter = lib.meron_schedule_enter
 schedule_leave = lib.meron_schedule_leave

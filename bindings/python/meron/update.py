@@ -14,7 +14,8 @@ from meron._base_context import BaseContext
 from meron._memory import Loans, as_part
 from meron._native import DEFAULT_TIMEOUT, Owner, call, ffi, lib, new, receive
 from meron.dtypes import Array, as_source
-from meron.param import Param, Unit, unit_table
+from meron.param import Param
+from meron.unit import Unit, unit_table
 
 
 class Update(Owner):

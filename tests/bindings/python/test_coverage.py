@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import meron
-from meron import _io, context, dtypes, group, optimizer, param
+from meron import _io, context, dtypes, group, optimizer, unit
 from meron._native import ffi, initial, lib
 
 ROOT = Path(__file__).parents[3]
@@ -74,8 +74,8 @@ def test_initial_values_are_those_of_the_macro(name: str) -> None:
     [
         ("meron_dtype", dtypes.NAMES),
         ("meron_reduce_op", {value: name for name, value in group.OPERATIONS.items()}),
-        ("meron_unit_state", param.STATES),
-        ("meron_codec", param.CODECS),
+        ("meron_unit_state", unit.STATES),
+        ("meron_codec", unit.CODECS),
         ("meron_io_backend", {value: name for name, value in _io.BACKENDS.items()}),
         ("meron_optimizer_state", {value: name for name, value in optimizer.STATES.items()}),
     ],
