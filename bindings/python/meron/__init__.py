@@ -20,6 +20,7 @@ from __future__ import annotations
 from meron import io
 from meron._library import LoadError
 from meron._native import library_path, status_name
+from meron._opening import open
 from meron.checkpoint import (
     Checkpoint,
     CheckpointTensor,
@@ -27,7 +28,7 @@ from meron.checkpoint import (
     open_checkpoint,
     write_checkpoint,
 )
-from meron.context import Context, Prediction, Stats, open
+from meron.context import Context
 from meron.device import DeviceAllocator, DeviceArray
 from meron.dlpack import DLPackTensor
 from meron.dtypes import from_float32, to_float32
@@ -67,11 +68,13 @@ from meron.future import Future
 from meron.gather import Gather
 from meron.group import Group
 from meron.optimizer import Optimizer, ParamGroup
-from meron.param import Param, Unit, UnitInfo
+from meron.param import Param
 from meron.plan import Plan, rank_cluster, rank_cluster_table, safetensors_model
 from meron.schedule import Schedule, ScheduleInfo
+from meron.stats import Prediction, Stats
 from meron.system import system_info, version
 from meron.transport import CustomTransport
+from meron.unit import Unit, UnitInfo
 from meron.update import Update
 
 __version__ = version

@@ -3,16 +3,15 @@
 
 from __future__ import annotations
 
-import os
-import sys
 import threading
 from dataclasses import dataclass
-from typing import Any, Union
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from meron import errors
+from meron._io_arguments import Path, Taken, number, path_bytes, take
 from meron._memory import Memory
 from meron._native import (
     IN_PROGRESS,
@@ -27,8 +26,6 @@ from meron._native import (
     sized,
     take_string,
 )
-
-Path = Union[str, bytes, "os.PathLike[str]", "os.PathLike[bytes]"]
 
 BACKENDS = {
     "auto": lib.MERON_IO_AUTO,
@@ -376,70 +373,3 @@ def settle(function: Any, handle: Any, timeout: float | None) -> bool:
             left -= piece
             if left <= 0:
                 return False
-
-
-@dataclass(frozen=True)
-class Taken:
-    """Memory as the library takes it, and what keeps it there."""
-
-    data: Any
-    bytes: int
-    keep: Any
-
-
-def take(memory: Any, writable: bool) -> Taken:
-    """Memory of the caller's; ArgumentError for what cannot be read into, or written from."""
-    torch = sys.modules.get("torch")
-    if torch is not None and isinstance(memory, torch.Tensor):
-        return take_tensor(memory)
-    if isinstance(memory, np.ndarray):
-        # Not by the buffer protocol, which knows no bfloat16.
-        if not memory.flags.c_contiguous:
-            raise not_contiguous("array")
-        if writable and not memory.flags.writeable:
-            raise errors.argument("the array is read-only: pass one that may be written")
-        return Taken(ffi.cast("void *", memory.ctypes.data), memory.nbytes, memory)
-    try:
-        view = memoryview(memory)
-    except TypeError:
-        raise TypeError(
-            "an array, a tensor or something with the buffer protocol is needed, not "
-            f"{type(memory).__name__}"
-        ) from None
-    with view:
-        if not view.c_contiguous:
-            raise not_contiguous("memory")
-        if writable and view.readonly:
-            raise errors.argument(f"a {type(memory).__name__} is read-only: pass a bytearray, say")
-        bytes_ = view.nbytes
-    held = ffi.from_buffer(memory)  # so that it does not move
-    return Taken(ffi.cast("void *", held), bytes_, held)
-
-
-def take_tensor(tensor: Any) -> Taken:
-    if tensor.device.type != "cpu":
-        raise errors.argument(
-            f"the tensor is on {tensor.device}: pass one in host memory",
-            advice="copy it to host memory (tensor.cpu()), or from there",
-        )
-    if not tensor.is_contiguous():
-        raise not_contiguous("tensor")
-    bytes_ = tensor.numel() * tensor.element_size()
-    return Taken(ffi.cast("void *", tensor.data_ptr()), bytes_, tensor)
-
-
-def not_contiguous(what: str) -> errors.ArgumentError:
-    return errors.argument(f"the {what} is not contiguous: pass one that is, or a copy")
-
-
-def path_bytes(path: Path) -> bytes:
-    name = os.fsencode(path)
-    if b"\0" in name:
-        raise errors.argument(f"a path holds a NUL character: {path!r}")
-    return name
-
-
-def number(name: str, value: int, bound: int) -> int:
-    if not 0 <= value < bound:
-        raise errors.argument(f"{name} is {value}: give 0 to {bound - 1}")
-    return int(value)

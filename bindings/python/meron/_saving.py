@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
+from meron._base_context import BaseContext
 from meron._native import IN_PROGRESS, call, lib, nanoseconds, receive, sized, text
 from meron.checkpoint import (
     Checkpoint,
@@ -19,16 +20,11 @@ from meron.checkpoint import (
 )
 from meron.dtypes import CODES, dtype_name
 from meron.future import Future
-
-if TYPE_CHECKING:
-    from meron.context import Context
-    from meron.optimizer import Optimizer
+from meron.optimizer import Optimizer
 
 
-class Saving:
+class Saving(BaseContext):
     """What `meron.Context` has of checkpoints."""
-
-    _handle: Any
 
     def save(
         self,
@@ -127,7 +123,7 @@ class Saving:
             text(name, "name"),
             options,
         )
-        return Future(cast("Context", self), handle, alive)
+        return Future(self, handle, alive)
 
     def wait_copied(self, timeout: float | None = None) -> bool:
         """Waits until the save under way has copied what it saves.

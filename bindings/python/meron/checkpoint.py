@@ -10,15 +10,13 @@ import json
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from meron import errors
 from meron._native import NULL, Owner, call, ffi, initial, lib, new, receive, sized, string, text
-
-if TYPE_CHECKING:
-    from meron.optimizer import Optimizer
+from meron.optimizer import Optimizer
 
 # What numpy calls the dtypes of safetensors; BF16 and the 8-bit floats have no name there, and are
 # read as the integers of their bits.

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from meron import errors
+from meron._capsule import CUDA, borrow
 from meron._finalizers import called_back
 from meron._native import ffi, initial, lib
-from meron.dlpack import CUDA, borrow
 from meron.dtypes import SIZES, dtype_name
 
 PLACES = {"device": lib.MERON_PLACE_DEVICE, "host": lib.MERON_PLACE_HOST}

@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from meron import errors
+from meron._base_context import BaseContext
 from meron._native import (
     ERROR_OUT,
     IN_PROGRESS,
@@ -16,9 +17,6 @@ from meron._native import (
     new,
     settle,
 )
-
-if TYPE_CHECKING:
-    from meron.context import Context
 
 CANCELLED = lib.MERON_E_CANCELLED
 
@@ -33,7 +31,7 @@ class Future(Owner):
 
     _release_function = lib.meron_future_release
 
-    def __init__(self, context: Context, handle: Any, keep: Any = None) -> None:
+    def __init__(self, context: BaseContext, handle: Any, keep: Any = None) -> None:
         self._context = context
         self._handle = handle
         self._keep = keep  # memory that the operation reads or writes

@@ -8,13 +8,12 @@ the object, none for errors (slots for them are reused).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
-
-import numpy as np
+from typing import Any
 
 from meron import errors
+from meron._base_context import BaseContext
 from meron._memory import as_array, byte_count
 from meron._native import (
     DEFAULT_TIMEOUT,
@@ -34,10 +33,7 @@ from meron._native import (
 from meron.device import device_array, place_code, stream_pointer
 from meron.dlpack import DLPackTensor
 from meron.dtypes import NUMPY, require_writable
-
-if TYPE_CHECKING:
-    from meron.context import Context
-    from meron.param import Param, Unit
+from meron.param import Param
 
 GATHER_OUT = TYPES["meron_gather *"]
 gather_begin = lib.meron_gather_begin
@@ -79,7 +75,7 @@ class Gather:
 
     def __init__(
         self,
-        context: Context,
+        context: BaseContext,
         units: Any,
         count: int,
         into: Mapping[Param, Any] | None,
@@ -334,24 +330,3 @@ def destinations(into: Mapping[Param, Any], stream: int) -> tuple[Any, Any]:
     options.destination_count = len(items)
     options.stream = stream_pointer(stream)
     return options, table
-
-
-def chosen_destinations(
-    units: Iterable[Unit], mode: str, into: Mapping[Param, Any] | None
-) -> Mapping[Param, Any] | None:
-    """What a gather of `mode` writes into: None for a view, fresh arrays for a copy."""
-    if into is not None:
-        if mode not in ("view", "into"):
-            raise errors.argument(f"mode {mode!r} does not go with `into`")
-        return dict(into)
-    if mode == "copy":
-        return {
-            param: np.empty(param.shape, NUMPY[param.dtype])
-            for unit in units
-            for param in unit.params
-        }
-    if mode != "view":
-        raise errors.argument(
-            f"unknown gather mode {mode!r}: view and copy are known, and `into` takes arrays"
-        )
-    return None

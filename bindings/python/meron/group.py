@@ -7,15 +7,13 @@ every call, and ranks that diverge get a MismatchError that names both calls.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from meron import errors
+from meron._base_context import BaseContext
 from meron._native import NULL, Owner, call, ffi, lib, receive, text
 from meron.dtypes import Array, code_of_array, require_writable
 from meron.future import Future, sweep
-
-if TYPE_CHECKING:
-    from meron.context import Context
 
 OPERATIONS = {"sum": lib.MERON_SUM, "mean": lib.MERON_MEAN}
 
@@ -36,7 +34,7 @@ class Group(Owner):
 
     _release_function = lib.meron_group_release
 
-    def __init__(self, context: Context, handle: Any) -> None:
+    def __init__(self, context: BaseContext, handle: Any) -> None:
         self._context = context
         self._handle = handle
         self.rank: int = receive("int32_t *", lib.meron_group_rank, handle)

@@ -35,7 +35,8 @@ from typing import Any, Union
 import numpy as np
 
 from meron import errors
-from meron._io import IO, IOInfo, Path, Request, take
+from meron._io import IO, IOInfo, Request
+from meron._io_arguments import Path, take
 from meron._native import ffi
 
 logger = logging.getLogger("meron.io")

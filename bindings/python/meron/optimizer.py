@@ -6,19 +6,18 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from meron import errors
+from meron._base_context import BaseContext
 from meron._memory import Loans, as_part
 from meron._native import NULL, Owner, call, ffi, initial, lib, new, receive, sized
 from meron.future import Future
-from meron.param import Param, Unit, handles_of, unit_table
-
-if TYPE_CHECKING:
-    from meron.context import Context
+from meron.param import Param, handles_of
+from meron.unit import Unit, unit_table
 
 STATES = {
     "master": lib.MERON_STATE_MASTER,
@@ -49,7 +48,9 @@ class Optimizer(Owner):
 
     _release_function = lib.meron_optimizer_release
 
-    def __init__(self, context: Context, units: Iterable[Unit], kind: int, **values: float) -> None:
+    def __init__(
+        self, context: BaseContext, units: Iterable[Unit], kind: int, **values: float
+    ) -> None:
         context._require_open()
         self._context = context
         self.units: tuple[Unit, ...] = tuple(units)

@@ -1,38 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Params (named tensors) and units (params that are gathered and reduced together)."""
+"""Params: named tensors that the ranks of a group share."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-import numpy.typing as npt
+from collections.abc import Iterable, Sequence
+from typing import Any
 
 from meron import errors
-from meron._memory import Loans, as_array, as_part
-from meron._native import NULL, Owner, call, ffi, initial, lib, new, receive, sized, string, text
-from meron.device import device_array, stream_pointer
-from meron.dtypes import CODES, NAMES, Array, as_source, dtype_name, require_shape
-from meron.future import Future
-from meron.gather import Gather, chosen_destinations
-from meron.group import Group, operation_code
-
-if TYPE_CHECKING:
-    from meron.context import Context
-
-STATES = {
-    lib.MERON_UNIT_PARTITIONED: "partitioned",
-    lib.MERON_UNIT_GATHERING: "gathering",
-    lib.MERON_UNIT_AVAILABLE: "available",
-    lib.MERON_UNIT_UPDATING: "updating",
-}
-
-CODECS = {
-    lib.MERON_CODEC_NONE: "none",
-    lib.MERON_CODEC_BF16: "bf16",
-    lib.MERON_CODEC_INT8: "int8",
-    lib.MERON_CODEC_INT4: "int4",
-}
+from meron._base_context import BaseContext
+from meron._native import NULL, Owner, call, initial, lib, new, receive, sized, string, text
+from meron.dtypes import CODES, NAMES, dtype_name
+from meron.group import Group
 
 
 class Param(Owner):
@@ -48,7 +26,7 @@ class Param(Owner):
 
     _release_function = lib.meron_param_release
 
-    def __init__(self, context: Context, handle: Any) -> None:
+    def __init__(self, context: BaseContext, handle: Any) -> None:
         self._context = context
         self._handle = handle
         info = self._info()
@@ -75,7 +53,7 @@ class Param(Owner):
 
 
 def register(
-    context: Context,
+    context: BaseContext,
     name: str,
     shape: int | Sequence[int],
     dtype: Any,
@@ -100,256 +78,6 @@ def register(
     return Param(context, receive("meron_param *", lib.meron_param_register, context._handle, desc))
 
 
-class UnitInfo(NamedTuple):
-    """What is known about a unit on this rank."""
-
-    state: str  # "partitioned", "gathering", "available" or "updating"
-    version: int  # of the values; 0 until the first update
-    leases: int  # gathers and DLPack tensors that hold it
-    reduced: bool  # whether a reduced gradient waits for an optimizer's step
-    # How values and gradients travel between replicas: "none", "bf16", "int8" or "int4"; by the
-    # plan's codec, or bf16 where its error was above the plan's limit.
-    param_codec: str
-    gradient_codec: str
-    # What the codec lost of what this rank encoded last: |x - decoded x| / |x| in the 2-norm, of
-    # all and of the worst block. 0 before, and without a codec; NaN or infinite where values were.
-    param_error: float
-    param_worst_block: float
-    gradient_error: float
-    gradient_worst_block: float
-
-
-class Unit(Owner):
-    """Params that are gathered and reduced together, such as a layer's. Made by `Context.unit`.
-
-    Attributes:
-        name:   unique in the context.
-        params: its params, in the order in which they were given.
-    """
-
-    _release_function = lib.meron_unit_release
-
-    def __init__(self, context: Context, name: str, params: Iterable[Param]) -> None:
-        self._context = context
-        self.name = name
-        self.params: tuple[Param, ...] = tuple(params)
-        handles = new("meron_param[]", handles_of(self.params, Param))
-        out = new("meron_unit[]", 1)
-        c_name = text(name, "the name of a unit")
-        call(lib.meron_unit_create, out, context._handle, c_name, handles, len(self.params))
-        self._array = out  # what a gather of this unit alone takes
-        self._handle = out[0]
-        self._loans = Loans()  # places for gradients, until they are reduced
-        self._reduced = Loans()
-
-    def __repr__(self) -> str:
-        return f"<meron.Unit {self.name!r}: {len(self.params)} params>"
-
-    def info(self) -> UnitInfo:
-        """What is known about the unit on this rank. Never blocks."""
-        self._context._require_open()
-        info = sized("meron_unit_info")
-        call(lib.meron_unit_get_info, info, self._handle)
-        return UnitInfo(
-            STATES[info.state],
-            info.version,
-            info.leases,
-            bool(info.reduced),
-            CODECS[info.param_codec],
-            CODECS[info.gradient_codec],
-            info.param_error,
-            info.param_worst_block,
-            info.gradient_error,
-            info.gradient_worst_block,
-        )
-
-    def destroy(self) -> None:
-        """Gives back the memory and the names of the unit and its params, for good.
-
-        Collective over the unit's group: all ranks call it, and none makes units or groups
-        meanwhile. The unit and its params are over; do not read views of them any more.
-
-        Blocks until every rank has called it and none uses the unit, at most the deadline, with the
-        GIL given up.
-
-        Raises:
-            StateError: the unit is gathered, updated, reduced or stepped on this rank, or belongs
-                to a schedule or an optimizer: release these first.
-            UnsupportedError: it resides on devices that are joined.
-            StaleError: it was destroyed before.
-            GroupError: a rank did not call it in time, and is named.
-        """
-        self._context._require_open()
-        call(lib.meron_unit_destroy, self._handle)
-        self._loans.end()
-        self._reduced.end()
-
-    # ---- Whole tensors -------------------------------------------------------------------------
-
-    def gather(
-        self,
-        mode: str = "view",
-        into: Mapping[Param, Any] | None = None,
-        place: str = "device",
-        stream: int = 0,
-    ) -> Gather:
-        """The unit's whole tensors: `with unit.gather() as full: full[param]`.
-
-        Collective over the unit's group; the mode may differ between ranks.
-
-        Args:
-            mode: "view" for read-only arrays of the memory that the ranks share, without a copy;
-                "copy" for writable arrays of this rank's own, which outlive the gather.
-            into: for each param that is wanted the array to gather it into: contiguous, writable,
-                of the param's shape and dtype. On the context's device a tensor of a framework, or
-                a DeviceArray.
-            place: "device" for views in the memory of the context's device, where it has one;
-                "host" for views in the host's.
-            stream: arrays of `into` on the device are written after what was asked of this one so
-                far: its address; 0 is the device's default stream.
-
-        Blocks on peers until every owner has published, with the GIL given up.
-
-        Raises:
-            StateError: the unit is being updated on this rank.
-            OutOfMemoryError, ArgumentError, GroupError.
-        """
-        return self.gather_begin(mode, into, place, stream)._full()
-
-    def gather_begin(
-        self,
-        mode: str = "view",
-        into: Mapping[Param, Any] | None = None,
-        place: str = "device",
-        stream: int = 0,
-    ) -> Gather:
-        """Begins a gather and returns at once; `Gather.wait`, or entering it, waits."""
-        if into is not None or mode != "view":
-            into = chosen_destinations((self,), mode, into)
-        return Gather(self._context, self._array, 1, into, place, stream)
-
-    # ---- Gradients -----------------------------------------------------------------------------
-
-    def gradient(self, param: Param, overwrite: bool = False) -> Array:
-        """The place for the gradient of `param`: a writable array of its shape, to be added to.
-
-        It is zero when an accumulation starts; under a plan that keeps whole gradients it holds
-        the sum of the micro-batches so far. The dtype is the plan's gradient dtype. Peers read it
-        in place, so nothing is copied. After `reduce` it is read-only.
-
-        Args:
-            overwrite: every element will be written, so skip the zeroing. The first call for the
-                unit in a micro-batch counts.
-
-        Blocks on peers that still read the last contents, at most until the deadline.
-
-        Raises:
-            StateError: the param is frozen or in no unit, or its gradient is reduced and not used.
-            ArgumentError, GroupError.
-        """
-        lifetime = self._context._require_open()
-        flags = lib.MERON_GRADIENT_OVERWRITE if overwrite else 0
-        view = new("meron_view *")
-        call(lib.meron_gradient_view, view, param._handle, flags)
-        return self._loans.add(as_array(view, param.shape, lifetime))
-
-    def reduce(
-        self,
-        grads: Mapping[Param, Any] | None = None,
-        op: str = "mean",
-        boundary: bool = True,
-        divisor: float = 1.0,
-        stream: int = 0,
-    ) -> Future:
-        """Begins the reduction of the gradients of one micro-batch. Collective.
-
-        Args:
-            grads: None when they were written to `gradient(param)`; else an array per param, of its
-                shape. Params without one count as zero. They are read during the call, but for
-                those on the context's device (a framework's tensors, or DeviceArrays): these stay
-                as they are until the reduction has ended; the future keeps them alive.
-            op: "mean" over the ranks of the group, or "sum".
-            boundary: False when more micro-batches follow before the optimizer's step. Under a plan
-                that keeps whole gradients such a call only adds up: no communication.
-            divisor: the sum is divided by this too, e.g. by the number of micro-batches.
-            stream: gradients on the device are read after what was asked of this one so far: its
-                address; 0 is the device's default stream.
-
-        Returns:
-            A future, which must have ended before the result is used.
-
-        Blocks on peers, with `grads`, as `gradient` does.
-
-        Raises:
-            StateError: reduced already and not used, or all params are frozen.
-            ArgumentError, DuplicateError, GroupError.
-        """
-        self._context._require_open()
-        options = initial("meron_reduce_options")
-        options.op = operation_code(op)
-        options.boundary = bool(boundary)
-        options.divisor = divisor
-        options.stream = stream_pointer(stream)
-        sources, count, arrays = NULL, 0, None
-        if grads is not None:
-            sources, count, arrays = source_table(grads, stream)
-        future = receive(
-            "meron_future *", lib.meron_reduce_begin, self._handle, sources, count, options
-        )
-        self._loans.end()
-        self._reduced.end()
-        return Future(self._context, future, arrays if self._context.device else None)
-
-    def reduce_finish(self, op: str = "mean", divisor: float = 1.0) -> Future:
-        """Ends an accumulation whose micro-batches were all reduced with boundary=False.
-
-        The result has the same bits as if the last of them had been the boundary. A rank without a
-        gradient takes part with zeros. Collective.
-
-        Args:
-            op, divisor: as in `reduce`.
-
-        Returns:
-            A future, which must have ended before the result is used.
-
-        Blocks, under a plan that keeps whole gradients, as `gradient` does.
-
-        Raises:
-            StateError: a gradient was written and not reduced, reduced already and not used, or
-            all params are frozen.
-            ArgumentError, GroupError.
-        """
-        self._context._require_open()
-        options = initial("meron_reduce_options")
-        options.op = operation_code(op)
-        options.divisor = divisor
-        future = receive("meron_future *", lib.meron_reduce_finish_begin, self._handle, options)
-        self._reduced.end()
-        return Future(self._context, future)
-
-    def reduced(self, param: Param) -> npt.NDArray[Any]:
-        """The reduced gradient of `param.owned`, for an optimizer of your own, or to change it.
-
-        A flat, writable float32 array, valid until the unit's next gradient or `discard`. A step of
-        Meron's optimizer takes norm, clipping and overflows from what it finds there.
-
-        Raises StateError when no reduction at a boundary has ended. Never blocks.
-        """
-        lifetime = self._context._require_open()
-        view = new("meron_view *")
-        call(lib.meron_reduced_view, view, param._handle)
-        return self._reduced.add(as_part(view, lifetime))
-
-    def discard(self) -> None:
-        """Declares the reduced gradient as used, without a step of Meron's optimizer.
-
-        Or gives an accumulation up whose boundary has not come: then all ranks must do the same.
-        """
-        self._context._require_open()
-        call(lib.meron_reduce_discard, self._handle)
-        self._reduced.end()
-
-
 def handles_of(objects: Iterable[Any], kind: type[Owner]) -> list[Any]:
     """The handles of some objects; TypeError for one of another kind."""
     handles = []
@@ -358,31 +86,3 @@ def handles_of(objects: Iterable[Any], kind: type[Owner]) -> list[Any]:
             raise TypeError(f"expected a meron.{kind.__name__}, not {item!r}")
         handles.append(item._handle)
     return handles
-
-
-def unit_table(units: Iterable[Unit]) -> tuple[Any, int]:
-    """Units as the library takes them: an array of handles, and their number."""
-    handles = handles_of(units, Unit)
-    return new("meron_unit[]", handles) if handles else NULL, len(handles)
-
-
-def source_table(grads: Mapping[Param, Any], stream: int) -> tuple[Any, int, list[Any]]:
-    """Gradients as the library takes them, their number, and the arrays that they point to."""
-    table = new("meron_source[]", max(len(grads), 1))
-    arrays: list[Any] = []
-    for source, (param, value) in zip(table, grads.items()):
-        source.param = param._handle
-        on_device = device_array(value, stream, param.name)
-        if on_device is not None:
-            require_shape(on_device.shape, param.shape, param.name)
-            arrays.append(on_device)
-            source.data = ffi.cast("void *", on_device.pointer)
-            source.count = on_device.size
-            source.dtype = CODES[on_device.dtype]
-            continue
-        array, code = as_source(value, param.shape, param.name)
-        arrays.append(array)
-        source.data = ffi.cast("void *", array.ctypes.data)
-        source.count = array.size
-        source.dtype = code
-    return table, len(arrays), arrays

@@ -10,9 +10,10 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from meron import errors
+from meron._base_context import BaseContext
 from meron._memory import as_array
 from meron._native import (
     DEFAULT_TIMEOUT,
@@ -31,10 +32,8 @@ from meron._native import (
 )
 from meron.device import DeviceArray, place_code, stream_pointer
 from meron.gather import spare_slots, take_slot
-from meron.param import Param, Unit, unit_table
-
-if TYPE_CHECKING:
-    from meron.context import Context
+from meron.param import Param
+from meron.unit import Unit, unit_table
 
 schedule_enter = lib.meron_schedule_enter
 schedule_leave = lib.meron_schedule_leave
@@ -80,7 +79,7 @@ class Schedule(Owner):
 
     def __init__(
         self,
-        context: Context,
+        context: BaseContext,
         units: Iterable[Unit],
         place: str = "host",
         stream: int = 0,

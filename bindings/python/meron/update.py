@@ -5,18 +5,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy.typing as npt
 
 from meron import errors
+from meron._base_context import BaseContext
 from meron._memory import Loans, as_part
 from meron._native import DEFAULT_TIMEOUT, Owner, call, ffi, lib, new, receive
 from meron.dtypes import Array, as_source
-from meron.param import Param, Unit, unit_table
-
-if TYPE_CHECKING:
-    from meron.context import Context
+from meron.param import Param
+from meron.unit import Unit, unit_table
 
 
 class Update(Owner):
@@ -36,7 +35,7 @@ class Update(Owner):
 
     _release_function = lib.meron_update_release
 
-    def __init__(self, context: Context, units: Iterable[Unit]) -> None:
+    def __init__(self, context: BaseContext, units: Iterable[Unit]) -> None:
         self._context = context
         self._units = tuple(units)
         self._loans = Loans()

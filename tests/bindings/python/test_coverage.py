@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import meron
-from meron import _io, context, dtypes, group, optimizer, param
+from meron import _io, dtypes, group, optimizer, unit
 from meron._native import ffi, initial, lib
 
 ROOT = Path(__file__).parents[3]
@@ -74,8 +74,8 @@ def test_initial_values_are_those_of_the_macro(name: str) -> None:
     [
         ("meron_dtype", dtypes.NAMES),
         ("meron_reduce_op", {value: name for name, value in group.OPERATIONS.items()}),
-        ("meron_unit_state", param.STATES),
-        ("meron_codec", param.CODECS),
+        ("meron_unit_state", unit.STATES),
+        ("meron_codec", unit.CODECS),
         ("meron_io_backend", {value: name for name, value in _io.BACKENDS.items()}),
         ("meron_optimizer_state", {value: name for name, value in optimizer.STATES.items()}),
     ],
@@ -93,7 +93,7 @@ def test_log_levels() -> None:
 def test_open_offers_every_option() -> None:
     fields = {field["name"] for field in STRUCTS["meron_context_options"]["fields"]}
     plumbing = {"struct_size", "header_version", "reserved_0", "log_user", "should_stop_user"}
-    names = set(context.open.__annotations__) - {"return"}
+    names = set(meron.open.__annotations__) - {"return"}
     renamed = {"timeout_ns": "timeout"}
     assert {renamed.get(name, name) for name in fields - plumbing} == names
 

@@ -186,7 +186,7 @@ def test_arrays_of_other_frameworks() -> None:
 
 
 def test_capsules_of_other_frameworks() -> None:
-    from meron.dlpack import borrow
+    from meron._capsule import borrow
 
     assert borrow(VALUES.__dlpack__(), "w") == (VALUES.ctypes.data, (3, 4), "f32")
     half = VALUES.astype(np.float16)

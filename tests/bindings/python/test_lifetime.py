@@ -15,7 +15,7 @@ from conftest import DEADLINE, run_python, run_ranks
 import meron
 from meron import _finalizers
 from meron._finalizers import called_back
-from meron.context import Lifetime
+from meron._lifetime import Lifetime
 
 ORDERS = 5000  # with and without a close: 10,000 in all
 

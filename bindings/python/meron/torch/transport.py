@@ -32,7 +32,7 @@ import torch.distributed as dist
 
 from meron import errors
 from meron._finalizers import called_back
-from meron.context import close_all
+from meron._lifetime import close_all
 from meron.transport import CustomTransport
 
 FRAME = 1024  # bytes

@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""When the library's context is closed."""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import weakref
+from typing import Any, ClassVar
+
+from meron._finalizers import finalize, finish
+from meron._native import Owner, lib
+
+
+class Lifetime(Owner):
+    """Closes the library's context when it dies.
+
+    A Context holds one, and so does every array that shows the context's memory: closing unmaps
+    that memory, so it waits until nobody can read it any more.
+    """
+
+    _finalize: ClassVar[Any] = staticmethod(finalize)
+
+    def __init__(self, handle: Any, callbacks: tuple[Any, ...], abandoned: list[Any]) -> None:
+        self._handle = handle
+        self.callbacks = callbacks  # called as long as the context is open
+        self.abandoned = abandoned  # memory that operations use as long as it is open
+        opened.add(self)
+
+    def __del__(self) -> None:
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            needed = (self.callbacks, self.abandoned)  # until the close has ended
+            self._finalize(functools.partial(self._close, handle, self._null, needed))
+
+    @staticmethod
+    def _close(handle: Any, null: Any, _needed: Any, close: Any = lib.meron_context_close) -> None:
+        close(handle, null)
+
+
+# At the interpreter's end contexts are closed while callbacks can still run, and without regard to
+# arrays: nobody will read those.
+opened: weakref.WeakSet[Lifetime] = weakref.WeakSet()
+
+
+@atexit.register
+def close_all() -> None:
+    for lifetime in list(opened):
+        lifetime.__del__()
+    finish()

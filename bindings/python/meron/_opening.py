@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Opening a context."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from meron import errors
+from meron._callbacks import LogFunction, StopFunction, log_callback, stop_callback
+from meron._native import initial, lib, nanoseconds, new, receive, text
+from meron.context import Context
+from meron.device import DeviceAllocator, allocator_table
+from meron.plan import Json, Plan, as_plan
+from meron.transport import CustomTransport, transport_table
+
+
+def open(
+    rank: int | None = None,
+    world_size: int | None = None,
+    transport: str | CustomTransport | None = None,
+    plan: Plan | Json = "zero3",
+    *,
+    job: str | None = None,
+    token: str | None = None,
+    timeout: float | None = None,
+    host_memory_limit: int | None = None,
+    arena_reserve: int | None = None,
+    threads: int | None = None,
+    log: LogFunction | logging.Logger | None = None,
+    should_stop: StopFunction | None = None,
+    custom: CustomTransport | None = None,
+    device: str | None = None,
+    allocator: DeviceAllocator | None = None,
+) -> Context:
+    """Opens this rank's context and meets the other ranks.
+
+    Args:
+        rank, world_size: None takes them from the environment (meron run, torchrun, Slurm, Open
+            MPI); without one the world has one rank.
+        transport: "self", "local" (ranks are threads of this process), "shm" (processes of this
+            host), or a CustomTransport; "cluster" (processes of a host share memory, and `custom`
+            joins the hosts) or "mpi" (MPI does). None is self for one rank, mpi under mpirun where
+            no token is given, else shm.
+        plan: a Plan, a preset's name, JSON text, or such a dict.
+        job: local: ranks of one process with an equal job meet. Where ranks meet in a directory
+            (MERON_STORE), the job's name among others'.
+        token: shm: 64 hexadecimal digits, the same on all ranks; None takes it from the
+            environment, or meets the ranks in the directory that MERON_STORE names.
+        timeout: deadline of every operation in seconds; None is 600.
+        host_memory_limit: bytes that this rank may take; None has no limit but the host's.
+        arena_reserve: bytes of address space per window; None is the host's memory.
+        threads: for compute on this rank; None is cores / ranks of this host.
+        log: function of (level, message), levels as in `logging`, or a logging.Logger; None writes
+            warnings and errors to stderr. It may be called on any thread that is inside a call,
+            and must not call Meron. What it raises goes to sys.unraisablehook.
+        should_stop: asked about ten times a second while a call waits; True ends the wait with a
+            CancelledError, an exception of its own is raised by the call that waits. It must not
+            call Meron. Signals (Ctrl-C) are looked at in any case.
+        custom: the transport between hosts for "cluster". As `transport` it joins all ranks.
+        device: what this rank computes on: "cuda" (the calling thread's current device), "cuda:1";
+            "emulated", memory of the host and threads, for tests without a device; None is the
+            host. Gathers then are in the device's memory, and gradients may be.
+        allocator: of the device's memory; None is a pool of Meron's own.
+
+    Blocks until all ranks have come, at most until the deadline, with the GIL given up.
+
+    Raises:
+        ArgumentError: a rank beyond the world, an unknown transport or device.
+        AuthError: the token is missing or wrong. DeadlineError: who is missing.
+        VersionError, OutOfMemoryError, InputOutputError, DuplicateError (a rank came twice).
+        UnsupportedError: the device's module cannot be loaded, or cannot work here. DeviceError.
+    """
+    options = initial("meron_context_options")
+    kept: tuple[Any, ...] = ()
+    if isinstance(transport, CustomTransport):
+        if custom is not None:
+            raise errors.argument("a custom transport is given twice, by transport and by custom")
+        custom, transport = transport, "custom"
+    if custom is not None:
+        options.custom, kept = transport_table(custom)
+    options_of_text = {"transport": transport, "job": job, "token": token, "device": device}
+    strings = {
+        name: new("char[]", text(value, name))
+        for name, value in options_of_text.items()
+        if value is not None
+    }
+    numbers = {
+        "rank": rank,
+        "world_size": world_size,
+        "host_memory_limit": host_memory_limit,
+        "arena_reserve": arena_reserve,
+        "threads": threads,
+    }
+    for name, value in strings.items():
+        setattr(options, name, value)
+    for name, number in numbers.items():
+        if number is not None:
+            try:
+                setattr(options, name, number)
+            except OverflowError:
+                raise errors.argument(f"{name} is out of range: {number}", name) from None
+    if timeout is not None:
+        options.timeout_ns = max(nanoseconds(timeout), 1)  # 0 would mean the default
+
+    if allocator is not None:
+        options.allocator = allocator_table(allocator)
+
+    chosen = as_plan(plan)
+    options.plan = chosen._handle
+    callbacks = (log_callback(log), stop_callback(should_stop), *kept)
+    if callbacks[0] is not None:
+        options.log = callbacks[0]
+    options.should_stop = callbacks[1]
+    handle = receive("meron_context *", lib.meron_context_open, options)
+    return Context(handle, callbacks, chosen, device or "")
