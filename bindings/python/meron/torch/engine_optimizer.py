@@ -19,8 +19,9 @@ import torch
 import meron
 from meron import errors
 from meron.torch.api import require_units
-from meron.torch.engine_states import Places, pack_states, read_state, unpack_states, write_state
+from meron.torch.engine_states import read_state, write_state
 from meron.torch.optimizer import check_covered
+from meron.torch.packed_states import Places, pack_states, unpack_states
 from meron.torch.sharding import unit_of
 from meron.torch.still import Still
 from meron.torch.unit import ShardedUnit
