@@ -22,7 +22,7 @@ import torch
 import meron
 from meron import errors
 from meron._native import ERROR_OUT, call, ffi, lib, new, settle
-from meron.torch.copy_on_write import CopyOnWrite, refuse_written
+from meron.torch.copy_on_write import CopyOnWrite
 from meron.torch.device import TorchDevice, torch_device_of
 from meron.torch.device_gradients import DeviceReducer
 from meron.torch.device_unit import DeviceUnit
@@ -32,6 +32,7 @@ from meron.torch.guard import Sharded, plain, refuse_read
 from meron.torch.read_ahead import ReadAhead
 from meron.torch.tensors import CODES_OF_TORCH, dtype_name
 from meron.torch.unit import ShardedUnit
+from meron.torch.written import refuse_written
 
 if TYPE_CHECKING:
     from meron.torch.hooks import Use
