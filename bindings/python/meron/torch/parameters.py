@@ -64,7 +64,7 @@ class Parameters(dict[str, Any]):
         place = getattr(param, "_meron", None)
         if place is not None and value is not param:
             if guard.loading is not None:
-                guard.loading.take(place[0], place[1], value)
+                guard.loading.take(param, value)
                 return
             if not called_by(STATELESS):
                 if not self.is_tied(value):
