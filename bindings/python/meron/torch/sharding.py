@@ -14,7 +14,7 @@ import hashlib
 import json
 import weakref
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -32,10 +32,8 @@ from meron.torch.guard import Sharded, plain, refuse_read
 from meron.torch.read_ahead import ReadAhead
 from meron.torch.tensors import CODES_OF_TORCH, dtype_name
 from meron.torch.unit import ShardedUnit
+from meron.torch.use import Active, Use
 from meron.torch.written import refuse_written
-
-if TYPE_CHECKING:
-    from meron.torch.hooks import Use
 
 DEFAULT_TIMEOUT = lib.MERON_TIMEOUT_DEFAULT
 schedule_enter = lib.meron_schedule_enter
@@ -92,7 +90,7 @@ class Sharding:
         )
         context._caller_gradients = weakref.WeakMethod(self.reducer.held)
         context._closing = weakref.WeakMethod(self.close)
-        self.active: list[Any] = []
+        self.active: list[Active] = []
         # Modules whose forward began a pass: a number, and the units below, as of so many units.
         self.roots: weakref.WeakKeyDictionary[
             torch.nn.Module, tuple[int, int, list[ShardedUnit]]
