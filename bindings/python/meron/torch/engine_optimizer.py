@@ -22,7 +22,7 @@ from meron.torch.api import require_units
 from meron.torch.engine_states import read_state, write_state
 from meron.torch.optimizer import check_covered
 from meron.torch.packed_states import Places, pack_states, unpack_states
-from meron.torch.sharding import unit_of
+from meron.torch.sharding import sharding_with, unit_of
 from meron.torch.still import Still
 from meron.torch.unit import ShardedUnit
 
@@ -85,7 +85,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         self._idle = False  # whether the last step had no gradient on any rank
         super().__init__(params_of(params), defaults)
         self.sharded = self._units()
-        self.sharding = self.sharded[0].sharding
+        self.sharding = sharding_with(self.sharded[0])
         self._make_engine()
         self._ready = True
 

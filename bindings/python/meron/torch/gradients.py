@@ -18,11 +18,12 @@ params have a gradient at all, because one that has none anywhere is to be left 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
+import meron
 from meron import errors
 from meron._native import (
     DEFAULT_TIMEOUT,
@@ -37,12 +38,10 @@ from meron._native import (
     settle,
 )
 from meron.torch.guard import plain
+from meron.torch.sources import sources_of
 from meron.torch.tensors import CODES_OF_TORCH, tensor_of
-
-if TYPE_CHECKING:
-    from meron.torch.sharding import Sharding
-    from meron.torch.unit import ShardedUnit
-
+from meron.torch.unit import ShardedUnit
+from meron.torch.use import Use
 
 reduce_begin = lib.meron_reduce_begin
 reduce_finish_begin = lib.meron_reduce_finish_begin
@@ -53,21 +52,23 @@ NEVER = 1 << 62  # in place of the number of a use
 _LEFT = 4096.0  # of ranks: a gradient that is still this rank's own, beside those that are not
 
 
-class Sources(NamedTuple):
-    """All gradients of a unit, as the engine takes them.
+class Passes(Protocol):
+    """The sharding, as gradients need it."""
 
-    places: for each its param, its dtype, and where in `table` its address goes.
-    """
+    context: meron.Context
+    keeps_gradients: bool
+    units: list[ShardedUnit]
+    uses: list[Use]
+    in_backward: bool
 
-    table: Any
-    places: list[tuple[torch.nn.Parameter, torch.dtype, Any]]
+    def begin_backward(self) -> None: ...
 
 
 class GradientReducer:
     """Attributes that others set: `sync`, whether backward passes reduce (see no_sync), and `last`,
     whether the present one is the last before a step (see set_is_last_backward)."""
 
-    def __init__(self, sharding: Sharding) -> None:
+    def __init__(self, sharding: Passes) -> None:
         self.sharding = sharding
         # Where gradients are kept whole, giving them away only adds them up: without communication.
         self.local = sharding.keeps_gradients
@@ -92,25 +93,12 @@ class GradientReducer:
 
     def watch(self, unit: ShardedUnit) -> list[Any]:
         """Sees the gradients of a unit's params arrive."""
-        unit.sources = self._sources(unit)
+        unit.sources = sources_of(unit.params, unit.handles, unit.trainable)
         handles = []
         for i in unit.trainable:
             hook = self._hook(unit, i)
             handles.append(unit.params[i].register_post_accumulate_grad_hook(hook))
         return handles
-
-    @staticmethod
-    def _sources(unit: ShardedUnit) -> Sources:
-        params = [unit.params[i] for i in unit.trainable]
-        table = new("meron_source[]", max(len(params), 1))
-        places = []
-        for i, param, source in zip(unit.trainable, params, table):
-            source.param = unit.handles[i]._handle
-            source.count = unit.handles[i].size
-            source.dtype = CODES_OF_TORCH[param.dtype]
-            place = ffi.cast("uintptr_t *", ffi.addressof(source, "data"))
-            places.append((param, param.dtype, place))
-        return Sources(table, places)
 
     def _hook(self, unit: ShardedUnit, i: int) -> Any:
         wanted = unit.wanted

@@ -8,10 +8,7 @@ it.
 
 from __future__ import annotations
 
-import contextlib
-import faulthandler
 import hashlib
-import json
 import weakref
 from collections.abc import Iterable
 from typing import Any
@@ -21,70 +18,40 @@ import torch
 
 import meron
 from meron import errors
-from meron._native import ERROR_OUT, call, ffi, lib, new, settle
-from meron.torch.copy_on_write import CopyOnWrite
-from meron.torch.device import TorchDevice, torch_device_of
+from meron._native import call, ffi, lib
 from meron.torch.device_gradients import DeviceReducer
 from meron.torch.device_unit import DeviceUnit
 from meron.torch.flat_shard import FlatShard
 from meron.torch.gradients import NEVER, GradientReducer
 from meron.torch.guard import Sharded, plain, refuse_read
+from meron.torch.host_schedule import HostSchedule
 from meron.torch.read_ahead import ReadAhead
+from meron.torch.sharded_context import ShardedContext
 from meron.torch.tensors import CODES_OF_TORCH, dtype_name
 from meron.torch.unit import ShardedUnit
 from meron.torch.use import Active, Use
 from meron.torch.written import refuse_written
 
-DEFAULT_TIMEOUT = lib.MERON_TIMEOUT_DEFAULT
-schedule_enter = lib.meron_schedule_enter
-schedule_leave = lib.meron_schedule_leave
 current_graph_task = torch._C._current_graph_task_id
 KINDS = 16  # recorded orders of a schedule
 
 
-class Sharding:
-    """Attributes that others read:
+class Sharding(ShardedContext):
+    """Attributes that others read, beside those of its context:
 
-    context:  the engine
-    device:   how torch reaches the context's device; None is the host
-    mapped:   whether ranks share memory, so that what the host sees stays at one address
-    units:    in the order in which they were made
-    active:   the sharded modules whose forward runs now, outermost first
+    units:   in the order in which they were made
+    active:  the sharded modules whose forward runs now, outermost first
     """
 
     def __init__(self, context: meron.Context, limits: dict[str, int]) -> None:
-        self.context = context
-        self.device: TorchDevice | None = torch_device_of(context.device)
-        self.mapped = context.transport in ("self", "local", "shm")
-        if self.mapped and self.device is None:
-            # If copy_on_write.py does not work here, a write to a param in use ends the process;
-            # the report then names the line.
-            with contextlib.suppress(OSError, ValueError, RuntimeError, AttributeError):
-                # (What stderr may be that is no file.)
-                if not faulthandler.is_enabled():
-                    faulthandler.enable()
+        super().__init__(context, limits)
         self.units: list[ShardedUnit] = []
-        # Through which params in use are seen, so that writes to them are found.
-        self.copies = None
-        if self.mapped and self.device is None:
-            self.copies = CopyOnWrite(context.rank)
         self.looked_for_writes = False  # since the last pass
-        plan = json.loads(context.plan.json())
-        self.keeps_params = plan["param"]["sharding"] == "none"
-        self.keeps_gradients = plan["gradient"]["sharding"] == "none"
-        self.updates_everything = plan["optimizer"]["sharding"] == "none"  # every rank
-        # Whether ranks may own the same as others: those at one place of the shard axis of a mesh.
-        self.alike = plan["optimizer"]["sharding"] == "shard" and plan["mesh"]["shard"] != "all"
-        # Whether what is gathered has been through a codec, so that a rank's own part is closer.
-        self.coded = plan["param"]["codec"] != "none"
-        self.packs = plan["param"]["frozen"] == "int8"  # frozen params lie encoded everywhere
-        # Whether params are unsharded between uses too, as every rank has all of them anyway.
-        self.stays_whole = self.keeps_params and plan["param"]["tier"] != "nvme" and not self.packs
         self.concealed: dict[ShardedUnit, None] = {}  # units that are to be so again
         self._counts: tuple[int, bool] = (0, True)
-        self.limits = limits
-        self.schedule: Any = None
-        self.read_ahead = ReadAhead(self)  # in place of a schedule, for a device
+        self.schedule = HostSchedule(self.make_schedule)
+        # In place of a schedule, for a device.
+        self.read_ahead = ReadAhead(self, lambda: self.units)
         self.reducer = (
             GradientReducer(self) if self.device is None else DeviceReducer(self, self.device)
         )
@@ -107,11 +74,6 @@ class Sharding:
         self.in_backward = False
         self.copying = False  # a save reads states that Python holds
         self.names: dict[str, int] = {}
-
-    @property
-    def torch_device(self) -> torch.device:
-        """Where params are while they are in use."""
-        return torch.device("cpu") if self.device is None else self.device.torch_device
 
     # ---- Units ---------------------------------------------------------------------------------
 
@@ -136,8 +98,12 @@ class Sharding:
             handles.append(self.context.param(full_name, tuple(param.shape), kind, frozen))
         unit = self.context.unit(name, handles)
         values = [param.detach() for param in params]
-        kind_of_unit = ShardedUnit if self.device is None else DeviceUnit
-        sharded = kind_of_unit(self, name, params, names, handles, unit)
+        common = (self, self.schedule, name, params, names, handles, unit)
+        sharded = (
+            ShardedUnit(*common)
+            if self.device is None
+            else DeviceUnit(self.device, self.read_ahead, *common)
+        )
         sharded.index = len(self.units)
         self.units.append(sharded)
         for i, param in enumerate(params):
@@ -151,15 +117,6 @@ class Sharding:
             self.write(sharded, real)
         self.renew_schedule()
         return sharded
-
-    def broadcast(self, value: torch.Tensor, root: int = 0) -> torch.Tensor:
-        """Rank `root`'s values, on every rank. Collective."""
-        own = value.detach().to("cpu").contiguous()
-        if own.numel() and self.context.rank != root:
-            own = own.clone()
-        if own.numel():
-            self.context.world.broadcast(own.view(-1).view(torch.uint8).numpy(), root)
-        return own
 
     def counts(self) -> bool:
         """Whether this rank's parts count where those of all ranks are put together: of replicas,
@@ -244,7 +201,7 @@ class Sharding:
 
     def close(self) -> None:
         """The context is about to be closed: memory that params show goes with it."""
-        self.schedule = None
+        self.renew_schedule()
         for unit in self.units:
             if not unit.stays:  # else its params are the model's, as any array is its holder's
                 unit.forget_memory()
@@ -256,37 +213,12 @@ class Sharding:
 
     def renew_schedule(self) -> None:
         """Units or limits have changed."""
-        self.schedule = None
+        self.schedule.renew()
 
-    def require_schedule(self) -> Any:
-        """The schedule over all units; made anew when units were added. Collective then."""
-        if self.device is not None:
-            return self.read_ahead
-        if self.schedule is None:
-            units, limits = [unit.unit for unit in self.units], self.limits
-            self.schedule = self.context.schedule(units, **limits)  # type: ignore[arg-type]
-            self.handle = self.schedule._handle
-        return self.schedule
-
-    def enter_unit(self, index: int) -> None:
-        if self.schedule is None:
-            self.require_schedule()
-        slot = ffi.new(ERROR_OUT)
-        status = schedule_enter(self.handle, index, DEFAULT_TIMEOUT, slot)
-        if status:
-            settle(status, slot)
-
-    def leave_unit(self, index: int) -> None:
-        slot = ffi.new(ERROR_OUT)
-        status = schedule_leave(self.handle, index, slot)
-        if status:
-            settle(status, slot)
-
-    def schedule_view(self, handle: meron.Param) -> Any:
-        """The whole tensor of a param whose unit is entered, as a meron_view."""
-        view = new("meron_view *")
-        call(lib.meron_schedule_view, view, self.handle, handle._handle)
-        return view
+    def make_schedule(self) -> meron.Schedule:
+        """The engine's schedule over all units. Collective."""
+        units = [unit.unit for unit in self.units]
+        return self.context.schedule(units, **self.limits)  # type: ignore[arg-type]
 
     def drop(self, written: Iterable[ShardedUnit] = ()) -> None:
         """Gives back what is kept full, before values are written: those of `written`."""
@@ -306,8 +238,7 @@ class Sharding:
         for unit in self.units:
             if unit.ahead is not None:
                 unit.end_prefetch()
-        if self.schedule is not None:
-            self.schedule.drop()
+        self.schedule.drop()
 
     def hold(self, units: Iterable[ShardedUnit]) -> None:
         """After values were written: has params unsharded between uses, where every rank keeps them
@@ -345,7 +276,8 @@ class Sharding:
         if self.concealed:  # after an error
             self.hold(units)
         kind = (2 * number + (0 if torch.is_grad_enabled() else 1)) % KINDS
-        self.require_schedule().begin(kind)
+        order = self.schedule if self.device is None else self.read_ahead
+        order.begin(kind)
         for handle in self.temporary:
             handle.remove()
         self.temporary.clear()
@@ -469,7 +401,7 @@ class Sharding:
             unit.arrived.clear()
         if self.device is not None:
             self.read_ahead.reset()
-        elif self.schedule is not None:
+        else:
             self.schedule.reset()
 
 
@@ -486,6 +418,12 @@ def sharding_of(context: meron.Context, limits: dict[str, int] | None = None) ->
         sharding.limits = {**sharding.limits, **limits}
         sharding.renew_schedule()
     return sharding
+
+
+def sharding_with(unit: ShardedUnit) -> Sharding:
+    """The sharding that a unit is in."""
+    assert isinstance(unit.sharding, Sharding)
+    return unit.sharding
 
 
 def unit_of(param: torch.Tensor) -> tuple[ShardedUnit, int] | None:

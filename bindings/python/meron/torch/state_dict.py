@@ -26,7 +26,7 @@ from meron import errors
 from meron.torch import guard
 from meron.torch.loading import Loading
 from meron.torch.parameters import Parameters
-from meron.torch.sharding import Sharding, unit_of
+from meron.torch.sharding import Sharding, sharding_with, unit_of
 from meron.torch.unit import ShardedUnit
 from meron.torch.whole import exact_param
 
@@ -202,7 +202,7 @@ def write(loading: Loading) -> None:
     for (unit, i), value in loading.values.items():
         values.setdefault(unit, {})[i] = value
     for unit in sorted(values, key=lambda unit: (unit.sharding.context.plan.json(), unit.index)):
-        unit.sharding.write(unit, values[unit])
+        sharding_with(unit).write(unit, values[unit])
 
 
 torch.nn.Module.load_state_dict = load_state_dict  # type: ignore[method-assign]
