@@ -9,8 +9,9 @@ import torch
 
 from meron._native import DEFAULT_TIMEOUT, ERROR_OUT, ffi, interrupts, lib, new, settle
 from meron.torch.device import TorchDevice
-from meron.torch.gradients import GradientReducer, Passes
+from meron.torch.gradients import GradientReducer
 from meron.torch.unit import ShardedUnit
+from meron.torch.use import Passes
 
 # Units whose gradients are under way, each of which holds memory of the device until it has ended:
 # so many at any size, and more while they hold no more than so many bytes. A wait for one keeps the

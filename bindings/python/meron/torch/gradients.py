@@ -18,12 +18,11 @@ params have a gradient at all, because one that has none anywhere is to be left 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 
-import meron
 from meron import errors
 from meron._native import (
     DEFAULT_TIMEOUT,
@@ -37,11 +36,12 @@ from meron._native import (
     new,
     settle,
 )
+from meron.torch.gradient_flags import LEFT, gradient_flags
 from meron.torch.guard import plain
-from meron.torch.sources import sources_of
-from meron.torch.tensors import CODES_OF_TORCH, tensor_of
+from meron.torch.sources import sources_of, sources_of_some
+from meron.torch.tensors import tensor_of
 from meron.torch.unit import ShardedUnit
-from meron.torch.use import Use
+from meron.torch.use import Passes
 
 reduce_begin = lib.meron_reduce_begin
 reduce_finish_begin = lib.meron_reduce_finish_begin
@@ -49,19 +49,6 @@ reduce_discard = lib.meron_reduce_discard
 strided = torch.strided
 
 NEVER = 1 << 62  # in place of the number of a use
-_LEFT = 4096.0  # of ranks: a gradient that is still this rank's own, beside those that are not
-
-
-class Passes(Protocol):
-    """The sharding, as gradients need it."""
-
-    context: meron.Context
-    keeps_gradients: bool
-    units: list[ShardedUnit]
-    uses: list[Use]
-    in_backward: bool
-
-    def begin_backward(self) -> None: ...
 
 
 class GradientReducer:
@@ -264,17 +251,8 @@ class GradientReducer:
     def _give_some(self, unit: ShardedUnit, options: Any) -> None:
         """Where gradients are missing, or not as the engine takes them."""
         present = [i for i in unit.trainable if unit.params[i].grad is not None]
-        sources = new("meron_source[]", max(len(present), 1))
-        keep = []  # what the engine reads during the call
-        for i, source in zip(present, sources):
-            grad = unit.params[i].grad
-            assert grad is not None
-            grad = (grad if grad.layout is strided else grad.to_dense()).contiguous()
-            keep.append(grad)
-            source.param = unit.handles[i]._handle
-            source.data = ffi.cast("void *", grad.data_ptr())
-            source.count = grad.numel()
-            source.dtype = CODES_OF_TORCH[grad.dtype]
+        # `_keep` is what the engine reads during the call.
+        sources, _keep = sources_of_some(unit.params, unit.handles, present)
         self._begin(reduce_begin, unit.unit._handle, sources, len(present), options)
         for i in present:
             unit.params[i].grad = None
@@ -332,27 +310,15 @@ class GradientReducer:
 
     def _agree(self, units: list[ShardedUnit]) -> None:
         """What any rank has seen, all have; and what no_sync left, is given away."""
-        own: list[float] = []
-        for unit in units:
-            seen = unit.seen
-            every = len(seen) == unit.wanted
-            for i, (param, _, _) in zip(unit.trainable, unit.sources.places):
-                left = param.grad is not None
-                own.append(_LEFT if left else 1.0 if every or i in seen else 0.0)
-        again = [float(unit.again) for unit in units]
-        flags = own
-        if self.sharding.context.world_size > 1:
-            shared = np.array(own + again, np.float32)
-            self.sharding.context.world.all_reduce(shared)
-            flags, again = shared[: len(own)].tolist(), shared[len(own) :].tolist()
+        own, flags, again = gradient_flags(self.sharding.context, units)
         for unit, flag in zip(units, again):
             unit.settled = not flag
-        if max(flags) < _LEFT and all(own):
+        if max(flags) < LEFT and all(own):
             return  # every rank is told of what this one knows
         values = iter(flags)
         of_units = [[next(values) for _ in unit.trainable] for unit in units]
         for unit, of_params in zip(reversed(units), reversed(of_units)):
-            if max(of_params) >= _LEFT:
+            if max(of_params) >= LEFT:
                 self.give(unit)
         self.wait()
         for unit, of_params in zip(units, of_units):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table by which the engine takes the gradients of a unit."""
+"""Tables by which the engine takes the gradients of a unit."""
 
 from __future__ import annotations
 
@@ -35,3 +35,22 @@ def sources_of(
         place = ffi.cast("uintptr_t *", ffi.addressof(source, "data"))
         places.append((params[i], params[i].dtype, place))
     return Sources(table, places)
+
+
+def sources_of_some(
+    params: list[torch.nn.Parameter], handles: list[meron.Param], present: list[int]
+) -> tuple[Any, list[torch.Tensor]]:
+    """A table of the gradients of some params, as the engine takes them; and the tensors that it
+    reads, which may be copies."""
+    table = new("meron_source[]", max(len(present), 1))
+    keep = []
+    for i, source in zip(present, table):
+        grad = params[i].grad
+        assert grad is not None
+        grad = (grad if grad.layout is torch.strided else grad.to_dense()).contiguous()
+        keep.append(grad)
+        source.param = handles[i]._handle
+        source.data = ffi.cast("void *", grad.data_ptr())
+        source.count = grad.numel()
+        source.dtype = CODES_OF_TORCH[grad.dtype]
+    return table, keep

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A use of a sharded module (hooks.Use), as passes and gradients see it."""
+"""What passes, uses of modules and gradients know of each other."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Protocol
 
+import meron
 from meron.torch.unit import ShardedUnit
 
 
@@ -17,7 +18,7 @@ class Active(Protocol):
 
 
 class Use(Active, Protocol):
-    """One forward of a sharded module; with gradients, its backward too.
+    """hooks.Use: one forward of a sharded module; with gradients, its backward too.
 
     entered:  units that its forward entered
     units:    units that its backward has entered
@@ -35,3 +36,15 @@ class Use(Active, Protocol):
 
     def end(self) -> None:
         """Its backward has ended."""
+
+
+class Passes(Protocol):
+    """The sharding, as gradients need it."""
+
+    context: meron.Context
+    keeps_gradients: bool
+    units: list[ShardedUnit]
+    uses: list[Use]
+    in_backward: bool
+
+    def begin_backward(self) -> None: ...
