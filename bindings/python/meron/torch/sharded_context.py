@@ -50,6 +50,7 @@ class ShardedContext:
         self.packs = plan["param"]["frozen"] == "int8"  # frozen params lie encoded everywhere
         # Whether params are unsharded between uses too, as every rank has all of them anyway.
         self.stays_whole = self.keeps_params and plan["param"]["tier"] != "nvme" and not self.packs
+        self.names: dict[str, int] = {}
 
     @property
     def torch_device(self) -> torch.device:
@@ -64,3 +65,9 @@ class ShardedContext:
         if own.numel():
             self.context.world.broadcast(own.view(-1).view(torch.uint8).numpy(), root)
         return own
+
+    def unique(self, name: str) -> str:
+        """`name`, with a number behind it when it is taken."""
+        count = self.names.get(name, 0)
+        self.names[name] = count + 1
+        return name if count == 0 else self.unique(f"{name}#{count + 1}")

@@ -8,28 +8,24 @@ it.
 
 from __future__ import annotations
 
-import hashlib
 import weakref
 from collections.abc import Iterable
 from typing import Any
 
-import numpy as np
 import torch
 
 import meron
 from meron import errors
-from meron._native import call, ffi, lib
 from meron.torch.device_gradients import DeviceReducer
 from meron.torch.device_unit import DeviceUnit
-from meron.torch.flat_shard import FlatShard
 from meron.torch.gradients import NEVER, GradientReducer
-from meron.torch.guard import Sharded, plain, refuse_read
 from meron.torch.host_schedule import HostSchedule
 from meron.torch.read_ahead import ReadAhead
 from meron.torch.sharded_context import ShardedContext
-from meron.torch.tensors import CODES_OF_TORCH, dtype_name
+from meron.torch.tensors import dtype_name
 from meron.torch.unit import ShardedUnit
 from meron.torch.use import Active, Use
+from meron.torch.values import is_first, source_of, write_sources
 from meron.torch.written import refuse_written
 
 current_graph_task = torch._C._current_graph_task_id
@@ -73,7 +69,6 @@ class Sharding(ShardedContext):
         self.kept: list[ShardedUnit] = []  # entered until the next backward has ended
         self.in_backward = False
         self.copying = False  # a save reads states that Python holds
-        self.names: dict[str, int] = {}
 
     # ---- Units ---------------------------------------------------------------------------------
 
@@ -123,66 +118,21 @@ class Sharding(ShardedContext):
         which own the same, the first one's do. Collective."""
         if not self.alike:
             return True
-        units, own = self._counts
-        if units != len(self.units):
-            context = self.context
-            # Equal ranges have equal digests, whose 16-bit words a sum of floats keeps.
-            ranges = [handle.owned for unit in self.units for handle in unit.handles]
-            digest = hashlib.blake2b(repr(ranges).encode(), digest_size=8).digest()
-            table = np.zeros((context.world_size, 4), np.float32)
-            table[context.rank] = np.frombuffer(digest, np.uint16)
-            context.world.all_reduce(table)
-            own = not (table[: context.rank] == table[context.rank]).all(axis=1).any()
-            self._counts = (len(self.units), own)
-        return own
-
-    def unique(self, name: str) -> str:
-        """`name`, with a number behind it when it is taken."""
-        count = self.names.get(name, 0)
-        self.names[name] = count + 1
-        return name if count == 0 else self.unique(f"{name}#{count + 1}")
+        if self._counts[0] != len(self.units):
+            self._counts = (len(self.units), is_first(self.context, self.units))
+        return self._counts[1]
 
     def write(self, unit: ShardedUnit, values: dict[int, torch.Tensor]) -> None:
         """Writes whole values, equal on all ranks, as the next version; or each rank's own range,
         as FlatShards. Collective."""
         # All that may fail is done before the ranks wait for each other.
-        sources = {i: self.source_of(value) for i, value in values.items()}
+        sources = {i: source_of(value) for i, value in values.items()}
         self.drop([unit])
         self.wait_copied()
         for i in values:
             unit.unmade.pop(i, None)
-        with self.context.update([unit.unit]) as update:
-            for i, data in sources.items():
-                handle = unit.handles[i]
-                call(
-                    lib.meron_update_write,
-                    update._open_handle(),
-                    handle._handle,
-                    ffi.cast("void *", data.data_ptr()),
-                    data.numel(),
-                    CODES_OF_TORCH[data.dtype],
-                )
-                # (What is frozen has no optimizer, which is who asks for f32 values.)
-                wider = data.dtype.itemsize > 2 and handle.dtype != "f32" and not handle.frozen
-                if i in unit.masters or wider:
-                    part = unit.owned(i)
-                    own = data.view(-1)[part.start : part.stop].float()
-                    if i in unit.masters:
-                        unit.masters[i].copy_(own)  # in place: an optimizer may hold it
-                    else:
-                        unit.masters[i] = own.clone()
+        write_sources(self.context, unit, sources)
         self.hold([unit])
-
-    @staticmethod
-    def source_of(value: torch.Tensor) -> torch.Tensor:
-        """The values as the engine takes them. StateError for a param that is out of use."""
-        if isinstance(value, Sharded):
-            refuse_read(value, "written to another")
-        if isinstance(value, FlatShard):
-            return value.spread()
-        with plain():
-            data = value.detach().to("cpu").contiguous()
-            return data if data.dtype in CODES_OF_TORCH else data.float()
 
     def wait_copied(self) -> None:
         """Before states that Python holds are changed: a save may be reading them. Blocks on this
@@ -269,15 +219,13 @@ class Sharding(ShardedContext):
             unit.check()
         if self.copies is not None:
             # A step looks before it changes values: between two steps one pass need not.
-            if self.looked_for_writes:
-                self.looked_for_writes = False
-            else:
+            if not self.looked_for_writes:
                 refuse_written(self.copies, self.units)
+            self.looked_for_writes = False
         if self.concealed:  # after an error
             self.hold(units)
         kind = (2 * number + (0 if torch.is_grad_enabled() else 1)) % KINDS
-        order = self.schedule if self.device is None else self.read_ahead
-        order.begin(kind)
+        (self.schedule if self.device is None else self.read_ahead).begin(kind)
         for handle in self.temporary:
             handle.remove()
         self.temporary.clear()
