@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import torch
 
 from meron import errors
@@ -80,6 +81,32 @@ def unpack_states(optimizer: Any, given: Mapping[str, Any]) -> tuple[Places, int
     if not 0 <= count <= MOST_STEPS:
         raise errors.argument(f"the step of '{counts[count]}' is {count}", subject="step")
     return places, count
+
+
+def agreed_states(optimizer: Any, given: Mapping[str, Any]) -> tuple[Places, int]:
+    """As unpack_states; ArgumentError on all ranks where it raised one on any, or where ranks
+    have other numbers of steps. Collective."""
+    found: tuple[Places, int] = ([], -1)
+    error = None
+    try:
+        found = unpack_states(optimizer, given)
+    except errors.ArgumentError as raised:
+        error = raised
+    context = optimizer.sharding.context
+    steps = np.zeros(context.world_size, np.float32)
+    steps[context.rank] = found[1]
+    if context.world_size > 1:
+        context.world.all_reduce(steps)
+    if error is not None:
+        raise error
+    if (steps != steps[0]).any():
+        raise errors.argument(
+            f"the checkpoint of {type(optimizer).__name__} does not fit, or has other steps, on "
+            f"ranks {[rank for rank, step in enumerate(steps) if step != steps[context.rank]]}",
+            subject="state",
+            advice="Load on each rank what was saved on it, or full_state_dict() on all.",
+        )
+    return found
 
 
 def part_of(unit: ShardedUnit, i: int, name: str, key: str, value: torch.Tensor) -> torch.Tensor:
