@@ -143,9 +143,8 @@ class EngineOptimizer(torch.optim.Optimizer):
             self._told = True
             logger.info("%s: %s without effect", self._name(), ", ".join(ignored))
         common = self._made_with if self._ready else self.common_of(self.param_groups[0])
-        group_checks.refuse_others(
-            self._name(), number, group, self.common, self.common_of(group), common
-        )
+        own = self.common_of(group)
+        group_checks.refuse_others(self._name(), number, group, self.common, own, common)
 
     def _units(self) -> list[ShardedUnit]:
         """The trainable units of all groups, in the order in which they were made."""
