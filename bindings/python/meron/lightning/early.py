@@ -15,6 +15,7 @@ import meron.zero
 from meron import errors
 from meron.lightning.session import Session
 from meron.torch.checkpoint.agreement import together
+from meron.torch.sharding import sharding_with
 from meron.torch.tensors import DTYPES
 from meron.torch.unit import ShardedUnit
 from meron.torch.world import asked_plan
@@ -52,7 +53,7 @@ def shard_early(
     if previous is not None:
         previous.release()
     units = units_of(model)
-    for sharding in {unit.sharding: None for unit in units}:
+    for sharding in {sharding_with(unit): None for unit in units}:
         # What a run that failed has left, whether or not its session is there still on this rank.
         sharding.reducer.discard([unit for unit in units if unit.sharding is sharding])
     parsed = parse(dict(config))

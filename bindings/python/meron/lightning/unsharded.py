@@ -14,7 +14,8 @@ import torch
 import meron.torch as mt
 from meron import errors
 from meron.torch.checkpoint.agreement import LoadError
-from meron.torch.engine_states import read_state, unpack_states
+from meron.torch.engine_states import read_state
+from meron.torch.packed_states import unpack_states
 from meron.torch.sharding import unit_of
 from meron.torch.unit import ShardedUnit
 from meron.torch.whole import exact_param, whole_of

@@ -39,7 +39,7 @@ from meron.torch.partition import (
     remember_ignored,
     scope_of,
 )
-from meron.torch.sharding import Sharding, sharding_of, unit_of, units_below
+from meron.torch.sharding import Sharding, sharding_of, sharding_with, unit_of, units_below
 from meron.torch.tensors import dtype_name
 from meron.torch.unit import ShardedUnit
 from meron.torch.world import context_for
@@ -303,7 +303,7 @@ def require_units(module: torch.nn.Module) -> list[ShardedUnit]:
 
 def shardings_below(module: torch.nn.Module) -> list[Sharding]:
     """The shardings of a module's units, one for each plan and group, in order of first use."""
-    return list(dict.fromkeys(unit.sharding for unit in require_units(module)))
+    return list(dict.fromkeys(sharding_with(unit) for unit in require_units(module)))
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import torch
 from torch.nn.utils import clip_grad
 
 from meron import errors
-from meron.torch.sharding import placed, unit_of
+from meron.torch.sharding import placed, sharding_with, unit_of
 from meron.torch.state import clip_grad_norm_ as clip_sharded
 
 plain_norm, plain_value = clip_grad.clip_grad_norm_, clip_grad.clip_grad_value_
@@ -68,7 +68,7 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = 
         plain_value(parameters, clip_value, foreach)
         return
     places = [placed(param) for param in params]
-    for sharding in dict.fromkeys(unit.sharding for unit, _ in places):
+    for sharding in dict.fromkeys(sharding_with(unit) for unit, _ in places):
         own = [place for place in places if place[0].sharding is sharding]
         sharding.reducer.finish(dict.fromkeys(unit for unit, _ in own))
         for place in own:

@@ -17,7 +17,7 @@ import torch
 
 from meron import errors
 from meron.torch.guard import plain
-from meron.torch.sharding import Sharding, current_graph_task, units_below
+from meron.torch.sharding import Sharding, current_graph_task, sharding_with, units_below
 from meron.torch.unit import ShardedUnit
 
 
@@ -39,7 +39,7 @@ def destroy(model: torch.nn.Module) -> None:
             f"{type(model).__name__} is not sharded",
             advice="Call meron.torch.destroy once, with what meron.torch.shard returned.",
         )
-    if current_graph_task() != -1 or any(unit.sharding.active for unit in units):
+    if current_graph_task() != -1 or any(sharding_with(unit).active for unit in units):
         raise errors.StateError(
             "a model cannot be destroyed in a forward or backward", advice="Do it between steps."
         )
@@ -85,7 +85,7 @@ def agree_to_end(
 
 def shardings_of(units: list[ShardedUnit]) -> list[Sharding]:
     """In the order of the units, which is the same on all ranks."""
-    return list({unit.sharding: None for unit in units})
+    return list({sharding_with(unit): None for unit in units})
 
 
 def check_owned(model: torch.nn.Module, units: list[ShardedUnit]) -> None:
@@ -111,9 +111,7 @@ def let_go_of_values(sharding: Sharding, units: list[ShardedUnit]) -> None:
     """Releases the gathers that passes keep, which the next pass takes again."""
     sharding.drop([unit for unit in units if unit.sharding is sharding and not unit.uses])
     # The schedule has gathers of all units; the next pass makes another one.
-    if sharding.schedule is not None:
-        sharding.schedule.release()
-        sharding.renew_schedule()
+    sharding.schedule.release()
 
 
 def check_unused(units: list[ShardedUnit]) -> None:

@@ -4,17 +4,14 @@
 from __future__ import annotations
 
 import collections
-from typing import TYPE_CHECKING
 
 import torch
 
 from meron._native import DEFAULT_TIMEOUT, ERROR_OUT, ffi, interrupts, lib, new, settle
+from meron.torch.device import TorchDevice
 from meron.torch.gradients import GradientReducer
-
-if TYPE_CHECKING:
-    from meron.torch.device import TorchDevice
-    from meron.torch.sharding import Sharding
-    from meron.torch.unit import ShardedUnit
+from meron.torch.unit import ShardedUnit
+from meron.torch.use import Passes
 
 # Units whose gradients are under way, each of which holds memory of the device until it has ended:
 # so many at any size, and more while they hold no more than so many bytes. A wait for one keeps the
@@ -24,7 +21,7 @@ MOST_BYTES = 256 << 20
 
 
 class DeviceReducer(GradientReducer):
-    def __init__(self, sharding: Sharding, device: TorchDevice) -> None:
+    def __init__(self, sharding: Passes, device: TorchDevice) -> None:
         super().__init__(sharding)
         self.device = device
         self.going: collections.deque[tuple[ShardedUnit, list[torch.Tensor]]] = collections.deque()

@@ -10,19 +10,26 @@ has gathered the unit.
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import torch
 
 from meron import errors
 from meron._native import NULL, ffi, initial, lib, new, receive
+from meron.torch.device import TorchDevice
 from meron.torch.tensors import DTYPES, without_transforms
 from meron.torch.unit import ShardedUnit
 
-if TYPE_CHECKING:
-    from meron.torch.device import TorchDevice
-
 ALIGNMENT = 512  # bytes, as an allocation of its own would have
+
+
+class GatherOrder(Protocol):
+    """When units are gathered and released (read_ahead.ReadAhead)."""
+
+    def enter(self, unit: DeviceUnit) -> None: ...
+    def leave(self, unit: DeviceUnit) -> None: ...
+    def take(self, unit: DeviceUnit) -> None: ...
+    def give_back(self, unit: DeviceUnit) -> None: ...
 
 
 class DeviceUnit(ShardedUnit):
@@ -33,11 +40,10 @@ class DeviceUnit(ShardedUnit):
     ahead:    the gather that is on its way, a handle of the engine
     """
 
-    def __init__(self, *arguments: Any) -> None:
+    def __init__(self, device: TorchDevice, read_ahead: GatherOrder, *arguments: Any) -> None:
         super().__init__(*arguments)
-        device = self.sharding.device
-        assert device is not None
-        self.device: TorchDevice = device
+        self.device = device
+        self.read_ahead = read_ahead
         self.elements = sum(handle.size for handle in self.handles)
         self.here = False
         self.stream = 0  # that the memory was taken for
@@ -148,7 +154,7 @@ class DeviceUnit(ShardedUnit):
                 self.unguard()
                 self.count_writes()
             else:
-                self.sharding.read_ahead.enter(self)
+                self.read_ahead.enter(self)
                 self._point()
         self.uses += 1
 
@@ -157,10 +163,10 @@ class DeviceUnit(ShardedUnit):
         if self.uses == 0:
             self.hide()
             if not self.stays:
-                self.sharding.read_ahead.leave(self)
+                self.read_ahead.leave(self)
 
     def reveal_begin(self) -> None:
-        self.sharding.read_ahead.take(self)
+        self.read_ahead.take(self)
 
     def reveal(self) -> None:
         self.arrive()
@@ -193,8 +199,8 @@ class DeviceUnit(ShardedUnit):
 
     def prefetch(self) -> None:
         if self.uses == 0:
-            self.sharding.read_ahead.take(self)
+            self.read_ahead.take(self)
 
     def end_prefetch(self) -> None:
         if self.uses == 0:
-            self.sharding.read_ahead.give_back(self)
+            self.read_ahead.give_back(self)

@@ -10,18 +10,19 @@ from __future__ import annotations
 import contextlib
 import logging
 import weakref
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, ClassVar, Union
 
-import numpy as np
 import torch
 
 import meron
 from meron import errors
+from meron.torch import group_checks
 from meron.torch.api import require_units
-from meron.torch.engine_states import Places, pack_states, read_state, unpack_states, write_state
+from meron.torch.engine_states import read_state, write_state
 from meron.torch.optimizer import check_covered
-from meron.torch.sharding import unit_of
+from meron.torch.packed_states import agreed_states, pack_states
+from meron.torch.sharding import sharding_with, unit_of
 from meron.torch.still import Still
 from meron.torch.unit import ShardedUnit
 
@@ -35,15 +36,6 @@ Params = Union[
     "Iterable[tuple[str, torch.Tensor]]",
 ]
 Numbers = dict[str, Any]  # of a group, as meron.Optimizer.set_group takes them
-
-# Options of torch's classes that say how to compute, on a device: the engine has one way.
-WITHOUT_EFFECT = ("foreach", "fused", "capturable")
-# Options that ask for another rule than the engine has.
-REFUSED = {
-    "amsgrad": "the engine has no maximum of the averages of squares",
-    "maximize": "the engine descends; turn the sign of the loss",
-    "differentiable": "a step is not recorded by autograd",
-}
 
 
 class EngineOptimizer(torch.optim.Optimizer):
@@ -84,7 +76,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         self._idle = False  # whether the last step had no gradient on any rank
         super().__init__(params_of(params), defaults)
         self.sharded = self._units()
-        self.sharding = self.sharded[0].sharding
+        self.sharding = sharding_with(self.sharded[0])
         self._make_engine()
         self._ready = True
 
@@ -134,58 +126,25 @@ class EngineOptimizer(torch.optim.Optimizer):
         try:
             self._check_group(number)
             for param in self.param_groups[number]["params"]:
-                self._check_param(number, param)
+                first = next(p for g in self.param_groups for p in g["params"])
+                group_checks.check_param(self._name(), number, param, first)
             if self._ready:
                 self._take_group(number)
         except BaseException:
             self.param_groups.pop()
             raise
 
-    def _check_param(self, number: int, param: torch.Tensor) -> None:
-        place = unit_of(param)
-        if place is None:
-            raise errors.argument(
-                f"param group {number} of {self._name()} has a tensor of shape "
-                f"{tuple(param.shape)} that is no sharded param",
-                subject="params",
-                advice="Pass params of a module that meron.torch.shard has sharded.",
-            )
-        first = next((p for g in self.param_groups for p in g["params"]), param)
-        other = unit_of(first)
-        if other is not None and other[0].sharding is not place[0].sharding:
-            raise errors.argument(
-                f"param group {number} of {self._name()} has '{name_of(*place)}', which is sharded "
-                f"by another plan or group of ranks than '{name_of(*other)}'",
-                subject=name_of(*place),
-                advice="Use one optimizer for each.",
-            )
-
     def _check_group(self, number: int) -> None:
         """The options of a group that are no numbers of the engine's groups."""
         group = self.param_groups[number]
-        for key, reason in REFUSED.items():
-            if group.get(key):
-                raise errors.UnsupportedError(
-                    f"Meron does not have yet: {self._name()} with {key}={group[key]} (param group "
-                    f"{number}): {reason}",
-                    subject=key,
-                    advice=f"Leave it out, or use torch.optim.{self._name()} with "
-                    "meron.torch.shard_optimizer.",
-                )
-        ignored = [key for key in WITHOUT_EFFECT if group.get(key) is not None and group[key]]
+        group_checks.refuse_options(self._name(), number, group)
+        ignored = group_checks.without_effect(group)
         if ignored and not self._told:
             self._told = True
             logger.info("%s: %s without effect", self._name(), ", ".join(ignored))
         common = self._made_with if self._ready else self.common_of(self.param_groups[0])
-        for key, value in self.common_of(group).items():
-            if value != common[key]:
-                raise errors.UnsupportedError(
-                    f"{key} of {self._name()} is to be {self.common[key]}, from the start: param "
-                    f"group {number} has {group[key]}",
-                    subject=key,
-                    advice=f"Use torch.optim.{self._name()} with meron.torch.shard_optimizer for "
-                    "others.",
-                )
+        own = self.common_of(group)
+        group_checks.refuse_others(self._name(), number, group, self.common, own, common)
 
     def _units(self) -> list[ShardedUnit]:
         """The trainable units of all groups, in the order in which they were made."""
@@ -212,11 +171,12 @@ class EngineOptimizer(torch.optim.Optimizer):
         group = self.param_groups[number]
         new = [place for place in self._trainable(group) if place[0] not in self.sharded]
         if new:
-            where = f"param group {number} of {self._name()} has '{name_of(*new[0])}'"
+            name = group_checks.name_of(*new[0])
+            where = f"param group {number} of {self._name()} has '{name}'"
             if self.steps:
                 raise errors.UnsupportedError(
                     f"{where}, of a unit that no group had before the first step",
-                    subject=name_of(*new[0]),
+                    subject=name,
                     advice="Give its params from the start, in a group with lr=0.",
                 )
             other = next((unit for unit, _ in new if trained_by(unit) is not None), None)
@@ -315,7 +275,7 @@ class EngineOptimizer(torch.optim.Optimizer):
                 self._set_numbers[number] = numbers
 
     def _named(self, number: int) -> contextlib.AbstractContextManager[None]:
-        return named(f"param group {number} of {self._name()}: ", self.number_names)
+        return group_checks.named(f"param group {number} of {self._name()}: ", self.number_names)
 
     def _name(self) -> str:
         return type(self).__name__
@@ -411,7 +371,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         Raises ArgumentError naming a param and its state that does not fit, or steps that differ
         between params, ValueError as torch's where groups do not fit: nothing was changed.
         """
-        states, steps = self._agreed(lambda: unpack_states(self, state_dict))
+        states, steps = agreed_states(self, state_dict)
         super().load_state_dict({**state_dict, "state": {}})
         for group in self.param_groups:
             for key, value in self.defaults.items():
@@ -423,44 +383,6 @@ class EngineOptimizer(torch.optim.Optimizer):
         self.engine.steps = steps
         for unit, i, key, values in states:
             write_state(self, unit, i, key, values)
-
-    def _agreed(self, read: Callable[[], tuple[Places, int]]) -> tuple[Places, int]:
-        """What `read` returns; ArgumentError on all ranks where it raised one on any, or where
-        ranks have other numbers of steps. Collective."""
-        found: tuple[Places, int] = ([], -1)
-        error = None
-        try:
-            found = read()
-        except errors.ArgumentError as raised:
-            error = raised
-        context = self.sharding.context
-        steps = np.zeros(context.world_size, np.float32)
-        steps[context.rank] = found[1]
-        if context.world_size > 1:
-            context.world.all_reduce(steps)
-        if error is not None:
-            raise error
-        if (steps != steps[0]).any():
-            raise errors.argument(
-                f"the checkpoint of {self._name()} does not fit, or has other steps, on ranks "
-                f"{[rank for rank, step in enumerate(steps) if step != steps[context.rank]]}",
-                subject="state",
-                advice="Load on each rank what was saved on it, or full_state_dict() on all.",
-            )
-        return found
-
-
-@contextlib.contextmanager
-def named(where: str, names: dict[str, str]) -> Iterator[None]:
-    """Errors within about a number begin with where it is, and have torch's name of it."""
-    try:
-        yield
-    except errors.ArgumentError as error:
-        name = names.get(error.subject)
-        if name is None:
-            raise
-        _, _, wrong = error.message.partition(error.subject)
-        raise errors.argument(f"{where}{name}{wrong}", name, error.advice) from None
 
 
 def trained_by(unit: ShardedUnit) -> Any:
@@ -476,7 +398,3 @@ def params_of(given: Params) -> Any:
     units = [unit for unit in require_units(given) if unit.trainable]
     check_covered(given)
     return [unit.params[i] for unit in units for i in unit.trainable]
-
-
-def name_of(unit: ShardedUnit, i: int) -> str:
-    return f"{unit.name}.{unit.names[i]}"

@@ -3,12 +3,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import torch
 
-from meron import errors
 from meron._native import call, ffi, lib
 from meron.torch.unit import ShardedUnit
 
@@ -17,8 +15,6 @@ CODES = {
     "exp_avg": lib.MERON_STATE_EXP_AVG,
     "exp_avg_sq": lib.MERON_STATE_EXP_AVG_SQ,
 }
-MOST_STEPS = 1 << 53  # that an optimizer can be told to have taken
-Places = list[tuple[ShardedUnit, int, str, torch.Tensor]]  # with a state's name and values
 
 
 def code_of(optimizer: Any, key: str) -> int:
@@ -54,92 +50,7 @@ def write_state(optimizer: Any, unit: ShardedUnit, i: int, key: str, values: tor
     )
 
 
-# ---- Checkpoints --------------------------------------------------------------------------------
-
-
 def keys_of(optimizer: Any, group: dict[str, Any], unit: ShardedUnit, i: int) -> list[str]:
     """The states of a param of a group that a checkpoint has, besides "step"."""
     keys = list(optimizer.state_names) if optimizer.has_states(group) else []
     return keys if unit.handles[i].dtype == "f32" else [*keys, "master"]
-
-
-def pack_states(optimizer: Any, whole: bool) -> None:
-    """Copies the states into `optimizer.state`. Collective where `whole`."""
-    from meron.torch.whole import whole_of  # which needs this module
-
-    for group in optimizer.param_groups:
-        for param in group["params"]:
-            unit, i = param._meron
-            if i not in unit.trainable:
-                continue
-            state = {"step": torch.tensor(float(optimizer.steps), device="cpu")}
-            for key in keys_of(optimizer, group, unit, i):
-                part = read_state(optimizer, unit, i, key)
-                state[key] = whole_of(unit, i, part) if whole else part
-            optimizer.state[param] = state
-
-
-def unpack_states(optimizer: Any, given: Mapping[str, Any]) -> tuple[Places, int]:
-    """This rank's parts of all states of a checkpoint, and its number of steps. Local.
-
-    A param that the checkpoint has no states of gets its first ones, also where it is in no group.
-    """
-    groups = [{**optimizer.defaults, **group} for group in given["param_groups"]]
-    saved = [(group, index) for group in groups for index in group["params"]]
-    params = [param for group in optimizer.param_groups for param in group["params"]]
-    places: Places = []
-    counts: dict[int, str] = {}
-    for (group, index), param in zip(saved, params):
-        unit, i = param._meron
-        if i not in unit.trainable:
-            continue
-        state = given["state"].get(index, {})
-        name = f"{unit.name}.{unit.names[i]}"
-        found = False
-        first = optimizer.initial_states(group)
-        for key in keys_of(optimizer, group, unit, i):
-            value = state.get(key)
-            found = found or value is not None
-            if value is not None:
-                places.append((unit, i, key, part_of(unit, i, name, key, value)))
-            elif key != "master":
-                values = torch.full((len(unit.owned(i)),), first.get(key, 0.0), device="cpu")
-                places.append((unit, i, key, values))
-        # SGD of torch does not count.
-        count = int(state.get("step", 1 if found else 0))
-        if state:
-            counts.setdefault(count, name)
-    if len(counts) > 1:
-        listed = " and ".join(f"{steps} of '{name}'" for steps, name in list(counts.items())[:2])
-        raise errors.argument(
-            f"the checkpoint has states after different numbers of steps: {listed}",
-            subject="step",
-            advice="The engine counts the steps of all params: load it into an optimizer of torch "
-            "with meron.torch.shard_optimizer.",
-        )
-    grouped = {param._meron for param in params}
-    first = optimizer.initial_states(optimizer.defaults)
-    for unit in optimizer.sharded:
-        for i in (i for i in unit.trainable if (unit, i) not in grouped):
-            for key in optimizer.state_names if optimizer.has_states(groups[0]) else ():
-                values = torch.full((len(unit.owned(i)),), first.get(key, 0.0), device="cpu")
-                places.append((unit, i, key, values))
-    count = next(iter(counts), 0)
-    if not 0 <= count <= MOST_STEPS:
-        raise errors.argument(f"the step of '{counts[count]}' is {count}", subject="step")
-    return places, count
-
-
-def part_of(unit: ShardedUnit, i: int, name: str, key: str, value: torch.Tensor) -> torch.Tensor:
-    """This rank's part of a state, which is whole, or that part."""
-    owned = unit.owned(i)
-    if tuple(value.shape) == tuple(unit.handles[i].shape):
-        return value.detach().reshape(-1)[owned.start : owned.stop]
-    if tuple(value.shape) != (len(owned),):
-        raise errors.argument(
-            f"{key} of '{name}' has shape {tuple(value.shape)}: unsharded it has "
-            f"{tuple(unit.handles[i].shape)}, and this rank's shard ({len(owned)},)",
-            subject=name,
-            advice="Load shards where they were saved, on as many ranks, or full_state_dict().",
-        )
-    return value.detach()

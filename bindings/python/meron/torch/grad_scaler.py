@@ -15,7 +15,7 @@ import torch
 
 from meron.torch.engine_optimizer import EngineOptimizer
 from meron.torch.optimizer import refuse_whole_params
-from meron.torch.sharding import Sharding
+from meron.torch.sharding import Sharding, sharding_with
 from meron.torch.state import of_all_ranks
 from meron.torch.unit import ShardedUnit
 
@@ -53,7 +53,7 @@ def unscale_grads(
         return plain_unscale(scaler, optimizer, inv_scale, found_inf, allow_fp16)
     by_sharding: dict[Sharding, Places] = {}
     for place in places:
-        by_sharding.setdefault(place[0].sharding, []).append(place)
+        by_sharding.setdefault(sharding_with(place[0]), []).append(place)
     infinite = False
     for sharding, own in by_sharding.items():
         reducer = sharding.reducer

@@ -18,7 +18,7 @@ params have a gradient at all, because one that has none anywhere is to be left 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
@@ -36,13 +36,12 @@ from meron._native import (
     new,
     settle,
 )
+from meron.torch.gradient_flags import LEFT, gradient_flags
 from meron.torch.guard import plain
-from meron.torch.tensors import CODES_OF_TORCH, tensor_of
-
-if TYPE_CHECKING:
-    from meron.torch.sharding import Sharding
-    from meron.torch.unit import ShardedUnit
-
+from meron.torch.sources import sources_of, sources_of_some
+from meron.torch.tensors import tensor_of
+from meron.torch.unit import ShardedUnit
+from meron.torch.use import Passes
 
 reduce_begin = lib.meron_reduce_begin
 reduce_finish_begin = lib.meron_reduce_finish_begin
@@ -50,24 +49,13 @@ reduce_discard = lib.meron_reduce_discard
 strided = torch.strided
 
 NEVER = 1 << 62  # in place of the number of a use
-_LEFT = 4096.0  # of ranks: a gradient that is still this rank's own, beside those that are not
-
-
-class Sources(NamedTuple):
-    """All gradients of a unit, as the engine takes them.
-
-    places: for each its param, its dtype, and where in `table` its address goes.
-    """
-
-    table: Any
-    places: list[tuple[torch.nn.Parameter, torch.dtype, Any]]
 
 
 class GradientReducer:
     """Attributes that others set: `sync`, whether backward passes reduce (see no_sync), and `last`,
     whether the present one is the last before a step (see set_is_last_backward)."""
 
-    def __init__(self, sharding: Sharding) -> None:
+    def __init__(self, sharding: Passes) -> None:
         self.sharding = sharding
         # Where gradients are kept whole, giving them away only adds them up: without communication.
         self.local = sharding.keeps_gradients
@@ -92,25 +80,12 @@ class GradientReducer:
 
     def watch(self, unit: ShardedUnit) -> list[Any]:
         """Sees the gradients of a unit's params arrive."""
-        unit.sources = self._sources(unit)
+        unit.sources = sources_of(unit.params, unit.handles, unit.trainable)
         handles = []
         for i in unit.trainable:
             hook = self._hook(unit, i)
             handles.append(unit.params[i].register_post_accumulate_grad_hook(hook))
         return handles
-
-    @staticmethod
-    def _sources(unit: ShardedUnit) -> Sources:
-        params = [unit.params[i] for i in unit.trainable]
-        table = new("meron_source[]", max(len(params), 1))
-        places = []
-        for i, param, source in zip(unit.trainable, params, table):
-            source.param = unit.handles[i]._handle
-            source.count = unit.handles[i].size
-            source.dtype = CODES_OF_TORCH[param.dtype]
-            place = ffi.cast("uintptr_t *", ffi.addressof(source, "data"))
-            places.append((param, param.dtype, place))
-        return Sources(table, places)
 
     def _hook(self, unit: ShardedUnit, i: int) -> Any:
         wanted = unit.wanted
@@ -276,17 +251,8 @@ class GradientReducer:
     def _give_some(self, unit: ShardedUnit, options: Any) -> None:
         """Where gradients are missing, or not as the engine takes them."""
         present = [i for i in unit.trainable if unit.params[i].grad is not None]
-        sources = new("meron_source[]", max(len(present), 1))
-        keep = []  # what the engine reads during the call
-        for i, source in zip(present, sources):
-            grad = unit.params[i].grad
-            assert grad is not None
-            grad = (grad if grad.layout is strided else grad.to_dense()).contiguous()
-            keep.append(grad)
-            source.param = unit.handles[i]._handle
-            source.data = ffi.cast("void *", grad.data_ptr())
-            source.count = grad.numel()
-            source.dtype = CODES_OF_TORCH[grad.dtype]
+        # `_keep` is what the engine reads during the call.
+        sources, _keep = sources_of_some(unit.params, unit.handles, present)
         self._begin(reduce_begin, unit.unit._handle, sources, len(present), options)
         for i in present:
             unit.params[i].grad = None
@@ -344,27 +310,15 @@ class GradientReducer:
 
     def _agree(self, units: list[ShardedUnit]) -> None:
         """What any rank has seen, all have; and what no_sync left, is given away."""
-        own: list[float] = []
-        for unit in units:
-            seen = unit.seen
-            every = len(seen) == unit.wanted
-            for i, (param, _, _) in zip(unit.trainable, unit.sources.places):
-                left = param.grad is not None
-                own.append(_LEFT if left else 1.0 if every or i in seen else 0.0)
-        again = [float(unit.again) for unit in units]
-        flags = own
-        if self.sharding.context.world_size > 1:
-            shared = np.array(own + again, np.float32)
-            self.sharding.context.world.all_reduce(shared)
-            flags, again = shared[: len(own)].tolist(), shared[len(own) :].tolist()
+        own, flags, again = gradient_flags(self.sharding.context, units)
         for unit, flag in zip(units, again):
             unit.settled = not flag
-        if max(flags) < _LEFT and all(own):
+        if max(flags) < LEFT and all(own):
             return  # every rank is told of what this one knows
         values = iter(flags)
         of_units = [[next(values) for _ in unit.trainable] for unit in units]
         for unit, of_params in zip(reversed(units), reversed(of_units)):
-            if max(of_params) >= _LEFT:
+            if max(of_params) >= LEFT:
                 self.give(unit)
         self.wait()
         for unit, of_params in zip(units, of_units):

@@ -18,16 +18,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
+import meron
 from meron import errors
-from meron.torch.flat_shard import FlatShard
-
-if TYPE_CHECKING:
-    from meron.torch.unit import ShardedUnit
 
 plain = torch._C.DisableTorchFunctionSubclass
 
@@ -91,6 +88,21 @@ NO_WRITES = {"requires_grad_", "detach_"}
 WRITES = {SET_DATA, torch.Tensor.__setitem__, torch.Tensor.__setstate__}
 
 
+class Owner(Protocol):
+    """The unit of a param."""
+
+    handles: list[meron.Param]
+
+
+class Loader(Protocol):
+    def take(self, tensor: Any, value: Any) -> None:
+        """Notes the value that a load copies to a guarded tensor."""
+
+
+# While there is one, what is copied to guarded params is noted, and nothing is changed.
+loading: Loader | None = None
+
+
 class Guarded:
     """What both kinds share. A mixin of subclasses of torch.Tensor."""
 
@@ -134,7 +146,7 @@ class Sharded(Guarded):
                 like = torch.empty(tuple(args[0].shape), device="meta")
                 return function(like, *args[1:], **kwargs)
         if function is COPY and loading is not None and isinstance(first, Guarded):
-            loading.take(*place_of(first), args[1])
+            loading.take(first, args[1])
             return first
         found = next(guarded_in((args, kwargs)), None)
         if found is None:  # beside a tensor of another kind that is none of Meron's
@@ -176,7 +188,7 @@ class Unsharded(Guarded):
             with plain():
                 return function(*args, **kwargs)
         if function is COPY and loading is not None and isinstance(args[0], Guarded):
-            loading.take(*place_of(args[0]), args[1])
+            loading.take(args[0], args[1])
             return args[0]
         written = next(written_by(function, args, kwargs), None)
         if written is not None:
@@ -231,9 +243,9 @@ def copied(tensor: Any) -> torch.Tensor:
 # ---- Tensors of a call --------------------------------------------------------------------------
 
 
-def place_of(tensor: Any) -> tuple[ShardedUnit, int]:
+def place_of(tensor: Any) -> tuple[Owner, int]:
     """Of a param, or of an alias of one."""
-    place: tuple[ShardedUnit, int] | None = tensor.__dict__.get("_meron")
+    place: tuple[Owner, int] | None = tensor.__dict__.get("_meron")
     return place if place is not None else tensor._meron_of._meron
 
 
@@ -350,42 +362,3 @@ def refuse_write(tensor: Any, what: str) -> Any:
         subject=name,
         advice=getattr(tensor, "advice", WRITE),
     )
-
-
-# ---- load_state_dict ----------------------------------------------------------------------------
-
-
-class Loading:
-    """While one is `loading`, what is copied to guarded params is noted, and nothing is changed."""
-
-    def __init__(self) -> None:
-        self.values: dict[tuple[ShardedUnit, int], torch.Tensor] = {}
-
-    def take(self, unit: ShardedUnit, i: int, value: Any) -> None:
-        """ArgumentError for a value that the param cannot take."""
-        handle = unit.handles[i]
-        wrong = None
-        if not isinstance(value, torch.Tensor):
-            wrong = f"is a {type(value).__name__}, no tensor"
-        elif isinstance(value, Sharded):
-            wrong = "is a sharded param, out of use"
-        elif value.is_meta:
-            wrong = "is on the device meta, without values"
-        elif value.layout is not torch.strided or value.is_quantized or value.is_nested:
-            wrong = "is no dense tensor"
-        elif value.is_complex():
-            wrong = f"is of {value.dtype}, and the param of {handle.dtype}"
-        elif hasattr(value, "full_tensor"):
-            wrong = "is a DTensor: pass value.full_tensor()"
-        elif isinstance(value, FlatShard) and value.own() != unit.owned(i):
-            wrong = f"has the elements {value.own()} of it, and this rank {unit.owned(i)}"
-        elif tuple(value.shape) != tuple(handle.shape):
-            wrong = f"has shape {tuple(value.shape)}, and the param {tuple(handle.shape)}"
-        if wrong is not None:
-            raise errors.argument(f"the value for '{handle.name}' {wrong}", subject=handle.name)
-        if isinstance(value, FlatShard):
-            value.require_values(handle.name)
-        self.values[unit, i] = value.detach()
-
-
-loading: Loading | None = None

@@ -24,7 +24,8 @@ from meron import errors
 from meron._native import call, ffi, lib, new
 from meron.torch.api import require_units, shardings_below
 from meron.torch.guard import plain
-from meron.torch.sharding import Sharding, unit_of
+from meron.torch.sharded_context import ShardedContext
+from meron.torch.sharding import Sharding, sharding_with, unit_of
 from meron.torch.tensors import tensor_of
 from meron.torch.unit import ShardedUnit
 
@@ -69,7 +70,7 @@ class Shards:
         self.grads: dict[ShardedUnit, dict[int, torch.Tensor]] = {}  # f32, in the engine's memory
         everybody.add(self)
         self.bound: set[ShardedUnit] = set()  # units whose parts lie where they should
-        self.updates: dict[Sharding, meron.Update] = {}  # that are open
+        self.updates: dict[ShardedContext, meron.Update] = {}  # that are open
 
     def part(self, unit: ShardedUnit, i: int) -> torch.nn.Parameter:
         """This rank's part of a param: in place, or f32 where less is gathered."""
@@ -90,7 +91,7 @@ class Shards:
         """Those that the optimizer has params of, in the order in which they were made; those of a
         sharding one after the other."""
         if len(self.sorted) != len(self.parts):
-            place = {sharding: place for place, sharding in enumerate(self.shardings)}
+            place: dict[ShardedContext, int] = {each: i for i, each in enumerate(self.shardings)}
             self.sorted = sorted(self.parts, key=lambda unit: (place[unit.sharding], unit.index))
         return self.sorted
 
@@ -162,7 +163,7 @@ class Shards:
         return units
 
     def _find_gradients(self, unit: ShardedUnit) -> dict[int, torch.Tensor]:
-        reducer = unit.sharding.reducer
+        reducer = sharding_with(unit).reducer
         grads = self.grads.get(unit, {})
         held = [i for i in unit.trainable if i in self.parts[unit]]
         view = functools.partial(reducer.part_view, unit)

@@ -16,8 +16,9 @@ import torch
 import meron
 from meron import errors
 from meron.plan import Json, as_plan
+from meron.torch.ranks import place_in, ranks_of
 from meron.torch.tensors import dtype_name
-from meron.torch.world import asked_plan, place_in, ranks_of, ranks_of_open, transport_of
+from meron.torch.world import asked_plan, ranks_of_open, transport_of
 
 LARGEST = 2**64 - 1
 

@@ -11,17 +11,15 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch.nn.utils import parametrize
 
 from meron import errors
 from meron.torch import guard
-
-if TYPE_CHECKING:
-    from meron.torch.sharding import Sharding
-    from meron.torch.unit import ShardedUnit
+from meron.torch.sharding import Sharding
+from meron.torch.unit import ShardedUnit
 
 # Puts other tensors in the place of params for one call, and takes them back: functional_call.
 STATELESS = "torch.nn.utils._named_member_accessor"
@@ -64,7 +62,7 @@ class Parameters(dict[str, Any]):
         place = getattr(param, "_meron", None)
         if place is not None and value is not param:
             if guard.loading is not None:
-                guard.loading.take(place[0], place[1], value)
+                guard.loading.take(param, value)
                 return
             if not called_by(STATELESS):
                 if not self.is_tied(value):

@@ -10,15 +10,12 @@ use the same units in the same order gather in step.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable
 
 from meron import errors
+from meron.torch.device_unit import DeviceUnit
+from meron.torch.sharded_context import ShardedContext
 from meron.torch.unit import ShardedUnit
-
-if TYPE_CHECKING:
-    from meron.torch.device_unit import DeviceUnit
-    from meron.torch.sharding import Sharding
 
 # Elements, as of Context.schedule; but that nothing stays for a use that is not begun ahead yet,
 # because it takes memory of the device.
@@ -32,8 +29,9 @@ DEFAULTS = {
 
 
 class ReadAhead:
-    def __init__(self, sharding: Sharding) -> None:
+    def __init__(self, sharding: ShardedContext, units: Callable[[], list[ShardedUnit]]) -> None:
         self.sharding = sharding
+        self.units = units
         self.orders: dict[int, list[DeviceUnit]] = {}  # by kind of pass
         self.kind = -1
         self.order: list[DeviceUnit] = []  # of this pass, so far
@@ -114,7 +112,7 @@ class ReadAhead:
     def find_persistent(self) -> None:
         """The small units that stay until `drop`, in the order in which they were made."""
         made, limits = self.known
-        units = self.sharding.units
+        units = self.units()
         if made == len(units) and limits is self.sharding.limits:
             return
         self.known = (len(units), self.sharding.limits)

@@ -8,90 +8,52 @@ it.
 
 from __future__ import annotations
 
-import contextlib
-import faulthandler
-import hashlib
-import json
 import weakref
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-import numpy as np
 import torch
 
 import meron
 from meron import errors
-from meron._native import ERROR_OUT, call, ffi, lib, new, settle
-from meron.torch.copy_on_write import CopyOnWrite, refuse_written
-from meron.torch.device import TorchDevice, torch_device_of
 from meron.torch.device_gradients import DeviceReducer
 from meron.torch.device_unit import DeviceUnit
-from meron.torch.flat_shard import FlatShard
 from meron.torch.gradients import NEVER, GradientReducer
-from meron.torch.guard import Sharded, plain, refuse_read
+from meron.torch.host_schedule import HostSchedule
 from meron.torch.read_ahead import ReadAhead
-from meron.torch.tensors import CODES_OF_TORCH, dtype_name
+from meron.torch.sharded_context import ShardedContext
+from meron.torch.tensors import dtype_name
 from meron.torch.unit import ShardedUnit
+from meron.torch.use import Active, Use
+from meron.torch.values import is_first, source_of, write_sources
+from meron.torch.written import refuse_written
 
-if TYPE_CHECKING:
-    from meron.torch.hooks import Use
-
-DEFAULT_TIMEOUT = lib.MERON_TIMEOUT_DEFAULT
-schedule_enter = lib.meron_schedule_enter
-schedule_leave = lib.meron_schedule_leave
 current_graph_task = torch._C._current_graph_task_id
 KINDS = 16  # recorded orders of a schedule
 
 
-class Sharding:
-    """Attributes that others read:
+class Sharding(ShardedContext):
+    """Attributes that others read, beside those of its context:
 
-    context:  the engine
-    device:   how torch reaches the context's device; None is the host
-    mapped:   whether ranks share memory, so that what the host sees stays at one address
-    units:    in the order in which they were made
-    active:   the sharded modules whose forward runs now, outermost first
+    units:   in the order in which they were made
+    active:  the sharded modules whose forward runs now, outermost first
     """
 
     def __init__(self, context: meron.Context, limits: dict[str, int]) -> None:
-        self.context = context
-        self.device: TorchDevice | None = torch_device_of(context.device)
-        self.mapped = context.transport in ("self", "local", "shm")
-        if self.mapped and self.device is None:
-            # If copy_on_write.py does not work here, a write to a param in use ends the process;
-            # the report then names the line.
-            with contextlib.suppress(OSError, ValueError, RuntimeError, AttributeError):
-                # (What stderr may be that is no file.)
-                if not faulthandler.is_enabled():
-                    faulthandler.enable()
+        super().__init__(context, limits)
         self.units: list[ShardedUnit] = []
-        # Through which params in use are seen, so that writes to them are found.
-        self.copies = None
-        if self.mapped and self.device is None:
-            self.copies = CopyOnWrite(context.rank)
         self.looked_for_writes = False  # since the last pass
-        plan = json.loads(context.plan.json())
-        self.keeps_params = plan["param"]["sharding"] == "none"
-        self.keeps_gradients = plan["gradient"]["sharding"] == "none"
-        self.updates_everything = plan["optimizer"]["sharding"] == "none"  # every rank
-        # Whether ranks may own the same as others: those at one place of the shard axis of a mesh.
-        self.alike = plan["optimizer"]["sharding"] == "shard" and plan["mesh"]["shard"] != "all"
-        # Whether what is gathered has been through a codec, so that a rank's own part is closer.
-        self.coded = plan["param"]["codec"] != "none"
-        self.packs = plan["param"]["frozen"] == "int8"  # frozen params lie encoded everywhere
-        # Whether params are unsharded between uses too, as every rank has all of them anyway.
-        self.stays_whole = self.keeps_params and plan["param"]["tier"] != "nvme" and not self.packs
         self.concealed: dict[ShardedUnit, None] = {}  # units that are to be so again
         self._counts: tuple[int, bool] = (0, True)
-        self.limits = limits
-        self.schedule: Any = None
-        self.read_ahead = ReadAhead(self)  # in place of a schedule, for a device
+        self.schedule = HostSchedule(self.make_schedule)
+        # In place of a schedule, for a device.
+        self.read_ahead = ReadAhead(self, lambda: self.units)
         self.reducer = (
             GradientReducer(self) if self.device is None else DeviceReducer(self, self.device)
         )
         context._caller_gradients = weakref.WeakMethod(self.reducer.held)
         context._closing = weakref.WeakMethod(self.close)
-        self.active: list[Any] = []
+        self.active: list[Active] = []
         # Modules whose forward began a pass: a number, and the units below, as of so many units.
         self.roots: weakref.WeakKeyDictionary[
             torch.nn.Module, tuple[int, int, list[ShardedUnit]]
@@ -107,12 +69,6 @@ class Sharding:
         self.kept: list[ShardedUnit] = []  # entered until the next backward has ended
         self.in_backward = False
         self.copying = False  # a save reads states that Python holds
-        self.names: dict[str, int] = {}
-
-    @property
-    def torch_device(self) -> torch.device:
-        """Where params are while they are in use."""
-        return torch.device("cpu") if self.device is None else self.device.torch_device
 
     # ---- Units ---------------------------------------------------------------------------------
 
@@ -137,8 +93,12 @@ class Sharding:
             handles.append(self.context.param(full_name, tuple(param.shape), kind, frozen))
         unit = self.context.unit(name, handles)
         values = [param.detach() for param in params]
-        kind_of_unit = ShardedUnit if self.device is None else DeviceUnit
-        sharded = kind_of_unit(self, name, params, names, handles, unit)
+        common = (self, self.schedule, name, params, names, handles, unit)
+        sharded = (
+            ShardedUnit(*common)
+            if self.device is None
+            else DeviceUnit(self.device, self.read_ahead, *common)
+        )
         sharded.index = len(self.units)
         self.units.append(sharded)
         for i, param in enumerate(params):
@@ -153,80 +113,26 @@ class Sharding:
         self.renew_schedule()
         return sharded
 
-    def broadcast(self, value: torch.Tensor, root: int = 0) -> torch.Tensor:
-        """Rank `root`'s values, on every rank. Collective."""
-        own = value.detach().to("cpu").contiguous()
-        if own.numel() and self.context.rank != root:
-            own = own.clone()
-        if own.numel():
-            self.context.world.broadcast(own.view(-1).view(torch.uint8).numpy(), root)
-        return own
-
     def counts(self) -> bool:
         """Whether this rank's parts count where those of all ranks are put together: of replicas,
         which own the same, the first one's do. Collective."""
         if not self.alike:
             return True
-        units, own = self._counts
-        if units != len(self.units):
-            context = self.context
-            # Equal ranges have equal digests, whose 16-bit words a sum of floats keeps.
-            ranges = [handle.owned for unit in self.units for handle in unit.handles]
-            digest = hashlib.blake2b(repr(ranges).encode(), digest_size=8).digest()
-            table = np.zeros((context.world_size, 4), np.float32)
-            table[context.rank] = np.frombuffer(digest, np.uint16)
-            context.world.all_reduce(table)
-            own = not (table[: context.rank] == table[context.rank]).all(axis=1).any()
-            self._counts = (len(self.units), own)
-        return own
-
-    def unique(self, name: str) -> str:
-        """`name`, with a number behind it when it is taken."""
-        count = self.names.get(name, 0)
-        self.names[name] = count + 1
-        return name if count == 0 else self.unique(f"{name}#{count + 1}")
+        if self._counts[0] != len(self.units):
+            self._counts = (len(self.units), is_first(self.context, self.units))
+        return self._counts[1]
 
     def write(self, unit: ShardedUnit, values: dict[int, torch.Tensor]) -> None:
         """Writes whole values, equal on all ranks, as the next version; or each rank's own range,
         as FlatShards. Collective."""
         # All that may fail is done before the ranks wait for each other.
-        sources = {i: self.source_of(value) for i, value in values.items()}
+        sources = {i: source_of(value) for i, value in values.items()}
         self.drop([unit])
         self.wait_copied()
         for i in values:
             unit.unmade.pop(i, None)
-        with self.context.update([unit.unit]) as update:
-            for i, data in sources.items():
-                handle = unit.handles[i]
-                call(
-                    lib.meron_update_write,
-                    update._open_handle(),
-                    handle._handle,
-                    ffi.cast("void *", data.data_ptr()),
-                    data.numel(),
-                    CODES_OF_TORCH[data.dtype],
-                )
-                # (What is frozen has no optimizer, which is who asks for f32 values.)
-                wider = data.dtype.itemsize > 2 and handle.dtype != "f32" and not handle.frozen
-                if i in unit.masters or wider:
-                    part = unit.owned(i)
-                    own = data.view(-1)[part.start : part.stop].float()
-                    if i in unit.masters:
-                        unit.masters[i].copy_(own)  # in place: an optimizer may hold it
-                    else:
-                        unit.masters[i] = own.clone()
+        write_sources(self.context, unit, sources)
         self.hold([unit])
-
-    @staticmethod
-    def source_of(value: torch.Tensor) -> torch.Tensor:
-        """The values as the engine takes them. StateError for a param that is out of use."""
-        if isinstance(value, Sharded):
-            refuse_read(value, "written to another")
-        if isinstance(value, FlatShard):
-            return value.spread()
-        with plain():
-            data = value.detach().to("cpu").contiguous()
-            return data if data.dtype in CODES_OF_TORCH else data.float()
 
     def wait_copied(self) -> None:
         """Before states that Python holds are changed: a save may be reading them. Blocks on this
@@ -245,7 +151,7 @@ class Sharding:
 
     def close(self) -> None:
         """The context is about to be closed: memory that params show goes with it."""
-        self.schedule = None
+        self.renew_schedule()
         for unit in self.units:
             if not unit.stays:  # else its params are the model's, as any array is its holder's
                 unit.forget_memory()
@@ -257,37 +163,12 @@ class Sharding:
 
     def renew_schedule(self) -> None:
         """Units or limits have changed."""
-        self.schedule = None
+        self.schedule.renew()
 
-    def require_schedule(self) -> Any:
-        """The schedule over all units; made anew when units were added. Collective then."""
-        if self.device is not None:
-            return self.read_ahead
-        if self.schedule is None:
-            units, limits = [unit.unit for unit in self.units], self.limits
-            self.schedule = self.context.schedule(units, **limits)  # type: ignore[arg-type]
-            self.handle = self.schedule._handle
-        return self.schedule
-
-    def enter_unit(self, index: int) -> None:
-        if self.schedule is None:
-            self.require_schedule()
-        slot = ffi.new(ERROR_OUT)
-        status = schedule_enter(self.handle, index, DEFAULT_TIMEOUT, slot)
-        if status:
-            settle(status, slot)
-
-    def leave_unit(self, index: int) -> None:
-        slot = ffi.new(ERROR_OUT)
-        status = schedule_leave(self.handle, index, slot)
-        if status:
-            settle(status, slot)
-
-    def schedule_view(self, handle: meron.Param) -> Any:
-        """The whole tensor of a param whose unit is entered, as a meron_view."""
-        view = new("meron_view *")
-        call(lib.meron_schedule_view, view, self.handle, handle._handle)
-        return view
+    def make_schedule(self) -> meron.Schedule:
+        """The engine's schedule over all units. Collective."""
+        units = [unit.unit for unit in self.units]
+        return self.context.schedule(units, **self.limits)  # type: ignore[arg-type]
 
     def drop(self, written: Iterable[ShardedUnit] = ()) -> None:
         """Gives back what is kept full, before values are written: those of `written`."""
@@ -307,8 +188,7 @@ class Sharding:
         for unit in self.units:
             if unit.ahead is not None:
                 unit.end_prefetch()
-        if self.schedule is not None:
-            self.schedule.drop()
+        self.schedule.drop()
 
     def hold(self, units: Iterable[ShardedUnit]) -> None:
         """After values were written: has params unsharded between uses, where every rank keeps them
@@ -339,14 +219,13 @@ class Sharding:
             unit.check()
         if self.copies is not None:
             # A step looks before it changes values: between two steps one pass need not.
-            if self.looked_for_writes:
-                self.looked_for_writes = False
-            else:
+            if not self.looked_for_writes:
                 refuse_written(self.copies, self.units)
+            self.looked_for_writes = False
         if self.concealed:  # after an error
             self.hold(units)
         kind = (2 * number + (0 if torch.is_grad_enabled() else 1)) % KINDS
-        self.require_schedule().begin(kind)
+        (self.schedule if self.device is None else self.read_ahead).begin(kind)
         for handle in self.temporary:
             handle.remove()
         self.temporary.clear()
@@ -470,7 +349,7 @@ class Sharding:
             unit.arrived.clear()
         if self.device is not None:
             self.read_ahead.reset()
-        elif self.schedule is not None:
+        else:
             self.schedule.reset()
 
 
@@ -487,6 +366,12 @@ def sharding_of(context: meron.Context, limits: dict[str, int] | None = None) ->
         sharding.limits = {**sharding.limits, **limits}
         sharding.renew_schedule()
     return sharding
+
+
+def sharding_with(unit: ShardedUnit) -> Sharding:
+    """The sharding that a unit is in."""
+    assert isinstance(unit.sharding, Sharding)
+    return unit.sharding
 
 
 def unit_of(param: torch.Tensor) -> tuple[ShardedUnit, int] | None:

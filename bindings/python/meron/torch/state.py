@@ -17,7 +17,7 @@ import meron
 from meron import errors
 from meron.torch.engine_optimizer import EngineOptimizer
 from meron.torch.engine_states import read_state, write_state
-from meron.torch.sharding import Sharding, placed, unit_of
+from meron.torch.sharding import Sharding, placed, sharding_with, unit_of
 from meron.torch.unit import ShardedUnit
 from meron.torch.whole import full_param, has_own, own_part, whole_of
 
@@ -28,7 +28,7 @@ def set_full_param(param: torch.Tensor, value: torch.Tensor) -> None:
     """Writes a sharded param from an unsharded tensor, equal on all ranks. Collective."""
     unit, i = placed(param)
     check_shape(unit, i, value)
-    unit.sharding.write(unit, {i: value})
+    sharding_with(unit).write(unit, {i: value})
 
 
 def local_param(param: torch.Tensor) -> torch.Tensor:
@@ -51,7 +51,7 @@ def full_grad(param: torch.Tensor) -> torch.Tensor | None:
     Collective; blocks on peers.
     """
     unit, i = placed(param)
-    reducer = unit.sharding.reducer
+    reducer = sharding_with(unit).reducer
     reducer.finish([unit])
     if not reducer.has_grad(unit, i):
         return None
@@ -61,7 +61,7 @@ def full_grad(param: torch.Tensor) -> torch.Tensor | None:
 def local_grad(param: torch.Tensor) -> torch.Tensor | None:
     """This rank's shard of a param's finished gradient, f32, flat, in place: writes count."""
     unit, i = placed(param)
-    reducer = unit.sharding.reducer
+    reducer = sharding_with(unit).reducer
     reducer.finish([unit])
     return reducer.part(unit, i) if reducer.has_grad(unit, i) else None
 
@@ -108,7 +108,7 @@ def clip_grad_norm_(
     for param in params:
         place = unit_of(param)
         if place is not None:
-            places.setdefault(place[0].sharding, {})[place] = None
+            places.setdefault(sharding_with(place[0]), {})[place] = None
     if not places:
         raise errors.argument("clip_grad_norm_ was given no sharded param")
     parts: list[torch.Tensor] = []
@@ -239,7 +239,7 @@ def set_full_optimizer_state(
     if isinstance(optimizer, EngineOptimizer):
         write_state(optimizer, unit, i, key, own)
         return
-    unit.sharding.wait_copied()
+    sharding_with(unit).wait_copied()
     with torch.no_grad():
         part.copy_(own)
 

@@ -6,7 +6,7 @@ Both are collective: a rank that calls them alone waits for the others. As torch
 
 A load changes nothing before all ranks know that it fits. Torch's own load_state_dict runs first,
 with all that classes and hooks do to keys; what it copies to sharded params is only noted
-(guard.Loading), and all else of the module is put back where it fails on any rank.
+(loading.py), and all else of the module is put back where it fails on any rank.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ import torch
 import meron
 from meron import errors
 from meron.torch import guard
+from meron.torch.loading import Loading
 from meron.torch.parameters import Parameters
-from meron.torch.sharding import Sharding, unit_of
+from meron.torch.sharding import Sharding, sharding_with, unit_of
 from meron.torch.unit import ShardedUnit
 from meron.torch.whole import exact_param
 
@@ -85,7 +86,7 @@ def load_state_dict(
     if not shardings:
         return plain_load(self, state_dict, strict, assign)
     before = [Others(module) for module in self.modules()]
-    loading, outer = guard.Loading(), guard.loading
+    loading, outer = Loading(), guard.loading
     result, wrong = None, ""
     guard.loading = loading
     try:
@@ -158,7 +159,7 @@ class Others:
 # ---- All ranks ----------------------------------------------------------------------------------
 
 
-def agree(what: str, shardings: list[Sharding], loading: guard.Loading, wrong: str) -> None:
+def agree(what: str, shardings: list[Sharding], loading: Loading, wrong: str) -> None:
     """LoadError on all ranks where one has something wrong, or other params than another."""
     for sharding in shardings:
         texts = messages(sharding.context, loading, wrong)
@@ -172,7 +173,7 @@ def agree(what: str, shardings: list[Sharding], loading: guard.Loading, wrong: s
             )
 
 
-def messages(context: meron.Context, loading: guard.Loading, wrong: str) -> list[str]:
+def messages(context: meron.Context, loading: Loading, wrong: str) -> list[str]:
     """What is wrong, by rank; equal on all ranks. Collective."""
     ranks, rank = context.world_size, context.rank
     if ranks == 1:
@@ -195,13 +196,13 @@ def messages(context: meron.Context, loading: guard.Loading, wrong: str) -> list
     return [f"Rank {', '.join(map(str, of))}: {text}" for text, of in found.items()]
 
 
-def write(loading: guard.Loading) -> None:
+def write(loading: Loading) -> None:
     """Writes what was noted, unit by unit. Collective."""
     values: dict[ShardedUnit, dict[int, torch.Tensor]] = {}
     for (unit, i), value in loading.values.items():
         values.setdefault(unit, {})[i] = value
     for unit in sorted(values, key=lambda unit: (unit.sharding.context.plan.json(), unit.index)):
-        unit.sharding.write(unit, values[unit])
+        sharding_with(unit).write(unit, values[unit])
 
 
 torch.nn.Module.load_state_dict = load_state_dict  # type: ignore[method-assign]

@@ -7,7 +7,7 @@ import dataclasses
 import os
 from collections.abc import Iterator, Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,9 +16,7 @@ from meron import errors
 from meron._memory import Memory
 from meron._native import ffi
 from meron.dtypes import CODES, NAMES
-
-if TYPE_CHECKING:
-    from meron.torch.copy_on_write import CopyOnWrite
+from meron.torch.copy_on_write import CopyOnWrite
 
 DTYPES: dict[str, torch.dtype] = {
     "f32": torch.float32,

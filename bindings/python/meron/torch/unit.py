@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -28,11 +28,10 @@ import meron
 from meron import errors
 from meron._native import call, lib, new
 from meron.torch.guard import WRITE, plain, sharded_class, unsharded_class
+from meron.torch.host_schedule import HostSchedule
+from meron.torch.sharded_context import ShardedContext
+from meron.torch.sources import sources_of
 from meron.torch.tensors import DTYPES, placeholder, tensor_of, without_transforms
-
-if TYPE_CHECKING:
-    from meron.torch.sharding import Sharding
-
 
 # As data_ptr(), which asks for a pointer to write to (and so does not go with CHECK_WRITES).
 address_of = torch._C._data_address  # type: ignore[attr-defined]
@@ -49,7 +48,8 @@ class ShardedUnit:
 
     def __init__(
         self,
-        sharding: Sharding,
+        sharding: ShardedContext,
+        schedule: HostSchedule,
         name: str,
         params: list[torch.nn.Parameter],
         names: list[str],
@@ -57,6 +57,8 @@ class ShardedUnit:
         unit: meron.Unit,
     ) -> None:
         self.sharding = sharding
+        self.schedule = schedule
+        self.mapped = sharding.mapped
         self.name = name
         self.params = params
         self.names = names
@@ -148,20 +150,20 @@ class ShardedUnit:
                 if not self.addresses:
                     self.count_writes()
             else:
-                sharding = self.sharding
-                sharding.enter_unit(self.index)
+                schedule = self.schedule
+                schedule.enter(self.index)
                 self.scheduled = True
                 if self.ahead is not None:
                     self.end_prefetch()
-                if self.shown and sharding.mapped:
+                if self.shown and self.mapped:
                     for param, whole, kind in self.shown:
                         param.__class__ = kind
                         param.data = whole
                 else:
-                    self.show(sharding.schedule_view)
-                    if not sharding.mapped:  # it was copied
+                    self.show(schedule.view)
+                    if not self.mapped:  # it was copied
                         self.scheduled = False
-                        sharding.leave_unit(self.index)
+                        schedule.leave(self.index)
         self.uses += 1
 
     def leave(self) -> None:
@@ -171,7 +173,7 @@ class ShardedUnit:
             self.hide()
             if self.scheduled:
                 self.scheduled = False
-                self.sharding.leave_unit(self.index)
+                self.schedule.leave(self.index)
 
     def pin(self) -> None:
         """Makes the params whole until `unpin`, beside the schedule. Collective; blocks."""
@@ -205,7 +207,7 @@ class ShardedUnit:
 
     def show(self, view: Callable[[meron.Param], Any]) -> None:
         """Points the params at unsharded tensors; `view` gives the engine's, which are full now."""
-        if not self.sharding.mapped:
+        if not self.mapped:
             self._fill(view)
         elif not self.wholes:
             lifetime, copies = self.sharding.context._require_open(), self.sharding.copies
@@ -247,7 +249,7 @@ class ShardedUnit:
         for param, empty, guarded in self.hidden:
             param.data = empty
             param.__class__ = guarded
-        if not self.sharding.mapped:
+        if not self.mapped:
             self._empty_storage()
 
     def _empty_storage(self) -> None:
@@ -270,12 +272,12 @@ class ShardedUnit:
         """Blocks on peers until all have published."""
         lease = self.lease
         lease.wait()
-        if self.uses == 0 or not self.sharding.mapped:
+        if self.uses == 0 or not self.mapped:
             self.show(lambda handle: gather_view(lease, handle))
         self.stays = True
         if self.uses == 0:
             self.hide()
-        if not self.sharding.mapped:  # it was copied
+        if not self.mapped:  # it was copied
             self.lease = None
             lease.release()
 
@@ -363,7 +365,7 @@ class ShardedUnit:
         """Holds them again."""
         self.params = params
         self.name_classes(kinds)
-        self.sources = self.sharding.reducer._sources(self)
+        self.sources = sources_of(params, self.handles, self.trainable)
 
     def end(self) -> None:
         """The engine's unit was destroyed."""

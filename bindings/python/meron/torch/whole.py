@@ -11,7 +11,7 @@ import torch
 
 from meron._native import call, lib, new
 from meron.torch.engine_states import read_state
-from meron.torch.sharding import placed
+from meron.torch.sharding import placed, sharding_with
 from meron.torch.tensors import DTYPES, tensor_of
 from meron.torch.unit import ShardedUnit, gather_view
 
@@ -46,7 +46,7 @@ def has_own(unit: ShardedUnit, i: int) -> bool:
 
 def own_part(unit: ShardedUnit, i: int) -> torch.Tensor:
     """A copy of this rank's part as it has it. Collective."""
-    sharding = unit.sharding
+    sharding = sharding_with(unit)
     optimizer = unit.optimizer() if unit.optimizer is not None else None
     if i in unit.trainable and hasattr(optimizer, "engine"):
         return read_state(optimizer, unit, i, "master").to(DTYPES[unit.handles[i].dtype])
@@ -81,7 +81,7 @@ def whole_of(unit: ShardedUnit, i: int, part: torch.Tensor) -> torch.Tensor:
     if unit.sharding.context.world_size == 1 or unit.sharding.updates_everything:
         return part.detach().float().reshape(handle.shape).clone()
     whole = torch.zeros(handle.size, dtype=torch.float32, device="cpu")
-    if unit.sharding.counts():
+    if sharding_with(unit).counts():
         whole[owned.start : owned.stop] = part.detach()
     unit.sharding.context.world.all_reduce(whole.numpy())
     return whole.view(handle.shape)

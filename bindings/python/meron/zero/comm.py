@@ -15,8 +15,9 @@ import torch.distributed as dist
 
 import meron
 from meron import errors
+from meron.torch.ranks import ranks_of
 from meron.torch.tensors import CODES_OF_TORCH
-from meron.torch.world import context_for, contexts, ranks_of
+from meron.torch.world import context_for, contexts
 
 ReduceOp: Any = getattr(dist, "ReduceOp", None)  # absent where torch was built without
 

@@ -12,7 +12,7 @@ import torch
 from meron import errors
 from meron.torch.hooks import Scope
 from meron.torch.partition import scope_of
-from meron.torch.sharding import Sharding, unit_of
+from meron.torch.sharding import Sharding, sharding_with, unit_of
 
 
 def register_external_parameter(module: torch.nn.Module, parameter: torch.nn.Parameter) -> None:
@@ -30,7 +30,7 @@ def register_external_parameter(module: torch.nn.Module, parameter: torch.nn.Par
     wanted[id(parameter)] = parameter
     place = unit_of(parameter)
     if place is not None:
-        hook_external(place[0].sharding, module)
+        hook_external(sharding_with(place[0]), module)
 
 
 def unregister_external_parameter(module: torch.nn.Module, parameter: torch.nn.Parameter) -> None:

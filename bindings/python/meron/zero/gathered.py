@@ -17,7 +17,7 @@ import numpy as np
 import torch
 
 from meron import errors
-from meron.torch.sharding import Sharding, unit_of
+from meron.torch.sharding import Sharding, sharding_with, unit_of
 from meron.torch.unit import ShardedUnit
 from meron.torch.whole import exact_param
 from meron.zero.external import register_external_parameter
@@ -154,7 +154,7 @@ def close_places(places: list[Place], write: bool) -> None:
             del opened[unit]
         try:
             if write and failure is None:
-                unit.sharding.write(unit, changed)
+                sharding_with(unit).write(unit, changed)
             if record.indices:
                 record.pin()
         except BaseException as error:  # raised when nothing is left open

@@ -15,7 +15,7 @@ from meron import checkpointing, errors
 from meron.torch.destroy import destroy_lost
 from meron.torch.device_choice import device_for, new_device
 from meron.torch.partition import convert_buffers
-from meron.torch.sharding import Sharding, unit_of
+from meron.torch.sharding import Sharding, sharding_with, unit_of
 from meron.torch.world import asked_plan
 from meron.zero.adapters import read_keys_locally
 from meron.zero.config import Config, Source, parse
@@ -261,7 +261,7 @@ def shard(
     chosen = device_for([model], new_device(device) if is_unbuilt(model) else device)
     plan = plan_for(config, chosen, steps_on_host(model, client, groups))
     places = [place for place in map(unit_of, model.parameters()) if place is not None]
-    shardings = {place[0].sharding for place in places}
+    shardings = {sharding_with(place[0]) for place in places}
     if len(shardings) > 1:
         raise errors.StateError(
             f"parts of {type(model).__name__} were sharded by {len(shardings)} different plans or "

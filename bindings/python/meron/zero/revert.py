@@ -9,7 +9,7 @@ import torch
 
 from meron import errors
 from meron.torch.destroy import agree_to_end, remove_all
-from meron.torch.sharding import unit_of
+from meron.torch.sharding import sharding_with, unit_of
 from meron.torch.unit import ShardedUnit
 from meron.torch.whole import exact_param, whole_of
 from meron.zero.attributes import ZeroParameter
@@ -62,7 +62,7 @@ def check_apart(model: torch.nn.Module) -> None:
             operation="revert",
             advice="Call engine.destroy() before.",
         )
-    if any(unit.sharding.active for unit in units_of(model)):
+    if any(sharding_with(unit).active for unit in units_of(model)):
         raise errors.StateError(
             f"{type(model).__name__} is in a forward",
             operation="revert",

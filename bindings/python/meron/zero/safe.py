@@ -15,7 +15,7 @@ import torch
 import meron.torch as mt
 from meron import errors
 from meron.torch.engine_states import read_state, write_state
-from meron.torch.sharding import placed, unit_of
+from meron.torch.sharding import placed, sharding_with, unit_of
 from meron.torch.state import optimizer_state
 from meron.torch.whole import exact_param, whole_of
 from meron.zero.wrapper import engine_of
@@ -101,10 +101,10 @@ def safe_set_local_fp32_param(param: torch.Tensor, value: torch.Tensor) -> None:
     part = value.detach().reshape(-1).float()
     owned = unit.owned(i)
     check_part(param, part)
-    unit.sharding.drop()
+    sharding_with(unit).drop()
     whole = torch.zeros(unit.handles[i].size, device="cpu")
     whole[owned.start : owned.stop] = part  # of the whole only this rank's part is read
-    unit.sharding.write(unit, {i: whole.view(unit.handles[i].shape)})
+    sharding_with(unit).write(unit, {i: whole.view(unit.handles[i].shape)})
 
 
 # ---- Gradients ----------------------------------------------------------------------------------
@@ -121,7 +121,7 @@ def require_complete(param: torch.Tensor, operation: str) -> None:
     Asking the engine for it would end the accumulation, and the next backward would find it ended.
     """
     unit, _ = placed(param)
-    if not unit.sharding.reducer.sync:
+    if not sharding_with(unit).reducer.sync:
         raise errors.StateError(
             f"{operation} within no_sync: the gradient of {name_of(param)} is not complete, as the "
             "ranks have not summed it",
@@ -203,7 +203,7 @@ def finished_part(param: torch.Tensor, operation: str) -> torch.Tensor:
 def reopen(param: torch.Tensor) -> None:
     """Asking for a gradient ends the accumulation; where nothing had come, it goes on."""
     unit, _ = placed(param)
-    reducer = unit.sharding.reducer
+    reducer = sharding_with(unit).reducer
     if not reducer.has_any(unit):
         reducer.used([unit])
 

@@ -17,7 +17,8 @@ import numpy as np
 import torch
 
 import meron
-from meron.torch import guard
+from meron.torch.guard import Sharded
+from meron.torch.loading import Loading
 from meron.torch.state_dict import LoadError, messages
 from meron.torch.unit import ShardedUnit
 
@@ -77,7 +78,7 @@ def encoded(state: Mapping[str, Any]) -> bytes:
 
 def unreadable(value: torch.Tensor) -> str:
     """Why a tensor cannot be sent, or nothing."""
-    if isinstance(value, guard.Sharded):
+    if isinstance(value, Sharded):
         return "is a sharded param, out of use"
     if value.is_meta:
         return "is on the device meta, without values"
@@ -93,7 +94,7 @@ def agree(
     places: Iterable[tuple[ShardedUnit, int]],
 ) -> None:
     """LoadError on all ranks where one has something wrong, or other params than another."""
-    loading = guard.Loading()
+    loading = Loading()
     loading.values = dict.fromkeys(places, torch.empty(0, device="cpu"))
     texts = messages(context, loading, "\n".join(wrong))
     if texts:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 import torch
 
 import meron
-from meron.torch.sharding import unit_of
+from meron.torch.sharding import sharding_with, unit_of
 from meron.torch.unit import ShardedUnit
 from meron.zero import comm
 from meron.zero.scattering import Entry, Table
@@ -143,7 +143,7 @@ def write_targets(targets: dict[str, Target], values: Iterator[tuple[Entry, torc
 
 
 def write_unit(unit: ShardedUnit, values: dict[int, torch.Tensor]) -> None:
-    unit.sharding.write(unit, values)
+    sharding_with(unit).write(unit, values)
     for i in values:
         unit.unmade.pop(i, None)
 

@@ -27,7 +27,7 @@ from meron.torch.checkpoint.state_options import (
     refuse_short_names,
 )
 from meron.torch.flat_shard import FlatShard, number_of
-from meron.torch.sharding import Sharding
+from meron.torch.sharding import Sharding, sharding_with
 from meron.torch.unit import ShardedUnit
 from meron.torch.whole import exact_param, own_values
 
@@ -344,7 +344,7 @@ def apply(names: Names, found: Found) -> None:
         unit, i = names.params[name]
         values.setdefault(unit, {})[i] = shard
     for unit in sorted(values, key=lambda unit: unit.index):
-        unit.sharding.write(unit, values[unit])
+        sharding_with(unit).write(unit, values[unit])
     with torch.no_grad():
         for name, value in found.others.items():
             put(names, name, value)

@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 
 from meron import errors
-from meron.torch.world import ranks_of
+from meron.torch.ranks import ranks_of
 from meron.zero import comm as over_meron
 from meron.zero.compat.rendezvous import init_distributed
 

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from meron import errors
-from meron.torch.world import number_of
+from meron.torch.ranks import number_of
 from meron.zero import comm as over_meron
 
 PORT = 29500  # torch's and DeepSpeed's default

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from meron import errors
-from meron.torch.world import ranks_of
+from meron.torch.ranks import ranks_of
 
 ZERO = "zero_optimization."
 WORLD = "replica x shard"

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Who the ranks are: of torch.distributed, of a group of it, or of a launcher."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import torch.distributed as dist
+
+from meron import errors
+
+
+def uses_torch() -> bool:
+    """Whether ranks come from torch.distributed or its launcher rather than from `meron run`."""
+    if dist.is_available() and dist.is_initialized():
+        return "MERON_WORLD_SIZE" not in os.environ or dist.get_world_size() > 1
+    if "MERON_WORLD_SIZE" in os.environ or "MERON_TOKEN" in os.environ:
+        return False
+    return all(name in os.environ for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
+
+
+def ranks_of(group: Any) -> tuple[int, ...] | None:
+    """The global ranks of a group, None where that is all; ArgumentError on other ranks."""
+    if group is None:
+        return None
+    if not dist.is_available() or not dist.is_initialized():
+        raise errors.argument("a group was given, but torch.distributed is not initialised")
+    if group is not dist.GroupMember.NON_GROUP_MEMBER and not is_group(group):
+        raise errors.argument(
+            f"a {type(group).__name__} was given as group, and is no group of torch.distributed",
+            "group",
+            "Pass what torch.distributed.new_group returned.",
+        )
+    if group is dist.GroupMember.NON_GROUP_MEMBER or dist.get_rank(group) < 0:
+        raise errors.argument(
+            f"rank {dist.get_rank()} is not in the group that the model is to be sharded over",
+            "group",
+            "Only the group's ranks shard the model; the others leave it as it is.",
+        )
+    ranks = tuple(dist.get_process_group_ranks(group))
+    return None if ranks == tuple(range(dist.get_world_size())) else ranks
+
+
+def is_group(group: Any) -> bool:
+    try:
+        dist.get_rank(group)
+    except (TypeError, ValueError):
+        return False
+    return True
+
+
+def place_in(group: Any) -> tuple[int, int]:
+    """This rank and the number of ranks."""
+    ranks_of(group)
+    if not dist.is_initialized():
+        rank, world_size = number_of("RANK"), number_of("WORLD_SIZE")
+        if not 0 <= rank < world_size:
+            raise errors.argument(
+                f"RANK is {rank}, WORLD_SIZE {world_size}",
+                advice="Start the program by torchrun or meron run, which set both.",
+            )
+        return rank, world_size
+    rank, world_size = dist.get_rank(group), dist.get_world_size(group)
+    for variable in ("WORLD_SIZE", "MERON_WORLD_SIZE"):
+        promised = number_of(variable) if group is None and variable in os.environ else 0
+        if world_size < promised:
+            raise errors.argument(
+                f"the launcher promised {promised} ranks ({variable}), torch.distributed has "
+                f"{world_size}",
+                advice="Initialise torch.distributed with the launcher's world size, or not at "
+                "all: on one host Meron needs no process group. Pass group= to shard over fewer "
+                "ranks.",
+            )
+    return rank, world_size
+
+
+def number_of(variable: str) -> int:
+    text = os.environ[variable]
+    if not text.isdecimal():
+        raise errors.argument(f"{variable}={text!r} is no number of ranks", variable)
+    return int(text)

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values that are written to the params of a unit."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+
+import numpy as np
+import torch
+
+import meron
+from meron._native import call, ffi, lib
+from meron.torch.flat_shard import FlatShard
+from meron.torch.guard import Sharded, plain, refuse_read
+from meron.torch.tensors import CODES_OF_TORCH
+from meron.torch.unit import ShardedUnit
+
+
+def source_of(value: torch.Tensor) -> torch.Tensor:
+    """The values as the engine takes them. StateError for a param that is out of use."""
+    if isinstance(value, Sharded):
+        refuse_read(value, "written to another")
+    if isinstance(value, FlatShard):
+        return value.spread()
+    with plain():
+        data = value.detach().to("cpu").contiguous()
+        return data if data.dtype in CODES_OF_TORCH else data.float()
+
+
+def write_sources(
+    context: meron.Context, unit: ShardedUnit, sources: dict[int, torch.Tensor]
+) -> None:
+    """Writes some params of a unit as the next version. Collective."""
+    with context.update([unit.unit]) as update:
+        for i, data in sources.items():
+            handle = unit.handles[i]
+            call(
+                lib.meron_update_write,
+                update._open_handle(),
+                handle._handle,
+                ffi.cast("void *", data.data_ptr()),
+                data.numel(),
+                CODES_OF_TORCH[data.dtype],
+            )
+            # (What is frozen has no optimizer, which is who asks for f32 values.)
+            wider = data.dtype.itemsize > 2 and handle.dtype != "f32" and not handle.frozen
+            if i in unit.masters or wider:
+                part = unit.owned(i)
+                own = data.view(-1)[part.start : part.stop].float()
+                if i in unit.masters:
+                    unit.masters[i].copy_(own)  # in place: an optimizer may hold it
+                else:
+                    unit.masters[i] = own.clone()
+
+
+def is_first(context: meron.Context, units: Iterable[ShardedUnit]) -> bool:
+    """Whether no lower rank owns the same of the units as this one. Collective."""
+    # Equal ranges have equal digests, whose 16-bit words a sum of floats keeps.
+    ranges = [handle.owned for unit in units for handle in unit.handles]
+    digest = hashlib.blake2b(repr(ranges).encode(), digest_size=8).digest()
+    table = np.zeros((context.world_size, 4), np.float32)
+    table[context.rank] = np.frombuffer(digest, np.uint16)
+    context.world.all_reduce(table)
+    return not (table[: context.rank] == table[context.rank]).all(axis=1).any()
