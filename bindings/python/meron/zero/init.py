@@ -254,7 +254,7 @@ class Init:
         if isinstance(load, classmethod):
             self.replace(kind, "from_pretrained", load_pretrained(load, self))
         if callable(fill):
-            self.replace(kind, "_init_weights", fill_weights(fill, self))
+            self.replace(kind, "_init_weights", fill_weights(fill, lambda: self.sharding))
         read_names_alone(kind)
 
     def build(self, module: torch.nn.Module, plain: Any, args: Any, kwargs: Any) -> None:
