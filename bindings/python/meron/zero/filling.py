@@ -37,19 +37,10 @@ def apply_whole(
         return plain(module, function)
     for child in module.children():
         apply_whole(child, function, plain, sharding)
-    lazy = LazyGather()
-    if sharding is not None:
-        lazy.begin(sharding)
-    failure: BaseException | None = None
-    try:
+    with LazyGather(sharding):
         closed = [param for param in module._parameters.values() if param is not None]
         with ImplicitGather(not_gathered(closed)):
             function(module)
-    except BaseException as error:
-        failure = error
-        raise
-    finally:
-        lazy.end(failure)
     return module
 
 
@@ -83,18 +74,7 @@ def fill_weights(
 
     @functools.wraps(plain)
     def fill(model: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        sharding = current()
-        if sharding is None:
+        with GatherUnloaded(current()):
             return plain(model, *args, **kwargs)
-        lazy = GatherUnloaded()
-        failure: BaseException | None = None
-        lazy.begin(sharding)
-        try:
-            return plain(model, *args, **kwargs)
-        except BaseException as error:
-            failure = error
-            raise
-        finally:
-            lazy.end(failure)
 
     return fill
