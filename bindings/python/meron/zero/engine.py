@@ -25,7 +25,7 @@ from meron.zero.accumulation import Accumulation
 from meron.zero.checkpoints import Checkpoints
 from meron.zero.config import Config
 from meron.zero.loss_scale import LossScale
-from meron.zero.owner import disown, own
+from meron.zero.owner import destroyed, disown, own
 from meron.zero.phases import Phases
 from meron.zero.reports import Reporter, timed
 
@@ -191,11 +191,7 @@ class Engine(Accumulation, Checkpoints, Phases):
 
     def _require_alive(self, operation: str) -> None:
         if self._destroyed:
-            raise errors.StateError(
-                "this engine was destroyed",
-                operation=operation,
-                advice="Use the engine that initialize made of its model since then.",
-            )
+            raise destroyed("this engine", operation)
 
     def _require_backward(self) -> None:
         if not self._had_backward():

@@ -9,6 +9,7 @@ from typing import Protocol
 
 import torch
 
+from meron import errors
 from meron.torch.unit import ShardedUnit
 
 ENGINE_MARK = "_meron_engine"  # the attribute that refers to the engine
@@ -46,3 +47,12 @@ def disown(engine: Owner, units: Iterable[ShardedUnit]) -> None:
     for unit in units:
         for param in unit.params:
             param.__dict__.pop(ENGINE_MARK, None)
+
+
+def destroyed(what: str, operation: str) -> errors.StateError:
+    """The error of an operation that needs an engine, after `destroy`."""
+    return errors.StateError(
+        f"{what} was destroyed",
+        operation=operation,
+        advice="Use the engine that initialize made of its model since then.",
+    )
