@@ -20,11 +20,11 @@ from meron.torch.tensors import DTYPES
 from meron.torch.unit import ShardedUnit
 from meron.torch.world import asked_plan
 from meron.zero.config import Config, parse
+from meron.zero.owner import engine_of
 from meron.zero.rehearsal import check_names
 from meron.zero.revert import revert
 from meron.zero.tiers import plan_for
 from meron.zero.units import units_of
-from meron.zero.wrapper import engine_of
 
 
 def check_config(config: Mapping[str, Any]) -> Config:

@@ -22,7 +22,7 @@ from meron.lightning.session import Session
 from meron.lightning.shared import Shared
 from meron.lightning.trees import Tree, tree
 from meron.zero import Engine
-from meron.zero.wrapper import engine_of
+from meron.zero.owner import engine_of
 
 if TYPE_CHECKING:  # the class of the tree, which comes after this one
     LightningBase: Any = object

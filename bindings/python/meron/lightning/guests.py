@@ -12,7 +12,7 @@ import torch
 import meron.torch as mt
 from meron.lightning.trees import Tree
 from meron.torch.sharding import unit_of
-from meron.zero.wrapper import engine_of
+from meron.zero.owner import engine_of
 
 # Callbacks that cannot work on shards: the path in the tree, why, what to use.
 REFUSED = {

@@ -16,40 +16,27 @@ from meron.torch.unit import ShardedUnit
 from meron.zero.facts import Facts
 from meron.zero.gathered import opened
 from meron.zero.generation import generating
-from meron.zero.loss_scale import LossScale
 
 
 class Accumulation(Facts):
     """Attributes: those of Engine, which sets them."""
 
-    units: list[ShardedUnit]
     _boundary: bool | None
     _accumulated: int
     _backwards: int
     _backward_ran: bool
     _unsynced: bool
-    _coalesced = False  # gradients were reduced by coalesce_grad_reduction, for the next step
-
-    loss_scaler: LossScale | None
-    optimizer: torch.optim.Optimizer | None
-    lr_scheduler: Any
-    micro_steps: int
     _scaled: bool
+    _coalesced = False  # gradients were reduced by coalesce_grad_reduction, for the next step
     _unscaled = False  # a backward of this accumulation ran past the loss scale
 
     def no_sync(self) -> contextlib.AbstractContextManager[None]:
-        raise NotImplementedError
-
-    def _require_alive(self, operation: str) -> None:
         raise NotImplementedError
 
     def _update(self, lr_kwargs: dict[str, Any] | None) -> None:
         raise NotImplementedError
 
     def _end_micro_batch(self) -> None:
-        raise NotImplementedError
-
-    def _begin_again(self) -> None:
         raise NotImplementedError
 
     def zero_grad(self, set_to_none: bool = True) -> None:

@@ -7,7 +7,7 @@ import enum
 import functools
 import itertools
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -17,10 +17,10 @@ from meron.torch.sharding import placed
 from meron.torch.state import local_param
 from meron.torch.unit import ShardedUnit
 from meron.torch.whole import exact_param
+from meron.zero.coalesced import AllGatherCoalescedHandle
 from meron.zero.comm import refuse_async
-
-if TYPE_CHECKING:
-    from meron.zero.coalesced import AllGatherCoalescedHandle
+from meron.zero.gathered import close_params, is_open, open_params
+from meron.zero.safe import local_master
 
 ids = itertools.count()
 
@@ -83,8 +83,6 @@ class ZeroParameter(torch.nn.Parameter):
 
         Local while the param is gathered, or if an optimizer holds it; else collective.
         """
-        from meron.zero.safe import local_master  # which needs this module
-
         unit, i = placed(self)
         owned = unit.owned(i)
         if unit.uses:
@@ -132,8 +130,6 @@ class ZeroParameter(torch.nn.Parameter):
             async_op: not supported yet; the params are gathered on return.
             hierarchy: without effect, as for `partition`: it indents DeepSpeed's messages.
         """
-        from meron.zero.gathered import open_params
-
         refuse_async(async_op, "all_gather")
         open_params([self] if param_list is None else list(param_list))
 
@@ -153,8 +149,6 @@ class ZeroParameter(torch.nn.Parameter):
 
         Raises StateError for a param that is gathered already.
         """
-        from meron.zero.coalesced import AllGatherCoalescedHandle
-
         if quantize:
             raise errors.UnsupportedError(
                 "all_gather_coalesced(quantize=True): a gather uses the codec of the plan",
@@ -175,15 +169,11 @@ class ZeroParameter(torch.nn.Parameter):
             hierarchy: without effect.
             has_been_updated: every rank writes its shard from its values; else changes are dropped.
         """
-        from meron.zero.gathered import close_params
-
         close_params([self] if param_list is None else list(param_list), has_been_updated)
 
 
 def whole_copy(param: torch.nn.Parameter) -> torch.nn.Parameter:
     """A copy of a sharded param that is whole and not sharded. Collective."""
-    from meron.zero.gathered import is_open
-
     place = placed(param)
     value = param.detach().clone() if is_open(place) else exact_param(param).to(param.device)
     return torch.nn.Parameter(value, param.requires_grad)

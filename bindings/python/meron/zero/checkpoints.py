@@ -22,7 +22,6 @@ import meron
 import meron.torch as mt
 from meron import errors
 from meron.torch.checkpoint.agreement import from_rank, together
-from meron.torch.unit import ShardedUnit
 from meron.zero import client_state as client_states
 from meron.zero import imported, zero_to_fp32
 from meron.zero.consolidated import state_dict_on_rank0, write_weights
@@ -36,10 +35,7 @@ COUNTERS = ("micro_steps", "global_steps", "skipped_steps", "global_samples")
 
 
 class Checkpoints(Facts):
-    """Attributes: those of Engine, which sets them."""
-
-    units: list[ShardedUnit]
-    lr_scheduler: Any
+    """Saves and loads an engine."""
 
     def save_checkpoint(
         self,

@@ -13,10 +13,11 @@ import torch
 
 from meron.torch.sharding import unit_of
 from meron.zero.attributes import whole_copy
+from meron.zero.owner import ENGINE_MARK
 
 # What sharding put into a module's __dict__.
 MARKS = (
-    *("_meron_scope", "_meron_engine", "_apply", "_call_impl", "__prepare_scriptable__"),
+    *("_meron_scope", ENGINE_MARK, "_apply", "_call_impl", "__prepare_scriptable__"),
     *("__deepcopy__", "_meron_session"),
 )
 

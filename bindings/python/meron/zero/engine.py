@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -26,6 +25,7 @@ from meron.zero.accumulation import Accumulation
 from meron.zero.checkpoints import Checkpoints
 from meron.zero.config import Config
 from meron.zero.loss_scale import LossScale
+from meron.zero.owner import destroyed, disown, own
 from meron.zero.phases import Phases
 from meron.zero.reports import Reporter, timed
 
@@ -74,11 +74,7 @@ class Engine(Accumulation, Checkpoints, Phases):
         self._reporter = Reporter.of(config.reports, sharding)
         self._stepping = False  # within step(), in which optimizer.step() is the plain one
         self.is_compiled = False
-        for part in module.modules():
-            part.__dict__["_meron_engine"] = weakref.ref(self)
-        for unit in units:
-            for param in unit.params:
-                param._meron_engine = weakref.ref(self)  # type: ignore[attr-defined]
+        own(self, units)
         self._set_divisor()
 
     # ---- The model -----------------------------------------------------------------------------
@@ -195,11 +191,7 @@ class Engine(Accumulation, Checkpoints, Phases):
 
     def _require_alive(self, operation: str) -> None:
         if self._destroyed:
-            raise errors.StateError(
-                "this engine was destroyed",
-                operation=operation,
-                advice="Use the engine that initialize made of its model since then.",
-            )
+            raise destroyed("this engine", operation)
 
     def _require_backward(self) -> None:
         if not self._had_backward():
@@ -340,12 +332,9 @@ class Engine(Accumulation, Checkpoints, Phases):
         optimizer = self.optimizer
         if self._owns_optimizer and isinstance(optimizer, mt.EngineOptimizer):
             optimizer.release()  # a unit has one of these at a time
-        for part in self.module.modules():
-            part.__dict__.pop("_meron_engine", None)
+        disown(self, self.units)
         for unit in self.units:
             unit.divisor = 1.0
-            for param in unit.params:
-                param.__dict__.pop("_meron_engine", None)
 
 
 def to_half(tensor: torch.Tensor) -> torch.Tensor:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from meron.torch.sharding import Sharding
+from meron.torch.unit import ShardedUnit
 from meron.zero import comm
 from meron.zero.config import Config
 from meron.zero.loss_scale import LossScale
@@ -20,7 +21,9 @@ class Facts(Wrapper):
 
     config: Config
     sharding: Sharding
+    units: list[ShardedUnit]
     optimizer: torch.optim.Optimizer | None
+    lr_scheduler: Any
     loss_scaler: LossScale | None
     micro_steps: int
     global_steps: int

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -15,9 +15,6 @@ from meron.torch.partition import is_sharded
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.unit import ShardedUnit
 from meron.zero.gathered import ImplicitGather, LazyGather, is_open
-
-if TYPE_CHECKING:
-    from meron.zero.init import Init
 
 # How Hugging Face marks params whose values were loaded: its initialisation leaves them alone.
 LOADED = "_is_hf_initialized"
@@ -40,19 +37,10 @@ def apply_whole(
         return plain(module, function)
     for child in module.children():
         apply_whole(child, function, plain, sharding)
-    lazy = LazyGather()
-    if sharding is not None:
-        lazy.begin(sharding)
-    failure: BaseException | None = None
-    try:
+    with LazyGather(sharding):
         closed = [param for param in module._parameters.values() if param is not None]
         with ImplicitGather(not_gathered(closed)):
             function(module)
-    except BaseException as error:
-        failure = error
-        raise
-    finally:
-        lazy.end(failure)
     return module
 
 
@@ -74,23 +62,19 @@ class GatherUnloaded(LazyGather):
             super().use_of_other(unit)
 
 
-def fill_weights(plain: Callable[..., Any], init: Init) -> Callable[..., Any]:
+def fill_weights(
+    plain: Callable[..., Any], current: Callable[[], Sharding | None]
+) -> Callable[..., Any]:
     """`_init_weights(module)` of a model, which sees params whole, and of which rank 0's changes
-    count. Each call gathers what it uses, so that one unit is whole at a time."""
+    count. Each call gathers what it uses, so that one unit is whole at a time.
+
+    Args:
+        current: the sharding at the time of a call; None if nothing is sharded yet.
+    """
 
     @functools.wraps(plain)
     def fill(model: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if init.sharding is None:
+        with GatherUnloaded(current()):
             return plain(model, *args, **kwargs)
-        lazy = GatherUnloaded()
-        failure: BaseException | None = None
-        lazy.begin(init.sharding)
-        try:
-            return plain(model, *args, **kwargs)
-        except BaseException as error:
-            failure = error
-            raise
-        finally:
-            lazy.end(failure)
 
     return fill

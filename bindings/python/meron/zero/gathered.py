@@ -349,7 +349,8 @@ class ImplicitGather(GatheredParameters):
 
 
 class LazyGather:
-    """Gathers params when their modules are asked for them, and keeps rank 0's changes.
+    """Within it, params are gathered when their modules are asked for them, and rank 0's changes
+    are kept. Without a sharding it does nothing.
 
     While one is the innermost of a sharding's active modules, code that builds or initialises a
     model sees and writes params of parts that are sharded already.
@@ -357,19 +358,25 @@ class LazyGather:
 
     scope = None  # it is among uses of modules, and of none
 
-    def __init__(self) -> None:
+    def __init__(self, sharding: Sharding | None) -> None:
+        self.sharding = sharding
         self.contexts = contextlib.ExitStack()
-        self.shardings: list[Sharding] = []
 
-    def begin(self, sharding: Sharding) -> None:
-        sharding.active.append(self)
-        self.shardings.append(sharding)
+    def __enter__(self) -> LazyGather:
+        if self.sharding is not None:
+            self.sharding.active.append(self)
+        return self
 
     def use_of_other(self, unit: ShardedUnit) -> None:
         self.contexts.enter_context(ImplicitGather(unit.params))
 
-    def end(self, failure: BaseException | None) -> None:
-        for sharding in reversed(self.shardings):
-            if sharding.active and sharding.active[-1] is self:
-                sharding.active.pop()
-        self.contexts.__exit__(None if failure is None else type(failure), failure, None)
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        active = self.sharding.active if self.sharding is not None else []
+        if active and active[-1] is self:
+            active.pop()
+        self.contexts.__exit__(kind, value, traceback)

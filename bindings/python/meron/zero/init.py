@@ -254,23 +254,17 @@ class Init:
         if isinstance(load, classmethod):
             self.replace(kind, "from_pretrained", load_pretrained(load, self))
         if callable(fill):
-            self.replace(kind, "_init_weights", fill_weights(fill, self))
+            self.replace(kind, "_init_weights", fill_weights(fill, lambda: self.sharding))
         read_names_alone(kind)
 
     def build(self, module: torch.nn.Module, plain: Any, args: Any, kwargs: Any) -> None:
         """Runs the outermost __init__ of an object, then shards what it owns."""
-        self.running.add(id(module))
-        lazy = LazyGather()
-        failure: BaseException | None = None
-        try:
-            lazy.begin(self.open())
-            plain(module, *args, **kwargs)
-        except BaseException as error:
-            failure = error
-            raise
-        finally:
-            self.running.discard(id(module))
-            lazy.end(failure)
+        with LazyGather(self.open()):
+            self.running.add(id(module))
+            try:
+                plain(module, *args, **kwargs)
+            finally:
+                self.running.discard(id(module))
         if "_modules" not in module.__dict__ or isinstance(module, Wrapper):
             return  # did not call Module.__init__; or is an engine, and no part of the model
         if any(

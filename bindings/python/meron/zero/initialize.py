@@ -31,6 +31,7 @@ from meron.zero.optimizers import (
     make_optimizer,
     params_in,
 )
+from meron.zero.owner import engine_of
 from meron.zero.rehearsal import (
     check_same_optimizer,
     cycles_momentum,
@@ -42,7 +43,6 @@ from meron.zero.reports import announce
 from meron.zero.schedulers import make_scheduler
 from meron.zero.tiers import plan_for
 from meron.zero.units import open_sharding, set_limits, shard_module, units_of
-from meron.zero.wrapper import engine_of
 from meron.zero.zero_optimizer import adopt
 
 logger = logging.getLogger("meron.zero")

@@ -11,7 +11,7 @@ import torch
 
 from meron import errors
 from meron.zero.config import KNOWN_MIXTURES, LeafModules
-from meron.zero.wrapper import engine_of
+from meron.zero.owner import engine_of
 
 # DeepSpeed's names, which meron.zero and meron.zero.utils have too.
 __all__ = [

@@ -19,22 +19,19 @@ import functools
 import hashlib
 import os
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from meron import errors
 from meron.torch.partition import is_sharded
-from meron.torch.sharding import unit_of
+from meron.torch.sharding import Sharding, unit_of
 from meron.torch.state_dict import without_values
 from meron.zero.filling import LOADED, keep_loaded, not_gathered
 from meron.zero.gathered import GatheredParameters
 from meron.zero.leaf import is_leaf
 from meron.zero.units import fill_buffers
-
-if TYPE_CHECKING:
-    from meron.zero.init import Init
 
 # Has transformers read a tensor when its module takes it, and none ahead.
 ONE_AT_A_TIME = "HF_DEACTIVATE_ASYNC_LOAD"
@@ -42,6 +39,16 @@ SAMPLES = 32  # elements of a param that ranks compare
 # Methods of transformers' models. The first two read no value of a state dict; the third, of
 # transformers 5, compares params within from_pretrained.
 LOADS, INITIALISES, TIES = "_load_pretrained_model", "_initialize_missing_keys", "tie_weights"
+
+
+class Sharder(Protocol):
+    """What shards the modules: zero.Init."""
+
+    awaited: Awaited | None  # while a from_pretrained runs
+
+    def open(self) -> Sharding: ...
+
+    def shard(self, module: torch.nn.Module, **options: bool) -> None: ...
 
 
 class AwaitedParams(dict[str, Any]):
@@ -66,7 +73,7 @@ class AwaitedParams(dict[str, Any]):
 class Awaited:
     """The modules that one from_pretrained builds and fills."""
 
-    def __init__(self, init: Init) -> None:
+    def __init__(self, init: Sharder) -> None:
         self.init = init
         # Modules that wait for values, each with the one that is sharded when all are there: a leaf
         # around it, or itself.
@@ -168,7 +175,7 @@ def all_there(parts: list[torch.nn.Module]) -> bool:
     return not any(p is not None and unit_of(p) is None and p.is_meta for p in params)
 
 
-def load_pretrained(plain: classmethod[Any, Any, Any], init: Init) -> Any:
+def load_pretrained(plain: classmethod[Any, Any, Any], init: Sharder) -> Any:
     """`from_pretrained` of a class, whose model is sharded module by module. Collective."""
 
     @functools.wraps(plain.__func__)

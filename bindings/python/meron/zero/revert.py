@@ -14,11 +14,11 @@ from meron.torch.unit import ShardedUnit
 from meron.torch.whole import exact_param, whole_of
 from meron.zero.attributes import ZeroParameter
 from meron.zero.copying import MARKS
+from meron.zero.owner import ENGINE_MARK, engine_of
 from meron.zero.units import units_of
-from meron.zero.wrapper import engine_of
 
 # Attributes of a param that sharding and an engine set.
-PARAM_MARKS = ("_meron", "_meron_engine", "_meron_replaced", "ds_id")
+PARAM_MARKS = ("_meron", ENGINE_MARK, "_meron_replaced", "ds_id")
 
 
 def revert(model: torch.nn.Module) -> None:

@@ -22,7 +22,7 @@ from meron.zero.attributes import name_params
 from meron.zero.config import Config
 from meron.zero.external import hook_external
 from meron.zero.leaf import is_leaf
-from meron.zero.wrapper import engine_of
+from meron.zero.owner import engine_of
 
 logger = logging.getLogger("meron.zero")
 

@@ -4,18 +4,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from meron import errors
 
-if TYPE_CHECKING:
-    from meron.zero.engine import Engine
-
 
 class Wrapper(torch.nn.Module):
     """Attributes: `module`, what it stands for. It is not a part, so no name gets a prefix."""
+
+    module: torch.nn.Module
 
     def __init__(self, module: torch.nn.Module) -> None:
         super().__init__()
@@ -82,10 +81,3 @@ class Wrapper(torch.nn.Module):
 
     def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
         return self.module.load_state_dict(*args, **kwargs)
-
-
-def engine_of(thing: torch.nn.Module | torch.Tensor) -> Engine | None:
-    """The engine that a module or a param of a model belongs to."""
-    reference = thing.__dict__.get("_meron_engine")
-    engine: Engine | None = reference() if reference is not None else None
-    return engine

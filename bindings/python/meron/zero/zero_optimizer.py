@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from meron import errors
+from meron.zero.owner import destroyed
 from meron.zero.wrapper import Wrapper
 
 if TYPE_CHECKING:
@@ -84,11 +84,7 @@ class ZeroOptimizer(DeepSpeedOptimizer):
     def _engine(self, operation: str) -> Engine:
         engine = engine_of_optimizer(self)
         if engine is None:
-            raise errors.StateError(
-                "the engine of this optimizer was destroyed",
-                operation=operation,
-                advice="Use the engine that initialize made of its model since then.",
-            )
+            raise destroyed("the engine of this optimizer", operation)
         return engine
 
 

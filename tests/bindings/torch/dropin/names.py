@@ -14,6 +14,7 @@ import tempfile
 from pathlib import Path
 
 import torch
+from refusals import check_fails
 
 import meron
 
@@ -112,19 +113,14 @@ def check_refusals() -> None:
     from deepspeed.runtime.sequence_parallel.ulysses_sp import UlyssesSPAttentionHF
 
     assert not isinstance(torch.nn.Linear(1, 1), (MoE, PipelineModule))
-    for call, words in (
+    check_fails(
+        meron.UnsupportedError,
         (lambda: MoE(8), "set_z3_leaf_modules"),
         (lambda: PipelineModule([], 2), "stage 3"),
         (lambda: deepspeed.tp_model_init(model=None), "tensor parallelism"),
         (lambda: deepspeed.init_inference(None), "engine"),
         (lambda: UlyssesSPAttentionHF.register_with_transformers(), "context parallelism"),
-    ):
-        try:
-            call()
-        except meron.UnsupportedError as error:
-            assert words in str(error), error
-        else:
-            raise AssertionError(words)
+    )
 
 
 def check_meanings() -> None:
@@ -200,20 +196,13 @@ def check_files_of_checkpoints() -> None:
         found = [Path(file).name.split("_")[3] for file in files.get_optim_files(name)]
         assert found == ["0", "2", "10"] and len(files.get_model_state_files(folder)) == 3
         assert Path(files.get_model_state_file(name, 3)).name.startswith("zero_pp_rank_0_")
-        for call, words in (
+        other = meron_folder(folder)
+        check_fails(
+            FileNotFoundError,
             (lambda: files.get_model_state_file(name, 2), "no file mp_rank_00_model_states.pt"),
             (lambda: files.get_optim_files(folder / "none"), "no directory"),
-            (
-                lambda: files.get_checkpoint_files(meron_folder(folder), "*_optim_states.pt"),
-                "Meron",
-            ),
-        ):
-            try:
-                call()
-            except FileNotFoundError as error:
-                assert words in str(error), error
-            else:
-                raise AssertionError(words)
+            (lambda: files.get_checkpoint_files(other, "*_optim_states.pt"), "Meron"),
+        )
 
 
 def meron_folder(folder: Path) -> Path:

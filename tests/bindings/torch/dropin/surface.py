@@ -9,6 +9,7 @@ import tempfile
 
 import deepspeed
 import torch
+from refusals import check_fails
 
 import meron
 
@@ -136,18 +137,13 @@ def check_refusals() -> None:
     from deepspeed.runtime.zero.stage3 import DeepSpeedZeroOptimizer_Stage3
     from deepspeed.utils.timer import ThroughputTimer
 
-    for call, words in (
+    check_fails(
+        meron.UnsupportedError,
         (lambda: DeepSpeedCheckpoint("."), "meron.convert"),
         (lambda: MonitorMaster({}), "logger"),
         (lambda: ThroughputTimer(1), "torch.profiler"),
         (lambda: DeepSpeedZeroOptimizer_Stage3(None), "deepspeed.initialize"),
-    ):
-        try:
-            call()
-        except meron.UnsupportedError as error:
-            assert words in str(error), error
-        else:
-            raise AssertionError(words)
+    )
 
 
 if __name__ == "__main__":

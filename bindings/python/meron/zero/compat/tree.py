@@ -42,7 +42,8 @@ from meron.zero.compat import (
     refused,
 )
 from meron.zero.config import enums
-from meron.zero.dropin import folder, launcher, report, version
+from meron.zero.dropin import launcher, report, version
+from meron.zero.dropin.folders import folder
 from meron.zero.engine import Engine
 from meron.zero.zero_optimizer import DeepSpeedOptimizer
 

@@ -10,9 +10,9 @@ from typing import Any
 from meron import errors
 from meron.zero.config.block import Block
 from meron.zero.config.check import check_keys
+from meron.zero.config.dtypes import take_dtypes, take_gradient_dtypes
 from meron.zero.config.model import Activations, Config, LeafModules, Reports
 from meron.zero.config.offload import take_offload
-from meron.zero.config.precision import take_dtypes, take_gradient_dtypes
 from meron.zero.config.read import Source, read
 from meron.zero.config.topology import Topology
 

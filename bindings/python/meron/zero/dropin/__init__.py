@@ -13,10 +13,9 @@ for PATH with the commands `deepspeed` and `ds_report`.
 from __future__ import annotations
 
 import logging
-import os
-from pathlib import Path
 from typing import Any
 
+from meron.zero.dropin.folders import bin_folder, folder, python_path
 from meron.zero.dropin.version import SUFFIX, VERSION
 
 # What deepspeed says of itself, beside its version.
@@ -24,24 +23,8 @@ VERSIONS = (
     *("__git_branch__", "__git_hash__", "git_branch", "git_hash"),
     *("__version_major__", "__version_minor__", "__version_patch__"),
 )
-FOLDER = Path(__file__).parent / "site"
 
 logger = logging.getLogger("meron.zero")
-
-
-def folder() -> str:
-    """The folder that holds the package `deepspeed` and its metadata."""
-    return str(FOLDER)
-
-
-def bin_folder() -> str:
-    """The folder of the commands `deepspeed` and `ds_report`, for PATH."""
-    return str(FOLDER / "bin")
-
-
-def python_path(before: str | None = None) -> str:
-    """A value for PYTHONPATH: the folder, then what was there before."""
-    return os.pathsep.join([folder(), before]) if before else folder()
 
 
 def take_name(namespace: dict[str, Any]) -> None:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from meron._library import CARRIED
-from meron.zero import dropin
+from meron.zero.dropin.folders import python_path
 from meron.zero.dropin.hosts import Hosts, LaunchError, is_local, read_hostfile, select
 
 HOSTFILE = "/job/hostfile"
@@ -175,7 +175,7 @@ def plan(options: argparse.Namespace) -> tuple[list[str], dict[str, str]]:
             raise LaunchError(f"--{name} is not in Meron's launcher: {advice}")
     program = rank_command(options)
     hosts = choose_hosts(options)
-    environment = {"PYTHONPATH": dropin.python_path(os.environ.get("PYTHONPATH"))}
+    environment = {"PYTHONPATH": python_path(os.environ.get("PYTHONPATH"))}
     nodes = max(options.num_nodes, len(hosts))
     if nodes > 1 or options.no_ssh:
         command = command_of_node(options, hosts, nodes, program)

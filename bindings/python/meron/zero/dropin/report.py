@@ -10,7 +10,8 @@ import platform
 import torch
 
 import meron
-from meron.zero import dropin
+from meron.zero.dropin.folders import folder
+from meron.zero.dropin.version import SUFFIX, VERSION
 
 # Libraries that use DeepSpeed, and the version of it that they ask for.
 USERS = {
@@ -26,7 +27,7 @@ USERS = {
 def version_of(taken: bool) -> str:
     """The version that importlib.metadata finds; a source tree has none."""
     try:
-        return dropin.VERSION if taken else importlib.metadata.version("deepspeed")
+        return VERSION if taken else importlib.metadata.version("deepspeed")
     except importlib.metadata.PackageNotFoundError:
         return "a source tree"
 
@@ -38,11 +39,11 @@ def lines() -> tuple[list[str], bool]:
     if spec is None or spec.origin is None:
         text = ["deepspeed: not found"]
     else:
-        taken = spec.origin.startswith(dropin.folder())
+        taken = spec.origin.startswith(folder())
         owner = "Meron's" if taken else "not Meron's"
         text = [f"deepspeed: {version_of(taken)}, {owner}: {spec.origin}"]
     installed = [one.version for one in importlib.metadata.distributions(name="deepspeed")]
-    others = [version for version in installed if not version.endswith(dropin.SUFFIX)]
+    others = [version for version in installed if not version.endswith(SUFFIX)]
     if others and taken:
         text.append(f"DeepSpeed {others[0]} is installed too, and is not used")
     for name, needed in USERS.items():
@@ -58,7 +59,7 @@ def lines() -> tuple[list[str], bool]:
 
 def environment_lines() -> list[str]:
     """The table of ds_report: operators, then versions and places."""
-    from meron.zero.compat import builders  # imports this package
+    from meron.zero.compat import builders  # of a package that imports this module
     from meron.zero.dropin.launcher import find_meron
 
     text = ["operator".ljust(24) + "compatible"]

@@ -8,8 +8,13 @@ from typing import Any
 from .kinds import Choice, Feature, Flag, Kind, Number, Ratio, Text, Whole
 from .rows import Key, Section, idle, refused, works
 
-PINNED = "memory is pinned within the system's limit"
+OVERLAP = "reading, updating and writing overlap at all times"
 NVME_PATH = works("nvme_path", Text(), None, "the plan's `nvme.path`", nullable=True)
+PIN_MEMORY = idle("pin_memory", Flag(), True, "memory is pinned within the system's limit")
+
+
+def tier(says: str) -> Key:
+    return works("device", Choice("none", "cpu", "nvme"), "none", says)
 
 
 def buffers(name: str, kind: Kind, default: int, says: str) -> Key:
@@ -25,7 +30,7 @@ def tuned(name: str, kind: Kind, default: int, says: str, **more: Any) -> Key:
 
 
 PARAM = (
-    works("device", Choice("none", "cpu", "nvme"), "none", "the tier of parameters, at stage 3"),
+    tier("the tier of parameters, at stage 3"),
     NVME_PATH,
     buffers("buffer_count", Whole(1, 1024), 5, "`buffers`: units in memory because they change"),
     buffers(
@@ -39,11 +44,11 @@ PARAM = (
         own=0,
         why="`nvme` means that memory is short",
     ),
-    idle("pin_memory", Flag(), True, PINNED),
+    PIN_MEMORY,
 )
 
 OPTIMIZER = (
-    works("device", Choice("none", "cpu", "nvme"), "none", "the tier of states, at stages 1 to 3"),
+    tier("the tier of states, at stages 1 to 3"),
     NVME_PATH,
     buffers("buffer_count", Whole(2, 1024), 4, "`buffers`: pieces of states in memory"),
     works(
@@ -54,10 +59,10 @@ OPTIMIZER = (
         "`meron io-bench PATH --save` has measured",
         wide=Ratio(over=False),
     ),
-    idle("pipeline_read", Flag(), False, "reading, updating and writing overlap at all times"),
-    idle("pipeline_write", Flag(), False, "reading, updating and writing overlap at all times"),
-    idle("pipeline", Flag(), False, "reading, updating and writing overlap at all times"),
-    idle("pin_memory", Flag(), True, PINNED),
+    idle("pipeline_read", Flag(), False, OVERLAP),
+    idle("pipeline_write", Flag(), False, OVERLAP),
+    idle("pipeline", Flag(), False, OVERLAP),
+    PIN_MEMORY,
     idle("fast_init", Flag(), False, "states are written once, at the start"),
     idle("cpuadam_cores_perc", Number(0, 1), 0.8, "threads are the context's"),
     refused(
