@@ -80,8 +80,8 @@ def circles_of(graph: dict[str, dict[str, int]]) -> list[list[str]]:
     return found
 
 
-def main() -> int:
-    folder = Path(sys.argv[1]) if len(sys.argv) > 1 else ROOT / "bindings" / "python"
+def main(words: list[str]) -> int:
+    folder = Path(words[0]) if words else ROOT / "bindings" / "python"
     modules = modules_of(folder)
     if not modules:
         print(f"there is no package {PACKAGE} in {folder}")
@@ -99,4 +99,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))
