@@ -75,6 +75,7 @@ mod optimizer;
 mod options;
 mod param;
 mod plan;
+mod rules;
 mod saved_tensor;
 mod saving;
 mod schedule;
@@ -99,14 +100,13 @@ pub use group::{Group, ReduceOp};
 pub use io::{Io, IoBuffer, IoMemory, IoRequest};
 pub use io_options::{IoBackend, IoInfo, IoOptions};
 pub use operation::{Operation, Transfer};
-pub use optimizer::{
-    Adagrad, Adam, AdamW, Lion, Optimizer, OptimizerInfo, ParamGroup, Sgd, State, States,
-};
+pub use optimizer::{Optimizer, OptimizerInfo, State, States};
 pub use options::ContextOptions;
 pub use param::{Param, ParamDesc};
 pub use plan::{
     model_from_safetensors, rank_cluster, rank_cluster_table, Computation, Plan, Workload,
 };
+pub use rules::{Adagrad, Adam, AdamW, Lion, ParamGroup, Sgd};
 pub use saved_tensor::{CheckpointTensor, SavedElement};
 pub use saving::SaveProgress;
 pub use schedule::{Entered, Schedule, ScheduleInfo, ScheduleOptions};
