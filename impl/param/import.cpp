@@ -59,7 +59,7 @@ Status Import::exchange(Flat& flat, Channel& axis, uint64_t tag) {
   const uint64_t size = size_of(flat.desc.dtype);
   const Range own = range_of(flat, axis, axis.index());
   const std::byte* const from = encoded(flat) ? flat.encoded : flat.writable + own.begin * size;
-  // Replicas that hold rows alike share them with nobody: each stages its own.
+  // Replicas that hold the same shard do not share it: each stages its own.
   const bool each = kind_ == Kind::parts && !over_all(rank.plan.param, unit_.axes().mesh);
   const auto send = [&](int m) {
     link.send(batch_, axis.members().world_rank(m), tag, from, wire_bytes_of(flat, own));

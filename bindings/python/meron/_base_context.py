@@ -17,7 +17,7 @@ class BaseContext:
     """
 
     def __init__(self, handle: Any, callbacks: tuple[Any, ...], device: str) -> None:
-        # Operations that nobody holds any more, each with the memory that it uses.
+        # Operations that were dropped before they ended, each with the memory that it uses.
         self._abandoned: list[tuple[Any, Any]] = []
         self._lifetime: Lifetime | None = Lifetime(handle, callbacks, self._abandoned)
         self.device = device

@@ -16,7 +16,7 @@ class Lifetime(Owner):
     """Closes the library's context when it dies.
 
     A Context holds one, and so does every array that shows the context's memory: closing unmaps
-    that memory, so it waits until nobody can read it any more.
+    that memory, so it waits until the last of these arrays is gone.
     """
 
     _finalize: ClassVar[Any] = staticmethod(finalize)
@@ -39,7 +39,7 @@ class Lifetime(Owner):
 
 
 # At the interpreter's end contexts are closed while callbacks can still run, and without regard to
-# arrays: nobody will read those.
+# arrays: no code that reads those runs any more.
 opened: weakref.WeakSet[Lifetime] = weakref.WeakSet()
 
 
