@@ -181,6 +181,36 @@ TEST(DeviceTest, AGatherOnTheDeviceIsOneOperationForEachType) {
   EXPECT_EQ(operations_of(12, 1) - operations_of(2, 1), 10);
 }
 
+TEST(DeviceTest, AGatherIntoPlacesThatAreNotAlignedHasTheValues) {
+  World world{"self", 1, R"({"preset": "zero3", "param": {"tier": "device"}})"};
+  world.device = kDevice;
+  EXPECT_TRUE(run_world(world, [](int, meron_context context) {
+    const TrainersDevice device;
+    const OneParam model(context, 1000);
+    model.write(numbers(1000));
+    for (const size_t offset : {0, 1}) {
+      auto* const memory = static_cast<std::byte*>(device.allocate(4096));
+      meron_destination place{};
+      place.param = model.param;
+      place.data = memory + offset;
+      place.bytes = 4000;
+      meron_gather_options options = MERON_GATHER_OPTIONS_INIT;
+      options.mode = MERON_GATHER_INTO;
+      options.destinations = &place;
+      options.destination_count = 1;
+      meron_gather gather{};
+      CALL(meron_gather_begin, &gather, &model.unit, 1, &options);
+      CALL(meron_gather_wait_stream, gather, device.stream(), MERON_TIMEOUT_DEFAULT);
+      std::vector<float> seen(1000);
+      device.copy(seen.data(), memory + offset, 4000);
+      device.synchronize();
+      require(seen == numbers(1000), "the values");
+      CALL(meron_gather_release, gather);
+      device.release(memory);
+    }
+  }));
+}
+
 // Large buffers do not begin at a page.
 TEST(DeviceTest, BuffersOfAnySizeArePinned) {
   World world{"shm", 2, "zero3"};
