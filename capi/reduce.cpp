@@ -127,18 +127,9 @@ meron_status meron_gradient_view(meron_view* out, meron_param param, uint64_t fl
     }
     const Param& value = *holder->value;
     MERON_ASSIGN(const auto unit, trainable_unit(*holder->context, value));
-    if (unit->resident_gradient() != nullptr) {
-      return Error(MERON_E_UNSUPPORTED,
-                   fmt::format("the gradient of '{}' is summed on the device", value.desc.name),
-                   "hand it over when you reduce, in memory of the device or of the host")
-          .on(value.desc.name);
-    }
-    MERON_TRY(holder->context->open_bucket(unit));
-    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
-    auto held = holder->context->lock();
-    MERON_TRY(check_filling(*unit));
-    out->data =
-        gradient_place(*unit, index_in_unit(*unit, value), (flags & MERON_GRADIENT_OVERWRITE) != 0);
+    MERON_ASSIGN(std::byte* const place, holder->context->gradient_place(
+                                             unit, value, (flags & MERON_GRADIENT_OVERWRITE) != 0));
+    out->data = place;
     out->count = value.count;
     out->offset = 0;
     out->dtype = static_cast<meron_dtype>(unit->gradient_type(unit->flat_of(value)));
@@ -173,39 +164,13 @@ meron_status meron_reduce_begin(meron_future* out, meron_unit unit, const meron_
                     [](const Source& source) { return source.on_device; })) {
       MERON_TRY(holder->context->rank().device->device().check_stream(stream));
     }
-    MERON_TRY(holder->context->open_bucket(target));
-
-    MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
-    auto held = holder->context->lock();
-    MERON_TRY(check_filling(*target));
-    if (ResidentGradient* const resident = target->resident_gradient(); resident != nullptr) {
-      std::vector<GivenGradient> all;
-      for (const Source& source : checked) {
-        all.push_back({source.index, static_cast<const std::byte*>(source.given->data),
-                       static_cast<DType>(source.given->dtype), source.on_device});
-      }
-      // Before anything is added: the call may be made again.
-      MERON_TRY(resident->prepare(given, false));
-      MERON_TRY(resident->add(all, stream));
-      MERON_ASSIGN(auto reduce, holder->context->reduce_locked(held, target, given));
-      return put_future(out, *holder, std::move(reduce));
-    }
-    std::vector<DeviceGradient> on_device;
+    std::vector<GivenGradient> gradients;
+    gradients.reserve(checked.size());
     for (const Source& source : checked) {
-      const auto* const data = static_cast<const std::byte*>(source.given->data);
-      const auto dtype = static_cast<DType>(source.given->dtype);
-      if (source.on_device) on_device.push_back({source.index, data, dtype});
+      gradients.push_back({source.index, static_cast<const std::byte*>(source.given->data),
+                           static_cast<DType>(source.given->dtype), source.on_device});
     }
-    // Before anything is added, as it may lack memory: the call may be made again.
-    if (!on_device.empty()) {
-      MERON_ASSIGN(target->download, Download::begin(*target, on_device, stream));
-    }
-    for (const Source& source : checked) {
-      if (source.on_device) continue;
-      add_gradient(*target, source.index, static_cast<const std::byte*>(source.given->data),
-                   static_cast<DType>(source.given->dtype));
-    }
-    MERON_ASSIGN(auto reduce, holder->context->reduce_locked(held, target, given));
+    MERON_ASSIGN(auto reduce, holder->context->reduce(target, gradients, stream, given));
     return put_future(out, *holder, std::move(reduce));
   });
 }
@@ -241,31 +206,10 @@ meron_status meron_reduced_view(meron_view* out, meron_param param, meron_error*
     MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
     auto held = holder->context->lock();
     MERON_TRY(check_trainable(value));
-    Unit& unit = *value.unit;
-    if (unit.gradient_state() != GradientState::ready) {
-      return Error(MERON_E_STATE,
-                   fmt::format("the gradient of unit '{}' is {}, not reduced", unit.name(),
-                               kGradientStateNames[static_cast<size_t>(unit.gradient_state())]),
-                   "reduce the unit at an accumulation boundary, and wait for it, first")
-          .on(unit.name());
-    }
-    if (unit.resident_gradient() != nullptr) {
-      if (unit.stepping) {
-        return Error(MERON_E_STATE,
-                     fmt::format("the gradient of unit '{}' is in use by a step", unit.name()),
-                     "wait for the step")
-            .on(unit.name());
-      }
-      MERON_TRY(unit.resident_gradient()->show());
-    }
-    // The caller may write: a step takes the squares of what it finds.
-    if (!unit.stepping) unit.squares_known = false;
-    const Flat& flat = unit.flat_of(value);
-    const Range part = part_of(value, flat.owned);
-    out->data = part.size() == 0 ? flat.sum
-                                 : flat.sum + (value.place.offset + part.begin - flat.summed.begin);
-    out->count = part.size();
-    out->offset = part.begin;
+    MERON_ASSIGN(const auto reduced, holder->context->reduced_gradient(held, value));
+    out->data = reduced.data;
+    out->count = reduced.part.size();
+    out->offset = reduced.part.begin;
     out->dtype = MERON_F32;
     out->writable = 1;
     return Ok{};
@@ -277,27 +221,7 @@ meron_status meron_reduce_discard(meron_unit unit, meron_error** err) {
     MERON_ASSIGN(const auto holder, get<UnitHolder>(unit, rank));
     MERON_ASSIGN([[maybe_unused]] const Turn turn, holder->context->turn());
     auto held = holder->context->lock();
-    Unit& target = *holder->value;
-    const bool partial = target.gradient_state() == GradientState::partial;
-    if (target.gradient_state() != GradientState::ready && !partial) {
-      return Error(MERON_E_STATE, fmt::format("unit '{}' has no reduced gradient", target.name()),
-                   "reduce the unit at an accumulation boundary, and wait for it, first")
-          .on(target.name());
-    }
-    if (target.finishing) {
-      return Error(MERON_E_STATE,
-                   fmt::format("the accumulation of unit '{}' is being ended", target.name()),
-                   "wait for the future that ends it")
-          .on(target.name());
-    }
-    if (target.stepping) {
-      return Error(MERON_E_STATE,
-                   fmt::format("the gradient of unit '{}' is in use by a step", target.name()),
-                   "wait for the step")
-          .on(target.name());
-    }
-    target.sum_started = false;
-    return target.enter(GradientState::empty);
+    return holder->context->discard_gradient(held, *holder->value);
   });
 }
 

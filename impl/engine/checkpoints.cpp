@@ -10,6 +10,7 @@
 #include "engine/agreement.h"
 #include "engine/context.h"
 #include "engine/save_thread.h"
+#include "gradient/gradient.h"
 #include "plan/plan_json.h"
 
 namespace meron {
@@ -106,10 +107,10 @@ Result<std::vector<UnitState>> Context::saved_states(
           .on(unit->name());
     }
     MERON_TRY(unit->check_updatable());
-    if (unit->gradient_state() != GradientState::empty) {
+    if (unit->gradient().state() != GradientState::empty) {
       return Error(MERON_E_STATE,
                    fmt::format("the gradient of unit '{}' is {}", unit->name(),
-                               kGradientStateNames[static_cast<size_t>(unit->gradient_state())]),
+                               kGradientStateNames[static_cast<size_t>(unit->gradient().state())]),
                    "save and load at an accumulation boundary, after the step")
           .on(unit->name());
     }
@@ -313,7 +314,7 @@ Result<LoadReport> Context::load_checkpoint(
     MERON_TRY(exchange.wait(operation));
     const auto forget = [&] {
       auto held = lock();
-      return state.unit().drop_feedback();  // of gradients of other values
+      return state.unit().gradient().drop_feedback();  // of gradients of other values
     };
     Status filled = options.values_only ? Status(Ok{}) : forget();
     if (filled.ok()) filled = fill();

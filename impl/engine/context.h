@@ -28,12 +28,12 @@
 #include "engine/releases.h"
 #include "engine/turn.h"
 #include "engine/wait_reports.h"
+#include "gradient/memory.h"
 #include "optim/optimizer.h"
 #include "optim/step.h"
 #include "param/axes.h"
 #include "param/device_group.h"
 #include "param/gather.h"
-#include "param/reduce.h"
 #include "param/unit.h"
 #include "param/update.h"
 #include "plan/predict.h"
@@ -182,16 +182,6 @@ class Context : public std::enable_shared_from_this<Context> {
                                                          GatherPlace place = GatherPlace::device);
   Result<std::shared_ptr<UpdateOperation>> update_locked(Held& held,
                                                          std::vector<std::shared_ptr<Unit>> units);
-  // Null: the micro-batch stayed on this rank and is done.
-  Result<std::shared_ptr<Operation>> reduce_locked(Held& held, const std::shared_ptr<Unit>& unit,
-                                                   const ReduceOptions& options,
-                                                   CallKind kind = CallKind::reduce,
-                                                   bool ends = false);
-  // Ends an accumulation. Takes the lock itself, because it may wait for the bucket.
-  Result<std::shared_ptr<Operation>> finish_reduction(const std::shared_ptr<Unit>& unit,
-                                                      const ReduceOptions& options);
-  // Until nothing that was begun of the units' gradients is under way. As wait().
-  Result<bool> wait_reductions(std::span<const std::shared_ptr<Unit>> units, int64_t timeout_ns);
   Result<std::shared_ptr<UnitSchedule>> create_schedule_locked(
       Held& held, std::vector<std::shared_ptr<Unit>> units, const ScheduleOptions& options,
       const SchedulePlace& place);
@@ -230,9 +220,27 @@ class Context : public std::enable_shared_from_this<Context> {
   Status wait_feedback_copied(Held& held, const Unit& unit);
   std::shared_ptr<const SaveWatch> save_watch(bool* under_way);
 
-  // Makes the unit's bucket writable, waiting for peers that still read it.
-  Status open_bucket(const std::shared_ptr<Unit>& unit);
-  Status provide_gradients(const std::shared_ptr<Unit>& unit);
+  // Gradients (reductions.cpp). Those that take no Held take the turn themselves, and may wait for
+  // peers that still read the unit's bucket.
+  // Adds a micro-batch and begins its reduction. Null: it stayed on this rank and is done.
+  Result<std::shared_ptr<Operation>> reduce(const std::shared_ptr<Unit>& unit,
+                                            std::span<const GivenGradient> gradients, void* stream,
+                                            const ReduceOptions& options);
+  // Ends an accumulation.
+  Result<std::shared_ptr<Operation>> finish_reduction(const std::shared_ptr<Unit>& unit,
+                                                      const ReduceOptions& options);
+  // Until nothing that was begun of the units' gradients is under way. As wait().
+  Result<bool> wait_reductions(std::span<const std::shared_ptr<Unit>> units, int64_t timeout_ns);
+  // Where the trainer writes a gradient itself, in the gradient dtype.
+  Result<std::byte*> gradient_place(const std::shared_ptr<Unit>& unit, const Param& param,
+                                    bool overwrite);
+  // What this rank owns of a reduced one, which may be changed: elements `part` of the param.
+  struct ReducedGradient {
+    float* data = nullptr;
+    Range part;
+  };
+  Result<ReducedGradient> reduced_gradient(Held& held, const Param& param);
+  Status discard_gradient(Held& held, Unit& unit);
 
   // True: ended well. False: not yet. `timeout_ns` < 0: until the operation's own deadline.
   Result<bool> wait(const std::shared_ptr<Operation>& operation, int64_t timeout_ns);
@@ -326,6 +334,12 @@ class Context : public std::enable_shared_from_this<Context> {
   // different places.
   Status check_window_settled() const;
   Status check_no_gradient_begins(const Unit& unit) const;
+  Status open_bucket(const std::shared_ptr<Unit>& unit);
+  Status provide_gradients(const std::shared_ptr<Unit>& unit);
+  // The turn is the caller's.
+  Result<std::shared_ptr<Operation>> begin_reduction(Held& held, const std::shared_ptr<Unit>& unit,
+                                                     const ReduceOptions& options, CallKind kind,
+                                                     bool ends);
   static Error destroyed_error(const Unit& unit);
   // To the units' group where no channel is given.
   Result<uint64_t> post_call(CallKind kind, std::span<const std::shared_ptr<Unit>> units,

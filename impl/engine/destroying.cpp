@@ -17,7 +17,7 @@
 
 #include "base/hash.h"
 #include "engine/context.h"
-#include "param/gradient.h"
+#include "gradient/gradient.h"
 
 namespace meron {
 namespace {
@@ -65,19 +65,6 @@ Status Context::check_window_settled() const {
   return destroyed_error(*destruction_.unit);
 }
 
-// Its state is as before while another thread waits for the bucket, or for memory of it.
-Status Context::check_no_gradient_begins(const Unit& unit) const {
-  for (const auto& operation : pending_) {
-    const auto* opening = dynamic_cast<const OpenBucketOperation*>(operation.get());
-    if (opening == nullptr || opening->ended() || &opening->unit() != &unit) continue;
-    return Error(MERON_E_STATE,
-                 fmt::format("another thread begins a gradient of unit '{}'", unit.name()),
-                 "begin its reduction, or discard it, first")
-        .on(unit.name());
-  }
-  return Ok{};
-}
-
 // Makes the first call, or takes the step that follows the call that has ended.
 Status Context::advance_destruction_locked(Held& held, const std::shared_ptr<Unit>& unit) {
   using Phase = Destruction::Phase;
@@ -106,6 +93,7 @@ Status Context::advance_destruction_locked(Held& held, const std::shared_ptr<Uni
     case Phase::none:
       MERON_TRY(channel.status());
       MERON_TRY(unit->check_destroyable());
+      MERON_TRY(unit->gradient().check_destroyable());
       MERON_TRY(check_no_gradient_begins(*unit));
       destruction_.unit = unit;
       destruction_.phase = Phase::agreeing;
@@ -113,11 +101,13 @@ Status Context::advance_destruction_locked(Held& held, const std::shared_ptr<Uni
       return make_call(false);
     case Phase::agreeing:
       unit->detach();
+      unit->gradient().detach();
       std::erase(units_, unit);
       destruction_.phase = Phase::leaving;
       return make_call(true);
     case Phase::leaving:
       transport_->window_recycle(unit->axes().number);
+      unit->gradient().give_back();
       unit->release_memory();
       control_bytes_ -= sizeof(UnitSlot) * static_cast<uint64_t>(channel.size());
       for (const auto& param : unit->params()) param_names_.erase(param->desc.name);

@@ -12,12 +12,9 @@
 #include "engine/opened_checkpoint.h"  // IWYU pragma: export
 #include "engine/system_info.h"        // IWYU pragma: export
 #include "engine/unit_schedule.h"      // IWYU pragma: export
+#include "gradient/gradient.h"         // IWYU pragma: export
 #include "io/file_io.h"                // IWYU pragma: export
 #include "os/fork_guard.h"             // IWYU pragma: export
-#include "param/download.h"            // IWYU pragma: export
-#include "param/finish.h"              // IWYU pragma: export
-#include "param/gradient.h"            // IWYU pragma: export
-#include "param/resident_gradient.h"   // IWYU pragma: export
 #include "plan/estimate.h"             // IWYU pragma: export
 #include "plan/model_desc.h"           // IWYU pragma: export
 #include "plan/plan_json.h"            // IWYU pragma: export

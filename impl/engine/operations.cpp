@@ -11,23 +11,11 @@
 #include "base/hash.h"
 #include "engine/context.h"
 #include "engine/unit_schedule.h"
-#include "param/download.h"
-#include "param/finish.h"
-#include "param/gradient.h"
-#include "param/resident_gradient.h"
+#include "gradient/gradient.h"
 #include "transport/collective.h"
 
 namespace meron {
 namespace {
-
-uint64_t hash_of(double value) {
-  return mix(std::bit_cast<uint64_t>(value));
-}
-
-uint64_t detail_of(const ReduceOptions& options) {
-  return hash_combine((options.mean ? 2u : 0u) + (options.boundary ? 1u : 0u),
-                      hash_of(options.divisor));
-}
 
 std::string describe(const TensorDesc& desc) {
   std::string text = fmt::format("{} {}[", desc.name, name_of(desc.dtype));
@@ -144,6 +132,12 @@ Result<std::shared_ptr<Unit>> Context::create_unit_locked(
   MERON_TRY(post(channel, {CallKind::create_unit, name, bytes, detail}));
   unit_names_.insert(name);
   auto created = Unit::create(*rank_, axes, name, std::move(params));
+  if (created.ok()) {
+    if (Status attached = Gradient::attach(**created); !attached.ok()) {
+      (*created)->undo();
+      created = std::move(attached).error();
+    }
+  }
   if (!created.ok()) {
     // The peers have gone on with a unit that this rank cannot hold: say so before they wait for
     // it.
@@ -234,169 +228,6 @@ Result<std::shared_ptr<UpdateOperation>> Context::update_locked(
   update->set_sequence(sequence);
   submit_locked(held, update);
   return update;
-}
-
-// Takes the turn, because the lock is released while the host allocates: no other thread closes the
-// context, destroys the unit or allocates the same gradients in the meantime.
-Status Context::provide_gradients(const std::shared_ptr<Unit>& unit) {
-  {
-    auto held = lock();
-    MERON_TRY(check_open());
-    if (unit->has_gradients()) return Ok{};
-  }
-  MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
-  auto held = lock();
-  MERON_TRY(check_open());
-  MERON_TRY(unit->channel().status());
-  if (unit->destroying) return destroyed_error(*unit);
-  return unit->provide_gradients();
-}
-
-Status Context::open_bucket(const std::shared_ptr<Unit>& unit) {
-  MERON_TRY(provide_gradients(unit));
-  std::shared_ptr<Operation> opening;
-  {
-    auto held = lock();
-    MERON_TRY(check_open());
-    if (!unit->trainable()) {
-      return Error(MERON_E_STATE, fmt::format("all params of unit '{}' are frozen", unit->name()),
-                   "register params without `frozen` to train them")
-          .on(unit->name());
-    }
-    if (unit->gradient_state() == GradientState::filling) return Ok{};
-    if (unit->destroying) return destroyed_error(*unit);
-    MERON_TRY(unit->channel().status());
-    opening = std::make_shared<OpenBucketOperation>(unit, rank_->deadline());
-    submit_locked(held, opening);
-  }
-  const auto opened = wait(opening, -1);
-  if (opened.ok()) return Ok{};
-  // Nobody waits for it any more (should_stop): it must not take a bucket later.
-  auto held = lock();
-  opening->finish(opened.error());
-  return opened.error();
-}
-
-Result<std::shared_ptr<Operation>> Context::reduce_locked(Held& held,
-                                                          const std::shared_ptr<Unit>& unit,
-                                                          const ReduceOptions& options,
-                                                          CallKind kind, bool ends) {
-  MERON_TRY(check_open());
-  if (!stays_local(*unit, options)) {
-    MERON_TRY(await_room_locked(held, unit->resident_gradient() != nullptr
-                                          ? unit->channel()
-                                          : ReduceOperation::channel_for(*unit, options)));
-  }
-  if (unit->resident_gradient() != nullptr) {
-    if (unit->keeps_feedback()) MERON_TRY(wait_feedback_copied(held, *unit));
-    if (Status ready = unit->resident_gradient()->prepare(options, ends); !ready.ok()) {
-      // The end of an accumulation has added nothing: the call may be made again.
-      if (ends) MERON_TRY(unit->enter(GradientState::partial));
-      return std::move(ready).error();
-    }
-    MERON_ASSIGN(const uint64_t sequence, post_call(kind, std::span(&unit, 1), detail_of(options)));
-    MERON_ASSIGN(auto reduce, ResidentReduceOperation::begin(unit, options, ends, sequence,
-                                                             deadline_of(unit->channel())));
-    submit_locked(held, reduce);
-    return std::shared_ptr<Operation>(std::move(reduce));
-  }
-  if (!ends) complete_bucket(*unit);
-  if (stays_local(*unit, options)) {
-    MERON_TRY(unit->channel().status());
-    if (unit->download) {
-      MERON_ASSIGN(auto download, DownloadOperation::begin(unit, rank_->deadline()));
-      submit_locked(held, download);
-      return std::shared_ptr<Operation>(std::move(download));
-    }
-    MERON_TRY(unit->enter(GradientState::partial));
-    return std::shared_ptr<Operation>();
-  }
-  Channel& channel = ReduceOperation::channel_for(*unit, options);
-  MERON_ASSIGN(const uint64_t sequence,
-               post_call(kind, std::span(&unit, 1), detail_of(options), &channel));
-  MERON_ASSIGN(auto reduce, ReduceOperation::begin(unit, options, ends, deadline_of(channel)));
-  reduce->set_sequence(sequence);
-  submit_locked(held, reduce);
-  return std::shared_ptr<Operation>(std::move(reduce));
-}
-
-Result<std::shared_ptr<Operation>> Context::finish_reduction(const std::shared_ptr<Unit>& unit,
-                                                             const ReduceOptions& options) {
-  // Whole gradients move now, and sums that replicas have not exchanged yet.
-  const bool whole = !is_sharded(rank_->plan.gradient);
-  const bool apart = whole || (between_replicas(*unit, options) && !sums_apart(*unit));
-  const auto check = [&]() -> Status {
-    MERON_TRY(check_open());
-    MERON_TRY(unit->channel().status());
-    return FinishOperation::check(*unit);
-  };
-  if (apart) {
-    {
-      auto held = lock();
-      MERON_TRY(check());
-    }
-    MERON_TRY(open_bucket(unit));
-  } else {
-    // An accumulation may end without a gradient: its sum is zero.
-    {
-      auto held = lock();
-      MERON_TRY(check());
-    }
-    MERON_TRY(provide_gradients(unit));
-  }
-  MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
-  auto held = lock();
-  if (apart) {
-    MERON_TRY(check_filling(*unit));
-    return reduce_locked(held, unit, options, CallKind::finish, !whole);
-  }
-  MERON_TRY(await_room_locked(held, unit->channel()));
-  MERON_TRY(check());
-  MERON_ASSIGN(const uint64_t sequence,
-               post_call(CallKind::finish, std::span(&unit, 1), detail_of(options)));
-  std::shared_ptr<Operation> finish =
-      std::make_shared<FinishOperation>(unit, options, deadline_of(unit->channel()));
-  finish->set_sequence(sequence);
-  unit->finish = finish;
-  submit_locked(held, finish);
-  return finish;
-}
-
-Result<bool> Context::wait_reductions(std::span<const std::shared_ptr<Unit>> units,
-                                      int64_t timeout_ns) {
-  const Deadline user = timeout_ns < 0 ? Deadline::never() : Deadline::after(timeout_ns);
-  // What is under way of a unit. Of what has failed and is gone the group keeps the error.
-  const auto under_way = [](const Unit& unit) -> Result<std::shared_ptr<Operation>> {
-    for (const auto& begun : {unit.finish, unit.reduction}) {
-      auto operation = begun.lock();
-      if (!operation) continue;
-      if (operation->error()) return *operation->error();
-      if (!operation->ended()) return operation;
-    }
-    MERON_TRY(unit.channel().status());
-    return std::shared_ptr<Operation>();
-  };
-  auto unit = units.begin();
-  while (true) {
-    std::shared_ptr<Operation> operation;
-    {
-      auto held = lock();
-      MERON_TRY(check_open());
-      for (; unit != units.end(); ++unit) {
-        auto found = under_way(**unit);
-        if (!found.ok()) {
-          record_failure_locked(found.error());
-          return std::move(found).error();
-        }
-        operation = std::move(*found);
-        if (operation) break;
-      }
-    }
-    if (!operation) return true;
-    const int64_t left = timeout_ns <= 0 ? timeout_ns : user.remaining();
-    MERON_ASSIGN(const bool ended, wait(operation, left));
-    if (!ended) return false;
-  }
 }
 
 Result<std::shared_ptr<UnitSchedule>> Context::create_schedule_locked(

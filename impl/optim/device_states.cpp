@@ -3,7 +3,7 @@
 
 #include <fmt/format.h>
 
-#include "param/resident_gradient.h"
+#include "gradient/gradient.h"
 
 namespace meron {
 namespace {
@@ -71,17 +71,16 @@ Status DeviceStates::fill() {
 
 Result<const float*> DeviceStates::gradient(DeviceMemory& room) const {
   const Flat& flat = this->flat();
-  if (ResidentGradient* const resident = unit_.resident_gradient(); resident != nullptr) {
-    return resident->data(flat_) + (flat.owned.begin - flat.summed.begin);
-  }
+  const GradientMemory& memory = unit_.gradient().memory();
+  const float* const sum = memory.sum(flat_) + (flat.owned.begin - flat.summed.begin);
+  if (memory.on_device()) return sum;
   Device& device = side().device();
   const uint64_t bytes = flat.owned.size() * sizeof(float);
   MERON_ASSIGN(room,
                device.allocate(bytes, side().work(),
                                fmt::format("the reduced gradient of unit '{}'", unit_.name())));
   // Memory that is not pinned: it has been read when this returns.
-  MERON_TRY(device.copy(room.data(), flat.sum + (flat.owned.begin - flat.summed.begin), bytes,
-                        side().work()));
+  MERON_TRY(device.copy(room.data(), sum, bytes, side().work()));
   add(unit_.rank().counters.device_up, bytes);
   return reinterpret_cast<const float*>(room.data());
 }

@@ -25,14 +25,15 @@ NonFinitePlace find_nonfinite(std::span<const std::shared_ptr<Unit>> units) {
   NonFinitePlace place;
   for (size_t u = 0; u < units.size(); ++u) {
     Unit& unit = *units[u];
-    if (!unit.squares.nonfinite()) continue;
+    if (!unit.gradient().squares.nonfinite()) continue;
     place.unit = static_cast<uint32_t>(u);
-    if (unit.resident_gradient() != nullptr) return place;
+    const GradientMemory& memory = unit.gradient().memory();
+    if (memory.on_device()) return place;
     for (size_t f = 0; f < unit.flats().size(); ++f) {
       const Flat& flat = unit.flats()[f];
-      if (!flat.desc.trainable || flat.sum == nullptr) continue;
+      if (!flat.desc.trainable || memory.sum(f) == nullptr) continue;
       for (uint64_t i = flat.part.begin; i < flat.part.end; ++i) {
-        if (std::isfinite(flat.sum[i - flat.summed.begin])) continue;
+        if (std::isfinite(memory.sum(f)[i - flat.summed.begin])) continue;
         name_param(unit, f, i, place);
         return place;
       }

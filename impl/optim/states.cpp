@@ -9,6 +9,7 @@
 #include <optional>
 
 #include "base/hash.h"
+#include "gradient/gradient.h"
 #include "kernels/cpu/accumulate.h"
 #include "kernels/cpu/copy.h"
 #include "kernels/cpu/update_reference.h"
@@ -186,6 +187,7 @@ uint64_t FlatStates::seed(uint64_t step_seed) const {
 void FlatStates::update_range(const std::vector<kernels::UpdateStep>& steps, bool handed_over,
                               const StateView& view, uint64_t begin, uint64_t end) {
   Flat& flat = this->flat();
+  const float* const sum = unit_.gradient().memory().sum(flat_);
   const auto run = [&](const kernels::UpdateStep& numbers, const StateView& states, uint64_t from,
                        uint64_t to) {
     kernels::UpdateStep step = numbers;
@@ -193,7 +195,7 @@ void FlatStates::update_range(const std::vector<kernels::UpdateStep>& steps, boo
     std::byte* const values = flat.own(from);
     float* const master =
         states.master != nullptr ? states.master : reinterpret_cast<float*>(values);
-    kernels::update(step, master, flat.sum + (from - flat.summed.begin), kernels::Type::f32,
+    kernels::update(step, master, sum + (from - flat.summed.begin), kernels::Type::f32,
                     states.states, states.master != nullptr ? values : nullptr,
                     kernel_type(flat.desc.dtype), to - from, from, handed_over);
   };

@@ -7,9 +7,9 @@
 #include <cmath>
 #include <cstring>
 
+#include "gradient/gradient.h"
 #include "kernels/cpu/reduce.h"
 #include "optim/nonfinite.h"
-#include "param/resident_gradient.h"
 
 namespace meron {
 
@@ -17,10 +17,10 @@ Status StepOperation::check(const Optimizer& optimizer) {
   MERON_TRY(optimizer.check_idle());
   for (const auto& unit : optimizer.units_) {
     MERON_TRY(unit->check_updatable());
-    if (unit->gradient_state() != GradientState::ready) {
+    if (unit->gradient().state() != GradientState::ready) {
       return Error(MERON_E_STATE,
                    fmt::format("the gradient of unit '{}' is {}, not reduced", unit->name(),
-                               kGradientStateNames[static_cast<size_t>(unit->gradient_state())]),
+                               kGradientStateNames[static_cast<size_t>(unit->gradient().state())]),
                    "reduce every unit of the optimizer at an accumulation boundary, and wait for "
                    "it, before the step")
           .on(unit->name());
@@ -56,16 +56,17 @@ void StepOperation::end() {
 
 // For a unit that was reduced before it had an optimizer.
 Status StepOperation::take_squares(Unit& unit) {
-  if (unit.resident_gradient() != nullptr) MERON_TRY(unit.resident_gradient()->show());
   kernels::ExactSum squares;
-  for (Flat& flat : unit.flats()) {
+  for (size_t f = 0; f < unit.flats().size(); ++f) {
+    const Flat& flat = unit.flats()[f];
     if (!flat.desc.trainable || flat.part.size() == 0) continue;
+    MERON_ASSIGN(float* const sum, unit.gradient().memory().show(f));
     const Recess recess(flat.part.size() >= kInlineElements);
-    kernels::reduce(flat.sum + (flat.part.begin - flat.summed.begin), true, nullptr, 0,
+    kernels::reduce(sum + (flat.part.begin - flat.summed.begin), true, nullptr, 0,
                     kernels::Type::f32, 1.0f, flat.part.size(), &squares);
   }
-  unit.squares = squares;
-  unit.squares_known = true;
+  unit.gradient().squares = squares;
+  unit.gradient().squares_known = true;
   return Ok{};
 }
 
@@ -75,8 +76,8 @@ Status StepOperation::share_norm() {
   static_assert(sizeof(kernels::ExactSum) + sizeof(NonFinitePlace) <= kNormBytes);
   kernels::ExactSum squares;
   for (const auto& unit : optimizer_->units_) {
-    if (!unit->squares_known) MERON_TRY(take_squares(*unit));
-    squares.merge(unit->squares);
+    if (!unit->gradient().squares_known) MERON_TRY(take_squares(*unit));
+    squares.merge(unit->gradient().squares);
   }
   MemberBlock& own = channel_.own();
   const uint64_t last = std::max(own.norm_step[0].load(std::memory_order_relaxed),
@@ -112,8 +113,8 @@ Result<bool> StepOperation::agree_on_norm() {
   if (!std::isfinite(norm)) {
     const std::string places = nonfinite_places();
     for (const auto& unit : optimizer_->units_) {
-      MERON_TRY(unit->enter(GradientState::empty));
-      MERON_TRY(unit->drop_feedback());
+      MERON_TRY(unit->gradient().enter(GradientState::empty));
+      MERON_TRY(unit->gradient().drop_feedback());
     }
     end();
     return Error(MERON_E_NONFINITE, fmt::format("the global gradient norm is {}: {}", norm, places),
@@ -174,7 +175,7 @@ Result<bool> StepOperation::advance() {
     MERON_ASSIGN(const bool updated, update_some());
     while (updated_ < units && whole(updated_)) {
       MERON_TRY(optimizer_->units_[updated_]->publish(false));
-      MERON_TRY(optimizer_->units_[updated_]->enter(GradientState::empty));
+      MERON_TRY(optimizer_->units_[updated_]->gradient().enter(GradientState::empty));
       ++updated_;
       published = true;
     }
@@ -302,7 +303,7 @@ Status StepOperation::update_on_device(FlatStates& states) {
   Unit& unit = states.unit();
   // Who still copies from the values has been waited for then.
   MERON_TRY(unit.on_device()->join(unit.rank().device->work()));
-  if (unit.resident_gradient() != nullptr) MERON_TRY(unit.resident_gradient()->take_back());
+  MERON_TRY(unit.gradient().memory().take_back());
   return states.update_on_device(numbers_);
 }
 

@@ -14,6 +14,9 @@
 
 namespace meron {
 
+// Loops shorter than this many elements are not worth waking a thread for.
+inline constexpr uint64_t kInlineElements = 64 << 10;
+
 class ThreadPool {
  public:
   // `threads` in total, the caller's included: 1 starts none. Workers start at the first run that

@@ -24,10 +24,8 @@
 
 namespace meron {
 
+class Gradient;
 class Unit;
-
-// Loops shorter than this many elements are not worth waking a thread for.
-inline constexpr uint64_t kInlineElements = 64 << 10;
 
 // Under a plan that shards gradients, whole gradients exist only from a unit's backward to its
 // reduction: in buckets that units use in turn.
@@ -35,11 +33,11 @@ class GradientRing {
  public:
   struct Bucket {
     Buffer buffer;
-    Unit* last_user = nullptr;    // whose gradient was here, and
-    uint64_t last_reduction = 0;  // in which of its reductions,
-    bool between = false;         // which was between replicas too
-    uint64_t turn = 0;            // when it was taken last
-    bool held = false;            // being filled, or being reduced by this rank
+    Gradient* last_user = nullptr;  // which was here, and
+    uint64_t last_reduction = 0;    // in which of its reductions,
+    bool between = false;           // which was between replicas too
+    uint64_t turn = 0;              // when it was taken last
+    bool held = false;              // being filled, or being reduced by this rank
   };
 
   // Every bucket holds the largest unit. Called when a unit is made.

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of a unit on one rank, as two literal tables that are checked at run time: of its values
-// and of its gradient.
+// The life of a unit's values on one rank, as a literal table that is checked at run time.
 #pragma once
 
 #include <array>
@@ -10,45 +9,20 @@
 
 namespace meron {
 
-// Values.
 //   partitioned  this rank's part is at hand (sharded: in the window; replicated: the private copy)
 //   gathering    a gather is under way; it already holds a lease
 //   available    leased; the whole flat of the present version may be read
 //   updating     no rank holds the version any more; this rank writes its part
 enum class ValueState : uint8_t { partitioned, gathering, available, updating };
 
-// Gradient. "bucket" is where micro-batches are written, "sum" the f32 result of the reduction (the
-// bucket's own range where the plan keeps whole f32 gradients).
-//   empty      nothing is held that matters; as a sharded sum it counts as zero (ready)
-//   filling    the trainer writes into the bucket; peers do not read it
-//   reducing   peers read the bucket in place; it must not change
-//   partial    a micro-batch is in (in the bucket, or in the sum), more follow. A sharded sum may
-//   be
-//              declared complete (ready), and what was summed may be given up (empty)
-//   ready      the sum is complete and waits for a step
-enum class GradientState : uint8_t { empty, filling, reducing, partial, ready };
-
 inline constexpr std::array<std::string_view, 4> kValueStateNames = {"partitioned", "gathering",
                                                                      "available", "updating"};
-inline constexpr std::array<std::string_view, 5> kGradientStateNames = {
-    "empty", "being filled", "being reduced", "partly accumulated", "reduced"};
-
 constexpr bool allowed(ValueState from, ValueState to) {
   //                              to: partitioned gathering available updating
   constexpr bool table[4][4] = {/* partitioned */ {false, true, false, true},
                                 /* gathering   */ {true, false, true, false},
                                 /* available   */ {true, false, false, false},
                                 /* updating    */ {true, false, false, false}};
-  return table[static_cast<size_t>(from)][static_cast<size_t>(to)];
-}
-
-constexpr bool allowed(GradientState from, GradientState to) {
-  //                              to: empty  filling reducing partial ready
-  constexpr bool table[5][5] = {/* empty    */ {false, true, false, false, true},
-                                /* filling  */ {false, false, true, true, false},
-                                /* reducing */ {false, false, false, true, true},
-                                /* partial  */ {true, true, false, false, true},
-                                /* ready    */ {true, false, false, false, false}};
   return table[static_cast<size_t>(from)][static_cast<size_t>(to)];
 }
 

@@ -13,23 +13,22 @@
 #include "os/host.h"
 #include "param/device_group.h"
 #include "param/nvme_values.h"
-#include "param/resident_gradient.h"
 #include "plan/predict.h"
 #include "plan/value_layout.h"
 
 namespace meron {
-namespace {
 
-template <class State, size_t N>
-Error forbidden(const std::string& unit, State from, State to,
-                const std::array<std::string_view, N>& names) {
-  return Error(MERON_E_INTERNAL,
-               fmt::format("unit '{}' cannot go from {} to {}", unit,
-                           names[static_cast<size_t>(from)], names[static_cast<size_t>(to)]),
+Error forbidden_transition(const std::string& unit, std::string_view from, std::string_view to) {
+  return Error(MERON_E_INTERNAL, fmt::format("unit '{}' cannot go from {} to {}", unit, from, to),
                "please report this defect with the flight record");
 }
 
-}  // namespace
+size_t index_in_unit(const Unit& unit, const Param& param) {
+  const auto& params = unit.params();
+  const auto found = std::find_if(params.begin(), params.end(),
+                                  [&](const auto& each) { return each.get() == &param; });
+  return static_cast<size_t>(found - params.begin());
+}
 
 Range part_of(const Param& param, const Range& range) {
   const uint64_t begin = std::max(range.begin, param.place.offset);
@@ -41,8 +40,6 @@ Range part_of(const Param& param, const Range& range) {
 Unit::Unit(Rank& rank, const Axes& axes, std::string name,
            std::vector<std::shared_ptr<Param>> params)
     : value_codec(rank.plan.param.codec),
-      gradient_codec(rank.plan.gradient.codec),
-      fresh(params.size(), true),
       rank_(rank),
       axes_(axes),
       name_(std::move(name)),
@@ -83,8 +80,7 @@ Result<std::shared_ptr<Unit>> Unit::create(Rank& rank, const Axes& axes, std::st
   unit->window_ranges_.emplace_back(slots, sizeof(UnitSlot) * members);
   MERON_TRY(rank.transport.window().reserve(slots, sizeof(UnitSlot) * members));
   unit->slots_ = reinterpret_cast<UnitSlot*>(rank.transport.window().writable(slots));
-  for (const auto reserve :
-       {&Unit::reserve_values, &Unit::reserve_gradients, &Unit::prepare_device}) {
+  for (const auto reserve : {&Unit::reserve_values, &Unit::prepare_device}) {
     Status reserved = (*unit.*reserve)();
     if (reserved.ok()) continue;
     unit->undo();
@@ -151,6 +147,7 @@ void Unit::undo() {
   }
   buffers_.clear();
   window_parts_.clear();
+  for (const auto& param : params_) param->unit = nullptr;
   for (Flat& flat : flats_) {
     flat.resident = nullptr;
     if (flat.stored) std::exchange(flat.stored, nullptr)->give_back();
@@ -267,16 +264,11 @@ bool Unit::trainable() const {
 
 Status Unit::enter(ValueState state) {
   if (state == state_) return Ok{};
-  if (!allowed(state_, state)) return forbidden(name_, state_, state, kValueStateNames);
-  state_ = state;
-  return Ok{};
-}
-
-Status Unit::enter(GradientState state) {
-  if (!allowed(gradient_state_, state)) {
-    return forbidden(name_, gradient_state_, state, kGradientStateNames);
+  if (!allowed(state_, state)) {
+    return forbidden_transition(name_, kValueStateNames[static_cast<size_t>(state_)],
+                                kValueStateNames[static_cast<size_t>(state)]);
   }
-  gradient_state_ = state;
+  state_ = state;
   return Ok{};
 }
 
@@ -330,18 +322,6 @@ void Unit::end_hold() {
   if (!std::exchange(held_for_save_, false)) return;
   release_version_now();
   rank_.transport.ring();
-}
-
-bool Unit::keeps_feedback() const {
-  for (size_t f = 0; f < flats_.size(); ++f) {
-    if (keeps_feedback(f)) return true;
-  }
-  return false;
-}
-
-bool Unit::keeps_feedback(size_t flat) const {
-  return resident_gradient_ ? resident_gradient_->keeps_feedback(flat)
-                            : flats_[flat].residual != nullptr;
 }
 
 bool Unit::all_released() {
@@ -403,27 +383,6 @@ Status Unit::release_version() {
   releasing_version_ = true;
   release_version_now();
   return Ok{};
-}
-
-bool Unit::sums_leave_bucket() const {
-  const Row& gradient = rank_.plan.gradient;
-  return gradient.sharding == Sharding::shard && gradient.codec.kind == CodecKind::none;
-}
-
-bool Unit::bucket_read(uint64_t reduction, bool between) const {
-  if (between && sums_leave_bucket())
-    return reached(local_shards_, reduction, &UnitSlot::shard_ready);
-  return reached(local_shards_, reduction, &UnitSlot::consumed) &&
-         (!between || reached(local_replicas_, reduction, &UnitSlot::consumed));
-}
-
-std::vector<int> Unit::bucket_readers(uint64_t reduction, bool between) const {
-  if (between && sums_leave_bucket())
-    return behind(local_shards_, reduction, &UnitSlot::shard_ready);
-  auto readers = behind(local_shards_, reduction, &UnitSlot::consumed);
-  if (!between) return readers;
-  for (const int m : behind(local_replicas_, reduction, &UnitSlot::consumed)) readers.push_back(m);
-  return readers;
 }
 
 Status Unit::publish(bool frozen_too) {

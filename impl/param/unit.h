@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
-// Params and units: what they are, where their memory lies, and the words in the window through
-// which the ranks see how far each is with a unit.
+// Params and units: what they are, where their values lie, and the words in the window through
+// which the ranks see how far each is with a unit. (Gradients: gradient/gradient.h.)
 #pragma once
 
 #include <array>
 #include <atomic>
+#include <bit>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
 #include "base/dtype.h"
 #include "base/layout.h"
 #include "base/result.h"
-#include "kernels/cpu/exact_sum.h"
-#include "kernels/cpu/type.h"
 #include "memory/arena.h"
 #include "param/axes.h"
 #include "param/device_values.h"
@@ -32,12 +32,7 @@
 
 namespace meron {
 
-class Download;
-class ResidentGradient;
-
-inline kernels::Type kernel_type(DType dtype) {
-  return static_cast<kernels::Type>(static_cast<int32_t>(dtype));
-}
+class Gradient;
 
 struct Param {
   TensorDesc desc;
@@ -68,7 +63,7 @@ struct alignas(128) UnitSlot {
   std::array<std::array<std::atomic<uint64_t>, kMaxFlats>, 2> bucket_offset{};
   std::array<std::atomic<uint64_t>, kMaxFlats> sum_offset{};
   std::array<std::atomic<uint64_t>, kMaxFlats> encoded_offset{};
-  // Where, behind its bucket, a flat's row for the replicas lies: see Flat::exchange.
+  // Where, behind its bucket, a flat's row for the replicas lies.
   std::array<std::array<std::atomic<uint64_t>, kMaxFlats>, 2> exchange_offset{};
   // What encoding lost, as the bits of a float: of values for odd and even versions, of gradients
   // for odd and even exchanges. Read by peers before they encode the next time.
@@ -83,7 +78,7 @@ struct Flat {
   Range part;    // of the row: this rank's alone
   Range rest;    // what it holds of the values between gathers: part, row or everything
   Range owned;   // what it updates: part, row, or everything where the optimizer is replicated
-  Range summed;  // what `sum` is of: contains `owned`
+  Range summed;  // what the sum of its gradient is of: contains `owned`
 
   // Values, whole, in the param dtype, as all ranks see them. Sharded: in the window, side by side
   // with the peers' parts; `values` is the read-only mapping. Replicated: a private copy, of which
@@ -112,17 +107,6 @@ struct Flat {
   uint64_t requested = 0;
   bool copied = false;         // its second copy is held
   uint64_t window_offset = 0;  // sharded values: where they begin in the window
-
-  // Gradient. bucket: n elements of the gradient dtype, valid while filling and reducing
-  // (persistent where gradients are whole). sum: f32, of `summed`.
-  std::byte* bucket = nullptr;
-  float* sum = nullptr;
-  // Between replicas. exchange: behind the bucket and valid with it, 4 * row bytes for the sum of
-  // the row, where gradients are cut over replicas; then, with a codec, the row encoded part by
-  // part; then, where replicas need the whole row, this rank's part of the sum encoded. residual:
-  // f32, of the row, what encoding has lost so far.
-  std::byte* exchange = nullptr;
-  float* residual = nullptr;
 
   // f32 values of `owned` where params have 16 bits and an optimizer holds them; else null.
   Master* master = nullptr;
@@ -220,8 +204,11 @@ class Unit : public std::enable_shared_from_this<Unit> {
     return axes_.replicas() && rank_.plan.param.sharding == Sharding::shard &&
            rank_.plan.optimizer.sharding == Sharding::world;
   }
-  // Where the sums of its gradient lie on the device; null: on the host.
-  ResidentGradient* resident_gradient() const { return resident_gradient_.get(); }
+  // Whether its gradient lies on the device. Ranks whose devices are not joined exchange by the
+  // host, which the device then reads.
+  bool sums_on_device() const {
+    return rank_.plan.gradient.tier == Tier::device && joined_on_device() && trainable();
+  }
   // Whether the device updates its values.
   bool updated_on_device() const { return rank_.plan.optimizer.tier == Tier::device; }
   // MERON_E_STATE while a lease or an update stands against a new update.
@@ -235,9 +222,6 @@ class Unit : public std::enable_shared_from_this<Unit> {
   void hold_for_save() { held_for_save_ = true; }
   void end_hold();
   bool held_for_save() const { return held_for_save_; }
-  // Whether a reduction changes what is saved: what its codec loses is kept.
-  bool keeps_feedback() const;
-  bool keeps_feedback(size_t flat) const;
   // Whether nobody uses the present version any more: readers have released it, and what was sent
   // of it to other nodes has gone.
   bool all_released();
@@ -315,52 +299,35 @@ class Unit : public std::enable_shared_from_this<Unit> {
   // step.
   Status publish(bool frozen_too);
 
-  // Whether nobody reads the bucket of a reduction any more, and who still may. `between`: replicas
-  // have read it too.
-  bool bucket_read(uint64_t reduction, bool between) const;
-  // Whether what replicas exchange lies elsewhere: the bucket is free once rows are summed.
-  bool sums_leave_bucket() const;
-  std::vector<int> bucket_readers(uint64_t reduction, bool between) const;
-
-  // Where replicas exchange gradients. Whether they do in a reduction: see ReduceOperation.
-  bool between = false;    // in the last one begun
-  uint64_t exchanges = 0;  // begun so far
-  // Codecs in use: those of the plan, or bf16 once the error was above the plan's limit.
-  Codec value_codec, gradient_codec;
+  // The codec of values in use: the plan's, or bf16 once the error was above the plan's limit.
+  Codec value_codec;
   // By which a flat's values of this version are encoded; and what decides stochastic rounding:
   // another one for each flat and version, the same on all ranks.
   Codec codec_of(const Flat& flat) const;
   uint64_t value_seed(const Flat& flat) const;
-  double value_error = 0, gradient_error = 0;  // relative, of what this rank encoded last
-  float value_worst = 0, gradient_worst = 0;   // worst block
-  // Before values or gradients are encoded: falls back where any rank's last error demands it.
+  double value_error = 0;  // relative, of what this rank encoded last
+  float value_worst = 0;   // worst block
+  // Before values are encoded: falls back where any rank's last error demands it.
   void review_value_codec();
-  void review_gradient_codec();
-  Status drop_feedback();
+  // Whether a rank's last error, as its word has it, is above the limit; NaN is.
+  template <class Words>
+  bool error_above(uint64_t number, double limit, Words words) const {
+    for (int m = 0; m < channel().size(); ++m) {
+      const uint64_t word = (slots_[m].*words)[number % 2].load(std::memory_order_seq_cst);
+      if (!(std::bit_cast<float>(static_cast<uint32_t>(word)) <= limit)) return true;
+    }
+    return false;
+  }
 
-  // Gradient; see gradient.h for how the bucket is filled.
-  // Gives them their memory, which must be real before the state leaves `empty`. Within the
-  // caller's turn; waits for no rank; may release the lock. MERON_E_NO_MEMORY: it may be called
-  // again.
-  Status provide_gradients();
-  bool has_gradients() const { return promised_.empty(); }  // whether they have their memory
-  GradientState gradient_state() const { return gradient_state_; }
-  Status enter(GradientState state);
-  uint64_t reductions = 0;  // begun so far: the value that `contributed` was last set to
-  std::vector<bool> fresh;  // per param: nothing of this accumulation is in its bucket yet
-  std::shared_ptr<Download> download;      // that the bucket still waits for
-  GradientRing::Bucket* bucket = nullptr;  // where gradients are sharded, while filling or reducing
-  std::weak_ptr<Operation> reduction;      // the last one begun
-  std::weak_ptr<Operation> finish;         // the last end of an accumulation begun
-  bool at_boundary = false;                // it ends the accumulation
-  bool finishing = false;                  // a FinishOperation is to end the accumulation
-  bool sum_started = false;                // the sum holds earlier micro-batches
-  kernels::ExactSum squares;               // of this rank's part of a complete sum, if
-  bool squares_known = false;  // the reduction took them: it does where an optimizer will ask
+  void attach(std::shared_ptr<Gradient> gradient) { gradient_ = std::move(gradient); }
+  Gradient& gradient() const { return *gradient_; }
   bool has_optimizer = false;
   bool stepping = false;  // a step has begun and not ended: values and gradient are its own
 
-  // The end. What stands against it on this rank: MERON_E_STATE.
+  // Gives back what creating it has taken; nobody has used it.
+  void undo();
+
+  // The end. What stands against it on this rank, its gradient aside: MERON_E_STATE.
   Status check_destroyable() const;
   // Whether nothing of this rank uses memory of the unit, its own or a peer's, any more. Goes on
   // with what does.
@@ -378,10 +345,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   // Whether all of this version has come that stays and that a gather has been begun for.
   bool has_parts() const;
   void release_version_now();
-  // Gives back what a creation that failed had taken.
-  void undo();
   Status reserve_values();
-  Status reserve_gradients();
   Status reserve_window(Flat& flat);
   Status prepare_device();
   bool all_resident() const;
@@ -415,9 +379,6 @@ class Unit : public std::enable_shared_from_this<Unit> {
   Ranges staged_ranges() const;
   Result<std::byte*> allocate(uint64_t bytes, MemoryKind kind, const char* what,
                               uint64_t* offset = nullptr);
-  // The same for gradients; real from provide_gradients() on.
-  Result<std::byte*> promise_gradient(uint64_t bytes, const char* what, uint64_t* offset);
-  void pin_gradients();
 
   Rank& rank_;
   const Axes& axes_;
@@ -426,7 +387,6 @@ class Unit : public std::enable_shared_from_this<Unit> {
   std::vector<std::shared_ptr<Param>> params_;
   std::vector<Flat> flats_;
   std::vector<Buffer> buffers_;                              // in the arena
-  std::vector<Buffer> promised_;                             // of these, what is not real yet
   std::vector<std::pair<uint64_t, uint64_t>> window_parts_;  // in the window: offset, bytes
   Ranges window_ranges_;  // of it that the unit has, of all ranks
   std::vector<std::shared_ptr<Batch>> exchanges_;
@@ -440,16 +400,21 @@ class Unit : public std::enable_shared_from_this<Unit> {
   uint64_t bytes_ = 0;
 
   ValueState state_ = ValueState::partitioned;
-  GradientState gradient_state_ = GradientState::empty;
   uint64_t version_ = 0;
   uint32_t leases_ = 0;
   bool held_for_save_ = false;
   bool releasing_version_ = false;      // of this version, once its parts have come
   bool releasing_local_peers_ = false;  // once the device no longer reads what they staged
   std::unique_ptr<DeviceValues> on_device_;
-  std::unique_ptr<ResidentGradient> resident_gradient_;
   std::vector<DeviceEvent> last_work_;  // on each of the engine's streams; see streams_done()
+  std::shared_ptr<Gradient> gradient_;  // goes first
 };
+
+// "unit 'x' cannot go from a to b", a defect of the engine.
+Error forbidden_transition(const std::string& unit, std::string_view from, std::string_view to);
+
+// The index of a param in its unit.
+size_t index_in_unit(const Unit& unit, const Param& param);
 
 // The part of `param` within `range` of its flat, in elements of the param.
 Range part_of(const Param& param, const Range& range);

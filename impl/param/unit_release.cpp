@@ -8,7 +8,6 @@
 #include <utility>
 
 #include "base/held.h"
-#include "param/resident_gradient.h"
 #include "param/unit.h"
 
 namespace meron {
@@ -56,19 +55,6 @@ Status Unit::check_destroyable() const {
   if (state_ != ValueState::partitioned) {
     return held("is being gathered", "wait for the gather, and release it, first");
   }
-  if (gradient_state_ == GradientState::filling) {
-    return held("has a gradient that no reduction has begun for",
-                "begin its reduction, or discard it, first");
-  }
-  for (const auto& begun : {reduction, finish}) {
-    const auto operation = begun.lock();
-    if (operation && !operation->ended()) {
-      return held("is being reduced", "wait for the reduction first");
-    }
-  }
-  if (gradient_state_ == GradientState::reducing || finishing || download) {
-    return held("is being reduced", "wait for the reduction first");
-  }
   return Ok{};
 }
 
@@ -100,9 +86,6 @@ bool Unit::streams_done() {
 void Unit::detach() {
   std::erase(rank_.to_settle, this);
   std::erase(rank_.storing, this);
-  for (GradientRing::Bucket& bucket : rank_.ring.buckets()) {
-    if (bucket.last_user == this) bucket.last_user = nullptr;
-  }
   for (const auto& param : params_) param->unit = nullptr;
 }
 
@@ -123,8 +106,7 @@ void Unit::release_memory() {
     flat.copied = false;
     if (rank_.device) {
       const uint64_t begin = flat.rest.begin * size_of(flat.desc.dtype);
-      for (std::byte* const pinned : {flat.writable, flat.writable + begin, flat.exact,
-                                      is_sharded(rank_.plan.gradient) ? nullptr : flat.bucket}) {
+      for (std::byte* const pinned : {flat.writable, flat.writable + begin, flat.exact}) {
         if (pinned != nullptr) rank_.device->unpin(pinned);
       }
     }
@@ -143,9 +125,7 @@ void Unit::release_memory() {
     const Recess recess;
     last_work_.clear();
     resident.clear();
-    resident_gradient_.reset();
     for (const auto& [offset, bytes] : written) window.clear(offset, bytes);
-    promised_.clear();
     for (const Buffer& buffer : std::exchange(buffers_, {})) rank_.arena().release(buffer);
   }
   for (const auto& [offset, bytes] : std::exchange(window_parts_, {})) {
@@ -159,8 +139,7 @@ void Unit::release_memory() {
   }
   for (Flat& flat : flats_) {
     flat.values = nullptr;
-    flat.writable = flat.exact = flat.encoded = flat.bucket = flat.exchange = nullptr;
-    flat.sum = flat.residual = nullptr;
+    flat.writable = flat.exact = flat.encoded = nullptr;
   }
 }
 

@@ -11,8 +11,8 @@
 #include "base/hash.h"
 #include "io/drive_error.h"
 #include "kernels/cpu/reduce.h"
-#include "param/resident_gradient.h"
 #include "param/unit.h"
+#include "quant/wire.h"
 
 namespace meron {
 namespace {
@@ -335,9 +335,8 @@ bool Unit::all_resident() const {
 }
 
 bool Unit::is_resident() const {
-  return resident_gradient_ != nullptr ||
-         std::any_of(flats_.begin(), flats_.end(),
-                     [](const Flat& flat) { return flat.resident != nullptr; });
+  return sums_on_device() || std::any_of(flats_.begin(), flats_.end(),
+                                         [](const Flat& flat) { return flat.resident != nullptr; });
 }
 
 Status Unit::lease_device() {
@@ -409,53 +408,17 @@ bool Unit::follows() const {
   return true;
 }
 
-namespace {
-
-// Whether a rank's last error, as its word has it, is above the limit; NaN is.
-template <class Words>
-bool above(const Unit& unit, uint64_t number, double limit, Words words) {
-  for (int m = 0; m < unit.channel().size(); ++m) {
-    const uint64_t word = (unit.slot(m).*words)[number % 2].load(std::memory_order_seq_cst);
-    if (!(std::bit_cast<float>(static_cast<uint32_t>(word)) <= limit)) return true;
-  }
-  return false;
-}
-
-}  // namespace
-
 void Unit::review_value_codec() {
   const double limit = value_codec.error_limit;
   // The gather of a version by all tells all of its error; of one that nobody gathered some may
   // know, and others not.
   if (limit == 0.0 || !axes_.replicas() || exchanged != version_) return;
-  if (!above(*this, version_, limit, &UnitSlot::value_error)) return;
+  if (!error_above(version_, limit, &UnitSlot::value_error)) return;
   value_codec = {.kind = CodecKind::bf16};
   rank_.notices.push_back(fmt::format(
       "the values of unit '{}' travel in bf16 from version {} on: the error of {} was above {} "
       "(this rank's: {:.3g}, worst block {:.3g})",
       name_, version_ + 1, name_of(rank_.plan.param.codec.kind), limit, value_error, value_worst));
-}
-
-void Unit::review_gradient_codec() {
-  const double limit = gradient_codec.error_limit;
-  if (limit == 0.0 || exchanges == 0) return;
-  if (!above(*this, exchanges, limit, &UnitSlot::gradient_error)) return;
-  gradient_codec = {.kind = CodecKind::bf16};
-  rank_.notices.push_back(fmt::format(
-      "the gradients of unit '{}' travel in bf16 from exchange {} on: the error of {} was above {} "
-      "(this rank's: {:.3g}, worst block {:.3g})",
-      name_, exchanges + 1, name_of(rank_.plan.gradient.codec.kind), limit, gradient_error,
-      gradient_worst));
-}
-
-Status Unit::drop_feedback() {
-  if (resident_gradient_) return resident_gradient_->drop_feedback();
-  for (Flat& flat : flats_) {
-    if (flat.residual == nullptr) continue;
-    const Recess recess(flat.row.size() * sizeof(float) >= kLongBytes);
-    std::fill_n(flat.residual, flat.row.size(), 0.0f);
-  }
-  return Ok{};
 }
 
 }  // namespace meron

@@ -7,6 +7,7 @@
 
 #include "kernels/cpu/accumulate.h"
 #include "kernels/cpu/copy.h"
+#include "quant/wire.h"
 
 namespace meron {
 

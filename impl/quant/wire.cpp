@@ -10,16 +10,6 @@
 #include "kernels/cpu/reduce.h"
 
 namespace meron {
-namespace {
-
-constexpr uint64_t kInlineElements = 64 << 10;  // shorter loops are not worth waking a thread for
-
-kernels::Type kernel_type(DType dtype) {
-  return static_cast<kernels::Type>(static_cast<int32_t>(dtype));
-}
-
-}  // namespace
-
 kernels::QuantFormat Wire::format() const {
   return {.bits = codec_.bits(),
           .block = codec_.block,

@@ -8,10 +8,15 @@
 #include "base/dtype.h"
 #include "kernels/cpu/exact_sum.h"
 #include "kernels/cpu/quant.h"
+#include "kernels/cpu/type.h"
 #include "os/thread_pool.h"
 #include "plan/codec.h"
 
 namespace meron {
+
+inline kernels::Type kernel_type(DType dtype) {
+  return static_cast<kernels::Type>(static_cast<int32_t>(dtype));
+}
 
 // What values of `type` become where they do not become integers.
 constexpr DType narrow(DType type) {

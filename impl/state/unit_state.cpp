@@ -6,8 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "gradient/gradient.h"
 #include "kernels/cpu/accumulate.h"
-#include "param/resident_gradient.h"
 #include "quant/wire.h"
 
 namespace meron {
@@ -53,7 +53,8 @@ UnitState::UnitState(Unit& unit, const Optimizer* optimizer) : unit_(unit), opti
         if (index_of(*optimizer, kind) >= 0) states_.push_back({f, kind, dtype});
       }
     }
-    if (unit.keeps_feedback(f)) states_.push_back({f, StateKind::residual, DType::f32});
+    if (unit.gradient().memory().residual(f) != nullptr)
+      states_.push_back({f, StateKind::residual, DType::f32});
   }
 }
 
@@ -156,12 +157,7 @@ Status UnitState::read(const State& state, const Range& range, std::byte* out) c
     return read_values(flat, range, out);
   }
   if (state.kind == StateKind::residual) {
-    if (const auto* const resident = unit_.resident_gradient()) {
-      return resident->read_feedback(state.flat, range, out);
-    }
-    const Recess recess(range.size() >= kInlineElements);
-    std::memcpy(out, flat.residual + (range.begin - flat.row.begin), range.size() * sizeof(float));
-    return Ok{};
+    return unit_.gradient().memory().read_feedback(state.flat, range, out);
   }
   if (optimizer_ == nullptr) {
     return flat.master->get(range.begin, range.size(), reinterpret_cast<float*>(out));
@@ -209,12 +205,7 @@ Status UnitState::write(const State& state, const Range& range, const std::byte*
     return flat.master->put(range.begin, data, state.dtype, range.size());
   }
   if (state.kind == StateKind::residual) {
-    if (auto* const resident = unit_.resident_gradient()) {
-      return resident->write_feedback(state.flat, range, data);
-    }
-    const Recess recess(range.size() >= kInlineElements);
-    std::memcpy(flat.residual + (range.begin - flat.row.begin), data, range.size() * sizeof(float));
-    return Ok{};
+    return unit_.gradient().memory().write_feedback(state.flat, range, data);
   }
   FlatStates& states = *states_of(state);
   const int index = index_of(*optimizer_, state.kind);

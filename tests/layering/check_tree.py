@@ -32,7 +32,9 @@ LAYERS = (
     ("os",),
     ("memory", "topology", "plan", "io", "device"),
     ("transport", "quant", "checkpoint"),
+    ("place",),
     ("param", "offload"),
+    ("gradient",),
     ("schedule", "optim"),
     ("state",),
     ("saving",),
@@ -44,7 +46,10 @@ NOT_ALLOWED = {
     # Files: it knows no rank's memory, so the command reads checkpoints by it too.
     "checkpoint": {"memory", "topology", "device"},
     # It decides and does not act: tests drive it with a fake gatherer and a fake clock.
-    "schedule": {"os", "memory", "topology", "plan", "io", "device", "transport", "quant", "param"},
+    "schedule": {
+        *("os", "memory", "topology", "plan", "io", "device", "transport", "quant", "place"),
+        *("param", "gradient"),
+    },
 }
 # Where kernels may be called from: not from the folders that only know bytes and system calls.
 WITHOUT_KERNELS = {"base", "os", "plan", "schedule"}

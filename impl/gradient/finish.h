@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "param/reduce.h"
+#include "gradient/gradient.h"
 
 namespace meron {
 
@@ -18,7 +18,7 @@ class FinishOperation final : public Operation {
   static Status check(const Unit& unit);
 
   // check() has passed and the call has been posted. Until this has ended the unit takes no other
-  // gradient: Unit::finishing.
+  // gradient: Gradient::finishing.
   FinishOperation(std::shared_ptr<Unit> unit, const ReduceOptions& options, Deadline deadline);
 
   // Waits for the last micro-batch's reduction, if that is under way.
@@ -27,11 +27,12 @@ class FinishOperation final : public Operation {
   std::string describe() const override;
 
  private:
-  Result<bool> advance_on_device();
+  Status scale_sums();
 
   std::shared_ptr<Unit> unit_;
-  ReduceOptions options_;
-  bool asked_ = false;  // of the device
+  Gradient& gradient_;
+  const ReduceOptions options_;
+  bool scaled_ = false;
 };
 
 }  // namespace meron

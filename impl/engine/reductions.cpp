@@ -1,0 +1,266 @@
+// SPDX-License-Identifier: Apache-2.0
+// How the context begins what concerns a unit's gradient: micro-batches, the end of an
+// accumulation, and what the trainer sees of it.
+#include <fmt/format.h>
+
+#include <bit>
+
+#include "base/hash.h"
+#include "engine/context.h"
+#include "gradient/finish.h"
+#include "gradient/local.h"
+#include "gradient/on_host.h"
+#include "gradient/open_bucket.h"
+#include "gradient/reduce.h"
+
+namespace meron {
+namespace {
+
+uint64_t detail_of(const ReduceOptions& options) {
+  return hash_combine((options.mean ? 2u : 0u) + (options.boundary ? 1u : 0u),
+                      mix(std::bit_cast<uint64_t>(options.divisor)));
+}
+
+Error in_use_error(const Unit& unit) {
+  return Error(MERON_E_STATE,
+               fmt::format("the gradient of unit '{}' is in use by a step", unit.name()),
+               "wait for the step")
+      .on(unit.name());
+}
+
+}  // namespace
+
+// Takes the turn, because the lock is released while the host allocates: no other thread closes the
+// context, destroys the unit or allocates the same gradients in the meantime.
+Status Context::provide_gradients(const std::shared_ptr<Unit>& unit) {
+  GradientOnHost* const memory = unit->gradient().on_host();
+  if (memory == nullptr) return Ok{};
+  {
+    auto held = lock();
+    MERON_TRY(check_open());
+    if (memory->provided()) return Ok{};
+  }
+  MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
+  auto held = lock();
+  MERON_TRY(check_open());
+  MERON_TRY(unit->channel().status());
+  if (unit->destroying) return destroyed_error(*unit);
+  return memory->provide();
+}
+
+Status Context::open_bucket(const std::shared_ptr<Unit>& unit) {
+  MERON_TRY(provide_gradients(unit));
+  std::shared_ptr<Operation> opening;
+  {
+    auto held = lock();
+    MERON_TRY(check_open());
+    if (!unit->trainable()) {
+      return Error(MERON_E_STATE, fmt::format("all params of unit '{}' are frozen", unit->name()),
+                   "register params without `frozen` to train them")
+          .on(unit->name());
+    }
+    if (unit->gradient().state() == GradientState::filling) return Ok{};
+    if (unit->destroying) return destroyed_error(*unit);
+    MERON_TRY(unit->channel().status());
+    opening = std::make_shared<OpenBucketOperation>(unit, rank_->deadline());
+    submit_locked(held, opening);
+  }
+  const auto opened = wait(opening, -1);
+  if (opened.ok()) return Ok{};
+  // Nobody waits for it any more (should_stop): it must not take a bucket later.
+  auto held = lock();
+  opening->finish(opened.error());
+  return opened.error();
+}
+
+// Its state is as before while another thread waits for the bucket, or for memory of it.
+Status Context::check_no_gradient_begins(const Unit& unit) const {
+  for (const auto& operation : pending_) {
+    const auto* opening = dynamic_cast<const OpenBucketOperation*>(operation.get());
+    if (opening == nullptr || opening->ended() || &opening->unit() != &unit) continue;
+    return Error(MERON_E_STATE,
+                 fmt::format("another thread begins a gradient of unit '{}'", unit.name()),
+                 "begin its reduction, or discard it, first")
+        .on(unit.name());
+  }
+  return Ok{};
+}
+
+Result<std::shared_ptr<Operation>> Context::reduce(const std::shared_ptr<Unit>& unit,
+                                                   std::span<const GivenGradient> gradients,
+                                                   void* stream, const ReduceOptions& options) {
+  MERON_TRY(open_bucket(unit));
+  MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
+  auto held = lock();
+  MERON_TRY(check_filling(*unit));
+  GradientMemory& memory = unit->gradient().memory();
+  // Before anything is added: the call may be made again.
+  MERON_TRY(memory.prepare(Pass::of(*unit, options, false)));
+  MERON_TRY(memory.add(gradients, stream));
+  return begin_reduction(held, unit, options, CallKind::reduce, false);
+}
+
+Result<std::shared_ptr<Operation>> Context::begin_reduction(Held& held,
+                                                            const std::shared_ptr<Unit>& unit,
+                                                            const ReduceOptions& options,
+                                                            CallKind kind, bool ends) {
+  MERON_TRY(check_open());
+  Gradient& gradient = unit->gradient();
+  GradientMemory& memory = gradient.memory();
+  if (stays_local(*unit, options) && !memory.on_device()) {
+    MERON_TRY(unit->channel().status());
+    MERON_TRY(memory.complete());
+    if (!gradient.on_host()->downloads()) {
+      MERON_TRY(gradient.enter(GradientState::partial));
+      return std::shared_ptr<Operation>();
+    }
+    MERON_ASSIGN(std::shared_ptr<Operation> local, LocalOperation::begin(unit, rank_->deadline()));
+    submit_locked(held, local);
+    return local;
+  }
+  Channel& channel = ReduceOperation::channel_for(*unit, options);
+  MERON_TRY(await_room_locked(held, channel));
+  // What a device is asked for cannot be put off.
+  if (memory.on_device() && gradient.keeps_feedback()) {
+    MERON_TRY(wait_feedback_copied(held, *unit));
+  }
+  const Pass pass = Pass::of(*unit, options, ends);
+  if (Status ready = memory.prepare(pass); !ready.ok()) {
+    // The end of an accumulation has added nothing: the call may be made again.
+    if (ends) MERON_TRY(gradient.enter(GradientState::partial));
+    return std::move(ready).error();
+  }
+  MERON_ASSIGN(const uint64_t sequence,
+               post_call(kind, std::span(&unit, 1), detail_of(options), &channel));
+  MERON_ASSIGN(auto reduce, ReduceOperation::begin(unit, pass, sequence, deadline_of(channel)));
+  submit_locked(held, reduce);
+  if (memory.on_device() && reduce->error()) return *reduce->error();  // of the launch
+  return std::shared_ptr<Operation>(std::move(reduce));
+}
+
+Result<std::shared_ptr<Operation>> Context::finish_reduction(const std::shared_ptr<Unit>& unit,
+                                                             const ReduceOptions& options) {
+  // Whole gradients move now, and sums that replicas have not exchanged yet.
+  const bool whole = !is_sharded(rank_->plan.gradient);
+  const bool apart = whole || (between_replicas(*unit, options) && !sums_apart(*unit));
+  const auto check = [&]() -> Status {
+    MERON_TRY(check_open());
+    MERON_TRY(unit->channel().status());
+    return FinishOperation::check(*unit);
+  };
+  {
+    auto held = lock();
+    MERON_TRY(check());
+  }
+  // An accumulation may end without a gradient: its sum is zero.
+  MERON_TRY(apart ? open_bucket(unit) : provide_gradients(unit));
+  MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
+  auto held = lock();
+  if (apart) {
+    MERON_TRY(check_filling(*unit));
+    return begin_reduction(held, unit, options, CallKind::finish, !whole);
+  }
+  MERON_TRY(await_room_locked(held, unit->channel()));
+  MERON_TRY(check());
+  MERON_ASSIGN(const uint64_t sequence,
+               post_call(CallKind::finish, std::span(&unit, 1), detail_of(options)));
+  std::shared_ptr<Operation> finish =
+      std::make_shared<FinishOperation>(unit, options, deadline_of(unit->channel()));
+  finish->set_sequence(sequence);
+  unit->gradient().finish = finish;
+  submit_locked(held, finish);
+  return finish;
+}
+
+Result<bool> Context::wait_reductions(std::span<const std::shared_ptr<Unit>> units,
+                                      int64_t timeout_ns) {
+  const Deadline user = timeout_ns < 0 ? Deadline::never() : Deadline::after(timeout_ns);
+  // What is under way of a unit. Of what has failed and is gone the group keeps the error.
+  const auto under_way = [](const Unit& unit) -> Result<std::shared_ptr<Operation>> {
+    for (const auto& begun : {unit.gradient().finish, unit.gradient().reduction}) {
+      auto operation = begun.lock();
+      if (!operation) continue;
+      if (operation->error()) return *operation->error();
+      if (!operation->ended()) return operation;
+    }
+    MERON_TRY(unit.channel().status());
+    return std::shared_ptr<Operation>();
+  };
+  auto unit = units.begin();
+  while (true) {
+    std::shared_ptr<Operation> operation;
+    {
+      auto held = lock();
+      MERON_TRY(check_open());
+      for (; unit != units.end(); ++unit) {
+        auto found = under_way(**unit);
+        if (!found.ok()) {
+          record_failure_locked(found.error());
+          return std::move(found).error();
+        }
+        operation = std::move(*found);
+        if (operation) break;
+      }
+    }
+    if (!operation) return true;
+    const int64_t left = timeout_ns <= 0 ? timeout_ns : user.remaining();
+    MERON_ASSIGN(const bool ended, wait(operation, left));
+    if (!ended) return false;
+  }
+}
+
+Result<std::byte*> Context::gradient_place(const std::shared_ptr<Unit>& unit, const Param& param,
+                                           bool overwrite) {
+  GradientOnHost* const memory = unit->gradient().on_host();
+  if (memory == nullptr) {
+    return Error(MERON_E_UNSUPPORTED,
+                 fmt::format("the gradient of '{}' is summed on the device", param.desc.name),
+                 "hand it over when you reduce, in memory of the device or of the host")
+        .on(param.desc.name);
+  }
+  MERON_TRY(open_bucket(unit));
+  MERON_ASSIGN([[maybe_unused]] const Turn turn, this->turn());
+  auto held = lock();
+  MERON_TRY(check_filling(*unit));
+  return memory->place_of(index_in_unit(*unit, param), overwrite);
+}
+
+Result<Context::ReducedGradient> Context::reduced_gradient(Held& /*held*/, const Param& param) {
+  Unit& unit = *param.unit;
+  Gradient& gradient = unit.gradient();
+  if (gradient.state() != GradientState::ready) {
+    return Error(MERON_E_STATE,
+                 fmt::format("the gradient of unit '{}' is {}, not reduced", unit.name(),
+                             kGradientStateNames[static_cast<size_t>(gradient.state())]),
+                 "reduce the unit at an accumulation boundary, and wait for it, first")
+        .on(unit.name());
+  }
+  if (gradient.memory().on_device() && unit.stepping) return in_use_error(unit);
+  MERON_ASSIGN(float* const sum, gradient.memory().show(param.place.flat));
+  // The caller may write: a step takes the squares of what it finds.
+  if (!unit.stepping) gradient.squares_known = false;
+  const Flat& flat = unit.flat_of(param);
+  const Range part = part_of(param, flat.owned);
+  const uint64_t begin = part.size() == 0 ? 0 : param.place.offset + part.begin - flat.summed.begin;
+  return ReducedGradient{sum + begin, part};
+}
+
+Status Context::discard_gradient(Held& /*held*/, Unit& unit) {
+  Gradient& gradient = unit.gradient();
+  if (gradient.state() != GradientState::ready && gradient.state() != GradientState::partial) {
+    return Error(MERON_E_STATE, fmt::format("unit '{}' has no reduced gradient", unit.name()),
+                 "reduce the unit at an accumulation boundary, and wait for it, first")
+        .on(unit.name());
+  }
+  if (gradient.finishing) {
+    return Error(MERON_E_STATE,
+                 fmt::format("the accumulation of unit '{}' is being ended", unit.name()),
+                 "wait for the future that ends it")
+        .on(unit.name());
+  }
+  if (unit.stepping) return in_use_error(unit);
+  gradient.started = false;
+  return gradient.enter(GradientState::empty);
+}
+
+}  // namespace meron

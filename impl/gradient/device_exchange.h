@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+// The devices of a group's ranks exchange by collectives of their own, in the order of a stream:
+// the host does not wait.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "gradient/exchange.h"
+#include "gradient/on_device.h"
+#include "param/device_group.h"
+
+namespace meron {
+
+class DeviceExchange final : public GradientExchange {
+ public:
+  DeviceExchange(Gradient& gradient, GradientOnDevice& memory, DeviceGroup::Call call);
+
+  Status begin(ExchangeStep step) override;
+  Result<bool> done() override { return true; }
+  const std::byte* at(size_t flat, int member) const override;
+  void consumed() override {}
+  Result<bool> parted() override;
+  Error fail(const Error& error) override;
+  std::vector<int> missing() const override;
+
+ private:
+  Status share(DeviceAxis axis);
+
+  Gradient& gradient_;
+  GradientOnDevice& memory_;
+  const DeviceGroup::Call call_;
+  ExchangeStep step_;
+};
+
+}  // namespace meron

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gradient/gradient.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "gradient/on_device.h"
+#include "gradient/on_host.h"
+
+namespace meron {
+
+Gradient::Gradient(Unit& unit)
+    : fresh(unit.params().size(), true), codec(unit.rank().plan.gradient.codec), unit_(unit) {}
+
+Gradient::~Gradient() = default;
+
+Status Gradient::attach(Unit& unit) {
+  std::shared_ptr<Gradient> gradient(new Gradient(unit));
+  if (unit.sums_on_device()) {
+    MERON_ASSIGN(gradient->memory_, GradientOnDevice::create(*gradient));
+  } else {
+    MERON_ASSIGN(auto memory, GradientOnHost::create(*gradient));
+    gradient->host_ = memory.get();
+    gradient->memory_ = std::move(memory);
+  }
+  unit.attach(std::move(gradient));
+  return Ok{};
+}
+
+Status Gradient::enter(GradientState state) {
+  if (!allowed(state_, state)) {
+    return forbidden_transition(unit_.name(), kGradientStateNames[static_cast<size_t>(state_)],
+                                kGradientStateNames[static_cast<size_t>(state)]);
+  }
+  state_ = state;
+  return Ok{};
+}
+
+bool Gradient::keeps_feedback() const {
+  for (size_t f = 0; f < unit_.flats().size(); ++f) {
+    if (memory_->residual(f) != nullptr) return true;
+  }
+  return false;
+}
+
+Status Gradient::drop_feedback() {
+  for (size_t f = 0; f < unit_.flats().size(); ++f) {
+    float* const residual = memory_->residual(f);
+    if (residual == nullptr) continue;
+    MERON_TRY(memory_->place().zero(residual, unit_.flats()[f].row.size() * sizeof(float)));
+  }
+  return Ok{};
+}
+
+void Gradient::review_codec() {
+  const double limit = codec.error_limit;
+  if (limit == 0.0 || exchanges == 0) return;
+  if (!unit_.error_above(exchanges, limit, &UnitSlot::gradient_error)) return;
+  codec = {.kind = CodecKind::bf16};
+  Rank& rank = unit_.rank();
+  rank.notices.push_back(fmt::format(
+      "the gradients of unit '{}' travel in bf16 from exchange {} on: the error of {} was above {} "
+      "(this rank's: {:.3g}, worst block {:.3g})",
+      unit_.name(), exchanges + 1, name_of(rank.plan.gradient.codec.kind), limit, error, worst));
+}
+
+Status Gradient::check_destroyable() const {
+  const auto held = [&](const char* by, const char* advice) {
+    return Error(MERON_E_STATE, fmt::format("unit '{}' {}", unit_.name(), by), advice)
+        .on(unit_.name());
+  };
+  if (state_ == GradientState::filling) {
+    return held("has a gradient that no reduction has begun for",
+                "begin its reduction, or discard it, first");
+  }
+  for (const auto& begun : {reduction, finish}) {
+    const auto operation = begun.lock();
+    if (operation && !operation->ended()) {
+      return held("is being reduced", "wait for the reduction first");
+    }
+  }
+  if (state_ == GradientState::reducing || finishing || (host_ != nullptr && host_->downloads())) {
+    return held("is being reduced", "wait for the reduction first");
+  }
+  return Ok{};
+}
+
+void Gradient::detach() {
+  for (GradientRing::Bucket& bucket : unit_.rank().ring.buckets()) {
+    if (bucket.last_user == this) bucket.last_user = nullptr;
+  }
+}
+
+void Gradient::give_back() {
+  if (host_ != nullptr) return host_->give_back();
+  const Recess recess;  // a device may have to end its work first: no other thread knows the unit
+  memory_.reset();
+}
+
+}  // namespace meron

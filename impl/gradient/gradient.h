@@ -1,0 +1,74 @@
+// SPDX-License-Identifier: Apache-2.0
+// A unit's gradient on this rank: how far its accumulation is, and what is known of its sum. Where
+// it lies is the business of memory.h.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "gradient/memory.h"
+#include "gradient/states.h"
+#include "kernels/cpu/exact_sum.h"
+#include "transport/operation.h"
+
+namespace meron {
+
+class GradientOnHost;
+
+class Gradient {
+ public:
+  // Gives the unit one, with its memory. MERON_E_NO_MEMORY, MERON_E_DEVICE: the unit is as before.
+  static Status attach(Unit& unit);
+  ~Gradient();
+  Gradient(const Gradient&) = delete;
+  Gradient& operator=(const Gradient&) = delete;
+
+  Unit& unit() const { return unit_; }
+  GradientState state() const { return state_; }
+  Status enter(GradientState state);  // MERON_E_INTERNAL for a transition that states.h forbids
+  GradientMemory& memory() const { return *memory_; }
+  // Null where it lies on the device.
+  GradientOnHost* on_host() const { return host_; }
+
+  // The accumulation.
+  std::vector<bool> fresh;                     // per param: nothing of it is in the bucket yet
+  bool started = false;                        // the sum holds earlier micro-batches
+  bool at_boundary = false;                    // the last reduction begun ends it
+  bool finishing = false;                      // a FinishOperation is to end it
+  std::weak_ptr<Operation> reduction, finish;  // the last ones begun
+  // Of this rank's part of a complete sum, if known: reductions take them where an optimizer will
+  // ask.
+  kernels::ExactSum squares;
+  bool squares_known = false;
+
+  // Reductions begun so far: the value that UnitSlot::contributed was last set to. Exchanges
+  // between replicas, and whether the last reduction was one.
+  uint64_t reductions = 0, exchanges = 0;
+  bool between = false;
+  // In use: the plan's, or bf16 once the error was above the plan's limit. What encoding has lost.
+  Codec codec;
+  double error = 0;  // relative, of what this rank encoded last
+  float worst = 0;   // worst block
+  // Before it is encoded: falls back where any rank's last error demands it.
+  void review_codec();
+  // Whether a reduction changes what is saved: what its codec loses is kept. And forgets that.
+  bool keeps_feedback() const;
+  Status drop_feedback();
+
+  // The end. What stands on this rank against the destruction of the unit: MERON_E_STATE. No
+  // operation of this rank meets it any more. Gives everything back, once that is so on every rank.
+  Status check_destroyable() const;
+  void detach();
+  void give_back();
+
+ private:
+  explicit Gradient(Unit& unit);
+
+  Unit& unit_;
+  GradientState state_ = GradientState::empty;
+  GradientOnHost* host_ = nullptr;
+  std::unique_ptr<GradientMemory> memory_;
+};
+
+}  // namespace meron

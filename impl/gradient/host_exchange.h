@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// Peers that share memory with this rank are read in place, once words of UnitSlot say that they
+// are ready; others send what is read of them, and what comes is staged.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "gradient/exchange.h"
+#include "gradient/on_host.h"
+
+namespace meron {
+
+class HostExchange final : public GradientExchange {
+ public:
+  // Of the unit's present reduction, whose call was posted to `channel`. `between`: replicas.
+  HostExchange(Gradient& gradient, Channel& channel, uint64_t sequence, bool between);
+
+  Status begin(ExchangeStep step) override;
+  Result<bool> done() override;
+  const std::byte* at(size_t flat, int member) const override;
+  void consumed() override;
+  Result<bool> parted() override;
+  Error fail(const Error& error) override { return channel_.fail(error); }
+  std::vector<int> missing() const override;
+
+ private:
+  Status send();
+  Result<std::shared_ptr<Staging>> take_room(std::span<Piece> pieces);
+  // Members of the group whose memory is read in the step.
+  const std::vector<int>& peers() const;
+  std::atomic<uint64_t> UnitSlot::*word() const;
+  const std::byte* in_place(const Piece& piece) const;
+
+  Gradient& gradient_;
+  GradientOnHost& memory_;
+  Channel& channel_;
+  const uint64_t sequence_;
+  const uint64_t reduction_;
+  const bool between_;
+  ExchangeStep step_;
+  bool begun_ = false, sent_ = false, consumed_ = false;
+  std::shared_ptr<Batch> batch_;
+  std::vector<std::shared_ptr<Staging>> received_;  // what came of members of other nodes
+};
+
+}  // namespace meron

@@ -1,0 +1,293 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "gradient/reduce.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "gradient/device_exchange.h"
+#include "gradient/host_exchange.h"
+
+namespace meron {
+
+Pass Pass::of(const Unit& unit, const ReduceOptions& options, bool ends) {
+  const Plan& plan = unit.rank().plan;
+  const MeshShape& mesh = unit.axes().mesh;
+  Pass pass;
+  pass.options = options;
+  pass.ends = ends;
+  pass.accumulate = unit.gradient().started;
+  pass.between = between_replicas(unit, options);
+  pass.direct = pass.between && !ends && sends_gradients(plan, mesh, !pass.accumulate);
+  pass.shares = pass.between
+                    ? !over_all(plan.optimizer, mesh)
+                    : !unit.axes().replicas() && !is_sharded(plan.optimizer) && mesh.shards > 1;
+  return pass;
+}
+
+ReduceOperation::ReduceOperation(Begun /*by*/, std::shared_ptr<Unit> unit, const Pass& pass,
+                                 uint64_t sequence, Deadline deadline)
+    : Operation(channel_for(*unit, pass.options), deadline),
+      unit_(std::move(unit)),
+      gradient_(unit_->gradient()),
+      memory_(gradient_.memory()),
+      pass_(pass) {
+  set_sequence(sequence);
+}
+
+Channel& ReduceOperation::channel_for(const Unit& unit, const ReduceOptions& options) {
+  // Devices of both axes take turns in the order of one channel's calls.
+  const bool all = unit.gradient().memory().on_device() || between_replicas(unit, options);
+  return all ? *unit.axes().group : *unit.axes().shard;
+}
+
+Result<std::shared_ptr<ReduceOperation>> ReduceOperation::begin(std::shared_ptr<Unit> unit,
+                                                                const Pass& pass, uint64_t sequence,
+                                                                Deadline deadline) {
+  auto reduce =
+      std::make_shared<ReduceOperation>(Begun{}, std::move(unit), pass, sequence, deadline);
+  Gradient& gradient = reduce->gradient_;
+  MERON_TRY(gradient.enter(GradientState::reducing));
+  reduce->reduction_ = ++gradient.reductions;
+  if (pass.between) reduce->number_ = ++gradient.exchanges;
+  gradient.reduction = reduce;
+  gradient.at_boundary = pass.options.boundary;
+  gradient.between = pass.between;
+  if (GradientOnHost* const host = gradient.on_host()) {
+    host->note_reduction();
+    reduce->exchange_ =
+        std::make_unique<HostExchange>(gradient, reduce->channel(), sequence, pass.between);
+  } else {
+    reduce->exchange_ =
+        std::make_unique<DeviceExchange>(gradient, static_cast<GradientOnDevice&>(reduce->memory_),
+                                         DeviceGroup::Call{sequence, deadline, reduce->describe()});
+  }
+  return reduce;
+}
+
+// ---- The order of things -----------------------------------------------------------------------
+
+Result<bool> ReduceOperation::advance() {
+  // A save copies what encoding has lost so far.
+  if (stage_ < Stage::settling && unit_->held_for_save() && gradient_.keeps_feedback()) {
+    return false;
+  }
+  // What this rank fails to give the peers wait for in vain: they are told.
+  Result<bool> moved = move();
+  if (!moved.ok()) return exchange_->fail(std::move(moved).error().on(unit_->name()));
+  return moved;
+}
+
+Result<bool> ReduceOperation::move() {
+  if (stage_ == Stage::adding) {
+    if (!std::exchange(completed_, true) && !pass_.ends) MERON_TRY(memory_.complete());
+    MERON_ASSIGN(const bool added, memory_.added());
+    if (!added) return false;
+    MERON_TRY(begin_work());
+  }
+  if (stage_ == Stage::shards) {
+    MERON_ASSIGN(const bool done, exchange_->done());
+    if (!done) return false;
+    MERON_TRY(sum_shards());
+    MERON_TRY(after_shards());
+  }
+  if (stage_ == Stage::replicas) {
+    MERON_ASSIGN(const bool done, exchange_->done());
+    if (!done) return false;
+    MERON_TRY(sum_replicas());
+    MERON_TRY(after_replicas());
+  }
+  if (stage_ == Stage::sums) {
+    MERON_ASSIGN(const bool done, exchange_->done());
+    if (!done) return false;
+    MERON_TRY(take_sums());
+    MERON_TRY(end_work());
+  }
+  if (stage_ == Stage::settling) {
+    MERON_ASSIGN(const bool settled, memory_.settled());
+    if (!settled) return false;
+    stage_ = Stage::parting;
+  }
+  MERON_ASSIGN(const bool parted, exchange_->parted());
+  return parted ? end() : Result<bool>(false);
+}
+
+Status ReduceOperation::begin_work() {
+  MERON_TRY(memory_.begin_squares(pass_.options.boundary && unit_->has_optimizer));
+  if (pass_.ends || pass_.direct) return after_shards();
+  stage_ = Stage::shards;
+  return begin_shards();
+}
+
+Status ReduceOperation::after_shards() {
+  if (pass_.between) {
+    stage_ = Stage::replicas;
+    return begin_replicas();
+  }
+  if (!pass_.shares) return end_work();
+  stage_ = Stage::sums;
+  return begin_sums();
+}
+
+Status ReduceOperation::after_replicas() {
+  // Sums that replicas share are received where they belong: from here the next unit may begin.
+  if (rows_leave_bucket(*unit_)) memory_.release_bucket();
+  if (!pass_.shares) return end_work();
+  stage_ = Stage::sums;
+  return begin_sums();
+}
+
+Status ReduceOperation::end_work() {
+  stage_ = Stage::settling;
+  exchange_->consumed();
+  MERON_TRY(memory_.end_work());
+  memory_.release_bucket();
+  return Ok{};
+}
+
+Result<bool> ReduceOperation::end() {
+  gradient_.started = !pass_.options.boundary;
+  MERON_TRY(
+      gradient_.enter(pass_.options.boundary ? GradientState::ready : GradientState::partial));
+  return true;
+}
+
+// ---- Along the shard axis ----------------------------------------------------------------------
+
+Status ReduceOperation::begin_shards() {
+  const Axes& axes = unit_->axes();
+  return exchange_->begin(step_along(Step::shards, *axes.shard, [&](Piece& piece) {
+    const Flat& flat = unit_->flats()[piece.flat];
+    const uint64_t size = size_of(unit_->gradient_type(flat));
+    const Range row = row_range(flat.desc.elements, static_cast<uint64_t>(piece.member), axes.mesh);
+    std::byte* const bucket = memory_.bucket(piece.flat);
+    piece.give = bucket + row.begin * size;
+    piece.give_bytes = row.size() * size;
+    piece.alike = bucket + flat.row.begin * size;
+    piece.take_bytes = flat.row.size() * size;
+    piece.to = memory_.room(pass_, Step::shards, piece.flat, piece.member);
+  }));
+}
+
+Status ReduceOperation::sum_shards() {
+  const Axes& axes = unit_->axes();
+  const bool last = !axes.replicas();
+  const bool read_next = last ? pass_.shares && unit_->local_shards().size() > 1
+                              : pass_.between && unit_->local_replicas().size() > 1;
+  for (size_t f = 0; f < unit_->flats().size(); ++f) {
+    const Flat& flat = unit_->flats()[f];
+    if (!flat.desc.trainable || flat.row.size() == 0) continue;
+    Sum sum;
+    sum.out = memory_.row(f);
+    sum.accumulate = pass_.accumulate && !sums_apart(*unit_);
+    sum.type = unit_->gradient_type(flat);
+    // An f32 bucket that is also the sum must be named by one address for the kernel.
+    sum.in = inputs(*axes.shard, f, memory_.bucket(f) + flat.row.begin * size_of(sum.type));
+    if (last && pass_.options.boundary) sum.scale = pass_.options.scale(unit_->channel().size());
+    sum.count = flat.row.size();
+    sum.squares = last ? memory_.squares() : nullptr;
+    sum.read_next = read_next;
+    sum.backwards = reduction_ % 2 != 0;
+    MERON_TRY(memory_.place().sum(sum));
+  }
+  return Ok{};
+}
+
+// ---- Between replicas: reduce_replicas.cpp. Sums that more ranks need: -------------------------
+
+Status ReduceOperation::begin_sums() {
+  if (pass_.between && coded()) MERON_TRY(encode_sums());
+  const Axes& axes = unit_->axes();
+  Channel& axis = pass_.between ? *axes.replica : *axes.shard;
+  ExchangeStep step = step_along(Step::sums, axis, [&](Piece& piece) {
+    const Flat& flat = unit_->flats()[piece.flat];
+    const Range& own = pass_.between ? flat.part : flat.row;
+    const Range other = pass_.between ? part_of_replica(flat, piece.member)
+                                      : row_range(flat.desc.elements,
+                                                  static_cast<uint64_t>(piece.member), axes.mesh);
+    if (pass_.between && coded()) {
+      piece.give = piece.alike = memory_.encoded_sum(piece.flat);
+      piece.to = memory_.room(pass_, Step::sums, piece.flat, piece.member);
+    } else {
+      piece.give = reinterpret_cast<std::byte*>(sum_from(piece.flat, own.begin));
+      piece.to = reinterpret_cast<std::byte*>(sum_from(piece.flat, other.begin));
+      piece.alike = piece.to;
+    }
+    const bool encoded = pass_.between && coded();
+    piece.give_bytes = encoded ? bytes_of_part(piece.flat, own) : own.size() * sizeof(float);
+    piece.take_bytes = encoded ? bytes_of_part(piece.flat, other) : other.size() * sizeof(float);
+  });
+  step.same = true;
+  return exchange_->begin(std::move(step));
+}
+
+Status ReduceOperation::take_sums() {
+  const Axes& axes = unit_->axes();
+  const Channel& axis = pass_.between ? *axes.replica : *axes.shard;
+  std::vector<meron_cast_task> decodes;
+  for (size_t f = 0; f < unit_->flats().size(); ++f) {
+    const Flat& flat = unit_->flats()[f];
+    if (!flat.desc.trainable) continue;
+    for (int member = 0; member < axis.size(); ++member) {
+      if (member == axis.index()) continue;
+      const Range range =
+          pass_.between ? part_of_replica(flat, member)
+                        : row_range(flat.desc.elements, static_cast<uint64_t>(member), axes.mesh);
+      if (range.size() == 0) continue;
+      float* const to = sum_from(f, range.begin);
+      const std::byte* const from = exchange_->at(f, member);
+      if (pass_.between && coded()) {
+        decodes.push_back({to, from, range.size()});
+      } else if (from != reinterpret_cast<std::byte*>(to)) {
+        MERON_TRY(memory_.place().copy(reinterpret_cast<std::byte*>(to), from,
+                                       range.size() * sizeof(float)));
+      }
+    }
+  }
+  return decodes.empty() ? Status(Ok{}) : memory_.place().decode(gradient_.codec, decodes);
+}
+
+// ---- Details -----------------------------------------------------------------------------------
+
+template <class Fill>
+ExchangeStep ReduceOperation::step_along(Step step, Channel& axis, Fill&& fill) {
+  ExchangeStep made;
+  made.step = step;
+  made.axis = &axis;
+  made.first.resize(unit_->flats().size());
+  Counters& counters = unit_->rank().counters;
+  for (size_t f = 0; f < unit_->flats().size(); ++f) {
+    made.first[f] = made.pieces.size();
+    if (!unit_->flats()[f].desc.trainable) continue;
+    for (int member = 0; member < axis.size(); ++member) {
+      if (member == axis.index()) continue;
+      Piece& piece = made.pieces.emplace_back();
+      piece.flat = f;
+      piece.member = member;
+      fill(piece);
+      add(counters.reduced, piece.take_bytes);
+      if (!axis.is_local(member)) add(counters.far_reduced, piece.take_bytes);
+    }
+  }
+  return made;
+}
+
+std::vector<const void*> ReduceOperation::inputs(const Channel& axis, size_t flat,
+                                                 const void* own) const {
+  std::vector<const void*> in(static_cast<size_t>(axis.size()));
+  for (int member = 0; member < axis.size(); ++member) {
+    in[static_cast<size_t>(member)] = member == axis.index() ? own : exchange_->at(flat, member);
+  }
+  return in;
+}
+
+float* ReduceOperation::sum_from(size_t flat, uint64_t element) const {
+  return memory_.sum(flat) + (element - unit_->flats()[flat].summed.begin);
+}
+
+std::string ReduceOperation::describe() const {
+  return fmt::format("reduce of unit '{}'{}", unit_->name(),
+                     memory_.on_device() ? " on the device" : "");
+}
+
+}  // namespace meron

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: Apache-2.0
+// A reduction, on the host and on devices alike: along the shard axis each rank sums, in f32 and in
+// rank order, its row of all buckets (without replicas: its shard). With replicas, these then
+// exchange their rows: each sums its part of them, in the replicas' order. Where more ranks need a
+// sum than the one that made it, these share it. What travels between replicas may be encoded (qgZ
+// of ZeRO++, arXiv 2306.10209), and what encoding lost stays here as feedback (LoCo, arXiv
+// 2407.04480).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gradient/exchange.h"
+#include "gradient/gradient.h"
+
+namespace meron {
+
+class ReduceOperation final : public Operation {
+  struct Begun {};  // only begin() has one
+
+ public:
+  // Where the call is to be posted.
+  static Channel& channel_for(const Unit& unit, const ReduceOptions& options);
+  // The gradient is `filling`, its memory prepared for `pass`; the call has been posted to
+  // channel_for().
+  static Result<std::shared_ptr<ReduceOperation>> begin(std::shared_ptr<Unit> unit,
+                                                        const Pass& pass, uint64_t sequence,
+                                                        Deadline deadline);
+  ReduceOperation(Begun by, std::shared_ptr<Unit> unit, const Pass& pass, uint64_t sequence,
+                  Deadline deadline);
+
+  Result<bool> advance() override;
+  std::vector<int> missing() const override { return exchange_->missing(); }
+  std::string describe() const override;
+  bool begins_alone() const override { return true; }
+
+ private:
+  // adding: until the bucket has all that was given. shards, replicas, sums: until what peers give
+  // in the step can be read. settling: until the work is done. parting: until nobody reads what
+  // this rank may change next.
+  enum class Stage { adding, shards, replicas, sums, settling, parting };
+
+  Result<bool> move();
+  Status begin_work();
+  Status after_shards();
+  Status after_replicas();
+  Status end_work();
+  Result<bool> end();
+
+  Status begin_shards();
+  Status sum_shards();
+  Status begin_replicas();
+  Status encode_rows();
+  Status sum_replicas();
+  Status begin_sums();
+  Status encode_sums();
+  Status take_sums();
+
+  // What is given and taken of each trainable flat along an axis: `piece` fills in all but the flat
+  // and the member.
+  template <class Fill>
+  ExchangeStep step_along(Step step, Channel& axis, Fill&& fill);
+  Range part_of_replica(const Flat& flat, int replica) const;
+  bool coded() const;
+  uint64_t bytes_of_part(size_t flat, const Range& part) const;
+  std::byte* row_from(size_t flat, uint64_t element) const;
+  DType row_type(size_t flat) const;
+  float* sum_from(size_t flat, uint64_t element) const;
+  std::vector<const void*> inputs(const Channel& axis, size_t flat, const void* own) const;
+
+  std::shared_ptr<Unit> unit_;
+  Gradient& gradient_;
+  GradientMemory& memory_;
+  const Pass pass_;
+  uint64_t reduction_ = 0, number_ = 0;  // of the unit's exchanges between replicas
+  Stage stage_ = Stage::adding;
+  bool completed_ = false;
+  std::unique_ptr<GradientExchange> exchange_;
+};
+
+}  // namespace meron
