@@ -9,13 +9,13 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "device/device_group.h"
 #include "engine/device_watch.h"
 #include "engine/handles.h"
 #include "engine/progress_thread.h"
 #include "engine/save_thread.h"
 #include "os/file.h"
 #include "os/process.h"
-#include "param/device_group.h"
 #include "transport/flight_record.h"
 
 namespace meron {

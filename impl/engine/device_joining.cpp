@@ -9,10 +9,10 @@
 #include <cstring>
 #include <string_view>
 
+#include "device/device_group.h"
 #include "device/modules.h"
 #include "engine/context.h"
 #include "engine/device_watch.h"
-#include "param/device_group.h"
 #include "plan/quantity.h"
 #include "plan/text.h"
 #include "transport/collective.h"

@@ -5,9 +5,9 @@
 
 #include <chrono>
 
+#include "device/device_group.h"
 #include "engine/context.h"
 #include "os/threads.h"
-#include "param/device_group.h"
 
 namespace meron {
 namespace {

@@ -6,9 +6,9 @@
 #include <string>
 #include <vector>
 
+#include "device/device_group.h"
 #include "gradient/exchange.h"
 #include "gradient/on_device.h"
-#include "param/device_group.h"
 
 namespace meron {
 

@@ -9,8 +9,8 @@
 #include <span>
 #include <vector>
 
+#include "device/device_side.h"
 #include "gradient/gradient.h"
-#include "param/device_side.h"
 
 namespace meron {
 

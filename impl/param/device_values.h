@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "param/device_side.h"
-#include "param/upload.h"
+#include "device/device_side.h"
+#include "device/upload.h"
 
 namespace meron {
 

@@ -13,10 +13,10 @@
 #include <string>
 #include <vector>
 
-#include "param/device_group.h"
+#include "device/device_group.h"
+#include "device/upload.h"
 #include "param/import.h"
 #include "param/unit.h"
-#include "param/upload.h"
 #include "transport/operation.h"
 
 namespace meron {

@@ -7,7 +7,7 @@
 #include <optional>
 
 #include "base/hash.h"
-#include "param/device_group.h"
+#include "device/device_group.h"
 #include "param/gather.h"
 #include "plan/value_layout.h"
 #include "quant/device_wire.h"

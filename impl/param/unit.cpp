@@ -10,8 +10,8 @@
 #include <utility>
 
 #include "base/hash.h"
+#include "device/device_group.h"
 #include "os/host.h"
-#include "param/device_group.h"
 #include "param/nvme_values.h"
 #include "plan/predict.h"
 #include "plan/value_layout.h"

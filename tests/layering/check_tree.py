@@ -30,8 +30,10 @@ from typing import NamedTuple
 LAYERS = (
     ("base",),
     ("os",),
-    ("memory", "topology", "plan", "io", "device"),
-    ("transport", "quant", "checkpoint"),
+    ("memory", "topology", "plan", "io"),
+    ("transport", "checkpoint"),
+    ("device",),
+    ("quant",),
     ("place",),
     ("param", "offload"),
     ("gradient",),
@@ -44,7 +46,7 @@ LAYERS = (
 NOT_ALLOWED = {
     "plan": {"os"},
     # Files: it knows no rank's memory, so the command reads checkpoints by it too.
-    "checkpoint": {"memory", "topology", "device"},
+    "checkpoint": {"memory", "topology"},
     # It decides and does not act: tests drive it with a fake gatherer and a fake clock.
     "schedule": {
         *("os", "memory", "topology", "plan", "io", "device", "transport", "quant", "place"),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "param/device_group.h"
+#include "device/device_group.h"
 
 #include "base/held.h"
 

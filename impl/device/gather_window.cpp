@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "param/gather_window.h"
+#include "device/gather_window.h"
 
 #include <utility>
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "param/device_side.h"
+#include "device/device_side.h"
 
 #include <fmt/format.h>
 

@@ -8,8 +8,8 @@
 #include <cstdint>
 #include <deque>
 
+#include "device/device_side.h"
 #include "os/thread_pool.h"
-#include "param/device_side.h"
 
 namespace meron {
 

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "device/device.h"
-#include "param/pinned_ring.h"
+#include "device/pinned_ring.h"
 #include "transport/transport.h"
 
 namespace meron {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "param/upload.h"
+#include "device/upload.h"
 
 #include <algorithm>
 

@@ -25,8 +25,8 @@
 #include <vector>
 
 #include "device/collectives.h"
-#include "param/device_side.h"
-#include "param/gather_window.h"
+#include "device/device_side.h"
+#include "device/gather_window.h"
 #include "transport/channel.h"
 #include "transport/operation.h"
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "param/pinned_ring.h"
+#include "device/pinned_ring.h"
 
 #include <utility>
 
