@@ -32,17 +32,17 @@
 #include "gradient/memory.h"
 #include "optim/optimizer.h"
 #include "optim/step.h"
-#include "param/axes.h"
-#include "param/gather.h"
-#include "param/unit.h"
-#include "param/update.h"
 #include "plan/predict.h"
+#include "rank/axes.h"
 #include "saving/export.h"
 #include "saving/load.h"
 #include "saving/saver.h"
 #include "schedule/schedule.h"
 #include "transport/channel.h"
 #include "transport/transport.h"
+#include "unit/unit.h"
+#include "values/gather.h"
+#include "values/update.h"
 
 namespace meron {
 

@@ -10,10 +10,10 @@
 #include <vector>
 
 #include "optim/optimizer.h"
-#include "param/unit.h"
 #include "saving/saver.h"
 #include "state/unit_state.h"
 #include "transport/operation.h"
+#include "unit/unit.h"
 
 namespace meron {
 

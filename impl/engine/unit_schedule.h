@@ -9,9 +9,9 @@
 #include <unordered_map>
 #include <vector>
 
-#include "param/gather.h"
-#include "param/unit.h"
 #include "schedule/schedule.h"
+#include "unit/unit.h"
+#include "values/gather.h"
 
 namespace meron {
 

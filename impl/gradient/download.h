@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "gradient/memory.h"
-#include "param/staging.h"
+#include "rank/staging.h"
 
 namespace meron {
 

@@ -4,7 +4,7 @@
 
 #include <cstdint>
 
-#include "param/unit.h"
+#include "unit/unit.h"
 
 namespace meron {
 

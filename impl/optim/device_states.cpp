@@ -55,7 +55,7 @@ DeviceStates::~DeviceStates() {
 // Within what lies on the device, which may be more: a row of which this rank updates a part.
 std::byte* DeviceStates::owned_values() const {
   const Flat& flat = this->flat();
-  return flat.resident->data() + (flat.owned.begin - flat.rest.begin) * size_of(flat.desc.dtype);
+  return flat.on_device->data() + (flat.owned.begin - flat.rest.begin) * size_of(flat.desc.dtype);
 }
 
 Status DeviceStates::fill() {

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "kernels/cpu/update.h"
-#include "param/unit.h"
 #include "plan/state_layout.h"
+#include "unit/unit.h"
 
 namespace meron {
 

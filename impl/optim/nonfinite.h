@@ -9,7 +9,7 @@
 #include <string>
 #include <type_traits>
 
-#include "param/unit.h"
+#include "unit/unit.h"
 
 namespace meron {
 

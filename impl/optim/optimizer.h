@@ -12,7 +12,7 @@
 #include "offload/parked_buffers.h"
 #include "optim/options.h"
 #include "optim/states.h"
-#include "param/unit.h"
+#include "unit/unit.h"
 
 namespace meron {
 

@@ -399,7 +399,7 @@ float* FlatStates::in_place(int state, uint64_t first, uint64_t count) {
   if (first + count > split_.host.end) return nullptr;
   if (state == kMaster) {
     if (!shape_.master) {
-      return flat().stored ? nullptr : reinterpret_cast<float*>(flat().own(first));
+      return flat().shard ? nullptr : reinterpret_cast<float*>(flat().own(first));
     }
     return host_master_ + (first - split_.host.begin);
   }

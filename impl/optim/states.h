@@ -12,9 +12,9 @@
 #include "offload/state_file.h"
 #include "optim/device_states.h"
 #include "optim/options.h"
-#include "param/master.h"
-#include "param/unit.h"
 #include "plan/state_layout.h"
+#include "shard/master.h"
+#include "unit/unit.h"
 
 namespace meron {
 

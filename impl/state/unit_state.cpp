@@ -126,10 +126,10 @@ Status UnitState::check(const State& state, const Range& range) const {
 
 Status UnitState::read_values(Flat& flat, const Range& range, std::byte* out) const {
   const uint64_t size = size_of(flat.desc.dtype);
-  if (flat.stored) {
+  if (flat.shard) {
     // What is coded is all of `owned`, else all of `rest`.
     const uint64_t origin = flat.coded() ? flat.owned.begin : flat.rest.begin;
-    return flat.stored->read((range.begin - origin) * size, range.size() * size, out);
+    return flat.shard->read((range.begin - origin) * size, range.size() * size, out);
   }
   const Recess recess(range.size() >= kInlineElements);
   if (!flat.packed) {

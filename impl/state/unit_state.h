@@ -13,7 +13,7 @@
 #include "base/layout.h"
 #include "base/result.h"
 #include "optim/optimizer.h"
-#include "param/unit.h"
+#include "unit/unit.h"
 
 namespace meron {
 

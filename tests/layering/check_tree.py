@@ -34,9 +34,10 @@ LAYERS = (
     ("transport", "checkpoint"),
     ("device",),
     ("quant",),
-    ("place",),
-    ("param", "offload"),
-    ("gradient",),
+    ("rank", "place"),
+    ("shard", "offload"),
+    ("unit",),
+    ("values", "gradient"),
     ("schedule", "optim"),
     ("state",),
     ("saving",),
@@ -50,7 +51,7 @@ NOT_ALLOWED = {
     # It decides and does not act: tests drive it with a fake gatherer and a fake clock.
     "schedule": {
         *("os", "memory", "topology", "plan", "io", "device", "transport", "quant", "place"),
-        *("param", "gradient"),
+        *("rank", "shard", "unit", "values", "gradient"),
     },
 }
 # Where kernels may be called from: not from the folders that only know bytes and system calls.

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+// Values on tier device: they lie in memory of the device that this rank computes on, are read
+// there in place by gathers on the device, and go to the host's memory for all else.
+//
+// Whoever reads or writes them on another stream than DeviceSide::work() makes that stream wait,
+// and is waited for by it (GatheredOnDevice).
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <iterator>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "device/collectives.h"
+#include "rank/rank.h"
+#include "shard/shard.h"
+
+namespace meron {
+
+class ShardOnDevice final : public Shard {
+ public:
+  // Takes `room` bytes of the device for the `bytes` bytes that lie at `host` while they are there
+  // too. `mirrored`: that memory stays, and is pinned. They are zero until they are first stored.
+  // MERON_E_NO_MEMORY, MERON_E_DEVICE.
+  static Result<std::unique_ptr<ShardOnDevice>> create(Rank& rank, std::byte* host, uint64_t bytes,
+                                                       uint64_t room, bool mirrored,
+                                                       const std::string& name);
+  ~ShardOnDevice() override;
+
+  Result<bool> stage() override;
+  Result<bool> open(bool whole) override;
+  void store() override;
+  void give_back() override {}
+  void forget() override;
+  Status read(uint64_t offset, uint64_t bytes, std::byte* out) override;
+  bool busy() const override;
+  void wait(int64_t timeout_ns) const override;
+  std::string describe() const override;
+
+  // Of the collectives that send from here, as long as this lives.
+  void keep(std::vector<DeviceRegistration> registrations) {
+    std::move(registrations.begin(), registrations.end(), std::back_inserter(registrations_));
+  }
+  // Takes `room` bytes more, if any, for the second copy of the row that these values are a part
+  // of: written on DeviceSide::up(), by the gather that gathers the row. MERON_E_NO_MEMORY.
+  Status hold_copy(uint64_t room, const std::string& name);
+  std::byte* copy() const { return copy_.data(); }  // null: there is none
+  uint64_t copy_room() const { return copy_room_; }
+  // The version of the values that it was last asked to have: the same on all ranks.
+  std::optional<uint64_t> copy_version;
+  // The device's have changed by themselves: the host's memory does not have them any more.
+  void note_changed() { here_ = false; }
+
+  bool mirrored() const { return mirrored_; }
+  std::byte* data() const { return memory_.data(); }
+  uint64_t bytes() const { return bytes_; }
+  uint64_t room() const { return room_; }  // of the device, from data() on; may be 0
+
+ private:
+  ShardOnDevice(Rank& rank, std::byte* host, uint64_t bytes, bool mirrored)
+      : rank_(rank), host_(host), bytes_(bytes), mirrored_(mirrored) {}
+  Status transfer(void* to, const void* from, std::atomic<uint64_t>& counter);
+  Status settle();
+
+  Rank& rank_;
+  std::byte* const host_;
+  const uint64_t bytes_;
+  const bool mirrored_;
+  DeviceMemory memory_, copy_;
+  uint64_t room_ = 0, copy_room_ = 0;              // as they were asked for
+  std::vector<DeviceRegistration> registrations_;  // go before the memory does
+  DeviceEvent copied_;
+  bool reading_ = false, writing_ = false;  // what copied_ is the end of
+  bool here_ = false;                       // the host's memory has them
+  bool stored_ = false;                     // they were written, here or there
+  bool opened_ = false;                     // and they may have changed there
+  std::optional<Error> error_;
+};
+
+}  // namespace meron

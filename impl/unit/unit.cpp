@@ -1,0 +1,422 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "unit/unit.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <bit>
+#include <new>
+#include <optional>
+#include <utility>
+
+#include "base/hash.h"
+#include "device/device_group.h"
+#include "os/host.h"
+#include "plan/predict.h"
+#include "plan/value_layout.h"
+#include "shard/shard_on_nvme.h"
+
+namespace meron {
+
+Error forbidden_transition(const std::string& unit, std::string_view from, std::string_view to) {
+  return Error(MERON_E_INTERNAL, fmt::format("unit '{}' cannot go from {} to {}", unit, from, to),
+               "please report this defect with the flight record");
+}
+
+size_t index_in_unit(const Unit& unit, const Param& param) {
+  const auto& params = unit.params();
+  const auto found = std::find_if(params.begin(), params.end(),
+                                  [&](const auto& each) { return each.get() == &param; });
+  return static_cast<size_t>(found - params.begin());
+}
+
+Range part_of(const Param& param, const Range& range) {
+  const uint64_t begin = std::max(range.begin, param.place.offset);
+  const uint64_t end = std::min(range.end, param.place.offset + param.count);
+  if (begin >= end) return {0, 0};
+  return {begin - param.place.offset, end - param.place.offset};
+}
+
+Unit::Unit(Rank& rank, const Axes& axes, std::string name,
+           std::vector<std::shared_ptr<Param>> params)
+    : value_codec(rank.plan.param.codec),
+      rank_(rank),
+      axes_(axes),
+      name_(std::move(name)),
+      name_hash_(hash_text(name_)),
+      params_(std::move(params)) {}
+
+Result<std::shared_ptr<Unit>> Unit::create(Rank& rank, const Axes& axes, std::string name,
+                                           std::vector<std::shared_ptr<Param>> params) {
+  std::vector<TensorDesc> tensors;
+  tensors.reserve(params.size());
+  for (const auto& param : params) tensors.push_back(param->desc);
+  MERON_ASSIGN(UnitLayout layout, layout_unit(tensors));
+
+  std::shared_ptr<Unit> unit(new Unit(rank, axes, std::move(name), std::move(params)));
+  const MeshShape& mesh = axes.mesh;
+  unit->stores_ = rank.stores(axes.number, layout.flats, mesh);
+  const uint64_t index = static_cast<uint64_t>(axes.index());
+  for (const FlatDesc& desc : layout.flats) {
+    Flat flat;
+    flat.desc = desc;
+    flat.row = row_range(desc.elements, index, mesh);
+    flat.part = part_range(desc.elements, index, mesh);
+    flat.rest = held_range(rank.plan.param, desc.elements, index, mesh);
+    flat.owned = held_range(rank.plan.optimizer, desc.elements, index, mesh);
+    flat.summed = !axes.replicas()                                 ? flat.owned
+                  : rank.plan.gradient.sharding == Sharding::world ? flat.part
+                                                                   : flat.row;
+    flat.packed = rank.plan.frozen_int8 && !desc.trainable;
+    unit->bytes_ += flat.value_bytes();
+    unit->flats_.push_back(std::move(flat));
+  }
+  unit->find_peers();
+
+  const uint64_t members = mesh.ranks();
+  MERON_ASSIGN(const uint64_t slots,
+               rank.transport.window_allocate(sizeof(UnitSlot) * members,
+                                              fmt::format("unit '{}'", unit->name_), axes.number));
+  unit->window_ranges_.emplace_back(slots, sizeof(UnitSlot) * members);
+  MERON_TRY(rank.transport.window().reserve(slots, sizeof(UnitSlot) * members));
+  unit->slots_ = reinterpret_cast<UnitSlot*>(rank.transport.window().writable(slots));
+  for (const auto reserve : {&Unit::reserve_values, &Unit::prepare_device}) {
+    Status reserved = (*unit.*reserve)();
+    if (reserved.ok()) continue;
+    unit->undo();
+    return std::move(reserved).error();
+  }
+  for (size_t i = 0; i < unit->params_.size(); ++i) {
+    unit->params_[i]->unit = unit.get();
+    unit->params_[i]->place = layout.tensors[i];
+  }
+  return unit;
+}
+
+void Unit::find_peers() {
+  const Channel& group = *axes_.group;
+  const bool whole = !is_sharded(rank_.plan.param);
+  // Who fetches whole values from whom depends on who updates them.
+  const bool over_world = over_all(whole ? rank_.plan.optimizer : rank_.plan.param, axes_.mesh);
+  const bool refreshed = !over_world && over_all(rank_.plan.optimizer, axes_.mesh);
+  bool remote = false;
+  for (int m = 0; m < group.size(); ++m) {
+    const auto shards = static_cast<int>(axes_.mesh.shards);
+    const bool on_shard = m / shards == axes_.own_replica();
+    const bool on_replica = m % shards == axes_.own_shard();
+    const bool seen = over_world || on_shard;
+    if (!group.is_local(m)) {
+      remote = remote || seen || (on_replica && refreshed);
+      continue;
+    }
+    if (seen) local_peers_.push_back(m);
+    if (seen || (on_replica && refreshed)) readers_.push_back(m);
+    if (on_shard) local_shards_.push_back(m);
+    if (on_replica) local_replicas_.push_back(m);
+  }
+  const bool packed =
+      std::any_of(flats_.begin(), flats_.end(), [](const Flat& flat) { return flat.packed; });
+  stages_values_ = remote || packed || stores_ || (!whole && refreshed);
+}
+
+std::vector<int> Unit::places(const Channel& channel, const std::vector<int>& members) const {
+  std::vector<int> found;
+  for (const int m : members) {
+    const int rank = axes_.group->members().world_rank(m);
+    for (int place = 0; place < channel.size(); ++place) {
+      if (channel.members().world_rank(place) == rank) found.push_back(place);
+    }
+  }
+  return found;
+}
+
+Unit::~Unit() = default;
+
+void Unit::undo() {
+  // The arena hands out the same memory again, with other pages.
+  for (const Flat& flat : flats_) {
+    if (flat.coded() && flat.on_device != nullptr) rank_.device->unpin(flat.exact);
+  }
+  {
+    const Recess recess;  // no other thread has the unit
+    for (const Buffer& buffer : buffers_) rank_.arena().release(buffer);
+    for (const auto& [offset, bytes] : window_parts_) {
+      (void)rank_.transport.window().discard(offset, bytes).ok();
+      rank_.arena().discharge(bytes, MemoryKind::param);
+    }
+  }
+  buffers_.clear();
+  window_parts_.clear();
+  for (const auto& param : params_) param->unit = nullptr;
+  for (Flat& flat : flats_) {
+    flat.on_device = nullptr;
+    if (flat.shard) std::exchange(flat.shard, nullptr)->give_back();
+  }
+}
+
+Result<std::byte*> Unit::allocate(uint64_t bytes, MemoryKind kind, const char* what,
+                                  uint64_t* offset) {
+  const auto take = [&] {
+    const Recess recess;  // while the host allocates: no other thread has the unit yet
+    return rank_.arena().allocate(bytes, kind, fmt::format("{} of unit '{}'", what, name_));
+  };
+  MERON_ASSIGN(const Buffer buffer, take());
+  buffers_.push_back(buffer);
+  if (offset != nullptr) *offset = buffer.offset;
+  return buffer.data;
+}
+
+Status Unit::reserve_values() {
+  for (size_t f = 0; f < flats_.size(); ++f) {
+    Flat& flat = flats_[f];
+    if (is_sharded(rank_.plan.param)) {
+      MERON_TRY(reserve_window(flat));
+      MERON_TRY(reserve_encoded(f));
+      if (stores_ && stored_away(rank_.plan, flat.desc)) MERON_TRY(store_away(flat));
+      continue;
+    }
+    uint64_t offset = 0;
+    MERON_ASSIGN(flat.writable,
+                 allocate(flat.value_bytes(), MemoryKind::param, "the values", &offset));
+    flat.values = flat.writable;
+    own_slot().value_offset[f].store(offset, std::memory_order_relaxed);
+  }
+  return Ok{};
+}
+
+Status Unit::reserve_window(Flat& flat) {
+  Window& window = rank_.transport.window();
+  // Replicas that hold rows alike have a place each; ranks that share the flat make their own pages
+  // real.
+  const bool alike = !over_all(rank_.plan.param, axes_.mesh);
+  const uint64_t stride = round_up(flat.value_bytes(), kPage);
+  const uint64_t all = alike ? stride * axes_.mesh.replicas : stride;
+  MERON_ASSIGN(const uint64_t first,
+               rank_.transport.window_allocate(all, fmt::format("unit '{}'", name_), axes_.number));
+  window_ranges_.emplace_back(first, all);
+  const uint64_t offset =
+      first + (alike ? stride * static_cast<uint64_t>(axes_.own_replica()) : uint64_t{0});
+  flat.window_offset = offset;
+  flat.values = window.readable(offset);
+  flat.writable = window.writable(offset);
+  const bool elsewhere = stores_ && stored_away(rank_.plan, flat.desc) && !mirrored(rank_.plan);
+  if (flat.packed || elsewhere) return Ok{};
+  const uint64_t size = size_of(flat.desc.dtype);
+  const uint64_t bytes = flat.rest.size() * size;
+  MERON_TRY(rank_.arena().charge(bytes, MemoryKind::param,
+                                 fmt::format("the values of unit '{}'", name_)));
+  window_parts_.push_back({offset + flat.rest.begin * size, bytes});
+  const Recess recess;
+  return window.reserve(offset + flat.rest.begin * size, bytes);
+}
+
+Status Unit::store_away(Flat& flat) {
+  const uint64_t size = size_of(flat.desc.dtype);
+  std::byte* const here = flat.coded() ? flat.exact : flat.writable + flat.rest.begin * size;
+  const uint64_t bytes = flat.rest.size() * size;
+  const std::string what = fmt::format("the values of unit '{}'", name_);
+  if (rank_.plan.param.tier == Tier::nvme) {
+    MERON_ASSIGN(flat.shard,
+                 ShardOnNvme::create(rank_, here, bytes, value_phase(flat.rest, size), what));
+    return Ok{};
+  }
+  const uint64_t room = device_value_bytes(rank_.plan, flat.desc.elements,
+                                           static_cast<uint64_t>(axes_.index()), axes_.mesh, size);
+  MERON_ASSIGN(auto shard,
+               ShardOnDevice::create(rank_, here, bytes, room, mirrored(rank_.plan), what));
+  if (axes_.devices != nullptr) {
+    MERON_TRY(
+        shard->hold_copy(device_copy_bytes(rank_.plan, flat.desc.elements,
+                                           static_cast<uint64_t>(axes_.index()), axes_.mesh, size),
+                         fmt::format("the second copy of unit '{}'", name_)));
+    MERON_ASSIGN(auto values, axes_.devices->register_values(shard->data(), shard->room()));
+    shard->keep(std::move(values));
+    if (std::byte* const copy = shard->copy(); copy != nullptr) {
+      MERON_ASSIGN(auto copies, axes_.devices->register_values(copy, shard->copy_room()));
+      shard->keep(std::move(copies));
+    }
+  }
+  flat.on_device = shard.get();
+  flat.shard = std::move(shard);
+  return Ok{};
+}
+
+Status Unit::reserve_encoded(size_t index) {
+  Flat& flat = flats_[index];
+  const uint64_t size = size_of(flat.desc.dtype);
+  uint64_t bytes = wire_bytes(frozen_codec(), flat.rest.size(), size);
+  if (!flat.packed) {
+    if (!param_coded(rank_.plan, flat.desc, axes_.mesh)) return Ok{};
+    MERON_ASSIGN(flat.exact,
+                 allocate(flat.part.size() * size, MemoryKind::param, "the exact values"));
+    bytes = room_bytes(rank_.plan.param.codec, flat.part.size(), size);
+  }
+  uint64_t offset = 0;
+  MERON_ASSIGN(flat.encoded, allocate(bytes, MemoryKind::param, "the encoded values", &offset));
+  own_slot().encoded_offset[index].store(offset, std::memory_order_relaxed);
+  return Ok{};
+}
+
+bool Unit::trainable() const {
+  return std::any_of(flats_.begin(), flats_.end(),
+                     [](const Flat& flat) { return flat.desc.trainable; });
+}
+
+Status Unit::enter(ValueState state) {
+  if (state == state_) return Ok{};
+  if (!allowed(state_, state)) {
+    return forbidden_transition(name_, kValueStateNames[static_cast<size_t>(state_)],
+                                kValueStateNames[static_cast<size_t>(state)]);
+  }
+  state_ = state;
+  return Ok{};
+}
+
+Status Unit::unlease() {
+  if (--leases_ > 0) return Ok{};
+  if (!stages_values_ && !holds_staged_) return enter(ValueState::partitioned);
+  releasing_local_peers_ = stages_values_;
+  Status entered = enter(ValueState::partitioned);
+  settle();  // which may release the lock
+  return entered;
+}
+
+void Unit::settle() {
+  if (releasing_local_peers_) {
+    if (copied_from()) return settle_later();
+    releasing_local_peers_ = false;
+    own_slot().views_released.store(gathers, std::memory_order_seq_cst);
+    rank_.transport.ring();
+  }
+  drop_staged();
+}
+
+void Unit::settle_waiting(Rank& rank) {
+  // One at a time: each may release the lock, in which others may be destroyed.
+  std::vector<Unit*>& units = rank.to_settle;
+  for (size_t looks = units.size(); looks > 0 && !units.empty(); --looks) {
+    Unit* const unit = units.front();
+    units.erase(units.begin());
+    unit->settle();
+  }
+}
+
+void Unit::settle_later() {
+  std::vector<Unit*>& units = rank_.to_settle;
+  if (std::find(units.begin(), units.end(), this) == units.end()) units.push_back(this);
+}
+
+bool Unit::has_parts() const {
+  if (!stages_values_ || !keeps_parts() || !is_sharded(rank_.plan.param)) return true;
+  return parts_here == parts_asked && (exchanged == kNothing || parts_here == exchanged);
+}
+
+void Unit::release_version_now() {
+  if (!releasing_version_ || held_for_save_ || !has_parts() || copied_from()) return;
+  releasing_version_ = false;
+  own_slot().released.store(version_ + 1, std::memory_order_seq_cst);
+  rank_.transport.ring();
+}
+
+void Unit::end_hold() {
+  if (!std::exchange(held_for_save_, false)) return;
+  release_version_now();
+  rank_.transport.ring();
+}
+
+bool Unit::all_released() {
+  release_version_now();
+  return !releasing_version_ && reached(readers_, version_ + 1, &UnitSlot::released) &&
+         !exchanging();
+}
+
+// This rank is not missing where it copies the version for a save: see drive_text().
+std::vector<int> Unit::unreleased() const {
+  std::vector<int> late = behind(readers_, version_ + 1, &UnitSlot::released);
+  if (held_for_save_) std::erase(late, axes_.index());
+  return late;
+}
+
+bool Unit::exchanging() {
+  std::erase_if(exchanges_, [](const auto& batch) { return batch->done(); });
+  return !exchanges_.empty();
+}
+
+bool Unit::between_replicas() const {
+  if (!axes_.replicas()) return false;
+  const Plan& plan = rank_.plan;
+  if (!is_sharded(plan.param)) return over_all(plan.optimizer, axes_.mesh);
+  if (!over_all(plan.optimizer, axes_.mesh)) return false;
+  return !keeps_parts() || parts_asked != version_;
+}
+
+bool Unit::keeps_parts() const {
+  return copies_on_host(rank_.plan) || !over_all(rank_.plan.param, axes_.mesh);
+}
+
+Status Unit::check_updatable() const {
+  if (leases_ > 0) {
+    return Error(
+               MERON_E_STATE,
+               fmt::format("unit '{}' is leased {} time{} on this rank", name_, leases_,
+                           leases_ == 1 ? "" : "s"),
+               "release its gathers, or drop the schedule that keeps it, before the values change")
+        .on(name_);
+  }
+  if (state_ == ValueState::updating || stepping) {
+    return Error(MERON_E_STATE, fmt::format("unit '{}' is being updated already", name_),
+                 "publish the update, or wait for the step, first")
+        .on(name_);
+  }
+  if (std::any_of(flats_.begin(), flats_.end(), [](const Flat& flat) {
+        return flat.master != nullptr && flat.master->parked();
+      })) {
+    return Error(MERON_E_STATE, fmt::format("the f32 values of unit '{}' are offloaded", name_),
+                 "reload the states of its optimizer first")
+        .on(name_);
+  }
+  return Ok{};
+}
+
+Status Unit::release_version() {
+  MERON_TRY(enter(ValueState::updating));
+  releasing_version_ = true;
+  release_version_now();
+  return Ok{};
+}
+
+Status Unit::publish(bool frozen_too) {
+  MERON_TRY(enter(ValueState::partitioned));
+  review_value_codec();
+  const bool difference = follows();
+  ++version_;
+  kernels::QuantError error;
+  auto busy = std::make_optional<Busy>(*this);
+  for (Flat& flat : flats_) {
+    if (!flat.desc.trainable && !frozen_too) continue;
+    flat.version = version_;
+    flat.difference = difference && flat.desc.trainable;
+    // What lies on the device is encoded there, and here when a gather stages it.
+    if (flat.coded() && flat.shard) {
+      flat.unpacked = false;
+    } else if (flat.coded() || flat.packed) {
+      encode_values(flat, &error);
+    }
+    if (flat.on_device != nullptr) MERON_TRY(on_device_->join(rank_.device->work()));
+    if (flat.shard) flat.shard->store();
+  }
+  busy.reset();
+  if (stores_ && rank_.plan.param.tier == Tier::device) MERON_TRY(on_device_->note_written());
+  if (this->busy()) rank_.storing.push_back(this);
+  if (axes_.replicas() && value_codec.blocked()) {
+    value_error = error.relative();
+    value_worst = error.worst_block;
+    const auto bits = std::bit_cast<uint32_t>(static_cast<float>(value_error));
+    channel().announce(own_slot().value_error[version_ % 2], bits);
+  }
+  own_slot().published.store(version_, std::memory_order_seq_cst);
+  drop_copies();
+  return Ok{};
+}
+
+}  // namespace meron

@@ -1,0 +1,425 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a unit's values need beyond the rank's own: memory for what is staged, and encodings.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "base/hash.h"
+#include "io/drive_error.h"
+#include "kernels/cpu/reduce.h"
+#include "quant/wire.h"
+#include "unit/unit.h"
+
+namespace meron {
+namespace {
+
+uint64_t bytes_of(const Unit::Ranges& ranges) {
+  uint64_t bytes = 0;
+  for (const auto& [offset, size] : ranges) bytes += size;
+  return bytes;
+}
+
+// How long a call that waits for the drive, which rings, sleeps without a look.
+constexpr int64_t kLookNs = kNanosPerMilli;
+
+double squares_of(Rank& rank, const std::byte* values, DType dtype, uint64_t count) {
+  constexpr uint64_t kChunk = 16 * kBlock;
+  std::vector<kernels::ExactSum> sums(static_cast<size_t>(rank.threads.threads()));
+  const Recess recess(count >= kInlineElements);
+  rank.threads.for_range(
+      0, count, kBlock, kInlineElements, [&](int thread, uint64_t begin, uint64_t end) {
+        alignas(64) std::array<float, kChunk> scratch;
+        for (; begin < end; begin += kChunk) {
+          const void* const from = values + begin * size_of(dtype);
+          kernels::reduce(scratch.data(), false, &from, 1, kernel_type(dtype), 1.0f,
+                          std::min(kChunk, end - begin), &sums[static_cast<size_t>(thread)]);
+        }
+      });
+  kernels::ExactSum total;
+  for (const auto& each : sums) total.merge(each);
+  return total.value();
+}
+
+}  // namespace
+
+uint64_t Unit::value_seed(const Flat& flat) const {
+  const auto index = static_cast<size_t>(&flat - flats_.data());
+  return hash_combine(hash_combine(name_hash_, index), flat.version);
+}
+
+Unit::Ranges Unit::parts_of(const Flat& flat) const {
+  Ranges parts;
+  if (!axes_.replicas() || !over_all(rank_.plan.param, axes_.mesh)) return parts;
+  const uint64_t size = size_of(flat.desc.dtype);
+  const Channel& replica = *axes_.replica;
+  for (int i = 0; i < replica.size(); ++i) {
+    if (replica.is_local(i) || replica.holder(i) != replica.index()) continue;
+    const Range part =
+        part_range(flat.desc.elements, static_cast<uint64_t>(axes_.of_replica(i)), axes_.mesh);
+    parts.emplace_back(flat.window_offset + part.begin * size, part.size() * size);
+  }
+  return parts;
+}
+
+Unit::Staged Unit::staged() const {
+  Staged out;
+  if (!is_sharded(rank_.plan.param)) return out;
+  const Channel& shard = *axes_.shard;
+  for (const Flat& flat : flats_) {
+    const uint64_t size = size_of(flat.desc.dtype);
+    const auto place = [&](const Range& range) {
+      return std::pair(flat.window_offset + range.begin * size, range.size() * size);
+    };
+    for (int j = 0; j < shard.size(); ++j) {
+      if (shard.is_local(j) || shard.holder(j) != shard.index()) continue;
+      out.rows.push_back(
+          place(row_range(flat.desc.elements, static_cast<uint64_t>(j), axes_.mesh)));
+    }
+    const bool stays = flat.on_device != nullptr && flat.on_device->mirrored();
+    if (flat.packed || (flat.shard && !stays)) out.own.push_back(place(flat.rest));
+    const auto parts = parts_of(flat);
+    out.parts.insert(out.parts.end(), parts.begin(), parts.end());
+  }
+  return out;
+}
+
+Status Unit::hold(const Ranges& ranges, MemoryKind kind) {
+  const uint64_t bytes = bytes_of(ranges);
+  MERON_TRY(
+      rank_.arena().charge(bytes, kind, fmt::format("the gathered values of unit '{}'", name_)));
+  const auto reserve = [&]() -> Status {
+    const Recess recess(bytes >= kLongBytes);
+    for (const auto& [offset, size] : ranges) {
+      MERON_TRY(rank_.transport.window().reserve(offset, size));
+    }
+    return Ok{};
+  };
+  Status reserved = reserve();
+  if (bytes >= kLongBytes) rank_.transport.ring();  // for those that found it busy
+  if (!reserved.ok()) give_back(ranges, kind);
+  return reserved;
+}
+
+void Unit::give_back(const Ranges& ranges, MemoryKind kind) {
+  const uint64_t bytes = bytes_of(ranges);
+  {
+    const Recess recess(bytes >= kLongBytes);
+    for (const auto& [offset, size] : ranges) {
+      // Only memory is given back: what stays is overwritten by the next gather.
+      (void)rank_.transport.window().discard(offset, size).ok();
+    }
+  }
+  rank_.arena().discharge(bytes, kind);
+  if (bytes >= kLongBytes) rank_.transport.ring();  // for those that found it busy
+}
+
+bool Unit::drops_parts() const {
+  return !copies_on_host(rank_.plan) && over_all(rank_.plan.param, axes_.mesh);
+}
+
+Unit::Ranges Unit::staged_ranges() const {
+  Staged ranges = staged();
+  Ranges all = std::move(ranges.rows);
+  all.insert(all.end(), ranges.own.begin(), ranges.own.end());
+  if (drops_parts()) all.insert(all.end(), ranges.parts.begin(), ranges.parts.end());
+  return all;
+}
+
+Status Unit::hold_staged() {
+  const Busy busy(*this);
+  if (copies_on_host(rank_.plan)) MERON_TRY(hold_copies());
+  if (holds_staged_) return Ok{};
+  // Before more is taken: whoever could release memory by now does.
+  settle_waiting(rank_);
+  // Counted first: the lock may be released while memory is reserved.
+  if (takes_buffer()) ++rank_.stored_units_here;
+  Status held = hold(staged_ranges(), MemoryKind::staging);
+  holds_staged_ = held.ok();
+  if (!held.ok() && takes_buffer()) --rank_.stored_units_here;
+  return held;
+}
+
+void Unit::drop_staged() {
+  if (!holds_staged_ || leases_ > 0 || state_ == ValueState::updating) return;
+  if (exchanging() || busy() || busy_with_values() || copied_from() ||
+      !reached(local_peers_, gathers, &UnitSlot::views_released)) {
+    return settle_later();
+  }
+  const Busy busy(*this);  // others hold it again when it is gone
+  rows_here = rows_asked = kNothing;
+  for (Flat& flat : flats_) {
+    flat.unpacked = false;
+    if (flat.shard) flat.shard->forget();
+  }
+  // Parts of rows that replicas hold alike stay.
+  if (drops_parts()) parts_here = parts_asked = kNothing;
+  give_back(staged_ranges(), MemoryKind::staging);
+  holds_staged_ = false;
+  if (takes_buffer()) --rank_.stored_units_here;
+}
+
+Status Unit::hold_copies() {
+  for (Flat& flat : flats_) {
+    if (flat.copied) continue;
+    MERON_TRY(hold(parts_of(flat), MemoryKind::param));
+    flat.copied = true;
+  }
+  return Ok{};
+}
+
+// Of what has changed: frozen values are staged once, and stay; and so does what the next
+// version is a difference to.
+void Unit::drop_copies() {
+  {
+    const Busy busy(*this);
+    for (Flat& flat : flats_) {
+      if (!flat.copied || flat.version != version_) continue;
+      if (flat.coded() && flat.desc.trainable && value_codec.difference) continue;
+      flat.copied = false;
+      give_back(parts_of(flat), MemoryKind::param);
+    }
+  }
+  drop_staged();
+}
+
+Result<bool> Unit::stage_own() {
+  if (busy_with_values()) return false;
+  if (lacks_buffer()) {
+    units_being_stored(rank_);  // releases memory of those that have been written
+    if (busy_with_values() || lacks_buffer()) return false;
+  }
+  const Busy mine(*this);
+  return bring_own_while_busy();
+}
+
+Result<bool> Unit::bring_own_while_busy() {
+  bool here = true;
+  for (Flat& flat : flats_) {
+    if (!flat.packed && !flat.shard) continue;
+    MERON_TRY(hold_staged());
+    if (flat.shard) {
+      MERON_ASSIGN(const bool staged, flat.shard->stage());
+      here = here && staged;
+      if (!staged || !flat.coded() || std::exchange(flat.unpacked, true)) continue;
+      kernels::QuantError lost;
+      encode_values(flat, &lost);
+      continue;
+    }
+    if (flat.unpacked) continue;
+    const Wire wire(frozen_codec(), rank_.threads);
+    wire.decode(flat.writable + flat.rest.begin * size_of(flat.desc.dtype), flat.desc.dtype,
+                flat.encoded, flat.rest.size(), read_by_peers());
+    flat.unpacked = true;
+  }
+  return here;
+}
+
+Status Unit::open_change(bool step) {
+  step_opens_ = step;
+  const Result<bool> begun = changeable();
+  return begun.ok() ? Status(Ok{}) : Status(begun.error());
+}
+
+Result<bool> Unit::changeable() {
+  if (busy_with_values()) return false;
+  const Busy mine(*this);
+  if (!step_opens_) {
+    for (Flat& flat : flats_) {
+      if (!flat.shard) continue;
+      MERON_TRY(hold_staged());
+      MERON_ASSIGN(const bool free, flat.shard->open(false));
+      if (!free) return false;
+    }
+    return bring_own_while_busy();
+  }
+  bool ready = true;
+  for (Flat& flat : flats_) {
+    if (!flat.shard || !flat.desc.trainable) continue;
+    MERON_TRY(hold_staged());
+    MERON_ASSIGN(const bool free, flat.shard->open(flat.master != nullptr));
+    ready = ready && free;
+  }
+  return ready;
+}
+
+bool Unit::busy() const {
+  return std::any_of(flats_.begin(), flats_.end(),
+                     [](const Flat& flat) { return flat.shard && flat.shard->busy(); });
+}
+
+size_t Unit::units_being_stored(Rank& rank) {
+  std::erase_if(rank.storing, [](const Unit* unit) { return !unit->busy(); });
+  settle_waiting(rank);
+  return rank.storing.size();
+}
+
+bool Unit::may_change(size_t open) const {
+  const size_t changing = open + units_being_stored(rank_);
+  if (changing == 0) return true;
+  if (changing >= rank_.plan.param_buffers) return false;
+  return holds_staged_ || !takes_buffer() || rank_.stored_units_here < rank_.plan.param_buffers;
+}
+
+const Unit* Unit::unit_being_stored_first() const {
+  if (holds_staged_ || !takes_buffer()) return nullptr;
+  if (rank_.stored_units_here < rank_.plan.param_buffers) return nullptr;
+  const auto first = std::find_if(rank_.storing.begin(), rank_.storing.end(),
+                                  [](const Unit* unit) { return unit->busy(); });
+  return first == rank_.storing.end() ? nullptr : *first;
+}
+
+void Unit::wait_for_drive(int64_t timeout_ns) const {
+  if (const Unit* const first = unit_being_stored_first()) return first->wait_for_drive(timeout_ns);
+  for (const Flat& flat : flats_) {
+    if (flat.shard) flat.shard->wait(timeout_ns);
+  }
+}
+
+std::string Unit::drive_text() const {
+  if (held_for_save_) return fmt::format("a save copies unit '{}'", name_);
+  if (const Unit* const first = unit_being_stored_first()) return first->drive_text();
+  for (const Flat& flat : flats_) {
+    if (flat.shard && flat.shard->busy()) return flat.shard->describe();
+  }
+  return {};
+}
+
+Status Unit::use_values(const std::function<void()>& use) {
+  // An update keeps them in memory itself, and ends when it is published.
+  const bool leased = state_ != ValueState::updating;
+  if (leased) lease();
+  Status here = await_own();
+  if (here.ok()) {
+    const Recess recess;  // the lease, or the update, keeps them
+    use();
+  }
+  if (!leased) return here;
+  Status ended = unlease();
+  return here.ok() ? ended : here;
+}
+
+Status Unit::await_own() {
+  const Deadline deadline = rank_.deadline();
+  while (true) {
+    MERON_ASSIGN(const bool here, stage_own());
+    if (here) return Ok{};
+    if (deadline.passed()) {
+      return drive_silent_error(rank_.storage->path(), rank_.timeout_ns);
+    }
+    const Recess recess;
+    Transport::Sleeper sleeper(rank_.transport);
+    sleeper.sleep(std::min(deadline.remaining(), kLookNs));
+  }
+}
+
+Status Unit::prepare_device() {
+  if (!rank_.device) return Ok{};
+  on_device_ = std::make_unique<GatheredOnDevice>(
+      *rank_.device, fmt::format("the gathered values of unit '{}'", name_));
+  // Zeros are a write too: whoever gathers before the first other one waits for them.
+  if (all_on_device()) MERON_TRY(on_device_->note_written());
+  for (Flat& flat : flats_) {
+    // Pages that come and go cannot be pinned: the device would go on with those that are gone.
+    if (!stages_values_) rank_.pin(flat.writable, flat.value_bytes());
+  }
+  return Ok{};
+}
+
+bool Unit::all_on_device() const {
+  return stores_ && std::all_of(flats_.begin(), flats_.end(),
+                                [](const Flat& flat) { return flat.on_device != nullptr; });
+}
+
+bool Unit::uses_device() const {
+  return sums_on_device() || std::any_of(flats_.begin(), flats_.end(), [](const Flat& flat) {
+           return flat.on_device != nullptr;
+         });
+}
+
+Status Unit::lease_device() {
+  if (whole_on_device()) {
+    std::vector<std::byte*> places;
+    places.reserve(flats_.size());
+    for (const Flat& flat : flats_) places.push_back(flat.on_device->data());
+    return on_device_->lease_in_place(std::move(places));
+  }
+  std::vector<GatheredOnDevice::Piece> pieces;
+  pieces.reserve(flats_.size());
+  // By the address that was pinned.
+  for (const Flat& flat : flats_)
+    pieces.push_back({flat.writable, flat.value_bytes(), !stages_values_});
+  uint64_t copied = 0;
+  Status leased = on_device_->lease(pieces, &copied);
+  add(rank_.counters.device_up, copied);
+  return leased;
+}
+
+// A device that has failed copies nothing any more.
+bool Unit::copied_from() const {
+  if (!on_device_) return false;
+  const auto settled = on_device_->settled();
+  return settled.ok() && !*settled;
+}
+
+// What there is no difference to goes in 16 bits: all later ones build on it.
+Codec Unit::codec_of(const Flat& flat) const {
+  if (flat.packed) return frozen_codec();
+  if (value_codec.difference && !flat.difference) return {.kind = CodecKind::bf16};
+  return value_codec;
+}
+
+void Unit::encode_values(Flat& flat, kernels::QuantError* error) {
+  const uint64_t size = size_of(flat.desc.dtype);
+  const uint64_t seed = value_seed(flat);
+  const Wire wire(codec_of(flat), rank_.threads);
+  if (flat.packed) {
+    wire.encode(flat.encoded, flat.writable + flat.rest.begin * size, flat.desc.dtype,
+                flat.rest.size(), seed, {}, nullptr);
+    // The window has them as they were given: gathers are to see what comes of decoding.
+    flat.unpacked = false;
+    return;
+  }
+  std::byte* const seen = flat.writable + flat.part.begin * size;
+  kernels::QuantError lost;
+  wire.encode(flat.encoded, flat.exact, flat.desc.dtype, flat.part.size(), seed, {}, &lost,
+              flat.difference ? seen : nullptr);
+  wire.decode(seen, flat.desc.dtype, flat.encoded, flat.part.size(), read_by_peers(),
+              flat.difference);
+  if (value_codec.difference) {
+    // The error of a difference is one of the values; to what is no number there is no difference.
+    lost.squares = squares_of(rank_, flat.exact, flat.desc.dtype, flat.part.size());
+    if (!std::isfinite(lost.squares)) lost.add_block(std::numeric_limits<double>::infinity(), 0);
+  }
+  error->merge(lost);
+}
+
+// Whether the next version may be encoded as how it differs from this one: who holds a row of it
+// must have all of this one, in numbers. Other rows may decide otherwise.
+bool Unit::follows() const {
+  if (!value_codec.difference || exchanged != version_) return false;
+  for (int i = 0; i < axes_.replica->size(); ++i) {
+    const UnitSlot& slot = slots_[axes_.of_replica(i)];
+    const uint64_t word = slot.value_error[version_ % 2].load(std::memory_order_seq_cst);
+    if (!std::isfinite(std::bit_cast<float>(static_cast<uint32_t>(word)))) return false;
+  }
+  return true;
+}
+
+void Unit::review_value_codec() {
+  const double limit = value_codec.error_limit;
+  // The gather of a version by all tells all of its error; of one that nobody gathered some may
+  // know, and others not.
+  if (limit == 0.0 || !axes_.replicas() || exchanged != version_) return;
+  if (!error_above(version_, limit, &UnitSlot::value_error)) return;
+  value_codec = {.kind = CodecKind::bf16};
+  rank_.notices.push_back(fmt::format(
+      "the values of unit '{}' travel in bf16 from version {} on: the error of {} was above {} "
+      "(this rank's: {:.3g}, worst block {:.3g})",
+      name_, version_ + 1, name_of(rank_.plan.param.codec.kind), limit, value_error, value_worst));
+}
+
+}  // namespace meron

@@ -1,0 +1,432 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "values/gather.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "rank/staging.h"
+#include "values/parallel_copy.h"
+
+namespace meron {
+Channel& GatherOperation::channel_for(const std::vector<std::shared_ptr<Unit>>& units) {
+  const Axes& axes = units.front()->axes();
+  // Devices of both axes take turns in the order of one channel's calls.
+  if (axes.devices != nullptr) return *axes.group;
+  const bool between = std::any_of(units.begin(), units.end(),
+                                   [](const auto& unit) { return unit->between_replicas(); });
+  return between ? *axes.group : *axes.shard;
+}
+
+GatherOperation::GatherOperation(Prepared /*by*/, std::vector<std::shared_ptr<Unit>> units,
+                                 GatherMode mode, std::vector<GatherTarget> targets,
+                                 Channel& channel, GatherPlace place)
+    : Operation(channel, Deadline::never()),
+      units_(std::move(units)),
+      mode_(mode),
+      targets_(std::move(targets)),
+      view_on_device_(mode == GatherMode::view && place == GatherPlace::device &&
+                      units_.front()->rank().device != nullptr),
+      targets_on_device_(std::any_of(targets_.begin(), targets_.end(),
+                                     [](const auto& target) { return target.on_device; })),
+      only_on_device_(
+          view_on_device_ ||
+          (targets_on_device_ && std::all_of(targets_.begin(), targets_.end(),
+                                             [](const auto& each) { return each.on_device; }))),
+      by_devices_(only_on_device_ &&
+                  std::all_of(units_.begin(), units_.end(),
+                              [](const auto& unit) { return unit->gathers_on_device(); })) {
+  items_.reserve(units_.size());
+}
+
+Result<std::shared_ptr<GatherOperation>> GatherOperation::prepare(
+    std::vector<std::shared_ptr<Unit>> units, GatherMode mode, std::vector<GatherTarget> targets,
+    Channel& channel, GatherPlace place) {
+  auto gather = std::make_shared<GatherOperation>(Prepared{}, std::move(units), mode,
+                                                  std::move(targets), channel, place);
+  if (gather->by_devices_) MERON_TRY(gather->reserve());
+  return gather;
+}
+
+Status GatherOperation::begin(uint64_t sequence, Deadline deadline) {
+  set_sequence(sequence);
+  begin_use(deadline);
+  for (const auto& unit : units_) {
+    Item item{.unit = unit.get(),
+              .version = unit->version(),
+              .number = ++unit->gathers,
+              .between = !by_devices_ && !(unit->axes().devices && unit->refreshes_rows()) &&
+                         unit->between_replicas()};
+    if (item.between) unit->exchanged = item.version;
+    const bool in_place = by_devices_ || (only_on_device_ && unit->whole_on_device());
+    if (unit->state() == ValueState::available) {
+      if (in_place || !unit->stages_values()) item.stage = Stage::whole;
+    } else {
+      MERON_TRY(unit->enter(ValueState::gathering));
+      if (in_place) {
+        MERON_TRY(unit->enter(ValueState::available));
+        item.stage = Stage::whole;
+      }
+    }
+    unit->lease();
+    items_.push_back(std::move(item));
+  }
+  if (units_.front()->axes().devices == nullptr) return Ok{};
+  Status launched = by_devices_ ? launch() : refresh_rows();
+  if (launched.ok()) return launched;
+  return fail_devices(channel_, std::move(launched).error().during(describe()), sequence);
+}
+
+GatherOperation::~GatherOperation() {
+  for (const GatherTarget& target : targets_) {
+    if (target.buffer) units_.front()->rank().arena().release(target.buffer);
+  }
+}
+
+Result<bool> GatherOperation::advance() {
+  Result<bool> moved = move();
+  if (given_up_ && !released_) {  // in the middle of this
+    if (Status released = release_now(given_up_stream_); !released.ok()) {
+      moved = std::move(released).error();
+    }
+  }
+  return moved;
+}
+
+Result<bool> GatherOperation::move() {
+  bool all = true;
+  for (Item& item : items_) {
+    if (item.stage == Stage::whole) continue;
+    // What others rely on goes on after this rank has released the gather.
+    if (released_ && !item.unit->stages_values()) continue;
+    if (item.unit->busy_with_values()) {
+      all = false;
+      continue;
+    }
+    MERON_ASSIGN(const bool whole, advance(item));
+    if (!whole) {
+      all = false;
+      continue;
+    }
+    item.stage = Stage::whole;
+    // What was staged after this rank had released the gather.
+    if (released_) item.unit->drop_staged();
+    if (!released_ && item.unit->state() == ValueState::gathering) {
+      MERON_TRY(item.unit->enter(ValueState::available));
+    }
+  }
+  if (!all) return false;
+  if (released_) return true;
+  // What fails here fails on this rank alone: the peers have what they need of it.
+  Result<bool> done = view_on_device_ ? lease_device() : copy_targets();
+  if (!done.ok()) {
+    MERON_TRY(release_now({}));
+    return std::move(done).error();
+  }
+  if (!*done) return false;
+  // The copy is the caller's; the values may change from now on.
+  if (mode_ != GatherMode::view) MERON_TRY(release_now({}));
+  return true;
+}
+
+Result<bool> GatherOperation::advance(Item& item) {
+  Unit& unit = *item.unit;
+  if (!is_sharded(unit.rank().plan.param)) return advance_replicated(item);
+  if (unit.stages_values()) return advance_staged(item);
+  if (!unit.reached(unit.local_peers(), item.version, &UnitSlot::published)) return false;
+  if (mode_ != GatherMode::view) return true;
+  for (const Flat& flat : unit.flats()) {
+    add(unit.rank().counters.gather_mapped,
+        (flat.desc.elements - flat.rest.size()) * size_of(flat.desc.dtype));
+  }
+  return true;
+}
+
+// Every rank sends at every gather: whether a peer still has the values is the peer's own business.
+Status GatherOperation::begin_parts(Item& item) {
+  Unit& unit = *item.unit;
+  const Unit::Busy busy(unit);  // memory is taken, for which the lock is released
+  const Axes& axes = unit.axes();
+  MERON_TRY(unit.hold_staged());
+  item.stage = Stage::parts;
+  item.leads_parts = unit.parts_asked != item.version;
+  unit.parts_asked = item.version;
+  if (!item.between || axes.replica->link() == nullptr) return Ok{};
+  MERON_ASSIGN(item.parts, Import::begin(unit, Import::Kind::parts, *axes.replica,
+                                         channel_.tag(sequence(), 0), !item.leads_parts));
+  return Ok{};
+}
+
+Status GatherOperation::begin_rows(Item& item) {
+  Unit& unit = *item.unit;
+  const Unit::Busy busy(unit);
+  const Axes& axes = unit.axes();
+  item.stage = Stage::rows;
+  item.leads_rows = unit.rows_asked != item.version;
+  unit.rows_asked = item.version;
+  if (axes.shard->link() == nullptr) return Ok{};
+  MERON_ASSIGN(item.rows, Import::begin(unit, Import::Kind::rows, *axes.shard,
+                                        channel_.tag(sequence(), 1), !item.leads_rows));
+  return Ok{};
+}
+
+// Whether something is here, and nobody has called anything else.
+Result<bool> GatherOperation::arrived(const std::shared_ptr<Import>& import) {
+  if (channel_.link() != nullptr) {
+    MERON_ASSIGN(const bool agreed, channel_.agreed(sequence()));
+    if (!agreed) return false;
+  }
+  return import == nullptr || import->done();
+}
+
+bool GatherOperation::in_turn(const Item& item) const {
+  if (channel_.link() == nullptr) return true;
+  return std::none_of(items_.data(), &item, [&](const Item& before) {
+    return before.unit->stages_values() && before.stage <= item.stage;
+  });
+}
+
+Result<bool> GatherOperation::staged_own(Unit& unit) {
+  Result<bool> own = unit.stage_own();
+  if (!own.ok()) return channel_.fail(std::move(own).error());
+  return own;
+}
+
+Result<bool> GatherOperation::advance_staged(Item& item) {
+  Unit& unit = *item.unit;
+  if (item.stage == Stage::begun) {
+    // What is sent must be in memory, but for what is sent as it is encoded.
+    if (unit.stores()) {
+      MERON_ASSIGN(const bool own, staged_own(unit));
+      if (!own) return false;
+    }
+    if (!in_turn(item)) return false;
+    if (Status begun = begin_parts(item); !begun.ok()) return channel_.fail(begun.error());
+  }
+  // Without replicas rows are whole already, and need not wait for anyone to be sent.
+  if (item.stage == Stage::parts && !unit.axes().replicas()) {
+    unit.parts_here = item.version;
+    MERON_ASSIGN(const bool own, staged_own(unit));
+    if (!own || !in_turn(item)) return false;
+    if (Status begun = begin_rows(item); !begun.ok()) return channel_.fail(begun.error());
+  }
+  if (item.stage == Stage::parts) {
+    if (!unit.reached(unit.readers(), item.version, &UnitSlot::published)) return false;
+    MERON_ASSIGN(const bool here, arrived(item.parts));
+    if (!here) return false;
+    MERON_ASSIGN(const bool own, staged_own(unit));
+    if (!own) return false;
+    if (item.parts) item.parts->unpack();
+    if (item.leads_parts) {
+      if (item.between) refresh(unit);
+      unit.parts_here = item.version;
+    }
+    if (unit.parts_here != item.version || !in_turn(item)) return false;
+    if (Status begun = begin_rows(item); !begun.ok()) return channel_.fail(begun.error());
+  }
+  if (item.stage == Stage::rows) {
+    if (!unit.reached(unit.readers(), item.version, &UnitSlot::published)) return false;
+    MERON_ASSIGN(const bool here, arrived(item.rows));
+    if (!here) return false;
+    if (item.rows) item.rows->unpack();
+    if (item.leads_rows) unit.rows_here = item.version;
+    if (unit.rows_here != item.version) return false;
+    unit.own_slot().arrived.store(item.number, std::memory_order_seq_cst);
+    channel_.transport().ring();
+    item.stage = Stage::local_peers;
+  }
+  if (!unit.reached(unit.local_peers(), item.number, &UnitSlot::arrived)) return false;
+  if (mode_ == GatherMode::view && unit.state() != ValueState::available) {
+    const Unit::Staged staged = unit.staged();
+    uint64_t mapped = 0;
+    for (const Flat& flat : unit.flats()) {
+      mapped += (flat.desc.elements - flat.rest.size()) * size_of(flat.desc.dtype);
+    }
+    for (const auto& [offset, bytes] : staged.parts) mapped -= bytes;
+    for (const auto& [offset, bytes] : staged.rows) mapped -= bytes;
+    add(unit.rank().counters.gather_mapped, mapped);
+  }
+  return true;
+}
+
+void GatherOperation::refresh(Unit& unit) {
+  Rank& rank = unit.rank();
+  const Axes& axes = unit.axes();
+  if (over_all(rank.plan.param, axes.mesh)) return;
+  for (size_t f = 0; f < unit.flats().size(); ++f) {
+    Flat& flat = unit.flats()[f];
+    if (flat.fetched == flat.version) continue;
+    const Unit::Busy busy(unit);
+    flat.fetched = flat.version;
+    const uint64_t size = size_of(flat.desc.dtype);
+    for (const int m : unit.local_replicas()) {
+      if (m == axes.index()) continue;
+      const Range part = part_range(flat.desc.elements, static_cast<uint64_t>(m), axes.mesh);
+      std::byte* const to = flat.writable + part.begin * size;
+      add(rank.counters.gather_copied, part.size() * size);
+      if (flat.coded()) {
+        const uint64_t offset = unit.slot(m).encoded_offset[f].load(std::memory_order_relaxed);
+        const Wire wire(unit.codec_of(flat), rank.threads);
+        wire.decode(to, flat.desc.dtype, unit.channel().memory(m, offset), part.size(), true,
+                    flat.difference);
+        continue;
+      }
+      // Its row lies where this rank's does, in its replica's place.
+      const uint64_t stride = round_up(flat.value_bytes(), kPage);
+      const uint64_t first =
+          flat.window_offset - stride * static_cast<uint64_t>(axes.own_replica());
+      const uint64_t place =
+          first + stride * (static_cast<uint64_t>(m) / axes.mesh.shards) + part.begin * size;
+      parallel_copy(rank, to, rank.transport.window().readable(place), part.size() * size);
+    }
+  }
+}
+
+Result<bool> GatherOperation::advance_replicated(Item& item) {
+  Unit& unit = *item.unit;
+  Rank& rank = unit.rank();
+  const Axes& axes = unit.axes();
+  // A replicated optimizer writes everything on every rank: there is nothing to fetch.
+  const bool fetches = is_sharded(rank.plan.optimizer);
+  Channel& axis = over_all(rank.plan.optimizer, axes.mesh) ? *axes.group : *axes.shard;
+  if (item.stage == Stage::begun) {
+    item.stage = Stage::parts;
+    if (fetches && axis.link() != nullptr) {
+      const Unit::Busy busy(unit);
+      auto begun =
+          Import::begin(unit, Import::Kind::whole, axis, channel_.tag(sequence(), 0), false);
+      if (!begun.ok()) return channel_.fail(begun.error());
+      item.parts = std::move(*begun);
+    }
+  }
+  if (item.stage == Stage::parts) {
+    if (!unit.reached(unit.local_peers(), item.version, &UnitSlot::published)) return false;
+    MERON_ASSIGN(const bool here, arrived(item.parts));
+    if (!here || (unit.exchanging() && axis.link() != nullptr)) return false;
+    if (item.parts) item.parts->unpack();
+    unit.own_slot().arrived.store(item.number, std::memory_order_seq_cst);
+    if (axis.link() != nullptr) channel_.transport().ring();
+    item.stage = Stage::local_peers;
+  }
+  if (axis.link() != nullptr &&
+      !unit.reached(unit.local_peers(), item.number, &UnitSlot::arrived)) {
+    return false;
+  }
+  if (fetches) copy_from_holders(unit);
+  return true;
+}
+
+void GatherOperation::copy_from_holders(Unit& unit) {
+  Rank& rank = unit.rank();
+  const Axes& axes = unit.axes();
+  const bool world = over_all(rank.plan.optimizer, axes.mesh);
+  const Channel& axis = world ? *axes.group : *axes.shard;
+  for (size_t f = 0; f < unit.flats().size(); ++f) {
+    Flat& flat = unit.flats()[f];
+    if (flat.fetched == flat.version) continue;
+    const Unit::Busy busy(unit);
+    flat.fetched = flat.version;
+    const uint64_t size = size_of(flat.desc.dtype);
+    for (int m = 0; m < axis.size(); ++m) {
+      const int holder = axis.holder(m);
+      if (holder == axis.index()) continue;
+      const auto place = static_cast<uint64_t>(m);
+      const Range range = world ? part_range(flat.desc.elements, place, axes.mesh)
+                                : row_range(flat.desc.elements, place, axes.mesh);
+      const int member = world ? holder : axes.of_shard(holder);
+      const uint64_t offset = unit.slot(member).value_offset[f].load(std::memory_order_relaxed);
+      parallel_copy(rank, flat.writable + range.begin * size,
+                    unit.channel().memory(member, offset + range.begin * size),
+                    range.size() * size);
+      add(rank.counters.gather_copied, range.size() * size);
+    }
+  }
+}
+
+Status GatherOperation::release(std::optional<void*> user) {
+  if (!running() || released_) return release_now(user);
+  given_up_ = true;
+  given_up_stream_ = user;
+  return Ok{};
+}
+
+Status GatherOperation::release_now(std::optional<void*> user) {
+  if (released_) return Ok{};
+  released_ = true;
+  Status followed = Ok{};
+  if (upload_ && !upload_->done()) {
+    upload_->drop();
+    followed = note_copies();
+  }
+  for (; device_leases_ > 0; --device_leases_) {
+    Status each = units_[device_leases_ - 1]->on_device()->unlease(user);
+    if (followed.ok()) followed = std::move(each);
+  }
+  for (const auto& unit : units_) MERON_TRY(unit->unlease());
+  return followed;
+}
+
+const std::byte* GatherOperation::data(const Param& param) const {
+  if (mode_ != GatherMode::view) {
+    for (const GatherTarget& target : targets_) {
+      if (target.param == &param) return target.data;
+    }
+    return nullptr;
+  }
+  for (const auto& unit : units_) {
+    if (param.unit != unit.get()) continue;
+    const Flat& flat = unit->flat_of(param);
+    const std::byte* const values =
+        view_on_device_ ? unit->on_device()->data(param.place.flat) : flat.values;
+    return values + param.place.offset * size_of(flat.desc.dtype);
+  }
+  return nullptr;
+}
+
+std::vector<int> GatherOperation::missing() const {
+  std::vector<int> late;
+  for (const Item& item : items_) {
+    const Unit& unit = *item.unit;
+    const Axes& axes = unit.axes();
+    if (item.stage == Stage::whole) continue;
+    auto members = unit.behind(unit.readers(), item.version, &UnitSlot::published);
+    if (members.empty() && item.stage == Stage::local_peers) {
+      members = unit.behind(unit.local_peers(), item.number, &UnitSlot::arrived);
+    }
+    if (item.stage == Stage::parts && item.parts) {
+      const Channel& axis = is_sharded(unit.rank().plan.param)                ? *axes.replica
+                            : over_all(unit.rank().plan.optimizer, axes.mesh) ? *axes.group
+                                                                              : *axes.shard;
+      for (const int m : awaited(axis, item.parts->batch().get())) {
+        members.push_back(&axis == axes.replica ? axes.of_replica(m)
+                          : &axis == axes.shard ? axes.of_shard(m)
+                                                : m);
+      }
+    }
+    if (item.stage == Stage::rows && item.rows) {
+      for (const int m : awaited(*axes.shard, item.rows->batch().get())) {
+        members.push_back(axes.of_shard(m));
+      }
+    }
+    const auto found = unit.places(channel_, members);
+    late.insert(late.end(), found.begin(), found.end());
+  }
+  std::sort(late.begin(), late.end());
+  late.erase(std::unique(late.begin(), late.end()), late.end());
+  return late;
+}
+
+std::string GatherOperation::waits_for_drive() const {
+  for (const Item& item : items_) {
+    if (item.stage == Stage::whole || item.stage == Stage::local_peers) continue;
+    if (std::string text = item.unit->drive_text(); !text.empty()) return text;
+  }
+  return {};
+}
+
+std::string GatherOperation::describe() const {
+  if (units_.size() == 1) return fmt::format("gather of unit '{}'", units_.front()->name());
+  return fmt::format("gather of {} units from '{}' on", units_.size(), units_.front()->name());
+}
+
+}  // namespace meron

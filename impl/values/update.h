@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+// An update: units opened for writing by the trainer, then published as the next version.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "transport/operation.h"
+#include "unit/unit.h"
+
+namespace meron {
+
+class UpdateOperation final : public Operation {
+ public:
+  // The caller has checked the units (Unit::check_updatable) and posted the call.
+  static Result<std::shared_ptr<UpdateOperation>> begin(std::vector<std::shared_ptr<Unit>> units,
+                                                        Deadline deadline);
+
+  // Ends when every rank has released the present versions.
+  Result<bool> advance() override;
+  std::vector<int> missing() const override;
+  std::string describe() const override;
+  std::string waits_for_drive() const override;
+
+  bool contains(const Param& param) const;
+  // This rank's part, for the caller to write; it is taken over into the f32 master at publish().
+  Range view(const Param& param, std::byte** data);
+  // Writes this rank's part from the whole tensor.
+  Status write(const Param& param, const std::byte* data, DType dtype);
+  // Once.
+  Status publish();
+  // Whether this rank has written, or may have written, any of its values.
+  bool touched() const { return touched_; }
+
+ private:
+  UpdateOperation(std::vector<std::shared_ptr<Unit>> units, Deadline deadline);
+
+  std::vector<std::shared_ptr<Unit>> units_;
+  std::vector<const Param*> viewed_;
+  bool opened_ = false;
+  bool published_ = false;
+  bool touched_ = false;
+};
+
+}  // namespace meron
