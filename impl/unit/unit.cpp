@@ -23,63 +23,21 @@ Error forbidden_transition(const std::string& unit, std::string_view from, std::
                "please report this defect with the flight record");
 }
 
-size_t index_in_unit(const Unit& unit, const Param& param) {
-  const auto& params = unit.params();
-  const auto found = std::find_if(params.begin(), params.end(),
-                                  [&](const auto& each) { return each.get() == &param; });
-  return static_cast<size_t>(found - params.begin());
-}
-
-Range part_of(const Param& param, const Range& range) {
-  const uint64_t begin = std::max(range.begin, param.place.offset);
-  const uint64_t end = std::min(range.end, param.place.offset + param.count);
-  if (begin >= end) return {0, 0};
-  return {begin - param.place.offset, end - param.place.offset};
-}
-
 Unit::Unit(Rank& rank, const Axes& axes, std::string name,
            std::vector<std::shared_ptr<Param>> params)
-    : value_codec(rank.plan.param.codec),
-      rank_(rank),
-      axes_(axes),
-      name_(std::move(name)),
-      name_hash_(hash_text(name_)),
-      params_(std::move(params)) {}
+    : UnitShape(rank, axes, std::move(name), std::move(params)),
+      value_codec(rank.plan.param.codec) {}
 
 Result<std::shared_ptr<Unit>> Unit::create(Rank& rank, const Axes& axes, std::string name,
                                            std::vector<std::shared_ptr<Param>> params) {
   std::vector<TensorDesc> tensors;
   tensors.reserve(params.size());
   for (const auto& param : params) tensors.push_back(param->desc);
-  MERON_ASSIGN(UnitLayout layout, layout_unit(tensors));
+  MERON_ASSIGN(const UnitLayout layout, layout_unit(tensors));
 
   std::shared_ptr<Unit> unit(new Unit(rank, axes, std::move(name), std::move(params)));
-  const MeshShape& mesh = axes.mesh;
-  unit->stores_ = rank.stores(axes.number, layout.flats, mesh);
-  const uint64_t index = static_cast<uint64_t>(axes.index());
-  for (const FlatDesc& desc : layout.flats) {
-    Flat flat;
-    flat.desc = desc;
-    flat.row = row_range(desc.elements, index, mesh);
-    flat.part = part_range(desc.elements, index, mesh);
-    flat.rest = held_range(rank.plan.param, desc.elements, index, mesh);
-    flat.owned = held_range(rank.plan.optimizer, desc.elements, index, mesh);
-    flat.summed = !axes.replicas()                                 ? flat.owned
-                  : rank.plan.gradient.sharding == Sharding::world ? flat.part
-                                                                   : flat.row;
-    flat.packed = rank.plan.frozen_int8 && !desc.trainable;
-    unit->bytes_ += flat.value_bytes();
-    unit->flats_.push_back(std::move(flat));
-  }
-  unit->find_peers();
-
-  const uint64_t members = mesh.ranks();
-  MERON_ASSIGN(const uint64_t slots,
-               rank.transport.window_allocate(sizeof(UnitSlot) * members,
-                                              fmt::format("unit '{}'", unit->name_), axes.number));
-  unit->window_ranges_.emplace_back(slots, sizeof(UnitSlot) * members);
-  MERON_TRY(rank.transport.window().reserve(slots, sizeof(UnitSlot) * members));
-  unit->slots_ = reinterpret_cast<UnitSlot*>(rank.transport.window().writable(slots));
+  unit->lay_out(layout);
+  MERON_ASSIGN(unit->window_ranges_.emplace_back(), unit->reserve_slots());
   for (const auto reserve : {&Unit::reserve_values, &Unit::prepare_device}) {
     Status reserved = (*unit.*reserve)();
     if (reserved.ok()) continue;
@@ -91,43 +49,6 @@ Result<std::shared_ptr<Unit>> Unit::create(Rank& rank, const Axes& axes, std::st
     unit->params_[i]->place = layout.tensors[i];
   }
   return unit;
-}
-
-void Unit::find_peers() {
-  const Channel& group = *axes_.group;
-  const bool whole = !is_sharded(rank_.plan.param);
-  // Who fetches whole values from whom depends on who updates them.
-  const bool over_world = over_all(whole ? rank_.plan.optimizer : rank_.plan.param, axes_.mesh);
-  const bool refreshed = !over_world && over_all(rank_.plan.optimizer, axes_.mesh);
-  bool remote = false;
-  for (int m = 0; m < group.size(); ++m) {
-    const auto shards = static_cast<int>(axes_.mesh.shards);
-    const bool on_shard = m / shards == axes_.own_replica();
-    const bool on_replica = m % shards == axes_.own_shard();
-    const bool seen = over_world || on_shard;
-    if (!group.is_local(m)) {
-      remote = remote || seen || (on_replica && refreshed);
-      continue;
-    }
-    if (seen) local_peers_.push_back(m);
-    if (seen || (on_replica && refreshed)) readers_.push_back(m);
-    if (on_shard) local_shards_.push_back(m);
-    if (on_replica) local_replicas_.push_back(m);
-  }
-  const bool packed =
-      std::any_of(flats_.begin(), flats_.end(), [](const Flat& flat) { return flat.packed; });
-  stages_values_ = remote || packed || stores_ || (!whole && refreshed);
-}
-
-std::vector<int> Unit::places(const Channel& channel, const std::vector<int>& members) const {
-  std::vector<int> found;
-  for (const int m : members) {
-    const int rank = axes_.group->members().world_rank(m);
-    for (int place = 0; place < channel.size(); ++place) {
-      if (channel.members().world_rank(place) == rank) found.push_back(place);
-    }
-  }
-  return found;
 }
 
 Unit::~Unit() = default;
@@ -172,7 +93,7 @@ Status Unit::reserve_values() {
     if (is_sharded(rank_.plan.param)) {
       MERON_TRY(reserve_window(flat));
       MERON_TRY(reserve_encoded(f));
-      if (stores_ && stored_away(rank_.plan, flat.desc)) MERON_TRY(store_away(flat));
+      if (stores() && stored_away(rank_.plan, flat.desc)) MERON_TRY(store_away(flat));
       continue;
     }
     uint64_t offset = 0;
@@ -199,7 +120,7 @@ Status Unit::reserve_window(Flat& flat) {
   flat.window_offset = offset;
   flat.values = window.readable(offset);
   flat.writable = window.writable(offset);
-  const bool elsewhere = stores_ && stored_away(rank_.plan, flat.desc) && !mirrored(rank_.plan);
+  const bool elsewhere = stores() && stored_away(rank_.plan, flat.desc) && !mirrored(rank_.plan);
   if (flat.packed || elsewhere) return Ok{};
   const uint64_t size = size_of(flat.desc.dtype);
   const uint64_t bytes = flat.rest.size() * size;
@@ -257,11 +178,6 @@ Status Unit::reserve_encoded(size_t index) {
   return Ok{};
 }
 
-bool Unit::trainable() const {
-  return std::any_of(flats_.begin(), flats_.end(),
-                     [](const Flat& flat) { return flat.desc.trainable; });
-}
-
 Status Unit::enter(ValueState state) {
   if (state == state_) return Ok{};
   if (!allowed(state_, state)) {
@@ -274,8 +190,8 @@ Status Unit::enter(ValueState state) {
 
 Status Unit::unlease() {
   if (--leases_ > 0) return Ok{};
-  if (!stages_values_ && !holds_staged_) return enter(ValueState::partitioned);
-  releasing_local_peers_ = stages_values_;
+  if (!stages_values() && !holds_staged_) return enter(ValueState::partitioned);
+  releasing_local_peers_ = stages_values();
   Status entered = enter(ValueState::partitioned);
   settle();  // which may release the lock
   return entered;
@@ -307,7 +223,7 @@ void Unit::settle_later() {
 }
 
 bool Unit::has_parts() const {
-  if (!stages_values_ || !keeps_parts() || !is_sharded(rank_.plan.param)) return true;
+  if (!stages_values() || !keeps_parts() || !is_sharded(rank_.plan.param)) return true;
   return parts_here == parts_asked && (exchanged == kNothing || parts_here == exchanged);
 }
 
@@ -326,13 +242,13 @@ void Unit::end_hold() {
 
 bool Unit::all_released() {
   release_version_now();
-  return !releasing_version_ && reached(readers_, version_ + 1, &UnitSlot::released) &&
+  return !releasing_version_ && reached(readers(), version_ + 1, &UnitSlot::released) &&
          !exchanging();
 }
 
 // This rank is not missing where it copies the version for a save: see drive_text().
 std::vector<int> Unit::unreleased() const {
-  std::vector<int> late = behind(readers_, version_ + 1, &UnitSlot::released);
+  std::vector<int> late = behind(readers(), version_ + 1, &UnitSlot::released);
   if (held_for_save_) std::erase(late, axes_.index());
   return late;
 }
@@ -406,7 +322,7 @@ Status Unit::publish(bool frozen_too) {
     if (flat.shard) flat.shard->store();
   }
   busy.reset();
-  if (stores_ && rank_.plan.param.tier == Tier::device) MERON_TRY(on_device_->note_written());
+  if (stores() && rank_.plan.param.tier == Tier::device) MERON_TRY(on_device_->note_written());
   if (this->busy()) rank_.storing.push_back(this);
   if (axes_.replicas() && value_codec.blocked()) {
     value_error = error.relative();
@@ -415,7 +331,7 @@ Status Unit::publish(bool frozen_too) {
     channel().announce(own_slot().value_error[version_ % 2], bits);
   }
   own_slot().published.store(version_, std::memory_order_seq_cst);
-  drop_copies();
+  drop_secondary();
   return Ok{};
 }
 

@@ -1,128 +1,29 @@
 // SPDX-License-Identifier: Apache-2.0
-// Params and units: what they are, where their values lie, and the words in the window through
-// which the ranks see how far each is with a unit. (Gradients: gradient/gradient.h.)
+// A unit on this rank: the versions and the life of its values, and memory for them. What it is has
+// shape.h; its gradient is gradient/gradient.h.
 #pragma once
 
-#include <array>
 #include <atomic>
-#include <bit>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
-#include "base/dtype.h"
-#include "base/layout.h"
-#include "base/result.h"
-#include "memory/arena.h"
-#include "plan/unit_layout.h"
 #include "quant/wire.h"
-#include "rank/axes.h"
-#include "rank/rank.h"
-#include "shard/master.h"
-#include "shard/shard.h"
-#include "shard/shard_on_device.h"
-#include "transport/channel.h"
 #include "unit/gathered_on_device.h"
+#include "unit/shape.h"
 #include "unit/states.h"
 
 namespace meron {
 
 class Gradient;
 
-struct Param {
-  TensorDesc desc;
-  uint64_t count = 0;  // elements
-  const Axes* axes = nullptr;
-  Unit* unit = nullptr;  // set once, when the unit is made
-  TensorPlace place;     // in the unit's layout
-};
-
-// dtypes times (trainable, frozen)
-inline constexpr size_t kMaxFlats = 6;
-
-// A member's side of a unit, in the window. Words only grow. Each is stored seq_cst after the data
-// that it announces, and followed by Transport::ring.
-struct alignas(128) UnitSlot {
-  std::atomic<uint64_t> published{0};       // version whose values this member's part holds
-  std::atomic<uint64_t> released{0};        // 1 + the last version this member released
-  std::atomic<uint64_t> arrived{0};         // gathers for which its share is staged
-  std::atomic<uint64_t> views_released{0};  // gathers up to which it reads no values any more
-  std::atomic<uint64_t> contributed{0};     // reductions for which its bucket may be read
-  std::atomic<uint64_t> shard_ready{0};     // reductions whose row replicas may read
-  std::atomic<uint64_t> summed{0};    // reductions whose part, that others need, it has summed
-  std::atomic<uint64_t> consumed{0};  // reductions for which it reads no bucket any more
-  // Where its buffers lie in its arena. The bucket's are set before `contributed` is, in turn for
-  // odd and even reductions: a rank that is ahead fills the bucket of reduction r + 1 while a peer
-  // may still read that of r, and cannot begin r + 2 before every peer has begun r + 1.
-  std::array<std::atomic<uint64_t>, kMaxFlats> value_offset{};
-  std::array<std::array<std::atomic<uint64_t>, kMaxFlats>, 2> bucket_offset{};
-  std::array<std::atomic<uint64_t>, kMaxFlats> sum_offset{};
-  std::array<std::atomic<uint64_t>, kMaxFlats> encoded_offset{};
-  // Where, behind its bucket, a flat's row for the replicas lies.
-  std::array<std::array<std::atomic<uint64_t>, kMaxFlats>, 2> exchange_offset{};
-  // What encoding lost, as the bits of a float: of values for odd and even versions, of gradients
-  // for odd and even exchanges. Read by peers before they encode the next time.
-  std::array<std::atomic<uint64_t>, 2> value_error{};
-  std::array<std::atomic<uint64_t>, 2> gradient_error{};
-};
-
-// One dtype's worth of a unit on this rank.
-struct Flat {
-  FlatDesc desc;
-  Range row;     // of the shard axis; see MeshShape of base/layout.h
-  Range part;    // of the row: this rank's alone
-  Range rest;    // what it holds of the values between gathers: part, row or everything
-  Range owned;   // what it updates: part, row, or everything where the optimizer is replicated
-  Range summed;  // what the sum of its gradient is of: contains `owned`
-
-  // Values, whole, in the param dtype, as all ranks see them. Sharded: in the window, side by side
-  // with the peers' parts; `values` is the read-only mapping. Replicated: a private copy, of which
-  // peers read `owned`.
-  const std::byte* values = nullptr;
-  std::byte* writable = nullptr;  // the same memory; only `rest` (and what is staged) is written
-  // Where values travel by a codec: the exact values of `owned`, which is `part`, and the encoded
-  // ones. The window has what comes of decoding, also of this rank's own part.
-  std::byte* exact = nullptr;
-  std::byte* encoded = nullptr;
-  // Frozen values that lie encoded at rest: `encoded` is all of `rest`. `shard`: values that lie
-  // on nvme or on the device at rest. The window has both from a gather to its release only, and
-  // while they change; `unpacked`: it has the packed ones now, or what has come of decoding
-  // `shard`, where that is coded. `on_device`: `shard`, where it lies on the device.
-  bool packed = false;
-  bool unpacked = false;
-  std::unique_ptr<Shard> shard;
-  ShardOnDevice* on_device = nullptr;
-  // Whether the encoded values of this version are how they differ from those of the one before:
-  // the same on all ranks of the replica axis.
-  bool difference = false;
-  uint64_t version = 0;  // the last version in which this flat may have changed
-  // Values that stay between gathers (whole ones, and see Unit::keeps_parts): the version that has
-  // come from this host's ranks, and the one whose exchange between hosts has begun.
-  uint64_t fetched = 0;
-  uint64_t requested = 0;
-  bool copied = false;         // its second copy is held
-  uint64_t window_offset = 0;  // sharded values: where they begin in the window
-
-  // f32 values of `owned` where params have 16 bits and an optimizer holds them; else null.
-  Master* master = nullptr;
-
-  bool coded() const { return exact != nullptr; }
-  // Where this rank's exact value of an element of `owned` is.
-  std::byte* own(uint64_t element) {
-    const uint64_t size = size_of(desc.dtype);
-    return exact != nullptr ? exact + (element - owned.begin) * size : writable + element * size;
-  }
-  uint64_t value_bytes() const { return desc.elements * size_of(desc.dtype); }
-};
-
 // Its memory stays until the context closes, or until every rank has agreed to destroy the unit
 // (unit_release.cpp): a peer may be a step behind, and read it after this rank has used it last.
-class Unit : public std::enable_shared_from_this<Unit> {
+class Unit final : public UnitShape, public std::enable_shared_from_this<Unit> {
  public:
   // Lays out the params and reserves memory by the plan. The caller has posted the call.
   static Result<std::shared_ptr<Unit>> create(Rank& rank, const Axes& axes, std::string name,
@@ -130,47 +31,6 @@ class Unit : public std::enable_shared_from_this<Unit> {
   ~Unit();
   Unit(const Unit&) = delete;
   Unit& operator=(const Unit&) = delete;
-
-  const std::string& name() const { return name_; }
-  Rank& rank() const { return rank_; }
-  Channel& channel() const { return *axes_.group; }
-  const Axes& axes() const { return axes_; }
-  const std::vector<std::shared_ptr<Param>>& params() const { return params_; }
-  std::vector<Flat>& flats() { return flats_; }
-  Flat& flat_of(const Param& param) { return flats_[param.place.flat]; }
-  uint64_t name_hash() const { return name_hash_; }
-  uint64_t bytes() const { return bytes_; }  // of the values, whole
-  bool trainable() const;
-  DType gradient_type(const Flat& flat) const {
-    return gradient_dtype(rank_.plan, flat.desc.dtype);
-  }
-
-  UnitSlot& own_slot() { return slots_[axes_.index()]; }
-  const UnitSlot& slot(int member) const { return slots_[member]; }
-  // Whether the word of all of `members` (of the group) has come to `value`, and whose has not.
-  template <class Word>
-  bool reached(std::span<const int> members, uint64_t value, Word word) const {
-    for (const int m : members) {
-      if ((slots_[m].*word).load(std::memory_order_seq_cst) < value) return false;
-    }
-    return true;
-  }
-  template <class Word>
-  std::vector<int> behind(std::span<const int> members, uint64_t value, Word word) const {
-    std::vector<int> late;
-    for (const int m : members) {
-      if ((slots_[m].*word).load(std::memory_order_seq_cst) < value) late.push_back(m);
-    }
-    return late;
-  }
-  // Members of the group, this rank among them, that share its memory and: read what it holds of
-  // the values; see the same whole values; lie on its shard axis; on its replica axis.
-  const std::vector<int>& readers() const { return readers_; }
-  const std::vector<int>& local_peers() const { return local_peers_; }
-  const std::vector<int>& local_shards() const { return local_shards_; }
-  const std::vector<int>& local_replicas() const { return local_replicas_; }
-  // Where members of the group are on another channel that they are in.
-  std::vector<int> places(const Channel& channel, const std::vector<int>& members) const;
 
   // Values.
   ValueState state() const { return state_; }
@@ -227,17 +87,12 @@ class Unit : public std::enable_shared_from_this<Unit> {
   bool all_released();
   std::vector<int> unreleased() const;
 
-  // Whether peers read its values and gradients where this rank writes them.
-  bool read_by_peers() const { return readers_.size() > 1; }
-
   // What gathers stage of remote ranks' values: see import.h. Versions of which parts of the row,
   // or other rows, are on their way or in place.
   static constexpr uint64_t kNothing = UINT64_MAX;
   uint64_t gathers = 0;  // begun so far
   uint64_t parts_asked = kNothing, parts_here = kNothing;
   uint64_t rows_asked = kNothing, rows_here = kNothing;
-  // Whether gathers stage anything at all, on this rank or on a local peer.
-  bool stages_values() const { return stages_values_; }
   // Whether the next gather is between replicas too: the same on all ranks.
   bool between_replicas() const;
   // The last version of which replicas have what the others own: the same on all ranks.
@@ -274,8 +129,6 @@ class Unit : public std::enable_shared_from_this<Unit> {
   // lie.
   // Never waits; whether they are there.
   Result<bool> stage_own();
-  // Whether values of its own lie on nvme or on the device.
-  bool stores() const { return stores_; }
   // The same for a change, once every rank has released the version: open_change() first, and then
   // they must not be written before changeable(). `step`: those of trainable flats that have a
   // master are about to be written, all of them, and the others stay as they are.
@@ -309,16 +162,6 @@ class Unit : public std::enable_shared_from_this<Unit> {
   float value_worst = 0;   // worst block
   // Before values are encoded: falls back where any rank's last error demands it.
   void review_value_codec();
-  // Whether a rank's last error, as its word has it, is above the limit; NaN is.
-  template <class Words>
-  bool error_above(uint64_t number, double limit, Words words) const {
-    for (int m = 0; m < channel().size(); ++m) {
-      const uint64_t word = (slots_[m].*words)[number % 2].load(std::memory_order_seq_cst);
-      if (!(std::bit_cast<float>(static_cast<uint32_t>(word)) <= limit)) return true;
-    }
-    return false;
-  }
-
   void attach(std::shared_ptr<Gradient> gradient) { gradient_ = std::move(gradient); }
   Gradient& gradient() const { return *gradient_; }
   bool has_optimizer = false;
@@ -341,7 +184,6 @@ class Unit : public std::enable_shared_from_this<Unit> {
 
  private:
   Unit(Rank& rank, const Axes& axes, std::string name, std::vector<std::shared_ptr<Param>> params);
-  void find_peers();
   // Whether all of this version has come that stays and that a gather has been begun for.
   bool has_parts() const;
   void release_version_now();
@@ -359,7 +201,7 @@ class Unit : public std::enable_shared_from_this<Unit> {
   // The unit whose write it waits for; null: for none.
   const Unit* unit_being_stored_first() const;
   // Whether holding its own values counts against Plan::param_buffers.
-  bool takes_buffer() const { return stores_ && rank_.plan.param.tier == Tier::nvme; }
+  bool takes_buffer() const { return stores() && rank_.plan.param.tier == Tier::nvme; }
   Status store_away(Flat& flat);
   bool busy() const;  // with transfers of its own values
   // Whether the device has done all work that was requested before the first call.
@@ -369,8 +211,8 @@ class Unit : public std::enable_shared_from_this<Unit> {
   Status reserve_encoded(size_t index);
   bool follows() const;
   void encode_values(Flat& flat, kernels::QuantError* error);
-  Status hold_copies();
-  void drop_copies();
+  Status hold_secondary();
+  void drop_secondary();
   Status hold(const Ranges& ranges, MemoryKind kind);
   void give_back(const Ranges& ranges, MemoryKind kind);
   // Whether parts go with the rest; and all that does. (Parts of rows that replicas hold alike
@@ -380,24 +222,13 @@ class Unit : public std::enable_shared_from_this<Unit> {
   Result<std::byte*> allocate(uint64_t bytes, MemoryKind kind, const char* what,
                               uint64_t* offset = nullptr);
 
-  Rank& rank_;
-  const Axes& axes_;
-  std::string name_;
-  uint64_t name_hash_;
-  std::vector<std::shared_ptr<Param>> params_;
-  std::vector<Flat> flats_;
   std::vector<Buffer> buffers_;                              // in the arena
   std::vector<std::pair<uint64_t, uint64_t>> window_parts_;  // in the window: offset, bytes
   Ranges window_ranges_;  // of it that the unit has, of all ranks
   std::vector<std::shared_ptr<Batch>> exchanges_;
-  std::vector<int> readers_, local_peers_, local_shards_, local_replicas_;
-  bool stages_values_ = false;
-  bool stores_ = false;
   int busy_ = 0;
   bool step_opens_ = false;    // as open_change() was told
   bool holds_staged_ = false;  // memory of what is gone with the lease
-  UnitSlot* slots_ = nullptr;
-  uint64_t bytes_ = 0;
 
   ValueState state_ = ValueState::partitioned;
   uint64_t version_ = 0;
@@ -412,11 +243,5 @@ class Unit : public std::enable_shared_from_this<Unit> {
 
 // "unit 'x' cannot go from a to b", a defect of the engine.
 Error forbidden_transition(const std::string& unit, std::string_view from, std::string_view to);
-
-// The index of a param in its unit.
-size_t index_in_unit(const Unit& unit, const Param& param);
-
-// The part of `param` within `range` of its flat, in elements of the param.
-Range part_of(const Param& param, const Range& range);
 
 }  // namespace meron

@@ -102,8 +102,8 @@ void Unit::release_memory() {
   std::vector<std::unique_ptr<Shard>> there;
   for (Flat& flat : flats_) {
     descriptions.push_back(flat.desc);
-    if (flat.copied) give_back(parts_of(flat), MemoryKind::param);
-    flat.copied = false;
+    if (flat.secondary_held) give_back(parts_of(flat), MemoryKind::param);
+    flat.secondary_held = false;
     if (rank_.device) {
       const uint64_t begin = flat.rest.begin * size_of(flat.desc.dtype);
       for (std::byte* const pinned : {flat.writable, flat.writable + begin, flat.exact}) {
@@ -118,7 +118,7 @@ void Unit::release_memory() {
     flat.on_device = nullptr;
   }
   on_device_.reset();
-  if (!stores_) rank_.forget_resident(axes_.number, descriptions, axes_.mesh);
+  if (!stores()) rank_.forget_resident(axes_.number, descriptions, axes_.mesh);
   {
     // Pages go, registrations end, and a device may have to end its work first: no other thread
     // knows the unit.

@@ -1,16 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a unit's values need beyond the rank's own: memory for what is staged, and encodings.
+// Memory for what a unit stages: of remote ranks, of the drive, of the secondary partition.
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
-#include <bit>
-#include <cmath>
-#include <limits>
 
-#include "base/hash.h"
 #include "io/drive_error.h"
-#include "kernels/cpu/reduce.h"
 #include "quant/wire.h"
 #include "unit/unit.h"
 
@@ -26,30 +20,7 @@ uint64_t bytes_of(const Unit::Ranges& ranges) {
 // How long a call that waits for the drive, which rings, sleeps without a look.
 constexpr int64_t kLookNs = kNanosPerMilli;
 
-double squares_of(Rank& rank, const std::byte* values, DType dtype, uint64_t count) {
-  constexpr uint64_t kChunk = 16 * kBlock;
-  std::vector<kernels::ExactSum> sums(static_cast<size_t>(rank.threads.threads()));
-  const Recess recess(count >= kInlineElements);
-  rank.threads.for_range(
-      0, count, kBlock, kInlineElements, [&](int thread, uint64_t begin, uint64_t end) {
-        alignas(64) std::array<float, kChunk> scratch;
-        for (; begin < end; begin += kChunk) {
-          const void* const from = values + begin * size_of(dtype);
-          kernels::reduce(scratch.data(), false, &from, 1, kernel_type(dtype), 1.0f,
-                          std::min(kChunk, end - begin), &sums[static_cast<size_t>(thread)]);
-        }
-      });
-  kernels::ExactSum total;
-  for (const auto& each : sums) total.merge(each);
-  return total.value();
-}
-
 }  // namespace
-
-uint64_t Unit::value_seed(const Flat& flat) const {
-  const auto index = static_cast<size_t>(&flat - flats_.data());
-  return hash_combine(hash_combine(name_hash_, index), flat.version);
-}
 
 Unit::Ranges Unit::parts_of(const Flat& flat) const {
   Ranges parts;
@@ -131,7 +102,7 @@ Unit::Ranges Unit::staged_ranges() const {
 
 Status Unit::hold_staged() {
   const Busy busy(*this);
-  if (copies_on_host(rank_.plan)) MERON_TRY(hold_copies());
+  if (copies_on_host(rank_.plan)) MERON_TRY(hold_secondary());
   if (holds_staged_) return Ok{};
   // Before more is taken: whoever could release memory by now does.
   settle_waiting(rank_);
@@ -146,7 +117,7 @@ Status Unit::hold_staged() {
 void Unit::drop_staged() {
   if (!holds_staged_ || leases_ > 0 || state_ == ValueState::updating) return;
   if (exchanging() || busy() || busy_with_values() || copied_from() ||
-      !reached(local_peers_, gathers, &UnitSlot::views_released)) {
+      !reached(local_peers(), gathers, &UnitSlot::views_released)) {
     return settle_later();
   }
   const Busy busy(*this);  // others hold it again when it is gone
@@ -162,24 +133,24 @@ void Unit::drop_staged() {
   if (takes_buffer()) --rank_.stored_units_here;
 }
 
-Status Unit::hold_copies() {
+Status Unit::hold_secondary() {
   for (Flat& flat : flats_) {
-    if (flat.copied) continue;
+    if (flat.secondary_held) continue;
     MERON_TRY(hold(parts_of(flat), MemoryKind::param));
-    flat.copied = true;
+    flat.secondary_held = true;
   }
   return Ok{};
 }
 
 // Of what has changed: frozen values are staged once, and stay; and so does what the next
 // version is a difference to.
-void Unit::drop_copies() {
+void Unit::drop_secondary() {
   {
     const Busy busy(*this);
     for (Flat& flat : flats_) {
-      if (!flat.copied || flat.version != version_) continue;
+      if (!flat.secondary_held || flat.version != version_) continue;
       if (flat.coded() && flat.desc.trainable && value_codec.difference) continue;
-      flat.copied = false;
+      flat.secondary_held = false;
       give_back(parts_of(flat), MemoryKind::param);
     }
   }
@@ -324,14 +295,14 @@ Status Unit::prepare_device() {
   if (all_on_device()) MERON_TRY(on_device_->note_written());
   for (Flat& flat : flats_) {
     // Pages that come and go cannot be pinned: the device would go on with those that are gone.
-    if (!stages_values_) rank_.pin(flat.writable, flat.value_bytes());
+    if (!stages_values()) rank_.pin(flat.writable, flat.value_bytes());
   }
   return Ok{};
 }
 
 bool Unit::all_on_device() const {
-  return stores_ && std::all_of(flats_.begin(), flats_.end(),
-                                [](const Flat& flat) { return flat.on_device != nullptr; });
+  return stores() && std::all_of(flats_.begin(), flats_.end(),
+                                 [](const Flat& flat) { return flat.on_device != nullptr; });
 }
 
 bool Unit::uses_device() const {
@@ -351,7 +322,7 @@ Status Unit::lease_device() {
   pieces.reserve(flats_.size());
   // By the address that was pinned.
   for (const Flat& flat : flats_)
-    pieces.push_back({flat.writable, flat.value_bytes(), !stages_values_});
+    pieces.push_back({flat.writable, flat.value_bytes(), !stages_values()});
   uint64_t copied = 0;
   Status leased = on_device_->lease(pieces, &copied);
   add(rank_.counters.device_up, copied);
@@ -363,63 +334,6 @@ bool Unit::copied_from() const {
   if (!on_device_) return false;
   const auto settled = on_device_->settled();
   return settled.ok() && !*settled;
-}
-
-// What there is no difference to goes in 16 bits: all later ones build on it.
-Codec Unit::codec_of(const Flat& flat) const {
-  if (flat.packed) return frozen_codec();
-  if (value_codec.difference && !flat.difference) return {.kind = CodecKind::bf16};
-  return value_codec;
-}
-
-void Unit::encode_values(Flat& flat, kernels::QuantError* error) {
-  const uint64_t size = size_of(flat.desc.dtype);
-  const uint64_t seed = value_seed(flat);
-  const Wire wire(codec_of(flat), rank_.threads);
-  if (flat.packed) {
-    wire.encode(flat.encoded, flat.writable + flat.rest.begin * size, flat.desc.dtype,
-                flat.rest.size(), seed, {}, nullptr);
-    // The window has them as they were given: gathers are to see what comes of decoding.
-    flat.unpacked = false;
-    return;
-  }
-  std::byte* const seen = flat.writable + flat.part.begin * size;
-  kernels::QuantError lost;
-  wire.encode(flat.encoded, flat.exact, flat.desc.dtype, flat.part.size(), seed, {}, &lost,
-              flat.difference ? seen : nullptr);
-  wire.decode(seen, flat.desc.dtype, flat.encoded, flat.part.size(), read_by_peers(),
-              flat.difference);
-  if (value_codec.difference) {
-    // The error of a difference is one of the values; to what is no number there is no difference.
-    lost.squares = squares_of(rank_, flat.exact, flat.desc.dtype, flat.part.size());
-    if (!std::isfinite(lost.squares)) lost.add_block(std::numeric_limits<double>::infinity(), 0);
-  }
-  error->merge(lost);
-}
-
-// Whether the next version may be encoded as how it differs from this one: who holds a row of it
-// must have all of this one, in numbers. Other rows may decide otherwise.
-bool Unit::follows() const {
-  if (!value_codec.difference || exchanged != version_) return false;
-  for (int i = 0; i < axes_.replica->size(); ++i) {
-    const UnitSlot& slot = slots_[axes_.of_replica(i)];
-    const uint64_t word = slot.value_error[version_ % 2].load(std::memory_order_seq_cst);
-    if (!std::isfinite(std::bit_cast<float>(static_cast<uint32_t>(word)))) return false;
-  }
-  return true;
-}
-
-void Unit::review_value_codec() {
-  const double limit = value_codec.error_limit;
-  // The gather of a version by all tells all of its error; of one that nobody gathered some may
-  // know, and others not.
-  if (limit == 0.0 || !axes_.replicas() || exchanged != version_) return;
-  if (!error_above(version_, limit, &UnitSlot::value_error)) return;
-  value_codec = {.kind = CodecKind::bf16};
-  rank_.notices.push_back(fmt::format(
-      "the values of unit '{}' travel in bf16 from version {} on: the error of {} was above {} "
-      "(this rank's: {:.3g}, worst block {:.3g})",
-      name_, version_ + 1, name_of(rank_.plan.param.codec.kind), limit, value_error, value_worst));
 }
 
 }  // namespace meron

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a unit is: its params, how they are cut over ranks, who its peers are, and the words that it
+// has in the window.
+#pragma once
+
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/dtype.h"
+#include "base/result.h"
+#include "plan/unit_layout.h"
+#include "rank/axes.h"
+#include "rank/rank.h"
+#include "unit/flat.h"
+#include "unit/slot.h"
+
+namespace meron {
+
+struct Param {
+  TensorDesc desc;
+  uint64_t count = 0;  // elements
+  const Axes* axes = nullptr;
+  Unit* unit = nullptr;  // set once, when the unit is made
+  TensorPlace place;     // in the unit's layout
+};
+
+class UnitShape {
+ public:
+  UnitShape(const UnitShape&) = delete;
+  UnitShape& operator=(const UnitShape&) = delete;
+
+  const std::string& name() const { return name_; }
+  Rank& rank() const { return rank_; }
+  Channel& channel() const { return *axes_.group; }
+  const Axes& axes() const { return axes_; }
+  const std::vector<std::shared_ptr<Param>>& params() const { return params_; }
+  std::vector<Flat>& flats() { return flats_; }
+  Flat& flat_of(const Param& param) { return flats_[param.place.flat]; }
+  uint64_t name_hash() const { return name_hash_; }
+  uint64_t bytes() const { return bytes_; }  // of the values, whole
+  bool trainable() const;
+  // Whether gathers stage anything at all, on this rank or on a local peer.
+  bool stages_values() const { return stages_values_; }
+  // Whether values of its own lie on nvme or on the device.
+  bool stores() const { return stores_; }
+  DType gradient_type(const Flat& flat) const {
+    return gradient_dtype(rank_.plan, flat.desc.dtype);
+  }
+
+  UnitSlot& own_slot() { return slots_[axes_.index()]; }
+  const UnitSlot& slot(int member) const { return slots_[member]; }
+  // Whether the word of all of `members` (of the group) has come to `value`, and whose has not.
+  template <class Word>
+  bool reached(std::span<const int> members, uint64_t value, Word word) const {
+    for (const int m : members) {
+      if ((slots_[m].*word).load(std::memory_order_seq_cst) < value) return false;
+    }
+    return true;
+  }
+  template <class Word>
+  std::vector<int> behind(std::span<const int> members, uint64_t value, Word word) const {
+    std::vector<int> late;
+    for (const int m : members) {
+      if ((slots_[m].*word).load(std::memory_order_seq_cst) < value) late.push_back(m);
+    }
+    return late;
+  }
+  // Members of the group, this rank among them, that share its memory and: read what it holds of
+  // the values; see the same whole values; lie on its shard axis; on its replica axis.
+  const std::vector<int>& readers() const { return readers_; }
+  const std::vector<int>& local_peers() const { return local_peers_; }
+  const std::vector<int>& local_shards() const { return local_shards_; }
+  const std::vector<int>& local_replicas() const { return local_replicas_; }
+  // Where members of the group are on another channel that they are in.
+  std::vector<int> places(const Channel& channel, const std::vector<int>& members) const;
+  // Whether peers read its values and gradients where this rank writes them.
+  bool read_by_peers() const { return readers_.size() > 1; }
+  // Whether a rank's last error, as its word has it, is above the limit; NaN is.
+  template <class Words>
+  bool error_above(uint64_t number, double limit, Words words) const {
+    for (int m = 0; m < channel().size(); ++m) {
+      const uint64_t word = (slots_[m].*words)[number % 2].load(std::memory_order_seq_cst);
+      if (!(std::bit_cast<float>(static_cast<uint32_t>(word)) <= limit)) return true;
+    }
+    return false;
+  }
+
+ protected:
+  UnitShape(Rank& rank, const Axes& axes, std::string name,
+            std::vector<std::shared_ptr<Param>> params);
+  ~UnitShape() = default;
+  // Lays the params out in flats, and finds the peers.
+  void lay_out(const UnitLayout& layout);
+  // Takes the words of all members. Where they lie in the window: offset, bytes.
+  Result<std::pair<uint64_t, uint64_t>> reserve_slots();
+
+  Rank& rank_;
+  const Axes& axes_;
+  const std::string name_;
+  const uint64_t name_hash_;
+  const std::vector<std::shared_ptr<Param>> params_;
+  std::vector<Flat> flats_;
+  UnitSlot* slots_ = nullptr;
+
+ private:
+  void find_peers();
+
+  std::vector<int> readers_, local_peers_, local_shards_, local_replicas_;
+  bool stages_values_ = false;
+  bool stores_ = false;
+  uint64_t bytes_ = 0;
+};
+
+// The index of a param in its unit.
+size_t index_in_unit(const UnitShape& unit, const Param& param);
+
+// The part of `param` within `range` of its flat, in elements of the param.
+Range part_of(const Param& param, const Range& range);
+
+}  // namespace meron

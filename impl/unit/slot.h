@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words in the window by which ranks see how far each is with a unit.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace meron {
+
+// dtypes times (trainable, frozen)
+inline constexpr size_t kMaxFlats = 6;
+
+// A member's side of a unit, in the window. Words only grow. Each is stored seq_cst after the data
+// that it announces, and followed by Transport::ring.
+struct alignas(128) UnitSlot {
+  std::atomic<uint64_t> published{0};       // version whose values this member's part holds
+  std::atomic<uint64_t> released{0};        // 1 + the last version this member released
+  std::atomic<uint64_t> arrived{0};         // gathers for which its share is staged
+  std::atomic<uint64_t> views_released{0};  // gathers up to which it reads no values any more
+  std::atomic<uint64_t> contributed{0};     // reductions for which its bucket may be read
+  std::atomic<uint64_t> shard_ready{0};     // reductions whose row replicas may read
+  std::atomic<uint64_t> summed{0};    // reductions whose part, that others need, it has summed
+  std::atomic<uint64_t> consumed{0};  // reductions for which it reads no bucket any more
+  // Where its buffers lie in its arena. The bucket's are set before `contributed` is, in turn for
+  // odd and even reductions: a rank that is ahead fills the bucket of reduction r + 1 while a peer
+  // may still read that of r, and cannot begin r + 2 before every peer has begun r + 1.
+  std::array<std::atomic<uint64_t>, kMaxFlats> value_offset{};
+  std::array<std::array<std::atomic<uint64_t>, kMaxFlats>, 2> bucket_offset{};
+  std::array<std::atomic<uint64_t>, kMaxFlats> sum_offset{};
+  std::array<std::atomic<uint64_t>, kMaxFlats> encoded_offset{};
+  // Where, behind its bucket, a flat's row for the replicas lies.
+  std::array<std::array<std::atomic<uint64_t>, kMaxFlats>, 2> exchange_offset{};
+  // What encoding lost, as the bits of a float: of values for odd and even versions, of gradients
+  // for odd and even exchanges. Read by peers before they encode the next time.
+  std::array<std::atomic<uint64_t>, 2> value_error{};
+  std::array<std::atomic<uint64_t>, 2> gradient_error{};
+};
+
+}  // namespace meron
