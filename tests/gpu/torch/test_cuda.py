@@ -14,8 +14,8 @@ import meron
 import meron.torch as mt
 from meron import zero
 from meron.torch import device_gradients
+from meron.torch.registry import contexts
 from meron.torch.sharding import units_below
-from meron.torch.world import contexts
 
 WIDTH = 512
 LAYER = WIDTH * (WIDTH + 1) * 4  # bytes

@@ -17,9 +17,9 @@ from torch.nn.utils import clip_grad
 from meron import errors
 from meron.torch.sharding import placed, sharding_with, unit_of
 from meron.torch.state import clip_grad_norm_ as clip_sharded
+from meron.torch.torch_internals import CLIP_WITH_NORM, clip_grads_with_norm
 
 plain_norm, plain_value = clip_grad.clip_grad_norm_, clip_grad.clip_grad_value_
-plain_scale = clip_grad._clip_grads_with_norm_
 
 
 def split(parameters: Any) -> tuple[list[torch.Tensor], bool]:
@@ -76,7 +76,6 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = 
                 sharding.reducer.part(*place).clamp_(-float(clip_value), float(clip_value))
 
 
-@functools.wraps(plain_scale)
 def clip_grads_with_norm_(parameters: Any, *args: Any, **kwargs: Any) -> None:
     """Also what torch's own clip_grad_norm_ calls, by whoever imported it before Meron."""
     if not isinstance(parameters, torch.Tensor):
@@ -84,7 +83,7 @@ def clip_grads_with_norm_(parameters: Any, *args: Any, **kwargs: Any) -> None:
     for param in [parameters] if isinstance(parameters, torch.Tensor) else parameters:
         if unit_of(param) is not None:
             refuse(param)
-    plain_scale(parameters, *args, **kwargs)
+    clip_grads_with_norm(parameters, *args, **kwargs)
 
 
 def refuse(param: torch.Tensor) -> NoReturn:
@@ -100,6 +99,6 @@ def refuse(param: torch.Tensor) -> NoReturn:
 for module in (clip_grad, torch.nn.utils):
     module.clip_grad_norm_ = clip_grad_norm_  # type: ignore[attr-defined]
     module.clip_grad_value_ = clip_grad_value_  # type: ignore[attr-defined]
-    for name in ("_clip_grads_with_norm_", "clip_grads_with_norm_"):
+    for name in CLIP_WITH_NORM:
         if hasattr(module, name):
             setattr(module, name, clip_grads_with_norm_)

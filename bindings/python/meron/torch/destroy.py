@@ -17,7 +17,8 @@ import torch
 
 from meron import errors
 from meron.torch.guard import plain
-from meron.torch.sharding import Sharding, current_graph_task, sharding_with, units_below
+from meron.torch.sharding import Sharding, sharding_with, units_below
+from meron.torch.torch_internals import CALL, current_graph_task
 from meron.torch.unit import ShardedUnit
 
 
@@ -51,7 +52,7 @@ def destroy(model: torch.nn.Module) -> None:
     for part in model.modules():
         scope = part.__dict__.pop("_meron_scope", None)
         if scope is not None:
-            part.__dict__["_call_impl"] = refuse_use
+            part.__dict__[CALL] = refuse_use
 
 
 def agree_to_end(

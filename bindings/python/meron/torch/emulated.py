@@ -38,8 +38,8 @@ ABI = 1
 
 
 @functools.cache
-def device() -> tuple[Any, Any]:
-    """The module's functions, and its device 0; both stay as long as the process.
+def device() -> tuple[Any, Any, Any]:
+    """The module's functions, its device 0, and the module; all stay as long as the process.
 
     The engine has loaded the module: its name finds that one.
     """
@@ -52,11 +52,7 @@ def device() -> tuple[Any, Any]:
         status = backend.device.open(out, 0, NULL)
     if status != 0:
         raise errors.make(status, "the emulated device cannot be opened by meron.torch")
-    keep.append(module)
-    return backend.device, out[0]
-
-
-keep: list[Any] = []
+    return backend.device, out[0], module
 
 
 class Block:
@@ -66,7 +62,7 @@ class Block:
     """
 
     def __init__(self, size: int) -> None:
-        table, handle = device()
+        table, handle, _ = device()
         out = new("void **")
         status = table.allocate(out, handle, max(size, 1), NULL, NULL)
         if status != 0:

@@ -13,14 +13,12 @@ from typing import Any
 
 import torch
 
+from meron.torch import torch_internals
 from meron.torch.engine_optimizer import EngineOptimizer
 from meron.torch.optimizer import refuse_whole_params
 from meron.torch.sharding import Sharding, sharding_with
 from meron.torch.state import of_all_ranks
 from meron.torch.unit import ShardedUnit
-
-plain_unscale = torch.amp.GradScaler._unscale_grads_
-plain_step = torch.amp.GradScaler._maybe_opt_step
 
 Places = list[tuple[ShardedUnit, int]]
 
@@ -46,11 +44,11 @@ def unscale_grads(
     found_inf: torch.Tensor,
     allow_fp16: bool,
 ) -> dict[torch.device, torch.Tensor]:
-    """In place of GradScaler._unscale_grads_. Ends the accumulation as full_grad does. Collective;
+    """In place of GradScaler's own. Ends the accumulation as full_grad does. Collective;
     blocks on peers."""
     places = places_of(optimizer)
     if places is None:
-        return plain_unscale(scaler, optimizer, inv_scale, found_inf, allow_fp16)
+        return torch_internals.unscale(scaler, optimizer, inv_scale, found_inf, allow_fp16)
     by_sharding: dict[Sharding, Places] = {}
     for place in places:
         by_sharding.setdefault(sharding_with(place[0]), []).append(place)
@@ -63,7 +61,7 @@ def unscale_grads(
         if parts:
             found = torch.zeros((), device=parts[0].device)
             inverse = inv_scale.to(parts[0].device)
-            torch._amp_foreach_non_finite_check_and_unscale_(parts, found, inverse)
+            torch_internals.non_finite_check_and_unscale(parts, found, inverse)
             infinite = infinite or bool(found)
     for sharding in by_sharding:  # one group after the other: what one tells, the next passes on
         infinite = bool(of_all_ranks(sharding.context, [float(infinite)]).any())
@@ -78,8 +76,10 @@ def maybe_step(
     *args: Any,
     **kwargs: Any,
 ) -> float | None:
-    """In place of GradScaler._maybe_opt_step: a step that is left out uses gradients up, too."""
-    result: float | None = plain_step(scaler, optimizer, optimizer_state, *args, **kwargs)
+    """In place of GradScaler's own: a step that is left out uses gradients up, too."""
+    result: float | None = torch_internals.maybe_step(
+        scaler, optimizer, optimizer_state, *args, **kwargs
+    )
     if places_of(optimizer) is not None and any(
         bool(found) for found in optimizer_state["found_inf_per_device"].values()
     ):
@@ -87,5 +87,5 @@ def maybe_step(
     return result
 
 
-setattr(torch.amp.GradScaler, "_unscale_grads_", unscale_grads)  # noqa: B010
-setattr(torch.amp.GradScaler, "_maybe_opt_step", maybe_step)  # noqa: B010
+setattr(torch.amp.GradScaler, torch_internals.UNSCALE, unscale_grads)
+setattr(torch.amp.GradScaler, torch_internals.MAYBE_STEP, maybe_step)

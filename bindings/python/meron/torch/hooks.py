@@ -14,19 +14,26 @@ that output was made has ended its backward.
 from __future__ import annotations
 
 import functools
-import types
 import warnings
-import weakref
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch._C._dynamo.eval_frame import set_eval_frame
 
+from meron.torch import registry
 from meron.torch.parameters import refuse_copy
-from meron.torch.sharding import Sharding, current_graph_task, unit_of
+from meron.torch.sharding import Sharding, unit_of
 from meron.torch.tensors import map_tensors, tensors_in
+from meron.torch.torch_internals import (
+    CALL,
+    COMPILED,
+    call_of,
+    current_graph_task,
+    hook_gradient,
+    not_compiled,
+    own_params,
+    set_eval_frame,
+)
 from meron.torch.tracing import refuse_script, refuse_tracing
 from meron.torch.unit import ShardedUnit
 
@@ -127,15 +134,16 @@ class Scope:
         self.input_dtype = input_dtype
         # In place of hooks, which torch.nn.Module calls in a slower way; and it lies around the
         # hooks of others, which so see whole params.
-        self.call: Callable[..., Any] = module._call_impl
+        self.call: Callable[..., Any] = call_of(module)
         # What module.compile() made, before the module was sharded, calls self.call, and is called
         # in its place: with whole params.
         attributes = module.__dict__
-        self.compiled: Callable[..., Any] | None = attributes.pop("_compiled_call_impl", None)
+        self.compiled: Callable[..., Any] | None = attributes.pop(COMPILED, None)
         self.inlined: Callable[..., Any] | None = None  # as torch.compile takes it
-        attributes["_call_impl"] = self.run
+        attributes[CALL] = self.run
         attributes["__prepare_scriptable__"] = refuse_script
 
+    @not_compiled
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """The module's forward with its hooks, between the begin and the end of a use.
 
@@ -163,7 +171,7 @@ class Scope:
             kept = False
             # Unsharded params are plain attributes meanwhile, which Python finds at once;
             # torch.nn.Module looks into its dicts one by one.
-            attributes, own = self.module.__dict__, self.module._parameters
+            attributes, own = self.module.__dict__, own_params(self.module)
             try:
                 for unit in self.units:
                     unit.enter()
@@ -182,7 +190,7 @@ class Scope:
                 else:
                     output = self.call_compiled(compiler, args, kwargs)
                 use.last = sharding.clock + 1
-                if type(output) is torch.Tensor and graded and output.grad_fn is not None:
+                if type(output) is torch.Tensor and graded and not output.is_leaf:
                     hook_gradient(output, use.begin)
                 else:
                     self.watch_outputs(use, output, graded)
@@ -204,8 +212,6 @@ class Scope:
                     sharding.end_ungraded(use)
         finally:
             set_eval_frame(compiler)
-
-    run._torchdynamo_disable = True  # type: ignore[attr-defined]
 
     def run_unsharded(self, args: Any, kwargs: Any) -> Any:
         """The module's forward without gradients, while its params are unsharded in any case."""
@@ -243,12 +249,9 @@ class Scope:
     __reduce_ex__ = refuse_copy
 
     def remove(self) -> None:
-        del self.module.__dict__["_call_impl"], self.module.__dict__["__prepare_scriptable__"]
+        del self.module.__dict__[CALL], self.module.__dict__["__prepare_scriptable__"]
         if self.compiled is not None:
-            self.module.__dict__["_compiled_call_impl"] = self.compiled
-
-
-codes: weakref.WeakKeyDictionary[type, types.CodeType] = weakref.WeakKeyDictionary()
+            self.module.__dict__[COMPILED] = self.compiled
 
 
 def inlined(call: Callable[..., Any], kind: type) -> Callable[..., Any]:
@@ -260,18 +263,9 @@ def inlined(call: Callable[..., Any], kind: type) -> Callable[..., Any]:
     def forward(*args: Any, **kwargs: Any) -> Any:
         return call(*args, **kwargs)
 
-    forward.__code__ = codes.setdefault(kind, forward.__code__.replace(co_name=kind.__name__))
+    code = forward.__code__.replace(co_name=kind.__name__)
+    forward.__code__ = registry.compiled_codes.setdefault(kind, code)
     return forward
-
-
-def hook_gradient(tensor: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> None:
-    """register_hook of a tensor that is no leaf, at half its price: without a handle."""
-    node: Any = tensor.grad_fn
-    if tensor._backward_hooks is None and type(tensor) is torch.Tensor:
-        tensor._backward_hooks = OrderedDict(((-1, hook),))  # handles count from 0
-        node._register_hook_dict(tensor)
-    else:
-        tensor.register_hook(hook)
 
 
 def cast_floating(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

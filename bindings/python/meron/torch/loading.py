@@ -14,7 +14,7 @@ from meron.torch.unit import ShardedUnit
 
 
 class Loading:
-    """As `guard.loading`, notes what is copied to guarded params."""
+    """As `registry.loading`, notes what is copied to guarded params."""
 
     def __init__(self) -> None:
         self.values: dict[tuple[ShardedUnit, int], torch.Tensor] = {}

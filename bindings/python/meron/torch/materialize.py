@@ -11,11 +11,10 @@ import torch
 
 from meron import errors
 from meron.torch.sharding import Sharding, unit_of
+from meron.torch.torch_internals import RESET, own_buffers, own_params
 
 if TYPE_CHECKING:
     from meron.torch.unit import ShardedUnit
-
-RESET = ("reset_parameters", "_reset_parameters")
 
 
 def defer(unit: ShardedUnit) -> None:
@@ -38,11 +37,13 @@ def materialize(sharding: Sharding, module: torch.nn.Module, unit: ShardedUnit, 
     """
     values: dict[int, torch.Tensor] = {}
     for path, part in module.named_modules():
-        places = [unit_of(param) for param in part._parameters.values() if param is not None]
+        places = [unit_of(param) for param in own_params(part).values() if param is not None]
         own = [place[1] for place in places if place is not None and place[0] is unit]
         mine = [i for i in own if i in unit.unmade]
         missing = [
-            name for name, buffer in part._buffers.items() if buffer is not None and buffer.is_meta
+            name
+            for name, buffer in own_buffers(part).items()
+            if buffer is not None and buffer.is_meta
         ]
         if not mine and not missing:
             continue
@@ -62,9 +63,9 @@ def materialize(sharding: Sharding, module: torch.nn.Module, unit: ShardedUnit, 
                 "buffers, or build it on the CPU.",
             )
         for buffer_name in missing:
-            buffer = part._buffers[buffer_name]
+            buffer = own_buffers(part)[buffer_name]
             assert buffer is not None
-            part._buffers[buffer_name] = torch.empty_like(buffer, device="cpu")
+            own_buffers(part)[buffer_name] = torch.empty_like(buffer, device="cpu")
         # Until the module has filled them.
         unit.unguard()
         for i in mine:

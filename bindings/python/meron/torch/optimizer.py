@@ -12,7 +12,6 @@ import functools
 import gc
 import json
 import types
-import weakref
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -22,11 +21,13 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 import meron
 from meron import errors
 from meron._native import call, ffi, lib, new
+from meron.torch import registry
 from meron.torch.api import require_units, shardings_below
 from meron.torch.guard import plain
 from meron.torch.sharded_context import ShardedContext
 from meron.torch.sharding import Sharding, sharding_with, unit_of
 from meron.torch.tensors import tensor_of
+from meron.torch.torch_internals import keep_scheduler_mark
 from meron.torch.unit import ShardedUnit
 
 # Not elementwise: what they do to one element depends on others of its tensor.
@@ -68,7 +69,7 @@ class Shards:
         self.direct: dict[ShardedUnit, set[int]] = {}
         self.sorted: list[ShardedUnit] = []  # the keys of `parts`
         self.grads: dict[ShardedUnit, dict[int, torch.Tensor]] = {}  # f32, in the engine's memory
-        everybody.add(self)
+        registry.shards.add(self)
         self.bound: set[ShardedUnit] = set()  # units whose parts lie where they should
         self.updates: dict[ShardedContext, meron.Update] = {}  # that are open
 
@@ -187,10 +188,6 @@ def tensor_in(unit: ShardedUnit, view: Any) -> torch.Tensor:
     return tensor_of(view, (view.count,), unit.sharding.context._require_open())
 
 
-# One engine operation takes the gradients of a whole unit: it cannot serve two optimizers.
-everybody: weakref.WeakSet[Shards] = weakref.WeakSet()
-
-
 def check_alone(params: Iterable[torch.Tensor], own: Shards | None) -> None:
     """ArgumentError where another optimizer than `own` has other params of a unit."""
     wanted: dict[ShardedUnit, set[int]] = {}
@@ -200,7 +197,7 @@ def check_alone(params: Iterable[torch.Tensor], own: Shards | None) -> None:
             wanted.setdefault(place[0], set()).add(place[1])
 
     def shared() -> ShardedUnit | None:
-        for other in everybody:
+        for other in registry.shards:
             for unit in other.parts.keys() & wanted.keys() if other is not own else ():
                 if not other.parts[unit].keys() & wanted[unit]:
                     return unit
@@ -350,8 +347,7 @@ def wrap(optimizer: torch.optim.Optimizer, shards: Shards) -> None:
         plain_add(group)
         shards.bind()
 
-    if hasattr(plain_step, "_wrapped_by_lr_sched"):  # by a scheduler, which looks for its mark
-        step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+    keep_scheduler_mark(plain_step, step)
     for name, function in (
         ("step", step),
         ("zero_grad", zero_grad),

@@ -7,7 +7,7 @@ Arguments of FSDP2's fully_shard are translated, or refused with what to use ins
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,9 +16,10 @@ import torch
 import meron
 from meron import errors
 from meron.plan import Json, as_plan
+from meron.torch import registry
 from meron.torch.ranks import place_in, ranks_of
 from meron.torch.tensors import dtype_name
-from meron.torch.world import asked_plan, ranks_of_open, transport_of
+from meron.torch.world import asked_plan, transport_of
 
 LARGEST = 2**64 - 1
 
@@ -43,26 +44,20 @@ class MixedPrecision:
     buffer_dtype: torch.dtype | None = None
 
 
-# What a DeepSpeed config says of sharding: plan, dtypes, limits. Those who read such configs, which
-# are above this package, add their function: meron.zero does when it is imported.
-ConfigReader = Callable[[Any], "tuple[meron.Plan, MixedPrecision, dict[str, int]]"]
-config_readers: list[ConfigReader] = []
-
-
 def from_config(
     config: Any, plan: Any, mp: MixedPrecision | None, limits: dict[str, int]
 ) -> tuple[meron.Plan, MixedPrecision, dict[str, int]]:
     """What a DeepSpeed config says of sharding; arguments of the caller's go before."""
     if plan is not None:
         raise errors.argument("give either a plan or a config, not both")
-    if not config_readers:
+    if not registry.config_readers:
         raise errors.StateError(
             "a DeepSpeed config is read by meron.zero, which is not imported",
             subject="config",
             operation="shard",
             advice="Call `import meron.zero` before, or pass plan, mp and limits.",
         )
-    own_plan, own_mp, own_limits = config_readers[-1](config)
+    own_plan, own_mp, own_limits = registry.config_readers[-1](config)
     return own_plan, mp or own_mp, {**own_limits, **limits}
 
 
@@ -222,7 +217,7 @@ def check_context(
             refuse("reduce_dtype", wanted, f"has a plan with gradient.dtype {own!r}")
     if group is not None:
         ranks, place = ranks_of(group), place_in(group)
-        fits = ranks_of_open.get(context, ranks) == ranks
+        fits = registry.ranks_of_open.get(context, ranks) == ranks
         if not fits or place != (context.rank, context.world_size):
             theirs = "all ranks" if ranks is None else f"the ranks {ranks}"
             refuse("group", f"of {theirs}", f"is rank {context.rank} of {context.world_size}")

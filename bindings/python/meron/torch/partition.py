@@ -8,7 +8,6 @@ import weakref
 from collections.abc import Callable, Iterable
 
 import torch
-from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from meron import errors
 from meron.torch.device_choice import check_place
@@ -17,6 +16,16 @@ from meron.torch.parameters import Parameters
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.state_dict import hook_state_dict
 from meron.torch.tensors import dtype_name
+from meron.torch.torch_internals import (
+    APPLY,
+    BatchNorms,
+    apply_of,
+    is_wrapper,
+    own_buffers,
+    own_children,
+    own_params,
+    replace_params,
+)
 from meron.torch.unit import ShardedUnit
 
 IGNORED = "_meron_ignored"
@@ -42,7 +51,7 @@ def params_below(
     def visit(part: torch.nn.Module, prefix: str) -> None:
         if part is not module and is_sharded(part):
             return
-        for name, param in part._parameters.items():
+        for name, param in own_params(part).items():
             if param is None or param in ignored:
                 continue
             place = unit_of(param)
@@ -51,7 +60,7 @@ def params_below(
             else:
                 others[place[0]] = None
         if recurse:
-            for name, child in part._modules.items():
+            for name, child in own_children(part).items():
                 if child is not None:
                     visit(child, f"{prefix}{name}.")
 
@@ -118,7 +127,7 @@ def check_params(
                 subject=full,
                 advice="Run one forward before sharding.",
             )
-        if is_traceable_wrapper_subclass(param):
+        if is_wrapper(param):
             raise errors.argument(
                 f"{full} is a {type(param).__name__}: Meron shards plain tensors",
                 subject=full,
@@ -169,10 +178,10 @@ def remember_ignored(module: torch.nn.Module, ignored: set[torch.nn.Parameter]) 
 def watch_params(module: torch.nn.Module, sharding: Sharding, recurse: bool) -> None:
     """Sees uses of sharded params outside of their owner's forward, and moves that go wrong."""
     for part in module.modules() if recurse else (module,):
-        params = part._parameters
+        params = own_params(part)
         if type(params) is dict and any(p is not None and unit_of(p) for p in params.values()):
-            part.__dict__["_parameters"] = Parameters(params, sharding)
-            part.__dict__["_apply"] = functools.partial(refuse_move, part)
+            replace_params(part, Parameters(params, sharding))
+            part.__dict__[APPLY] = functools.partial(refuse_move, part)
             hook_state_dict(part)
 
 
@@ -181,9 +190,9 @@ def refuse_move(
     function: Callable[[torch.Tensor], torch.Tensor],
     recurse: bool = True,
 ) -> torch.nn.Module:
-    """In place of Module._apply: does to buffers and parts what leaves sharded params as they are,
-    such as .to() with the device and dtype that they have."""
-    for param in module._parameters.values():
+    """In place of what moves a module: does to buffers and parts what leaves sharded params as
+    they are, such as .to() with the device and dtype that they have."""
+    for param in own_params(module).values():
         if param is not None and unit_of(param) is not None:
             probe = torch.empty(0, dtype=param.dtype, device=param.device)
             if function(probe) is not probe:
@@ -195,11 +204,11 @@ def refuse_move(
                 )
     if recurse:
         for child in module.children():
-            child._apply(function)
-    for name, buffer in module._buffers.items():
+            apply_of(child)(function)
+    for name, buffer in own_buffers(module).items():
         if buffer is not None:
-            module._buffers[name] = function(buffer)
-    for param in module._parameters.values():
+            own_buffers(module)[name] = function(buffer)
+    for param in own_params(module).values():
         if param is not None and unit_of(param) is None:
             param.data = function(param.data)
     return module
@@ -210,9 +219,9 @@ def move_buffers(module: torch.nn.Module, sharding: Sharding) -> None:
     place = sharding.torch_device
     if sharding.device is None:
         return
-    for name, buffer in module._buffers.items():
+    for name, buffer in own_buffers(module).items():
         if buffer is not None and not buffer.is_meta and buffer.device != place:
-            module._buffers[name] = buffer.to(place)
+            own_buffers(module)[name] = buffer.to(place)
 
 
 def convert_buffers(
@@ -224,11 +233,11 @@ def convert_buffers(
     """
     for part in module.modules():
         chosen = dtype
-        if dtype is None and isinstance(part, torch.nn.modules.batchnorm._NormBase):
-            weight = part._parameters.get("weight")
+        if dtype is None and isinstance(part, BatchNorms):
+            weight = own_params(part).get("weight")
             chosen = param_dtype if weight is None else weight.dtype
         if chosen is None:
             continue
-        for name, buffer in part._buffers.items():
+        for name, buffer in own_buffers(part).items():
             if buffer is not None and buffer.is_floating_point():
-                part._buffers[name] = buffer.to(chosen)
+                own_buffers(part)[name] = buffer.to(chosen)

@@ -16,6 +16,7 @@ import torch
 
 import meron
 from meron import errors
+from meron.torch import registry
 from meron.torch.device_gradients import DeviceReducer
 from meron.torch.device_unit import DeviceUnit
 from meron.torch.gradients import NEVER, GradientReducer
@@ -23,12 +24,12 @@ from meron.torch.host_schedule import HostSchedule
 from meron.torch.read_ahead import ReadAhead
 from meron.torch.sharded_context import ShardedContext
 from meron.torch.tensors import dtype_name
+from meron.torch.torch_internals import call_after_backward, current_graph_task
 from meron.torch.unit import ShardedUnit
 from meron.torch.use import Active, Use
 from meron.torch.values import is_first, source_of, write_sources
 from meron.torch.written import refuse_written
 
-current_graph_task = torch._C._current_graph_task_id
 KINDS = 16  # recorded orders of a schedule
 
 
@@ -157,7 +158,7 @@ class Sharding(ShardedContext):
                 unit.forget_memory()
         if self.copies is not None:
             self.copies.close()
-        shardings.pop(self.context, None)
+        registry.shardings.pop(self.context, None)
 
     # ---- The schedule --------------------------------------------------------------------------
 
@@ -303,7 +304,7 @@ class Sharding(ShardedContext):
         if self.in_backward:
             return
         self.in_backward = True
-        torch.autograd.Variable._execution_engine.queue_callback(self.end_backward)
+        call_after_backward(self.end_backward)
         self.backward_clock = self.clock
         self.reducer.begin_backward(self.entered, self.since)
 
@@ -353,15 +354,11 @@ class Sharding(ShardedContext):
             self.schedule.reset()
 
 
-# The sharding of each open context.
-shardings: weakref.WeakKeyDictionary[meron.Context, Sharding] = weakref.WeakKeyDictionary()
-
-
 def sharding_of(context: meron.Context, limits: dict[str, int] | None = None) -> Sharding:
     """The sharding of a context, made where there is none; `limits` are added to its own."""
-    sharding = shardings.get(context)
+    sharding: Sharding | None = registry.shardings.get(context)
     if sharding is None:
-        sharding = shardings[context] = Sharding(context, limits or {})
+        sharding = registry.shardings[context] = Sharding(context, limits or {})
     elif limits and limits != sharding.limits:
         sharding.limits = {**sharding.limits, **limits}
         sharding.renew_schedule()

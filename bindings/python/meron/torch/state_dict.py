@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,10 +22,11 @@ import torch
 
 import meron
 from meron import errors
-from meron.torch import guard
+from meron.torch import registry
 from meron.torch.loading import Loading
 from meron.torch.parameters import Parameters
 from meron.torch.sharding import Sharding, sharding_with, unit_of
+from meron.torch.torch_internals import after_state_dict, own_buffers, own_params
 from meron.torch.unit import ShardedUnit
 from meron.torch.whole import exact_param
 
@@ -37,11 +37,7 @@ class LoadError(errors.ArgumentError, RuntimeError):
 
 def hook_state_dict(module: torch.nn.Module) -> None:
     """For a module that owns sharded params itself."""
-    if save not in module._state_dict_hooks.values():  # of a sharding that was undone
-        module._register_state_dict_hook(save)
-
-
-keys_alone = threading.local()  # .depth: how many `without_values` this thread is in
+    after_state_dict(module, save)
 
 
 @contextlib.contextmanager
@@ -51,17 +47,17 @@ def without_values() -> Iterator[None]:
 
     For code that runs on one rank and reads the keys alone, or shapes and attributes of params.
     """
-    keys_alone.depth = getattr(keys_alone, "depth", 0) + 1
+    registry.thread.without_values += 1
     try:
         yield
     finally:
-        keys_alone.depth -= 1
+        registry.thread.without_values -= 1
 
 
 def save(module: torch.nn.Module, state: Any, prefix: str, _metadata: Any) -> None:
     """After torch collected a module's own params: their values in place of placeholders."""
-    local = getattr(keys_alone, "depth", 0)
-    for name, param in module._parameters.items():
+    local = registry.thread.without_values
+    for name, param in own_params(module).items():
         if param is None or unit_of(param) is None or prefix + name not in state:
             continue
         if local:
@@ -86,9 +82,9 @@ def load_state_dict(
     if not shardings:
         return plain_load(self, state_dict, strict, assign)
     before = [Others(module) for module in self.modules()]
-    loading, outer = Loading(), guard.loading
+    loading, outer = Loading(), registry.loading
     result, wrong = None, ""
-    guard.loading = loading
+    registry.loading = loading
     try:
         try:
             refuse_open(self)
@@ -96,7 +92,7 @@ def load_state_dict(
         except Exception as error:
             wrong = str(error) or type(error).__name__
         finally:
-            guard.loading = outer
+            registry.loading = outer
         agree(type(self).__name__, shardings, loading, wrong)
     except BaseException:
         for others in before:
@@ -109,14 +105,14 @@ def load_state_dict(
 def shardings_below(module: torch.nn.Module) -> list[Sharding]:
     found: dict[Sharding, None] = {}
     for part in module.modules():
-        if isinstance(part._parameters, Parameters):
-            found[part._parameters.sharding] = None
+        if isinstance(own_params(part), Parameters):
+            found[own_params(part).sharding] = None
     return list(found)
 
 
 def sharded_params(module: torch.nn.Module) -> Iterator[tuple[ShardedUnit, int]]:
     for part in module.modules():
-        for param in part._parameters.values():
+        for param in own_params(part).values():
             place = unit_of(param) if param is not None else None
             if place is not None:
                 yield place
@@ -139,8 +135,8 @@ class Others:
 
     def __init__(self, module: torch.nn.Module) -> None:
         self.module = module
-        self.params = dict(module._parameters)
-        self.buffers = dict(module._buffers)
+        self.params = dict(own_params(module))
+        self.buffers = dict(own_buffers(module))
         own: list[torch.Tensor]
         own = [p for p in self.params.values() if p is not None and unit_of(p) is None]
         own += [buffer for buffer in self.buffers.values() if buffer is not None]
@@ -149,9 +145,9 @@ class Others:
 
     def put_back(self) -> None:
         for name, param in self.params.items():
-            if self.module._parameters.get(name) is not param:
-                dict.__setitem__(self.module._parameters, name, param)
-        self.module._buffers.update(self.buffers)
+            if own_params(self.module).get(name) is not param:
+                dict.__setitem__(own_params(self.module), name, param)
+        own_buffers(self.module).update(self.buffers)
         for tensor, value in self.values:
             tensor.data.copy_(value)
 

@@ -31,10 +31,8 @@ from meron.torch.guard import WRITE, plain, sharded_class, unsharded_class
 from meron.torch.host_schedule import HostSchedule
 from meron.torch.sharded_context import ShardedContext
 from meron.torch.sources import sources_of
-from meron.torch.tensors import DTYPES, placeholder, tensor_of, without_transforms
-
-# As data_ptr(), which asks for a pointer to write to (and so does not go with CHECK_WRITES).
-address_of = torch._C._data_address  # type: ignore[attr-defined]
+from meron.torch.tensors import DTYPES, placeholder, tensor_of
+from meron.torch.torch_internals import address_of, version_of, without_transforms
 
 
 class ShardedUnit:
@@ -226,7 +224,7 @@ class ShardedUnit:
 
     def count_writes(self) -> None:
         """In-place changes of its params, which are in use, until now are accepted."""
-        self.versions = [param._version for param in self.params]
+        self.versions = [*map(version_of, self.params)]
 
     def _fill(self, view: Callable[[meron.Param], Any]) -> None:
         """Copies what was gathered into torch's own storage, which stays the same object."""
@@ -301,7 +299,7 @@ class ShardedUnit:
         known = self.addresses
         if not known:  # the memory is torch's own, and writable
             known = [*map(address_of, self.wholes)]
-            versions = [param._version for param in self.params]
+            versions = [*map(version_of, self.params)]
             if versions != self.versions:
                 changed = [now != then for now, then in zip(versions, self.versions)].index(True)
                 name = self.handles[changed].name

@@ -9,7 +9,6 @@ torch.distributed group (transport.py).
 
 from __future__ import annotations
 
-import collections
 import datetime
 import functools
 import hashlib
@@ -18,7 +17,6 @@ import logging
 import os
 import secrets
 import socket
-import weakref
 from typing import Any
 
 import torch.distributed as dist
@@ -27,24 +25,16 @@ import meron
 from meron import errors
 from meron._callbacks import LogFunction, StopFunction
 from meron.plan import Json, as_plan
+from meron.torch import registry
 from meron.torch.device import torch_device_of
 from meron.torch.device_choice import asked_device
 from meron.torch.ranks import number_of, place_in, ranks_of, uses_torch
+from meron.torch.torch_internals import default_store
 from meron.torch.transport import group_transport
 
 TRANSPORTS = ("auto", "shm", "group")
 TRANSPORT_VARIABLE = "MERON_TORCH_TRANSPORT"
 TIMEOUT = 600.0  # seconds, as meron.open's
-
-# Models of a process with equal ranks, plan and device share a context: by these and the transport.
-# None: all ranks.
-contexts: dict[tuple[tuple[int, ...] | None, str, str, str], meron.Context] = {}
-# What context_for opened them with, as far as it was given.
-options_of: weakref.WeakKeyDictionary[meron.Context, dict[str, Any]] = weakref.WeakKeyDictionary()
-# The ranks that open_context opened a context for; none of those that others opened.
-ranks_of_open: weakref.WeakKeyDictionary[meron.Context, tuple[int, ...] | None] = (
-    weakref.WeakKeyDictionary()
-)
 
 
 def context_for(
@@ -86,7 +76,7 @@ def context_for(
     )
     found = [
         context
-        for (its_ranks, its_plan, its_transport, its_device), context in contexts.items()
+        for (its_ranks, its_plan, its_transport, its_device), context in registry.contexts.items()
         if (its_ranks, its_plan, its_device) == wanted and transport in (None, its_transport)
         if not context.closed
     ]
@@ -106,8 +96,8 @@ def context_for(
             allocator=on_device.allocator,
             **options,
         )
-    contexts[ranks, plan.json(), transport, name] = context
-    options_of[context] = options
+    registry.contexts[ranks, plan.json(), transport, name] = context
+    registry.options_of[context] = options
     return context
 
 
@@ -117,7 +107,7 @@ def given_options(**options: Any) -> dict[str, Any]:
 
 def check_options(context: meron.Context, options: dict[str, Any]) -> None:
     """ArgumentError naming an option that an open context was not opened with."""
-    own = options_of.get(context, {})
+    own = registry.options_of.get(context, {})
     for name, value in options.items():
         if name not in own or own[name] != value:
             raise errors.argument(
@@ -170,7 +160,7 @@ def open_context(
         allocator=allocator,
     )
     context = open_among(as_plan(plan), group, chosen_transport(transport), options)
-    ranks_of_open[context] = ranks_of(group)
+    registry.ranks_of_open[context] = ranks_of(group)
     return context
 
 
@@ -236,7 +226,7 @@ def of_hosts(plan: meron.Plan, hosts: list[str]) -> meron.Plan:
 
 def asked_plan(context: meron.Context) -> meron.Plan:
     """The plan that a context was asked for."""
-    for (_, plan, _, _), known in contexts.items():
+    for (_, plan, _, _), known in registry.contexts.items():
         if known is context:
             return meron.Plan.parse(plan)
     return context.plan
@@ -259,10 +249,6 @@ def chosen_transport(transport: str | None) -> str:
 
 # ---- How they find each other -------------------------------------------------------------------
 
-# How often each set of ranks has met to open a context: a set opens its contexts in one order. What
-# a rank gave up because others did not come does not count; it may try again.
-meetings: collections.Counter[str] = collections.Counter()
-
 
 class Meeting:
     """What ranks tell each other before they open a context together.
@@ -277,12 +263,12 @@ class Meeting:
         self.timeout = timeout
         digest = hashlib.sha256(str(ranks_of(group)).encode()).hexdigest()[:16]
         self.digest = digest
-        self.number = meetings[digest] + 1
+        self.number = registry.meetings[digest] + 1
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         self.name = f"meron/{attempt}/{digest}/{self.number}"
         self.token = ""
         if dist.is_initialized():
-            self.store: Any = dist.distributed_c10d._get_default_store()
+            self.store: Any = default_store()
         else:
             try:
                 self.store = launcher_store(rank, world_size, timeout)
@@ -306,7 +292,7 @@ class Meeting:
             self.store.wait([*keys, f"{self.name}/token"], datetime.timedelta(seconds=self.timeout))
         except RuntimeError as error:
             raise self.missed(keys, error) from None
-        meetings[self.digest] += 1
+        registry.meetings[self.digest] += 1
         said = [self.store.get(key).decode().split("\n", 1) for key in keys]
         self.token = self.store.get(f"{self.name}/token").decode()
         for peer, (other, _) in enumerate(said):
@@ -345,10 +331,8 @@ class Meeting:
 @functools.cache  # the store ends with the process: peers may be late
 def launcher_store(rank: int, world_size: int, timeout: float) -> Any:
     """The store of torchrun's agent, by the same variables as torch's env:// method."""
-    from torch._C._distributed_c10d import TCPStore
-
     agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    return TCPStore(
+    return dist.TCPStore(
         os.environ["MASTER_ADDR"],
         number_of("MASTER_PORT"),
         world_size,

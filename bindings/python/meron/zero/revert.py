@@ -10,6 +10,7 @@ import torch
 from meron import errors
 from meron.torch.destroy import agree_to_end, remove_all
 from meron.torch.sharding import sharding_with, unit_of
+from meron.torch.torch_internals import CALL, own_params, replace_params
 from meron.torch.unit import ShardedUnit
 from meron.torch.whole import exact_param, whole_of
 from meron.zero.attributes import ZeroParameter
@@ -86,8 +87,8 @@ def unhook(part: torch.nn.Module) -> None:
     """Takes off a module what sharding has put on it; not what the caller registered."""
     attributes = part.__dict__
     scope = attributes.get("_meron_scope")
-    if scope is not None and "_call_impl" in attributes:
+    if scope is not None and CALL in attributes:
         scope.remove()
     for name in MARKS:
         attributes.pop(name, None)
-    attributes["_parameters"] = dict(part._parameters)
+    replace_params(part, dict(own_params(part)))
