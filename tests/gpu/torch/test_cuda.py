@@ -13,8 +13,8 @@ import torch
 import meron
 import meron.torch as mt
 from meron import zero
-from meron.torch import device_gradients
 from meron.torch.registry import contexts
+from meron.torch.residency import device_gradients
 from meron.torch.sharding import units_below
 
 WIDTH = 512

@@ -13,9 +13,8 @@ import meron
 from meron import errors
 from meron.plan import Json
 from meron.torch.destroy import destroy_lost
-from meron.torch.device_choice import device_for, device_name
-from meron.torch.materialize import defer, materialize
-from meron.torch.options import (
+from meron.torch.resolve.device import device_for, device_name
+from meron.torch.resolve.options import (
     MixedPrecision,
     check_context,
     check_offload,
@@ -28,7 +27,12 @@ from meron.torch.options import (
     reshards,
     with_reduce_dtype,
 )
-from meron.torch.partition import (
+from meron.torch.sharding import Sharding, sharding_of, sharding_with, unit_of, units_below
+from meron.torch.tensors import dtype_name
+from meron.torch.unit import ShardedUnit
+from meron.torch.values.materialize import defer, materialize
+from meron.torch.world import context_for
+from meron.torch.wrap import (
     check_module,
     convert_buffers,
     ignored_before,
@@ -39,10 +43,6 @@ from meron.torch.partition import (
     remember_ignored,
     scope_of,
 )
-from meron.torch.sharding import Sharding, sharding_of, sharding_with, unit_of, units_below
-from meron.torch.tensors import dtype_name
-from meron.torch.unit import ShardedUnit
-from meron.torch.world import context_for
 
 Modules = Union[torch.nn.Module, Sequence[torch.nn.Module]]
 ModuleT = TypeVar("ModuleT", bound=Modules)

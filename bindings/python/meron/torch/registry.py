@@ -49,8 +49,9 @@ shardings: weakref.WeakKeyDictionary[meron.Context, Any] = weakref.WeakKeyDictio
 shards: weakref.WeakSet[Any] = weakref.WeakSet()
 # Of each class of modules the code that torch.compile compiles (hooks.py).
 compiled_codes: weakref.WeakKeyDictionary[type, types.CodeType] = weakref.WeakKeyDictionary()
-# What a DeepSpeed config says of sharding; meron.zero, which is above, puts its function here.
-config_readers: list[Any] = []
+# What a DeepSpeed config says of sharding: a function of it, which returns plan, dtypes and limits.
+# meron.zero, which is above this package, sets it when it is imported.
+config_reader: Any = None
 
 # ---- For the time of a call ---------------------------------------------------------------------
 

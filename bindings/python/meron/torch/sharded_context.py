@@ -10,8 +10,8 @@ import json
 import torch
 
 import meron
-from meron.torch.copy_on_write import CopyOnWrite
-from meron.torch.device import TorchDevice, torch_device_of
+from meron.torch.residency.copy_on_write import CopyOnWrite
+from meron.torch.residency.devices import TorchDevice, torch_device_of
 
 
 class ShardedContext:

@@ -17,18 +17,18 @@ import torch
 import meron
 from meron import errors
 from meron.torch import registry
-from meron.torch.device_gradients import DeviceReducer
-from meron.torch.device_unit import DeviceUnit
-from meron.torch.gradients import NEVER, GradientReducer
-from meron.torch.host_schedule import HostSchedule
-from meron.torch.read_ahead import ReadAhead
+from meron.torch.gradients.reducer import NEVER, GradientReducer
+from meron.torch.residency.device import DeviceUnit
+from meron.torch.residency.device_gradients import DeviceReducer
+from meron.torch.residency.host import HostSchedule
+from meron.torch.residency.read_ahead import ReadAhead
+from meron.torch.residency.written import refuse_written
 from meron.torch.sharded_context import ShardedContext
 from meron.torch.tensors import dtype_name
 from meron.torch.torch_internals import call_after_backward, current_graph_task
 from meron.torch.unit import ShardedUnit
 from meron.torch.use import Active, Use
-from meron.torch.values import is_first, source_of, write_sources
-from meron.torch.written import refuse_written
+from meron.torch.values.write import is_first, source_of, write_sources
 
 KINDS = 16  # recorded orders of a schedule
 

@@ -28,7 +28,7 @@ from meron.torch.parameters import Parameters
 from meron.torch.sharding import Sharding, sharding_with, unit_of
 from meron.torch.torch_internals import after_state_dict, own_buffers, own_params
 from meron.torch.unit import ShardedUnit
-from meron.torch.whole import exact_param
+from meron.torch.values.full import exact_param
 
 
 class LoadError(errors.ArgumentError, RuntimeError):

@@ -16,7 +16,7 @@ from meron import errors
 from meron._memory import Memory
 from meron._native import ffi
 from meron.dtypes import CODES, NAMES
-from meron.torch.copy_on_write import CopyOnWrite
+from meron.torch.residency.copy_on_write import CopyOnWrite
 from meron.torch.torch_internals import refuse_writes, without_transforms
 
 DTYPES: dict[str, torch.dtype] = {

@@ -27,10 +27,10 @@ import torch
 import meron
 from meron import errors
 from meron._native import call, lib, new
+from meron.torch.gradients.sources import sources_of
 from meron.torch.guard import WRITE, plain, sharded_class, unsharded_class
-from meron.torch.host_schedule import HostSchedule
+from meron.torch.residency.host import HostSchedule
 from meron.torch.sharded_context import ShardedContext
-from meron.torch.sources import sources_of
 from meron.torch.tensors import DTYPES, placeholder, tensor_of
 from meron.torch.torch_internals import address_of, version_of, without_transforms
 

@@ -26,9 +26,9 @@ from meron import errors
 from meron._callbacks import LogFunction, StopFunction
 from meron.plan import Json, as_plan
 from meron.torch import registry
-from meron.torch.device import torch_device_of
-from meron.torch.device_choice import asked_device
 from meron.torch.ranks import number_of, place_in, ranks_of, uses_torch
+from meron.torch.residency.devices import torch_device_of
+from meron.torch.resolve.device import asked_device
 from meron.torch.torch_internals import default_store
 from meron.torch.transport import group_transport
 

@@ -14,9 +14,9 @@ import torch
 from meron import errors
 from meron.torch.guard import UnshardedAlias, alias
 from meron.torch.sharding import placed
-from meron.torch.state import local_param
 from meron.torch.unit import ShardedUnit
-from meron.torch.whole import exact_param
+from meron.torch.values.full import exact_param
+from meron.torch.values.state import local_param
 from meron.zero.coalesced import AllGatherCoalescedHandle
 from meron.zero.comm import refuse_async
 from meron.zero.gathered import close_params, is_open, open_params

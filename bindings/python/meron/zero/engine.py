@@ -18,9 +18,9 @@ import torch
 import meron.torch as mt
 from meron import errors
 from meron.torch.sharding import Sharding, current_graph_task
-from meron.torch.state import global_norm
 from meron.torch.tensors import map_tensors, tensors_in
 from meron.torch.unit import ShardedUnit
+from meron.torch.values.state import global_norm
 from meron.zero.accumulation import Accumulation
 from meron.zero.checkpoints import Checkpoints
 from meron.zero.config import Config

@@ -11,9 +11,9 @@ import torch
 
 from meron import errors
 from meron.torch.hooks import Scope
-from meron.torch.partition import scope_of
 from meron.torch.sharding import Sharding, sharding_with, unit_of
 from meron.torch.torch_internals import own_params
+from meron.torch.wrap import scope_of
 
 
 def register_external_parameter(module: torch.nn.Module, parameter: torch.nn.Parameter) -> None:

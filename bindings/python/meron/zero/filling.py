@@ -11,10 +11,10 @@ from typing import Any
 import torch
 
 from meron.torch.guard import skip_writes
-from meron.torch.partition import is_sharded
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.torch_internals import own_params
 from meron.torch.unit import ShardedUnit
+from meron.torch.wrap import is_sharded
 from meron.zero.gathered import ImplicitGather, LazyGather, is_open
 
 # How Hugging Face marks params whose values were loaded: its initialisation leaves them alone.

@@ -19,7 +19,7 @@ import torch
 from meron import errors
 from meron.torch.sharding import Sharding, sharding_with, unit_of
 from meron.torch.unit import ShardedUnit
-from meron.torch.whole import exact_param
+from meron.torch.values.full import exact_param
 from meron.zero.external import register_external_parameter
 
 Params = Union[torch.Tensor, "Iterable[torch.Tensor]"]

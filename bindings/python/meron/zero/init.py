@@ -21,10 +21,10 @@ import torch
 
 import meron
 from meron import errors
-from meron.torch.device_choice import device_for, new_device
-from meron.torch.partition import is_sharded
+from meron.torch.resolve.device import device_for, new_device
 from meron.torch.sharding import Sharding
 from meron.torch.torch_internals import begun, own_params
+from meron.torch.wrap import is_sharded
 from meron.zero.config import Config, Source, parse
 from meron.zero.copying import copy_unsharded, let_copy
 from meron.zero.filling import apply_whole, fill_weights

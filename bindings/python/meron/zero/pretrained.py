@@ -25,10 +25,10 @@ import numpy as np
 import torch
 
 from meron import errors
-from meron.torch.partition import is_sharded
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.state_dict import without_values
 from meron.torch.torch_internals import own_buffers, own_params, replace_params
+from meron.torch.wrap import is_sharded
 from meron.zero.filling import LOADED, keep_loaded, not_gathered
 from meron.zero.gathered import GatheredParameters
 from meron.zero.leaf import is_leaf

@@ -12,7 +12,7 @@ from meron.torch.destroy import agree_to_end, remove_all
 from meron.torch.sharding import sharding_with, unit_of
 from meron.torch.torch_internals import CALL, own_params, replace_params
 from meron.torch.unit import ShardedUnit
-from meron.torch.whole import exact_param, whole_of
+from meron.torch.values.full import exact_param, whole_of
 from meron.zero.attributes import ZeroParameter
 from meron.zero.copying import MARKS
 from meron.zero.owner import ENGINE_MARK, engine_of

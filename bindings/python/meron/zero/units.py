@@ -14,12 +14,12 @@ import torch
 import meron
 from meron import errors
 from meron.torch import registry
-from meron.torch.materialize import materialize
-from meron.torch.partition import make_scope, move_buffers, scope_of
 from meron.torch.sharding import Sharding, sharding_of, unit_of
 from meron.torch.torch_internals import RESET, own_buffers, own_children
 from meron.torch.unit import ShardedUnit
+from meron.torch.values.materialize import materialize
 from meron.torch.world import context_for
+from meron.torch.wrap import make_scope, move_buffers, scope_of
 from meron.zero.attributes import name_params
 from meron.zero.config import Config
 from meron.zero.external import hook_external

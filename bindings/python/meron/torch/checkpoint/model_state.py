@@ -35,7 +35,7 @@ from meron.torch.torch_internals import (
     unsaved_buffers,
 )
 from meron.torch.unit import ShardedUnit
-from meron.torch.whole import exact_param, own_values
+from meron.torch.values.full import exact_param, own_values
 
 
 def get_model_state_dict(

@@ -16,11 +16,11 @@ from meron.torch.checkpoint.names import Names
 from meron.torch.checkpoint.restore import Plan
 from meron.torch.checkpoint.shard_states import Held, groups_of, held_params
 from meron.torch.checkpoint.state_options import Options
-from meron.torch.engine_optimizer import EngineOptimizer
-from meron.torch.engine_states import read_state
 from meron.torch.flat_shard import FlatShard
 from meron.torch.guard import plain
-from meron.torch.packed_states import part_of
+from meron.torch.optim.engine import EngineOptimizer
+from meron.torch.optim.packed import part_of
+from meron.torch.optim.states import read_state
 from meron.torch.tensors import DTYPES
 from meron.torch.unit import ShardedUnit
 

@@ -26,7 +26,7 @@ from meron.torch.checkpoint.shard_states import (
     share_of,
     states_of,
 )
-from meron.torch.engine_optimizer import EngineOptimizer
+from meron.torch.optim.engine import EngineOptimizer
 from meron.torch.sharding import Sharding
 
 OWN_KEY = "meron.torch"  # of the checkpoint's `extra`: what this module keeps there

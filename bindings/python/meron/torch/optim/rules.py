@@ -27,7 +27,7 @@ from typing import Any, ClassVar
 
 import meron
 from meron import errors
-from meron.torch.engine_optimizer import EngineOptimizer, Numbers, Params
+from meron.torch.optim.engine import EngineOptimizer, Numbers, Params
 
 
 def pair(betas: Any) -> tuple[float, float]:
@@ -38,7 +38,7 @@ def pair(betas: Any) -> tuple[float, float]:
 class Adam(EngineOptimizer):
     """Adam (arXiv 1412.6980); weight decay is part of the gradient. States: exp_avg, exp_avg_sq.
 
-    Arguments, blocking and errors: as said in meron.torch.rules.
+    Arguments, blocking and errors: as said in meron.torch.optim.rules.
     """
 
     state_names: ClassVar[dict[str, str]] = {"exp_avg": "exp_avg", "exp_avg_sq": "exp_avg_sq"}
@@ -104,7 +104,7 @@ class Adam(EngineOptimizer):
 class AdamW(Adam):
     """AdamW (arXiv 1711.05101). States: exp_avg, exp_avg_sq.
 
-    Arguments, blocking and errors: as said in meron.torch.rules.
+    Arguments, blocking and errors: as said in meron.torch.optim.rules.
     """
 
     decoupled: ClassVar[bool] = True
@@ -144,7 +144,7 @@ class AdamW(Adam):
 class Adagrad(EngineOptimizer):
     """Adagrad (JMLR 12, 2011); weight decay is part of the gradient. State: sum.
 
-    Arguments, blocking and errors: as said in meron.torch.rules.
+    Arguments, blocking and errors: as said in meron.torch.optim.rules.
     """
 
     state_names: ClassVar[dict[str, str]] = {"sum": "exp_avg_sq"}
@@ -211,7 +211,7 @@ class Lion(EngineOptimizer):
 
     Args:
         betas: of the direction that is taken, and of the average that is kept.
-        others, blocking and errors: as said in meron.torch.rules.
+        others, blocking and errors: as said in meron.torch.optim.rules.
     """
 
     state_names: ClassVar[dict[str, str]] = {"exp_avg": "exp_avg"}
@@ -244,7 +244,7 @@ class SGD(EngineOptimizer):
     `momentum` may differ between groups, but is 0 in all of them or in none; `dampening` and
     `nesterov` are those of all groups.
 
-    Arguments, blocking and errors: as said in meron.torch.rules.
+    Arguments, blocking and errors: as said in meron.torch.optim.rules.
     """
 
     state_names: ClassVar[dict[str, str]] = {"momentum_buffer": "exp_avg"}

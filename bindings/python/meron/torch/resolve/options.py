@@ -50,14 +50,14 @@ def from_config(
     """What a DeepSpeed config says of sharding; arguments of the caller's go before."""
     if plan is not None:
         raise errors.argument("give either a plan or a config, not both")
-    if not registry.config_readers:
+    if registry.config_reader is None:
         raise errors.StateError(
             "a DeepSpeed config is read by meron.zero, which is not imported",
             subject="config",
             operation="shard",
             advice="Call `import meron.zero` before, or pass plan, mp and limits.",
         )
-    own_plan, own_mp, own_limits = registry.config_readers[-1](config)
+    own_plan, own_mp, own_limits = registry.config_reader(config)
     return own_plan, mp or own_mp, {**own_limits, **limits}
 
 

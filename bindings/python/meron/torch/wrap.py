@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterable
 import torch
 
 from meron import errors
-from meron.torch.device_choice import check_place
 from meron.torch.hooks import Scope
 from meron.torch.parameters import Parameters
+from meron.torch.resolve.device import check_place
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.state_dict import hook_state_dict
 from meron.torch.tensors import dtype_name

@@ -15,11 +15,11 @@ import torch
 
 import meron
 from meron import errors
-from meron.torch.engine_optimizer import EngineOptimizer
-from meron.torch.engine_states import read_state, write_state
+from meron.torch.optim.engine import EngineOptimizer
+from meron.torch.optim.states import read_state, write_state
 from meron.torch.sharding import Sharding, placed, sharding_with, unit_of
 from meron.torch.unit import ShardedUnit
-from meron.torch.whole import full_param, has_own, own_part, whole_of
+from meron.torch.values.full import full_param, has_own, own_part, whole_of
 
 # ---- Values -------------------------------------------------------------------------------------
 

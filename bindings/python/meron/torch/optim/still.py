@@ -13,8 +13,8 @@ from typing import Any
 import torch
 
 from meron._native import call, ffi, lib
-from meron.torch.engine_states import read_state, write_state
 from meron.torch.guard import plain
+from meron.torch.optim.states import read_state, write_state
 from meron.torch.unit import ShardedUnit
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import torch
 
 from meron._native import call, lib, new
-from meron.torch.engine_states import read_state
+from meron.torch.optim.states import read_state
 from meron.torch.sharding import placed, sharding_with
 from meron.torch.tensors import DTYPES, tensor_of
 from meron.torch.unit import ShardedUnit, gather_view

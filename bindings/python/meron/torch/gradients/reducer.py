@@ -36,9 +36,9 @@ from meron._native import (
     new,
     settle,
 )
-from meron.torch.gradient_flags import LEFT, gradient_flags
+from meron.torch.gradients.flags import LEFT, gradient_flags
+from meron.torch.gradients.sources import sources_of, sources_of_some
 from meron.torch.guard import plain
-from meron.torch.sources import sources_of, sources_of_some
 from meron.torch.tensors import tensor_of
 from meron.torch.unit import ShardedUnit
 from meron.torch.use import Passes

@@ -19,7 +19,7 @@ import torch
 
 import meron
 from meron._native import DEFAULT_TIMEOUT, call, ffi, lib
-from meron.torch.emulated import Block
+from meron.torch.residency.emulated import Block
 
 
 class TorchDevice(abc.ABC):

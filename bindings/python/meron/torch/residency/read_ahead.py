@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Iterable
 
 from meron import errors
-from meron.torch.device_unit import DeviceUnit
+from meron.torch.residency.device import DeviceUnit
 from meron.torch.sharded_context import ShardedContext
 from meron.torch.unit import ShardedUnit
 

@@ -8,8 +8,8 @@ import collections
 import torch
 
 from meron._native import DEFAULT_TIMEOUT, ERROR_OUT, ffi, interrupts, lib, new, settle
-from meron.torch.device import TorchDevice
-from meron.torch.gradients import GradientReducer
+from meron.torch.gradients.reducer import GradientReducer
+from meron.torch.residency.devices import TorchDevice
 from meron.torch.unit import ShardedUnit
 from meron.torch.use import Passes
 

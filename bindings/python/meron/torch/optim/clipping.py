@@ -16,8 +16,8 @@ from torch.nn.utils import clip_grad
 
 from meron import errors
 from meron.torch.sharding import placed, sharding_with, unit_of
-from meron.torch.state import clip_grad_norm_ as clip_sharded
 from meron.torch.torch_internals import CLIP_WITH_NORM, clip_grads_with_norm
+from meron.torch.values.state import clip_grad_norm_ as clip_sharded
 
 plain_norm, plain_value = clip_grad.clip_grad_norm_, clip_grad.clip_grad_value_
 

@@ -14,11 +14,11 @@ from typing import Any
 import torch
 
 from meron.torch import torch_internals
-from meron.torch.engine_optimizer import EngineOptimizer
-from meron.torch.optimizer import refuse_whole_params
+from meron.torch.optim.engine import EngineOptimizer
+from meron.torch.optim.shards import refuse_whole_params
 from meron.torch.sharding import Sharding, sharding_with
-from meron.torch.state import of_all_ranks
 from meron.torch.unit import ShardedUnit
+from meron.torch.values.state import of_all_ranks
 
 Places = list[tuple[ShardedUnit, int]]
 

@@ -16,7 +16,7 @@ import torch
 
 from meron import errors
 from meron._native import NULL, ffi, initial, lib, new, receive
-from meron.torch.device import TorchDevice
+from meron.torch.residency.devices import TorchDevice
 from meron.torch.tensors import DTYPES
 from meron.torch.torch_internals import without_transforms
 from meron.torch.unit import ShardedUnit

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from meron import errors
-from meron.torch.copy_on_write import CopyOnWrite
 from meron.torch.guard import WRITE
+from meron.torch.residency.copy_on_write import CopyOnWrite
 from meron.torch.unit import ShardedUnit
 
 

@@ -17,13 +17,13 @@ import torch
 
 import meron
 from meron import errors
-from meron.torch import group_checks
 from meron.torch.api import require_units
-from meron.torch.engine_states import read_state, write_state
-from meron.torch.optimizer import check_covered
-from meron.torch.packed_states import agreed_states, pack_states
+from meron.torch.optim import groups
+from meron.torch.optim.packed import agreed_states, pack_states
+from meron.torch.optim.shards import check_covered
+from meron.torch.optim.states import read_state, write_state
+from meron.torch.optim.still import Still
 from meron.torch.sharding import sharding_with, unit_of
-from meron.torch.still import Still
 from meron.torch.unit import ShardedUnit
 
 logger = logging.getLogger("meron.torch")
@@ -127,7 +127,7 @@ class EngineOptimizer(torch.optim.Optimizer):
             self._check_group(number)
             for param in self.param_groups[number]["params"]:
                 first = next(p for g in self.param_groups for p in g["params"])
-                group_checks.check_param(self._name(), number, param, first)
+                groups.check_param(self._name(), number, param, first)
             if self._ready:
                 self._take_group(number)
         except BaseException:
@@ -137,14 +137,14 @@ class EngineOptimizer(torch.optim.Optimizer):
     def _check_group(self, number: int) -> None:
         """The options of a group that are no numbers of the engine's groups."""
         group = self.param_groups[number]
-        group_checks.refuse_options(self._name(), number, group)
-        ignored = group_checks.without_effect(group)
+        groups.refuse_options(self._name(), number, group)
+        ignored = groups.without_effect(group)
         if ignored and not self._told:
             self._told = True
             logger.info("%s: %s without effect", self._name(), ", ".join(ignored))
         common = self._made_with if self._ready else self.common_of(self.param_groups[0])
         own = self.common_of(group)
-        group_checks.refuse_others(self._name(), number, group, self.common, own, common)
+        groups.refuse_others(self._name(), number, group, self.common, own, common)
 
     def _units(self) -> list[ShardedUnit]:
         """The trainable units of all groups, in the order in which they were made."""
@@ -171,7 +171,7 @@ class EngineOptimizer(torch.optim.Optimizer):
         group = self.param_groups[number]
         new = [place for place in self._trainable(group) if place[0] not in self.sharded]
         if new:
-            name = group_checks.name_of(*new[0])
+            name = groups.name_of(*new[0])
             where = f"param group {number} of {self._name()} has '{name}'"
             if self.steps:
                 raise errors.UnsupportedError(
@@ -275,7 +275,7 @@ class EngineOptimizer(torch.optim.Optimizer):
                 self._set_numbers[number] = numbers
 
     def _named(self, number: int) -> contextlib.AbstractContextManager[None]:
-        return group_checks.named(f"param group {number} of {self._name()}: ", self.number_names)
+        return groups.named(f"param group {number} of {self._name()}: ", self.number_names)
 
     def _name(self) -> str:
         return type(self).__name__

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 
 from meron import errors
-from meron.torch.engine_states import keys_of, read_state
+from meron.torch.optim.states import keys_of, read_state
 from meron.torch.unit import ShardedUnit
-from meron.torch.whole import whole_of
+from meron.torch.values.full import whole_of
 
 MOST_STEPS = 1 << 53  # that an optimizer can be told to have taken
 Places = list[tuple[ShardedUnit, int, str, torch.Tensor]]  # with a state's name and values
