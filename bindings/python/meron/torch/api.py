@@ -13,6 +13,7 @@ import meron
 from meron import errors
 from meron.plan import Json
 from meron.torch.destroy import destroy_lost
+from meron.torch.passes import units_below
 from meron.torch.resolve.device import device_for, device_name
 from meron.torch.resolve.options import (
     MixedPrecision,
@@ -27,7 +28,7 @@ from meron.torch.resolve.options import (
     reshards,
     with_reduce_dtype,
 )
-from meron.torch.sharding import Sharding, sharding_of, sharding_with, unit_of, units_below
+from meron.torch.sharding import Sharding, sharding_of, sharding_with, unit_of
 from meron.torch.tensors import dtype_name
 from meron.torch.unit import ShardedUnit
 from meron.torch.values.materialize import defer, materialize
@@ -363,7 +364,7 @@ def prefetch(module: torch.nn.Module) -> None:
     The schedule does so by itself, from the second pass on.
     """
     for unit in own_scope(module).units:
-        unit.prefetch()
+        unit.memory.prefetch()
 
 
 def own_scope(module: torch.nn.Module) -> Any:

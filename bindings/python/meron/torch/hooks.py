@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from meron.torch import registry
+from meron.torch.gradients.accumulation import GIVEN
 from meron.torch.parameters import refuse_copy
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.tensors import map_tensors, tensors_in
@@ -51,7 +52,7 @@ class Use:
         self.scope = scope
         self.entered: list[ShardedUnit] = []  # by its forward
         self.units: Sequence[ShardedUnit] = ()  # entered by its backward
-        # By Sharding.clock: its number; and that of the first use that may begin after its forward.
+        # By Passes.clock: its number; and that of the first use that may begin after its forward.
         self.first = self.last = first
         self.task = 0  # the backward that runs its recomputed graph
 
@@ -59,7 +60,7 @@ class Use:
         """A param of another module's unit is used in this forward: from now on always."""
         scope = self.scope
         unit.enter()
-        scope.sharding.record(unit, grad_enabled())
+        scope.passes.record(unit, grad_enabled())
         self.entered.append(unit)
         if unit not in scope.units:
             scope.units.append(unit)
@@ -68,12 +69,13 @@ class Use:
         """The gradient of an output that has a node has arrived."""
         if self.units:
             return
-        sharding = self.scope.sharding
-        if not sharding.in_backward:
-            sharding.begin_backward()
+        passes = self.scope.passes
+        if not passes.in_backward:
+            passes.begin_backward()
         # (A node of another device is of another queue, whose order says nothing of this one's.)
-        if sharding.device is None or gradient.device == sharding.torch_device:
-            sharding.pass_by(self.last)
+        device = self.scope.autograd_device
+        if device is None or gradient.device == device:
+            passes.pass_by(self.last)
         self.enter()
 
     def begin_at_leaf(self, _gradient: Any) -> None:
@@ -81,16 +83,16 @@ class Use:
         has ended its backward, whatever else has not."""
         if self.units:
             return
-        if not self.scope.sharding.in_backward:
-            self.scope.sharding.begin_backward()
+        if not self.scope.passes.in_backward:
+            self.scope.passes.begin_backward()
         self.enter()
 
     def enter(self) -> None:
         scope = self.scope
-        sharding = scope.sharding
-        if self.first > sharding.backward_clock:
+        passes = scope.passes
+        if self.first > passes.backward_clock:
             self.task = current_graph_task()
-        sharding.uses.append(self)
+        passes.uses.append(self)
         self.units = entered = []
         for unit in scope.units:
             unit.enter()
@@ -99,9 +101,10 @@ class Use:
     def end_if_done(self) -> None:
         for unit in self.units:
             # Values of frozen params may be needed for the gradients of inputs still.
-            if unit.partly_frozen or not (unit.given or len(unit.arrived) == unit.wanted):
+            own = unit.gradients
+            if unit.partly_frozen or not (own.progress is GIVEN or len(own.arrived) == own.wanted):
                 return
-        self.scope.sharding.uses.remove(self)
+        self.scope.passes.uses.remove(self)
         self.end()
 
     def end(self) -> None:
@@ -128,6 +131,8 @@ class Scope:
         input_dtype: torch.dtype | None,
     ) -> None:
         self.sharding = sharding
+        self.passes = sharding.passes
+        self.autograd_device = sharding.residency.autograd_device
         self.module = module
         self.units = units
         self.reshard_after_forward = reshard_after_forward
@@ -152,18 +157,18 @@ class Scope:
         """
         compiler = set_eval_frame(None)  # a graph break: fullgraph=True is for modules within
         try:
-            sharding = self.sharding
-            active = sharding.active
+            passes = self.passes
+            active = passes.active
             if self.suspended and not (grad_enabled() or active or current_graph_task() != -1):
                 return self.run_unsharded(args, kwargs)
             if current_graph_task() != -1:
-                sharding.begin_backward()  # recomputation
+                passes.begin_backward()  # recomputation
                 if not active:
-                    sharding.recompute(self.units)
+                    passes.recompute(self.units)
             elif not active:
                 refuse_tracing(self.module)
-                sharding.begin_pass(self.module)
-            sharding.clock = clock = sharding.clock + 1
+                passes.begin_pass(self.module)
+            passes.clock = clock = passes.clock + 1
             use = Use(self, clock)
             active.append(use)
             entered = use.entered
@@ -176,8 +181,8 @@ class Scope:
                 for unit in self.units:
                     unit.enter()
                     entered.append(unit)
-                    if not graded or unit.graded < sharding.since:
-                        sharding.record(unit, graded)
+                    if not graded or unit.graded < passes.since:
+                        passes.record(unit, graded)
                 if self.input_dtype is not None:
                     cast = functools.partial(cast_floating, dtype=self.input_dtype)
                     args, kwargs = map_tensors(args, cast), map_tensors(kwargs, cast)
@@ -189,14 +194,14 @@ class Scope:
                     output = self.call(*args, **kwargs)
                 else:
                     output = self.call_compiled(compiler, args, kwargs)
-                use.last = sharding.clock + 1
+                use.last = passes.clock + 1
                 if type(output) is torch.Tensor and graded and not output.is_leaf:
                     hook_gradient(output, use.begin)
                 else:
                     self.watch_outputs(use, output, graded)
                 for unit in entered:
                     unit.check_data()
-                kept = graded and not self.reshard_after_forward and not sharding.in_backward
+                kept = graded and not self.reshard_after_forward and not passes.in_backward
                 return output
             finally:
                 for name in own:
@@ -204,12 +209,12 @@ class Scope:
                 while active and active.pop() is not use:
                     pass
                 if kept:
-                    sharding.kept.extend(entered)  # until the backward has ended
+                    passes.kept.extend(entered)  # until the backward has ended
                 else:
                     for unit in entered:
                         unit.leave()
                 if not graded:
-                    sharding.end_ungraded(use)
+                    passes.end_ungraded(use)
         finally:
             set_eval_frame(compiler)
 
@@ -239,12 +244,12 @@ class Scope:
             if not tensor.requires_grad:
                 continue
             if graded and tensor.is_leaf:
-                self.sharding.temporary.append(tensor.register_hook(use.begin_at_leaf))
+                self.passes.temporary.append(tensor.register_hook(use.begin_at_leaf))
             elif graded:
                 hook_gradient(tensor, use.begin)
             place = unit_of(tensor)
-            if place is not None and len(self.sharding.active) > 1:  # a param was returned
-                self.sharding.active[-2].use_of_other(place[0])
+            if place is not None and len(self.passes.active) > 1:  # a param was returned
+                self.passes.active[-2].use_of_other(place[0])
 
     __reduce_ex__ = refuse_copy
 

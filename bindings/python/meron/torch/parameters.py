@@ -51,7 +51,7 @@ class Parameters(dict[str, Any]):
         param = dict.__getitem__(self, name)
         place = getattr(param, "_meron", None)
         if place is not None and place[0].uses == 0:
-            self.sharding.use_outside(place[0])
+            self.sharding.passes.use_outside(place[0])
         return param
 
     def __setitem__(self, name: str, value: Any) -> None:

@@ -166,7 +166,9 @@ non_finite_check_and_unscale = need(
     "_amp_foreach_non_finite_check_and_unscale_", "scale gradients by GradScaler"
 )
 UNSCALE, MAYBE_STEP = "_unscale_grads_", "_maybe_opt_step"
-unscale = need(f"amp.GradScaler.{UNSCALE}", "scale gradients by GradScaler")
+unscale: Callable[..., dict[torch.device, torch.Tensor]] = need(
+    f"amp.GradScaler.{UNSCALE}", "scale gradients by GradScaler"
+)
 maybe_step = need(f"amp.GradScaler.{MAYBE_STEP}", "scale gradients by GradScaler")
 
 

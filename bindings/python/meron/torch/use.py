@@ -22,7 +22,7 @@ class Use(Active, Protocol):
 
     entered:  units that its forward entered
     units:    units that its backward has entered
-    first:    its number, by Sharding.clock
+    first:    its number, by Passes.clock
     task:     the backward that runs its recomputed graph
     """
 
@@ -39,12 +39,20 @@ class Use(Active, Protocol):
 
 
 class Passes(Protocol):
+    """passes.Passes, as gradients need them."""
+
+    uses: list[Use]
+    in_backward: bool
+
+    def begin_backward(self) -> None: ...
+
+
+class Owner(Protocol):
     """The sharding, as gradients need it."""
 
     context: meron.Context
     keeps_gradients: bool
     units: list[ShardedUnit]
-    uses: list[Use]
-    in_backward: bool
 
-    def begin_backward(self) -> None: ...
+    @property
+    def passes(self) -> Passes: ...

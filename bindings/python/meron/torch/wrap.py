@@ -104,7 +104,7 @@ def make_scope(
         params, names = list(own), list(own.values())
         check_params(name, params, names, sharding.context.device)
         unit = sharding.add_unit(name, params, names, dtype, broadcast)
-        unit.watches = sharding.reducer.watch(unit)
+        unit.gradients.watches = sharding.reducer.watch(unit)
         unit.owner = weakref.ref(module)
         units.insert(0, unit)
     if scope is not None:
@@ -217,7 +217,7 @@ def refuse_move(
 def move_buffers(module: torch.nn.Module, sharding: Sharding) -> None:
     """Has a module's own buffers where its params are in use. Those on meta stay there."""
     place = sharding.torch_device
-    if sharding.device is None:
+    if not sharding.residency.device:
         return
     for name, buffer in own_buffers(module).items():
         if buffer is not None and not buffer.is_meta and buffer.device != place:

@@ -64,7 +64,7 @@ class ZeroParameter(torch.nn.Parameter):
         unit, _ = placed(self)
         if unit.uses:
             return ZeroParamStatus.AVAILABLE
-        if unit.ahead is not None or unit.unit.info().state == "gathering":
+        if unit.memory.ahead is not None or unit.unit.info().state == "gathering":
             return ZeroParamStatus.INFLIGHT
         return ZeroParamStatus.NOT_AVAILABLE
 
@@ -189,9 +189,10 @@ def zero_class(kind: type[torch.nn.Parameter]) -> type[torch.nn.Parameter]:
 
 def name_params(unit: ShardedUnit) -> None:
     """Gives the params of a new unit their attributes."""
-    kinds = [kind if issubclass(kind, ZeroParameter) else zero_class(kind) for kind in unit.kinds]
-    unit.unguard()
-    unit.name_classes(kinds)
+    before = unit.data.kinds
+    kinds = [kind if issubclass(kind, ZeroParameter) else zero_class(kind) for kind in before]
+    unit.data.unguard()
+    unit.data.hold(unit.params, kinds)
     for param, kind in zip(unit.params, kinds):
         param.__class__ = kind
         param.ds_id = next(ids)  # type: ignore[attr-defined]

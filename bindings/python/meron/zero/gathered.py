@@ -49,23 +49,18 @@ class Opened:
         )
         self.pinned = unit.pinned is None
         unit.pin()
-        fresh = exact or [whole.clone() for whole in unit.wholes]
-        self.before = unit.wholes
+        fresh = exact or [whole.clone() for whole in unit.memory.wholes]
+        self.before = unit.memory.wholes
         if exact and unit in checked:
             self.before = [whole.clone() for whole in exact]
         self.copies = [
             self.copies[i] if i in self.indices else whole for i, whole in enumerate(fresh)
         ]
-        unit.lent = True
-        for param, copy in zip(unit.params, self.copies):
-            param.data = copy
+        unit.lend(self.copies)
 
     def unpin(self) -> None:
         unit = self.unit
-        for param, whole in zip(unit.params, unit.wholes):
-            param.data = whole
-        unit.lent = False
-        unit.count_writes()  # those to the copies were meant
+        unit.take_back()
         if self.pinned:
             unit.unpin()
 
@@ -364,7 +359,7 @@ class LazyGather:
 
     def __enter__(self) -> LazyGather:
         if self.sharding is not None:
-            self.sharding.active.append(self)
+            self.sharding.passes.active.append(self)
         return self
 
     def use_of_other(self, unit: ShardedUnit) -> None:
@@ -376,7 +371,7 @@ class LazyGather:
         value: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        active = self.sharding.active if self.sharding is not None else []
+        active = self.sharding.passes.active if self.sharding is not None else []
         if active and active[-1] is self:
             active.pop()
         self.contexts.__exit__(kind, value, traceback)

@@ -41,9 +41,9 @@ def revert(model: torch.nn.Module) -> None:
         optimizer.release()  # its f32 values are the units' then
     places = {param: unit_of(param) for unit in units for param in unit.params}
     values = {param: value_of(*place) for param, place in places.items() if place is not None}
-    kinds = {param: kind for unit in units for param, kind in zip(unit.params, unit.kinds)}
+    kinds = {param: kind for unit in units for param, kind in zip(unit.params, unit.data.kinds)}
     for unit in units:
-        for handle in unit.watches:
+        for handle in unit.gradients.watches:
             handle.remove()
     remove_all(units)
     for part in model.modules():
@@ -63,7 +63,7 @@ def check_apart(model: torch.nn.Module) -> None:
             operation="revert",
             advice="Call engine.destroy() before.",
         )
-    if any(sharding_with(unit).active for unit in units_of(model)):
+    if any(sharding_with(unit).passes.active for unit in units_of(model)):
         raise errors.StateError(
             f"{type(model).__name__} is in a forward",
             operation="revert",

@@ -58,8 +58,8 @@ def shard_part(
     if leaf:
         drop_scopes(part)
     # What reset_parameters reads here is no use in a module that is active around.
-    active = sharding.active[:]
-    sharding.active.clear()
+    active = sharding.passes.active[:]
+    sharding.passes.active.clear()
     try:
         with torch.device("cpu"):  # whatever the default is while a model is built
             make_scope(sharding, part, name, recurse=leaf, **options)
@@ -72,7 +72,7 @@ def shard_part(
             for each in part.modules() if leaf else (part,):
                 move_buffers(each, sharding)
     finally:
-        sharding.active[:] = active
+        sharding.passes.active[:] = active
     hook_external(sharding, part)
 
 
@@ -150,7 +150,7 @@ def set_limits(sharding: Sharding, limits: dict[str, int]) -> None:
             stacklevel=4,
         )
     sharding.limits = {**sharding.limits, **limits}
-    sharding.renew_schedule()
+    sharding.residency.renew()
 
 
 def units_of(module: torch.nn.Module) -> list[ShardedUnit]:

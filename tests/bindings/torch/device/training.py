@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 import meron
 import meron.torch as mt
 from meron import zero
-from meron.torch.sharding import units_below
+from meron.torch.passes import units_below
 from model import Model, config, data, loss_of, raises, run_cases
 
 RANK = int(os.environ["MERON_RANK"])
@@ -217,15 +217,15 @@ def case_nothing_is_held_between_gathers() -> None:
     live = []
     for layer in model:
         layer.register_forward_hook(
-            lambda *_: live.append([unit.storage.nbytes() > 0 for unit in units])
+            lambda *_: live.append([unit.memory.storage.nbytes() > 0 for unit in units])
         )
     before = sharding.context.stats()
     for step in range(STEPS):
         live.clear()
         ahead.clear()
         model(batch(step)).square().mean().backward()
-        assert not any(unit.storage.nbytes() for unit in units)
-        assert sharding.read_ahead.live == 0 and not sharding.reducer.going
+        assert not any(unit.memory.storage.nbytes() for unit in units)
+        assert sharding.residency.read_ahead.live == 0 and not sharding.reducer.going
         # Of the first pass nothing is known; then the next units are on their way.
         assert (max(ahead) > 1) == (step > 0), (step, ahead)
         if step == 0:
@@ -246,7 +246,7 @@ def case_little_is_held_where_little_is_read_ahead() -> None:
     live = []
     for layer in model:
         layer.register_forward_hook(
-            lambda *_: live.append(sum(unit.storage.nbytes() > 0 for unit in units))
+            lambda *_: live.append(sum(unit.memory.storage.nbytes() > 0 for unit in units))
         )
     for step in range(STEPS):
         model(batch(step)).square().mean().backward()
@@ -259,13 +259,13 @@ def case_small_units_stay_until_the_step() -> None:
     model = mt.shard(stack(), units=torch.nn.Linear, device="emulated", plan="mics(1)")
     sharding, units = sharding_of(model), units_below(model)
     sharding.limits = {"persist_elements": 16 * 17, "persist_total_elements": 2 * 16 * 17}
-    sharding.renew_schedule()
+    sharding.residency.renew()
     optimizer = mt.AdamW(model, lr=0.1)
     model(batch(0)).square().mean().backward()
-    assert sum(unit.here for unit in units) == 2
+    assert sum(unit.memory.here for unit in units) == 2
     optimizer.step()
-    assert not any(unit.here for unit in units)
-    assert sharding.read_ahead.live == 0
+    assert not any(unit.memory.here for unit in units)
+    assert sharding.residency.read_ahead.live == 0
 
 
 def case_what_was_begun_ahead_is_not_stale() -> None:

@@ -176,7 +176,7 @@ def check_boundary(names: Names) -> None:
     check_in_use(names)
     check_values(names)
     for unit in names.units():
-        if unit.seen:
+        if unit.gradients.seen:
             raise errors.StateError(
                 f"unit '{unit.name}' has a gradient that waits for its step",
                 subject=unit.name,

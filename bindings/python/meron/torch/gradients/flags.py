@@ -18,12 +18,13 @@ def gradient_flags(
     and for each unit how many ranks had gradients again after all of them. Collective."""
     own: list[float] = []
     for unit in units:
-        seen = unit.seen
-        every = len(seen) == unit.wanted
-        for i, (param, _, _) in zip(unit.trainable, unit.sources.places):
+        gradients = unit.gradients
+        seen = gradients.seen
+        every = len(seen) == gradients.wanted
+        for i, (param, _, _) in zip(gradients.trainable, gradients.sources.places):
             left = param.grad is not None
             own.append(LEFT if left else 1.0 if every or i in seen else 0.0)
-    again = [float(unit.again) for unit in units]
+    again = [float(unit.gradients.again) for unit in units]
     if context.world_size == 1:
         return own, own, again
     shared = np.array(own + again, np.float32)

@@ -36,12 +36,13 @@ from meron._native import (
     new,
     settle,
 )
+from meron.torch.gradients.accumulation import BEGUN, COMPLETE, EMPTY, ENDED, FINISHED
 from meron.torch.gradients.flags import LEFT, gradient_flags
-from meron.torch.gradients.sources import sources_of, sources_of_some
+from meron.torch.gradients.sources import sources_of_some
 from meron.torch.guard import plain
 from meron.torch.tensors import tensor_of
 from meron.torch.unit import ShardedUnit
-from meron.torch.use import Passes
+from meron.torch.use import Owner
 
 reduce_begin = lib.meron_reduce_begin
 reduce_finish_begin = lib.meron_reduce_finish_begin
@@ -55,7 +56,7 @@ class GradientReducer:
     """Attributes that others set: `sync`, whether backward passes reduce (see no_sync), and `last`,
     whether the present one is the last before a step (see set_is_last_backward)."""
 
-    def __init__(self, sharding: Passes) -> None:
+    def __init__(self, sharding: Owner) -> None:
         self.sharding = sharding
         # Where gradients are kept whole, giving them away only adds them up: without communication.
         self.local = sharding.keeps_gradients
@@ -80,7 +81,6 @@ class GradientReducer:
 
     def watch(self, unit: ShardedUnit) -> list[Any]:
         """Sees the gradients of a unit's params arrive."""
-        unit.sources = sources_of(unit.params, unit.handles, unit.trainable)
         handles = []
         for i in unit.trainable:
             hook = self._hook(unit, i)
@@ -88,25 +88,25 @@ class GradientReducer:
         return handles
 
     def _hook(self, unit: ShardedUnit, i: int) -> Any:
-        wanted = unit.wanted
-        arrived = unit.arrived
-        sharding = self.sharding
+        own = unit.gradients
+        wanted, arrived = own.wanted, own.arrived
+        passes = self.sharding.passes
 
         def hook(param: torch.Tensor) -> None:
             arrived.add(i)
             if len(arrived) < wanted:
                 return
-            if not unit.waits:
-                unit.waits = True
-                self.waiting += unit.gradient_bytes
+            if own.progress is not COMPLETE:
+                own.progress = COMPLETE
+                self.waiting += own.bytes
                 if self.waiting > self.peak:
                     self.peak = self.waiting
             if self.sync or self.local:
                 self.any_arrived = True
-                if not sharding.in_backward:
-                    sharding.begin_backward()
+                if not passes.in_backward:
+                    passes.begin_backward()
                 self.give_complete()
-            for use in sharding.uses[:]:
+            for use in passes.uses[:]:
                 if unit in use.units:
                     use.end_if_done()
 
@@ -120,7 +120,7 @@ class GradientReducer:
         self.complete_from = NEVER
         self.since = since
         for unit, _ in self.order:
-            unit.given = False
+            unit.gradients.begin_backward()
 
     def pass_by(self, last: int) -> None:
         """Uses of the number `last` and above have ended their backward."""
@@ -134,7 +134,7 @@ class GradientReducer:
             for unit, first in order[position:]:
                 if first < last:
                     return
-                if unit.arrived:
+                if unit.gradients.arrived:
                     self.any_arrived = True
                     break
             else:
@@ -145,14 +145,15 @@ class GradientReducer:
         order = self.order
         while self.position < len(order):
             unit, first = order[self.position]
-            if len(unit.arrived) < unit.wanted:
+            own = unit.gradients
+            if len(own.arrived) < own.wanted:
                 if first < self.complete_from:
                     return
-                if not unit.arrived and not self._brings(unit):
+                if not own.arrived and not self._brings(unit):
                     self.position += 1
                     continue
             self.position += 1
-            ends = self.last and self.sync and unit.settled
+            ends = self.last and self.sync and own.settled
             if unit.uses:
                 self.give(unit, ends)
             else:  # it waited for its turn
@@ -165,26 +166,25 @@ class GradientReducer:
             unit.params[i].requires_grad for i in unit.trainable
         )
 
-    def _ends(self, unit: ShardedUnit) -> bool:
-        return self.last and self.sync and unit.settled
-
     def end_backward(self) -> None:
         units = self.sharding.units
-        if (self.sync or self.local) and (self.any_arrived or any(unit.arrived for unit in units)):
+        if (self.sync or self.local) and (
+            self.any_arrived or any(unit.gradients.arrived for unit in units)
+        ):
             with plain():
                 while self.position < len(self.order):
                     unit = self.order[self.position][0]
                     self.position += 1
-                    if unit.arrived or self._brings(unit):
-                        self.give(unit, self._ends(unit))
+                    if unit.gradients.arrived or self._brings(unit):
+                        self.give(unit, self.last and self.sync and unit.gradients.settled)
                 # Units that this pass did not enter (a second backward through an older graph), and
                 # gradients that came again (recomputation of a segment that shares params).
                 for unit in reversed(units):
-                    if unit.arrived:
-                        unit.again = True
+                    if unit.gradients.arrived:
+                        unit.gradients.again = True
                         self.give(unit)
         for unit in units:
-            unit.arrived.clear()
+            unit.gradients.arrived.clear()
         self.order = []
         self.position = 0
         self.any_arrived = False
@@ -192,13 +192,14 @@ class GradientReducer:
 
     def give(self, unit: ShardedUnit, ending: bool = False) -> None:
         """Hands the gradients of a unit's params to the engine. Collective."""
-        if unit.finished:
+        own = unit.gradients
+        if own.phase is FINISHED:
             raise errors.StateError(
                 f"backward ran after the gradients of '{unit.name}' were finished",
                 advice="Call optimizer.step() or optimizer.zero_grad() between clip_grad_norm_ or "
                 "full_grad and the next backward.",
             )
-        if unit.ended:
+        if own.phase is ENDED:
             raise errors.StateError(
                 f"gradients of '{unit.name}' arrived after those of the last backward of a step",
                 advice="Call optimizer.step() between, or zero_grad() to drop all of them, and "
@@ -208,9 +209,10 @@ class GradientReducer:
         options = self._options
         if ending:
             options = self._ending
-            options.divisor = unit.divisor
+            options.divisor = own.divisor
         # Addresses alone are new where all is as it was registered.
-        for param, dtype, place in unit.sources.places:
+        sources = own.sources
+        for param, dtype, place in sources.places:
             grad = param.grad
             if (
                 grad is None
@@ -222,20 +224,14 @@ class GradientReducer:
                 break
             place[0] = grad.data_ptr()
         else:
-            self._begin(reduce_begin, unit.unit._handle, unit.sources.table, unit.wanted, options)
-            unit.seen.update(unit.trainable)
+            self._begin(reduce_begin, unit.unit._handle, sources.table, own.wanted, options)
+            own.seen.update(own.trainable)
             # Only what the engine has taken is gone: an interrupt while it waits loses nothing.
-            for param, _, _ in unit.sources.places:
+            for param, _, _ in sources.places:
                 param.grad = None
-        unit.arrived.clear()
-        if unit.waits:
-            self._waits_no_more(unit)
-        unit.given = unit.begun = True
-        unit.ended = ending
-
-    def _waits_no_more(self, unit: ShardedUnit) -> None:
-        unit.waits = False
-        self.waiting -= unit.gradient_bytes
+        if own.progress is COMPLETE:
+            self.waiting -= own.bytes
+        own.give(ending)
 
     def held(self) -> tuple[int, int]:
         """Bytes of whole gradients that this rank has in `param.grad`: now, and at most so far of
@@ -256,7 +252,7 @@ class GradientReducer:
         self._begin(reduce_begin, unit.unit._handle, sources, len(present), options)
         for i in present:
             unit.params[i].grad = None
-        unit.seen.update(present)
+        unit.gradients.seen.update(present)
 
     def _begin(self, function: Any, *arguments: Any) -> None:
         """Begins an operation, for which `wait` waits.
@@ -293,26 +289,27 @@ class GradientReducer:
     def finish(self, units: Iterable[ShardedUnit]) -> list[ShardedUnit]:
         """Ends the accumulation of some units; those that have a gradient, in order. Collective."""
         units = [unit for unit in units if unit.trainable]
-        fresh = [unit for unit in units if not unit.finished]
+        fresh = [unit for unit in units if unit.gradients.phase is not FINISHED]
         if fresh:
             self.wait()
             with plain():
                 self._agree(fresh)
             for unit in fresh:
-                if unit.seen:
-                    if not unit.ended:
+                own = unit.gradients
+                if own.seen:
+                    if own.phase is not ENDED:
                         self._begin_finish(unit)
-                    unit.finished = True
-                elif unit.begun:  # a unit that was entered, and brought a gradient on no rank
+                    own.finish()
+                elif own.phase is not EMPTY:  # it was entered, and has no gradient on any rank
                     self._discard(unit)
             self.wait()
-        return [unit for unit in units if unit.seen]
+        return [unit for unit in units if unit.gradients.seen]
 
     def _agree(self, units: list[ShardedUnit]) -> None:
         """What any rank has seen, all have; and what no_sync left, is given away."""
         own, flags, again = gradient_flags(self.sharding.context, units)
         for unit, flag in zip(units, again):
-            unit.settled = not flag
+            unit.gradients.settled = not flag
         if max(flags) < LEFT and all(own):
             return  # every rank is told of what this one knows
         values = iter(flags)
@@ -322,7 +319,7 @@ class GradientReducer:
                 self.give(unit)
         self.wait()
         for unit, of_params in zip(units, of_units):
-            unit.seen.update(i for i, flag in zip(unit.trainable, of_params) if flag)
+            unit.gradients.seen.update(i for i, flag in zip(unit.trainable, of_params) if flag)
 
     def finish_rest(self, units: list[ShardedUnit]) -> None:
         """Finishes units without any gradient too, as zero. Collective."""
@@ -332,15 +329,15 @@ class GradientReducer:
 
     def _begin_finish(self, unit: ShardedUnit) -> None:
         options = self._ending
-        options.divisor = unit.divisor
+        options.divisor = unit.gradients.divisor
         self._begin(reduce_finish_begin, unit.unit._handle, options)
 
     def has_grad(self, unit: ShardedUnit, i: int) -> bool:
         """Whether a param has a gradient; of all ranks once its unit is finished."""
-        return i in unit.seen
+        return i in unit.gradients.seen
 
     def has_any(self, unit: ShardedUnit) -> bool:
-        return bool(unit.seen)
+        return bool(unit.gradients.seen)
 
     def part(self, unit: ShardedUnit, i: int) -> torch.Tensor:
         """The finished gradient of what this rank updates of a param, f32, flat, writable."""
@@ -355,17 +352,16 @@ class GradientReducer:
     def used(self, units: Iterable[ShardedUnit]) -> None:
         """The finished gradients of some units are used up."""
         for unit in units:
-            unit.finished = unit.ended = unit.begun = False
-            unit.seen.clear()
+            unit.gradients.clear()
 
     def drop_empty(self) -> None:
         """Ends accumulations of units that brought a gradient on no rank, such as of a model whose
         output no loss used: a save would take them for a step to come. Collective."""
-        begun = [unit for unit in self.sharding.units if unit.begun and not unit.finished]
+        begun = [u for u in self.sharding.units if u.gradients.phase in (BEGUN, ENDED)]
         if not begun:
             return
         self.wait()
-        seen = np.array([bool(unit.seen) for unit in begun], np.float32)
+        seen = np.array([bool(unit.gradients.seen) for unit in begun], np.float32)
         if self.sharding.context.world_size > 1:
             self.sharding.context.world.all_reduce(seen)
         with plain():
@@ -375,23 +371,22 @@ class GradientReducer:
 
     def _discard(self, unit: ShardedUnit) -> None:
         slot = ffi.new(ERROR_OUT)
-        unit.ended = unit.begun = False
         status = reduce_discard(unit.unit._handle, slot)
         if status < 0 or interrupts:
             settle(status, slot)
+        unit.gradients.clear()
 
     def discard(self, units: Iterable[ShardedUnit]) -> None:
         """Forgets the gradients of some units since their last step. All ranks must do so."""
         self.wait()
         with plain():
             for unit in units:
-                if unit.seen or unit.begun:
+                own = unit.gradients
+                if not own.empty:
                     self._discard(unit)
-                    unit.seen.clear()
-                unit.arrived.clear()
-                if unit.waits:
-                    self._waits_no_more(unit)
-                unit.finished = unit.ended = False
-                for param, _, _ in unit.sources.places:
+                if own.progress is COMPLETE:
+                    self.waiting -= own.bytes
+                own.forget_arrived()
+                for param, _, _ in own.sources.places:
                     if param.grad is not None:
                         param.grad = None

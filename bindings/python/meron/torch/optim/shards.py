@@ -82,7 +82,7 @@ class Shards:
             if master is None:
                 direct.add(i)
                 master = torch.zeros(
-                    len(unit.owned(i)), dtype=unit.placeholders[i].dtype, device="cpu"
+                    len(unit.owned(i)), dtype=unit.data.placeholders[i].dtype, device="cpu"
                 )
             parts[i] = torch.nn.Parameter(master, unit.params[i].requires_grad)
             self.bound.discard(unit)
@@ -156,7 +156,7 @@ class Shards:
                 grads = self.grads.get(unit)
                 if grads is None or len(grads) < len(parts) or not unit.sharding.mapped:
                     grads = self._find_gradients(unit)
-                seen, params = unit.seen, unit.params
+                seen, params = unit.gradients.seen, unit.params
                 for i, part in parts.items():
                     if i in seen and params[i].requires_grad:  # what may move is decided now
                         grad = grads[i]
@@ -197,7 +197,8 @@ def check_alone(params: Iterable[torch.Tensor], own: Shards | None) -> None:
             wanted.setdefault(place[0], set()).add(place[1])
 
     def shared() -> ShardedUnit | None:
-        for other in registry.shards:
+        others: Iterable[Shards] = registry.shards
+        for other in others:
             for unit in other.parts.keys() & wanted.keys() if other is not own else ():
                 if not other.parts[unit].keys() & wanted[unit]:
                     return unit

@@ -1,207 +1,57 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A unit whose params are used on a device.
-
-Between gathers it holds nothing there. A gather writes the whole tensors into one storage of
-torch's, whose memory is taken before and given back after, and which stays the same object: what
-autograd has saved of a param, such as a transposed view, means the whole tensor again when backward
-has gathered the unit.
-"""
+"""Params that are used on a device: gathers write to its memory, in the order of read_ahead.py."""
 
 from __future__ import annotations
 
-import contextlib
-from typing import Any, Protocol
+from collections.abc import Iterable
+from typing import Any
 
 import torch
 
-from meron import errors
-from meron._native import NULL, ffi, initial, lib, new, receive
+from meron.torch.gradients.reducer import GradientReducer
+from meron.torch.residency import Memory, Owner
+from meron.torch.residency.device_gradients import DeviceReducer
+from meron.torch.residency.device_memory import DeviceMemory
 from meron.torch.residency.devices import TorchDevice
-from meron.torch.tensors import DTYPES
-from meron.torch.torch_internals import without_transforms
+from meron.torch.residency.read_ahead import ReadAhead
 from meron.torch.unit import ShardedUnit
 
-ALIGNMENT = 512  # bytes, as an allocation of its own would have
 
+class DeviceResidency:
+    def __init__(self, owner: Owner, on_device: TorchDevice) -> None:
+        self.owner = owner
+        self.on_device = on_device
+        self.device = owner.context.device
+        self.torch_device = on_device.torch_device
+        self.autograd_device: torch.device | None = on_device.torch_device
+        self.read_ahead = ReadAhead(owner)
 
-class GatherOrder(Protocol):
-    """When units are gathered and released (read_ahead.ReadAhead)."""
+    def memory(self, unit: ShardedUnit) -> Memory:
+        return DeviceMemory(self.on_device, self.read_ahead, unit)
 
-    def enter(self, unit: DeviceUnit) -> None: ...
-    def leave(self, unit: DeviceUnit) -> None: ...
-    def take(self, unit: DeviceUnit) -> None: ...
-    def give_back(self, unit: DeviceUnit) -> None: ...
+    def reducer(self, sharding: Any) -> GradientReducer:
+        return DeviceReducer(sharding, self.on_device)
 
+    def begin(self, kind: int) -> None:
+        self.read_ahead.begin(kind)
 
-class DeviceUnit(ShardedUnit):
-    """Attributes that others read, beside those of every unit:
+    def drop(self, written: Iterable[ShardedUnit]) -> None:
+        self.read_ahead.drop(written)
 
-    elements: of all its params
-    here:     whether it is whole on the device, for what is asked of the current stream
-    ahead:    the gather that is on its way, a handle of the engine
-    """
+    def reset(self) -> None:
+        self.read_ahead.reset()
 
-    def __init__(self, device: TorchDevice, read_ahead: GatherOrder, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self.device = device
-        self.read_ahead = read_ahead
-        self.elements = sum(handle.size for handle in self.handles)
-        self.here = False
-        self.stream = 0  # that the memory was taken for
-        self.users: list[int] = []  # streams that it is there for, in order
-        self.keep: Any = None  # of a gather that is on its way
-        self.offsets: list[int] = []
-        self.bytes = 0
-        for handle in self.handles:
-            self.offsets.append(self.bytes)
-            size = handle.size * DTYPES[handle.dtype].itemsize
-            self.bytes += -(-size // ALIGNMENT) * ALIGNMENT
-        self.storage = self._make_wholes()
-        self.name_classes(self.kinds)
-        self.options, self.targets = self._make_options()
+    def forget_units(self) -> None:
+        self.read_ahead.forget_units()
 
-    def _make_wholes(self) -> torch.UntypedStorage:
-        """Tensors over one storage, which is empty then."""
-        place = self.device.torch_device
-        with torch.inference_mode(False), torch.no_grad(), without_transforms():
-            storage = torch.empty(self.bytes, dtype=torch.uint8, device=place).untyped_storage()
-            for handle, offset in zip(self.handles, self.offsets):
-                dtype = DTYPES[handle.dtype]
-                whole = torch.empty(0, dtype=dtype, device=place)
-                first = offset // dtype.itemsize
-                strides = torch.empty(handle.shape, device="meta").stride()
-                self.wholes.append(whole.set_(storage, first, handle.shape, strides))
-            storage.resize_(0)
-        return storage
+    def renew(self) -> None:
+        """ReadAhead looks at limits and units in every pass."""
 
-    def _make_options(self) -> tuple[Any, Any]:
-        """What the engine is told of every gather; addresses and the stream are new each time."""
-        targets = new("meron_destination[]", len(self.handles))
-        for target, handle in zip(targets, self.handles):
-            target.param = handle._handle
-            target.bytes = handle.size * DTYPES[handle.dtype].itemsize
-        options = initial("meron_gather_options")
-        options.mode = lib.MERON_GATHER_INTO
-        options.destinations = targets
-        options.destination_count = len(targets)
-        return options, targets
+    def release(self) -> None:
+        """`drop` has done so."""
 
-    # ---- Memory of the device ------------------------------------------------------------------
+    def refuse_written(self) -> None:
+        """Their counts of changes tell: the memory is torch's own."""
 
-    def begin(self) -> None:
-        """Takes memory and begins to gather, where neither was done. Collective."""
-        if self.here or self.ahead is not None:
-            return
-        self.stream = self.device.stream()
-        self.storage.resize_(self.bytes)
-        try:
-            address, self.keep = self.device.landing(self.storage)
-            for target, offset in zip(self.targets, self.offsets):
-                target.data = ffi.cast("void *", address + offset)
-            # Its memory may be read by what was asked of the stream before.
-            self.options.stream = ffi.cast("void *", self.stream)
-            self.ahead = receive(
-                "meron_gather *", lib.meron_gather_begin, self.unit._array, 1, self.options
-            )
-        except BaseException:
-            self.keep = None
-            self.storage.resize_(0)
-            raise
-
-    def arrive(self) -> None:
-        """The values are there for what is asked of the current stream from now on. Blocks on
-        peers, and not on a CUDA device."""
-        if self.here:
-            stream = self.device.stream()
-            if stream not in self.users:
-                self.device.follow(self.users[-1])
-                self.users.append(stream)
-            return
-        try:
-            self.device.land(self.ahead, self.storage, self.keep)
-        except BaseException:
-            self._release()
-            self.storage.resize_(0)
-            raise
-        self._release()
-        self.here = True
-        self.users = [self.device.stream()]
-
-    def _release(self) -> None:
-        gather, self.ahead = self.ahead, None
-        self.keep = None
-        if gather is not None:
-            lib.meron_gather_release(gather, NULL)
-
-    def give_back(self) -> None:
-        """Gives the memory back, behind what was asked of its streams. Blocks on peers where a
-        gather is on its way, whose copies are not to be written to what is another's then."""
-        if self.ahead is not None:
-            with contextlib.suppress(errors.Error):  # which is told by the next call
-                self.arrive()
-        if self.here:
-            self.here = False
-            for stream in self.users:
-                if stream != self.stream:  # of which the allocator does not know
-                    self.device.used_by(self.storage, stream)
-            self.storage.resize_(0)
-
-    # ---- Uses ----------------------------------------------------------------------------------
-
-    def enter(self) -> None:
-        if self.uses == 0:
-            if self.stays:
-                self.arrive()
-                self.unguard()
-                self.count_writes()
-            else:
-                self.read_ahead.enter(self)
-                self._point()
-        self.uses += 1
-
-    def leave(self) -> None:
-        self.uses -= 1
-        if self.uses == 0:
-            self.hide()
-            if not self.stays:
-                self.read_ahead.leave(self)
-
-    def reveal_begin(self) -> None:
-        self.read_ahead.take(self)
-
-    def reveal(self) -> None:
-        self.arrive()
-        if self.uses == 0:
-            self._point()
-        self.stays = True
-        if self.uses == 0:
-            self.hide()
-
-    def _empty_storage(self) -> None:
-        """read_ahead decides when its memory is given back."""
-
-    def pin(self) -> None:
-        if self.pinned is not None:
-            return
-        if self.uses == 0:
-            self.begin()
-            self.arrive()
-            self._point()
-        self.pinned = self
-        self.uses += 1
-
-    def unpin(self) -> None:
-        if self.pinned is not None:
-            self.pinned = None
-            try:
-                self.check_data()
-            finally:
-                self.leave()
-
-    def prefetch(self) -> None:
-        if self.uses == 0:
-            self.read_ahead.take(self)
-
-    def end_prefetch(self) -> None:
-        if self.uses == 0:
-            self.read_ahead.give_back(self)
+    def close(self) -> None:
+        """The memory is torch's own."""

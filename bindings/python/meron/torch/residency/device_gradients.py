@@ -11,7 +11,7 @@ from meron._native import DEFAULT_TIMEOUT, ERROR_OUT, ffi, interrupts, lib, new,
 from meron.torch.gradients.reducer import GradientReducer
 from meron.torch.residency.devices import TorchDevice
 from meron.torch.unit import ShardedUnit
-from meron.torch.use import Passes
+from meron.torch.use import Owner
 
 # Units whose gradients are under way, each of which holds memory of the device until it has ended:
 # so many at any size, and more while they hold no more than so many bytes. A wait for one keeps the
@@ -21,7 +21,7 @@ MOST_BYTES = 256 << 20
 
 
 class DeviceReducer(GradientReducer):
-    def __init__(self, sharding: Passes, device: TorchDevice) -> None:
+    def __init__(self, sharding: Owner, device: TorchDevice) -> None:
         super().__init__(sharding)
         self.device = device
         self.going: collections.deque[tuple[ShardedUnit, list[torch.Tensor]]] = collections.deque()

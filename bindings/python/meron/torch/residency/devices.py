@@ -6,7 +6,7 @@
     emulated   tensors of the CPU, beside memory of the emulated device: the host computes, and so
                it waits for the device before it reads
 
-All that differs between kinds of device is here. device_choice.py says which one a module gets.
+All that differs between kinds of device is here. resolve/device.py says which one a module gets.
 """
 
 from __future__ import annotations

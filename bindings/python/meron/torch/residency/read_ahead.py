@@ -10,11 +10,11 @@ use the same units in the same order gather in step.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from meron import errors
-from meron.torch.residency.device import DeviceUnit
-from meron.torch.sharded_context import ShardedContext
+from meron.torch.residency import Owner
+from meron.torch.residency.device_memory import DeviceMemory
 from meron.torch.unit import ShardedUnit
 
 # Elements, as of Context.schedule; but that nothing stays for a use that is not begun ahead yet,
@@ -29,25 +29,24 @@ DEFAULTS = {
 
 
 class ReadAhead:
-    def __init__(self, sharding: ShardedContext, units: Callable[[], list[ShardedUnit]]) -> None:
-        self.sharding = sharding
-        self.units = units
-        self.orders: dict[int, list[DeviceUnit]] = {}  # by kind of pass
+    def __init__(self, owner: Owner) -> None:
+        self.owner = owner
+        self.orders: dict[int, list[DeviceMemory]] = {}  # by kind of pass
         self.kind = -1
-        self.order: list[DeviceUnit] = []  # of this pass, so far
-        self.followed: list[DeviceUnit] = []  # of the pass before
+        self.order: list[DeviceMemory] = []  # of this pass, so far
+        self.followed: list[DeviceMemory] = []  # of the pass before
         self.position = 0  # in it
         self.live = 0  # elements that are on the device or on their way
-        self.held: dict[DeviceUnit, None] = {}  # units that are
-        self.persistent: set[DeviceUnit] = set()
+        self.held: dict[DeviceMemory, None] = {}  # units that are
+        self.persistent: set[DeviceMemory] = set()
         self.known: tuple[int, dict[str, int]] = (0, {})  # what `persistent` was made from
 
     def limit(self, name: str) -> int:
         default = DEFAULTS[name]
         # What every rank has whole between steps anyway, it has on its device too.
-        if name == "persist_elements" and self.sharding.keeps_params:
+        if name == "persist_elements" and self.owner.keeps_params:
             default = 1 << 63
-        return self.sharding.limits.get(name, default)
+        return self.owner.limits.get(name, default)
 
     # ---- Passes --------------------------------------------------------------------------------
 
@@ -60,16 +59,16 @@ class ReadAhead:
         self.followed = self.orders.get(kind, [])
         self.position = 0
         self.find_persistent()
-        for unit in list(self.held):
-            if unit.ahead is not None and not unit.uses:
-                self.give_back(unit)
+        for memory in list(self.held):
+            if memory.ahead is not None and not memory.unit.uses:
+                self.give_back(memory)
 
-    def enter(self, unit: DeviceUnit) -> None:
+    def enter(self, memory: DeviceMemory) -> None:
         """A unit is whole for what is asked of the current stream from now on. Collective where it
         is not so already; blocks on peers."""
-        self.order.append(unit)
-        self.follow(unit)
-        self.take(unit)
+        self.order.append(memory)
+        self.follow(memory)
+        self.take(memory)
         left = self.limit("prefetch_elements")
         for later in itertools.islice(self.followed, self.position, None):
             left -= later.elements
@@ -79,30 +78,30 @@ class ReadAhead:
                 if self.live + later.elements > self.limit("max_live_elements"):
                     break
                 self.take(later)
-        unit.arrive()
+        memory.arrive()
 
-    def leave(self, unit: DeviceUnit) -> None:
+    def leave(self, memory: DeviceMemory) -> None:
         """A unit is not used any more; whether it stays follows from the order."""
-        if unit in self.persistent or self.comes_soon(unit):
-            self.take(unit)  # it counts, also where it was pinned
+        if memory in self.persistent or self.comes_soon(memory):
+            self.take(memory)  # it counts, also where it was pinned
         else:
-            self.give_back(unit)
+            self.give_back(memory)
 
-    def follow(self, unit: DeviceUnit) -> None:
+    def follow(self, memory: DeviceMemory) -> None:
         """Where the recorded order goes on; nowhere, when it does not have the unit any more."""
         for position in range(self.position, len(self.followed)):
-            if self.followed[position] is unit:
+            if self.followed[position] is memory:
                 self.position = position + 1
                 return
         self.position = len(self.followed)
 
-    def comes_soon(self, unit: DeviceUnit) -> bool:
+    def comes_soon(self, memory: DeviceMemory) -> bool:
         if self.live > self.limit("max_live_elements"):
             return False
         # What would be begun ahead at the next use might as well stay.
         left = max(self.limit("max_reuse_elements"), self.limit("prefetch_elements"))
         for later in itertools.islice(self.followed, self.position, None):
-            if later is unit:
+            if later is memory:
                 return True
             left -= later.elements
             if left < 0:
@@ -112,31 +111,32 @@ class ReadAhead:
     def find_persistent(self) -> None:
         """The small units that stay until `drop`, in the order in which they were made."""
         made, limits = self.known
-        units = self.units()
-        if made == len(units) and limits is self.sharding.limits:
+        units = self.owner.units
+        if made == len(units) and limits is self.owner.limits:
             return
-        self.known = (len(units), self.sharding.limits)
+        self.known = (len(units), self.owner.limits)
         left = self.limit("persist_total_elements")
         self.persistent.clear()
         for unit in units:
-            size = sum(handle.size for handle in unit.handles)
+            memory: DeviceMemory = unit.memory
+            size = memory.elements
             if size <= min(left, self.limit("persist_elements")):
                 left -= size
-                self.persistent.add(unit)  # type: ignore[arg-type]
+                self.persistent.add(memory)
 
     # ---- Memory --------------------------------------------------------------------------------
 
-    def take(self, unit: DeviceUnit) -> None:
-        unit.begin()
-        if unit not in self.held:
-            self.held[unit] = None
-            self.live += unit.elements
+    def take(self, memory: DeviceMemory) -> None:
+        memory.begin()
+        if memory not in self.held:
+            self.held[memory] = None
+            self.live += memory.elements
 
-    def give_back(self, unit: DeviceUnit) -> None:
-        unit.give_back()
-        if unit in self.held:
-            del self.held[unit]
-            self.live -= unit.elements
+    def give_back(self, memory: DeviceMemory) -> None:
+        memory.give_back()
+        if memory in self.held:
+            del self.held[memory]
+            self.live -= memory.elements
 
     def drop(self, written: Iterable[ShardedUnit] = ()) -> None:
         """Gives back what stays or was begun ahead, before values are written: those of `written`.
@@ -151,7 +151,7 @@ class ReadAhead:
                     advice="Let go of it first: leave GatheredParameters, or call reshard.",
                 )
         for held in list(self.held):
-            if not held.uses and not held.stays:
+            if not held.unit.uses and not held.kept:
                 self.give_back(held)
 
     def forget_units(self) -> None:
@@ -168,5 +168,5 @@ class ReadAhead:
         self.followed = []
         self.position = 0
         for held in list(self.held):
-            if held.pinned is None and not held.stays:
+            if held.unit.pinned is None and not held.kept:
                 self.give_back(held)

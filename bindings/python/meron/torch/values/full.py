@@ -11,9 +11,10 @@ import torch
 
 from meron._native import call, lib, new
 from meron.torch.optim.states import read_state
+from meron.torch.residency.host import gather_view
 from meron.torch.sharding import placed, sharding_with
 from meron.torch.tensors import DTYPES, tensor_of
-from meron.torch.unit import ShardedUnit, gather_view
+from meron.torch.unit import ShardedUnit
 
 
 def full_param(param: torch.Tensor) -> torch.Tensor:

@@ -67,7 +67,7 @@ def materialize(sharding: Sharding, module: torch.nn.Module, unit: ShardedUnit, 
             assert buffer is not None
             own_buffers(part)[buffer_name] = torch.empty_like(buffer, device="cpu")
         # Until the module has filled them.
-        unit.unguard()
+        unit.data.unguard()
         for i in mine:
             handle = unit.handles[i]
             unit.params[i].data = torch.empty(handle.shape, dtype=unit.unmade[i], device="cpu")
