@@ -121,7 +121,7 @@ def plain() -> list[float]:
 
 def torch_names(rank: int, dtype: Any) -> list[float]:
     import meron.torch as mt
-    from meron.torch.sharding import units_below
+    from meron.torch.passes import units_below
 
     model = make_model()
     mp = mt.MixedPrecision(dtype) if dtype is not None else None

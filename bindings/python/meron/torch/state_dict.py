@@ -5,8 +5,8 @@ Both are collective: a rank that calls them alone waits for the others. As torch
 `state_dict(keep_vars=True)` has the params themselves: it is local, and gathers nothing.
 
 A load changes nothing before all ranks know that it fits. Torch's own load_state_dict runs first,
-with all that classes and hooks do to keys; what it copies to sharded params is only noted
-(loading.py), and all else of the module is put back where it fails on any rank.
+with all that classes and hooks do to keys; what it copies to sharded params is only noted,
+and all else of the module is put back where it fails on any rank.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ import torch
 import meron
 from meron import errors
 from meron.torch import registry
-from meron.torch.loading import Loading
+from meron.torch.flat_shard import FlatShard
+from meron.torch.guard import Sharded, place_of
 from meron.torch.parameters import Parameters
 from meron.torch.sharding import Sharding, sharding_with, unit_of
 from meron.torch.torch_internals import after_state_dict, own_buffers, own_params
@@ -128,6 +129,42 @@ def refuse_open(module: torch.nn.Module) -> None:
                 advice="Load outside of forwards, and leave GatheredParameters, or call reshard, "
                 "before.",
             )
+
+
+class Loading:
+    """As `registry.loading`, notes what is copied to guarded params, until all ranks know that it
+    fits."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[ShardedUnit, int], torch.Tensor] = {}
+
+    def take(self, tensor: Any, value: Any) -> None:
+        """ArgumentError for a value that the param cannot take."""
+        unit, i = place_of(tensor)
+        assert isinstance(unit, ShardedUnit)
+        handle = unit.handles[i]
+        wrong = None
+        if not isinstance(value, torch.Tensor):
+            wrong = f"is a {type(value).__name__}, no tensor"
+        elif isinstance(value, Sharded):
+            wrong = "is a sharded param, out of use"
+        elif value.is_meta:
+            wrong = "is on the device meta, without values"
+        elif value.layout is not torch.strided or value.is_quantized or value.is_nested:
+            wrong = "is no dense tensor"
+        elif value.is_complex():
+            wrong = f"is of {value.dtype}, and the param of {handle.dtype}"
+        elif hasattr(value, "full_tensor"):
+            wrong = "is a DTensor: pass value.full_tensor()"
+        elif isinstance(value, FlatShard) and value.own() != unit.owned(i):
+            wrong = f"has the elements {value.own()} of it, and this rank {unit.owned(i)}"
+        elif tuple(value.shape) != tuple(handle.shape):
+            wrong = f"has shape {tuple(value.shape)}, and the param {tuple(handle.shape)}"
+        if wrong is not None:
+            raise errors.argument(f"the value for '{handle.name}' {wrong}", subject=handle.name)
+        if isinstance(value, FlatShard):
+            value.require_values(handle.name)
+        self.values[unit, i] = value.detach()
 
 
 class Others:

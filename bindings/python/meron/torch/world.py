@@ -35,6 +35,8 @@ from meron.torch.transport import group_transport
 TRANSPORTS = ("auto", "shm", "group")
 TRANSPORT_VARIABLE = "MERON_TORCH_TRANSPORT"
 TIMEOUT = 600.0  # seconds, as meron.open's
+# Arguments that are passed on to meron.open.
+OPTIONS = ("timeout", "host_memory_limit", "arena_reserve", "threads", "log", "should_stop")
 
 
 def context_for(
@@ -66,14 +68,7 @@ def context_for(
     ranks = ranks_of(group)
     name = asked_device(device) or ""
     wanted = (ranks, plan.json(), name)
-    options = given_options(
-        timeout=timeout,
-        host_memory_limit=host_memory_limit,
-        arena_reserve=arena_reserve,
-        threads=threads,
-        log=log,
-        should_stop=should_stop,
-    )
+    options = given(locals(), *OPTIONS)
     found = [
         context
         for (its_ranks, its_plan, its_transport, its_device), context in registry.contexts.items()
@@ -85,24 +80,18 @@ def context_for(
         return found[0]
     transport = chosen_transport(transport)
     on_device = torch_device_of(name)
-    if on_device is None:
-        context = open_context(plan, group, transport, **options)
-    else:
-        context = open_context(
-            plan,
-            group,
-            transport,
-            device=on_device.name,
-            allocator=on_device.allocator,
-            **options,
-        )
+    own: dict[str, Any] = {}
+    if on_device is not None:
+        own = {"device": on_device.name, "allocator": on_device.allocator}
+    context = open_context(plan, group, transport, **own, **options)
     registry.contexts[ranks, plan.json(), transport, name] = context
     registry.options_of[context] = options
     return context
 
 
-def given_options(**options: Any) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
+def given(arguments: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Those of a function's arguments that are not None."""
+    return {name: arguments[name] for name in names if arguments[name] is not None}
 
 
 def check_options(context: meron.Context, options: dict[str, Any]) -> None:
@@ -149,16 +138,7 @@ def open_context(
         group; ranks of several hosts without torch.distributed. DeadlineError: who has not come.
         MismatchError: ranks chose different transports. Otherwise as meron.open.
     """
-    options = given_options(
-        timeout=timeout,
-        host_memory_limit=host_memory_limit,
-        arena_reserve=arena_reserve,
-        threads=threads,
-        log=log,
-        should_stop=should_stop,
-        device=device,
-        allocator=allocator,
-    )
+    options = given(locals(), *OPTIONS, "device", "allocator")
     context = open_among(as_plan(plan), group, chosen_transport(transport), options)
     registry.ranks_of_open[context] = ranks_of(group)
     return context

@@ -204,7 +204,8 @@ def case_params_on_meta() -> None:
 def case_nothing_is_held_between_gathers() -> None:
     model = mt.shard(stack(), units=torch.nn.Linear, device="emulated", persist_elements=0)
     optimizer = mt.AdamW(model, lr=0.1)
-    sharding, units = sharding_of(model), units_below(model)
+    sharding = sharding_of(model)
+    units = [unit.memory for unit in units_below(model)]
     ahead = []
     for unit in units:
         plain = unit.arrive
@@ -217,15 +218,15 @@ def case_nothing_is_held_between_gathers() -> None:
     live = []
     for layer in model:
         layer.register_forward_hook(
-            lambda *_: live.append([unit.memory.storage.nbytes() > 0 for unit in units])
+            lambda *_: live.append([unit.storage.nbytes() > 0 for unit in units])
         )
     before = sharding.context.stats()
     for step in range(STEPS):
         live.clear()
         ahead.clear()
         model(batch(step)).square().mean().backward()
-        assert not any(unit.memory.storage.nbytes() for unit in units)
-        assert sharding.residency.read_ahead.live == 0 and not sharding.reducer.going
+        assert not any(unit.storage.nbytes() for unit in units)
+        assert sharding.residency.live == 0 and not sharding.reducer.going
         # Of the first pass nothing is known; then the next units are on their way.
         assert (max(ahead) > 1) == (step > 0), (step, ahead)
         if step == 0:
@@ -265,7 +266,7 @@ def case_small_units_stay_until_the_step() -> None:
     assert sum(unit.memory.here for unit in units) == 2
     optimizer.step()
     assert not any(unit.memory.here for unit in units)
-    assert sharding.residency.read_ahead.live == 0
+    assert sharding.residency.live == 0
 
 
 def case_what_was_begun_ahead_is_not_stale() -> None:
@@ -278,7 +279,9 @@ def case_what_was_begun_ahead_is_not_stale() -> None:
     with raises(meron.StateError, "gathered"):
         mt.set_full_param(model[0].weight, value)
     mt.reshard(model[0])
-    assert sharding_of(model).read_ahead.live <= sum(u.elements for u in sharding_of(model).units)
+    assert sharding_of(model).residency.live <= sum(
+        u.memory.elements for u in sharding_of(model).units
+    )
 
 
 def case_after_an_exception_it_goes_on() -> None:

@@ -19,7 +19,7 @@ import meron
 from meron import errors
 from meron.torch.api import require_units
 from meron.torch.optim import groups
-from meron.torch.optim.packed import agreed_states, pack_states
+from meron.torch.optim.packed import agreed_states, first_values, pack_states
 from meron.torch.optim.shards import check_covered
 from meron.torch.optim.states import read_state, write_state
 from meron.torch.optim.still import Still
@@ -240,9 +240,7 @@ class EngineOptimizer(torch.optim.Optimizer):
     def _begin_states(self, places: list[tuple[ShardedUnit, int]], group: dict[str, Any]) -> None:
         for key, value in self.initial_states(group).items():
             for unit, i in places:
-                write_state(
-                    self, unit, i, key, torch.full((len(unit.owned(i)),), value, device="cpu")
-                )
+                write_state(self, unit, i, key, first_values(unit, i, value))
 
     def _add_to_engine(self, group: dict[str, Any]) -> None:
         handles = [unit.handles[i] for unit, i in self._trainable(group)]

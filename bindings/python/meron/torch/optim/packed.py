@@ -56,31 +56,40 @@ def unpack_states(optimizer: Any, given: Mapping[str, Any]) -> tuple[Places, int
             if value is not None:
                 places.append((unit, i, key, part_of(unit, i, name, key, value)))
             elif key != "master":
-                values = torch.full((len(unit.owned(i)),), first.get(key, 0.0), device="cpu")
-                places.append((unit, i, key, values))
+                places.append((unit, i, key, first_values(unit, i, first.get(key))))
         # SGD of torch does not count.
         count = int(state.get("step", 1 if found else 0))
         if state:
             counts.setdefault(count, name)
-    if len(counts) > 1:
-        listed = " and ".join(f"{steps} of '{name}'" for steps, name in list(counts.items())[:2])
-        raise errors.argument(
-            f"the checkpoint has states after different numbers of steps: {listed}",
-            subject="step",
-            advice="The engine counts the steps of all params: load it into an optimizer of torch "
-            "with meron.torch.shard_optimizer.",
-        )
+    count = only_count(counts)
     grouped = {param._meron for param in params}
     first = optimizer.initial_states(optimizer.defaults)
     for unit in optimizer.sharded:
         for i in (i for i in unit.trainable if (unit, i) not in grouped):
             for key in optimizer.state_names if optimizer.has_states(groups[0]) else ():
-                values = torch.full((len(unit.owned(i)),), first.get(key, 0.0), device="cpu")
-                places.append((unit, i, key, values))
-    count = next(iter(counts), 0)
+                places.append((unit, i, key, first_values(unit, i, first.get(key))))
     if not 0 <= count <= MOST_STEPS:
         raise errors.argument(f"the step of '{counts[count]}' is {count}", subject="step")
     return places, count
+
+
+def first_values(unit: ShardedUnit, i: int, value: float | None) -> torch.Tensor:
+    """This rank's part of a state that no step has changed."""
+    return torch.full((len(unit.owned(i)),), value or 0.0, device="cpu")
+
+
+def only_count(counts: dict[int, str]) -> int:
+    """The number of steps of all params, of {number: a param's name}; 0 of none. ArgumentError if
+    it differs."""
+    if len(counts) > 1:
+        listed = " and ".join(f"{steps} of '{name}'" for steps, name in list(counts.items())[:2])
+        raise errors.argument(
+            f"there are states after different numbers of steps: {listed}",
+            subject="step",
+            advice="The engine counts the steps of all params: load them into an optimizer of "
+            "torch with meron.torch.shard_optimizer.",
+        )
+    return next(iter(counts), 0)
 
 
 def agreed_states(optimizer: Any, given: Mapping[str, Any]) -> tuple[Places, int]:

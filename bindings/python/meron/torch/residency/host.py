@@ -33,48 +33,6 @@ schedule_leave = lib.meron_schedule_leave
 View = Callable[[meron.Param], Any]  # the engine's meron_view of an unsharded tensor
 
 
-class HostSchedule:
-    """The engine's schedule over all units of a context.
-
-    `make` returns one. Collective, when units or limits have changed.
-    """
-
-    def __init__(self, make: Callable[[], meron.Schedule]) -> None:
-        self.make = make
-        self.schedule: meron.Schedule | None = None
-        self.handle: Any = None
-
-    def renew(self) -> None:
-        self.schedule = None
-
-    def require(self) -> meron.Schedule:
-        if self.schedule is None:
-            self.schedule = self.make()
-            self.handle = self.schedule._handle
-        return self.schedule
-
-    def enter(self, index: int) -> None:
-        """Unit `index` is unsharded until `leave`. Blocks on peers."""
-        if self.schedule is None:
-            self.require()
-        slot = ffi.new(ERROR_OUT)
-        status = schedule_enter(self.handle, index, DEFAULT_TIMEOUT, slot)
-        if status:
-            settle(status, slot)
-
-    def leave(self, index: int) -> None:
-        slot = ffi.new(ERROR_OUT)
-        status = schedule_leave(self.handle, index, slot)
-        if status:
-            settle(status, slot)
-
-    def view(self, handle: meron.Param) -> Any:
-        """The unsharded tensor of a param whose unit is entered, as a meron_view."""
-        view = new("meron_view *")
-        call(lib.meron_schedule_view, view, self.handle, handle._handle)
-        return view
-
-
 def gather_view(gather: meron.Gather, handle: meron.Param) -> Any:
     view = new("meron_view *")
     call(lib.meron_gather_view, view, gather._handle, handle._handle)
@@ -86,7 +44,6 @@ class MappedMemory:
 
     def __init__(self, residency: HostResidency, unit: ShardedUnit) -> None:
         self.residency = residency
-        self.schedule = residency.schedule
         self.unit = unit
         self.wholes: list[torch.Tensor] = []
         self.addresses: list[int] = []
@@ -103,13 +60,13 @@ class MappedMemory:
             self.addresses = [*map(address_of, self.wholes)]
 
     def enter(self) -> None:
-        schedule = self.schedule
-        schedule.enter(self.unit.index)
+        residency = self.residency
+        residency.enter(self.unit.index)
         self.entered = True
         if self.ahead is not None:
             self.end_prefetch()
         if not self.wholes:
-            self.load(schedule.view)
+            self.load(residency.view)
 
     def resume(self) -> None:
         """They are there."""
@@ -117,7 +74,7 @@ class MappedMemory:
     def leave(self) -> None:
         if self.entered:
             self.entered = False
-            self.schedule.leave(self.unit.index)
+            self.residency.leave(self.unit.index)
 
     def abandon(self) -> None:
         self.entered = False
@@ -177,10 +134,10 @@ class CopiedMemory(MappedMemory):
                 whole.detach().copy_(tensor_of(view(handle), handle.shape, None))
 
     def enter(self) -> None:
-        self.schedule.enter(self.unit.index)
+        self.residency.enter(self.unit.index)
         self.entered = True
         self.end_prefetch()
-        self.load(self.schedule.view)
+        self.load(self.residency.view)
         super().leave()
 
     def leave(self) -> None:
@@ -207,13 +164,16 @@ class CopiedMemory(MappedMemory):
 
 
 class HostResidency:
+    """The engine's schedule over all units of a context gathers and releases them."""
+
     device = ""
     torch_device = torch.device("cpu")
     autograd_device: torch.device | None = None
 
     def __init__(self, owner: Owner) -> None:
         self.owner = owner
-        self.schedule = HostSchedule(self.make_schedule)
+        self.schedule: meron.Schedule | None = None
+        self.handle: Any = None  # of it
         # Through which params in use are seen, so that writes to them are found.
         self.copies: CopyOnWrite | None = None
         if owner.mapped:
@@ -225,9 +185,35 @@ class HostResidency:
                     faulthandler.enable()
             self.copies = CopyOnWrite(owner.context.rank)
 
-    def make_schedule(self) -> meron.Schedule:
-        units = [unit.unit for unit in self.owner.units]
-        return self.owner.context.schedule(units, **self.owner.limits)  # type: ignore[arg-type]
+    def require(self) -> meron.Schedule:
+        """A schedule over all units as they are. Collective where there is none."""
+        if self.schedule is None:
+            units = [unit.unit for unit in self.owner.units]
+            limits: dict[str, Any] = self.owner.limits
+            self.schedule = self.owner.context.schedule(units, **limits)
+            self.handle = self.schedule._handle
+        return self.schedule
+
+    def enter(self, index: int) -> None:
+        """Unit `index` is unsharded until `leave`. Blocks on peers."""
+        if self.schedule is None:
+            self.require()
+        slot = ffi.new(ERROR_OUT)
+        status = schedule_enter(self.handle, index, DEFAULT_TIMEOUT, slot)
+        if status:
+            settle(status, slot)
+
+    def leave(self, index: int) -> None:
+        slot = ffi.new(ERROR_OUT)
+        status = schedule_leave(self.handle, index, slot)
+        if status:
+            settle(status, slot)
+
+    def view(self, handle: meron.Param) -> Any:
+        """The unsharded tensor of a param whose unit is entered, as a meron_view."""
+        view = new("meron_view *")
+        call(lib.meron_schedule_view, view, self.handle, handle._handle)
+        return view
 
     def memory(self, unit: ShardedUnit) -> Memory:
         return MappedMemory(self, unit) if self.owner.mapped else CopiedMemory(self, unit)
@@ -236,26 +222,26 @@ class HostResidency:
         return GradientReducer(sharding)
 
     def begin(self, kind: int) -> None:
-        self.schedule.require().begin(kind)
+        self.require().begin(kind)
 
     def renew(self) -> None:
-        self.schedule.renew()
+        self.schedule = None
 
     def drop(self, written: Iterable[ShardedUnit]) -> None:
         for unit in self.owner.units:
             if unit.memory.ahead is not None:
                 unit.memory.end_prefetch()
-        if self.schedule.schedule is not None:
-            self.schedule.schedule.drop()
+        if self.schedule is not None:
+            self.schedule.drop()
 
     def release(self) -> None:
-        if self.schedule.schedule is not None:
-            self.schedule.schedule.release()
-            self.schedule.renew()
+        if self.schedule is not None:
+            self.schedule.release()
+            self.schedule = None
 
     def reset(self) -> None:
-        if self.schedule.schedule is not None:
-            self.schedule.schedule.reset()
+        if self.schedule is not None:
+            self.schedule.reset()
 
     def forget_units(self) -> None:
         """The next pass makes another schedule."""
