@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
 from meron.torch import registry
-from meron.torch.gradients.accumulation import GIVEN
 from meron.torch.parameters import refuse_copy
+from meron.torch.passes import Use
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.tensors import map_tensors, tensors_in
 from meron.torch.torch_internals import (
@@ -41,76 +41,6 @@ from meron.torch.unit import ShardedUnit
 grad_enabled = torch.is_grad_enabled
 # It is meant to end here (Scope.run).
 warnings.filterwarnings("ignore", r"Dynamo does not know how to trace the builtin .*set_eval_frame")
-
-
-class Use:
-    """One forward of a sharded module; with gradients, its backward too."""
-
-    __slots__ = ("entered", "first", "last", "scope", "task", "units")
-
-    def __init__(self, scope: Scope, first: int) -> None:
-        self.scope = scope
-        self.entered: list[ShardedUnit] = []  # by its forward
-        self.units: Sequence[ShardedUnit] = ()  # entered by its backward
-        # By Passes.clock: its number; and that of the first use that may begin after its forward.
-        self.first = self.last = first
-        self.task = 0  # the backward that runs its recomputed graph
-
-    def use_of_other(self, unit: ShardedUnit) -> None:
-        """A param of another module's unit is used in this forward: from now on always."""
-        scope = self.scope
-        unit.enter()
-        scope.passes.record(unit, grad_enabled())
-        self.entered.append(unit)
-        if unit not in scope.units:
-            scope.units.append(unit)
-
-    def begin(self, gradient: Any) -> None:
-        """The gradient of an output that has a node has arrived."""
-        if self.units:
-            return
-        passes = self.scope.passes
-        if not passes.in_backward:
-            passes.begin_backward()
-        # (A node of another device is of another queue, whose order says nothing of this one's.)
-        device = self.scope.autograd_device
-        if device is None or gradient.device == device:
-            passes.pass_by(self.last)
-        self.enter()
-
-    def begin_at_leaf(self, _gradient: Any) -> None:
-        """As `begin`, of an output that is a leaf: its gradient is complete as soon as its last use
-        has ended its backward, whatever else has not."""
-        if self.units:
-            return
-        if not self.scope.passes.in_backward:
-            self.scope.passes.begin_backward()
-        self.enter()
-
-    def enter(self) -> None:
-        scope = self.scope
-        passes = scope.passes
-        if self.first > passes.backward_clock:
-            self.task = current_graph_task()
-        passes.uses.append(self)
-        self.units = entered = []
-        for unit in scope.units:
-            unit.enter()
-            entered.append(unit)
-
-    def end_if_done(self) -> None:
-        for unit in self.units:
-            # Values of frozen params may be needed for the gradients of inputs still.
-            own = unit.gradients
-            if unit.partly_frozen or not (own.progress is GIVEN or len(own.arrived) == own.wanted):
-                return
-        self.scope.passes.uses.remove(self)
-        self.end()
-
-    def end(self) -> None:
-        units, self.units = self.units, ()
-        for unit in units:
-            unit.leave()
 
 
 class Scope:

@@ -10,18 +10,103 @@ order, and gathers ahead along it.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol
 
 import torch
 
+from meron.torch.gradients.accumulation import GIVEN
 from meron.torch.gradients.reducer import NEVER, GradientReducer
 from meron.torch.residency import Residency
 from meron.torch.torch_internals import call_after_backward, current_graph_task
 from meron.torch.unit import ShardedUnit
-from meron.torch.use import Active, Use
 
 KINDS = 16  # recorded orders of a schedule
+
+
+class Active(Protocol):
+    """What runs now, and uses params: a Use, or zero.gathered.LazyGather."""
+
+    def use_of_other(self, unit: ShardedUnit) -> None:
+        """A param of another module's unit is used in it."""
+
+
+class Scope(Protocol):
+    """hooks.Scope: a sharded module, and the units whose params it uses."""
+
+    passes: Passes
+    units: list[ShardedUnit]
+    autograd_device: torch.device | None
+
+
+class Use:
+    """One forward of a sharded module; with gradients, its backward too."""
+
+    __slots__ = ("entered", "first", "last", "scope", "task", "units")
+
+    def __init__(self, scope: Scope, first: int) -> None:
+        self.scope = scope
+        self.entered: list[ShardedUnit] = []  # by its forward
+        self.units: Sequence[ShardedUnit] = ()  # entered by its backward
+        # By Passes.clock: its number; and that of the first use that may begin after its forward.
+        self.first = self.last = first
+        self.task = 0  # the backward that runs its recomputed graph
+
+    def use_of_other(self, unit: ShardedUnit) -> None:
+        """A param of another module's unit is used in this forward: from now on always."""
+        scope = self.scope
+        unit.enter()
+        scope.passes.record(unit, torch.is_grad_enabled())
+        self.entered.append(unit)
+        if unit not in scope.units:
+            scope.units.append(unit)
+
+    def begin(self, gradient: Any) -> None:
+        """The gradient of an output that has a node has arrived."""
+        if self.units:
+            return
+        passes = self.scope.passes
+        if not passes.in_backward:
+            passes.begin_backward()
+        # (A node of another device is of another queue, whose order says nothing of this one's.)
+        device = self.scope.autograd_device
+        if device is None or gradient.device == device:
+            passes.pass_by(self.last)
+        self.enter()
+
+    def begin_at_leaf(self, _gradient: Any) -> None:
+        """As `begin`, of an output that is a leaf: its gradient is complete as soon as its last use
+        has ended its backward, whatever else has not."""
+        if self.units:
+            return
+        if not self.scope.passes.in_backward:
+            self.scope.passes.begin_backward()
+        self.enter()
+
+    def enter(self) -> None:
+        scope = self.scope
+        passes = scope.passes
+        if self.first > passes.backward_clock:
+            self.task = current_graph_task()
+        passes.uses.append(self)
+        self.units = entered = []
+        for unit in scope.units:
+            unit.enter()
+            entered.append(unit)
+
+    def end_if_done(self) -> None:
+        for unit in self.units:
+            # Values of frozen params may be needed for the gradients of inputs still.
+            own = unit.gradients
+            if unit.partly_frozen or not (own.progress is GIVEN or len(own.arrived) == own.wanted):
+                return
+        self.scope.passes.uses.remove(self)
+        self.end()
+
+    def end(self) -> None:
+        units, self.units = self.units, ()
+        for unit in units:
+            unit.leave()
 
 
 class Owner(Protocol):

@@ -10,8 +10,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Iterable
-from types import TracebackType
-from typing import Union
+from typing import Any, Union
 
 import numpy as np
 import torch
@@ -216,14 +215,9 @@ class GatheredParameters:
                 register_external_parameter(self.fwd_module, unit.params[i])
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         places, self.places = self.places, []
-        self.end(places, kind is None)
+        self.end(places, error[0] is None)
 
     def end(self, places: list[Place], fine: bool) -> None:
         """Ends the gather of some of its params; without `fine` changes are dropped."""
@@ -317,16 +311,11 @@ class ImplicitGather(GatheredParameters):
         held.update(dict.fromkeys(self.places, self))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         self.active = False
         for place in self.places:
             del held[place]
-        super().__exit__(kind, value, traceback)
+        super().__exit__(*error)
 
     def give_up(self, places: list[Place]) -> None:
         """Ends the gather of some params, which keep their changes. Collective."""
@@ -365,13 +354,8 @@ class LazyGather:
     def use_of_other(self, unit: ShardedUnit) -> None:
         self.contexts.enter_context(ImplicitGather(unit.params))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         active = self.sharding.passes.active if self.sharding is not None else []
         if active and active[-1] is self:
             active.pop()
-        self.contexts.__exit__(kind, value, traceback)
+        self.contexts.__exit__(*error)

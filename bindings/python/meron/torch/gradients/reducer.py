@@ -36,13 +36,13 @@ from meron._native import (
     new,
     settle,
 )
+from meron.torch.gradients import Owner
 from meron.torch.gradients.accumulation import BEGUN, COMPLETE, EMPTY, ENDED, FINISHED
 from meron.torch.gradients.flags import LEFT, gradient_flags
 from meron.torch.gradients.sources import sources_of_some
 from meron.torch.guard import plain
 from meron.torch.tensors import tensor_of
 from meron.torch.unit import ShardedUnit
-from meron.torch.use import Owner
 
 reduce_begin = lib.meron_reduce_begin
 reduce_finish_begin = lib.meron_reduce_finish_begin

@@ -8,10 +8,10 @@ import collections
 import torch
 
 from meron._native import DEFAULT_TIMEOUT, ERROR_OUT, ffi, interrupts, lib, new, settle
+from meron.torch.gradients import Owner
 from meron.torch.gradients.reducer import GradientReducer
 from meron.torch.residency.devices import TorchDevice
 from meron.torch.unit import ShardedUnit
-from meron.torch.use import Owner
 
 # Units whose gradients are under way, each of which holds memory of the device until it has ended:
 # so many at any size, and more while they hold no more than so many bytes. A wait for one keeps the
