@@ -183,3 +183,13 @@ def placed(param: torch.Tensor) -> tuple[ShardedUnit, int]:
             advice="Pass a param of a module that meron.torch.shard has sharded.",
         )
     return place
+
+
+def by_sharding(
+    places: Iterable[tuple[ShardedUnit, int]],
+) -> dict[Sharding, list[tuple[ShardedUnit, int]]]:
+    """Some params, each once, by the sharding that they are in, in order."""
+    found: dict[Sharding, list[tuple[ShardedUnit, int]]] = {}
+    for place in dict.fromkeys(places):
+        found.setdefault(sharding_with(place[0]), []).append(place)
+    return found

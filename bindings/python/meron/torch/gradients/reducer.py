@@ -344,6 +344,11 @@ class GradientReducer:
         view = self.part_view(unit, i)
         return tensor_of(view, (view.count,), self.sharding.context._require_open())
 
+    def parts(self, places: list[tuple[ShardedUnit, int]]) -> list[torch.Tensor]:
+        """`part` of those of some params that have a gradient, which it finishes. Collective."""
+        self.finish(dict.fromkeys(unit for unit, _ in places))
+        return [self.part(*place) for place in places if self.has_grad(*place)]
+
     def part_view(self, unit: ShardedUnit, i: int) -> Any:
         view = new("meron_view *")
         call(lib.meron_reduced_view, view, unit.handles[i]._handle)

@@ -15,7 +15,7 @@ import torch
 from torch.nn.utils import clip_grad
 
 from meron import errors
-from meron.torch.sharding import placed, sharding_with, unit_of
+from meron.torch.sharding import by_sharding, placed, unit_of
 from meron.torch.torch_internals import CLIP_WITH_NORM, clip_grads_with_norm
 from meron.torch.values.state import clip_grad_norm_ as clip_sharded
 
@@ -67,13 +67,9 @@ def clip_grad_value_(parameters: Any, clip_value: float, foreach: bool | None = 
     if not sharded:
         plain_value(parameters, clip_value, foreach)
         return
-    places = [placed(param) for param in params]
-    for sharding in dict.fromkeys(sharding_with(unit) for unit, _ in places):
-        own = [place for place in places if place[0].sharding is sharding]
-        sharding.reducer.finish(dict.fromkeys(unit for unit, _ in own))
-        for place in own:
-            if sharding.reducer.has_grad(*place):
-                sharding.reducer.part(*place).clamp_(-float(clip_value), float(clip_value))
+    for sharding, places in by_sharding(map(placed, params)).items():
+        for part in sharding.reducer.parts(places):
+            part.clamp_(-float(clip_value), float(clip_value))
 
 
 def clip_grads_with_norm_(parameters: Any, *args: Any, **kwargs: Any) -> None:

@@ -16,7 +16,7 @@ import torch
 from meron.torch import torch_internals
 from meron.torch.optim.engine import EngineOptimizer
 from meron.torch.optim.shards import refuse_whole_params
-from meron.torch.sharding import Sharding, sharding_with
+from meron.torch.sharding import by_sharding
 from meron.torch.unit import ShardedUnit
 from meron.torch.values.state import of_all_ranks
 
@@ -49,21 +49,16 @@ def unscale_grads(
     places = places_of(optimizer)
     if places is None:
         return torch_internals.unscale(scaler, optimizer, inv_scale, found_inf, allow_fp16)
-    by_sharding: dict[Sharding, Places] = {}
-    for place in places:
-        by_sharding.setdefault(sharding_with(place[0]), []).append(place)
+    grouped = by_sharding(places)
     infinite = False
-    for sharding, own in by_sharding.items():
-        reducer = sharding.reducer
-        reducer.finish(dict.fromkeys(unit for unit, _ in own))
-        parts = [reducer.part(*place) for place in own if reducer.has_grad(*place)]
-        parts = [part for part in parts if part.numel()]
+    for sharding, own in grouped.items():
+        parts = [part for part in sharding.reducer.parts(own) if part.numel()]
         if parts:
             found = torch.zeros((), device=parts[0].device)
             inverse = inv_scale.to(parts[0].device)
             torch_internals.non_finite_check_and_unscale(parts, found, inverse)
             infinite = infinite or bool(found)
-    for sharding in by_sharding:  # one group after the other: what one tells, the next passes on
+    for sharding in grouped:  # one group after the other: what one tells, the next passes on
         infinite = bool(of_all_ranks(sharding.context, [float(infinite)]).any())
     found_inf.fill_(float(infinite))
     return {found_inf.device: found_inf}

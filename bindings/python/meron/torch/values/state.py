@@ -17,7 +17,7 @@ import meron
 from meron import errors
 from meron.torch.optim.engine import EngineOptimizer
 from meron.torch.optim.states import read_state, write_state
-from meron.torch.sharding import Sharding, placed, sharding_with, unit_of
+from meron.torch.sharding import Sharding, by_sharding, placed, sharding_with, unit_of
 from meron.torch.unit import ShardedUnit
 from meron.torch.values.full import full_param, has_own, own_part, whole_of
 
@@ -104,21 +104,16 @@ def clip_grad_norm_(
         raise errors.argument(f"norm_type is {norm_type}", "norm_type", "Give a power above 0.")
     if isinstance(params, torch.nn.Module):
         params = params.parameters()
-    places: dict[Sharding, dict[tuple[ShardedUnit, int], None]] = {}
-    for param in params:
-        place = unit_of(param)
-        if place is not None:
-            places.setdefault(sharding_with(place[0]), {})[place] = None
+    found = [place for param in params if (place := unit_of(param)) is not None]
+    places = by_sharding(found)
     if not places:
         raise errors.argument("clip_grad_norm_ was given no sharded param")
     parts: list[torch.Tensor] = []
     powers = []
     for sharding, own in places.items():
-        reducer = sharding.reducer
-        reducer.finish(dict.fromkeys(unit for unit, _ in own))
-        found = [reducer.part(*place) for place in own if reducer.has_grad(*place)]
-        powers.append(global_power(sharding, found, norm_type))
-        parts += found
+        gradients = sharding.reducer.parts(own)
+        powers.append(global_power(sharding, gradients, norm_type))
+        parts += gradients
     power = max(powers) if math.isinf(norm_type) else sum(powers)
     if len(places) > 1:
         power = agreed_power(list(places), power)
