@@ -14,7 +14,7 @@ from meron import errors
 from meron.plan import Json
 from meron.torch.destroy import destroy_lost
 from meron.torch.passes import units_below
-from meron.torch.resolve.device import device_for, device_name
+from meron.torch.resolve.device import context_device, device_for
 from meron.torch.resolve.options import (
     MixedPrecision,
     check_context,
@@ -271,20 +271,6 @@ def chosen_units(module: torch.nn.Module, units: Units | None) -> list[tuple[str
             advice="Pass a class that occurs in it; print(model) shows which do.",
         )
     return sorted(chosen, key=lambda item: -item[0].count("."))
-
-
-def context_device(context: meron.Context | None, device: Any) -> Any:
-    """The device that is asked for, where a context may have been given."""
-    if context is None:
-        return device
-    own = context.device or "cpu"
-    if device is not None and device_name(device) != device_name(own):
-        raise errors.argument(
-            f"device is {device}, and the context that was given computes on {own}",
-            subject="device",
-            advice="Leave the device out, or give a context that was opened with it.",
-        )
-    return own
 
 
 # ---- Control ------------------------------------------------------------------------------------

@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 
+import meron
 from meron import errors
 from meron.torch.sharding import unit_of
 
@@ -146,3 +148,17 @@ def refuse_place(name: str, lies: torch.device, device: str) -> None:
         if lies.type == "cuda"
         else "Move the module to the CPU or to a CUDA device before sharding.",
     )
+
+
+def context_device(context: meron.Context | None, device: Any) -> Any:
+    """The device that is asked for, where a context may have been given."""
+    if context is None:
+        return device
+    own = context.device or "cpu"
+    if device is not None and device_name(device) != device_name(own):
+        raise errors.argument(
+            f"device is {device}, and the context that was given computes on {own}",
+            subject="device",
+            advice="Leave the device out, or give a context that was opened with it.",
+        )
+    return own
