@@ -89,7 +89,7 @@ def private_names(tree: ast.Module, own: set[str], torchs: set[str]) -> Iterator
             names = [] if known else [f"torch.{node.attr}"]
         for name in names:
             if name.split(".")[0] == "torch" and any(map(is_private, name.split("."))):
-                yield node.lineno, name
+                yield getattr(node, "lineno", 0), name
     for word, line in words_in(tree):
         if word in torchs | PUBLIC:
             yield line, word
