@@ -100,11 +100,6 @@ class Owner(Protocol):
     handles: list[meron.Param]
 
 
-class Loader(Protocol):
-    def take(self, tensor: Any, value: Any) -> None:
-        """Notes the value that a load copies to a guarded tensor."""
-
-
 class Guarded:
     """What both kinds share. A mixin of subclasses of torch.Tensor."""
 

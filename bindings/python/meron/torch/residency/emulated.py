@@ -67,7 +67,6 @@ class Block:
         status = table.allocate(out, handle, max(size, 1), NULL, NULL)
         if status != 0:
             raise errors.make(status, f"the emulated device has no {size} bytes")
-        self._data = out[0]
         self._release = functools.partial(table.release, handle, out[0], NULL, NULL)
         self.address = int(ffi.cast("uintptr_t", out[0]))
 
