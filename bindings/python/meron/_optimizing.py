@@ -4,11 +4,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 from meron._base_context import BaseContext
 from meron._native import lib
 from meron.optimizer import Optimizer
 from meron.unit import Unit
+
+# The engine's names of arguments.
+NAMES = {"lr": "learning_rate", "eps": "epsilon", "momentum": "beta1"}
+
+
+def optimizer_of(rule: int, arguments: dict[str, Any]) -> Optimizer:
+    """The optimizer of a rule, by the arguments of its method."""
+    values = dict(arguments)
+    context, units = values.pop("self"), values.pop("units")
+    if "betas" in values:
+        betas = values.pop("betas")
+        values["beta1"], values["beta2"] = betas[0], betas[1]
+    return Optimizer(context, units, rule, **{NAMES.get(k, k): v for k, v in values.items()})
 
 
 class Optimizing(BaseContext):
@@ -39,17 +53,7 @@ class Optimizing(BaseContext):
         with states on tier nvme also NoSpaceError, NotFoundError, InputOutputError. Blocks on this
         rank's drive where states lie on nvme: they are written once here; never on peers.
         """
-        return Optimizer(
-            self,
-            units,
-            lib.MERON_ADAMW,
-            learning_rate=lr,
-            beta1=betas[0],
-            beta2=betas[1],
-            epsilon=eps,
-            weight_decay=weight_decay,
-            max_norm=max_norm,
-        )
+        return optimizer_of(lib.MERON_ADAMW, locals())
 
     def adam(
         self,
@@ -64,17 +68,7 @@ class Optimizing(BaseContext):
 
         Else as `adamw`.
         """
-        return Optimizer(
-            self,
-            units,
-            lib.MERON_ADAM,
-            learning_rate=lr,
-            beta1=betas[0],
-            beta2=betas[1],
-            epsilon=eps,
-            weight_decay=weight_decay,
-            max_norm=max_norm,
-        )
+        return optimizer_of(lib.MERON_ADAM, locals())
 
     def adagrad(
         self,
@@ -88,15 +82,7 @@ class Optimizing(BaseContext):
 
         It keeps the sum of squared gradients, as state "exp_avg_sq". Else as `adamw`.
         """
-        return Optimizer(
-            self,
-            units,
-            lib.MERON_ADAGRAD,
-            learning_rate=lr,
-            epsilon=eps,
-            weight_decay=weight_decay,
-            max_norm=max_norm,
-        )
+        return optimizer_of(lib.MERON_ADAGRAD, locals())
 
     def lion(
         self,
@@ -113,16 +99,7 @@ class Optimizing(BaseContext):
         Args:
             betas: of the direction that is taken, and of the average that is kept.
         """
-        return Optimizer(
-            self,
-            units,
-            lib.MERON_LION,
-            learning_rate=lr,
-            beta1=betas[0],
-            beta2=betas[1],
-            weight_decay=weight_decay,
-            max_norm=max_norm,
-        )
+        return optimizer_of(lib.MERON_LION, locals())
 
     def sgd(
         self,
@@ -143,14 +120,5 @@ class Optimizing(BaseContext):
             dampening: of the gradient that is added to the state; 0 or more and below 1.
             nesterov: Nesterov's momentum, which needs a momentum and no dampening.
         """
-        return Optimizer(
-            self,
-            units,
-            lib.MERON_SGD,
-            learning_rate=lr,
-            beta1=momentum,
-            dampening=dampening,
-            nesterov=bool(nesterov),
-            weight_decay=weight_decay,
-            max_norm=max_norm,
-        )
+        nesterov = bool(nesterov)
+        return optimizer_of(lib.MERON_SGD, locals())

@@ -42,7 +42,7 @@ mt.shard(Clamps(2, 2))(torch.ones(1, 2))
 
 
 WITHOUT_COPY_ON_WRITE = """
-import meron.torch.copy_on_write as copy_on_write
+from meron.torch.residency import copy_on_write
 copy_on_write.place_of = lambda address: None
 """
 
@@ -66,7 +66,7 @@ import torch
 
 import meron
 import meron.torch as mt
-from meron.torch import copy_on_write
+from meron.torch.residency import copy_on_write
 
 said = []
 handler = logging.Handler()

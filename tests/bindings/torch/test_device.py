@@ -15,8 +15,8 @@ from conftest import run_ranks
 from twin import compare
 
 import meron
-from meron.torch.device import CachingAllocator, CudaDevice, torch_device_of
-from meron.torch.device_choice import DEVICE_VARIABLE, device_for, device_name, new_device
+from meron.torch.residency.devices import CachingAllocator, CudaDevice, torch_device_of
+from meron.torch.resolve.device import DEVICE_VARIABLE, device_for, device_name, new_device
 
 HERE = Path(__file__).parent
 # Copies come late, so that what nobody has waited for is seen.

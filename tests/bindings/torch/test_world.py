@@ -84,7 +84,7 @@ def check(module):
         return
     for unit in {param._meron[0] for param in module.parameters() if hasattr(param, "_meron")}:
         assert not unit.sharding.mapped
-        full = [whole.untyped_storage().nbytes() > 0 for whole in unit.wholes]
+        full = [whole.untyped_storage().nbytes() > 0 for whole in unit.memory.wholes]
         assert full == [unit.stays] * len(full), unit
 
 def shard(model, plan):

@@ -13,9 +13,9 @@ import torch
 import meron
 import meron.torch as mt
 from meron import zero
-from meron.torch import device_gradients
-from meron.torch.sharding import units_below
-from meron.torch.world import contexts
+from meron.torch.passes import units_below
+from meron.torch.registry import contexts
+from meron.torch.residency import device_gradients
 
 WIDTH = 512
 LAYER = WIDTH * (WIDTH + 1) * 4  # bytes
@@ -75,7 +75,7 @@ def test_memory_goes_back_after_use(monkeypatch: pytest.MonkeyPatch) -> None:
     assert torch.cuda.memory_allocated() == held
     # A layer, the gradients of those on their way to the host, and what comes next.
     assert torch.cuda.max_memory_allocated() - held < 6 * LAYER
-    assert not any(unit.storage.nbytes() for unit in units_below(model))
+    assert not any(unit.memory.storage.nbytes() for unit in units_below(model))
 
 
 def test_on_streams_of_the_callers() -> None:

@@ -121,7 +121,7 @@ def plain() -> list[float]:
 
 def torch_names(rank: int, dtype: Any) -> list[float]:
     import meron.torch as mt
-    from meron.torch.sharding import units_below
+    from meron.torch.passes import units_below
 
     model = make_model()
     mp = mt.MixedPrecision(dtype) if dtype is not None else None
@@ -134,7 +134,7 @@ def torch_names(rank: int, dtype: Any) -> list[float]:
         losses.append(loss.item())
         optimizer.step()
         optimizer.zero_grad()
-        held = sum(unit.storage.nbytes() for unit in units_below(model))
+        held = sum(unit.memory.storage.nbytes() for unit in units_below(model))
         require(held == 0, f"{held / MIB:.1f} MiB of params are held on the GPU after a step")
     return losses
 

@@ -27,7 +27,7 @@ from meron.lightning.session import Session
 from meron.lightning.unsharded import full_value
 from meron.torch.checkpoint.agreement import together
 from meron.torch.sharding import unit_of
-from meron.torch.whole import exact_param
+from meron.torch.values.full import exact_param
 from meron.zero import zero_to_fp32
 from meron.zero.drive import drive_errors
 from meron.zero.targets import targets_of

@@ -17,6 +17,12 @@ import torch
 import meron.torch as mt
 from meron import errors
 from meron.torch.sharding import unit_of
+from meron.torch.torch_internals import (
+    has_scheduler_mark,
+    keep_scheduler_mark,
+    note_step,
+    parts_of_scheduler,
+)
 from meron.torch.unit import ShardedUnit
 
 TWINS: dict[type[torch.optim.Optimizer], tuple[Any, tuple[str, ...]]] = {
@@ -176,15 +182,15 @@ def move_schedulers(schedulers: Iterable[Any], old: Any, new: Any) -> None:
     for scheduler in schedulers:
         if getattr(scheduler, "optimizer", None) is old:
             scheduler.optimizer = new
-        move_schedulers(getattr(scheduler, "_schedulers", ()), old, new)
-    if hasattr(old.step, "_wrapped_by_lr_sched"):  # a mark that schedulers look for
+        move_schedulers(parts_of_scheduler(scheduler), old, new)
+    if has_scheduler_mark(old.step):
         plain = new.step
 
         def step(*args: Any, **kwargs: Any) -> Any:
-            new._opt_called = True
+            note_step(new)
             return plain(*args, **kwargs)
 
-        step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+        keep_scheduler_mark(old.step, step)
         new.step = step
 
 

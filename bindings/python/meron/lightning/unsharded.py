@@ -14,11 +14,11 @@ import torch
 import meron.torch as mt
 from meron import errors
 from meron.torch.checkpoint.agreement import LoadError
-from meron.torch.engine_states import read_state
-from meron.torch.packed_states import unpack_states
+from meron.torch.optim.packed import unpack_states
+from meron.torch.optim.states import read_state
 from meron.torch.sharding import unit_of
 from meron.torch.unit import ShardedUnit
-from meron.torch.whole import exact_param, whole_of
+from meron.torch.values.full import exact_param, whole_of
 
 ADVICE = (
     "Make the optimizer as the one that was saved, or load weights alone by "

@@ -16,7 +16,6 @@ Start it with `meron run -n 2 python train.py` or with torchrun. Every rank runs
 from __future__ import annotations
 
 from meron import _needs_torch  # noqa: F401 - says so if PyTorch is missing
-from meron.torch import grad_scaler  # noqa: F401  (makes torch.amp.GradScaler see shards)
 from meron.torch.api import (
     MixedPrecision,
     no_sync,
@@ -35,12 +34,14 @@ from meron.torch.checkpoint import (
     save,
     save_pretrained,
 )
-from meron.torch.clipping import clip_grad_norm_ as _torchs_clip_grad_norm  # noqa: F401 - installed
 from meron.torch.destroy import destroy
-from meron.torch.engine_optimizer import EngineOptimizer
-from meron.torch.optimizer import shard_optimizer
-from meron.torch.rules import SGD, Adagrad, Adam, AdamW, Lion
-from meron.torch.state import (
+from meron.torch.optim import grad_scaler  # noqa: F401  (makes torch.amp.GradScaler see shards)
+from meron.torch.optim.clipping import clip_grad_norm_ as _torchs_clip_grad_norm  # noqa: F401 - installed
+from meron.torch.optim.engine import EngineOptimizer
+from meron.torch.optim.rules import SGD, Adagrad, Adam, AdamW, Lion
+from meron.torch.optim.shards import shard_optimizer
+from meron.torch.values.full import full_param
+from meron.torch.values.state import (
     clip_grad_norm_,
     full_grad,
     full_optimizer_state,
@@ -50,7 +51,6 @@ from meron.torch.state import (
     set_full_optimizer_state,
     set_full_param,
 )
-from meron.torch.whole import full_param
 from meron.torch.world import context_for
 
 __all__ = [

@@ -13,9 +13,9 @@ import meron
 from meron import errors
 from meron.plan import Json
 from meron.torch.destroy import destroy_lost
-from meron.torch.device_choice import device_for, device_name
-from meron.torch.materialize import defer, materialize
-from meron.torch.options import (
+from meron.torch.passes import units_below
+from meron.torch.resolve.device import context_device, device_for
+from meron.torch.resolve.options import (
     MixedPrecision,
     check_context,
     check_offload,
@@ -28,7 +28,12 @@ from meron.torch.options import (
     reshards,
     with_reduce_dtype,
 )
-from meron.torch.partition import (
+from meron.torch.sharding import Sharding, sharding_of, sharding_with, unit_of
+from meron.torch.tensors import dtype_name
+from meron.torch.unit import ShardedUnit
+from meron.torch.values.materialize import defer, materialize
+from meron.torch.world import context_for
+from meron.torch.wrap import (
     check_module,
     convert_buffers,
     ignored_before,
@@ -39,10 +44,6 @@ from meron.torch.partition import (
     remember_ignored,
     scope_of,
 )
-from meron.torch.sharding import Sharding, sharding_of, sharding_with, unit_of, units_below
-from meron.torch.tensors import dtype_name
-from meron.torch.unit import ShardedUnit
-from meron.torch.world import context_for
 
 Modules = Union[torch.nn.Module, Sequence[torch.nn.Module]]
 ModuleT = TypeVar("ModuleT", bound=Modules)
@@ -272,20 +273,6 @@ def chosen_units(module: torch.nn.Module, units: Units | None) -> list[tuple[str
     return sorted(chosen, key=lambda item: -item[0].count("."))
 
 
-def context_device(context: meron.Context | None, device: Any) -> Any:
-    """The device that is asked for, where a context may have been given."""
-    if context is None:
-        return device
-    own = context.device or "cpu"
-    if device is not None and device_name(device) != device_name(own):
-        raise errors.argument(
-            f"device is {device}, and the context that was given computes on {own}",
-            subject="device",
-            advice="Leave the device out, or give a context that was opened with it.",
-        )
-    return own
-
-
 # ---- Control ------------------------------------------------------------------------------------
 
 
@@ -363,7 +350,7 @@ def prefetch(module: torch.nn.Module) -> None:
     The schedule does so by itself, from the second pass on.
     """
     for unit in own_scope(module).units:
-        unit.prefetch()
+        unit.memory.prefetch()
 
 
 def own_scope(module: torch.nn.Module) -> Any:

@@ -17,8 +17,10 @@ import torch
 
 from meron import errors
 from meron.torch.guard import plain
-from meron.torch.sharding import Sharding, current_graph_task, sharding_with, units_below
-from meron.torch.unit import ShardedUnit
+from meron.torch.passes import units_below
+from meron.torch.sharding import Sharding, sharding_with
+from meron.torch.torch_internals import CALL, current_graph_task
+from meron.torch.unit import TAKE_BACK, ShardedUnit
 
 
 def destroy(model: torch.nn.Module) -> None:
@@ -39,7 +41,7 @@ def destroy(model: torch.nn.Module) -> None:
             f"{type(model).__name__} is not sharded",
             advice="Call meron.torch.destroy once, with what meron.torch.shard returned.",
         )
-    if current_graph_task() != -1 or any(sharding_with(unit).active for unit in units):
+    if current_graph_task() != -1 or any(sharding_with(unit).passes.active for unit in units):
         raise errors.StateError(
             "a model cannot be destroyed in a forward or backward", advice="Do it between steps."
         )
@@ -51,7 +53,7 @@ def destroy(model: torch.nn.Module) -> None:
     for part in model.modules():
         scope = part.__dict__.pop("_meron_scope", None)
         if scope is not None:
-            part.__dict__["_call_impl"] = refuse_use
+            part.__dict__[CALL] = refuse_use
 
 
 def agree_to_end(
@@ -99,7 +101,7 @@ def check_owned(model: torch.nn.Module, units: list[ShardedUnit]) -> None:
                 subject=unit.name,
                 advice="Give the model that was sharded with these params.",
             )
-        if unit.lent:
+        if unit.phase in TAKE_BACK:
             raise errors.StateError(
                 f"unit '{unit.name}' is gathered by GatheredParameters",
                 subject=unit.name,
@@ -111,16 +113,14 @@ def let_go_of_values(sharding: Sharding, units: list[ShardedUnit]) -> None:
     """Releases the gathers that passes keep, which the next pass takes again."""
     sharding.drop([unit for unit in units if unit.sharding is sharding and not unit.uses])
     # The schedule has gathers of all units; the next pass makes another one.
-    sharding.schedule.release()
+    sharding.residency.release()
 
 
 def check_unused(units: list[ShardedUnit]) -> None:
     """StateError for what the engine would refuse after `let_go_of_values`."""
     for unit in units:
         info = unit.unit.info()
-        # `unshard` has a lease on the host, and none on a device.
-        own = int(unit.pinned not in (None, unit)) + int(unit.lease is not None)
-        if info.leases > own or info.state == "updating":
+        if info.leases > unit.memory.leases() or info.state == "updating":
             held = "being updated" if info.state == "updating" else "gathered by another caller"
             raise errors.StateError(
                 f"unit '{unit.name}' is {held}",
@@ -184,7 +184,7 @@ def remove(sharding: Sharding, units: list[ShardedUnit]) -> None:
         unit.unpin()
     let_go_of_values(sharding, units)
     sharding.reducer.discard(units)
-    sharding.forget_uses()
+    sharding.passes.forget_uses()
     gone: set[ShardedUnit] = set()
     try:
         for unit in units:
@@ -211,7 +211,7 @@ def destroy_lost(sharding: Sharding) -> None:
     counts = list(zip(units, lost.tolist()))
     for unit, count in counts:
         if count > 0:  # on some rank no backward comes that could use it
-            sharding.entered.pop(unit, None)
+            sharding.passes.entered.pop(unit, None)
     gone = [unit for unit, count in counts if count == context.world_size]
     if gone:
         remove(sharding, gone)
@@ -229,13 +229,13 @@ def is_lost(unit: ShardedUnit) -> bool:
     params = [weakref.ref(param) for param in unit.params]
     with plain():
         frees = [param.requires_grad for param in unit.params]
-    kinds = unit.kinds
+    kinds = unit.data.kinds
     unit.let_go()
     if all(param() is None for param in params):
         unit.lost = True
         return True
     held = []
-    for param, empty, requires_grad in zip(params, unit.placeholders, frees):
+    for param, empty, requires_grad in zip(params, unit.data.placeholders, frees):
         kept = param()
         if kept is None:  # no reference was left
             kept = torch.nn.Parameter(empty.data, requires_grad)

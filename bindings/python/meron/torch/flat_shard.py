@@ -7,10 +7,7 @@ dimensions is at most 2n - 1 boxes, each of them contiguous, so every chunk is a
 
 from __future__ import annotations
 
-import itertools
 import math
-import threading
-import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -19,23 +16,19 @@ import torch.distributed as dist
 
 import meron
 from meron import errors
+from meron.torch import registry
 from meron.torch.tensors import CODES_OF_TORCH
+from meron.torch.torch_internals import make_wrapper, no_torch_function, to_copy
 
 aten = torch.ops.aten
 Box = tuple[tuple[int, ...], tuple[int, ...]]  # offsets, sizes
 
-# Contexts by a number: tensors that are copied or pickled keep the number only.
-contexts: weakref.WeakValueDictionary[int, meron.Context] = weakref.WeakValueDictionary()
-numbers: weakref.WeakKeyDictionary[meron.Context, int] = weakref.WeakKeyDictionary()
-count = itertools.count(1)
-# Whether dcp_save runs on this thread: the ranks agree on the chunks through Meron then.
-saving = threading.local()
-
 
 def number_of(context: meron.Context) -> int:
+    numbers = registry.numbers
     if context not in numbers:
-        numbers[context] = next(count)
-        contexts[numbers[context]] = context
+        numbers[context] = next(registry.next_number)
+        registry.numbered[numbers[context]] = context
     return numbers[context]
 
 
@@ -95,7 +88,7 @@ class FlatShard(torch.Tensor):
         context: int = 0,
         empty: bool = False,
     ) -> FlatShard:
-        made: FlatShard = torch.Tensor._make_wrapper_subclass(
+        made: FlatShard = make_wrapper(
             cls, shape, dtype=local.dtype, device=local.device, requires_grad=False
         )
         made._local = local
@@ -122,7 +115,7 @@ class FlatShard(torch.Tensor):
     def context(self) -> meron.Context | None:
         """The context whose ranks share the tensor; None where it is closed or in another
         process."""
-        return contexts.get(self._context)
+        return registry.numbered.get(self._context)
 
     def spread(self) -> torch.Tensor:
         """A whole tensor of which only this rank's range has values: the engine reads no others.
@@ -151,7 +144,7 @@ class FlatShard(torch.Tensor):
 
     # ---- What torch does with it ---------------------------------------------------------------
 
-    __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
+    __torch_function__ = no_torch_function
 
     @classmethod
     def __torch_dispatch__(  # type: ignore[override]
@@ -226,7 +219,7 @@ class FlatShard(torch.Tensor):
 
     def refuse_alone(self, fqn: str) -> None:
         """StateError where ranks would each write a checkpoint of their own in one place."""
-        if self.ranks == 1 or getattr(saving, "on", False):
+        if self.ranks == 1 or registry.thread.saves_dcp:
             return
         known = dist.get_world_size() if dist.is_available() and dist.is_initialized() else 0
         if known < self.ranks:
@@ -267,7 +260,7 @@ SAME_RANGE = {
     aten.detach,
     aten.alias,
     aten.clone,
-    aten._to_copy,
+    to_copy,
     aten.empty_like,
     aten.zeros_like,
     aten.lift_fresh,

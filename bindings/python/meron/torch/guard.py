@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any, Protocol
@@ -25,8 +24,8 @@ import torch
 
 import meron
 from meron import errors
-
-plain = torch._C.DisableTorchFunctionSubclass
+from meron.torch import registry
+from meron.torch.torch_internals import PRIVATE_METADATA, PRIVATE_SETTERS, plain, same_storage
 
 READ = (
     "Call meron.torch.full_param(param) on all ranks for a copy of its values, or read it in its "
@@ -51,24 +50,31 @@ def functions(names: str, *owners: Any) -> set[Any]:
 
 
 # What asks for no value, or for memory of the same kind.
-METADATA = functions(
-    "shape dtype device layout ndim itemsize nbytes names requires_grad grad grad_fn grad_dtype "
-    "is_leaf retains_grad output_nr name _version _base _backward_hooks "
-    "_post_accumulate_grad_hooks volatile is_cpu is_cuda is_ipu is_maia is_meta is_mkldnn is_mps "
-    "is_mtia is_nested is_quantized is_sparse is_sparse_csr is_vulkan is_xla is_xpu is_hpu",
-    torch.Tensor,
-) | functions(
-    "size dim ndimension numel nelement element_size is_floating_point is_complex is_signed "
-    "is_inference _is_view is_shared is_same_size get_device has_names requires_grad_ retain_grad "
-    "detach_ register_hook register_post_accumulate_grad_hook __len__ untyped_storage "
-    "new_empty new_zeros new_ones new_full new_tensor empty_like zeros_like ones_like full_like "
-    "rand_like randn_like randint_like result_type __dlpack_device__ _backward_hooks",
-    torch.Tensor,
-    torch,
+METADATA = (
+    functions(
+        "shape dtype device layout ndim itemsize nbytes names requires_grad grad grad_dtype "
+        "is_leaf retains_grad output_nr name volatile "
+        "is_cpu is_cuda is_ipu is_maia is_meta is_mkldnn is_mps "
+        "is_mtia is_nested is_quantized is_sparse is_sparse_csr is_vulkan is_xla is_xpu is_hpu",
+        torch.Tensor,
+    )
+    | functions(
+        PRIVATE_METADATA,
+        torch.Tensor,
+    )
+    | functions(
+        "size dim ndimension numel nelement element_size is_floating_point is_complex is_signed "
+        "is_inference is_shared is_same_size get_device has_names requires_grad_ retain_grad "
+        "detach_ register_hook register_post_accumulate_grad_hook __len__ untyped_storage "
+        "new_empty new_zeros new_ones new_full new_tensor "
+        "empty_like zeros_like ones_like full_like "
+        "rand_like randn_like randint_like result_type __dlpack_device__",
+        torch.Tensor,
+        torch,
+    )
 )
 METADATA |= {
-    getattr(torch.Tensor, name).__set__
-    for name in ("requires_grad", "grad", "_backward_hooks", "_post_accumulate_grad_hooks")
+    getattr(torch.Tensor, name).__set__ for name in ("requires_grad", "grad", *PRIVATE_SETTERS)
 }
 METADATA.add(getattr(torch.Tensor, "grad").__delete__)  # noqa: B009
 # Of the unsharded param, which is contiguous.
@@ -92,15 +98,6 @@ class Owner(Protocol):
     """The unit of a param."""
 
     handles: list[meron.Param]
-
-
-class Loader(Protocol):
-    def take(self, tensor: Any, value: Any) -> None:
-        """Notes the value that a load copies to a guarded tensor."""
-
-
-# While there is one, what is copied to guarded params is noted, and nothing is changed.
-loading: Loader | None = None
 
 
 class Guarded:
@@ -145,8 +142,8 @@ class Sharded(Guarded):
             with plain():
                 like = torch.empty(tuple(args[0].shape), device="meta")
                 return function(like, *args[1:], **kwargs)
-        if function is COPY and loading is not None and isinstance(first, Guarded):
-            loading.take(first, args[1])
+        if function is COPY and registry.loading is not None and isinstance(first, Guarded):
+            registry.loading.take(first, args[1])
             return first
         found = next(guarded_in((args, kwargs)), None)
         if found is None:  # beside a tensor of another kind that is none of Meron's
@@ -187,8 +184,8 @@ class Unsharded(Guarded):
         if function in METADATA:
             with plain():
                 return function(*args, **kwargs)
-        if function is COPY and loading is not None and isinstance(args[0], Guarded):
-            loading.take(args[0], args[1])
+        if function is COPY and registry.loading is not None and isinstance(args[0], Guarded):
+            registry.loading.take(args[0], args[1])
             return args[0]
         written = next(written_by(function, args, kwargs), None)
         if written is not None:
@@ -291,17 +288,13 @@ def guard_result(result: Any, params: list[Any]) -> Any:
         if isinstance(result, Guarded) or result.layout is not torch.strided:
             return result
         for param in params:
-            if shares(result, param):
+            if same_storage(result, param):
                 return alias(result, param, UnshardedAlias)
     elif type(result) in (tuple, list):
         return type(result)(guard_result(item, params) for item in result)
     elif isinstance(result, np.ndarray):
         result.flags.writeable = False
     return result
-
-
-def shares(one: torch.Tensor, other: torch.Tensor) -> bool:
-    return bool(one.untyped_storage()._cdata == other.untyped_storage()._cdata)
 
 
 def name_of(function: Any) -> str:
@@ -332,25 +325,21 @@ def refuse_parameter(tensor: Any) -> None:
         )
 
 
-skipping = threading.local()  # .applies(param): whether this thread's writes to it have no effect
-
-
 @contextlib.contextmanager
 def skip_writes(applies: Callable[[Any], bool]) -> Iterator[None]:
     """Within it, writes to some sharded params out of use have no effect, and raise nothing.
 
     For code that initialises params which get other values in any case.
     """
-    outer = getattr(skipping, "applies", None)
-    skipping.applies = applies
+    outer, registry.thread.skips = registry.thread.skips, applies
     try:
         yield
     finally:
-        skipping.applies = outer
+        registry.thread.skips = outer
 
 
 def may_skip(tensor: Any) -> bool:
-    applies = getattr(skipping, "applies", None)
+    applies = registry.thread.skips
     return applies is not None and bool(applies(tensor.__dict__.get("_meron_of", tensor)))
 
 

@@ -14,93 +14,33 @@ that output was made has ended its backward.
 from __future__ import annotations
 
 import functools
-import types
 import warnings
-import weakref
-from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
-from torch._C._dynamo.eval_frame import set_eval_frame
 
+from meron.torch import registry
 from meron.torch.parameters import refuse_copy
-from meron.torch.sharding import Sharding, current_graph_task, unit_of
+from meron.torch.passes import Use
+from meron.torch.sharding import Sharding, unit_of
 from meron.torch.tensors import map_tensors, tensors_in
+from meron.torch.torch_internals import (
+    CALL,
+    COMPILED,
+    call_of,
+    current_graph_task,
+    hook_gradient,
+    not_compiled,
+    own_params,
+    set_eval_frame,
+)
 from meron.torch.tracing import refuse_script, refuse_tracing
 from meron.torch.unit import ShardedUnit
 
 grad_enabled = torch.is_grad_enabled
 # It is meant to end here (Scope.run).
 warnings.filterwarnings("ignore", r"Dynamo does not know how to trace the builtin .*set_eval_frame")
-
-
-class Use:
-    """One forward of a sharded module; with gradients, its backward too."""
-
-    __slots__ = ("entered", "first", "last", "scope", "task", "units")
-
-    def __init__(self, scope: Scope, first: int) -> None:
-        self.scope = scope
-        self.entered: list[ShardedUnit] = []  # by its forward
-        self.units: Sequence[ShardedUnit] = ()  # entered by its backward
-        # By Sharding.clock: its number; and that of the first use that may begin after its forward.
-        self.first = self.last = first
-        self.task = 0  # the backward that runs its recomputed graph
-
-    def use_of_other(self, unit: ShardedUnit) -> None:
-        """A param of another module's unit is used in this forward: from now on always."""
-        scope = self.scope
-        unit.enter()
-        scope.sharding.record(unit, grad_enabled())
-        self.entered.append(unit)
-        if unit not in scope.units:
-            scope.units.append(unit)
-
-    def begin(self, gradient: Any) -> None:
-        """The gradient of an output that has a node has arrived."""
-        if self.units:
-            return
-        sharding = self.scope.sharding
-        if not sharding.in_backward:
-            sharding.begin_backward()
-        # (A node of another device is of another queue, whose order says nothing of this one's.)
-        if sharding.device is None or gradient.device == sharding.torch_device:
-            sharding.pass_by(self.last)
-        self.enter()
-
-    def begin_at_leaf(self, _gradient: Any) -> None:
-        """As `begin`, of an output that is a leaf: its gradient is complete as soon as its last use
-        has ended its backward, whatever else has not."""
-        if self.units:
-            return
-        if not self.scope.sharding.in_backward:
-            self.scope.sharding.begin_backward()
-        self.enter()
-
-    def enter(self) -> None:
-        scope = self.scope
-        sharding = scope.sharding
-        if self.first > sharding.backward_clock:
-            self.task = current_graph_task()
-        sharding.uses.append(self)
-        self.units = entered = []
-        for unit in scope.units:
-            unit.enter()
-            entered.append(unit)
-
-    def end_if_done(self) -> None:
-        for unit in self.units:
-            # Values of frozen params may be needed for the gradients of inputs still.
-            if unit.partly_frozen or not (unit.given or len(unit.arrived) == unit.wanted):
-                return
-        self.scope.sharding.uses.remove(self)
-        self.end()
-
-    def end(self) -> None:
-        units, self.units = self.units, ()
-        for unit in units:
-            unit.leave()
 
 
 class Scope:
@@ -121,21 +61,24 @@ class Scope:
         input_dtype: torch.dtype | None,
     ) -> None:
         self.sharding = sharding
+        self.passes = sharding.passes
+        self.autograd_device = sharding.residency.autograd_device
         self.module = module
         self.units = units
         self.reshard_after_forward = reshard_after_forward
         self.input_dtype = input_dtype
         # In place of hooks, which torch.nn.Module calls in a slower way; and it lies around the
         # hooks of others, which so see whole params.
-        self.call: Callable[..., Any] = module._call_impl
+        self.call: Callable[..., Any] = call_of(module)
         # What module.compile() made, before the module was sharded, calls self.call, and is called
         # in its place: with whole params.
         attributes = module.__dict__
-        self.compiled: Callable[..., Any] | None = attributes.pop("_compiled_call_impl", None)
+        self.compiled: Callable[..., Any] | None = attributes.pop(COMPILED, None)
         self.inlined: Callable[..., Any] | None = None  # as torch.compile takes it
-        attributes["_call_impl"] = self.run
+        attributes[CALL] = self.run
         attributes["__prepare_scriptable__"] = refuse_script
 
+    @not_compiled
     def run(self, *args: Any, **kwargs: Any) -> Any:
         """The module's forward with its hooks, between the begin and the end of a use.
 
@@ -144,18 +87,18 @@ class Scope:
         """
         compiler = set_eval_frame(None)  # a graph break: fullgraph=True is for modules within
         try:
-            sharding = self.sharding
-            active = sharding.active
+            passes = self.passes
+            active = passes.active
             if self.suspended and not (grad_enabled() or active or current_graph_task() != -1):
                 return self.run_unsharded(args, kwargs)
             if current_graph_task() != -1:
-                sharding.begin_backward()  # recomputation
+                passes.begin_backward()  # recomputation
                 if not active:
-                    sharding.recompute(self.units)
+                    passes.recompute(self.units)
             elif not active:
                 refuse_tracing(self.module)
-                sharding.begin_pass(self.module)
-            sharding.clock = clock = sharding.clock + 1
+                passes.begin_pass(self.module)
+            passes.clock = clock = passes.clock + 1
             use = Use(self, clock)
             active.append(use)
             entered = use.entered
@@ -163,13 +106,13 @@ class Scope:
             kept = False
             # Unsharded params are plain attributes meanwhile, which Python finds at once;
             # torch.nn.Module looks into its dicts one by one.
-            attributes, own = self.module.__dict__, self.module._parameters
+            attributes, own = self.module.__dict__, own_params(self.module)
             try:
                 for unit in self.units:
                     unit.enter()
                     entered.append(unit)
-                    if not graded or unit.graded < sharding.since:
-                        sharding.record(unit, graded)
+                    if not graded or unit.graded < passes.since:
+                        passes.record(unit, graded)
                 if self.input_dtype is not None:
                     cast = functools.partial(cast_floating, dtype=self.input_dtype)
                     args, kwargs = map_tensors(args, cast), map_tensors(kwargs, cast)
@@ -181,14 +124,14 @@ class Scope:
                     output = self.call(*args, **kwargs)
                 else:
                     output = self.call_compiled(compiler, args, kwargs)
-                use.last = sharding.clock + 1
-                if type(output) is torch.Tensor and graded and output.grad_fn is not None:
+                use.last = passes.clock + 1
+                if type(output) is torch.Tensor and graded and not output.is_leaf:
                     hook_gradient(output, use.begin)
                 else:
                     self.watch_outputs(use, output, graded)
                 for unit in entered:
                     unit.check_data()
-                kept = graded and not self.reshard_after_forward and not sharding.in_backward
+                kept = graded and not self.reshard_after_forward and not passes.in_backward
                 return output
             finally:
                 for name in own:
@@ -196,16 +139,14 @@ class Scope:
                 while active and active.pop() is not use:
                     pass
                 if kept:
-                    sharding.kept.extend(entered)  # until the backward has ended
+                    passes.kept.extend(entered)  # until the backward has ended
                 else:
                     for unit in entered:
                         unit.leave()
                 if not graded:
-                    sharding.end_ungraded(use)
+                    passes.end_ungraded(use)
         finally:
             set_eval_frame(compiler)
-
-    run._torchdynamo_disable = True  # type: ignore[attr-defined]
 
     def run_unsharded(self, args: Any, kwargs: Any) -> Any:
         """The module's forward without gradients, while its params are unsharded in any case."""
@@ -233,22 +174,19 @@ class Scope:
             if not tensor.requires_grad:
                 continue
             if graded and tensor.is_leaf:
-                self.sharding.temporary.append(tensor.register_hook(use.begin_at_leaf))
+                self.passes.temporary.append(tensor.register_hook(use.begin_at_leaf))
             elif graded:
                 hook_gradient(tensor, use.begin)
             place = unit_of(tensor)
-            if place is not None and len(self.sharding.active) > 1:  # a param was returned
-                self.sharding.active[-2].use_of_other(place[0])
+            if place is not None and len(self.passes.active) > 1:  # a param was returned
+                self.passes.active[-2].use_of_other(place[0])
 
     __reduce_ex__ = refuse_copy
 
     def remove(self) -> None:
-        del self.module.__dict__["_call_impl"], self.module.__dict__["__prepare_scriptable__"]
+        del self.module.__dict__[CALL], self.module.__dict__["__prepare_scriptable__"]
         if self.compiled is not None:
-            self.module.__dict__["_compiled_call_impl"] = self.compiled
-
-
-codes: weakref.WeakKeyDictionary[type, types.CodeType] = weakref.WeakKeyDictionary()
+            self.module.__dict__[COMPILED] = self.compiled
 
 
 def inlined(call: Callable[..., Any], kind: type) -> Callable[..., Any]:
@@ -260,18 +198,9 @@ def inlined(call: Callable[..., Any], kind: type) -> Callable[..., Any]:
     def forward(*args: Any, **kwargs: Any) -> Any:
         return call(*args, **kwargs)
 
-    forward.__code__ = codes.setdefault(kind, forward.__code__.replace(co_name=kind.__name__))
+    code = forward.__code__.replace(co_name=kind.__name__)
+    forward.__code__ = registry.compiled_codes.setdefault(kind, code)
     return forward
-
-
-def hook_gradient(tensor: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> None:
-    """register_hook of a tensor that is no leaf, at half its price: without a handle."""
-    node: Any = tensor.grad_fn
-    if tensor._backward_hooks is None and type(tensor) is torch.Tensor:
-        tensor._backward_hooks = OrderedDict(((-1, hook),))  # handles count from 0
-        node._register_hook_dict(tensor)
-    else:
-        tensor.register_hook(hook)
 
 
 def cast_floating(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The dict in place of `module._parameters` of a module with sharded params.
+"""The dict in place of that of the params of a module with sharded params.
 
 It sees params that are used outside of a forward of their owner. It refuses that another param
 takes the place of a sharded one, of which neither the unit nor an optimizer would know: the forward
@@ -17,12 +17,11 @@ import torch
 from torch.nn.utils import parametrize
 
 from meron import errors
-from meron.torch import guard
+from meron.torch import registry
 from meron.torch.sharding import Sharding
+from meron.torch.torch_internals import STATELESS, own_params
 from meron.torch.unit import ShardedUnit
 
-# Puts other tensors in the place of params for one call, and takes them back: functional_call.
-STATELESS = "torch.nn.utils._named_member_accessor"
 MISSING: Any = object()
 
 
@@ -52,7 +51,7 @@ class Parameters(dict[str, Any]):
         param = dict.__getitem__(self, name)
         place = getattr(param, "_meron", None)
         if place is not None and place[0].uses == 0:
-            self.sharding.use_outside(place[0])
+            self.sharding.passes.use_outside(place[0])
         return param
 
     def __setitem__(self, name: str, value: Any) -> None:
@@ -61,8 +60,8 @@ class Parameters(dict[str, Any]):
         param: Any = self.get(name)
         place = getattr(param, "_meron", None)
         if place is not None and value is not param:
-            if guard.loading is not None:
-                guard.loading.take(param, value)
+            if registry.loading is not None:
+                registry.loading.take(param, value)
                 return
             if not called_by(STATELESS):
                 if not self.is_tied(value):
@@ -157,7 +156,7 @@ def register_parametrization(
     module: torch.nn.Module, tensor_name: str, *args: Any, **kwargs: Any
 ) -> torch.nn.Module:
     """As torch's. StateError for a sharded param, before anything is changed."""
-    param = module._parameters.get(tensor_name)
+    param = own_params(module).get(tensor_name)
     if getattr(param, "_meron", None) is not None:
         refuse_end(tensor_name, param, "parametrized")
     return plain_register(module, tensor_name, *args, **kwargs)

@@ -1,44 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A context as torch code uses it: its plan, its device, and what params show of its memory."""
+"""A context as torch code uses it: its plan, and where its params are in use."""
 
 from __future__ import annotations
 
-import contextlib
-import faulthandler
 import json
 
 import torch
 
 import meron
-from meron.torch.copy_on_write import CopyOnWrite
-from meron.torch.device import TorchDevice, torch_device_of
+from meron.torch.residency import Residency
 
 
 class ShardedContext:
     """Attributes that others read:
 
-    context:  the engine
-    limits:   of the schedule
-    device:   how torch reaches the context's device; None is the host
-    mapped:   whether ranks share memory, so that what the host sees stays at one address
+    context:   the engine
+    limits:    of the schedule
+    residency: where params are in use
+    mapped:    whether ranks share memory, so that what the host sees stays at one address
     """
+
+    residency: Residency
 
     def __init__(self, context: meron.Context, limits: dict[str, int]) -> None:
         self.context = context
         self.limits = limits
-        self.device: TorchDevice | None = torch_device_of(context.device)
         self.mapped = context.transport in ("self", "local", "shm")
-        if self.mapped and self.device is None:
-            # If copy_on_write.py does not work here, a write to a param in use ends the process;
-            # the report then names the line.
-            with contextlib.suppress(OSError, ValueError, RuntimeError, AttributeError):
-                # (What stderr may be that is no file.)
-                if not faulthandler.is_enabled():
-                    faulthandler.enable()
-        # Through which params in use are seen, so that writes to them are found.
-        self.copies = None
-        if self.mapped and self.device is None:
-            self.copies = CopyOnWrite(context.rank)
         plan = json.loads(context.plan.json())
         self.keeps_params = plan["param"]["sharding"] == "none"
         self.keeps_gradients = plan["gradient"]["sharding"] == "none"
@@ -55,7 +42,7 @@ class ShardedContext:
     @property
     def torch_device(self) -> torch.device:
         """Where params are while they are in use."""
-        return torch.device("cpu") if self.device is None else self.device.torch_device
+        return self.residency.torch_device
 
     def broadcast(self, value: torch.Tensor, root: int = 0) -> torch.Tensor:
         """Rank `root`'s values, on every rank. Collective."""

@@ -5,8 +5,8 @@ Both are collective: a rank that calls them alone waits for the others. As torch
 `state_dict(keep_vars=True)` has the params themselves: it is local, and gathers nothing.
 
 A load changes nothing before all ranks know that it fits. Torch's own load_state_dict runs first,
-with all that classes and hooks do to keys; what it copies to sharded params is only noted
-(loading.py), and all else of the module is put back where it fails on any rank.
+with all that classes and hooks do to keys; what it copies to sharded params is only noted,
+and all else of the module is put back where it fails on any rank.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
-import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -23,12 +22,14 @@ import torch
 
 import meron
 from meron import errors
-from meron.torch import guard
-from meron.torch.loading import Loading
+from meron.torch import registry
+from meron.torch.flat_shard import FlatShard
+from meron.torch.guard import Sharded, place_of
 from meron.torch.parameters import Parameters
 from meron.torch.sharding import Sharding, sharding_with, unit_of
+from meron.torch.torch_internals import after_state_dict, own_buffers, own_params
 from meron.torch.unit import ShardedUnit
-from meron.torch.whole import exact_param
+from meron.torch.values.full import exact_param
 
 
 class LoadError(errors.ArgumentError, RuntimeError):
@@ -37,11 +38,7 @@ class LoadError(errors.ArgumentError, RuntimeError):
 
 def hook_state_dict(module: torch.nn.Module) -> None:
     """For a module that owns sharded params itself."""
-    if save not in module._state_dict_hooks.values():  # of a sharding that was undone
-        module._register_state_dict_hook(save)
-
-
-keys_alone = threading.local()  # .depth: how many `without_values` this thread is in
+    after_state_dict(module, save)
 
 
 @contextlib.contextmanager
@@ -51,17 +48,17 @@ def without_values() -> Iterator[None]:
 
     For code that runs on one rank and reads the keys alone, or shapes and attributes of params.
     """
-    keys_alone.depth = getattr(keys_alone, "depth", 0) + 1
+    registry.thread.without_values += 1
     try:
         yield
     finally:
-        keys_alone.depth -= 1
+        registry.thread.without_values -= 1
 
 
 def save(module: torch.nn.Module, state: Any, prefix: str, _metadata: Any) -> None:
     """After torch collected a module's own params: their values in place of placeholders."""
-    local = getattr(keys_alone, "depth", 0)
-    for name, param in module._parameters.items():
+    local = registry.thread.without_values
+    for name, param in own_params(module).items():
         if param is None or unit_of(param) is None or prefix + name not in state:
             continue
         if local:
@@ -86,9 +83,9 @@ def load_state_dict(
     if not shardings:
         return plain_load(self, state_dict, strict, assign)
     before = [Others(module) for module in self.modules()]
-    loading, outer = Loading(), guard.loading
+    loading, outer = Loading(), registry.loading
     result, wrong = None, ""
-    guard.loading = loading
+    registry.loading = loading
     try:
         try:
             refuse_open(self)
@@ -96,7 +93,7 @@ def load_state_dict(
         except Exception as error:
             wrong = str(error) or type(error).__name__
         finally:
-            guard.loading = outer
+            registry.loading = outer
         agree(type(self).__name__, shardings, loading, wrong)
     except BaseException:
         for others in before:
@@ -109,14 +106,14 @@ def load_state_dict(
 def shardings_below(module: torch.nn.Module) -> list[Sharding]:
     found: dict[Sharding, None] = {}
     for part in module.modules():
-        if isinstance(part._parameters, Parameters):
-            found[part._parameters.sharding] = None
+        if isinstance(own_params(part), Parameters):
+            found[own_params(part).sharding] = None
     return list(found)
 
 
 def sharded_params(module: torch.nn.Module) -> Iterator[tuple[ShardedUnit, int]]:
     for part in module.modules():
-        for param in part._parameters.values():
+        for param in own_params(part).values():
             place = unit_of(param) if param is not None else None
             if place is not None:
                 yield place
@@ -134,13 +131,49 @@ def refuse_open(module: torch.nn.Module) -> None:
             )
 
 
+class Loading:
+    """As `registry.loading`, notes what is copied to guarded params, until all ranks know that it
+    fits."""
+
+    def __init__(self) -> None:
+        self.values: dict[tuple[ShardedUnit, int], torch.Tensor] = {}
+
+    def take(self, tensor: Any, value: Any) -> None:
+        """ArgumentError for a value that the param cannot take."""
+        unit, i = place_of(tensor)
+        assert isinstance(unit, ShardedUnit)
+        handle = unit.handles[i]
+        wrong = None
+        if not isinstance(value, torch.Tensor):
+            wrong = f"is a {type(value).__name__}, no tensor"
+        elif isinstance(value, Sharded):
+            wrong = "is a sharded param, out of use"
+        elif value.is_meta:
+            wrong = "is on the device meta, without values"
+        elif value.layout is not torch.strided or value.is_quantized or value.is_nested:
+            wrong = "is no dense tensor"
+        elif value.is_complex():
+            wrong = f"is of {value.dtype}, and the param of {handle.dtype}"
+        elif hasattr(value, "full_tensor"):
+            wrong = "is a DTensor: pass value.full_tensor()"
+        elif isinstance(value, FlatShard) and value.own() != unit.owned(i):
+            wrong = f"has the elements {value.own()} of it, and this rank {unit.owned(i)}"
+        elif tuple(value.shape) != tuple(handle.shape):
+            wrong = f"has shape {tuple(value.shape)}, and the param {tuple(handle.shape)}"
+        if wrong is not None:
+            raise errors.argument(f"the value for '{handle.name}' {wrong}", subject=handle.name)
+        if isinstance(value, FlatShard):
+            value.require_values(handle.name)
+        self.values[unit, i] = value.detach()
+
+
 class Others:
     """What load_state_dict changes of a module besides sharded params, as it was."""
 
     def __init__(self, module: torch.nn.Module) -> None:
         self.module = module
-        self.params = dict(module._parameters)
-        self.buffers = dict(module._buffers)
+        self.params = dict(own_params(module))
+        self.buffers = dict(own_buffers(module))
         own: list[torch.Tensor]
         own = [p for p in self.params.values() if p is not None and unit_of(p) is None]
         own += [buffer for buffer in self.buffers.values() if buffer is not None]
@@ -149,9 +182,9 @@ class Others:
 
     def put_back(self) -> None:
         for name, param in self.params.items():
-            if self.module._parameters.get(name) is not param:
-                dict.__setitem__(self.module._parameters, name, param)
-        self.module._buffers.update(self.buffers)
+            if own_params(self.module).get(name) is not param:
+                dict.__setitem__(own_params(self.module), name, param)
+        own_buffers(self.module).update(self.buffers)
         for tensor, value in self.values:
             tensor.data.copy_(value)
 

@@ -16,7 +16,8 @@ from meron import errors
 from meron._memory import Memory
 from meron._native import ffi
 from meron.dtypes import CODES, NAMES
-from meron.torch.copy_on_write import CopyOnWrite
+from meron.torch.residency.copy_on_write import CopyOnWrite
+from meron.torch.torch_internals import refuse_writes, without_transforms
 
 DTYPES: dict[str, torch.dtype] = {
     "f32": torch.float32,
@@ -29,10 +30,6 @@ CODES_OF_TORCH = {dtype: CODES[name] for name, dtype in DTYPES.items()}
 # To find a write to a param in use: see docs/torch.md. Not always on, because compiled code, LSTMs
 # and numpy() ask for writable pointers too.
 CHECK_WRITES = os.environ.get("MERON_CHECK_WRITES", "0") not in ("", "0")
-
-# Tensors made within it are as those outside of torch.func. One that is made under grad or jvp
-# belongs to that transform, and cannot be used after it.
-without_transforms: Any = torch._C._DisableFuncTorch
 
 
 def dtype_name(dtype: torch.dtype, what: str) -> str:
@@ -70,7 +67,7 @@ def tensor_of(
         )
         tensor = torch.from_numpy(memory).view(dtype).view(shape)
         if CHECK_WRITES and not view.writable:
-            torch._C._set_throw_on_mutable_data_ptr(tensor)
+            refuse_writes(tensor)
         return tensor
 
 

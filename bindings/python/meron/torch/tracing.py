@@ -12,19 +12,18 @@ from typing import Any, NoReturn
 import torch
 
 from meron import errors
+from meron.torch.torch_internals import dispatch_mode, dispatch_modes, tracing_state
 
-jit_state = torch._C._get_tracing_state
-modes = torch._C._len_torch_dispatch_stack
 # Of torch.export and make_fx, and of tensors without values.
 RECORDING = {"ProxyTorchDispatchMode", "FakeTensorMode", "FunctionalTensorMode"}
 
 
 def refuse_tracing(module: torch.nn.Module) -> None:
     """StateError in torch.jit.trace, torch.export, make_fx, and under a FakeTensorMode."""
-    if jit_state() is not None:
+    if tracing_state() is not None:
         refuse(type(module).__name__, "torch.jit.trace")
-    for place in range(modes()):
-        name = type(torch._C._get_dispatch_stack_at(place)).__name__
+    for place in range(dispatch_modes()):
+        name = type(dispatch_mode(place)).__name__
         if name in RECORDING:
             refuse(type(module).__name__, f"torch.export or another tracer ({name})")
 

@@ -33,6 +33,8 @@ import torch.distributed as dist
 from meron import errors
 from meron._finalizers import called_back
 from meron._lifetime import close_all
+from meron.torch import registry
+from meron.torch.torch_internals import cpu_backend, default_group
 from meron.transport import CustomTransport
 
 FRAME = 1024  # bytes
@@ -67,9 +69,9 @@ def group_transport(group: Any = None, number: int = 0) -> GroupTransport:
             "torch.distributed is not initialised: there is no group to send by",
             advice='Call torch.distributed.init_process_group("gloo") first.',
         )
-    group = group if group is not None else dist.distributed_c10d._get_default_group()
+    group = group if group is not None else default_group()
     try:
-        backend = group._get_backend(torch.device("cpu")).name()
+        backend = cpu_backend(group)
     except RuntimeError:
         raise errors.argument(
             f"the group's backend ({dist.get_backend(group)}) does not send from CPU memory",
@@ -128,7 +130,7 @@ class GroupTransport(CustomTransport):
                 start(self._receive_all, peer)
                 start(self._finish_sends, peer)
         if not threads:
-            polled.add(self)
+            registry.polled.add(self)
 
     # ---- For the engine ------------------------------------------------------------------------
 
@@ -362,12 +364,9 @@ def longer(memory: list[torch.Tensor]) -> int:
 
 # ---- What outlives a context --------------------------------------------------------------------
 
-# Threads that wait for a group, and transports without such, until the goodbyes are said.
-threads: set[threading.Thread] = set()
-polled: set[GroupTransport] = set()
-
 
 def start(function: Any, peer: Peer) -> None:
+    threads = registry.threads
     threads.difference_update([thread for thread in threads if not thread.is_alive()])
     name = f"meron-group-{peer.rank}"
     # A context that the collector frees there says goodbye by a lock that the thread may hold.
@@ -385,7 +384,7 @@ def finish_all() -> None:
     """
     close_all()
     until = time.monotonic() + EXIT_PATIENCE
-    for thread in list(threads):
+    for thread in list(registry.threads):
         thread.join(max(until - time.monotonic(), 0))
-    while time.monotonic() < until and any([transport._poll() for transport in polled]):
+    while time.monotonic() < until and any([transport._poll() for transport in registry.polled]):
         time.sleep(1e-3)

@@ -1,23 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """A unit: torch parameters that are gathered and reduced together.
 
-Which tensor a parameter of the model points at (`param.data`), and its class (guard.py):
-
-    in use       the unsharded tensor. If ranks share memory, it is in a copy-on-write mapping of
-                 that (copy_on_write.py), at an address that never changes. Else, and on a device
-                 (device_unit.py), it is a tensor of torch's, filled at each gather, whose storage
-                 is emptied after use
-    out of use   under plans that shard params a placeholder of its shape, whose class refuses reads
-                 and writes of values; under those that do not, the unsharded tensor, whose class
-                 refuses writes (decision 18)
-
-The Parameter object itself stays the same for life, so optimizers, hooks and ties that hold it stay
-right. Autograd saves Parameters by reference and views of them (a transposed weight, say) by
-storage: both still mean the unsharded tensor when backward has gathered the unit again.
+Its params are in one of the phases below. Where their unsharded values are meanwhile, and when they
+are gathered and released, its memory says (residency/).
 """
 
 from __future__ import annotations
 
+import enum
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -26,30 +16,51 @@ import torch
 
 import meron
 from meron import errors
-from meron._native import call, lib, new
-from meron.torch.guard import WRITE, plain, sharded_class, unsharded_class
-from meron.torch.host_schedule import HostSchedule
+from meron.torch.gradients.accumulation import Accumulation
+from meron.torch.guard import WRITE, plain
+from meron.torch.param_data import ParamData
 from meron.torch.sharded_context import ShardedContext
-from meron.torch.sources import sources_of
-from meron.torch.tensors import DTYPES, placeholder, tensor_of, without_transforms
+from meron.torch.tensors import DTYPES, placeholder
+from meron.torch.torch_internals import address_of, version_of
 
-# As data_ptr(), which asks for a pointer to write to (and so does not go with CHECK_WRITES).
-address_of = torch._C._data_address  # type: ignore[attr-defined]
+
+class Phase(enum.IntEnum):
+    """What the params point at, and what their classes (guard.py) allow."""
+
+    SHARDED = 0  # placeholders of their shapes, which refuse reads and writes
+    IN_USE = 1  # unsharded tensors, as any: from the first use to the end of the last
+    LENT = 2  # in use: memory of GatheredParameters' caller, which may be written
+    # Under plans that do not shard params these are unsharded between uses too, until they are
+    # written (decision 18).
+    KEPT = 3  # unsharded tensors, which refuse writes
+    KEPT_IN_USE = 4  # unsharded tensors, as any
+    KEPT_LENT = 5  # as LENT
+
+
+SHARDED, IN_USE, LENT, KEPT, KEPT_IN_USE, KEPT_LENT = Phase
+TRANSITIONS: dict[str, dict[Phase, Phase]] = {
+    "enter": {SHARDED: IN_USE, KEPT: KEPT_IN_USE},
+    "leave": {IN_USE: SHARDED, KEPT_IN_USE: KEPT},
+    "lend": {IN_USE: LENT, KEPT_IN_USE: KEPT_LENT},
+    "take back": {LENT: IN_USE, KEPT_LENT: KEPT_IN_USE},
+    "reveal": {SHARDED: KEPT, IN_USE: KEPT_IN_USE, LENT: KEPT_LENT},
+    "conceal": {KEPT: SHARDED, KEPT_IN_USE: IN_USE, KEPT_LENT: LENT},
+}
+ENTER, LEAVE, LEND, TAKE_BACK, REVEAL, CONCEAL = TRANSITIONS.values()
 
 
 class ShardedUnit:
     """Attributes that others read:
 
-    params:     the torch parameters; `handles` are the engine's, in the same order
-    trainable:  those of them that get gradients, by index; `wanted` is how many
-    uses:       how often it is in use now
-    stays:      whether its params are unsharded out of use too, until they are written
+    params:    the torch parameters; `handles` are the engine's, in the same order
+    gradients: of those that are trainable
+    uses:      how often it is in use now
+    pinned:    what `pin` holds until `unpin`, or None
     """
 
     def __init__(
         self,
         sharding: ShardedContext,
-        schedule: HostSchedule,
         name: str,
         params: list[torch.nn.Parameter],
         names: list[str],
@@ -57,263 +68,184 @@ class ShardedUnit:
         unit: meron.Unit,
     ) -> None:
         self.sharding = sharding
-        self.schedule = schedule
-        self.mapped = sharding.mapped
         self.name = name
-        self.params = params
         self.names = names
         self.handles = handles
         self.unit = unit
         self.index = -1  # in the sharding
+        self.phase = SHARDED
         self.uses = 0
-        # Numbers of uses (Sharding.clock): the first in the present pass that autograd records; the
+        self.pinned: Any = None
+        # Numbers of uses (Passes.clock): the first in the present pass that autograd records; the
         # first that it does not; and, where that is the only such one, of what follows it.
         self.graded = self.ungraded = self.until = -1
-        self.scheduled = False  # whether the schedule knows of the use
-        self.trainable = [i for i, handle in enumerate(handles) if not handle.frozen]
-        self.wanted = len(self.trainable)
         self.frozen = [i for i, handle in enumerate(handles) if handle.frozen]
         self.partly_frozen = bool(self.frozen)
-        place = sharding.torch_device
-        self.placeholders = [placeholder(h.shape, DTYPES[h.dtype], place) for h in handles]
-        self.wholes: list[torch.Tensor] = []
-        self.addresses: list[int] = []  # of them, where they do not move
-        # Counts of in-place changes, by which a write to memory of torch's own is seen.
-        self.versions: list[int] = []
-        self.lent = False  # params point at memory of the caller's (GatheredParameters)
-        self.stays = False
-        self.lease: Any = None  # of the unsharded values, while they stay
-        # Each param with its unsharded tensor, once and as long as that stays at one address; with
-        # its placeholder; and with its classes. What uses need in every pass.
-        self.shown: list[tuple[torch.nn.Parameter, torch.Tensor, Any]] = []
-        self.hidden: list[tuple[torch.nn.Parameter, torch.Tensor, Any]] = []
-        self.readable: list[tuple[torch.nn.Parameter, Any, Any]] = []
         # f32 values of this rank's parts where the model's own were wider than what is gathered.
         self.masters: dict[int, torch.Tensor] = {}
-        # Which params have brought a gradient in the present backward pass.
-        self.arrived: set[int] = set()
         # Of params that are on the device meta still, by index: the dtype that the model gave them.
-        self.unmade: dict[int, torch.dtype] = {}
+        self.unmade = {i: param.dtype for i, param in enumerate(params) if param.is_meta}
         self.built = [param.dtype for param in params]  # the dtypes that the model was built with
         self.optimizer: Callable[[], Any] | None = None  # a weak reference: the engine's, if any
         # A weak reference to the module that it was made for; and whether no one has its params.
         self.owner: weakref.ref[torch.nn.Module] | None = None
         self.lost = False
-        self.pinned: Any = None
-        self.ahead: Any = None
-        # Those that have brought one since the last step; of all ranks once it is `finished`.
-        self.seen: set[int] = set()
-        self.sources: Any = None  # for the reducer
-        self.watches: list[Any] = []  # handles of its hooks on the params
-        self.given = False  # in the present backward pass, to the engine
-        self.begun = False  # the engine accumulates, be it nothing; equal on all ranks
-        self.gradient_bytes = sum(
-            h.size * DTYPES[h.dtype].itemsize for h in handles if not h.frozen
-        )
-        self.waits = False  # its gradients are complete, and not given yet
-        self.ended = False  # the accumulation, by what was given
-        # Whether a pass has brought gradients again after all of them; and whether a step has shown
-        # of all ranks that none does. Until then nothing given ends an accumulation, because what
-        # comes again would come too late.
-        self.again = False
-        self.settled = False
-        self.finished = False  # its gradients: complete, and waiting for a step
-        self.divisor = 1.0  # of the sum of its gradients, beside the number of ranks
-        for i, (param, empty) in enumerate(zip(params, self.placeholders)):
+        place = sharding.torch_device
+        empties = [placeholder(h.shape, DTYPES[h.dtype], place) for h in handles]
+        for param, empty in zip(params, empties):
             param.grad = None
             if param.is_meta:
-                self.unmade[i] = param.dtype
                 fresh = torch.nn.Parameter(empty.data, param.requires_grad)
                 torch.utils.swap_tensors(param, fresh)
-        self.name_classes([type(param) for param in params])
-        self.hide()
+        self.data = ParamData(params, empties)
+        self.data.hide()
+        self.memory = sharding.residency.memory(self)
+        self.gradients = Accumulation(params, handles)
+        self.trainable = self.gradients.trainable
 
     def __repr__(self) -> str:
         return f"<meron.torch unit {self.name!r}: {len(self.params)} params>"
 
-    def name_classes(self, kinds: list[type[torch.nn.Parameter]]) -> None:
-        """What the params are in use."""
-        self.kinds = kinds
-        self.shown = [(param, w, kind) for param, w, kind in zip(self.params, self.wholes, kinds)]
-        classes = map(sharded_class, kinds)
-        self.hidden = list(zip(self.params, self.placeholders, classes))
-        self.readable = list(zip(self.params, kinds, map(unsharded_class, kinds)))
+    @property
+    def params(self) -> list[torch.nn.Parameter]:
+        return self.data.params
 
-    # ---- Values --------------------------------------------------------------------------------
+    @property
+    def stays(self) -> bool:
+        """Whether its params are unsharded out of use too."""
+        return self.phase in CONCEAL
+
+    def owned(self, i: int) -> range:
+        return self.handles[i].owned
+
+    # ---- Uses ----------------------------------------------------------------------------------
 
     def enter(self) -> None:
-        """The params are whole from now on. Counted; blocks on peers."""
+        """The params are unsharded from now on. Counted; blocks on peers."""
         if self.uses == 0:
-            if self.stays:
-                for param, kind, _ in self.readable:
-                    param.__class__ = kind
-                if not self.addresses:
-                    self.count_writes()
+            memory, data = self.memory, self.data
+            if self.phase is KEPT:
+                memory.resume()
+                data.unguard()
             else:
-                schedule = self.schedule
-                schedule.enter(self.index)
-                self.scheduled = True
-                if self.ahead is not None:
-                    self.end_prefetch()
-                if self.shown and self.mapped:
-                    for param, whole, kind in self.shown:
-                        param.__class__ = kind
-                        param.data = whole
-                else:
-                    self.show(schedule.view)
-                    if not self.mapped:  # it was copied
-                        self.scheduled = False
-                        schedule.leave(self.index)
+                memory.enter()
+                data.show(memory.wholes)
+            if not memory.addresses:
+                data.count_writes()
+            self.phase = ENTER[self.phase]
         self.uses += 1
 
     def leave(self) -> None:
         """Ends one use. Never blocks."""
         self.uses -= 1
         if self.uses == 0:
-            self.hide()
-            if self.scheduled:
-                self.scheduled = False
-                self.schedule.leave(self.index)
+            self.phase = phase = LEAVE[self.phase]
+            if phase is KEPT:
+                self.data.guard()
+            else:
+                self.data.hide()
+            self.memory.leave()
 
     def pin(self) -> None:
-        """Makes the params whole until `unpin`, beside the schedule. Collective; blocks."""
-        if self.pinned is not None:
-            return
-        self.require_values()
-        gather = self.unit.gather()
-        if self.uses == 0:
-            self.show(lambda handle: gather_view(gather, handle))
-        self.pinned = gather
-        self.uses += 1
+        """Makes the params unsharded until `unpin`, beside the schedule. Collective; blocks."""
+        if self.pinned is None:
+            self.require_values()
+            lease = self.memory.pin()
+            if self.uses == 0:
+                self.show()
+                self.phase = ENTER[self.phase]
+            self.pinned = lease
+            self.uses += 1
 
     def unpin(self) -> None:
         if self.pinned is not None:
-            gather, self.pinned = self.pinned, None
+            lease, self.pinned = self.pinned, None
             try:
                 self.check_data()
             finally:
                 self.leave()
-                gather.release()
+                self.memory.unpin(lease)
 
-    def prefetch(self) -> None:
-        """Begins to gather. Collective."""
-        if self.uses == 0 and self.ahead is None:
-            self.ahead = self.unit.gather_begin()
+    def lend(self, copies: list[torch.Tensor]) -> None:
+        """Points the params, which are in use, at memory of the caller's."""
+        self.phase = LEND[self.phase]
+        for param, copy in zip(self.params, copies):
+            param.data = copy
 
-    def end_prefetch(self) -> None:
-        if self.ahead is not None:
-            self.ahead.release()
-            self.ahead = None
-
-    def show(self, view: Callable[[meron.Param], Any]) -> None:
-        """Points the params at unsharded tensors; `view` gives the engine's, which are full now."""
-        if not self.mapped:
-            self._fill(view)
-        elif not self.wholes:
-            lifetime, copies = self.sharding.context._require_open(), self.sharding.copies
-            self.wholes = [tensor_of(view(h), h.shape, lifetime, copies) for h in self.handles]
-            self.addresses = [*map(address_of, self.wholes)]
-        self._point()
-
-    def _point(self) -> None:
-        if not self.shown:
-            self.shown = list(zip(self.params, self.wholes, self.kinds))
-        for param, whole, kind in self.shown:
-            param.__class__ = kind
+    def take_back(self) -> None:
+        """Ends `lend`."""
+        for param, whole in zip(self.params, self.memory.wholes):
             param.data = whole
-        if not self.addresses:
-            self.count_writes()
+        self.phase = TAKE_BACK[self.phase]
+        self.data.count_writes()  # those to the copies were meant
 
-    def count_writes(self) -> None:
-        """In-place changes of its params, which are in use, until now are accepted."""
-        self.versions = [param._version for param in self.params]
+    def recover(self) -> None:
+        """After an exception: no use is left but that of `pin`."""
+        kept = 0 if self.pinned is None else 1
+        if self.uses > kept:
+            self.uses = kept
+            if not kept:
+                self.phase = LEAVE[self.phase]
+                self.hide()
+            self.memory.abandon()
 
-    def _fill(self, view: Callable[[meron.Param], Any]) -> None:
-        """Copies what was gathered into torch's own storage, which stays the same object."""
-        with torch.no_grad(), torch.inference_mode(False), without_transforms():
-            if not self.wholes:
-                self.wholes = [
-                    torch.empty(h.shape, dtype=DTYPES[h.dtype], device="cpu") for h in self.handles
-                ]
-            for handle, whole in zip(self.handles, self.wholes):
-                whole.untyped_storage().resize_(handle.size * whole.dtype.itemsize)
-                # By a detached alias: this is no change that autograd should count.
-                whole.detach().copy_(tensor_of(view(handle), handle.shape, None))
+    def show(self) -> None:
+        """Points the params at the unsharded tensors."""
+        self.data.show(self.memory.wholes)
+        if not self.memory.addresses:
+            self.data.count_writes()
 
     def hide(self) -> None:
         """The params are out of use."""
-        if self.stays:
-            for param, _, guarded in self.readable:
-                param.__class__ = guarded
-            return
-        for param, empty, guarded in self.hidden:
-            param.data = empty
-            param.__class__ = guarded
-        if not self.mapped:
-            self._empty_storage()
-
-    def _empty_storage(self) -> None:
-        for whole in self.wholes:
-            whole.untyped_storage().resize_(0)
-
-    def unguard(self) -> None:
-        """Before Meron points params that are out of use at other memory; `hide` ends it."""
-        for param, kind, _ in self.readable:
-            param.__class__ = kind
+        if self.phase is KEPT:
+            self.data.guard()
+        else:
+            self.data.hide()
 
     # ---- Values between uses -------------------------------------------------------------------
 
-    def reveal_begin(self) -> None:
-        """Begins to make the params unsharded until `conceal`. Collective."""
-        if self.lease is None:
-            self.lease = self.unit.gather_begin()
-
     def reveal(self) -> None:
-        """Blocks on peers until all have published."""
-        lease = self.lease
-        lease.wait()
-        if self.uses == 0 or not self.mapped:
-            self.show(lambda handle: gather_view(lease, handle))
-        self.stays = True
+        """After memory.keep_begin: makes the params unsharded until `conceal`. Blocks on peers
+        until all have published."""
+        self.memory.keep()
+        if self.uses == 0:
+            self.show()
+        self.phase = REVEAL[self.phase]
         if self.uses == 0:
             self.hide()
-        if not self.mapped:  # it was copied
-            self.lease = None
-            lease.release()
 
     def conceal(self) -> None:
         """Before values are written."""
-        lease, self.lease = self.lease, None
-        if self.stays:
-            self.stays = False
+        if self.phase in CONCEAL:
+            self.phase = CONCEAL[self.phase]
             if self.uses == 0:
-                self.unguard()
-                self.hide()
-        if lease is not None:
-            lease.release()
+                self.data.unguard()
+                self.data.hide()
+        self.memory.stop_keeping()
 
     # ---- Mistakes ------------------------------------------------------------------------------
 
     def check_data(self) -> None:
         """StateError for a param that was written to, or whose `.data` was replaced, in use."""
-        if self.lent:
-            return
-        known = self.addresses
+        memory = self.memory
+        known = memory.addresses
         if not known:  # the memory is torch's own, and writable
-            known = [*map(address_of, self.wholes)]
-            versions = [param._version for param in self.params]
-            if versions != self.versions:
-                changed = [now != then for now, then in zip(versions, self.versions)].index(True)
-                name = self.handles[changed].name
+            if self.phase in TAKE_BACK:
+                return
+            known = [*map(address_of, memory.wholes)]
+            versions = [*map(version_of, self.params)]
+            if versions != self.data.versions:
+                changed = [now != then for now, then in zip(versions, self.data.versions)]
+                name = self.handles[changed.index(True)].name
                 raise errors.StateError(
                     f"'{name}' is sharded: it was written to while it was in use; the values are "
                     "discarded",
                     subject=name,
                     advice=WRITE,
                 )
-        if [*map(address_of, self.params)] == known:
+        if [*map(address_of, self.data.params)] == known or self.phase in TAKE_BACK:
             return
-        for param, whole, handle in zip(self.params, self.wholes, self.handles):
+        for param, whole, handle in zip(self.params, memory.wholes, self.handles):
             if address_of(param) != address_of(whole):
                 param.data = whole
                 raise errors.StateError(
@@ -354,18 +286,15 @@ class ShardedUnit:
 
     def let_go(self) -> None:
         """Holds its params no more."""
-        self.params = []
-        self.name_classes([])
-        if self.sources is not None:
-            self.sources = self.sources._replace(places=[])
+        self.data.hold([], [])
+        self.gradients.let_go()
 
     def take_again(
         self, params: list[torch.nn.Parameter], kinds: list[type[torch.nn.Parameter]]
     ) -> None:
         """Holds them again."""
-        self.params = params
-        self.name_classes(kinds)
-        self.sources = sources_of(params, self.handles, self.trainable)
+        self.data.hold(params, kinds)
+        self.gradients.hold(params)
 
     def end(self) -> None:
         """The engine's unit was destroyed."""
@@ -376,19 +305,7 @@ class ShardedUnit:
 
     def forget_memory(self) -> None:
         """Shows no memory of the engine's any more."""
-        self.unguard()
+        self.data.unguard()
         self.hide()
-        self.shown = []
-        self.wholes = []
-        self.addresses = []
-
-    # ---- Parts ---------------------------------------------------------------------------------
-
-    def owned(self, i: int) -> range:
-        return self.handles[i].owned
-
-
-def gather_view(gather: meron.Gather, handle: meron.Param) -> Any:
-    view = new("meron_view *")
-    call(lib.meron_gather_view, view, gather._handle, handle._handle)
-    return view
+        self.data.forget()
+        self.memory.forget()

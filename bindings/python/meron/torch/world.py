@@ -9,7 +9,6 @@ torch.distributed group (transport.py).
 
 from __future__ import annotations
 
-import collections
 import datetime
 import functools
 import hashlib
@@ -18,7 +17,6 @@ import logging
 import os
 import secrets
 import socket
-import weakref
 from typing import Any
 
 import torch.distributed as dist
@@ -27,24 +25,18 @@ import meron
 from meron import errors
 from meron._callbacks import LogFunction, StopFunction
 from meron.plan import Json, as_plan
-from meron.torch.device import torch_device_of
-from meron.torch.device_choice import asked_device
+from meron.torch import registry
 from meron.torch.ranks import number_of, place_in, ranks_of, uses_torch
+from meron.torch.residency.devices import torch_device_of
+from meron.torch.resolve.device import asked_device
+from meron.torch.torch_internals import default_store
 from meron.torch.transport import group_transport
 
 TRANSPORTS = ("auto", "shm", "group")
 TRANSPORT_VARIABLE = "MERON_TORCH_TRANSPORT"
 TIMEOUT = 600.0  # seconds, as meron.open's
-
-# Models of a process with equal ranks, plan and device share a context: by these and the transport.
-# None: all ranks.
-contexts: dict[tuple[tuple[int, ...] | None, str, str, str], meron.Context] = {}
-# What context_for opened them with, as far as it was given.
-options_of: weakref.WeakKeyDictionary[meron.Context, dict[str, Any]] = weakref.WeakKeyDictionary()
-# The ranks that open_context opened a context for; none of those that others opened.
-ranks_of_open: weakref.WeakKeyDictionary[meron.Context, tuple[int, ...] | None] = (
-    weakref.WeakKeyDictionary()
-)
+# Arguments that are passed on to meron.open.
+OPTIONS = ("timeout", "host_memory_limit", "arena_reserve", "threads", "log", "should_stop")
 
 
 def context_for(
@@ -76,17 +68,10 @@ def context_for(
     ranks = ranks_of(group)
     name = asked_device(device) or ""
     wanted = (ranks, plan.json(), name)
-    options = given_options(
-        timeout=timeout,
-        host_memory_limit=host_memory_limit,
-        arena_reserve=arena_reserve,
-        threads=threads,
-        log=log,
-        should_stop=should_stop,
-    )
+    options = given(locals(), *OPTIONS)
     found = [
         context
-        for (its_ranks, its_plan, its_transport, its_device), context in contexts.items()
+        for (its_ranks, its_plan, its_transport, its_device), context in registry.contexts.items()
         if (its_ranks, its_plan, its_device) == wanted and transport in (None, its_transport)
         if not context.closed
     ]
@@ -95,29 +80,23 @@ def context_for(
         return found[0]
     transport = chosen_transport(transport)
     on_device = torch_device_of(name)
-    if on_device is None:
-        context = open_context(plan, group, transport, **options)
-    else:
-        context = open_context(
-            plan,
-            group,
-            transport,
-            device=on_device.name,
-            allocator=on_device.allocator,
-            **options,
-        )
-    contexts[ranks, plan.json(), transport, name] = context
-    options_of[context] = options
+    own: dict[str, Any] = {}
+    if on_device is not None:
+        own = {"device": on_device.name, "allocator": on_device.allocator}
+    context = open_context(plan, group, transport, **own, **options)
+    registry.contexts[ranks, plan.json(), transport, name] = context
+    registry.options_of[context] = options
     return context
 
 
-def given_options(**options: Any) -> dict[str, Any]:
-    return {name: value for name, value in options.items() if value is not None}
+def given(arguments: dict[str, Any], *names: str) -> dict[str, Any]:
+    """Those of a function's arguments that are not None."""
+    return {name: arguments[name] for name in names if arguments[name] is not None}
 
 
 def check_options(context: meron.Context, options: dict[str, Any]) -> None:
     """ArgumentError naming an option that an open context was not opened with."""
-    own = options_of.get(context, {})
+    own = registry.options_of.get(context, {})
     for name, value in options.items():
         if name not in own or own[name] != value:
             raise errors.argument(
@@ -159,18 +138,9 @@ def open_context(
         group; ranks of several hosts without torch.distributed. DeadlineError: who has not come.
         MismatchError: ranks chose different transports. Otherwise as meron.open.
     """
-    options = given_options(
-        timeout=timeout,
-        host_memory_limit=host_memory_limit,
-        arena_reserve=arena_reserve,
-        threads=threads,
-        log=log,
-        should_stop=should_stop,
-        device=device,
-        allocator=allocator,
-    )
+    options = given(locals(), *OPTIONS, "device", "allocator")
     context = open_among(as_plan(plan), group, chosen_transport(transport), options)
-    ranks_of_open[context] = ranks_of(group)
+    registry.ranks_of_open[context] = ranks_of(group)
     return context
 
 
@@ -236,7 +206,7 @@ def of_hosts(plan: meron.Plan, hosts: list[str]) -> meron.Plan:
 
 def asked_plan(context: meron.Context) -> meron.Plan:
     """The plan that a context was asked for."""
-    for (_, plan, _, _), known in contexts.items():
+    for (_, plan, _, _), known in registry.contexts.items():
         if known is context:
             return meron.Plan.parse(plan)
     return context.plan
@@ -259,10 +229,6 @@ def chosen_transport(transport: str | None) -> str:
 
 # ---- How they find each other -------------------------------------------------------------------
 
-# How often each set of ranks has met to open a context: a set opens its contexts in one order. What
-# a rank gave up because others did not come does not count; it may try again.
-meetings: collections.Counter[str] = collections.Counter()
-
 
 class Meeting:
     """What ranks tell each other before they open a context together.
@@ -277,12 +243,12 @@ class Meeting:
         self.timeout = timeout
         digest = hashlib.sha256(str(ranks_of(group)).encode()).hexdigest()[:16]
         self.digest = digest
-        self.number = meetings[digest] + 1
+        self.number = registry.meetings[digest] + 1
         attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
         self.name = f"meron/{attempt}/{digest}/{self.number}"
         self.token = ""
         if dist.is_initialized():
-            self.store: Any = dist.distributed_c10d._get_default_store()
+            self.store: Any = default_store()
         else:
             try:
                 self.store = launcher_store(rank, world_size, timeout)
@@ -306,7 +272,7 @@ class Meeting:
             self.store.wait([*keys, f"{self.name}/token"], datetime.timedelta(seconds=self.timeout))
         except RuntimeError as error:
             raise self.missed(keys, error) from None
-        meetings[self.digest] += 1
+        registry.meetings[self.digest] += 1
         said = [self.store.get(key).decode().split("\n", 1) for key in keys]
         self.token = self.store.get(f"{self.name}/token").decode()
         for peer, (other, _) in enumerate(said):
@@ -345,10 +311,8 @@ class Meeting:
 @functools.cache  # the store ends with the process: peers may be late
 def launcher_store(rank: int, world_size: int, timeout: float) -> Any:
     """The store of torchrun's agent, by the same variables as torch's env:// method."""
-    from torch._C._distributed_c10d import TCPStore
-
     agent = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-    return TCPStore(
+    return dist.TCPStore(
         os.environ["MASTER_ADDR"],
         number_of("MASTER_PORT"),
         world_size,

@@ -88,7 +88,7 @@ class Accumulation(Facts):
         if self.config.sums:
             divisor /= self.world_size  # by which gradients are divided in any case
         for unit in self.units:
-            unit.divisor = divisor
+            unit.gradients.divisor = divisor
 
     def is_gradient_accumulation_boundary(self) -> bool:
         """Whether the next step() updates the params."""

@@ -14,9 +14,9 @@ import torch
 from meron import errors
 from meron.torch.guard import UnshardedAlias, alias
 from meron.torch.sharding import placed
-from meron.torch.state import local_param
 from meron.torch.unit import ShardedUnit
-from meron.torch.whole import exact_param
+from meron.torch.values.full import exact_param
+from meron.torch.values.state import local_param
 from meron.zero.coalesced import AllGatherCoalescedHandle
 from meron.zero.comm import refuse_async
 from meron.zero.gathered import close_params, is_open, open_params
@@ -64,7 +64,7 @@ class ZeroParameter(torch.nn.Parameter):
         unit, _ = placed(self)
         if unit.uses:
             return ZeroParamStatus.AVAILABLE
-        if unit.ahead is not None or unit.unit.info().state == "gathering":
+        if unit.memory.ahead is not None or unit.unit.info().state == "gathering":
             return ZeroParamStatus.INFLIGHT
         return ZeroParamStatus.NOT_AVAILABLE
 
@@ -189,9 +189,10 @@ def zero_class(kind: type[torch.nn.Parameter]) -> type[torch.nn.Parameter]:
 
 def name_params(unit: ShardedUnit) -> None:
     """Gives the params of a new unit their attributes."""
-    kinds = [kind if issubclass(kind, ZeroParameter) else zero_class(kind) for kind in unit.kinds]
-    unit.unguard()
-    unit.name_classes(kinds)
+    before = unit.data.kinds
+    kinds = [kind if issubclass(kind, ZeroParameter) else zero_class(kind) for kind in before]
+    unit.data.unguard()
+    unit.data.hold(unit.params, kinds)
     for param, kind in zip(unit.params, kinds):
         param.__class__ = kind
         param.ds_id = next(ids)  # type: ignore[attr-defined]

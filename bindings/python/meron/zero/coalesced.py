@@ -34,7 +34,7 @@ class AllGatherCoalescedHandle:
         self.units = list(dict.fromkeys(unit for unit, _ in places))
         self.complete = False
         for unit in self.units:
-            unit.prefetch()
+            unit.memory.prefetch()
 
     def wait(self, handle_dependency: bool = True) -> None:
         """The params are unsharded from now on, writable, until `partition`. Collective; blocks on
@@ -50,4 +50,4 @@ class AllGatherCoalescedHandle:
             self.complete = True  # not after a failure: it can be waited for again
         finally:
             for unit in self.units:
-                unit.end_prefetch()
+                unit.memory.end_prefetch()

@@ -15,9 +15,10 @@ import torch.distributed as dist
 
 import meron
 from meron import errors
+from meron.torch import registry
 from meron.torch.ranks import ranks_of
 from meron.torch.tensors import CODES_OF_TORCH
-from meron.torch.world import context_for, contexts
+from meron.torch.world import context_for
 
 ReduceOp: Any = getattr(dist, "ReduceOp", None)  # absent where torch was built without
 
@@ -35,7 +36,7 @@ def world(group: Any = None) -> meron.Context:
 def any_world(group: Any = None) -> meron.Context:
     """A context of these ranks. Collective only where there is none yet."""
     ranks = ranks_of(group)
-    for (its_ranks, *_), context in contexts.items():
+    for (its_ranks, *_), context in registry.contexts.items():
         if its_ranks == ranks and not context.closed:
             return context
     return world(group)
@@ -48,7 +49,7 @@ def init_distributed(*_args: Any, **_kwargs: Any) -> None:
 
 
 def is_initialized() -> bool:
-    return any(not context.closed for context in contexts.values())
+    return any(not context.closed for context in registry.contexts.values())
 
 
 def get_rank(group: Any = None) -> int:
@@ -62,7 +63,7 @@ def known_rank() -> int:
     """
     if dist.is_available() and dist.is_initialized():
         return int(dist.get_rank())
-    for (ranks, *_), context in contexts.items():
+    for (ranks, *_), context in registry.contexts.items():
         if ranks is None and not context.closed:
             return context.rank
     for variable in ("MERON_RANK", "RANK"):

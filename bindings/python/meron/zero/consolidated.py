@@ -12,7 +12,7 @@ import torch
 from meron import errors
 from meron.torch.checkpoint.agreement import together
 from meron.torch.sharding import unit_of
-from meron.torch.whole import exact_param
+from meron.torch.values.full import exact_param
 from meron.zero.drive import drive_errors
 from meron.zero.targets import Target, context_of, targets_of
 from meron.zero.zero_to_fp32 import NAMES, write_safetensors

@@ -12,12 +12,13 @@ from typing import Any
 import torch
 
 from meron.torch.sharding import unit_of
+from meron.torch.torch_internals import APPLY, CALL, PARAMETERS
 from meron.zero.attributes import whole_copy
 from meron.zero.owner import ENGINE_MARK
 
 # What sharding put into a module's __dict__.
 MARKS = (
-    *("_meron_scope", ENGINE_MARK, "_apply", "_call_impl", "__prepare_scriptable__"),
+    *("_meron_scope", ENGINE_MARK, APPLY, CALL, "__prepare_scriptable__"),
     *("__deepcopy__", "_meron_session"),
 )
 
@@ -63,14 +64,14 @@ def copy_unsharded(module: torch.nn.Module, memo: dict[int, Any]) -> torch.nn.Mo
     result = type(module).__new__(type(module))
     memo[id(module)] = result
     state = {key: value for key, value in state_of(module).items() if key not in MARKS}
-    params = state.pop("_parameters")
+    params = state.pop(PARAMETERS)
     external = state.pop("_meron_external", {})
     for param in params.values():
         if param is not None and unit_of(param) is not None and id(param) not in memo:
             memo[id(param)] = whole_copy(param)
     own = {name: copy.deepcopy(param, memo) for name, param in params.items()}
     # As copy and pickle do: an RNN makes there what its __getstate__ left out.
-    result.__setstate__({**copy.deepcopy(state, memo), "_parameters": own})
+    result.__setstate__({**copy.deepcopy(state, memo), PARAMETERS: own})
     if external:  # params of others stay those of others, unless they are copied too
         copied = [memo.get(id(param), param) for param in external.values()]
         result.__dict__["_meron_external"] = {id(param): param for param in copied}

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Mapping, MutableMapping
 from typing import Any
 
 import torch
-from torch.nn.modules.module import _IncompatibleKeys
 
 import meron
 from meron import errors
 from meron.torch.sharding import unit_of
+from meron.torch.torch_internals import IncompatibleKeys
 from meron.zero import comm
 from meron.zero.scattering import agree, send, share_object, share_table
 from meron.zero.targets import (
@@ -206,7 +206,7 @@ class DistModule(Wrapper):
             extra[entry.name].set_extra_state(value.clone())
         for name in (name for name in table.objects if name in extra):
             extra[name].set_extra_state(share_object(context, state_dict.get(name)))
-        return _IncompatibleKeys(missing, unexpected)
+        return IncompatibleKeys(missing, unexpected)
 
 
 def listed(what: str, names: Iterable[str]) -> list[str]:

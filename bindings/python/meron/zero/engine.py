@@ -17,10 +17,11 @@ import torch
 
 import meron.torch as mt
 from meron import errors
-from meron.torch.sharding import Sharding, current_graph_task
-from meron.torch.state import global_norm
+from meron.torch.sharding import Sharding
 from meron.torch.tensors import map_tensors, tensors_in
+from meron.torch.torch_internals import current_graph_task
 from meron.torch.unit import ShardedUnit
+from meron.torch.values.state import global_norm
 from meron.zero.accumulation import Accumulation
 from meron.zero.checkpoints import Checkpoints
 from meron.zero.config import Config
@@ -334,7 +335,7 @@ class Engine(Accumulation, Checkpoints, Phases):
             optimizer.release()  # a unit has one of these at a time
         disown(self, self.units)
         for unit in self.units:
-            unit.divisor = 1.0
+            unit.gradients.divisor = 1.0
 
 
 def to_half(tensor: torch.Tensor) -> torch.Tensor:

@@ -11,8 +11,9 @@ import torch
 
 from meron import errors
 from meron.torch.hooks import Scope
-from meron.torch.partition import scope_of
 from meron.torch.sharding import Sharding, sharding_with, unit_of
+from meron.torch.torch_internals import own_params
+from meron.torch.wrap import scope_of
 
 
 def register_external_parameter(module: torch.nn.Module, parameter: torch.nn.Parameter) -> None:
@@ -43,7 +44,7 @@ def unregister_external_parameter(module: torch.nn.Module, parameter: torch.nn.P
         return
     needed = [
         unit_of(param)
-        for param in (*module._parameters.values(), *wanted.values())
+        for param in (*own_params(module).values(), *wanted.values())
         if param is not None
     ]
     if not any(other is not None and other[0] is place[0] for other in needed):

@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 from meron.torch.guard import skip_writes
-from meron.torch.partition import is_sharded
 from meron.torch.sharding import Sharding, unit_of
+from meron.torch.torch_internals import own_params
 from meron.torch.unit import ShardedUnit
+from meron.torch.wrap import is_sharded
 from meron.zero.gathered import ImplicitGather, LazyGather, is_open
 
 # How Hugging Face marks params whose values were loaded: its initialisation leaves them alone.
@@ -38,7 +39,7 @@ def apply_whole(
     for child in module.children():
         apply_whole(child, function, plain, sharding)
     with LazyGather(sharding):
-        closed = [param for param in module._parameters.values() if param is not None]
+        closed = [param for param in own_params(module).values() if param is not None]
         with ImplicitGather(not_gathered(closed)):
             function(module)
     return module

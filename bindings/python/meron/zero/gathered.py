@@ -10,8 +10,7 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Iterable
-from types import TracebackType
-from typing import Union
+from typing import Any, Union
 
 import numpy as np
 import torch
@@ -19,7 +18,7 @@ import torch
 from meron import errors
 from meron.torch.sharding import Sharding, sharding_with, unit_of
 from meron.torch.unit import ShardedUnit
-from meron.torch.whole import exact_param
+from meron.torch.values.full import exact_param
 from meron.zero.external import register_external_parameter
 
 Params = Union[torch.Tensor, "Iterable[torch.Tensor]"]
@@ -49,23 +48,18 @@ class Opened:
         )
         self.pinned = unit.pinned is None
         unit.pin()
-        fresh = exact or [whole.clone() for whole in unit.wholes]
-        self.before = unit.wholes
+        fresh = exact or [whole.clone() for whole in unit.memory.wholes]
+        self.before = unit.memory.wholes
         if exact and unit in checked:
             self.before = [whole.clone() for whole in exact]
         self.copies = [
             self.copies[i] if i in self.indices else whole for i, whole in enumerate(fresh)
         ]
-        unit.lent = True
-        for param, copy in zip(unit.params, self.copies):
-            param.data = copy
+        unit.lend(self.copies)
 
     def unpin(self) -> None:
         unit = self.unit
-        for param, whole in zip(unit.params, unit.wholes):
-            param.data = whole
-        unit.lent = False
-        unit.count_writes()  # those to the copies were meant
+        unit.take_back()
         if self.pinned:
             unit.unpin()
 
@@ -221,14 +215,9 @@ class GatheredParameters:
                 register_external_parameter(self.fwd_module, unit.params[i])
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         places, self.places = self.places, []
-        self.end(places, kind is None)
+        self.end(places, error[0] is None)
 
     def end(self, places: list[Place], fine: bool) -> None:
         """Ends the gather of some of its params; without `fine` changes are dropped."""
@@ -322,16 +311,11 @@ class ImplicitGather(GatheredParameters):
         held.update(dict.fromkeys(self.places, self))
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: Any) -> None:
         self.active = False
         for place in self.places:
             del held[place]
-        super().__exit__(kind, value, traceback)
+        super().__exit__(*error)
 
     def give_up(self, places: list[Place]) -> None:
         """Ends the gather of some params, which keep their changes. Collective."""
@@ -364,19 +348,14 @@ class LazyGather:
 
     def __enter__(self) -> LazyGather:
         if self.sharding is not None:
-            self.sharding.active.append(self)
+            self.sharding.passes.active.append(self)
         return self
 
     def use_of_other(self, unit: ShardedUnit) -> None:
         self.contexts.enter_context(ImplicitGather(unit.params))
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        active = self.sharding.active if self.sharding is not None else []
+    def __exit__(self, *error: Any) -> None:
+        active = self.sharding.passes.active if self.sharding is not None else []
         if active and active[-1] is self:
             active.pop()
-        self.contexts.__exit__(kind, value, traceback)
+        self.contexts.__exit__(*error)

@@ -11,8 +11,8 @@ import torch
 
 from meron import errors
 from meron.torch.hooks import Scope
-from meron.torch.partition import scope_of
 from meron.torch.unit import ShardedUnit
+from meron.torch.wrap import scope_of
 from meron.zero.units import units_of
 
 ModelT = TypeVar("ModelT", bound=torch.nn.Module)

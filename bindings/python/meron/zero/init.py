@@ -21,9 +21,10 @@ import torch
 
 import meron
 from meron import errors
-from meron.torch.device_choice import device_for, new_device
-from meron.torch.partition import is_sharded
+from meron.torch.resolve.device import device_for, new_device
 from meron.torch.sharding import Sharding
+from meron.torch.torch_internals import begun, own_params
+from meron.torch.wrap import is_sharded
 from meron.zero.config import Config, Source, parse
 from meron.zero.copying import copy_unsharded, let_copy
 from meron.zero.filling import apply_whole, fill_weights
@@ -265,11 +266,11 @@ class Init:
                 plain(module, *args, **kwargs)
             finally:
                 self.running.discard(id(module))
-        if "_modules" not in module.__dict__ or isinstance(module, Wrapper):
+        if not begun(module) or isinstance(module, Wrapper):
             return  # did not call Module.__init__; or is an engine, and no part of the model
         if any(
             isinstance(param, torch.nn.parameter.UninitializedParameter)
-            for param in module._parameters.values()
+            for param in own_params(module).values()
         ):
             return  # lazy: initialize shards it, after its first forward
         if fits_leaf(module, self.config):

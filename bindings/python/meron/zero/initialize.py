@@ -13,10 +13,10 @@ from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 import meron.torch as mt
 from meron import checkpointing, errors
 from meron.torch.destroy import destroy_lost
-from meron.torch.device_choice import device_for, new_device
-from meron.torch.partition import convert_buffers
+from meron.torch.resolve.device import device_for, new_device
 from meron.torch.sharding import Sharding, sharding_with, unit_of
 from meron.torch.world import asked_plan
+from meron.torch.wrap import convert_buffers
 from meron.zero.adapters import read_keys_locally
 from meron.zero.config import Config, Source, parse
 from meron.zero.engine import Engine

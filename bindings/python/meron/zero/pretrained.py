@@ -25,9 +25,10 @@ import numpy as np
 import torch
 
 from meron import errors
-from meron.torch.partition import is_sharded
 from meron.torch.sharding import Sharding, unit_of
 from meron.torch.state_dict import without_values
+from meron.torch.torch_internals import own_buffers, own_params, replace_params
+from meron.torch.wrap import is_sharded
 from meron.zero.filling import LOADED, keep_loaded, not_gathered
 from meron.zero.gathered import GatheredParameters
 from meron.zero.leaf import is_leaf
@@ -52,12 +53,12 @@ class Sharder(Protocol):
 
 
 class AwaitedParams(dict[str, Any]):
-    """`module._parameters` until all of them have values."""
+    """A module's own params until all of them have values."""
 
     __slots__ = ("awaited", "module")
 
     def __init__(self, awaited: Awaited, module: torch.nn.Module) -> None:
-        super().__init__(module._parameters)
+        super().__init__(own_params(module))
         self.awaited = awaited
         self.module = module
 
@@ -95,7 +96,7 @@ class Awaited:
         self.later[module] = None
         for part in parts:
             if part not in self.roots and not all_there([part]):
-                part.__dict__["_parameters"] = AwaitedParams(self, part)
+                replace_params(part, AwaitedParams(self, part))
                 self.roots[part] = module
             elif part in self.roots:
                 self.roots[part] = module
@@ -110,7 +111,7 @@ class Awaited:
         if not all_there(parts):
             return
         self.release(parts)
-        fresh = [p for each in parts for p in each._parameters.values() if p is not None]
+        fresh = [p for each in parts for p in own_params(each).values() if p is not None]
         loaded = all(getattr(p, LOADED, False) for p in fresh if unit_of(p) is None)
         if loaded:
             self.sample(fresh)
@@ -121,7 +122,7 @@ class Awaited:
     def release(self, parts: list[torch.nn.Module]) -> None:
         for part in parts:
             if self.roots.pop(part, None) is not None:
-                part.__dict__["_parameters"] = dict(part._parameters)
+                replace_params(part, dict(own_params(part)))
 
     def sample(self, params: list[torch.nn.Parameter]) -> None:
         """Notes a few elements of params, by which ranks see whether they read the same files."""
@@ -165,13 +166,13 @@ class Awaited:
 
 
 def own_tensors(module: torch.nn.Module) -> Iterator[torch.Tensor]:
-    for tensor in (*module._parameters.values(), *module._buffers.values()):
+    for tensor in (*own_params(module).values(), *own_buffers(module).values()):
         if tensor is not None and unit_of(tensor) is None:
             yield tensor
 
 
 def all_there(parts: list[torch.nn.Module]) -> bool:
-    params = [param for part in parts for param in part._parameters.values()]
+    params = [param for part in parts for param in own_params(part).values()]
     return not any(p is not None and unit_of(p) is None and p.is_meta for p in params)
 
 

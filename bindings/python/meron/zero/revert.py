@@ -10,8 +10,9 @@ import torch
 from meron import errors
 from meron.torch.destroy import agree_to_end, remove_all
 from meron.torch.sharding import sharding_with, unit_of
+from meron.torch.torch_internals import CALL, own_params, replace_params
 from meron.torch.unit import ShardedUnit
-from meron.torch.whole import exact_param, whole_of
+from meron.torch.values.full import exact_param, whole_of
 from meron.zero.attributes import ZeroParameter
 from meron.zero.copying import MARKS
 from meron.zero.owner import ENGINE_MARK, engine_of
@@ -40,9 +41,9 @@ def revert(model: torch.nn.Module) -> None:
         optimizer.release()  # its f32 values are the units' then
     places = {param: unit_of(param) for unit in units for param in unit.params}
     values = {param: value_of(*place) for param, place in places.items() if place is not None}
-    kinds = {param: kind for unit in units for param, kind in zip(unit.params, unit.kinds)}
+    kinds = {param: kind for unit in units for param, kind in zip(unit.params, unit.data.kinds)}
     for unit in units:
-        for handle in unit.watches:
+        for handle in unit.gradients.watches:
             handle.remove()
     remove_all(units)
     for part in model.modules():
@@ -62,7 +63,7 @@ def check_apart(model: torch.nn.Module) -> None:
             operation="revert",
             advice="Call engine.destroy() before.",
         )
-    if any(sharding_with(unit).active for unit in units_of(model)):
+    if any(sharding_with(unit).passes.active for unit in units_of(model)):
         raise errors.StateError(
             f"{type(model).__name__} is in a forward",
             operation="revert",
@@ -86,8 +87,8 @@ def unhook(part: torch.nn.Module) -> None:
     """Takes off a module what sharding has put on it; not what the caller registered."""
     attributes = part.__dict__
     scope = attributes.get("_meron_scope")
-    if scope is not None and "_call_impl" in attributes:
+    if scope is not None and CALL in attributes:
         scope.remove()
     for name in MARKS:
         attributes.pop(name, None)
-    attributes["_parameters"] = dict(part._parameters)
+    replace_params(part, dict(own_params(part)))

@@ -14,10 +14,10 @@ import torch
 
 import meron.torch as mt
 from meron import errors
-from meron.torch.engine_states import read_state, write_state
+from meron.torch.optim.states import read_state, write_state
 from meron.torch.sharding import placed, sharding_with, unit_of
-from meron.torch.state import optimizer_state
-from meron.torch.whole import exact_param, whole_of
+from meron.torch.values.full import exact_param, whole_of
+from meron.torch.values.state import optimizer_state
 from meron.zero.owner import engine_of
 
 # DeepSpeed's names, which meron.zero and meron.zero.utils have too.

@@ -18,8 +18,7 @@ import torch
 
 import meron
 from meron.torch.guard import Sharded
-from meron.torch.loading import Loading
-from meron.torch.state_dict import LoadError, messages
+from meron.torch.state_dict import LoadError, Loading, messages
 from meron.torch.unit import ShardedUnit
 
 BUCKET = 16 << 20  # bytes of a broadcast

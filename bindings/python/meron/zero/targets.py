@@ -10,12 +10,12 @@ import torch
 
 import meron
 from meron.torch.sharding import sharding_with, unit_of
+from meron.torch.torch_internals import EXTRA_STATE, own_buffers, own_params, unsaved_buffers
 from meron.torch.unit import ShardedUnit
 from meron.zero import comm
 from meron.zero.scattering import Entry, Table
 
 Place = tuple[ShardedUnit, int]
-EXTRA = torch.nn.modules.module._EXTRA_STATE_KEY_SUFFIX
 
 
 @dataclasses.dataclass
@@ -42,10 +42,8 @@ def targets_of(module: torch.nn.Module) -> dict[str, Target]:
     found = {}
     for path, part in module.named_modules(remove_duplicate=False):
         prefix = f"{path}." if path else ""
-        saved = {
-            k: b for k, b in part._buffers.items() if k not in part._non_persistent_buffers_set
-        }
-        for key, tensor in [*dict.items(part._parameters), *saved.items()]:
+        saved = {k: b for k, b in own_buffers(part).items() if k not in unsaved_buffers(part)}
+        for key, tensor in [*dict.items(own_params(part)), *saved.items()]:
             if tensor is not None:
                 found[prefix + key] = Target(part, key, tensor, unit_of(tensor))
     return found
@@ -55,7 +53,7 @@ def extra_states_of(module: torch.nn.Module) -> dict[str, torch.nn.Module]:
     """Modules with an extra state, by its name."""
     plain = torch.nn.Module.get_extra_state
     return {
-        f"{path}.{EXTRA}" if path else EXTRA: part
+        f"{path}.{EXTRA_STATE}" if path else EXTRA_STATE: part
         for path, part in module.named_modules(remove_duplicate=False)
         if type(part).get_extra_state is not plain
     }
@@ -100,8 +98,8 @@ def compare(
         if name in targets and targets[name].empty
     ]
     for path, part in module.named_modules():
-        for key in part._non_persistent_buffers_set:
-            buffer = part._buffers.get(key)
+        for key in unsaved_buffers(part):
+            buffer = own_buffers(part).get(key)
             if buffer is not None and buffer.is_meta:
                 name = f"{path}.{key}" if path else key
                 wrong.append(
@@ -160,6 +158,6 @@ def write_plain(targets: dict[str, Target], target: Target, value: torch.Tensor)
     for other in targets.values():  # which may be tied to it
         if other.tensor is tensor:
             if isinstance(fresh, torch.nn.Parameter):
-                other.owner._parameters[other.key] = fresh
+                own_params(other.owner)[other.key] = fresh
             else:
-                other.owner._buffers[other.key] = fresh
+                own_buffers(other.owner)[other.key] = fresh

@@ -13,11 +13,13 @@ import torch
 
 import meron
 from meron import errors
-from meron.torch.materialize import RESET, materialize
-from meron.torch.partition import make_scope, move_buffers, scope_of
-from meron.torch.sharding import Sharding, sharding_of, shardings, unit_of
+from meron.torch import registry
+from meron.torch.sharding import Sharding, sharding_of, unit_of
+from meron.torch.torch_internals import RESET, own_buffers, own_children
 from meron.torch.unit import ShardedUnit
+from meron.torch.values.materialize import materialize
 from meron.torch.world import context_for
+from meron.torch.wrap import make_scope, move_buffers, scope_of
 from meron.zero.attributes import name_params
 from meron.zero.config import Config
 from meron.zero.external import hook_external
@@ -36,7 +38,7 @@ def shard_module(sharding: Sharding, module: torch.nn.Module, name: str, **optio
             return
         seen.add(part)
         if not is_leaf(part):
-            for child_name, child in part._modules.items():
+            for child_name, child in own_children(part).items():
                 if child is not None:
                     visit(child, f"{path}.{child_name}")
         shard_part(sharding, part, path, **options)
@@ -56,8 +58,8 @@ def shard_part(
     if leaf:
         drop_scopes(part)
     # What reset_parameters reads here is no use in a module that is active around.
-    active = sharding.active[:]
-    sharding.active.clear()
+    active = sharding.passes.active[:]
+    sharding.passes.active.clear()
     try:
         with torch.device("cpu"):  # whatever the default is while a model is built
             make_scope(sharding, part, name, recurse=leaf, **options)
@@ -70,7 +72,7 @@ def shard_part(
             for each in part.modules() if leaf else (part,):
                 move_buffers(each, sharding)
     finally:
-        sharding.active[:] = active
+        sharding.passes.active[:] = active
     hook_external(sharding, part)
 
 
@@ -85,7 +87,8 @@ def drop_scopes(leaf: torch.nn.Module) -> None:
 
 def fill_buffers(part: torch.nn.Module, name: str) -> None:
     """Real buffers for a module without params that was built on the device "meta"."""
-    missing = [key for key, value in part._buffers.items() if value is not None and value.is_meta]
+    buffers = own_buffers(part)
+    missing = [key for key, value in buffers.items() if value is not None and value.is_meta]
     if not missing:
         return
     reset = next((getattr(part, key) for key in RESET if hasattr(part, key)), None)
@@ -98,9 +101,9 @@ def fill_buffers(part: torch.nn.Module, name: str) -> None:
             "CPU.",
         )
     for key in missing:
-        buffer = part._buffers[key]
+        buffer = buffers[key]
         assert buffer is not None
-        part._buffers[key] = torch.empty_like(buffer, device="cpu")
+        buffers[key] = torch.empty_like(buffer, device="cpu")
     with torch.no_grad():
         reset()
 
@@ -122,7 +125,7 @@ def open_sharding(config: Config, plan: meron.Plan, group: Any, device: str) -> 
         if error.subject != "plan" or not config.topology.keys():
             raise
         raise config.topology.misfit(error) from None
-    new = context not in shardings
+    new = context not in registry.shardings
     one_node = context.transport in ("self", "local", "shm")
     on_device = json.loads(plan.json())["param"]["tier"] == "device"
     idle = config.topology.idle(context.world_size, one_node, on_device)
@@ -147,7 +150,7 @@ def set_limits(sharding: Sharding, limits: dict[str, int]) -> None:
             stacklevel=4,
         )
     sharding.limits = {**sharding.limits, **limits}
-    sharding.renew_schedule()
+    sharding.residency.renew()
 
 
 def units_of(module: torch.nn.Module) -> list[ShardedUnit]:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from meron import errors
+from meron.torch.torch_internals import apply_of
 
 
 class Wrapper(torch.nn.Module):
@@ -48,7 +49,7 @@ class Wrapper(torch.nn.Module):
 
     def _apply(self, fn: Any, recurse: bool = True) -> Wrapper:
         """What .to(), .half() and their like do: to the model, which refuses what moves it."""
-        self.module._apply(fn, recurse)
+        apply_of(self.module)(fn, recurse)
         return self
 
     def named_parameters(self, *args: Any, **kwargs: Any) -> Any:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from meron.torch.torch_internals import keep_scheduler_mark
 from meron.zero.owner import destroyed
 from meron.zero.wrapper import Wrapper
 
@@ -166,6 +167,5 @@ def wrap_step(optimizer: Any, plain: Callable[..., Any]) -> None:
     def step(self: Any, closure: Callable[[], Any] | None = None) -> Any:
         return step_of(self, functools.partial(plain, closure), closure)
 
-    if hasattr(plain, "_wrapped_by_lr_sched"):  # by a scheduler, which looks for its mark
-        step._wrapped_by_lr_sched = True  # type: ignore[attr-defined]
+    keep_scheduler_mark(plain, step)
     optimizer.step = types.MethodType(step, optimizer)

@@ -15,7 +15,7 @@ from torch.utils.checkpoint import checkpoint
 import meron
 import meron.torch as mt
 from meron import zero
-from meron.torch.sharding import units_below
+from meron.torch.passes import units_below
 from model import Model, config, data, loss_of, raises, run_cases
 
 RANK = int(os.environ["MERON_RANK"])
@@ -204,7 +204,8 @@ def case_params_on_meta() -> None:
 def case_nothing_is_held_between_gathers() -> None:
     model = mt.shard(stack(), units=torch.nn.Linear, device="emulated", persist_elements=0)
     optimizer = mt.AdamW(model, lr=0.1)
-    sharding, units = sharding_of(model), units_below(model)
+    sharding = sharding_of(model)
+    units = [unit.memory for unit in units_below(model)]
     ahead = []
     for unit in units:
         plain = unit.arrive
@@ -225,7 +226,7 @@ def case_nothing_is_held_between_gathers() -> None:
         ahead.clear()
         model(batch(step)).square().mean().backward()
         assert not any(unit.storage.nbytes() for unit in units)
-        assert sharding.read_ahead.live == 0 and not sharding.reducer.going
+        assert sharding.residency.live == 0 and not sharding.reducer.going
         # Of the first pass nothing is known; then the next units are on their way.
         assert (max(ahead) > 1) == (step > 0), (step, ahead)
         if step == 0:
@@ -246,7 +247,7 @@ def case_little_is_held_where_little_is_read_ahead() -> None:
     live = []
     for layer in model:
         layer.register_forward_hook(
-            lambda *_: live.append(sum(unit.storage.nbytes() > 0 for unit in units))
+            lambda *_: live.append(sum(unit.memory.storage.nbytes() > 0 for unit in units))
         )
     for step in range(STEPS):
         model(batch(step)).square().mean().backward()
@@ -259,13 +260,13 @@ def case_small_units_stay_until_the_step() -> None:
     model = mt.shard(stack(), units=torch.nn.Linear, device="emulated", plan="mics(1)")
     sharding, units = sharding_of(model), units_below(model)
     sharding.limits = {"persist_elements": 16 * 17, "persist_total_elements": 2 * 16 * 17}
-    sharding.renew_schedule()
+    sharding.residency.renew()
     optimizer = mt.AdamW(model, lr=0.1)
     model(batch(0)).square().mean().backward()
-    assert sum(unit.here for unit in units) == 2
+    assert sum(unit.memory.here for unit in units) == 2
     optimizer.step()
-    assert not any(unit.here for unit in units)
-    assert sharding.read_ahead.live == 0
+    assert not any(unit.memory.here for unit in units)
+    assert sharding.residency.live == 0
 
 
 def case_what_was_begun_ahead_is_not_stale() -> None:
@@ -278,7 +279,9 @@ def case_what_was_begun_ahead_is_not_stale() -> None:
     with raises(meron.StateError, "gathered"):
         mt.set_full_param(model[0].weight, value)
     mt.reshard(model[0])
-    assert sharding_of(model).read_ahead.live <= sum(u.elements for u in sharding_of(model).units)
+    assert sharding_of(model).residency.live <= sum(
+        u.memory.elements for u in sharding_of(model).units
+    )
 
 
 def case_after_an_exception_it_goes_on() -> None:

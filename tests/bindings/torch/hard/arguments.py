@@ -112,7 +112,7 @@ def policies_of_fsdp2_are_understood_or_refused() -> None:
         ignored_params=None,
     )
     assert {param.dtype for param in model.parameters()} == {bf16}
-    assert mt.sharding.units_below(model)[0].sharding.context.plan.json().count('"bf16"') == 1
+    assert mt.passes.units_below(model)[0].sharding.context.plan.json().count('"bf16"') == 1
     raises(RuntimeError, "dtype", lambda: model(data(0)))  # as inputs are not cast
     mt.shard(mlp(), mp=MixedPrecisionPolicy(bf16))(data(0))
     trains(offload_policy=CPUOffloadPolicy(), reshard_after_forward=False)

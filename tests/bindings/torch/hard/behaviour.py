@@ -21,6 +21,7 @@ from torch import nn
 
 import meron
 import meron.torch as mt
+from meron.torch.gradients.accumulation import ENDED
 
 context = mt.context_for(meron.Plan.preset("zero3"))
 RANK, RANKS = context.rank, context.world_size
@@ -129,7 +130,7 @@ def the_last_backward_ends_the_accumulation() -> None:
                 for micro in range(3):
                     mt.set_is_last_backward(model, model is told[0] and micro == 2)
                     loss(model, 100 * step + 10 * micro + RANK).backward()
-                ended = [unit.ended for unit in mt.api.require_units(model)]
+                ended = [unit.gradients.phase is ENDED for unit in mt.api.require_units(model)]
                 assert ended == [model is told[0] and step > 0] * len(ended), (plan, step)
                 mt.clip_grad_norm_(model, 0.5)
                 optimizer.step()

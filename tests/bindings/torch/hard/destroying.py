@@ -20,7 +20,7 @@ from torch import nn
 import meron
 import meron.torch as mt
 from meron import zero
-from meron.torch.sharding import shardings
+from meron.torch.registry import shardings
 
 WIDTH, BLOCKS = 512, 8  # 8.4 MB
 BYTES = 4 * BLOCKS * (WIDTH * WIDTH + WIDTH)

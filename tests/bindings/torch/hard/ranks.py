@@ -20,8 +20,8 @@ from torch import nn
 
 import meron
 import meron.torch as mt
-from meron.torch.partition import make_scope
 from meron.torch.sharding import sharding_of
+from meron.torch.wrap import make_scope
 
 STEPS = 3
 BITS = (1, 2)  # numbers of ranks whose mean is exact

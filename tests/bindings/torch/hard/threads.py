@@ -125,7 +125,7 @@ def case_each_thread_has_the_words_of_its_own_errors() -> None:
         seen = set()
         for _ in range(500):
             try:
-                sharding.schedule.leave(1 << 20)
+                sharding.residency.leave(1 << 20)
             except meron.errors.Error as error:
                 seen.add(str(error))
         return seen

@@ -321,7 +321,28 @@ def torchs_clipping_sees_sharded_params() -> None:
         raises(meron.ArgumentError, "two calls", mixed)
 
 
+def unsharded_params_stay_after_an_exception_in_a_backward() -> None:
+    model, optimizer = sharded(units=nn.Linear)
+    mt.unshard(model[0])
+    before = model[0].weight.detach().clone()
+
+    def fail(_gradient: torch.Tensor) -> None:
+        raise ValueError("in the backward")
+
+    hidden = model[0](data(RANK))
+    hidden.register_hook(fail)
+    raises(ValueError, "in the backward", lambda: model[1:](hidden).sum().backward())
+    loss(model, RANK).backward()
+    assert torch.equal(model[0].weight, before)
+    mt.reshard(model[0])
+    assert all(unit.uses == 0 for unit in mt.api.require_units(model))
+    optimizer.zero_grad()
+    loss(model, RANK).backward()
+    optimizer.step()
+
+
 PROMISES = promises_of(globals())
+
 
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1], PROMISES))

@@ -16,8 +16,8 @@ from torch import nn
 
 import meron
 from meron import zero
-from meron.torch.partition import scope_of
 from meron.torch.sharding import unit_of
+from meron.torch.wrap import scope_of
 from model import (
     RANK,
     RANKS,

@@ -13,7 +13,7 @@ from torch import nn
 
 import meron
 from meron import zero
-from meron.torch.partition import scope_of
+from meron.torch.wrap import scope_of
 from model import (
     RANK,
     RANKS,

@@ -16,10 +16,11 @@ import torch
 
 import meron
 from meron import errors
+from meron.torch import registry
 from meron.torch.checkpoint.agreement import together
 from meron.torch.checkpoint.exchange import object_from, objects_at_rank0
 from meron.torch.checkpoint.names import Models, Names
-from meron.torch.flat_shard import FlatShard, saving
+from meron.torch.flat_shard import FlatShard
 
 
 class SaveToDcp:
@@ -110,13 +111,13 @@ def dcp_save(
         writer = storage_of(storage_writer, checkpoint_id, reader=False)
         if background:
             own = copied(own)
-        saving.on = True
+        registry.thread.saves_dcp = True
         try:
             chosen.set_up_planner(own, writer.storage_meta(), first)
             set_up(writer.set_up_storage_writer, first, context.rank)
             plan = writer.prepare_local_plan(chosen.create_local_plan())
         finally:
-            saving.on = False
+            registry.thread.saves_dcp = False
     plans = objects_at_rank0(context, plan)
     metadata: Any = None
     with together(context):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from meron import errors
-from meron.torch.materialize import RESET
+from meron.torch.torch_internals import RESET, own_buffers, own_params
 
 if TYPE_CHECKING:
     from meron.torch.checkpoint.names import Names
@@ -33,7 +33,7 @@ def refuse_meta_buffers(names: Names) -> None:
 
 def meta_buffers(names: Names) -> Iterator[tuple[str, torch.nn.Module, str]]:
     for name, (part, own) in names.temporary.items():
-        buffer = part._buffers[own]
+        buffer = own_buffers(part)[own]
         if buffer is not None and buffer.is_meta:
             yield name, part, own
 
@@ -41,21 +41,21 @@ def meta_buffers(names: Names) -> Iterator[tuple[str, torch.nn.Module, str]]:
 def filler_of(part: torch.nn.Module) -> Any:
     """What fills a module's own buffers: reset_parameters of one without params, or, for rotary
     embeddings of transformers, another one made of the same config."""
-    if any(param is not None for param in part._parameters.values()):
+    if any(param is not None for param in own_params(part).values()):
         return None
     for name in RESET:
         if hasattr(part, name):
             return getattr(part, name)
-    if hasattr(part, "config") and "inv_freq" in part._buffers:
+    if hasattr(part, "config") and "inv_freq" in own_buffers(part):
         return lambda: fill_rotary(part)
     return None
 
 
 def fill_rotary(part: torch.nn.Module) -> None:
     made = type(part)(part.config)
-    for name, buffer in made._buffers.items():
+    for name, buffer in own_buffers(made).items():
         if buffer is not None:
-            part._buffers[name] = buffer
+            own_buffers(part)[name] = buffer
     for name in ("attention_scaling", "original_inv_freq"):
         if name in made.__dict__:
             part.__dict__[name] = made.__dict__[name]
@@ -69,11 +69,11 @@ def fill_buffers(names: Names) -> None:
         if part in done:
             continue
         done.add(part)
-        for own, buffer in part._buffers.items():
+        for own, buffer in own_buffers(part).items():
             if buffer is not None and buffer.is_meta:
-                part._buffers[own] = torch.empty_like(buffer, device="cpu")
+                own_buffers(part)[own] = torch.empty_like(buffer, device="cpu")
         with torch.device("cpu"), torch.no_grad():
             filler_of(part)()
-        for own, buffer in part._buffers.items():
+        for own, buffer in own_buffers(part).items():
             if buffer is not None and buffer.device != place:
-                part._buffers[own] = buffer.to(place)
+                own_buffers(part)[own] = buffer.to(place)

@@ -22,7 +22,8 @@ from meron.torch.checkpoint.reading import Reader, open_together
 from meron.torch.checkpoint.restore import Plan, plan_of, read_states, set_groups, set_states
 from meron.torch.checkpoint.save import OWN_KEY, VERSION, Optimizers, as_list, check_in_use
 from meron.torch.checkpoint.shard_states import engines_among, optimizers_in
-from meron.torch.engine_optimizer import EngineOptimizer, trained_by
+from meron.torch.optim.engine import EngineOptimizer, trained_by
+from meron.torch.torch_internals import own_buffers
 
 LEFT_ALONE = "(not loaded) "  # begins a name that no file has
 
@@ -326,6 +327,6 @@ def put(names: Names, name: str, value: torch.Tensor) -> None:
     tensor = names.others[name]
     if tensor.is_meta:
         part, own = names.owners[name]
-        part._buffers[own] = value.to(names.sharding.torch_device, tensor.dtype)
+        own_buffers(part)[own] = value.to(names.sharding.torch_device, tensor.dtype)
     else:
         tensor.data.copy_(value)

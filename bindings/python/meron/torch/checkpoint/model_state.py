@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn.modules.module import _IncompatibleKeys
 
 import meron
 from meron import errors
@@ -28,8 +27,15 @@ from meron.torch.checkpoint.state_options import (
 )
 from meron.torch.flat_shard import FlatShard, number_of
 from meron.torch.sharding import Sharding, sharding_with
+from meron.torch.torch_internals import (
+    EXTRA_STATE,
+    IncompatibleKeys,
+    own_buffers,
+    own_params,
+    unsaved_buffers,
+)
 from meron.torch.unit import ShardedUnit
-from meron.torch.whole import exact_param, own_values
+from meron.torch.values.full import exact_param, own_values
 
 
 def get_model_state_dict(
@@ -94,14 +100,14 @@ def keys_of(names: Names) -> Iterator[str]:
     """The keys of state_dict(), in its order."""
     for key, model in names.roots.items():
         for prefix, part in modules_of(f"{key}." if key else "", model):
-            for name, param in part._parameters.items():
+            for name, param in own_params(part).items():
                 if param is not None:
                     yield prefix + name
-            for name, buffer in part._buffers.items():
-                if buffer is not None and name not in part._non_persistent_buffers_set:
+            for name, buffer in own_buffers(part).items():
+                if buffer is not None and name not in unsaved_buffers(part):
                     yield prefix + name
-            if f"{prefix}_extra_state" in names.extra_states:
-                yield f"{prefix}_extra_state"
+            if prefix + EXTRA_STATE in names.extra_states:
+                yield prefix + EXTRA_STATE
 
 
 def is_frozen(names: Names, key: str) -> bool:
@@ -204,7 +210,7 @@ def set_model_state_dict(
             )
     check_same_names(sharding, [*found.params, *found.others])
     apply(names, found)
-    return _IncompatibleKeys(missing, found.differences.unexpected)
+    return IncompatibleKeys(missing, found.differences.unexpected)
 
 
 class Found:

@@ -11,13 +11,17 @@ import torch
 from meron import errors
 from meron.torch.api import shardings_below
 from meron.torch.sharding import Sharding, unit_of
+from meron.torch.torch_internals import (
+    EXTRA_STATE,
+    WRAPPERS,
+    own_buffers,
+    own_params,
+    unsaved_buffers,
+)
 from meron.torch.unit import ShardedUnit
 
 Models = Union[torch.nn.Module, Mapping[str, torch.nn.Module]]
 Place = tuple[ShardedUnit, int]
-
-# What wrappers put into names: torch.compile, activation checkpoints.
-WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
 
 
 class Names:
@@ -68,22 +72,22 @@ class Names:
 
     def _add(self, base: str, model: torch.nn.Module) -> None:
         for prefix, part in modules_of(base, model):
-            for name, param in part._parameters.items():
+            for name, param in own_params(part).items():
                 place = None if param is None else unit_of(param)
                 if place is not None:
                     first = self.of_place.setdefault(place, prefix + name)
                     self._note(prefix + name, first, self.params, place)
                 elif param is not None:
                     self._add_other(prefix + name, param, part, name)
-            for name, buffer in part._buffers.items():
+            for name, buffer in own_buffers(part).items():
                 if buffer is None:
                     continue
-                if name in part._non_persistent_buffers_set:
+                if name in unsaved_buffers(part):
                     self.temporary[prefix + name] = part, name
                 else:
                     self._add_other(prefix + name, buffer, part, name)
             if type(part).get_extra_state is not torch.nn.Module.get_extra_state:
-                self.extra_states[f"{prefix}_extra_state"] = part
+                self.extra_states[prefix + EXTRA_STATE] = part
 
     def _add_other(self, name: str, tensor: torch.Tensor, part: torch.nn.Module, own: str) -> None:
         if torch.nn.parameter.is_lazy(tensor):

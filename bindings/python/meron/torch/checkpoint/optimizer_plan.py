@@ -16,11 +16,11 @@ from meron.torch.checkpoint.names import Names
 from meron.torch.checkpoint.restore import Plan
 from meron.torch.checkpoint.shard_states import Held, groups_of, held_params
 from meron.torch.checkpoint.state_options import Options
-from meron.torch.engine_optimizer import EngineOptimizer
-from meron.torch.engine_states import read_state
 from meron.torch.flat_shard import FlatShard
 from meron.torch.guard import plain
-from meron.torch.packed_states import part_of
+from meron.torch.optim.engine import EngineOptimizer
+from meron.torch.optim.packed import first_values, only_count, part_of
+from meron.torch.optim.states import read_state
 from meron.torch.tensors import DTYPES
 from meron.torch.unit import ShardedUnit
 
@@ -260,7 +260,7 @@ def plan_engine(
             if key in state:
                 values = local_of(unit, i, name, key, state[key])
             else:
-                values = torch.full((len(unit.owned(i)),), first.get(key, 0.0), device="cpu")
+                values = first_values(unit, i, first.get(key))
             plan.parts.append((unit, i, key, values))
         if low and "master" in state:
             values = local_of(unit, i, name, "master", state["master"])
@@ -268,15 +268,7 @@ def plan_engine(
             plan.parts.append((unit, i, "master", values))
         if state.keys() - {"master"}:  # (SGD of torch does not count.)
             counts.setdefault(int(state.get("step", 1)), name)
-    if len(counts) > 1:
-        shown = " and ".join(f"{steps} of '{name}'" for steps, name in list(counts.items())[:2])
-        raise errors.argument(
-            f"the states are of different numbers of steps: {shown}",
-            subject="step",
-            advice="The engine counts the steps of all params: load them into an optimizer of "
-            "torch with meron.torch.shard_optimizer.",
-        )
-    plan.steps = next(iter(counts), 0)
+    plan.steps = only_count(counts)
 
 
 # ---- Torch's ------------------------------------------------------------------------------------

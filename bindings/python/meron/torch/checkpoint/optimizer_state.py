@@ -36,10 +36,10 @@ from meron.torch.checkpoint.state_options import (
     refuse_short_names,
     refuse_submodules,
 )
-from meron.torch.engine_optimizer import EngineOptimizer
-from meron.torch.engine_states import keys_of, read_state
 from meron.torch.flat_shard import FlatShard
-from meron.torch.whole import whole_of
+from meron.torch.optim.engine import EngineOptimizer
+from meron.torch.optim.states import keys_of, read_state
+from meron.torch.values.full import whole_of
 
 Optimizers = Union[torch.optim.Optimizer, Iterable[torch.optim.Optimizer]]
 

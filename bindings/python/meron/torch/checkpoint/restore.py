@@ -24,8 +24,8 @@ from meron.torch.checkpoint.shard_states import (
     key_of,
     options_of,
 )
-from meron.torch.engine_optimizer import EngineOptimizer
-from meron.torch.engine_states import write_state
+from meron.torch.optim.engine import EngineOptimizer
+from meron.torch.optim.states import write_state
 from meron.torch.unit import ShardedUnit
 
 STEP = "state.step"

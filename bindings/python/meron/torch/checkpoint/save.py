@@ -26,7 +26,7 @@ from meron.torch.checkpoint.shard_states import (
     share_of,
     states_of,
 )
-from meron.torch.engine_optimizer import EngineOptimizer
+from meron.torch.optim.engine import EngineOptimizer
 from meron.torch.sharding import Sharding
 
 OWN_KEY = "meron.torch"  # of the checkpoint's `extra`: what this module keeps there
@@ -176,7 +176,7 @@ def check_boundary(names: Names) -> None:
     check_in_use(names)
     check_values(names)
     for unit in names.units():
-        if unit.seen:
+        if unit.gradients.seen:
             raise errors.StateError(
                 f"unit '{unit.name}' has a gradient that waits for its step",
                 subject=unit.name,

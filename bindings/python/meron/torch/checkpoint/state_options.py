@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from meron import errors
-from meron.torch.checkpoint.names import WRAPPERS
+from meron.torch.torch_internals import FQN_MODIFIERS, WRAPPERS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -23,7 +23,7 @@ class Options:
     strict: bool = True
     broadcast_from_rank0: bool = False
     flatten_optimizer_state_dict: bool = False
-    dsd_fqn_modifiers: str = "_fqn_modifiers"
+    dsd_fqn_modifiers: str = FQN_MODIFIERS
 
 
 FIELDS: dict[str, Any] = {field.name: field.default for field in dataclasses.fields(Options)}

@@ -30,6 +30,7 @@ from meron.torch.checkpoint.optimizer_state import (
 )
 from meron.torch.flat_shard import FlatShard
 from meron.torch.sharding import unit_of
+from meron.torch.torch_internals import SAVE_STATE_DICT, STATE_DICT_FUNCTIONS
 
 PENDING = "_meron_pending"
 
@@ -50,12 +51,7 @@ def options_of(info: Any) -> Any:
 
 
 def install_state_dict(module: ModuleType) -> None:
-    names = (
-        "_get_model_state_dict",
-        "_load_model_state_dict",
-        "_get_optim_state_dict",
-        "_load_optim_state_dict",
-    )
+    names = STATE_DICT_FUNCTIONS
     if not all(hasattr(module, name) for name in names):
         return
     get_model, load_model, get_optim, load_optim = (getattr(module, name) for name in names)
@@ -102,7 +98,7 @@ def install_state_dict(module: ModuleType) -> None:
 
 def install_saver(module: ModuleType) -> None:
     """Refuses saves in which every rank would write only what it has, as if it were alone."""
-    plain = getattr(module, "_save_state_dict", None)
+    plain = getattr(module, SAVE_STATE_DICT, None)
     if plain is None:
         return
 
@@ -120,7 +116,7 @@ def install_saver(module: ModuleType) -> None:
             )
         return plain(state_dict, *args, **kwargs)
 
-    module._save_state_dict = save_state_dict  # type: ignore[attr-defined]
+    setattr(module, SAVE_STATE_DICT, save_state_dict)
 
 
 INSTALL: dict[str, Callable[[ModuleType], None]] = {

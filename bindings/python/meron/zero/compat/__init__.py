@@ -22,7 +22,7 @@ import torch
 
 import meron
 from meron import zero
-from meron.torch.device_choice import DEVICE_VARIABLE
+from meron.torch.resolve.device import DEVICE_VARIABLE
 from meron.torch.sharding import unit_of
 from meron.zero.compat import accelerator, refused, tree
 from meron.zero.compat import distributed as comm

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from meron import errors
+from meron.torch.torch_internals import call_once_cuda_is_there
 
 KINDS = ("cpu", "cuda")
 
@@ -163,7 +164,7 @@ class Accelerator:
             torch.cuda.nvtx.range_pop()
 
     def lazy_call(self, callback: Callable[[], Any]) -> Any:
-        return torch.cuda._lazy_call(callback) if self.cuda else callback()
+        return call_once_cuda_is_there(callback) if self.cuda else callback()
 
     # ---- Memory, in bytes ----------------------------------------------------------------------
 

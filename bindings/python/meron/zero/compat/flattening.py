@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from torch._utils import _flatten_dense_tensors as flatten
-from torch._utils import _unflatten_dense_tensors as unflatten
+from meron.torch.torch_internals import flatten_dense as flatten
+from meron.torch.torch_internals import unflatten_dense as unflatten
 
 __all__ = ["flatten", "unflatten"]

@@ -10,7 +10,8 @@ import importlib
 from typing import Any
 
 import meron
-from meron.torch.options import MixedPrecision, config_readers
+from meron.torch import registry
+from meron.torch.resolve.options import MixedPrecision
 from meron.zero.config.block import Block
 from meron.zero.config.model import Config, LeafModules
 from meron.zero.config.parse import parse
@@ -37,7 +38,7 @@ def read_sharding(config: Source) -> tuple[meron.Plan, MixedPrecision, dict[str,
     return parsed.plan(), mp, parsed.limits
 
 
-config_readers.append(read_sharding)
+registry.config_reader = read_sharding
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Gradients on their way from autograd to the engine. What they need of the sharding is here."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+import meron
+
+
+class Passes(Protocol):
+    """passes.Passes: its `uses` are those of modules in this backward, which have not ended."""
+
+    uses: list[Any]
+    in_backward: bool
+
+    def begin_backward(self) -> None: ...
+
+
+class Owner(Protocol):
+    """sharding.Sharding, with its units."""
+
+    context: meron.Context
+    keeps_gradients: bool
+    units: list[Any]
+
+    @property
+    def passes(self) -> Passes: ...

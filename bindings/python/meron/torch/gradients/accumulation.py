@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gradients of one unit: what has arrived in this backward, and what the engine has since the
+last step."""
+
+from __future__ import annotations
+
+import enum
+from typing import Any
+
+import torch
+
+import meron
+from meron.torch.gradients.sources import Sources, sources_of
+from meron.torch.tensors import DTYPES
+
+
+class Phase(enum.IntEnum):
+    """Of an accumulation, from one step to the next."""
+
+    EMPTY = 0  # the engine has nothing
+    BEGUN = 1  # the engine accumulates, be it nothing; equal on all ranks
+    ENDED = 2  # the last backward of the step was reduced: another one would come too late
+    FINISHED = 3  # the engine has the reduced gradients, which wait for a step
+
+
+EMPTY, BEGUN, ENDED, FINISHED = Phase
+TRANSITIONS: dict[str, dict[Phase, Phase]] = {
+    "give": {EMPTY: BEGUN, BEGUN: BEGUN},
+    "give last": {EMPTY: ENDED, BEGUN: ENDED},
+    "finish": {EMPTY: FINISHED, BEGUN: FINISHED, ENDED: FINISHED},
+    "clear": {EMPTY: EMPTY, BEGUN: EMPTY, ENDED: EMPTY, FINISHED: EMPTY},
+}
+GIVE, GIVE_LAST, FINISH, CLEAR = TRANSITIONS.values()
+
+
+class Progress(enum.IntEnum):
+    """Of a unit's gradients in a backward."""
+
+    ARRIVING = 0
+    COMPLETE = 1  # all have arrived, and wait for the unit's turn (or, in no_sync, for the next)
+    GIVEN = 2  # to the engine
+
+
+ARRIVING, COMPLETE, GIVEN = Progress
+
+
+class Accumulation:
+    """Attributes:
+
+    trainable: params that get gradients, by index; `wanted` is how many.
+    arrived:   which of them have brought one in the present backward.
+    seen:      which have brought one since the last step; of all ranks once it is FINISHED.
+    again:     whether a backward has brought gradients again after all of them.
+    settled:   whether a step has shown of all ranks that none does. Until then nothing that is
+               given ends an accumulation, because what comes again would come too late.
+    divisor:   of the sum of gradients, beside the number of ranks.
+    bytes:     of all gradients, as they arrive.
+    watches:   handles of the hooks on the params.
+    """
+
+    __slots__ = (
+        *("again", "arrived", "bytes", "divisor", "handles", "phase", "progress", "seen"),
+        *("settled", "sources", "trainable", "wanted", "watches"),
+    )
+
+    def __init__(self, params: list[torch.nn.Parameter], handles: list[meron.Param]) -> None:
+        self.handles = handles
+        self.trainable = [i for i, handle in enumerate(handles) if not handle.frozen]
+        self.wanted = len(self.trainable)
+        self.bytes = sum(h.size * DTYPES[h.dtype].itemsize for h in handles if not h.frozen)
+        self.phase = EMPTY
+        self.progress = ARRIVING
+        self.arrived: set[int] = set()
+        self.seen: set[int] = set()
+        self.again = self.settled = False
+        self.divisor = 1.0
+        self.watches: list[Any] = []
+        self.hold(params)
+
+    def hold(self, params: list[torch.nn.Parameter]) -> None:
+        """The params whose gradients it takes."""
+        self.sources: Sources = sources_of(params, self.handles, self.trainable)
+
+    def let_go(self) -> None:
+        self.sources = Sources(self.sources.table, [])
+
+    # ---- Transitions ---------------------------------------------------------------------------
+
+    def begin_backward(self) -> None:
+        if self.progress is GIVEN:
+            self.progress = ARRIVING
+
+    def give(self, last: bool) -> None:
+        """The engine has taken what has arrived; `last` ends the accumulation."""
+        self.arrived.clear()
+        self.progress = GIVEN
+        self.phase = (GIVE_LAST if last else GIVE)[self.phase]
+
+    def forget_arrived(self) -> None:
+        """What has arrived, and was not given, is dropped."""
+        self.arrived.clear()
+        if self.progress is COMPLETE:
+            self.progress = ARRIVING
+
+    def finish(self) -> None:
+        self.phase = FINISH[self.phase]
+
+    def clear(self) -> None:
+        """The gradients were used, or are dropped."""
+        self.phase = CLEAR[self.phase]
+        self.seen.clear()
+
+    @property
+    def empty(self) -> bool:
+        """Whether neither the engine nor any param, as far as is known, has a gradient of it."""
+        return self.phase is EMPTY and not self.seen

@@ -1,0 +1,398 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Torch optimizers whose rule and states are the engine's: their params, groups and steps.
+
+An engine's optimizer updates whole units. Each param group of torch is one of the engine's; numbers
+of a group may change between steps, by a scheduler too, and are handed on when a step begins.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import weakref
+from collections.abc import Iterable
+from typing import Any, ClassVar, Union
+
+import torch
+
+import meron
+from meron import errors
+from meron.torch.api import require_units
+from meron.torch.optim import groups
+from meron.torch.optim.packed import agreed_states, first_values, pack_states
+from meron.torch.optim.shards import check_covered
+from meron.torch.optim.states import read_state, write_state
+from meron.torch.optim.still import Still
+from meron.torch.sharding import sharding_with, unit_of
+from meron.torch.unit import ShardedUnit
+
+logger = logging.getLogger("meron.torch")
+
+# A sharded module, or what optimizers of torch take.
+Params = Union[
+    torch.nn.Module,
+    "Iterable[torch.Tensor]",
+    "Iterable[dict[str, Any]]",
+    "Iterable[tuple[str, torch.Tensor]]",
+]
+Numbers = dict[str, Any]  # of a group, as meron.Optimizer.set_group takes them
+
+
+class EngineOptimizer(torch.optim.Optimizer):
+    """What AdamW, Adam, Adagrad, Lion and SGD of meron.torch share.
+
+    If some params have a gradient and others have none on any rank, these count as having a zero
+    gradient, as the engine updates whole units. If none has one, a step changes nothing. Params
+    that do not require gradients when a step begins stay as they are, with their states. Trainable
+    params of those units that are in no group stay as they are; their gradients count in
+    `grad_norm`, and their states are kept, for `add_param_group`.
+
+    All ranks make it, change it and step alike. From one thread at a time, as all of torch.
+
+    Attributes:
+        engine: the meron.Optimizer, which owns the states.
+        sharded: the units that it updates.
+        max_norm: the global 2-norm that gradients are scaled to at most; 0 does not clip.
+    """
+
+    _meron_on_shards = True
+    # The rule's states: torch's name, the engine's.
+    state_names: ClassVar[dict[str, str]] = {}
+    # The engine's names of numbers, torch's.
+    number_names: ClassVar[dict[str, str]] = {
+        "learning_rate": "lr",
+        "beta1": "betas[0]",
+        "beta2": "betas[1]",
+        "epsilon": "eps",
+        "weight_decay": "weight_decay",
+    }
+    # Keys of a group that its numbers do not have, and what the engine asks of them.
+    common: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, params: Params, defaults: dict[str, Any], max_norm: float) -> None:
+        self.max_norm = max_norm
+        self._ready = False
+        self._told = False
+        self._idle = False  # whether the last step had no gradient on any rank
+        super().__init__(params_of(params), defaults)
+        self.sharded = self._units()
+        self.sharding = sharding_with(self.sharded[0])
+        self._make_engine()
+        self._ready = True
+
+    # ---- What a rule says of itself ------------------------------------------------------------
+
+    def create(self, units: list[meron.Unit], group: dict[str, Any]) -> meron.Optimizer:
+        """The engine's optimizer, with the numbers of `group`. Collective."""
+        raise NotImplementedError
+
+    def numbers(self, group: dict[str, Any]) -> Numbers:
+        """What the engine is to know of a group."""
+        raise NotImplementedError
+
+    def numbers_at(self, group: dict[str, Any], _step: int) -> Numbers:
+        """The same for one step: 1, 2, ..."""
+        return self.numbers(group)
+
+    def still(self, group: dict[str, Any]) -> Numbers:
+        """Numbers by which params stay as they are."""
+        return {**self.numbers(group), "lr": 0.0, "weight_decay": 0.0}
+
+    def initial_states(self, _group: dict[str, Any]) -> dict[str, float]:
+        """States that are not zero at first, by torch's name."""
+        return {}
+
+    def has_states(self, _group: dict[str, Any]) -> bool:
+        return True
+
+    def common_of(self, group: dict[str, Any]) -> dict[str, Any]:
+        """What is common to all groups, as of one of them."""
+        return {key: group[key] for key in self.common}
+
+    # ---- Params and groups ---------------------------------------------------------------------
+
+    def add_param_group(self, param_group: dict[str, Any]) -> None:
+        """Adds a group, as torch's. All ranks must do so before the next step.
+
+        Its params are of units that the optimizer updates already and were in no group; before the
+        first step they may be of others, and it is collective then.
+
+        Raises ArgumentError for params that are not sharded, UnsupportedError for options that the
+        engine lacks and for params of other units after a step; ValueError as torch's. They name
+        the group, and it is not added.
+        """
+        super().add_param_group(param_group)
+        number = len(self.param_groups) - 1
+        try:
+            self._check_group(number)
+            for param in self.param_groups[number]["params"]:
+                first = next(p for g in self.param_groups for p in g["params"])
+                groups.check_param(self._name(), number, param, first)
+            if self._ready:
+                self._take_group(number)
+        except BaseException:
+            self.param_groups.pop()
+            raise
+
+    def _check_group(self, number: int) -> None:
+        """The options of a group that are no numbers of the engine's groups."""
+        group = self.param_groups[number]
+        groups.refuse_options(self._name(), number, group)
+        ignored = groups.without_effect(group)
+        if ignored and not self._told:
+            self._told = True
+            logger.info("%s: %s without effect", self._name(), ", ".join(ignored))
+        common = self._made_with if self._ready else self.common_of(self.param_groups[0])
+        own = self.common_of(group)
+        groups.refuse_others(self._name(), number, group, self.common, own, common)
+
+    def _units(self) -> list[ShardedUnit]:
+        """The trainable units of all groups, in the order in which they were made."""
+        found: dict[ShardedUnit, None] = {}
+        for group in self.param_groups:
+            for param in group["params"]:
+                place = unit_of(param)
+                assert place is not None
+                if place[1] in place[0].trainable:
+                    found[place[0]] = None
+        if not found:
+            raise errors.argument(
+                f"{self._name()} was given no trainable param", advice="Let some require gradients."
+            )
+        return sorted(found, key=lambda unit: unit.index)
+
+    @staticmethod
+    def _trainable(group: dict[str, Any]) -> list[tuple[ShardedUnit, int]]:
+        places = [place for place in map(unit_of, group["params"]) if place is not None]
+        return [(unit, i) for unit, i in places if i in unit.trainable]
+
+    def _take_group(self, number: int) -> None:
+        """The engine learns of a group that was added. Collective where its units are new."""
+        group = self.param_groups[number]
+        new = [place for place in self._trainable(group) if place[0] not in self.sharded]
+        if new:
+            name = groups.name_of(*new[0])
+            where = f"param group {number} of {self._name()} has '{name}'"
+            if self.steps:
+                raise errors.UnsupportedError(
+                    f"{where}, of a unit that no group had before the first step",
+                    subject=name,
+                    advice="Give its params from the start, in a group with lr=0.",
+                )
+            other = next((unit for unit, _ in new if trained_by(unit) is not None), None)
+            if other is not None:
+                raise errors.DuplicateError(
+                    f"{where}: its unit has an optimizer already", subject=other.name
+                )
+            before = self.sharded
+            self.release()
+            try:
+                self.sharded = self._units()
+                self._make_engine()
+            except BaseException:
+                self.param_groups.pop()
+                self.sharded = before
+                self._make_engine()
+                self.param_groups.append(group)
+                raise
+            return
+        with self._named(number):
+            self._add_to_engine(group)
+        if not self.steps:
+            self._begin_states(self._trainable(group), group)
+
+    def _make_engine(self) -> None:
+        """An engine's optimizer for the units and groups, with its first states. Collective."""
+        covered = {place for group in self.param_groups for place in self._trainable(group)}
+        whole = all((unit, i) in covered for unit in self.sharded for i in unit.trainable)
+        first = self.param_groups[0]
+        self._made_with = self.common_of(first)
+        with self._named(0):
+            self.engine = self.create([unit.unit for unit in self.sharded], first)
+        try:
+            self._furnish(first, whole)
+        except BaseException:
+            self._let_go()
+            raise
+
+    def _furnish(self, first: dict[str, Any], whole: bool) -> None:
+        """Groups and first states of a new optimizer of the engine. Local."""
+        # The engine's group 0 is of params that are in no other: torch's, or those in no group.
+        if not whole:
+            self.engine.set_group(0, **self.still(first))
+        self._engine_groups: list[int] = [0] if whole else []
+        self._set_numbers: list[Numbers] = [{}] if whole else []
+        for number in range(len(self._engine_groups), len(self.param_groups)):
+            with self._named(number):
+                self._add_to_engine(self.param_groups[number])
+        for unit in self.sharded:
+            for i, values in unit.masters.items():
+                write_state(self, unit, i, "master", values)
+            unit.masters.clear()
+            unit.optimizer = weakref.ref(self)
+        covered = set()
+        for group in self.param_groups:
+            self._begin_states(self._trainable(group), group)
+            covered.update(self._trainable(group))
+        rest = [(unit, i) for unit in self.sharded for i in unit.trainable]
+        self._begin_states([place for place in rest if place not in covered], self.defaults)
+
+    def _begin_states(self, places: list[tuple[ShardedUnit, int]], group: dict[str, Any]) -> None:
+        for key, value in self.initial_states(group).items():
+            for unit, i in places:
+                write_state(self, unit, i, key, first_values(unit, i, value))
+
+    def _add_to_engine(self, group: dict[str, Any]) -> None:
+        handles = [unit.handles[i] for unit, i in self._trainable(group)]
+        numbers = self.numbers(group)
+        self._engine_groups.append(self.engine.add_param_group(handles, **numbers))
+        self._set_numbers.append(numbers)
+
+    def release(self) -> None:
+        """Releases the engine's optimizer and its states. The f32 values of 16-bit params stay with
+        their units, for another optimizer. Local; blocks on this rank's drive."""
+        for unit in self.sharded:
+            for i in unit.trainable:
+                if unit.handles[i].dtype != "f32":
+                    unit.masters[i] = read_state(self, unit, i, "master")
+        self._let_go()
+
+    def _let_go(self) -> None:
+        self.engine.__del__()  # now: an error that somebody keeps may hold it
+        del self.engine
+
+    def _hand_on(self) -> None:
+        """Tells the engine what changed in the groups."""
+        step = self.steps + 1
+        for number, group in enumerate(self.param_groups):
+            self._check_group(number)
+            numbers = self.numbers_at(group, step)
+            if numbers != self._set_numbers[number]:
+                with self._named(number):
+                    self.engine.set_group(self._engine_groups[number], **numbers)
+                self._set_numbers[number] = numbers
+
+    def _named(self, number: int) -> contextlib.AbstractContextManager[None]:
+        return groups.named(f"param group {number} of {self._name()}: ", self.number_names)
+
+    def _name(self) -> str:
+        return type(self).__name__
+
+    # ---- Steps ---------------------------------------------------------------------------------
+
+    @property
+    def grad_norm(self) -> float:
+        """The global 2-norm of the last step's gradients, before clipping. 0 if no rank had one."""
+        return 0.0 if self._idle else float(self.engine.norm)
+
+    @property
+    def steps(self) -> int:
+        """How many steps were taken, with those of the checkpoint that was loaded."""
+        return self.engine.steps
+
+    def step(self, closure: Any = None) -> Any:
+        """One step with the groups as they are now; publishes the new values. Collective; blocks on
+        peers, and on this rank's drive if states reside there. Returns the result of `closure`.
+
+        If no rank has a gradient, nothing changes, as with torch's optimizers: no weight decay, no
+        momentum, and `steps` does not count the step. `grad_norm` is 0 then.
+
+        Raises ArgumentError and UnsupportedError that name a group and its key: nothing was
+        changed, gradients stay. NonFiniteError on all ranks when the gradients hold NaN or
+        infinity: nothing was changed, and the gradients are dropped.
+        """
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        self._hand_on()
+        reducer = self.sharding.reducer
+        given = reducer.finish(self.sharded)
+        self._idle = not given
+        if not given:
+            return loss
+        reached = set(given)
+        reducer.finish_rest([unit for unit in self.sharded if unit not in reached])
+        still = Still(self)
+        self.sharding.drop(self.sharded)
+        try:
+            self.engine.step()
+        except errors.NonFiniteError:  # nothing was changed, on all ranks
+            self.sharding.hold(self.sharded)
+            raise
+        finally:
+            reducer.used(self.sharded)
+            for unit in self.sharded:
+                if unit.masters:  # what was set since then, and has changed now
+                    unit.masters.clear()
+        still.put_back()
+        self.sharding.hold(self.sharded)
+        return loss
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Drops gradients. All ranks must do so."""
+        self.sharding.reducer.discard(self.sharded)
+
+    # ---- Checkpoints ---------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """In torch's shape: `state` by number of the param, and `param_groups`.
+
+        States are copies of this rank's shards, flat, f32, as with shard_optimizer; "step" counts
+        the steps of all params, and "master" has the f32 values of 16-bit params. None before the
+        first step. Local; blocks on this rank's drive if states reside there.
+        """
+        return self._packed(whole=False)
+
+    def full_state_dict(self) -> dict[str, Any]:
+        """As state_dict, with unsharded tensors of the params' shapes, on every rank: for any
+        number of ranks, and for the optimizer of torch that has the rule. Collective; blocks on
+        peers."""
+        return self._packed(whole=True)
+
+    def _packed(self, whole: bool) -> dict[str, Any]:
+        try:
+            if self.steps:
+                pack_states(self, whole)
+            return super().state_dict()
+        finally:
+            self.state.clear()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Takes over the groups and states of state_dict, full_state_dict, or torch's class.
+
+        Collective; blocks on peers and drives as `step`. Load a model of 16-bit params first, as
+        that sets their f32 values too. Gradients are dropped. With states in f32 the next step has
+        the bits that it would have had where the checkpoint was made; with bf16 too, where units
+        have the same names; states in 8 bits are rounded anew.
+
+        Raises ArgumentError naming a param and its state that does not fit, or steps that differ
+        between params, ValueError as torch's where groups do not fit: nothing was changed.
+        """
+        states, steps = agreed_states(self, state_dict)
+        super().load_state_dict({**state_dict, "state": {}})
+        for group in self.param_groups:
+            for key, value in self.defaults.items():
+                group.setdefault(key, value)
+        self.sharding.reducer.discard(self.sharded)
+        if self.common_of(self.param_groups[0]) != self._made_with:
+            self.release()
+            self._make_engine()
+        self.engine.steps = steps
+        for unit, i, key, values in states:
+            write_state(self, unit, i, key, values)
+
+
+def trained_by(unit: ShardedUnit) -> Any:
+    """The engine's optimizer of a unit; None when there is none, or it was released."""
+    optimizer = unit.optimizer() if unit.optimizer is not None else None
+    return optimizer if hasattr(optimizer, "engine") else None
+
+
+def params_of(given: Params) -> Any:
+    """What torch's Optimizer takes: of a module, its trainable params."""
+    if not isinstance(given, torch.nn.Module):
+        return given
+    units = [unit for unit in require_units(given) if unit.trainable]
+    check_covered(given)
+    return [unit.params[i] for unit in units for i in unit.trainable]

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""torch.amp.GradScaler with optimizers that run on shards.
+
+GradScaler divides the gradients that it finds in `param.grad`. Those of sharded params are with
+their owners, so it would divide nothing and see no infinity. For optimizers of Meron's its methods
+are these: they divide this rank's shards, and all ranks are told of an infinity on any. For other
+optimizers they are torch's own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from meron.torch import torch_internals
+from meron.torch.optim.engine import EngineOptimizer
+from meron.torch.optim.shards import refuse_whole_params
+from meron.torch.sharding import by_sharding
+from meron.torch.unit import ShardedUnit
+from meron.torch.values.state import of_all_ranks
+
+Places = list[tuple[ShardedUnit, int]]
+
+
+def places_of(optimizer: torch.optim.Optimizer) -> Places | None:
+    """The params whose shards an optimizer updates; None for one that runs on none.
+
+    StateError for one that holds sharded params themselves.
+    """
+    if isinstance(optimizer, EngineOptimizer):
+        return [(unit, i) for unit in optimizer.sharded for i in unit.trainable]
+    shards = getattr(optimizer, "_meron_shards", None)
+    if shards is not None:
+        return [(unit, i) for unit in shards.units() for i in shards.parts[unit]]
+    refuse_whole_params(optimizer, None, None)
+    return None
+
+
+def unscale_grads(
+    scaler: torch.amp.GradScaler,
+    optimizer: torch.optim.Optimizer,
+    inv_scale: torch.Tensor,
+    found_inf: torch.Tensor,
+    allow_fp16: bool,
+) -> dict[torch.device, torch.Tensor]:
+    """In place of GradScaler's own. Ends the accumulation as full_grad does. Collective;
+    blocks on peers."""
+    places = places_of(optimizer)
+    if places is None:
+        return torch_internals.unscale(scaler, optimizer, inv_scale, found_inf, allow_fp16)
+    grouped = by_sharding(places)
+    infinite = False
+    for sharding, own in grouped.items():
+        parts = [part for part in sharding.reducer.parts(own) if part.numel()]
+        if parts:
+            found = torch.zeros((), device=parts[0].device)
+            inverse = inv_scale.to(parts[0].device)
+            torch_internals.non_finite_check_and_unscale(parts, found, inverse)
+            infinite = infinite or bool(found)
+    for sharding in grouped:  # one group after the other: what one tells, the next passes on
+        infinite = bool(of_all_ranks(sharding.context, [float(infinite)]).any())
+    found_inf.fill_(float(infinite))
+    return {found_inf.device: found_inf}
+
+
+def maybe_step(
+    scaler: torch.amp.GradScaler,
+    optimizer: torch.optim.Optimizer,
+    optimizer_state: dict[str, Any],
+    *args: Any,
+    **kwargs: Any,
+) -> float | None:
+    """In place of GradScaler's own: a step that is left out uses gradients up, too."""
+    result: float | None = torch_internals.maybe_step(
+        scaler, optimizer, optimizer_state, *args, **kwargs
+    )
+    if places_of(optimizer) is not None and any(
+        bool(found) for found in optimizer_state["found_inf_per_device"].values()
+    ):
+        optimizer.zero_grad()
+    return result
+
+
+setattr(torch.amp.GradScaler, torch_internals.UNSCALE, unscale_grads)
+setattr(torch.amp.GradScaler, torch_internals.MAYBE_STEP, maybe_step)

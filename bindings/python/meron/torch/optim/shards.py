@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Optimizers on shards.
+
+An elementwise rule gives the same result on a part of a tensor as on the whole, so any such
+optimizer of torch can run on this rank's parts: `shard_optimizer` gives it those in place of the
+params, lets it write them where peers will read them, and publishes.
+"""
+
+from __future__ import annotations
+
+import functools
+import gc
+import json
+import types
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+import meron
+from meron import errors
+from meron._native import call, ffi, lib, new
+from meron.torch import registry
+from meron.torch.api import require_units, shardings_below
+from meron.torch.guard import plain
+from meron.torch.sharded_context import ShardedContext
+from meron.torch.sharding import Sharding, sharding_with, unit_of
+from meron.torch.tensors import tensor_of
+from meron.torch.torch_internals import keep_scheduler_mark
+from meron.torch.unit import ShardedUnit
+
+# Not elementwise: what they do to one element depends on others of its tensor.
+WHOLE_TENSOR_RULES = {"LBFGS", "Adafactor", "Muon", "SparseAdam"}
+
+
+def check_in_memory(plan: dict[str, Any]) -> None:
+    """Whether torch's optimizers can do what the plan says of states and values."""
+    states = plan["optimizer"]
+    for subject, refused, what in (
+        ("param.tier", plan["param"]["tier"] != "host", f"params on {plan['param']['tier']}"),
+        ("optimizer.tier", states["tier"] != "host", f"optimizer states on {states['tier']}"),
+        ("optimizer.dtype", states["dtype"] != "f32", f"optimizer states in {states['dtype']}"),
+    ):
+        if not refused:
+            continue
+        raise errors.UnsupportedError(
+            f"the plan has {what}, and torch's optimizers keep the values that they update, and "
+            "their states, in the host's memory and in f32",
+            subject=subject,
+            advice="Use an optimizer of meron.torch, which is the engine's.",
+        )
+
+
+class Shards:
+    """The parts of some shardings' params as tensors, and how a step goes over them.
+
+    Where ranks share memory, parts and their gradients stay at their addresses, so the tensors are
+    kept from step to step; elsewhere one address per unit is looked at.
+    """
+
+    def __init__(self, shardings: list[Sharding]) -> None:
+        for sharding in shardings:
+            check_in_memory(json.loads(sharding.context.plan.json()))
+        self.shardings = shardings
+        self.parts: dict[ShardedUnit, dict[int, torch.nn.Parameter]] = {}
+        # Those that lie in the engine's memory, by index: the others are f32 values of 16-bit
+        # params, of ShardedUnit.masters.
+        self.direct: dict[ShardedUnit, set[int]] = {}
+        self.sorted: list[ShardedUnit] = []  # the keys of `parts`
+        self.grads: dict[ShardedUnit, dict[int, torch.Tensor]] = {}  # f32, in the engine's memory
+        registry.shards.add(self)
+        self.bound: set[ShardedUnit] = set()  # units whose parts lie where they should
+        self.updates: dict[ShardedContext, meron.Update] = {}  # that are open
+
+    def part(self, unit: ShardedUnit, i: int) -> torch.nn.Parameter:
+        """This rank's part of a param: in place, or f32 where less is gathered."""
+        parts = self.parts.setdefault(unit, {})
+        direct = self.direct.setdefault(unit, set())
+        if i not in parts:
+            master = unit.masters.get(i)
+            if master is None:
+                direct.add(i)
+                master = torch.zeros(
+                    len(unit.owned(i)), dtype=unit.data.placeholders[i].dtype, device="cpu"
+                )
+            parts[i] = torch.nn.Parameter(master, unit.params[i].requires_grad)
+            self.bound.discard(unit)
+        return parts[i]
+
+    def units(self) -> list[ShardedUnit]:
+        """Those that the optimizer has params of, in the order in which they were made; those of a
+        sharding one after the other."""
+        if len(self.sorted) != len(self.parts):
+            place: dict[ShardedContext, int] = {each: i for i, each in enumerate(self.shardings)}
+            self.sorted = sorted(self.parts, key=lambda unit: (place[unit.sharding], unit.index))
+        return self.sorted
+
+    def of_shardings(self, units: list[ShardedUnit]) -> list[tuple[Sharding, list[ShardedUnit]]]:
+        """Some units by their sharding, in one order on all ranks."""
+        if len(self.shardings) == 1:
+            return [(self.shardings[0], units)]
+        return [(each, [u for u in units if u.sharding is each]) for each in self.shardings]
+
+    def bind(self) -> None:
+        """Points parts at the engine's memory. Collective: an update that changes nothing."""
+        units = self.units()
+        self.begin(units)
+        self.publish(units)
+
+    def begin(self, units: list[ShardedUnit]) -> None:
+        """Waits until this rank's parts may be written. Collective."""
+        for sharding, own in self.of_shardings(units):
+            if own:
+                sharding.drop(own)
+                update = meron.Update(sharding.context, [unit.unit for unit in own])
+                update.__enter__()
+                self.updates[sharding] = update
+        for unit in units:
+            if unit.masters:  # what was set since then is in place, and changes there
+                for i in self.direct[unit] & unit.masters.keys():
+                    del unit.masters[i]
+            if unit in self.bound and unit.sharding.mapped:
+                continue  # where ranks share memory nothing ever moves
+            self.bound.add(unit)
+            direct = {i: self.parts[unit][i] for i in sorted(self.direct[unit])}
+            if moved(direct, functools.partial(self._view, unit)):
+                for i, part in direct.items():
+                    part.data = tensor_in(unit, self._view(unit, i))
+
+    def publish(self, units: list[ShardedUnit]) -> None:
+        for unit in units:
+            for i in unit.masters:
+                if i in self.parts[unit]:
+                    whole = tensor_in(unit, self._view(unit, i))
+                    whole.copy_(self.parts[unit][i].detach())
+        while self.updates:
+            self.updates.pop(next(iter(self.updates))).__exit__(None, None, None)
+        for sharding, own in self.of_shardings(units):
+            sharding.hold(own)
+
+    def _view(self, unit: ShardedUnit, i: int) -> Any:
+        view = new("meron_view *")
+        handle = unit.handles[i]._handle
+        call(lib.meron_update_view, view, self.updates[unit.sharding]._open_handle(), handle)
+        return view
+
+    def give_gradients(self) -> list[ShardedUnit]:
+        """Sets `grad` of every part; the units that have any. Collective."""
+        units = []
+        for sharding, own in self.of_shardings(self.units()):
+            units += sharding.reducer.finish(own)
+        with plain():
+            for unit in units:
+                parts = self.parts[unit]
+                grads = self.grads.get(unit)
+                if grads is None or len(grads) < len(parts) or not unit.sharding.mapped:
+                    grads = self._find_gradients(unit)
+                seen, params = unit.gradients.seen, unit.params
+                for i, part in parts.items():
+                    if i in seen and params[i].requires_grad:  # what may move is decided now
+                        grad = grads[i]
+                        part.grad = grad if part.dtype is torch.float32 else grad.to(part.dtype)
+        return units
+
+    def _find_gradients(self, unit: ShardedUnit) -> dict[int, torch.Tensor]:
+        reducer = sharding_with(unit).reducer
+        grads = self.grads.get(unit, {})
+        held = [i for i in unit.trainable if i in self.parts[unit]]
+        view = functools.partial(reducer.part_view, unit)
+        if len(grads) < len(held) or moved(grads, view):
+            self.grads[unit] = grads = {i: reducer.part(unit, i) for i in held}
+        return grads
+
+    def discard(self) -> None:
+        """Forgets the gradients since the last step. All ranks must do so."""
+        for sharding, own in self.of_shardings(self.units()):
+            sharding.reducer.discard(own)
+
+    def forget_gradients(self) -> None:
+        for parts in self.parts.values():
+            for part in parts.values():
+                part.grad = None
+
+
+def tensor_in(unit: ShardedUnit, view: Any) -> torch.Tensor:
+    """A view of memory of a unit's context, flat."""
+    return tensor_of(view, (view.count,), unit.sharding.context._require_open())
+
+
+def check_alone(params: Iterable[torch.Tensor], own: Shards | None) -> None:
+    """ArgumentError where another optimizer than `own` has other params of a unit."""
+    wanted: dict[ShardedUnit, set[int]] = {}
+    for param in params:
+        place = unit_of(param)
+        if place is not None:
+            wanted.setdefault(place[0], set()).add(place[1])
+
+    def shared() -> ShardedUnit | None:
+        others: Iterable[Shards] = registry.shards
+        for other in others:
+            for unit in other.parts.keys() & wanted.keys() if other is not own else ():
+                if not other.parts[unit].keys() & wanted[unit]:
+                    return unit
+        return None
+
+    # An optimizer that nobody holds any more may still be there.
+    if shared() is not None and gc.collect() >= 0 and (unit := shared()) is not None:
+        raise errors.argument(
+            f"two optimizers share the unit '{unit.name}': a step of one would drop the gradients "
+            "of the other",
+            subject=unit.name,
+            advice="Shard the params of each optimizer as units of their own, or use one optimizer "
+            "with two param groups.",
+        )
+
+
+def check_known(params: Iterable[torch.Tensor], shards: Shards) -> None:
+    """ArgumentError for params of a plan or group that the optimizer was not made for."""
+    for param in params:
+        place = unit_of(param)
+        if place is not None and place[0].sharding not in shards.shardings:
+            name = place[0].handles[place[1]].name
+            raise errors.argument(
+                f"{name} is sharded by another plan or group of ranks than the optimizer's params",
+                subject=name,
+                advice="Use an optimizer of its own for it, or pass shard_optimizer a module that "
+                "has all of them.",
+            )
+
+
+def moved(tensors: Mapping[int, torch.Tensor], view: Callable[[int], Any]) -> bool:
+    """Whether the first of some tensors that has elements lies elsewhere than its view now."""
+    for i, tensor in tensors.items():
+        if tensor.numel():
+            return bool(tensor.data_ptr() != int(ffi.cast("uintptr_t", view(i).data)))
+    return False
+
+
+def shard_optimizer(
+    module: torch.nn.Module, optimizer: torch.optim.Optimizer
+) -> torch.optim.Optimizer:
+    """Makes a torch optimizer run on this rank's shards of a sharded module, in place. Collective.
+
+    It may have been made before or after shard(), also with states (they are cut to the shards).
+    From then on `loss.backward(); optimizer.step()` train the model; param groups hold the shards,
+    flat tensors of this rank's elements. `zero_grad` drops gradients that were not used. Parts of
+    the module may be sharded by different plans or groups of ranks.
+
+    Args:
+        optimizer: of an elementwise rule, such as SGD, Adam(W), Adagrad, RMSprop, Lion.
+
+    Returns:
+        The same optimizer.
+
+    Raises:
+        ArgumentError: its rule is not elementwise, or it has params of another model, or the module
+        has trainable params that are in no unit.
+    """
+    kind = type(optimizer).__name__
+    if kind in WHOLE_TENSOR_RULES:
+        raise errors.argument(
+            f"{kind} is not elementwise: it cannot run on shards of tensors",
+            advice="Use an elementwise optimizer, such as torch.optim.AdamW.",
+        )
+    if getattr(optimizer, "_meron_shards", None) is not None:
+        raise errors.StateError("this optimizer runs on shards already")
+    shardings = shardings_below(module)
+    check_covered(module)
+    known = {id(param) for unit in require_units(module) for param in unit.params}
+    for group in optimizer.param_groups:
+        for param in group["params"]:
+            if id(param) not in known:
+                raise errors.argument(
+                    f"{kind} holds a param of shape {tuple(param.shape)} that the module does not "
+                    "have, or that is not sharded",
+                    advice="Make the optimizer from module.parameters().",
+                )
+    check_alone((p for group in optimizer.param_groups for p in group["params"]), None)
+    shards = Shards(shardings)
+    optimizer._meron_shards = shards  # type: ignore[attr-defined]
+    for group in optimizer.param_groups:
+        group["params"] = [swap_param(optimizer, shards, param) for param in group["params"]]
+    shards.bind()
+    wrap(optimizer, shards)
+    return optimizer
+
+
+def swap_param(
+    optimizer: torch.optim.Optimizer, shards: Shards, param: torch.Tensor
+) -> torch.nn.Parameter:
+    """The shard for a param, with the param's states cut to it."""
+    place = unit_of(param)
+    assert place is not None
+    unit, i = place
+    part = shards.part(unit, i)
+    if param in optimizer.state:
+        owned = unit.owned(i)
+        states = optimizer.state.pop(param)
+        for key, value in states.items():
+            if isinstance(value, torch.Tensor) and value.shape == param.shape and value.dim():
+                part_of_it = value.reshape(-1)[owned.start : owned.stop]
+                states[key] = part_of_it.to("cpu", copy=True)
+        optimizer.state[part] = states
+    return part
+
+
+def wrap(optimizer: torch.optim.Optimizer, shards: Shards) -> None:
+    """Puts the engine's part of a step around the optimizer's own methods."""
+    plain_step, plain_zero = optimizer.step, optimizer.zero_grad
+    plain_add = optimizer.add_param_group
+
+    def step(self: torch.optim.Optimizer, closure: Any = None) -> Any:
+        """One step on this rank's shards; publishes the new values. Collective."""
+        loss = None
+        if closure is not None:
+            with torch.enable_grad():
+                loss = closure()
+        units = shards.give_gradients()
+        for sharding in shards.shardings:
+            sharding.wait_copied()
+        if units:
+            shards.begin(units)
+            try:
+                plain_step()
+            finally:
+                shards.publish(units)
+        else:
+            plain_step()
+        shards.forget_gradients()
+        shards.discard()
+        return loss
+
+    def zero_grad(self: torch.optim.Optimizer, set_to_none: bool = True) -> None:
+        """Drops gradients. All ranks must do so."""
+        plain_zero(set_to_none=True)
+        shards.discard()
+
+    def add_param_group(self: torch.optim.Optimizer, group: dict[str, Any]) -> None:
+        params = group["params"]
+        params = [params] if isinstance(params, torch.Tensor) else list(params)
+        check_alone(params, shards)
+        check_known(params, shards)
+        group["params"] = [
+            swap_param(self, shards, param) if unit_of(param) is not None else param
+            for param in params
+        ]
+        plain_add(group)
+        shards.bind()
+
+    keep_scheduler_mark(plain_step, step)
+    for name, function in (
+        ("step", step),
+        ("zero_grad", zero_grad),
+        ("add_param_group", add_param_group),
+    ):
+        setattr(optimizer, name, types.MethodType(function, optimizer))
+
+
+def check_covered(module: torch.nn.Module) -> None:
+    """ArgumentError naming trainable params that are in no unit: nobody would reduce them."""
+    outside = [
+        name
+        for name, param in module.named_parameters()
+        if param.requires_grad and unit_of(param) is None
+    ]
+    if outside:
+        raise errors.argument(
+            f"{len(outside)} trainable params are in no unit: {', '.join(outside[:8])}",
+            subject=outside[0],
+            advice="Call meron.torch.shard on the root module last, or freeze them.",
+        )
+
+
+def refuse_whole_params(optimizer: torch.optim.Optimizer, _args: Any, _kwargs: Any) -> None:
+    """A step of an optimizer that holds sharded params themselves would silently do nothing."""
+    if getattr(optimizer, "_meron_shards", None) is not None or hasattr(
+        optimizer, "_meron_on_shards"
+    ):
+        return
+    for group in optimizer.param_groups:
+        for param in group["params"]:
+            place = unit_of(param)
+            if place is not None:
+                unit, i = place
+                raise errors.StateError(
+                    f"{type(optimizer).__name__} holds {unit.name}.{unit.names[i]}, which is "
+                    "sharded: its gradient is sharded too, and param.grad is None",
+                    subject=f"{unit.name}.{unit.names[i]}",
+                    advice="Call meron.torch.shard_optimizer(model, optimizer) after shard(), or "
+                    "use an optimizer of meron.torch.",
+                )
+
+
+register_optimizer_step_pre_hook(refuse_whole_params)

@@ -1,0 +1,229 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every private name of PyTorch that meron.torch and meron.zero use. No other module uses one
+(tests/layering/python_rules.py).
+
+All are looked up as this module is imported: a PyTorch without one that Meron cannot do without
+raises UnsupportedError, which says what for; in place of the others something public is used.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from operator import attrgetter
+from typing import Any
+
+import torch
+
+from meron import errors
+
+MISSING: Any = object()
+
+
+def optional(path: str, otherwise: Any) -> Any:
+    """What PyTorch has at a dotted path, else `otherwise`."""
+    found: Any = torch
+    for name in path.split("."):
+        found = getattr(found, name, MISSING)
+        if found is MISSING:
+            return otherwise
+    return found
+
+
+def need(path: str, purpose: str) -> Any:
+    """What PyTorch has at a dotted path. UnsupportedError where it has nothing."""
+    found = optional(path, MISSING)
+    if found is MISSING:
+        raise errors.UnsupportedError(
+            f"PyTorch {torch.__version__} has no torch.{path}, by which Meron is to {purpose}",
+            subject=f"torch.{path}",
+            advice="Install a PyTorch release that docs/torch.md names as tested.",
+        )
+    return found
+
+
+def submodule(path: str, name: str, otherwise: Any) -> Any:
+    """A name of a module that `import torch` alone does not offer."""
+    try:
+        return getattr(__import__(path, fromlist=[name]), name, otherwise)
+    except ImportError:
+        return otherwise
+
+
+# ---- Dispatch and tracing -----------------------------------------------------------------------
+
+# Within it the classes of guard.py are not asked.
+plain = need("_C.DisableTorchFunctionSubclass", "handle params out of use")
+no_torch_function = need("_C._disabled_torch_function_impl", "make sharded tensors of state dicts")
+make_wrapper = need("Tensor._make_wrapper_subclass", "make sharded tensors of state dicts")
+to_copy = need("ops.aten._to_copy", "convert sharded tensors of state dicts")
+# Tensors made within it are as those outside of torch.func. One that is made under grad or jvp
+# belongs to that transform, and cannot be used after it.
+without_transforms = need("_C._DisableFuncTorch", "make params that torch.func does not own")
+
+tracing_state = optional("_C._get_tracing_state", lambda: True if torch.jit.is_tracing() else None)
+dispatch_modes = optional("_C._len_torch_dispatch_stack", lambda: 0)
+dispatch_mode = optional("_C._get_dispatch_stack_at", None)
+is_wrapper = submodule(
+    "torch.utils._python_dispatch", "is_traceable_wrapper_subclass", lambda _tensor: False
+)
+# Sets the function that compiles frames of this thread, and returns the one before.
+set_eval_frame = submodule("torch._C._dynamo.eval_frame", "set_eval_frame", lambda _callback: None)
+
+
+def not_compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    """A function that torch.compile leaves out."""
+    function._torchdynamo_disable = True  # type: ignore[attr-defined]
+    return function
+
+
+# Attributes of a tensor that ask for no value.
+PRIVATE_METADATA = "grad_fn _version _base _backward_hooks _post_accumulate_grad_hooks _is_view"
+PRIVATE_SETTERS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+
+# ---- Memory and values --------------------------------------------------------------------------
+
+# As data_ptr(), which asks for a pointer to write to (and so does not go with CHECK_WRITES).
+address_of = optional("_C._data_address", torch.Tensor.data_ptr)
+version_of = attrgetter(need("Tensor._version", "see writes to params in use") and "_version")
+
+
+def refuse_writes(tensor: torch.Tensor) -> None:
+    """From now on a request for a pointer to write to raises torch's RuntimeError."""
+    need("_C._set_throw_on_mutable_data_ptr", "obey MERON_CHECK_WRITES")(tensor)
+
+
+def same_storage(one: torch.Tensor, other: torch.Tensor) -> bool:
+    return bool(one.untyped_storage()._cdata == other.untyped_storage()._cdata)
+
+
+# ---- Autograd -----------------------------------------------------------------------------------
+
+# The number of the backward that this thread runs, or -1.
+current_graph_task = need("_C._current_graph_task_id", "tell a backward from a forward")
+engine = need("autograd.Variable._execution_engine", "see the end of a backward")
+
+
+def call_after_backward(function: Callable[[], None]) -> None:
+    engine.queue_callback(function)
+
+
+def hook_gradient(tensor: torch.Tensor, hook: Callable[[torch.Tensor], None]) -> None:
+    """register_hook of a tensor that is no leaf, at half its price: without a handle."""
+    node: Any = tensor.grad_fn
+    if (
+        type(tensor) is torch.Tensor
+        and tensor._backward_hooks is None
+        and hasattr(node, "_register_hook_dict")
+    ):
+        tensor._backward_hooks = OrderedDict(((-1, hook),))  # handles count from 0
+        node._register_hook_dict(tensor)
+    else:
+        tensor.register_hook(hook)
+
+
+# ---- Modules ------------------------------------------------------------------------------------
+
+PARAMETERS, APPLY, CALL, COMPILED = "_parameters", "_apply", "_call_impl", "_compiled_call_impl"
+# A module's own params, buffers and children by name, also those that are None: the dicts.
+own_params = attrgetter(PARAMETERS)
+own_buffers = attrgetter("_buffers")
+own_children = attrgetter("_modules")
+unsaved_buffers = attrgetter("_non_persistent_buffers_set")
+call_of = attrgetter(CALL)  # what its __call__ calls: forward with the hooks
+apply_of = attrgetter(APPLY)  # what .to() and its kin call
+IncompatibleKeys = need("nn.modules.module._IncompatibleKeys", "answer load_state_dict")
+EXTRA_STATE = optional("nn.modules.module._EXTRA_STATE_KEY_SUFFIX", "_extra_state")
+RESET = ("reset_parameters", "_reset_parameters")  # the latter of torch.nn.MultiheadAttention
+# What torch.compile and torch's wrappers of checkpoints put before names of params.
+WRAPPERS = ("_orig_mod.", "_checkpoint_wrapped_module.")
+BatchNorms = optional("nn.modules.batchnorm._NormBase", ())
+# Puts other tensors in the place of params for one call, and takes them back: functional_call.
+STATELESS = "torch.nn.utils._named_member_accessor"
+
+
+def begun(module: torch.nn.Module) -> bool:
+    """Whether torch.nn.Module.__init__ has run."""
+    return "_modules" in module.__dict__
+
+
+def replace_params(module: torch.nn.Module, params: dict[str, Any]) -> None:
+    """Another dict of a module's own params."""
+    module.__dict__[PARAMETERS] = params
+
+
+def after_state_dict(module: torch.nn.Module, hook: Callable[..., Any]) -> None:
+    """Has state_dict call a hook, once, with a module's own part."""
+    if hook not in module._state_dict_hooks.values():  # of a sharding that was undone
+        module._register_state_dict_hook(hook)
+
+
+# ---- Optimizers, gradients and mixed precision --------------------------------------------------
+
+clip_grads_with_norm = submodule("torch.nn.utils.clip_grad", "_clip_grads_with_norm_", None)
+CLIP_WITH_NORM = ("_clip_grads_with_norm_", "clip_grads_with_norm_")
+non_finite_check_and_unscale = need(
+    "_amp_foreach_non_finite_check_and_unscale_", "scale gradients by GradScaler"
+)
+UNSCALE, MAYBE_STEP = "_unscale_grads_", "_maybe_opt_step"
+unscale: Callable[..., dict[torch.device, torch.Tensor]] = need(
+    f"amp.GradScaler.{UNSCALE}", "scale gradients by GradScaler"
+)
+maybe_step = need(f"amp.GradScaler.{MAYBE_STEP}", "scale gradients by GradScaler")
+
+
+def has_scheduler_mark(step: Any) -> bool:
+    """Whether a scheduler has wrapped an optimizer's step: it looks for its mark."""
+    return hasattr(step, "_wrapped_by_lr_sched")
+
+
+def keep_scheduler_mark(old: Any, step: Any) -> None:
+    """Marks the step that takes the place of another, if that one is marked."""
+    if has_scheduler_mark(old):
+        step._wrapped_by_lr_sched = True
+
+
+def note_step(optimizer: Any) -> None:
+    """As what a scheduler has wrapped does: a step comes before it."""
+    optimizer._opt_called = True
+
+
+def parts_of_scheduler(scheduler: Any) -> Any:
+    """The schedulers that a SequentialLR or ChainedScheduler runs."""
+    return getattr(scheduler, "_schedulers", ())
+
+
+# ---- torch.distributed --------------------------------------------------------------------------
+
+
+def default_group() -> Any:
+    return torch.distributed.distributed_c10d._get_default_group()
+
+
+def default_store() -> Any:
+    return torch.distributed.distributed_c10d._get_default_store()
+
+
+def cpu_backend(group: Any) -> str:
+    """The name of the backend by which a group sends from CPU memory; RuntimeError without one."""
+    return str(group._get_backend(torch.device("cpu")).name())
+
+
+# Functions of torch.distributed.checkpoint's modules that are replaced where they exist.
+STATE_DICT_FUNCTIONS = (
+    "_get_model_state_dict",
+    "_load_model_state_dict",
+    "_get_optim_state_dict",
+    "_load_optim_state_dict",
+)
+SAVE_STATE_DICT = "_save_state_dict"
+FQN_MODIFIERS = "_fqn_modifiers"  # a field of its StateDictOptions
+
+# ---- Others -------------------------------------------------------------------------------------
+
+flatten_dense = need("_utils._flatten_dense_tensors", "offer DeepSpeed's flatten")
+unflatten_dense = need("_utils._unflatten_dense_tensors", "offer DeepSpeed's unflatten")
+
+
+def call_once_cuda_is_there(function: Callable[[], Any]) -> Any:
+    return torch.cuda._lazy_call(function)
