@@ -10,10 +10,11 @@ Links to other sites are not followed.
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+
+import check_tree  # beside this file
 
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
@@ -53,13 +54,7 @@ def broken_links(page: Path) -> Iterator[str]:
 
 
 def main(root: Path) -> int:
-    names = subprocess.run(
-        ["git", "-C", str(root), "ls-files", "--cached", "--others", "--exclude-standard", "*.md"],
-        check=True,
-        capture_output=True,
-        text=True,
-    ).stdout.split()
-    pages = [root / name for name in names if (root / name).exists()]
+    pages = [root / path for path in check_tree.files_of(root) if path.suffix == ".md"]
     problems = [
         f"{page.relative_to(root)}: {problem}" for page in pages for problem in broken_links(page)
     ]
