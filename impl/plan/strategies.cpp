@@ -51,7 +51,7 @@ std::vector<uint32_t> shard_sizes(const Cluster& cluster) {
 
 std::optional<Result<Plan>> hybrid(std::string_view name) {
   for (const std::string_view table : kHybrids) {
-    // The key "name" comes first in each.
+    // The key "name" is the first of each.
     if (table.starts_with(fmt::format(R"({{"name": "{}",)", name))) return parse_plan(table);
   }
   return std::nullopt;
