@@ -40,7 +40,7 @@ struct Phases {
   uint64_t between = 0;
   uint64_t inside = 0;
 
-  // A phase among ranks that lie on several nodes, or share one, or both.
+  // A phase among ranks on several nodes, or of one node, or both.
   void add(uint64_t times, bool several_nodes, bool shared) {
     if (several_nodes) between += times;
     if (shared) inside += times;

@@ -3,8 +3,7 @@
 // predict.h counts and the rates of the cluster; nothing is measured:
 //
 // - between nodes: the bytes that all ranks of a node receive from other nodes, over the rate of
-// the
-//   node's link. They send as many, the other way at the same time.
+//   the node's link. They send as many, the other way at the same time.
 // - inside a node: the bytes that a rank receives from local peers, over the rate of its link to
 //   them. Parameters that are read in place cross no link.
 // - messages: one latency for each unit, phase and kind of link. Messages to several peers in one

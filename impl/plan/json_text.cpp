@@ -15,7 +15,7 @@
 namespace meron {
 namespace {
 
-// An iterator that tells how far the parser has read: its events carry no position of their own.
+// An iterator that records how far the parser has read: its events have no position.
 class WatchedIterator {
  public:
   using iterator_category = std::input_iterator_tag;

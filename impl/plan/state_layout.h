@@ -5,7 +5,7 @@
 //
 // A record has the states of up to kRecord consecutive elements of a flat: their f32 master, if
 // parameters have 16 bits; each state in turn; then, of 8-bit states, the scales of each. Records
-// of a sub-group (Plan::sub_group elements) lie one after the other, and a sub-group fills whole
+// of a sub-group (Plan::sub_group elements) are adjacent, and a sub-group fills full
 // pages: it is the unit of transfers.
 #pragma once
 

@@ -65,7 +65,7 @@ constexpr uint64_t device_encoded_stride(const Codec& codec, uint64_t shard, con
   return round_up(wire_bytes(codec, shard_elements(shard, mesh.replicas), size), kAligned);
 }
 // Whether ranks send gradients to replicas in their own dtype instead of as f32 sums: on devices,
-// if the shard axis has one rank and no several micro-batches are summed before.
+// if the shard axis has one rank and they are not summed over several micro-batches before.
 constexpr bool sends_gradients(const Plan& plan, const MeshShape& mesh, bool first) {
   return plan.gradient.tier == Tier::device && plan.gradient.codec.kind == CodecKind::none &&
          mesh.shards == 1 && (plan.gradient.sharding == Sharding::world || first);
